@@ -1,0 +1,1 @@
+"""pandora-router: which estimates are worth buying, and which specialist should answer."""

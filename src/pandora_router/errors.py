@@ -1,0 +1,29 @@
+"""The two ways something can go wrong outside a search.
+
+    PandoraError
+    |-- UsageError     yours: says what was expected, what came and what to do
+    `-- UpstreamError  theirs: a specialist, an estimator or a store did not answer as agreed
+
+Inside a search a failure is data, not an exception (see `search.state`).
+"""
+
+from __future__ import annotations
+
+
+class PandoraError(Exception):
+    """The root of every error this package raises on purpose."""
+
+
+class UsageError(PandoraError, ValueError):
+    """Something the caller handed over is not what was expected."""
+
+    def __init__(self, what: str, *, expected: str, came: str, do: str) -> None:
+        self.what = what
+        self.expected = expected
+        self.came = came
+        self.do = do
+        super().__init__(f"{what}: expected {expected}, got {came}. {do}")
+
+
+class UpstreamError(PandoraError):
+    """A specialist, an estimator or a store outside this process failed."""
