@@ -1,1 +1,10 @@
-""""""
+"""What a search knows of unopened values: normal, jointly normal, drawn, or climbing tiers."""
+
+from pandora_router.boxes.base import Boxes
+from pandora_router.boxes.costs import Costs
+from pandora_router.boxes.draws import Draws
+from pandora_router.boxes.independent import Independent
+from pandora_router.boxes.joint import Joint, LowRank
+from pandora_router.boxes.ladder import Ladder
+
+__all__ = ["Boxes", "Costs", "Draws", "Independent", "Joint", "Ladder", "LowRank"]

@@ -1,1 +1,37 @@
-""""""
+"""The search: states and actions, policies, baselines, drivers, and batches of queries."""
+
+from pandora_router.search.baselines import Plan, Planned
+from pandora_router.search.batch import Batch, Decisions, run, stream
+from pandora_router.search.drive import adrive, drive, replay, reveal
+from pandora_router.search.gradient import KnowledgeGradient
+from pandora_router.search.optimal import Optimal
+from pandora_router.search.payoffs import committing_payoffs
+from pandora_router.search.policies import Committing, Held, Obligatory, Relative, Rollout
+from pandora_router.search.state import OUTSIDE, Inspect, Policy, Select, State, Trace
+
+__all__ = [
+    "OUTSIDE",
+    "Batch",
+    "Committing",
+    "Decisions",
+    "Held",
+    "Inspect",
+    "KnowledgeGradient",
+    "Obligatory",
+    "Optimal",
+    "Plan",
+    "Planned",
+    "Policy",
+    "Relative",
+    "Rollout",
+    "Select",
+    "State",
+    "Trace",
+    "adrive",
+    "committing_payoffs",
+    "drive",
+    "replay",
+    "reveal",
+    "run",
+    "stream",
+]

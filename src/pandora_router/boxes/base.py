@@ -1,0 +1,96 @@
+"""What a search may know of unopened values: the `Boxes` protocol and the bookkeeping all kinds share.
+
+M boxes are held as arrays and never change: opening one returns new boxes of the same type. A box is
+*sealed* while there is an inspection left to buy. An opened box is worth exactly its value; a box whose
+inspection failed stays worth its mean but is no longer sealed.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol, Self, runtime_checkable
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from pandora_router.boxes.checks import Mask, Matrix, Vector, sealed_box
+from pandora_router.boxes.costs import Costs
+
+
+@runtime_checkable
+class Boxes(Protocol):
+    """M boxes as arrays, immutable."""
+
+    @property
+    def mean(self) -> Vector:
+        """What each box is worth if taken now (M,)."""
+
+    @property
+    def costs(self) -> Costs:
+        """The costs behind `inspection_cost`, with their shared parts."""
+
+    @property
+    def inspection_cost(self) -> Vector:
+        """What opening each box alone would cost in the present state (M,)."""
+
+    @property
+    def sealed(self) -> Mask:
+        """Whether there is an inspection left to buy (M,)."""
+
+    def gain(self, outside: ArrayLike) -> Vector:
+        """E[(G - outside)+] of each next value; (mean - outside)+ where nothing is left to open."""
+
+    def reservation_price(self) -> Vector:
+        """The u with E[(G - u)+] = c; the mean where nothing is left to open."""
+
+    def backup_price(self) -> Vector:
+        """The b with E[(b - G)+] = c; the mean where nothing is left to open."""
+
+    def given(self, box: int, value: float) -> Self:
+        """Return what is known once `box` has shown `value`."""
+
+    def without(self, box: int) -> Self:
+        """Return what is known once the inspection of `box` was paid for and failed."""
+
+    def sample(self, n: int, rng: np.random.Generator) -> Matrix:
+        """Draw n joint outcomes of all values (n, M); opened boxes repeat their value."""
+
+
+class Bookkeeping:
+    """Fields `mean`, `costs` and `sealed`, and how opening or losing a box changes the last two."""
+
+    mean: Vector
+    costs: Costs
+    sealed: Mask
+
+    @property
+    def inspection_cost(self) -> Vector:
+        """What opening each box alone would cost in the present state (M,)."""
+        return self.costs.marginal
+
+    def __len__(self) -> int:
+        return len(self.mean)
+
+    def _changed(self, **fields: Any) -> Self:
+        """Return a copy with some fields replaced, skipping the checks: they held for the original."""
+        new = object.__new__(type(self))
+        new.__dict__.update(self.__dict__)
+        new.__dict__.update(fields)
+        return new
+
+    def _settled(self, box: int) -> dict[str, Any]:
+        """The fields that change because `box` has been paid for."""
+        sealed = self.sealed.copy()
+        sealed[box] = False
+        return {"sealed": sealed, "costs": self.costs.paid(box)}
+
+    def _opened(self, box: int, value: float) -> dict[str, Any]:
+        """The fields that change because `box` showed `value`, dependence on others aside."""
+        sealed_box(self.sealed, box, value)
+        mean = self.mean.copy()
+        mean[box] = value
+        return {"mean": mean, **self._settled(box)}
+
+    def without(self, box: int) -> Self:
+        """Return what is known once the inspection of `box` was paid for and failed."""
+        sealed_box(self.sealed, box, 0.0)
+        return self._changed(**self._settled(box))

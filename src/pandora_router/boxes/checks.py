@@ -1,0 +1,112 @@
+"""What every kind of box checks about its input, with errors that say what to do."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from pandora_router.errors import UsageError
+
+Vector = NDArray[np.float64]
+Matrix = NDArray[np.float64]
+Mask = NDArray[np.bool_]
+
+
+def finite(name: str, values: ArrayLike, *, ndim: int) -> Vector:
+    """Return a read-only float64 copy of `values`, refusing other shapes, NaN and infinities."""
+    array = np.array(values, dtype=np.float64)
+    if array.ndim != ndim:
+        raise UsageError(
+            name,
+            expected=f"an array of {ndim} dimension{'s' if ndim > 1 else ''}",
+            came=f"shape {array.shape}",
+            do="One entry per box; reshape the input.",
+        )
+    if array.size == 0:
+        raise UsageError(
+            name, expected="at least one box", came="an empty array", do="Give one entry per box."
+        )
+    bad = ~np.isfinite(array)
+    if bad.any():
+        where = tuple(int(i) for i in np.argwhere(bad)[0])
+        raise UsageError(
+            name,
+            expected="finite numbers",
+            came=f"{array[where]} at position {where if ndim > 1 else where[0]}",
+            do="Replace or drop the missing estimate before the search.",
+        )
+    array.setflags(write=False)
+    return array
+
+
+def not_negative(name: str, values: ArrayLike, *, boxes: int | None = None) -> Vector:
+    """Return `values` as a checked vector with no entry below zero, one for each of `boxes`."""
+    array = finite(name, values, ndim=1)
+    same_length(name, len(array), boxes)
+    if (array < 0.0).any():
+        j = int(np.argmax(array < 0.0))
+        raise UsageError(
+            name, expected="numbers from 0 upward", came=f"{array[j]} for box {j}", do="Check its sign."
+        )
+    return array
+
+
+def same_length(name: str, came: int, boxes: int | None) -> None:
+    """Refuse a vector whose length is not the number of boxes."""
+    if boxes is not None and came != boxes:
+        raise UsageError(
+            name, expected=f"{boxes} entries, one per box", came=f"{came}", do="Align it with the means."
+        )
+
+
+def covariance_matrix(name: str, values: ArrayLike, boxes: int) -> Matrix:
+    """Return a checked symmetric positive semi-definite matrix, saying by how much it fails to be one."""
+    array = finite(name, values, ndim=2)
+    if array.shape != (boxes, boxes):
+        raise UsageError(
+            name, expected=f"shape ({boxes}, {boxes})", came=f"{array.shape}", do="Align it with the means."
+        )
+    size = float(np.abs(array).max())
+    skew = float(np.abs(array - array.T).max())
+    if skew > 1e-9 * size:
+        raise UsageError(
+            name,
+            expected="a symmetric matrix",
+            came=f"entries that differ from their mirror image by up to {skew:.3g}",
+            do="Symmetrise it: (C + C.T) / 2.",
+        )
+    tolerance = 1e-9 * size
+    try:  # ten times cheaper than the eigenvalues, which are only needed to say how bad it is
+        np.linalg.cholesky(array + tolerance * np.eye(boxes))
+    except np.linalg.LinAlgError:
+        lowest = float(np.linalg.eigvalsh(array)[0])
+        if lowest < -tolerance:
+            raise UsageError(
+                name,
+                expected="a positive semi-definite matrix",
+                came=f"a smallest eigenvalue of {lowest:.3g} (largest entry {size:.3g})",
+                do=f"Shrink it, for instance by adding {-lowest:.3g} to the diagonal.",
+            ) from None
+    return array
+
+
+def sealed_box(sealed: Mask, box: int, value: float) -> None:
+    """Refuse a value for a box that does not exist or has nothing left to open, and refuse NaN."""
+    if not 0 <= box < len(sealed):
+        raise UsageError(
+            "box", expected=f"an index from 0 to {len(sealed) - 1}", came=f"{box}", do="Count boxes from 0."
+        )
+    if not sealed[box]:
+        raise UsageError(
+            f"a value for box {box}",
+            expected="a box with an inspection left to buy",
+            came="a box already open (or one whose inspection failed)",
+            do="Open each box at most once; ask `boxes.sealed` first.",
+        )
+    if not np.isfinite(value):
+        raise UsageError(
+            f"the value of box {box}",
+            expected="a finite number",
+            came=f"{value}",
+            do="Report a failed inspection with `State.lose(box)` instead.",
+        )

@@ -1,0 +1,93 @@
+"""Boxes known by draws: each box's law is a set of equally likely values, and its prices are exact for it.
+
+For two-valued or bimodal values the residual law matters more than the policy (METHOD section 3). Boxes are
+independent of each other: conditioning an empirical joint law on one exact value would leave one draw.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from pandora_router.boxes.base import Bookkeeping
+from pandora_router.boxes.checks import Mask, Matrix, Vector, finite
+from pandora_router.boxes.costs import Costs, as_costs
+
+
+def discrete_gain(support: Matrix, outside: ArrayLike) -> Vector:
+    """E[(G - v)+] for equally likely values in each row of `support` (M, S)."""
+    v = np.asarray(outside, dtype=np.float64)
+    gaps: Vector = np.maximum(support - (v[:, None] if v.ndim else v), 0.0).mean(axis=1)
+    return gaps
+
+
+def discrete_reservation_price(support: Matrix, cost: Vector) -> Vector:
+    """The u with E[(G - u)+] = c, exactly: max over k of (sum of the k largest - S c)/k.
+
+    For any k the k largest values give sum (x_i - u) <= S E[(G - u)+], with equality at the right k, so no
+    root has to be found. Rows of `support` (M, S) ascend. At c = 0 this is the largest value.
+    """
+    draws = support.shape[1]
+    totals = np.cumsum(support[:, ::-1], axis=1) - draws * cost[:, None]
+    price: Vector = (totals / np.arange(1, draws + 1)).max(axis=1)
+    return price
+
+
+def discrete_backup_price(support: Matrix, cost: Vector) -> Vector:
+    """The b with E[(b - G)+] = c, exactly: the mirror image of the reservation price."""
+    return -discrete_reservation_price(-support[:, ::-1], cost)
+
+
+@dataclass(frozen=True, eq=False)
+class Draws(Bookkeeping):
+    """M independent boxes, box m taking each of `samples[m]` with the same probability.
+
+    >>> boxes = Draws([[0.0, 1.0], [0.4, 0.6]], inspection_cost=0.1)
+    >>> boxes.reservation_price().round(3).tolist()
+    [0.8, 0.4]
+    """
+
+    mean: Vector
+    samples: Matrix
+    costs: Costs
+    sealed: Mask
+
+    def __init__(self, samples: ArrayLike, inspection_cost: ArrayLike | Costs) -> None:
+        table = np.sort(finite("samples", samples, ndim=2), axis=1)
+        table.setflags(write=False)
+        self.__dict__.update(
+            samples=table,
+            mean=table.mean(axis=1),
+            costs=as_costs(inspection_cost, len(table)),
+            sealed=np.ones(len(table), dtype=np.bool_),
+        )
+
+    def support(self) -> Matrix:
+        """The values each box may still show (M, S); its worth repeated where nothing is left to open."""
+        return np.where(self.sealed[:, None], self.samples, self.mean[:, None])
+
+    def gain(self, outside: ArrayLike) -> Vector:
+        """E[(G - v)+], the mean over the draws."""
+        return discrete_gain(self.support(), outside)
+
+    def reservation_price(self) -> Vector:
+        """The u with E[(G - u)+] = c; the mean where nothing is left to open."""
+        return np.where(
+            self.sealed, discrete_reservation_price(self.samples, self.inspection_cost), self.mean
+        )
+
+    def backup_price(self) -> Vector:
+        """The b with E[(b - G)+] = c; the mean where nothing is left to open."""
+        return np.where(self.sealed, discrete_backup_price(self.samples, self.inspection_cost), self.mean)
+
+    def given(self, box: int, value: float) -> Self:
+        """Open `box`; the value need not be one of its draws."""
+        return self._changed(**self._opened(box, value))
+
+    def sample(self, n: int, rng: np.random.Generator) -> Matrix:
+        """Draw n outcomes (n, M), each box on its own."""
+        pick = rng.integers(self.samples.shape[1], size=(n, len(self)))
+        return self.support()[np.arange(len(self)), pick]

@@ -1,0 +1,78 @@
+"""Independent normal boxes: G_m ~ N(mean_m, std_m^2) (paper, section 4; METHOD section 1)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from pandora_router.boxes.base import Bookkeeping
+from pandora_router.boxes.checks import Mask, Matrix, Vector, finite, not_negative
+from pandora_router.boxes.costs import Costs, as_costs
+from pandora_router.index import normal_gain, price_offset
+
+
+class NormalPrices(Bookkeeping):
+    """Gains and prices of normal marginals N(mean, std^2), for every kind of box that has them."""
+
+    std: Vector
+
+    def gain(self, outside: ArrayLike) -> Vector:
+        """E[(G - v)+] = s psi((v - mu)/s)."""
+        return normal_gain(self.mean, np.where(self.sealed, self.std, 0.0), outside)
+
+    def _offset(self) -> Vector:
+        return np.where(self.sealed, price_offset(self.std, self.inspection_cost), 0.0)
+
+    def reservation_price(self) -> Vector:
+        """U = mu + s T(c/s); the mean where nothing is left to open."""
+        return self.mean + self._offset()
+
+    def backup_price(self) -> Vector:
+        """B = mu - s T(c/s); the mean where nothing is left to open."""
+        return self.mean - self._offset()
+
+
+@dataclass(frozen=True, eq=False)
+class Independent(NormalPrices):
+    """M independent normal boxes.
+
+    >>> boxes = Independent(mean=[0.5, 0.4], std=[0.2, 0.3], inspection_cost=0.01)
+    >>> boxes.reservation_price().round(4).tolist()
+    [0.7511, 0.8329]
+    >>> boxes.given(1, 0.7).mean.tolist()
+    [0.5, 0.7]
+    """
+
+    mean: Vector
+    std: Vector
+    costs: Costs
+    sealed: Mask
+
+    def __init__(self, mean: ArrayLike, std: ArrayLike, inspection_cost: ArrayLike | Costs) -> None:
+        means = finite("mean", mean, ndim=1)
+        self.__dict__.update(
+            mean=means,
+            std=not_negative("std", std, boxes=len(means)),
+            costs=as_costs(inspection_cost, len(means)),
+            sealed=np.ones(len(means), dtype=np.bool_),
+        )
+
+    @classmethod
+    def known(cls, mean: Vector, std: Vector, costs: Costs, sealed: Mask) -> Self:
+        """Return boxes from parts of other, already checked boxes, some of them perhaps open."""
+        boxes = object.__new__(cls)
+        boxes.__dict__.update(mean=mean, std=std, costs=costs, sealed=sealed)
+        return boxes
+
+    def given(self, box: int, value: float) -> Self:
+        """Open `box`; the others know nothing of it."""
+        std = self.std.copy()
+        std[box] = 0.0
+        return self._changed(std=std, **self._opened(box, value))
+
+    def sample(self, n: int, rng: np.random.Generator) -> Matrix:
+        """Draw n outcomes (n, M)."""
+        return self.mean + self.std * rng.standard_normal((n, len(self)))

@@ -1,0 +1,244 @@
+"""Correlated normal boxes, dense or low-rank plus diagonal, conditioned by rank-one updates.
+
+What one inspection shows moves the means of all others (paper, section 4, "correlated values"). Prices and
+gains are those of the marginals; policies that care about the dependence read `column` and `correlate`.
+
+Both kinds may carry `quantiles`, a sorted (M, Q) table of equally likely standardised residuals that takes
+the place of the normal law of each box's next value (METHOD section 9). Conditioning stays linear.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.special import ndtr
+
+from pandora_router.boxes.checks import Mask, Matrix, Vector, covariance_matrix, finite, not_negative
+from pandora_router.boxes.costs import Costs, as_costs
+from pandora_router.boxes.draws import discrete_backup_price, discrete_gain, discrete_reservation_price
+from pandora_router.boxes.independent import NormalPrices
+from pandora_router.errors import UsageError
+
+
+class CorrelatedNormal(NormalPrices):
+    """Prices under the normal law or under residual quantiles, and sampling, from `std` and `covariance`."""
+
+    quantiles: Matrix | None
+
+    @property
+    def covariance(self) -> Matrix:
+        """The present covariance of all values (M, M)."""
+        raise NotImplementedError
+
+    def column(self, box: int) -> Vector:
+        """The present covariance of all values with that of `box` (M,)."""
+        raise NotImplementedError
+
+    def support(self) -> Matrix | None:
+        """The equally likely next values of each box (M, Q) where quantiles are carried, else None."""
+        if self.quantiles is None:
+            return None
+        std = np.where(self.sealed, self.std, 0.0)
+        return self.mean[:, None] + std[:, None] * self.quantiles
+
+    def gain(self, outside: ArrayLike) -> Vector:
+        """E[(G - v)+] under the law the boxes carry."""
+        support = self.support()
+        return super().gain(outside) if support is None else discrete_gain(support, outside)
+
+    def reservation_price(self) -> Vector:
+        """The u with E[(G - u)+] = c under the law the boxes carry."""
+        support = self.support()
+        if support is None:
+            return super().reservation_price()
+        return np.where(self.sealed, discrete_reservation_price(support, self.inspection_cost), self.mean)
+
+    def backup_price(self) -> Vector:
+        """The b with E[(b - G)+] = c under the law the boxes carry."""
+        support = self.support()
+        if support is None:
+            return super().backup_price()
+        return np.where(self.sealed, discrete_backup_price(support, self.inspection_cost), self.mean)
+
+    def correlate(self, normals: Matrix) -> Matrix:
+        """Turn independent standard normals (n, M) into joint outcomes of all values (n, M)."""
+        draws = normals @ root(self.covariance).T
+        if self.quantiles is None:
+            return self.mean + draws
+        live = self.std > 0.0
+        z = np.where(live, draws / np.where(live, self.std, 1.0), 0.0)
+        rank = np.minimum((ndtr(z) * self.quantiles.shape[1]).astype(np.intp), self.quantiles.shape[1] - 1)
+        return self.mean + self.std * self.quantiles[np.arange(len(self)), rank]
+
+    def sample(self, n: int, rng: np.random.Generator) -> Matrix:
+        """Draw n joint outcomes (n, M); with quantiles, through a normal copula."""
+        return self.correlate(rng.standard_normal((n, len(self))))
+
+
+def root(covariance: Matrix) -> Matrix:
+    """Return L with L L^T = covariance; rows of zeros (opened boxes) stay zero."""
+    live = np.flatnonzero(np.diag(covariance) > 0.0)
+    result = np.zeros_like(covariance)
+    block = covariance[np.ix_(live, live)]
+    try:
+        result[np.ix_(live, live)] = np.linalg.cholesky(block)
+    except np.linalg.LinAlgError:  # singular, as after opening one of two equal boxes
+        values, vectors = np.linalg.eigh(block)
+        result[np.ix_(live, live)] = vectors * np.sqrt(np.maximum(values, 0.0))
+    return result
+
+
+def checked_quantiles(quantiles: ArrayLike | None, boxes: int) -> Matrix | None:
+    """Check that residual quantiles are sorted rows, one per box."""
+    if quantiles is None:
+        return None
+    table = finite("quantiles", quantiles, ndim=2)
+    if len(table) != boxes or (np.diff(table, axis=1) < 0.0).any():
+        raise UsageError(
+            "quantiles",
+            expected=f"{boxes} rows of standardised residuals in ascending order",
+            came=f"shape {table.shape}" + ("" if len(table) != boxes else " with a row out of order"),
+            do="Sort each row; one row per box.",
+        )
+    return table
+
+
+@dataclass(frozen=True, eq=False)
+class Joint(CorrelatedNormal):
+    """M jointly normal boxes with a dense covariance.
+
+    >>> boxes = Joint([0.5, 0.4], [[0.04, 0.02], [0.02, 0.05]], inspection_cost=0.01)
+    >>> boxes.given(1, 0.7).mean.round(6).tolist()
+    [0.62, 0.7]
+    """
+
+    mean: Vector
+    std: Vector
+    costs: Costs
+    sealed: Mask
+    quantiles: Matrix | None
+
+    def __init__(
+        self,
+        mean: ArrayLike,
+        covariance: ArrayLike,
+        inspection_cost: ArrayLike | Costs,
+        quantiles: ArrayLike | None = None,
+    ) -> None:
+        means = finite("mean", mean, ndim=1)
+        matrix = covariance_matrix("covariance", covariance, len(means))
+        self.__dict__.update(
+            mean=means,
+            _covariance=matrix,
+            std=np.sqrt(np.maximum(np.diag(matrix), 0.0)),
+            costs=as_costs(inspection_cost, len(means)),
+            sealed=np.ones(len(means), dtype=np.bool_),
+            quantiles=checked_quantiles(quantiles, len(means)),
+        )
+
+    @property
+    def covariance(self) -> Matrix:
+        """The present covariance of all values (M, M)."""
+        matrix: Matrix = self.__dict__["_covariance"]
+        return matrix
+
+    def column(self, box: int) -> Vector:
+        """The present covariance of all values with that of `box` (M,)."""
+        return self.covariance[:, box]
+
+    def given(self, box: int, value: float) -> Self:
+        """Condition on G_box = value: mu += P_j (value - mu_j)/P_jj, P -= P_j P_j^T/P_jj."""
+        fields = self._opened(box, value)
+        column = self.covariance[:, box]
+        variance = column[box]
+        if variance > 0.0:
+            ratio = column / variance
+            fields["mean"] = self.mean + ratio * (value - self.mean[box])
+            fields["mean"][box] = value
+            covariance = self.covariance - ratio[:, None] * column
+            covariance[box] = 0.0
+            covariance[:, box] = 0.0
+            # rounding can leave a variance of -1e-18 where the truth is 0
+            fields["std"] = np.sqrt(np.maximum(covariance.diagonal(), 0.0))
+            fields["_covariance"] = covariance
+        return self._changed(**fields)
+
+
+@dataclass(frozen=True, eq=False)
+class LowRank(CorrelatedNormal):
+    """M jointly normal boxes with covariance factor factor^T + diag(diagonal), for many boxes.
+
+    G = mean + factor z + e with z a standard normal of K factors; opening a box updates the law of z in
+    O(K^2) and the marginals in O(M K).
+    """
+
+    mean: Vector
+    std: Vector
+    costs: Costs
+    sealed: Mask
+    quantiles: Matrix | None
+    factor: Matrix
+    diagonal: Vector
+    spread: Matrix
+
+    def __init__(
+        self,
+        mean: ArrayLike,
+        factor: ArrayLike,
+        diagonal: ArrayLike,
+        inspection_cost: ArrayLike | Costs,
+        quantiles: ArrayLike | None = None,
+    ) -> None:
+        means = finite("mean", mean, ndim=1)
+        loadings = finite("factor", factor, ndim=2)
+        if len(loadings) != len(means):
+            raise UsageError(
+                "factor",
+                expected=f"{len(means)} rows, one per box",
+                came=f"shape {loadings.shape}",
+                do="Give it as (boxes, factors).",
+            )
+        noise = not_negative("diagonal", diagonal, boxes=len(means))
+        self.__dict__.update(
+            mean=means,
+            factor=loadings,
+            diagonal=noise,
+            spread=np.eye(loadings.shape[1]),
+            std=np.sqrt((loadings**2).sum(axis=1) + noise),
+            costs=as_costs(inspection_cost, len(means)),
+            sealed=np.ones(len(means), dtype=np.bool_),
+            quantiles=checked_quantiles(quantiles, len(means)),
+        )
+
+    @property
+    def covariance(self) -> Matrix:
+        """The present covariance of all values (M, M)."""
+        matrix: Matrix = self.factor @ self.spread @ self.factor.T + np.diag(self.diagonal)
+        return matrix
+
+    def column(self, box: int) -> Vector:
+        """The present covariance of all values with that of `box` (M,)."""
+        column: Vector = self.factor @ (self.spread @ self.factor[box])
+        column[box] += self.diagonal[box]
+        return column
+
+    def given(self, box: int, value: float) -> Self:
+        """Condition on G_box = value: the factors learn, the box itself is known."""
+        fields = self._opened(box, value)
+        column = self.column(box)
+        variance = column[box]
+        if variance > 0.0:
+            fields["mean"] = self.mean + column / variance * (value - self.mean[box])
+            fields["mean"][box] = value
+            towards = self.spread @ self.factor[box]
+            spread = self.spread - np.outer(towards, towards) / variance
+            factor, diagonal = self.factor.copy(), self.diagonal.copy()
+            factor[box] = 0.0
+            diagonal[box] = 0.0
+            explained = np.einsum("mk,kl,ml->m", factor, spread, factor)
+            fields.update(factor=factor, diagonal=diagonal, spread=spread)
+            fields["std"] = np.sqrt(np.maximum(explained, 0.0) + diagonal)
+        return self._changed(**fields)

@@ -1,0 +1,126 @@
+"""Boxes with more than two tiers: a cheap estimate, a better one, a better one still (METHOD section 6).
+
+Each purchase adds an independent normal step to the estimate. A tier may be skipped: what the next purchase
+of a box is (`next_tier`) follows from the offsets, which depend only on steps and costs and are computed
+once. A box stays sealed until its last tier is known.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from pandora_router.boxes.base import Bookkeeping
+from pandora_router.boxes.checks import Mask, Matrix, Vector, finite, sealed_box
+from pandora_router.boxes.costs import Costs
+from pandora_router.errors import UsageError
+from pandora_router.index import ladder_offsets, normal_gain
+
+
+@dataclass(frozen=True, eq=False)
+class Ladder(Bookkeeping):
+    """M independent boxes that climb T tiers: steps of `stds` (M, T) at costs `tier_costs` (M, T).
+
+    `tier_costs[m, k]` buys tier k+1 of box m, directly or after lower tiers.
+
+    >>> boxes = Ladder([0.5], stds=[[0.1, 0.2]], tier_costs=[[0.01, 0.03]], skip=False)
+    >>> boxes.reservation_price().round(4).tolist()
+    [0.6601]
+    >>> step = boxes.given(0, 0.55)
+    >>> step.reservation_price().round(4).tolist(), step.tier.tolist(), step.sealed.tolist()
+    ([0.6842], [1], [True])
+    """
+
+    mean: Vector
+    sealed: Mask
+    tier: NDArray[np.intp]
+    stds: Matrix
+    tier_costs: Matrix
+    offsets: Matrix
+    plan: NDArray[np.intp]
+
+    def __init__(self, mean: ArrayLike, stds: ArrayLike, tier_costs: ArrayLike, *, skip: bool = True) -> None:
+        means = finite("mean", mean, ndim=1)
+        steps, prices = finite("stds", stds, ndim=2), finite("tier_costs", tier_costs, ndim=2)
+        if steps.shape != prices.shape or len(steps) != len(means):
+            raise UsageError(
+                "ladder",
+                expected=f"stds and tier_costs of shape ({len(means)}, tiers)",
+                came=f"{steps.shape} and {prices.shape}",
+                do="Give one row per box and one column per tier.",
+            )
+        climbs: dict[bytes, tuple[Vector, NDArray[np.intp]]] = {}  # equal ladders are solved once
+        for s, c in zip(steps, prices, strict=True):
+            key = s.tobytes() + c.tobytes()
+            if key not in climbs:
+                climbs[key] = ladder_offsets(s, c, skip=skip)
+        solved = [climbs[s.tobytes() + c.tobytes()] for s, c in zip(steps, prices, strict=True)]
+        self.__dict__.update(
+            mean=means,
+            stds=steps,
+            tier_costs=prices,
+            offsets=np.array([o for o, _ in solved]),
+            plan=np.array([p for _, p in solved]),
+            tier=np.zeros(len(means), dtype=np.intp),
+            sealed=np.ones(len(means), dtype=np.bool_),
+        )
+
+    def _now(self, table: NDArray[np.generic]) -> NDArray[np.generic]:
+        """Read a (M, T) table at each box's present tier (the last column for boxes at the top)."""
+        return table[np.arange(len(self)), np.minimum(self.tier, table.shape[1] - 1)]
+
+    @property
+    def next_tier(self) -> NDArray[np.intp]:
+        """The tier that the next purchase of each box reveals."""
+        return self._now(self.plan).astype(np.intp)
+
+    @property
+    def costs(self) -> Costs:  # type: ignore[override]
+        """What the next purchase of each box costs."""
+        return Costs(self.tier_costs[np.arange(len(self)), self.next_tier - 1])
+
+    @property
+    def std(self) -> Vector:
+        """The standard deviation of the step that the next purchase reveals; 0 where nothing is left."""
+        variance = np.concatenate([np.zeros((len(self), 1)), np.cumsum(self.stds**2, axis=1)], axis=1)
+        rows = np.arange(len(self))
+        step: Vector = np.sqrt(variance[rows, self.next_tier] - variance[rows, self.tier])
+        return np.where(self.sealed, step, 0.0)
+
+    def gain(self, outside: ArrayLike) -> Vector:
+        """E[(estimate after the next purchase - v)+]."""
+        return normal_gain(self.mean, self.std, outside)
+
+    def reservation_price(self) -> Vector:
+        """U = estimate + offset of the tier; the mean where nothing is left to open."""
+        return self.mean + np.where(self.sealed, self._now(self.offsets), 0.0)
+
+    def backup_price(self) -> Vector:
+        """B = estimate - offset: normal steps are symmetric, so the mirror image of u."""
+        return self.mean - np.where(self.sealed, self._now(self.offsets), 0.0)
+
+    def given(self, box: int, value: float) -> Self:
+        """Climb `box` to its next tier, where its estimate is `value`."""
+        sealed_box(self.sealed, box, value)
+        mean, tier, sealed = self.mean.copy(), self.tier.copy(), self.sealed.copy()
+        mean[box] = value
+        tier[box] = self.next_tier[box]
+        sealed[box] = tier[box] < self.stds.shape[1]
+        return self._changed(mean=mean, tier=tier, sealed=sealed)
+
+    def without(self, box: int) -> Self:
+        """Return what is known once the inspection of `box` was paid for and failed."""
+        sealed_box(self.sealed, box, 0.0)
+        sealed = self.sealed.copy()
+        sealed[box] = False
+        return self._changed(sealed=sealed)
+
+    def sample(self, n: int, rng: np.random.Generator) -> Matrix:
+        """Draw n outcomes of the last tier (n, M)."""
+        left = np.sqrt(
+            np.where(np.arange(self.stds.shape[1]) >= self.tier[:, None], self.stds**2, 0.0).sum(axis=1)
+        )
+        return self.mean + np.where(self.sealed, left, 0.0) * rng.standard_normal((n, len(self)))

@@ -1,0 +1,267 @@
+"""The same policies over many queries at once, in compiled loops on all cores.
+
+A `Batch` holds N queries as arrays with one correlation matrix between specialists; row i is exactly the
+`State` that `Batch.state(i)` returns, and running a policy over the batch takes, action for action, the
+decisions of `drive`. Policies or costs without a compiled loop are driven row by row. `stream` runs chunk
+after chunk, so a million queries never have to be in memory together.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from pandora_router.boxes import Costs, Independent, Joint
+from pandora_router.boxes.checks import Matrix, Vector, covariance_matrix, finite
+from pandora_router.boxes.costs import as_costs
+from pandora_router.errors import UsageError
+from pandora_router.search import kernels
+from pandora_router.search.drive import drive, reveal
+from pandora_router.search.gradient import KnowledgeGradient
+from pandora_router.search.policies import NOBODY, Committing, Held, Obligatory, Relative, Rollout
+from pandora_router.search.simulation import stream as normal_stream
+from pandora_router.search.state import Action, Inspect, Policy, Select, State, Trace
+
+SLICE = 256  # queries a thread takes at a time
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """N queries over M boxes: mean and std (N, M), one correlation (M, M) or none, costs per box.
+
+    `quantiles` (L, Q) are residual laws and `rank` (N, M) says which one each box of each query follows.
+    """
+
+    mean: Matrix
+    std: Matrix
+    costs: Costs
+    correlation: Matrix | None = None
+    quantiles: Matrix | None = None
+    rank: NDArray[np.intp] | None = None
+    outside: float = -np.inf
+
+    def __init__(
+        self,
+        mean: ArrayLike,
+        std: ArrayLike,
+        inspection_cost: ArrayLike | Costs,
+        *,
+        correlation: ArrayLike | None = None,
+        quantiles: ArrayLike | None = None,
+        rank: ArrayLike | None = None,
+        outside: float = -np.inf,
+    ) -> None:
+        means, stds = finite("mean", mean, ndim=2), finite("std", std, ndim=2)
+        if means.shape != stds.shape or (stds < 0.0).any():
+            raise UsageError(
+                "std",
+                expected=f"shape {means.shape} with no entry below 0",
+                came=f"shape {stds.shape}, smallest entry {stds.min():.3g}",
+                do="Give one standard deviation per query and box.",
+            )
+        boxes = means.shape[1]
+        if (quantiles is None) != (rank is None):
+            raise UsageError(
+                "quantiles", expected="quantiles and rank together", came="only one of them", do="Give both."
+            )
+        ranks = None if rank is None else np.ascontiguousarray(rank, dtype=np.intp)
+        laws = None if quantiles is None else finite("quantiles", quantiles, ndim=2)
+        if laws is not None and ranks is not None:
+            fits = ranks.shape == means.shape and ranks.min() >= 0 and ranks.max() < len(laws)
+            if correlation is None or not fits:
+                raise UsageError(
+                    "rank",
+                    expected=f"shape {means.shape} with row numbers of quantiles, and a correlation",
+                    came=f"shape {ranks.shape}, correlation {'missing' if correlation is None else 'given'}",
+                    do="Number the residual laws from 0; without correlation use Draws.",
+                )
+        fields = {
+            "mean": means,
+            "std": stds,
+            "costs": as_costs(inspection_cost, boxes),
+            "correlation": None
+            if correlation is None
+            else covariance_matrix("correlation", correlation, boxes),
+            "quantiles": laws,
+            "rank": ranks,
+            "outside": float(outside),
+        }
+        for name, value in fields.items():
+            object.__setattr__(self, name, value)
+        State(Independent(means[0], stds[0], self.costs), self.outside)  # checks `outside`
+
+    def __len__(self) -> int:
+        return len(self.mean)
+
+    def state(self, query: int) -> State:
+        """The state in which the search of one query starts."""
+        mean, std = self.mean[query], self.std[query]
+        if self.correlation is None:
+            return State(Independent(mean, std, self.costs), self.outside)
+        covariance = std[:, None] * std * self.correlation
+        laws = (
+            self.quantiles[self.rank[query]] if self.quantiles is not None and self.rank is not None else None
+        )
+        return State(Joint(mean, covariance, self.costs, laws), self.outside)
+
+    def law(self) -> tuple[Any, ...]:
+        """The arrays as the kernels take them; an empty array stands for an absent part."""
+        none = np.empty((0, 0))
+        return (
+            self.mean,
+            self.std,
+            none if self.correlation is None else self.correlation,
+            self.costs.own,
+            self.costs.shared,
+            self.costs.group,
+            none if self.quantiles is None else self.quantiles,
+            np.empty((0, 0), dtype=np.intp) if self.rank is None else self.rank,
+            self.outside,
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Decisions:
+    """What happened to each query: the box taken, the bill, and the openings in order.
+
+    `order[i]` lists the boxes query i opened (-1 after the last), `stage[i]` the purchase each belongs to.
+    """
+
+    choice: NDArray[np.int32]
+    spent: Vector
+    order: NDArray[np.int32]
+    stage: NDArray[np.int32]
+
+    @property
+    def inspections(self) -> NDArray[np.intp]:
+        """How many boxes each query opened."""
+        return (self.order >= 0).sum(axis=1)
+
+    def trace(self, query: int, values: Matrix) -> Trace:
+        """One query's decisions as `drive` would have returned them."""
+        opened = int((self.order[query] >= 0).sum())
+        boxes, stages = self.order[query, :opened], self.stage[query, :opened]
+        purchases = [
+            tuple(int(b) for b in boxes[stages == s]) for s in range(int(stages.max(initial=-1)) + 1)
+        ]
+        shown = tuple(tuple(float(values[query, b]) for b in bought) for bought in purchases)
+        actions: list[Action] = [Inspect(bought) for bought in purchases]
+        actions.append(Select(int(self.choice[query])))
+        return Trace(tuple(actions), shown, float(self.spent[query]))
+
+
+def run(policy: Policy, batch: Batch, values: ArrayLike, *, threads: int | None = None) -> Decisions:
+    """Run `policy` over every query; `values` (N, M) is what opening each box would show."""
+    shown = finite("values", values, ndim=2)
+    if shown.shape != batch.mean.shape:
+        raise UsageError(
+            "values", expected=f"shape {batch.mean.shape}", came=f"{shown.shape}", do="Align with the means."
+        )
+    queries, boxes = shown.shape
+    result = Decisions(
+        np.empty(queries, dtype=np.int32),
+        np.empty(queries),
+        np.full((queries, boxes), -1, dtype=np.int32),
+        np.full((queries, boxes), -1, dtype=np.int32),
+    )
+    work = _compiled(policy, batch, shown, result)
+    if work is None:
+        _drive_rows(policy, batch, shown, result)
+    else:
+        spread(work, queries, threads)
+    return result
+
+
+def stream(
+    policy: Policy, chunks: Iterable[tuple[Batch, ArrayLike]], *, threads: int | None = None
+) -> Iterator[Decisions]:
+    """Run `policy` over (batch, values) chunks one after the other, holding one at a time."""
+    for batch, values in chunks:
+        yield run(policy, batch, values, threads=threads)
+
+
+def spread(work: Callable[[int, int], None], queries: int, threads: int | None) -> None:
+    """Call work(lo, hi) over slices of the queries on several threads; kernels release the lock."""
+    size = min(SLICE, max(1, -(-queries // (threads or os.cpu_count() or 1))))
+    slices = [(lo, min(lo + size, queries)) for lo in range(0, queries, size)]
+    work(*slices[0])  # compiles or loads once, before threads could do so twice
+    with ThreadPoolExecutor(threads or os.cpu_count()) as pool:
+        list(pool.map(lambda s: work(*s), slices[1:]))
+
+
+def _compiled(
+    policy: Policy, batch: Batch, values: Matrix, out: Decisions
+) -> Callable[[int, int], None] | None:
+    """The compiled loop for this policy over a slice of queries, or None if there is none."""
+    kernel = kernels.load()
+    law = batch.law()
+    written = (out.choice, out.spent, out.order, out.stage)
+    if isinstance(policy, KnowledgeGradient) and not len(batch.costs.shared):
+        return lambda lo, hi: kernel.gradient_rows(law, values, lo, hi, *written)
+    if batch.quantiles is not None:
+        return None
+    if isinstance(policy, Rollout | Relative):
+        by_mean, relatively = policy.outside == "mean", isinstance(policy, Relative)
+        return lambda lo, hi: kernel.rollout_rows(law, values, by_mean, relatively, lo, hi, *written)
+    if isinstance(policy, Obligatory | Held | Committing):
+        held, at = np.full(len(batch), NOBODY, dtype=np.int64), np.full(len(batch), -np.inf)
+
+        def commit(lo: int, hi: int) -> None:
+            if isinstance(policy, Held):
+                held[lo:hi], at[lo:hi] = policy.box, policy.at
+            elif isinstance(policy, Committing) and policy.payoff == "exact":
+                kernel.exact_holdouts(law, policy.outside == "mean", lo, hi, held, at)
+            elif isinstance(policy, Committing):
+                _simulate_holdouts(policy, batch, lo, hi, held, at)
+            kernel.held_rows(law, values, held, at, lo, hi, *written)
+
+        return None if isinstance(policy, Committing) and len(batch.costs.shared) else commit
+    return None
+
+
+def _simulate_holdouts(
+    policy: Committing, batch: Batch, lo: int, hi: int, held: NDArray[np.int64], at: Vector
+) -> None:
+    """Choose the committing policy of each query in a slice by simulation, as `Committing.start` does."""
+    kernel = kernels.load()
+    boxes = batch.mean.shape[1]
+    correlation = np.eye(boxes) if batch.correlation is None else batch.correlation
+    sealed = np.ones(boxes, dtype=np.bool_)
+    price, payoffs = np.empty(boxes), np.empty(boxes + 1)
+    for i in range(lo, hi):
+        mean, std = batch.mean[i], batch.std[i]
+        kernel.normal_prices(mean, std, batch.costs.own, sealed, price)
+        option = mean if policy.outside == "mean" else 2.0 * mean - price
+        normals = normal_stream(mean, policy.seed).standard_normal((policy.samples, boxes))
+        kernel.simulated_payoffs(
+            mean,
+            std[:, None] * std * correlation,
+            batch.costs.own,
+            sealed,
+            option,
+            batch.outside,
+            normals,
+            payoffs,
+        )
+        held[i] = int(payoffs.argmax()) - 1
+        at[i] = option[held[i]] if held[i] != NOBODY else -np.inf
+
+
+def _drive_rows(policy: Policy, batch: Batch, values: Matrix, out: Decisions) -> None:
+    """Drive every query in turn: the way for policies that have no compiled loop."""
+    for i in range(len(batch)):
+        trace = drive(policy, batch.state(i), reveal(values[i]))
+        count = 0
+        for stage, action in enumerate(trace.actions[:-1]):
+            assert isinstance(action, Inspect)
+            for box in action.boxes:
+                out.order[i, count], out.stage[i, count] = box, stage
+                count += 1
+        out.choice[i] = trace.selected
+        out.spent[i] = trace.spent

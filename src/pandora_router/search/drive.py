@@ -1,0 +1,106 @@
+"""One search loop, driven in three ways: blocking, async, and from a record.
+
+`search` is a generator that asks for purchases and is sent what they showed; it knows nothing of clocks,
+money transfers or failures beyond `None`. The drivers differ only in how they answer it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Generator, Sequence
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from pandora_router.boxes import Ladder
+from pandora_router.errors import UsageError
+from pandora_router.search.state import Action, Inspect, Policy, State, Trace
+
+Shown = Sequence[float | None]
+Opener = Callable[[State, Inspect], Shown]
+AsyncOpener = Callable[[State, Inspect], Awaitable[Shown]]
+
+
+def search(policy: Policy, state: State) -> Generator[tuple[State, Inspect], Shown, Trace]:
+    """Run `policy`: yield each purchase, receive one value (or None) per box, return the trace."""
+    policy = policy.start(state)
+    actions: list[Action] = []
+    values: list[tuple[float | None, ...]] = []
+    while isinstance(action := policy.next(state), Inspect):
+        if not action.boxes:
+            raise UsageError(
+                "Inspect", expected="at least one box", came="none", do=f"Repair the policy {policy!r}."
+            )
+        shown = tuple((yield state, action))
+        if len(shown) != len(action.boxes):
+            raise UsageError(
+                "what opening showed",
+                expected=f"{len(action.boxes)} values for boxes {action.boxes}",
+                came=f"{len(shown)}",
+                do="Return one value per box in the order asked, None where the inspection failed.",
+            )
+        for box, value in zip(action.boxes, shown, strict=True):
+            state = state.lose(box) if value is None else state.observe(box, value)
+        actions.append(action)
+        values.append(shown)
+    return Trace((*actions, action), tuple(values), state.spent)
+
+
+def drive(policy: Policy, state: State, open: Opener) -> Trace:
+    """Search, calling `open(state, inspect)` for each purchase."""
+    asking = search(policy, state)
+    try:
+        now, inspect = next(asking)
+        while True:
+            now, inspect = asking.send(open(now, inspect))
+    except StopIteration as done:
+        trace: Trace = done.value
+        return trace
+
+
+async def adrive(policy: Policy, state: State, open: AsyncOpener) -> Trace:
+    """Search, awaiting `open(state, inspect)` for each purchase."""
+    asking = search(policy, state)
+    try:
+        now, inspect = next(asking)
+        while True:
+            now, inspect = asking.send(await open(now, inspect))
+    except StopIteration as done:
+        trace: Trace = done.value
+        return trace
+
+
+def replay(policy: Policy, state: State, trace: Trace) -> Trace:
+    """Search with the values a trace holds: what would `policy` have done?
+
+    The policy may open boxes in another order, but a box the trace never opened is a `UsageError`.
+    """
+    record: dict[int, list[float | None]] = {}
+    for action, shown in zip(trace.actions, trace.values, strict=False):
+        assert isinstance(action, Inspect)
+        for box, value in zip(action.boxes, shown, strict=True):
+            record.setdefault(box, []).append(value)
+
+    def look_up(now: State, inspect: Inspect) -> Shown:
+        missing = [box for box in inspect.boxes if not record.get(box)]
+        if missing:
+            raise UsageError(
+                "replay",
+                expected=f"recorded values for the boxes the policy opens, {inspect.boxes}",
+                came=f"a trace that opened only {trace.inspected}",
+                do="Replay against a trace that opened every box, or route the prompt again.",
+            )
+        return [record[box].pop(0) for box in inspect.boxes]
+
+    return drive(policy, state, look_up)
+
+
+def reveal(values: ArrayLike) -> Opener:
+    """Return an opener for values known in advance: (M,), or (M, T) for ladders of T tiers."""
+    table = np.asarray(values, dtype=np.float64)
+
+    def open(state: State, inspect: Inspect) -> Shown:
+        if isinstance(state.boxes, Ladder) and table.ndim == 2:
+            return [float(table[box, state.boxes.next_tier[box] - 1]) for box in inspect.boxes]
+        return [float(table[box]) for box in inspect.boxes]
+
+    return open

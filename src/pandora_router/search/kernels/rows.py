@@ -1,0 +1,273 @@
+"""Whole searches over many queries: conditioning, charging and choosing in compiled loops.
+
+Each function takes a slice of queries and writes, per query, the choice, the bill and the openings in order.
+They mirror `search.policies` and `search.gradient` driven by `search.drive`; that they agree action for
+action is a test. `law` groups the arguments that say what is known:
+(mean, std, correlation, own, shared, group, quantiles, rank, outside).
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from pandora_router.search.kernels.gradient import knowledge_gradient
+from pandora_router.search.kernels.payoffs import committing_payoffs
+from pandora_router.search.kernels.special import jit, offset
+
+
+@jit
+def begin(law, i, mean, covariance, std, cost, sealed, left):  # type: ignore[no-untyped-def]
+    """Set up the state of query i; `covariance` stays unset for independent boxes."""
+    means, stds, correlation, own, shared, group = law[0], law[1], law[2], law[3], law[4], law[5]
+    boxes = len(mean)
+    left[:] = shared
+    for k in range(boxes):
+        mean[k] = means[i, k]
+        std[k] = stds[i, k]
+        sealed[k] = True
+        if correlation.shape[0] > 0:
+            for l in range(boxes):
+                covariance[k, l] = stds[i, k] * stds[i, l] * correlation[k, l]
+    price_costs(own, left, group, cost)
+
+
+@jit
+def price_costs(own, left, group, cost):  # type: ignore[no-untyped-def]
+    """Marginal cost of every box in the present state."""
+    for k in range(len(own)):
+        cost[k] = own[k]
+        if len(left) > 0 and group[k] >= 0:
+            cost[k] = own[k] + left[group[k]]
+
+
+@jit
+def buy(law, box, value, mean, covariance, std, cost, sealed, left):  # type: ignore[no-untyped-def]
+    """Open one box: condition everything on its value, settle its group, return what it cost."""
+    correlation, own, group = law[2], law[3], law[5]
+    boxes = len(mean)
+    paid = cost[box]
+    if correlation.shape[0] > 0 and covariance[box, box] > 0.0:
+        pivot = covariance[box, box]
+        step = value - mean[box]
+        for k in range(boxes):
+            if k != box:
+                ratio = covariance[k, box] / pivot
+                mean[k] = mean[k] + ratio * step
+                for l in range(boxes):
+                    if l != box:
+                        covariance[k, l] = covariance[k, l] - ratio * covariance[l, box]
+        for k in range(boxes):
+            covariance[k, box] = 0.0
+            covariance[box, k] = 0.0
+        for k in range(boxes):
+            std[k] = math.sqrt(max(covariance[k, k], 0.0))
+    mean[box] = value
+    std[box] = 0.0
+    sealed[box] = False
+    if len(left) > 0 and group[box] >= 0:
+        left[group[box]] = 0.0
+        price_costs(own, left, group, cost)
+    return paid
+
+
+@jit
+def purchase(law, i, box, values, step, count, order, stage, mean, covariance, std, cost, sealed, left):  # type: ignore[no-untyped-def]
+    """Open `box` and the boxes of its unpaid group that are free then; return (what it cost, openings)."""
+    own, group = law[3], law[5]
+    unpaid = len(left) > 0 and group[box] >= 0 and left[group[box]] > 0.0
+    bill = buy(law, box, values[i, box], mean, covariance, std, cost, sealed, left)
+    order[i, count], stage[i, count] = box, step
+    count += 1
+    if unpaid:
+        for k in range(len(own)):
+            if group[k] == group[box] and sealed[k] and own[k] == 0.0:
+                bill += buy(law, k, values[i, k], mean, covariance, std, cost, sealed, left)
+                order[i, count], stage[i, count] = k, step
+                count += 1
+    return bill, count
+
+
+@jit
+def in_hand(mean, sealed, outside):  # type: ignore[no-untyped-def]
+    """The best of the outside option and the boxes with nothing left to open."""
+    box, value = -1, outside
+    for k in range(len(mean)):
+        if not sealed[k] and mean[k] > value:
+            box, value = k, mean[k]
+    return box, value
+
+
+@jit
+def climb(mean, price, sealed, best, held, at):  # type: ignore[no-untyped-def]
+    """The sealed box to open next besides `held`, or -1 to stop."""
+    top, highest = -1, -np.inf
+    for k in range(len(mean)):
+        if sealed[k] and k != held and price[k] > highest:
+            top, highest = k, price[k]
+    return top if top >= 0 and max(best, at) < highest else -1
+
+
+@jit
+def scratch(boxes, groups, dense):  # type: ignore[no-untyped-def]
+    """Arrays for one query's state: mean, covariance, std, cost, sealed, shared costs left."""
+    side = boxes if dense else 0
+    return (
+        np.empty(boxes),
+        np.empty((side, side)),
+        np.empty(boxes),
+        np.empty(boxes),
+        np.empty(boxes, dtype=np.bool_),
+        np.empty(groups),
+    )
+
+
+@jit
+def held_rows(law, values, held, at, lo, hi, choice, spent, order, stage):  # type: ignore[no-untyped-def]
+    """Search obligatorily around box held[i] at option at[i] (-1: hold nobody)."""
+    outside = law[8]
+    boxes = values.shape[1]
+    mean, covariance, std, cost, sealed, left = scratch(boxes, len(law[4]), law[2].shape[0] > 0)
+    price = np.empty(boxes)
+    for i in range(lo, hi):
+        begin(law, i, mean, covariance, std, cost, sealed, left)
+        step, count, bill = 0, 0, 0.0
+        while True:
+            box, best = in_hand(mean, sealed, outside)
+            for k in range(boxes):
+                price[k] = mean[k] + (offset(std[k], cost[k]) if sealed[k] else 0.0)
+            top = climb(mean, price, sealed, best, held[i], at[i])
+            if top < 0:
+                choice[i] = held[i] if held[i] >= 0 and best <= at[i] else box
+                break
+            paid, count = purchase(
+                law, i, top, values, step, count, order, stage, mean, covariance, std, cost, sealed, left
+            )
+            bill += paid
+            step += 1
+        spent[i] = bill
+
+
+@jit
+def best_holdout(mean, std, cost, sealed, best, by_mean, price, option, payoffs):  # type: ignore[no-untyped-def]
+    """The holdout of highest exact payoff (-1: nobody), with prices and outside options filled in."""
+    for k in range(len(mean)):
+        shift = offset(std[k], cost[k]) if sealed[k] else 0.0
+        price[k] = mean[k] + shift
+        option[k] = mean[k] if by_mean else mean[k] - shift
+    committing_payoffs(mean, std, price, option, sealed, best, payoffs)
+    top = 0
+    for m in range(1, len(payoffs)):
+        if payoffs[m] > payoffs[top]:
+            top = m
+    return top - 1
+
+
+@jit
+def exact_holdouts(law, by_mean, lo, hi, held, at):  # type: ignore[no-untyped-def]
+    """Choose the best committing policy of each query by exact payoffs."""
+    boxes = law[0].shape[1]
+    mean, covariance, std, cost, sealed, left = scratch(boxes, len(law[4]), law[2].shape[0] > 0)
+    price, option, payoffs = np.empty(boxes), np.empty(boxes), np.empty(boxes + 1)
+    for i in range(lo, hi):
+        begin(law, i, mean, covariance, std, cost, sealed, left)
+        held[i] = best_holdout(mean, std, cost, sealed, law[8], by_mean, price, option, payoffs)
+        at[i] = option[held[i]] if held[i] >= 0 else -np.inf
+
+
+@jit
+def relative(mean, covariance, std, sealed, out):  # type: ignore[no-untyped-def]
+    """s_eff = |P_jj - P_jr| / sqrt(P_jj) against the incumbent r, for r itself against the runner-up."""
+    boxes = len(mean)
+    first, second = -1, -1
+    for k in range(boxes):
+        if first < 0 or mean[k] > mean[first]:
+            first, second = k, first
+        elif second < 0 or mean[k] > mean[second]:
+            second = k
+    for k in range(boxes):
+        out[k] = std[k] if sealed[k] else 0.0
+        if out[k] > 0.0 and covariance.shape[0] > 1:
+            rival = second if k == first else first
+            out[k] = abs(std[k] * std[k] - covariance[k, rival]) / std[k]
+
+
+@jit
+def rollout_step(mean, std, cost, sealed, best, by_mean):  # type: ignore[no-untyped-def]
+    """One step of the rollout: (box to open or -1 to stop, held box or -1, its outside option)."""
+    boxes = len(mean)
+    price, option, payoffs = np.empty(boxes), np.empty(boxes), np.empty(boxes + 1)
+    held = best_holdout(mean, std, cost, sealed, best, by_mean, price, option, payoffs)
+    at = option[held] if held >= 0 else -np.inf
+    return climb(mean, price, sealed, best, held, at), held, at
+
+
+@jit
+def rollout_rows(law, values, by_mean, relatively, lo, hi, choice, spent, order, stage):  # type: ignore[no-untyped-def]
+    """After every opening take the first step of the best committing policy."""
+    outside = law[8]
+    boxes = values.shape[1]
+    mean, covariance, std, cost, sealed, left = scratch(boxes, len(law[4]), law[2].shape[0] > 0)
+    view = np.empty(boxes)
+    for i in range(lo, hi):
+        begin(law, i, mean, covariance, std, cost, sealed, left)
+        step, count, bill = 0, 0, 0.0
+        while True:
+            box, best = in_hand(mean, sealed, outside)
+            if not sealed.any():
+                choice[i] = box
+                break
+            if relatively:
+                relative(mean, covariance, std, sealed, view)
+            else:
+                view[:] = std
+            top, held, at = rollout_step(mean, view, cost, sealed, best, by_mean)
+            if top < 0:
+                choice[i] = held if held >= 0 and best <= at else box
+                break
+            paid, count = purchase(
+                law, i, top, values, step, count, order, stage, mean, covariance, std, cost, sealed, left
+            )
+            bill += paid
+            step += 1
+        spent[i] = bill
+
+
+@jit
+def gradient_rows(law, values, lo, hi, choice, spent, order, stage):  # type: ignore[no-untyped-def]
+    """Open the box whose news is worth most net of cost while that is positive; take the argmax."""
+    quantiles, rank, outside = law[6], law[7], law[8]
+    boxes = values.shape[1]
+    mean, covariance, std, cost, sealed, left = scratch(boxes, len(law[4]), True)
+    worth = np.empty(boxes)
+    table = np.empty((boxes if quantiles.shape[0] > 0 else 0, quantiles.shape[1]))
+    for i in range(lo, hi):
+        begin(law, i, mean, covariance, std, cost, sealed, left)
+        if law[2].shape[0] == 0:
+            covariance[:] = 0.0
+            for k in range(boxes):
+                covariance[k, k] = std[k] * std[k]
+        for k in range(table.shape[0]):
+            table[k] = quantiles[rank[i, k]]
+        step, count, bill = 0, 0, 0.0
+        while True:
+            knowledge_gradient(mean, covariance, std, cost, sealed, table, outside, worth)
+            top, highest = -1, 0.0
+            for k in range(boxes):
+                if sealed[k] and worth[k] - cost[k] > highest:
+                    top, highest = k, worth[k] - cost[k]
+            if top < 0:
+                choice[i], best = -1, outside
+                for k in range(boxes):
+                    if mean[k] > best:
+                        choice[i], best = k, mean[k]
+                break
+            paid, count = purchase(
+                law, i, top, values, step, count, order, stage, mean, covariance, std, cost, sealed, left
+            )
+            if law[2].shape[0] == 0:
+                covariance[top, top] = 0.0
+            bill += paid
+            step += 1
+        spent[i] = bill

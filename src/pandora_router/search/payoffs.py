@@ -1,0 +1,156 @@
+"""What every committing policy is worth, exactly: the plain versions (METHOD section 2).
+
+A committing policy holds one box m out at a fixed outside option b and searches the others obligatorily.
+With kappa_j = min(G_j, u_j), K = max over j != m of kappa_j, H its CDF and `best` in hand, it is worth
+
+    nu_m = mu_m H(b) + b (1 - H(b)) + integral from b of (1 - H)      if best <= b,
+    nu_m = best + integral from best of (1 - H)                       otherwise,
+
+and nu_0, the obligatory policy that holds none, is the second line with all boxes. Boxes are independent;
+for dependent ones these are the mean-field marginals. `search.kernels.payoffs` is the fast twin.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+from scipy.special import ndtr
+
+from pandora_router.boxes import Boxes, Draws, Independent
+from pandora_router.boxes.checks import Mask, Matrix, Vector
+from pandora_router.boxes.joint import CorrelatedNormal
+from pandora_router.errors import UsageError
+from pandora_router.search import kernels
+
+Outside = Literal["backup", "mean"]
+
+
+def normal_law(boxes: Boxes) -> bool:
+    """Whether each box's next value is normal and its last: the case the compiled kernels serve."""
+    return isinstance(boxes, Independent) or (isinstance(boxes, CorrelatedNormal) and boxes.quantiles is None)
+
+
+def reservation_prices(boxes: Boxes) -> Vector:
+    """`boxes.reservation_price()`, compiled where the law is normal: numpy is slow on small arrays."""
+    if not normal_law(boxes):
+        return boxes.reservation_price()
+    out = np.empty(len(boxes.mean))
+    kernels.load().normal_prices(boxes.mean, marginal_std(boxes), boxes.inspection_cost, boxes.sealed, out)
+    return out
+
+
+def check_outside(outside: str) -> None:
+    """Refuse anything but the two outside options there are."""
+    if outside not in ("backup", "mean"):
+        raise UsageError(
+            "outside", expected="'backup' or 'mean'", came=repr(outside), do="'mean' is the safer choice."
+        )
+
+
+def outside_options(boxes: Boxes, outside: Outside) -> Vector:
+    """The b at which a box is held: its backup price (paper) or its mean (never worse if independent)."""
+    check_outside(outside)
+    if outside == "mean":
+        return boxes.mean
+    # normal laws are symmetric: b = 2 mean - u
+    return 2.0 * boxes.mean - reservation_prices(boxes) if normal_law(boxes) else boxes.backup_price()
+
+
+def committing_payoffs(boxes: Boxes, outside: Outside = "backup", best: float = -np.inf) -> Vector:
+    """Return the M+1 exact payoffs nu, index 0 the obligatory policy; -inf for boxes that cannot be held.
+
+    `best` is what is already in hand. Values of unsealed boxes count as in hand.
+
+    >>> from pandora_router.boxes import Independent
+    >>> committing_payoffs(Independent([0.5, 0.45], [0.2, 0.25], 0.06), "mean").round(6).tolist()
+    [0.497387, 0.516724, 0.497269]
+    """
+    held = outside_options(boxes, outside)
+    price = reservation_prices(boxes)
+    in_hand = float(np.max(np.where(boxes.sealed, -np.inf, boxes.mean), initial=best))
+    if normal_law(boxes):
+        out = np.empty(len(held) + 1)
+        kernels.load().committing_payoffs(
+            boxes.mean, marginal_std(boxes), price, held, boxes.sealed, in_hand, out
+        )
+        return out
+    support = boxes.support() if isinstance(boxes, Draws | CorrelatedNormal) else None
+    if support is None:
+        raise UsageError(
+            "committing_payoffs",
+            expected="normal boxes or boxes known by draws, with one inspection each",
+            came=type(boxes).__name__,
+            do="Use Obligatory or KnowledgeGradient on these boxes.",
+        )
+    return discrete_payoffs(support, price, held, boxes.mean, boxes.sealed, in_hand)
+
+
+def marginal_std(boxes: Boxes) -> Vector:
+    """The standard deviation of each box's next value."""
+    std: Vector = boxes.std  # type: ignore[attr-defined]
+    return std
+
+
+def normal_payoffs(
+    mean: Vector, std: Vector, price: Vector, held: Vector, sealed: Mask, best: float
+) -> Vector:
+    """The plain oracle for normal boxes: for each holdout, quadrature between all breakpoints."""
+    x, w = np.polynomial.legendre.leggauss(20)
+    out = np.full(len(mean) + 1, -np.inf)
+    for m in [-1, *np.flatnonzero(sealed)]:
+        rivals = np.flatnonzero(sealed & (np.arange(len(mean)) != m))
+        mu, s = mean[rivals], std[rivals]
+        top = np.minimum(price[rivals], mu + 9.0 * s)
+        bottom = np.minimum(mu - 9.0 * s, top)
+        start = best if m < 0 else max(best, held[m])
+        inner = np.concatenate(
+            [top, bottom, *(np.linspace(a, b, 40) for a, b in zip(bottom, top, strict=True))]
+        )
+        if not np.isfinite(start):
+            start = float(np.max(bottom, initial=-np.inf))  # below, K is larger almost surely
+        edges = np.unique(np.concatenate([[start], inner[inner > start]]))
+        half = 0.5 * np.diff(edges)
+        points = (edges[:-1] + half)[:, None] + half[:, None] * x
+        z = (points[..., None] - mu) / np.where(s > 0.0, s, 1.0)
+        cdf = np.where(points[..., None] >= top, 1.0, np.where(s > 0.0, ndtr(z), 0.0)).prod(axis=-1)
+        above = float((half[:, None] * w * (1.0 - cdf)).sum())
+        if m < 0 or best > held[m]:
+            out[m + 1] = start + above
+        elif not np.isfinite(held[m]):
+            out[m + 1] = start + above if len(rivals) else mean[m]
+        else:
+            inside = held[m] >= top
+            at = np.where(inside, 1.0, ndtr((held[m] - mu) / np.where(s > 0.0, s, 1.0)) * (s > 0.0)).prod()
+            out[m + 1] = mean[m] * at + held[m] * (1.0 - at) + above
+    return out
+
+
+def discrete_payoffs(
+    support: Matrix, price: Vector, held: Vector, mean: Vector, sealed: Mask, best: float
+) -> Vector:
+    """The M+1 payoffs when each row of `support` (M, S, ascending) is equally likely: sums, no quadrature."""
+    out = np.full(len(mean) + 1, -np.inf)
+    rows = np.flatnonzero(sealed)
+    kappa = np.minimum(support[rows], price[rows, None])
+    floors = np.concatenate([[best], held[rows]])
+    points = np.unique(np.concatenate([kappa.ravel(), floors[np.isfinite(floors)]]))
+    cdf = np.stack([np.searchsorted(k, points, side="right") for k in kappa], axis=1) / support.shape[1]
+    ones = np.ones((len(points), 1))
+    before = np.concatenate([ones, np.cumprod(cdf, axis=1)], axis=1)
+    after = np.concatenate([np.cumprod(cdf[:, ::-1], axis=1)[:, ::-1], ones], axis=1)
+    products = np.concatenate(
+        [before[:, -1:], before[:, :-1] * after[:, 1:]], axis=1
+    )  # all, then leave-one-out
+    steps = np.diff(points, append=points[-1])[:, None] * (1.0 - products)
+    above = np.cumsum(steps[::-1], axis=0)[::-1]
+    for i, m in enumerate([-1, *rows]):
+        b = best if m < 0 else max(best, held[m])
+        k = int(np.searchsorted(points, b)) if np.isfinite(b) else 0
+        start = points[k]
+        if m < 0 or best > held[m]:
+            out[m + 1] = start + above[k, i]
+        else:
+            at = products[k, i]
+            out[m + 1] = mean[m] * at + start * (1.0 - at) + above[k, i]
+    return out

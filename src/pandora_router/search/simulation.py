@@ -1,0 +1,57 @@
+"""Committing payoffs by Monte Carlo, as the paper estimates them (Algorithm 1, lines 4 to 8).
+
+The same joint outcomes serve all M+1 policies; the held box pays its own sample; with correlated boxes every
+opening reconditions the rest. Plain version: `plain_payoffs`, which drives the policies one by one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+import numpy as np
+
+from pandora_router.boxes.checks import Matrix, Vector
+from pandora_router.boxes.joint import CorrelatedNormal
+from pandora_router.search import kernels
+from pandora_router.search.payoffs import Outside, marginal_std, normal_law, outside_options
+from pandora_router.search.state import State
+
+
+def stream(boxes_mean: Vector, seed: int) -> np.random.Generator:
+    """A stream of its own for every seed and vector of means: the same state gets the same outcomes."""
+    key = hashlib.blake2b(boxes_mean.tobytes(), digest_size=8).digest()
+    return np.random.Generator(np.random.Philox(key=[seed, int.from_bytes(key, "little")]))
+
+
+def simulated_payoffs(state: State, outside: Outside, samples: int, seed: int) -> Vector:
+    """Estimate the M+1 committing payoffs from joint outcomes; -inf for boxes that cannot be held."""
+    boxes = state.boxes
+    held = outside_options(boxes, outside)
+    rng = stream(boxes.mean, seed)
+    if not normal_law(boxes) or len(boxes.costs.shared):
+        return plain_payoffs(state, held, boxes.sample(samples, rng))
+    covariance = (
+        boxes.covariance if isinstance(boxes, CorrelatedNormal) else np.diag(marginal_std(boxes) ** 2)
+    )
+    out = np.empty(len(held) + 1)
+    normals = rng.standard_normal((samples, len(held)))
+    kernels.load().simulated_payoffs(
+        boxes.mean, covariance, boxes.inspection_cost, boxes.sealed, held, state.best.value, normals, out
+    )
+    return out
+
+
+def plain_payoffs(state: State, held: Vector, drawn: Matrix) -> Vector:
+    """Estimate the payoffs by driving each committing policy through each outcome."""
+    from pandora_router.search.drive import drive, reveal
+    from pandora_router.search.policies import Held, Obligatory
+
+    out = np.full(len(held) + 1, -np.inf)
+    for m in [-1, *np.flatnonzero(state.boxes.sealed)]:
+        policy = Obligatory() if m < 0 else Held(int(m), float(held[m]))
+        total = 0.0
+        for outcome in drawn:
+            trace = drive(policy, state, reveal(outcome))
+            total += (outcome[trace.selected] if trace.selected >= 0 else state.outside) - trace.spent
+        out[m + 1] = total / len(drawn) + state.spent
+    return out

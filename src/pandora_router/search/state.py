@@ -1,0 +1,117 @@
+"""A search as a value: what is known and spent so far, and the only two things a policy can say.
+
+A policy sees a `State` and answers `Inspect` or `Select`; it never holds a value that was not opened, so
+every policy is admissible by construction. `State.observe` and `State.lose` are the only places that charge.
+A failed inspection is data: the money is gone, the box stays worth its mean and cannot be inspected again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from pandora_router.boxes import Boxes
+from pandora_router.errors import UsageError
+
+OUTSIDE = -1  # `Select(OUTSIDE)` takes the outside option instead of a box
+
+
+@dataclass(frozen=True, slots=True)
+class Inspect:
+    """Buy the next value of these boxes, in one purchase."""
+
+    boxes: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Select:
+    """Stop and take this box, opened or sealed (or the outside option)."""
+
+    box: int
+
+
+Action = Inspect | Select
+
+
+class Worth(NamedTuple):
+    """A box (or `OUTSIDE`) and what it is worth."""
+
+    box: int
+    value: float
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """What is known (`boxes`), what can be had elsewhere (`outside`), what was paid, what was opened."""
+
+    boxes: Boxes
+    outside: float = -np.inf
+    spent: float = 0.0
+    opened: tuple[Worth, ...] = field(default=())
+
+    def __post_init__(self) -> None:
+        if np.isnan(self.outside) or self.outside == np.inf:
+            raise UsageError(
+                "outside",
+                expected="the worth of not taking any box: a number, or -inf if one must be taken",
+                came=f"{self.outside}",
+                do="Leave it out if there is no outside option.",
+            )
+
+    def observe(self, box: int, value: float) -> State:
+        """Pay the marginal cost of `box` and learn its value."""
+        known = self.boxes.given(box, value)  # checks before anything is charged
+        spent = self.spent + float(self.boxes.inspection_cost[box])
+        return State(known, self.outside, spent, (*self.opened, Worth(box, float(value))))
+
+    def lose(self, box: int) -> State:
+        """Pay the marginal cost of `box` and learn nothing: it can no longer be inspected."""
+        known = self.boxes.without(box)
+        return State(known, self.outside, self.spent + float(self.boxes.inspection_cost[box]), self.opened)
+
+    @property
+    def best(self) -> Worth:
+        """The best of the outside option and the boxes with nothing left to open; ties go to the lowest."""
+        worth = np.where(self.boxes.sealed, -np.inf, self.boxes.mean)
+        box = int(worth.argmax())
+        return Worth(box, float(worth[box])) if worth[box] > self.outside else Worth(OUTSIDE, self.outside)
+
+    @property
+    def richest(self) -> Worth:
+        """The best thing to take now, sealed or not: the argmax of the mean, or the outside option."""
+        box = int(self.boxes.mean.argmax())
+        worth = float(self.boxes.mean[box])
+        return Worth(box, worth) if worth > self.outside else Worth(OUTSIDE, self.outside)
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """What happened: the actions in order, what each `Inspect` showed (None: it failed), and the bill."""
+
+    actions: tuple[Action, ...]
+    values: tuple[tuple[float | None, ...], ...]
+    spent: float
+
+    @property
+    def selected(self) -> int:
+        """The box that was taken (`OUTSIDE` for none)."""
+        last = self.actions[-1]
+        assert isinstance(last, Select)
+        return last.box
+
+    @property
+    def inspected(self) -> tuple[int, ...]:
+        """The boxes paid for, in order."""
+        return tuple(box for action in self.actions if isinstance(action, Inspect) for box in action.boxes)
+
+
+class Policy(Protocol):
+    """How to search: a small frozen value without memory."""
+
+    def start(self, state: State) -> Policy:
+        """Return the policy to follow from here; one that plans ahead fixes its plan now."""
+
+    def next(self, state: State) -> Action:
+        """Say what to do in this state."""
