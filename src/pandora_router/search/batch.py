@@ -203,7 +203,7 @@ def _compiled(
     law = batch.law()
     written = (out.choice, out.spent, out.order, out.stage)
     if isinstance(policy, KnowledgeGradient) and not len(batch.costs.shared):
-        return lambda lo, hi: kernel.gradient_rows(law, values, lo, hi, *written)
+        return lambda lo, hi: kernel.gradient_rows(law, values, policy.depth, policy.width, lo, hi, *written)
     if batch.quantiles is not None:
         return None
     if isinstance(policy, Rollout | Relative):

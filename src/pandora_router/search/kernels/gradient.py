@@ -1,16 +1,20 @@
-"""The knowledge gradient of every sealed box, with boxes skipped that cannot pay for themselves.
+"""The knowledge gradient of every sealed box, one or two inspections deep.
 
-Oracle: `search.gradient.plain_gradient`.
+Oracles: `search.gradient.plain_gradient` and `search.gradient.plain_inspection`.
 """
 
 from __future__ import annotations
+
+import math
 
 import numpy as np
 
 from pandora_router.search.kernels.special import jit, loss
 
-PHI_0 = 0.3989422804014327
 REACH = 9.0  # crossings beyond so many standard deviations add less than 1e-20 of a slope
+# Gauss-Hermite rule for the outcome of the first of two inspections
+NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(16)
+WEIGHTS = WEIGHTS / WEIGHTS.sum()
 
 
 @jit
@@ -37,46 +41,116 @@ def envelope_gain(a, b, count):  # type: ignore[no-untyped-def]
 
 
 @jit
-def knowledge_gradient(mean, covariance, std, cost, sealed, quantiles, outside, out):  # type: ignore[no-untyped-def]
-    """Fill out[j] with the worth of opening j alone; 0 where it cannot exceed its cost."""
+def gain(a, b, count, quantiles):  # type: ignore[no-untyped-def]
+    """E[max(a + b Z)] - max a, Z normal or (if `quantiles` is not empty) one of equally likely residuals."""
+    if len(quantiles) == 0:
+        return envelope_gain(a, b, count)
+    highest = -np.inf
+    for k in range(count):
+        highest = max(highest, a[k])
+    total = 0.0
+    for q in range(len(quantiles)):
+        top = -np.inf
+        for k in range(count):
+            top = max(top, a[k] + b[k] * quantiles[q])
+        total += top
+    return total / len(quantiles) - highest
+
+
+@jit
+def law_of(quantiles, box):  # type: ignore[no-untyped-def]
+    """The residual quantiles of one box; empty for the normal law."""
+    return quantiles[box] if quantiles.shape[0] > 0 else np.empty(0)
+
+
+@jit
+def knowledge_gradient(mean, covariance, std, sealed, quantiles, outside, out):  # type: ignore[no-untyped-def]
+    """Fill out[j] with the worth of opening j alone, before its cost; 0 where nothing is left to open."""
     boxes = len(mean)
-    a = np.empty(boxes + 1)
-    b = np.empty(boxes + 1)
-    leader = 0
-    for k in range(boxes):
-        a[k] = mean[k]
-        if mean[k] > mean[leader]:
-            leader = k
-    count = boxes
-    if outside > -np.inf:
-        a[count] = outside
-        b[count] = 0.0
-        if outside >= mean[leader]:
-            leader = count
-        count += 1
+    a, b = np.empty(boxes + 1), np.empty(boxes + 1)
+    a[:boxes] = mean
+    a[boxes], b[boxes] = outside, 0.0
+    count = boxes + 1 if outside > -np.inf else boxes
     for j in range(boxes):
         out[j] = 0.0
-        if not sealed[j] or std[j] <= 0.0:
+        if sealed[j] and std[j] > 0.0:
+            for k in range(boxes):
+                b[k] = covariance[j, k] / std[j]
+            out[j] = max(gain(a, b, count, law_of(quantiles, j)), 0.0)
+
+
+@jit
+def second_gain(  # type: ignore[no-untyped-def]
+    mean, covariance, std, cost, after, sealed, quantiles, outside, first, rivals, nodes, weights
+):
+    """E[(best worth of a second inspection net of its cost)+] once `first` is open, over its outcomes.
+
+    `after[l]` is the cost of box l then (a shared part may be settled), `rivals` the boxes considered.
+    """
+    boxes = len(mean)
+    count = boxes + 1 if outside > -np.inf else boxes
+    a = np.empty(boxes + 1)
+    slopes = np.zeros((len(rivals), boxes + 1))
+    a[boxes] = outside
+    for r in range(len(rivals)):
+        l = rivals[r]
+        share = covariance[first, l] / covariance[first, first]
+        variance = covariance[l, l] - share * covariance[first, l]
+        if l == first or not sealed[l] or variance <= 1e-14 * covariance[l, l]:
             continue
-        scale = 1.0 / std[j]
-        low, high = b[boxes] if count > boxes else np.inf, b[boxes] if count > boxes else -np.inf
         for k in range(boxes):
-            b[k] = covariance[j, k] * scale
-            low, high = min(low, b[k]), max(high, b[k])
-        reach = PHI_0
-        if quantiles.shape[0] > 0:
-            reach = max(abs(quantiles[j, 0]), abs(quantiles[j, -1]))
-        # a_k + b_k Z exceeds the leader's line by at most (high - low) |Z|, one sign at a time
-        if (high - low) * reach <= cost[j]:
+            if k != first:
+                slopes[r, k] = (covariance[l, k] - share * covariance[first, k]) / math.sqrt(variance)
+    total = 0.0
+    for n in range(len(nodes)):
+        for k in range(boxes):
+            a[k] = mean[k] + covariance[first, k] / std[first] * nodes[n]
+        best = 0.0
+        for r in range(len(rivals)):
+            l = rivals[r]
+            if l != first and sealed[l]:
+                best = max(best, gain(a, slopes[r], count, law_of(quantiles, l)) - after[l])
+        total += weights[n] * best
+    return total
+
+
+@jit
+def best_inspection(mean, covariance, std, cost, own, left, group, sealed, quantiles, outside, depth, width):  # type: ignore[no-untyped-def]
+    """Return (box, net worth) of the best next inspection, looking `depth` (1 or 2) inspections ahead.
+
+    With depth 2 only the `width` boxes of highest worth are looked at, first and second.
+    """
+    boxes = len(mean)
+    worth = np.empty(boxes)
+    knowledge_gradient(mean, covariance, std, sealed, quantiles, outside, worth)
+    top, highest = -1, -np.inf
+    if depth == 1:
+        for j in range(boxes):
+            if sealed[j] and worth[j] - cost[j] > highest:
+                top, highest = j, worth[j] - cost[j]
+        return top, highest
+    rivals = np.argsort(-np.where(sealed, worth - cost, -np.inf), kind="mergesort")[:width]
+    after = np.empty(boxes)
+    for r in range(len(rivals)):
+        j = rivals[r]
+        if not sealed[j]:
             continue
-        if quantiles.shape[0] == 0:
-            out[j] = envelope_gain(a, b, count)
-        else:
-            total = 0.0
-            for q in range(quantiles.shape[1]):
-                z = quantiles[j, q]
-                top = -np.inf
-                for k in range(count):
-                    top = max(top, a[k] + b[k] * z)
-                total += top
-            out[j] = total / quantiles.shape[1] - a[leader]
+        net = worth[j] - cost[j]
+        if std[j] > 0.0:
+            for l in range(boxes):
+                after[l] = cost[l]
+                if len(left) > 0 and group[j] >= 0 and group[l] == group[j]:
+                    after[l] = own[l]
+            law = law_of(quantiles, j)
+            if len(law) > 0:
+                weights = np.full(len(law), 1.0 / len(law))
+                net += second_gain(
+                    mean, covariance, std, cost, after, sealed, quantiles, outside, j, rivals, law, weights
+                )
+            else:
+                net += second_gain(
+                    mean, covariance, std, cost, after, sealed, quantiles, outside, j, rivals, NODES, WEIGHTS
+                )
+        if net > highest or (net == highest and j < top):
+            top, highest = j, net
+    return top, highest
