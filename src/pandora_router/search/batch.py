@@ -202,6 +202,8 @@ def _compiled(
     kernel = kernels.load()
     law = batch.law()
     written = (out.choice, out.spent, out.order, out.stage)
+    if isinstance(policy, Held):
+        policy.check(batch.mean.shape[1])
     if isinstance(policy, KnowledgeGradient) and not len(batch.costs.shared):
         return lambda lo, hi: kernel.gradient_rows(law, values, lo, hi, *written)
     if batch.quantiles is not None:

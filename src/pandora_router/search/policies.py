@@ -87,7 +87,18 @@ class Held(Memoryless):
 
     def next(self, state: State) -> Action:
         """Open the best other box while its price beats what is in hand and the held box's option."""
-        return climb(state.boxes, reservation_prices(state.boxes), state.best, self.box, self.at)
+        boxes = state.boxes
+        self.check(len(boxes.mean))
+        # opened with the rest of its group, it is a value in hand like any other
+        held, at = (self.box, self.at) if boxes.sealed[self.box] else (NOBODY, -np.inf)
+        return climb(boxes, reservation_prices(boxes), state.best, held, at)
+
+    def check(self, boxes: int) -> None:
+        """Refuse to hold a box that does not exist."""
+        if not 0 <= self.box < boxes:
+            raise UsageError(
+                "Held", expected=f"a box from 0 to {boxes - 1}", came=f"{self.box}", do="Count boxes from 0."
+            )
 
 
 @dataclass(frozen=True)

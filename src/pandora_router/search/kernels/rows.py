@@ -137,9 +137,12 @@ def held_rows(law, values, held, at, lo, hi, choice, spent, order, stage):  # ty
             box, best = in_hand(mean, sealed, outside)
             for k in range(boxes):
                 price[k] = mean[k] + (offset(std[k], cost[k]) if sealed[k] else 0.0)
-            top = climb(mean, price, sealed, best, held[i], at[i])
+            back, option = held[i], at[i]
+            if back >= 0 and not sealed[back]:  # opened with its group: a value in hand like any other
+                back, option = -1, -np.inf
+            top = climb(mean, price, sealed, best, back, option)
             if top < 0:
-                choice[i] = held[i] if held[i] >= 0 and best <= at[i] else box
+                choice[i] = back if back >= 0 and best <= option else box
                 break
             paid, count = purchase(
                 law, i, top, values, step, count, order, stage, mean, covariance, std, cost, sealed, left
