@@ -15,9 +15,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from pandora_router.boxes import Boxes
+from pandora_router.boxes import Boxes, Independent
 from pandora_router.boxes.checks import Vector
 from pandora_router.boxes.joint import CorrelatedNormal, root
+from pandora_router.errors import UsageError
 from pandora_router.index import unit_loss
 from pandora_router.search import kernels
 from pandora_router.search.policies import Memoryless, purchase
@@ -83,9 +84,12 @@ def independent_gradient(boxes: Boxes, outside: float) -> Vector:
 
 def gradient(boxes: Boxes, outside: float) -> Vector:
     """`plain_gradient` at speed; boxes whose worth cannot reach their own cost may show 0 instead."""
+    out = np.zeros(len(boxes.mean))
+    if isinstance(boxes, Independent):
+        kernels.load().independent_gradient(boxes.mean, boxes.std, boxes.sealed, outside, out)
+        return out
     if not isinstance(boxes, CorrelatedNormal):
         return independent_gradient(boxes, outside)
-    out = np.zeros(len(boxes.mean))
     quantiles = boxes.quantiles if boxes.quantiles is not None else np.empty((0, 0))
     kernels.load().knowledge_gradient(
         boxes.mean, boxes.covariance, boxes.std, boxes.inspection_cost, boxes.sealed, quantiles, outside, out
@@ -103,6 +107,12 @@ class KnowledgeGradient(Memoryless):
 
     samples: int = 256
     seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not self.samples >= 2:
+            raise UsageError(
+                "samples", expected="2 or more", came=f"{self.samples}", do="Leave it out to use 256."
+            )
 
     def next(self, state: State) -> Action:
         """Buy the most valuable purchase, or stop."""
@@ -150,5 +160,7 @@ def group_gain(boxes: Boxes, members: NDArray[np.intp], outside: float, samples:
         draws = boxes.sample(samples, rng)
         means = np.tile(boxes.mean, (samples, 1))
         means[:, index] = draws[:, index]
-    now = max(outside, float(boxes.mean.max()))
-    return float(np.maximum(means.max(axis=1), outside).mean()) - now
+    # against what the present choice shows in the same outcome: news that changes no choice is worth 0
+    leader = int(boxes.mean.argmax())
+    kept = means[:, leader] if boxes.mean[leader] > outside else outside
+    return float((np.maximum(means.max(axis=1), outside) - kept).mean())

@@ -37,6 +37,22 @@ def envelope_gain(a, b, count):  # type: ignore[no-untyped-def]
 
 
 @jit
+def independent_gradient(mean, std, sealed, outside, out):  # type: ignore[no-untyped-def]
+    """Fill out[j] with s psi(|v - mu|/s), v the best of all else: what opening j alone is worth."""
+    leader, first, second = -1, outside, -np.inf
+    for k in range(len(mean)):
+        if mean[k] > first:
+            leader, first, second = k, mean[k], first
+        elif mean[k] > second:
+            second = mean[k]
+    for j in range(len(mean)):
+        rival = second if j == leader else first
+        out[j] = 0.0
+        if sealed[j] and std[j] > 0.0 and rival > -np.inf:
+            out[j] = std[j] * loss(abs(rival - mean[j]) / std[j])
+
+
+@jit
 def knowledge_gradient(mean, covariance, std, cost, sealed, quantiles, outside, out):  # type: ignore[no-untyped-def]
     """Fill out[j] with the worth of opening j alone; 0 where it cannot exceed its cost."""
     boxes = len(mean)

@@ -12,7 +12,7 @@ import math
 
 import numpy as np
 
-from pandora_router.search.kernels.gradient import knowledge_gradient
+from pandora_router.search.kernels.gradient import independent_gradient, knowledge_gradient
 from pandora_router.search.kernels.payoffs import committing_payoffs
 from pandora_router.search.kernels.special import jit, offset
 
@@ -242,20 +242,19 @@ def gradient_rows(law, values, lo, hi, choice, spent, order, stage):  # type: ig
     """Open the box whose news is worth most net of cost while that is positive; take the argmax."""
     quantiles, rank, outside = law[6], law[7], law[8]
     boxes = values.shape[1]
-    mean, covariance, std, cost, sealed, left = scratch(boxes, len(law[4]), True)
+    mean, covariance, std, cost, sealed, left = scratch(boxes, len(law[4]), law[2].shape[0] > 0)
     worth = np.empty(boxes)
     table = np.empty((boxes if quantiles.shape[0] > 0 else 0, quantiles.shape[1]))
     for i in range(lo, hi):
         begin(law, i, mean, covariance, std, cost, sealed, left)
-        if law[2].shape[0] == 0:
-            covariance[:] = 0.0
-            for k in range(boxes):
-                covariance[k, k] = std[k] * std[k]
         for k in range(table.shape[0]):
             table[k] = quantiles[rank[i, k]]
         step, count, bill = 0, 0, 0.0
         while True:
-            knowledge_gradient(mean, covariance, std, cost, sealed, table, outside, worth)
+            if law[2].shape[0] == 0:
+                independent_gradient(mean, std, sealed, outside, worth)
+            else:
+                knowledge_gradient(mean, covariance, std, cost, sealed, table, outside, worth)
             top, highest = -1, 0.0
             for k in range(boxes):
                 if sealed[k] and worth[k] - cost[k] > highest:
@@ -269,8 +268,6 @@ def gradient_rows(law, values, lo, hi, choice, spent, order, stage):  # type: ig
             paid, count = purchase(
                 law, i, top, values, step, count, order, stage, mean, covariance, std, cost, sealed, left
             )
-            if law[2].shape[0] == 0:
-                covariance[top, top] = 0.0
             bill += paid
             step += 1
         spent[i] = bill
