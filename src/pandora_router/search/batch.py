@@ -199,6 +199,8 @@ def _compiled(
     policy: Policy, batch: Batch, values: Matrix, out: Decisions
 ) -> Callable[[int, int], None] | None:
     """The compiled loop for this policy over a slice of queries, or None if there is none."""
+    if type(policy) not in (KnowledgeGradient, Rollout, Relative, Obligatory, Held, Committing):
+        return None  # a subclass may decide otherwise
     kernel = kernels.load()
     law = batch.law()
     written = (out.choice, out.spent, out.order, out.stage)

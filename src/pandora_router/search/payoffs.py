@@ -132,6 +132,9 @@ def discrete_payoffs(
     """The M+1 payoffs when each row of `support` (M, S, ascending) is equally likely: sums, no quadrature."""
     out = np.full(len(mean) + 1, -np.inf)
     rows = np.flatnonzero(sealed)
+    if not len(rows):
+        out[0] = best
+        return out
     kappa = np.minimum(support[rows], price[rows, None])
     floors = np.concatenate([[best], held[rows]])
     points = np.unique(np.concatenate([kappa.ravel(), floors[np.isfinite(floors)]]))

@@ -196,17 +196,17 @@ class Relative(Memoryless):
 
     def next(self, state: State) -> Action:
         """Take the rollout step on boxes whose standard deviations are relative to the incumbent."""
-        boxes, best = state.boxes, state.best
-        if not boxes.sealed.any():
-            return Select(best.box)
+        boxes = state.boxes
+        if not isinstance(boxes, CorrelatedNormal):  # nothing to be relative to
+            return Rollout(self.outside).next(state)
         view = Independent.known(boxes.mean, relative_std(boxes), boxes.costs, boxes.sealed)
         return Rollout(self.outside).next(replace(state, boxes=view))
 
 
-def relative_std(boxes: Boxes) -> Vector:
+def relative_std(boxes: CorrelatedNormal) -> Vector:
     """s_eff of every box against the incumbent; 0 where nothing is left to open."""
-    std = np.where(boxes.sealed, marginal_std(boxes), 0.0)
-    if not isinstance(boxes, CorrelatedNormal) or len(std) == 1:
+    std = np.where(boxes.sealed, boxes.std, 0.0)
+    if len(std) == 1:
         return std
     order = np.argsort(-boxes.mean, kind="stable")
     incumbent, runner = int(order[0]), int(order[1])

@@ -156,9 +156,8 @@ def held_rows(law, values, held, at, lo, hi, choice, spent, order, stage):  # ty
 def best_holdout(mean, std, cost, sealed, best, by_mean, price, option, payoffs):  # type: ignore[no-untyped-def]
     """The holdout of highest exact payoff (-1: nobody), with prices and outside options filled in."""
     for k in range(len(mean)):
-        shift = offset(std[k], cost[k]) if sealed[k] else 0.0
-        price[k] = mean[k] + shift
-        option[k] = mean[k] if by_mean else mean[k] - shift
+        price[k] = mean[k] + (offset(std[k], cost[k]) if sealed[k] else 0.0)
+        option[k] = mean[k] if by_mean else 2.0 * mean[k] - price[k]  # to the bit as `outside_options`
     committing_payoffs(mean, std, price, option, sealed, best, payoffs)
     top = 0
     for m in range(1, len(payoffs)):
