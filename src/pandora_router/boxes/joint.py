@@ -23,6 +23,15 @@ from pandora_router.boxes.independent import NormalPrices
 from pandora_router.errors import UsageError
 
 
+# What is left of a variance below this share of what it was is rounding, and dividing by it makes up news.
+NOTHING = 1e-12
+
+
+def live_std(variance: Vector, floor: Vector) -> Vector:
+    """The square root of a variance; 0 where all that is left of it is rounding, of either sign."""
+    return np.sqrt(np.where(variance > floor, variance, 0.0))
+
+
 class CorrelatedNormal(NormalPrices):
     """Prices under the normal law or under residual quantiles, and sampling, from `std` and `covariance`."""
 
@@ -120,6 +129,7 @@ class Joint(CorrelatedNormal):
     costs: Costs
     sealed: Mask
     quantiles: Matrix | None
+    floor: Vector
 
     def __init__(
         self,
@@ -133,6 +143,7 @@ class Joint(CorrelatedNormal):
         self.__dict__.update(
             mean=means,
             _covariance=matrix,
+            floor=NOTHING * np.diag(matrix),
             std=np.sqrt(np.maximum(np.diag(matrix), 0.0)),
             costs=as_costs(inspection_cost, len(means)),
             sealed=np.ones(len(means), dtype=np.bool_),
@@ -154,15 +165,14 @@ class Joint(CorrelatedNormal):
         fields = self._opened(box, value)
         column = self.covariance[:, box]
         variance = column[box]
-        if variance > 0.0:
+        if variance > self.floor[box]:
             ratio = column / variance
             fields["mean"] = self.mean + ratio * (value - self.mean[box])
             fields["mean"][box] = value
             covariance = self.covariance - ratio[:, None] * column
             covariance[box] = 0.0
             covariance[:, box] = 0.0
-            # rounding can leave a variance of -1e-18 where the truth is 0
-            fields["std"] = np.sqrt(np.maximum(covariance.diagonal(), 0.0))
+            fields["std"] = live_std(covariance.diagonal(), self.floor)
             fields["_covariance"] = covariance
         return self._changed(**fields)
 
@@ -183,6 +193,7 @@ class LowRank(CorrelatedNormal):
     factor: Matrix
     diagonal: Vector
     spread: Matrix
+    floor: Vector
 
     def __init__(
         self,
@@ -207,6 +218,7 @@ class LowRank(CorrelatedNormal):
             factor=loadings,
             diagonal=noise,
             spread=np.eye(loadings.shape[1]),
+            floor=NOTHING * ((loadings**2).sum(axis=1) + noise),
             std=np.sqrt((loadings**2).sum(axis=1) + noise),
             costs=as_costs(inspection_cost, len(means)),
             sealed=np.ones(len(means), dtype=np.bool_),
@@ -230,7 +242,7 @@ class LowRank(CorrelatedNormal):
         fields = self._opened(box, value)
         column = self.column(box)
         variance = column[box]
-        if variance > 0.0:
+        if variance > self.floor[box]:
             fields["mean"] = self.mean + column / variance * (value - self.mean[box])
             fields["mean"][box] = value
             towards = self.spread @ self.factor[box]
@@ -240,5 +252,5 @@ class LowRank(CorrelatedNormal):
             diagonal[box] = 0.0
             explained = np.einsum("mk,kl,ml->m", factor, spread, factor)
             fields.update(factor=factor, diagonal=diagonal, spread=spread)
-            fields["std"] = np.sqrt(np.maximum(explained, 0.0) + diagonal)
+            fields["std"] = live_std(explained + diagonal, self.floor)
         return self._changed(**fields)

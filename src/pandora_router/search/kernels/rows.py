@@ -14,7 +14,7 @@ import numpy as np
 
 from pandora_router.search.kernels.gradient import independent_gradient, knowledge_gradient
 from pandora_router.search.kernels.payoffs import committing_payoffs
-from pandora_router.search.kernels.special import jit, offset
+from pandora_router.search.kernels.special import NOTHING, jit, offset
 
 
 @jit
@@ -43,12 +43,12 @@ def price_costs(own, left, group, cost):  # type: ignore[no-untyped-def]
 
 
 @jit
-def buy(law, box, value, mean, covariance, std, cost, sealed, left):  # type: ignore[no-untyped-def]
+def buy(law, i, box, value, mean, covariance, std, cost, sealed, left):  # type: ignore[no-untyped-def]
     """Open one box: condition everything on its value, settle its group, return what it cost."""
-    correlation, own, group = law[2], law[3], law[5]
+    stds, correlation, own, group = law[1], law[2], law[3], law[5]
     boxes = len(mean)
     paid = cost[box]
-    if correlation.shape[0] > 0 and covariance[box, box] > 0.0:
+    if correlation.shape[0] > 0 and covariance[box, box] > NOTHING * (stds[i, box] * stds[i, box]):
         pivot = covariance[box, box]
         step = value - mean[box]
         for k in range(boxes):
@@ -62,7 +62,8 @@ def buy(law, box, value, mean, covariance, std, cost, sealed, left):  # type: ig
             covariance[k, box] = 0.0
             covariance[box, k] = 0.0
         for k in range(boxes):
-            std[k] = math.sqrt(max(covariance[k, k], 0.0))
+            live = covariance[k, k] > NOTHING * (stds[i, k] * stds[i, k])
+            std[k] = math.sqrt(covariance[k, k]) if live else 0.0
     mean[box] = value
     std[box] = 0.0
     sealed[box] = False
@@ -77,13 +78,13 @@ def purchase(law, i, box, values, step, count, order, stage, mean, covariance, s
     """Open `box` and the boxes of its unpaid group that are free then; return (what it cost, openings)."""
     own, group = law[3], law[5]
     unpaid = len(left) > 0 and group[box] >= 0 and left[group[box]] > 0.0
-    bill = buy(law, box, values[i, box], mean, covariance, std, cost, sealed, left)
+    bill = buy(law, i, box, values[i, box], mean, covariance, std, cost, sealed, left)
     order[i, count], stage[i, count] = box, step
     count += 1
     if unpaid:
         for k in range(len(own)):
             if group[k] == group[box] and sealed[k] and own[k] == 0.0:
-                bill += buy(law, k, values[i, k], mean, covariance, std, cost, sealed, left)
+                bill += buy(law, i, k, values[i, k], mean, covariance, std, cost, sealed, left)
                 order[i, count], stage[i, count] = k, step
                 count += 1
     return bill, count
