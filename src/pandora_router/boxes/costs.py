@@ -12,13 +12,13 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from pandora_router.boxes.checks import Vector, not_negative, same_length
+from pandora_router.boxes.checks import Vector, not_negative, same_length, whole
 from pandora_router.errors import UsageError
 
 NO_GROUP = -1
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Costs:
     """Own cost per box, shared cost per group, and the group of each box (-1: none).
 
@@ -37,11 +37,11 @@ class Costs:
         self, own: ArrayLike, shared: ArrayLike = (), group: Sequence[int] | NDArray[np.intp] = ()
     ) -> None:
         checked = not_negative("inspection_cost", own)
-        groups = np.array(group, dtype=np.intp)
-        fees = np.array(shared, dtype=np.float64)
-        if len(groups) or len(fees):
-            same_length("group", len(groups), len(checked))
-            fees = not_negative("shared inspection cost", fees)
+        groups, fees = np.zeros(0, dtype=np.intp), np.zeros(0)
+        if np.size(group) or np.size(shared):
+            same_length("group", np.size(group), len(checked))
+            groups = whole("group", group, ndim=1)
+            fees = not_negative("shared inspection cost", shared)
             if groups.min() < NO_GROUP or groups.max() >= len(fees):
                 raise UsageError(
                     "group",
@@ -84,7 +84,6 @@ class Costs:
 def as_costs(costs: ArrayLike | Costs, boxes: int) -> Costs:
     """Accept one number for all boxes, one per box, or `Costs`."""
     if not isinstance(costs, Costs):
-        given = np.asarray(costs, dtype=np.float64)
-        costs = Costs(np.full(boxes, given) if given.ndim == 0 else given)
+        costs = Costs(np.array([costs] * boxes) if np.ndim(costs) == 0 else costs)
     same_length("inspection_cost", len(costs), boxes)
     return costs

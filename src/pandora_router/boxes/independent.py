@@ -69,9 +69,10 @@ class Independent(NormalPrices):
 
     def given(self, box: int, value: float) -> Self:
         """Open `box`; the others know nothing of it."""
+        fields = self._opened(box, value)
         std = self.std.copy()
         std[box] = 0.0
-        return self._changed(std=std, **self._opened(box, value))
+        return self._changed(std=std, **fields)
 
     def sample(self, n: int, rng: np.random.Generator) -> Matrix:
         """Draw n outcomes (n, M)."""

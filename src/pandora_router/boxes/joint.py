@@ -22,7 +22,6 @@ from pandora_router.boxes.draws import discrete_backup_price, discrete_gain, dis
 from pandora_router.boxes.independent import NormalPrices
 from pandora_router.errors import UsageError
 
-
 # What is left of a variance below this share of what it was is rounding, and dividing by it makes up news.
 NOTHING = 1e-12
 

@@ -18,8 +18,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from pandora_router.boxes import Costs, Independent, Joint
-from pandora_router.boxes.checks import Matrix, Vector, covariance_matrix, finite
+from pandora_router.boxes.checks import Matrix, Vector, covariance_matrix, finite, whole
 from pandora_router.boxes.costs import as_costs
+from pandora_router.boxes.joint import checked_quantiles
 from pandora_router.errors import UsageError
 from pandora_router.search import kernels
 from pandora_router.search.drive import drive, reveal
@@ -70,8 +71,8 @@ class Batch:
             raise UsageError(
                 "quantiles", expected="quantiles and rank together", came="only one of them", do="Give both."
             )
-        ranks = None if rank is None else np.ascontiguousarray(rank, dtype=np.intp)
-        laws = None if quantiles is None else finite("quantiles", quantiles, ndim=2)
+        ranks = None if rank is None else whole("rank", rank, ndim=2)
+        laws = None if quantiles is None else checked_quantiles(quantiles, np.shape(quantiles)[0])
         if laws is not None and ranks is not None:
             fits = ranks.shape == means.shape and ranks.min() >= 0 and ranks.max() < len(laws)
             if correlation is None or not fits:
@@ -81,13 +82,21 @@ class Batch:
                     came=f"shape {ranks.shape}, correlation {'missing' if correlation is None else 'given'}",
                     do="Number the residual laws from 0; without correlation use Draws.",
                 )
+        links = None if correlation is None else covariance_matrix("correlation", correlation, boxes)
+        if links is not None and np.abs(np.diag(links) - 1.0).max() > 1e-9:
+            raise UsageError(
+                "correlation",
+                expected="ones on the diagonal",
+                came=f"{np.diag(links).tolist()}",
+                do="Move the scale into std: C / sqrt(diag) / sqrt(diag).",
+            )
+        if links is not None:
+            links = np.where(np.eye(boxes, dtype=np.bool_), 1.0, links)  # away with the last rounding
         fields = {
             "mean": means,
             "std": stds,
             "costs": as_costs(inspection_cost, boxes),
-            "correlation": None
-            if correlation is None
-            else covariance_matrix("correlation", correlation, boxes),
+            "correlation": links,
             "quantiles": laws,
             "rank": ranks,
             "outside": float(outside),

@@ -109,7 +109,7 @@ class KnowledgeGradient(Memoryless):
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if not self.samples >= 2:
+        if not isinstance(self.samples, int | np.integer) or self.samples < 2:
             raise UsageError(
                 "samples", expected="2 or more", came=f"{self.samples}", do="Leave it out to use 256."
             )

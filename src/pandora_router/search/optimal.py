@@ -35,7 +35,7 @@ class Optimal:
     points: int = 2001
 
     def __post_init__(self) -> None:
-        if not self.points >= 2:
+        if not isinstance(self.points, int | np.integer) or self.points < 2:
             raise UsageError("points", expected="2 or more", came=f"{self.points}", do="2001 give 1e-7.")
 
     def start(self, state: State) -> Policy:

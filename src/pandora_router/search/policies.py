@@ -121,7 +121,7 @@ class Committing:
             raise UsageError(
                 "payoff", expected="'exact' or 'monte_carlo'", came=repr(self.payoff), do="Choose one."
             )
-        if self.samples < 1:
+        if not isinstance(self.samples, int | np.integer) or self.samples < 1:
             raise UsageError(
                 "samples", expected="1 or more", came=f"{self.samples}", do="The paper uses 100."
             )

@@ -45,7 +45,7 @@ def simulated_payoffs(state: State, outside: Outside, samples: int, seed: int) -
 
 
 def lost_boxes(boxes: Boxes) -> bool:
-    """Whether an inspection failed: the worth of such a box still moves with the others, not in the kernel."""
+    """Whether an inspection failed: such a box still moves with the others, but not in the kernel."""
     return bool((~boxes.sealed & (marginal_std(boxes) > 0.0)).any())
 
 
