@@ -230,4 +230,4 @@ def _indifference(worth: _Worth | None, std: float, cost: float) -> float:
     step = std
     while surplus(high) > 0.0:
         high, step = high + step, 2.0 * step
-    return float(brentq(surplus, low, high, xtol=1e-15, rtol=1e-15))
+    return float(brentq(surplus, low, high, xtol=1e-15 * std, rtol=1e-15))
