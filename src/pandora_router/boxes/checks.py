@@ -12,6 +12,12 @@ Matrix = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
 
+def locked(array: Vector) -> Vector:
+    """Make an array of our own read-only: boxes never change, and kernels compile for one kind of array."""
+    array.setflags(write=False)
+    return array
+
+
 def finite(name: str, values: ArrayLike, *, ndim: int) -> Vector:
     """Return a read-only float64 copy of `values`, refusing other shapes, NaN and infinities."""
     try:
@@ -43,8 +49,7 @@ def finite(name: str, values: ArrayLike, *, ndim: int) -> Vector:
             came=f"{array[where]} at position {where if ndim > 1 else where[0]}",
             do="Replace or drop the missing estimate before the search.",
         )
-    array.setflags(write=False)
-    return array
+    return locked(array)
 
 
 def whole(name: str, values: ArrayLike, *, ndim: int) -> NDArray[np.intp]:
@@ -54,7 +59,9 @@ def whole(name: str, values: ArrayLike, *, ndim: int) -> NDArray[np.intp]:
         raise UsageError(
             name, expected="whole numbers", came=f"{array[array != np.floor(array)][0]}", do="Count from 0."
         )
-    return array.astype(np.intp)
+    numbers = array.astype(np.intp)
+    numbers.setflags(write=False)
+    return numbers
 
 
 def not_negative(name: str, values: ArrayLike, *, boxes: int | None = None) -> Vector:

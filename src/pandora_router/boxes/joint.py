@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import ndtr
 
-from pandora_router.boxes.checks import Mask, Matrix, Vector, covariance_matrix, finite, not_negative
+from pandora_router.boxes.checks import Mask, Matrix, Vector, covariance_matrix, finite, locked, not_negative
 from pandora_router.boxes.costs import Costs, as_costs
 from pandora_router.boxes.draws import discrete_backup_price, discrete_gain, discrete_reservation_price
 from pandora_router.boxes.independent import NormalPrices
@@ -139,7 +139,7 @@ class Joint(CorrelatedNormal):
     ) -> None:
         means = finite("mean", mean, ndim=1)
         matrix = covariance_matrix("covariance", covariance, len(means))
-        self.__dict__.update(
+        self._fill(
             mean=means,
             _covariance=matrix,
             floor=NOTHING * np.diag(matrix),
@@ -212,7 +212,7 @@ class LowRank(CorrelatedNormal):
                 do="Give it as (boxes, factors).",
             )
         noise = not_negative("diagonal", diagonal, boxes=len(means))
-        self.__dict__.update(
+        self._fill(
             mean=means,
             factor=loadings,
             diagonal=noise,
@@ -227,8 +227,7 @@ class LowRank(CorrelatedNormal):
     @property
     def covariance(self) -> Matrix:
         """The present covariance of all values (M, M)."""
-        matrix: Matrix = self.factor @ self.spread @ self.factor.T + np.diag(self.diagonal)
-        return matrix
+        return locked(self.factor @ self.spread @ self.factor.T + np.diag(self.diagonal))
 
     def column(self, box: int) -> Vector:
         """The present covariance of all values with that of `box` (M,)."""

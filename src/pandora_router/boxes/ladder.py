@@ -58,7 +58,7 @@ class Ladder(Bookkeeping):
             if key not in climbs:
                 climbs[key] = ladder_offsets(s, c, skip=skip)
         solved = [climbs[s.tobytes() + c.tobytes()] for s, c in zip(steps, prices, strict=True)]
-        self.__dict__.update(
+        self._fill(
             mean=means,
             stds=steps,
             tier_costs=prices,

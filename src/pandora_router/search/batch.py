@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from pandora_router.boxes import Costs, Independent, Joint
-from pandora_router.boxes.checks import Matrix, Vector, covariance_matrix, finite, whole
+from pandora_router.boxes.checks import Matrix, Vector, covariance_matrix, finite, locked, whole
 from pandora_router.boxes.costs import as_costs
 from pandora_router.boxes.joint import checked_quantiles
 from pandora_router.errors import UsageError
@@ -91,7 +91,7 @@ class Batch:
                 do="Move the scale into std: C / sqrt(diag) / sqrt(diag).",
             )
         if links is not None:
-            links = np.where(np.eye(boxes, dtype=np.bool_), 1.0, links)  # away with the last rounding
+            links = locked(np.where(np.eye(boxes, dtype=np.bool_), 1.0, links))  # away with the last rounding
         fields = {
             "mean": means,
             "std": stds,
@@ -121,7 +121,9 @@ class Batch:
 
     def law(self) -> tuple[Any, ...]:
         """The arrays as the kernels take them; an empty array stands for an absent part."""
-        none = np.empty((0, 0))
+        none = locked(np.empty((0, 0)))
+        no_rank = np.empty((0, 0), dtype=np.intp)
+        no_rank.setflags(write=False)
         return (
             self.mean,
             self.std,
@@ -130,7 +132,7 @@ class Batch:
             self.costs.shared,
             self.costs.group,
             none if self.quantiles is None else self.quantiles,
-            np.empty((0, 0), dtype=np.intp) if self.rank is None else self.rank,
+            no_rank if self.rank is None else self.rank,
             self.outside,
         )
 
@@ -246,15 +248,16 @@ def _simulate_holdouts(
     boxes = batch.mean.shape[1]
     correlation = np.eye(boxes) if batch.correlation is None else batch.correlation
     sealed = np.ones(boxes, dtype=np.bool_)
+    sealed.setflags(write=False)
     price, payoffs = np.empty(boxes), np.empty(boxes + 1)
     for i in range(lo, hi):
         mean, std = batch.mean[i], batch.std[i]
         kernel.normal_prices(mean, std, batch.costs.own, sealed, price)
-        option = mean if policy.outside == "mean" else 2.0 * mean - price
+        option = mean if policy.outside == "mean" else locked(2.0 * mean - price)
         normals = normal_stream(mean, policy.seed).standard_normal((policy.samples, boxes))
         kernel.simulated_payoffs(
             mean,
-            std[:, None] * std * correlation,
+            locked(std[:, None] * std * correlation),
             batch.costs.own,
             sealed,
             option,

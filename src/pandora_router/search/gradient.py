@@ -16,13 +16,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pandora_router.boxes import Boxes, Independent
-from pandora_router.boxes.checks import Vector
+from pandora_router.boxes.checks import Vector, locked
 from pandora_router.boxes.joint import CorrelatedNormal, root
 from pandora_router.errors import UsageError
 from pandora_router.index import unit_loss
 from pandora_router.search import kernels
 from pandora_router.search.policies import Memoryless, purchase
 from pandora_router.search.state import Action, Inspect, Select, State
+
+NO_QUANTILES = locked(np.empty((0, 0)))
 
 
 def envelope_gain(a: Vector, b: Vector) -> float:
@@ -90,7 +92,7 @@ def gradient(boxes: Boxes, outside: float) -> Vector:
         return out
     if not isinstance(boxes, CorrelatedNormal):
         return independent_gradient(boxes, outside)
-    quantiles = boxes.quantiles if boxes.quantiles is not None else np.empty((0, 0))
+    quantiles = boxes.quantiles if boxes.quantiles is not None else NO_QUANTILES
     kernels.load().knowledge_gradient(
         boxes.mean, boxes.covariance, boxes.std, boxes.inspection_cost, boxes.sealed, quantiles, outside, out
     )

@@ -11,7 +11,7 @@ import hashlib
 import numpy as np
 
 from pandora_router.boxes import Boxes, Ladder
-from pandora_router.boxes.checks import Matrix, Vector
+from pandora_router.boxes.checks import Matrix, Vector, locked
 from pandora_router.boxes.joint import CorrelatedNormal
 from pandora_router.search import kernels
 from pandora_router.search.payoffs import Outside, marginal_std, normal_law, outside_options
@@ -34,7 +34,7 @@ def simulated_payoffs(state: State, outside: Outside, samples: int, seed: int) -
     if not normal_law(boxes) or len(boxes.costs.shared) or lost_boxes(boxes):
         return plain_payoffs(state, held, boxes.sample(samples, rng))
     covariance = (
-        boxes.covariance if isinstance(boxes, CorrelatedNormal) else np.diag(marginal_std(boxes) ** 2)
+        boxes.covariance if isinstance(boxes, CorrelatedNormal) else locked(np.diag(marginal_std(boxes) ** 2))
     )
     out = np.empty(len(held) + 1)
     normals = rng.standard_normal((samples, len(held)))
