@@ -113,7 +113,7 @@ def same_as_driven(policy: Policy, batch: Batch, values: np.ndarray) -> None:
 @pytest.mark.parametrize("policy", POLICIES, ids=repr)
 def test_batch_equals_drive(policy: Policy, variant: str) -> None:
     for seed in (0, 1):
-        batch, values = make_batch(variant, seed, queries=12 if isinstance(policy, Committing) else 24)
+        batch, values = make_batch(variant, seed, queries=5 if isinstance(policy, Committing) else 24)
         if isinstance(policy, Held) and policy.box >= batch.mean.shape[1]:
             return
         same_as_driven(policy, batch, values)
