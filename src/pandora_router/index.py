@@ -159,17 +159,21 @@ def ladder_offsets(stds: ArrayLike, costs: ArrayLike, *, skip: bool = True) -> t
             do="Drop tiers that reveal nothing and check the costs.",
         )
     tiers = len(s)
-    reach = float(np.sqrt(np.sum(s**2) + np.sum(c) ** 2))
     offsets, next_tier = np.empty(tiers), np.empty(tiers, dtype=np.intp)
     worth: dict[int, _Worth] = {}
+    ends = {tiers: (0.0, 0.0)}  # per tier: below the first V is 0, above the second it has slope one
     for t in reversed(range(tiers)):
         targets = range(t + 1, tiers + 1) if skip else (t + 1,)
         steps = {k: float(np.sqrt(np.sum(s[t:k] ** 2))) for k in targets}
         roots = {k: _indifference(worth.get(k), steps[k], c[k - 1]) for k in targets}
         next_tier[t] = max(targets, key=lambda k: (roots[k], k))
         offsets[t] = roots[int(next_tier[t])]
+        if t == 0:
+            break
         # V is zero below -w and smooth above it, so quadrature panels start there.
-        nodes, weights = _panels(-min(offsets[t], 12.0 * reach), 12.0 * reach, 0.5 * float(s.min()))
+        low = max(-float(offsets[t]), min(ends[k][0] - 12.0 * steps[k] for k in targets))
+        ends[t] = low, max(low + float(s.min()), *(ends[k][1] + 12.0 * steps[k] for k in targets))
+        nodes, weights = _panels(*ends[t], 0.5 * float(s.min()))
         best = np.max([_expected(worth.get(k), nodes, steps[k]) - c[k - 1] for k in targets], axis=0)
         worth[t] = _Worth(nodes, weights, np.maximum(best, 0.0))
     return offsets, next_tier
@@ -196,11 +200,22 @@ def _expected(worth: _Worth | None, d: Array, std: float) -> Array:
     """E[V(d + std Z)], with V = (.)+ when `worth` is None."""
     if worth is None:
         return std * unit_loss(-d / std)
-    kernel = normal_density((worth.nodes - d[:, None]) / std) / std
     last, height = worth.nodes[-1], worth.values[-1]
     above = (last - d) / std
     beyond = std * unit_loss(above) + height * normal_cdf(-above)
-    return kernel @ (worth.weights * worth.values) + beyond
+    return _inner(worth, d, std) + beyond
+
+
+def _inner(worth: _Worth, d: Array, std: float) -> Array:
+    """The integral of V over its nodes against N(d, std^2), for ascending d: block by block, near d only."""
+    weighted = worth.weights * worth.values
+    result = np.empty(len(d))
+    for rows in np.array_split(np.arange(len(d)), -(-len(d) // 256)):
+        ends = d[rows[0]] - 13.0 * std, d[rows[-1]] + 13.0 * std
+        near = slice(*np.searchsorted(worth.nodes, ends))
+        kernel = normal_density((worth.nodes[near] - d[rows, None]) / std)
+        result[rows] = kernel @ weighted[near] / std
+    return result
 
 
 def _indifference(worth: _Worth | None, std: float, cost: float) -> float:
@@ -222,4 +237,4 @@ def _indifference(worth: _Worth | None, std: float, cost: float) -> float:
     step = std
     while surplus(high) > 0.0:
         high, step = high + step, 2.0 * step
-    return float(brentq(surplus, low, high, xtol=1e-15, rtol=1e-15))
+    return float(brentq(surplus, low, high, xtol=1e-15 * std, rtol=1e-15))

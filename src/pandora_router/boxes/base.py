@@ -74,8 +74,15 @@ class Bookkeeping:
         """Return a copy with some fields replaced, skipping the checks: they held for the original."""
         new = object.__new__(type(self))
         new.__dict__.update(self.__dict__)
-        new.__dict__.update(fields)
+        new._fill(**fields)
         return new
+
+    def _fill(self, **fields: Any) -> None:
+        """Set fields for good: arrays become read-only."""
+        for part in fields.values():
+            if isinstance(part, np.ndarray):
+                part.setflags(write=False)
+        self.__dict__.update(fields)
 
     def _settled(self, box: int) -> dict[str, Any]:
         """The fields that change because `box` has been paid for."""

@@ -12,9 +12,23 @@ Matrix = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
 
+def locked(array: Vector) -> Vector:
+    """Make an array of our own read-only: boxes never change, and kernels compile for one kind of array."""
+    array.setflags(write=False)
+    return array
+
+
 def finite(name: str, values: ArrayLike, *, ndim: int) -> Vector:
     """Return a read-only float64 copy of `values`, refusing other shapes, NaN and infinities."""
-    array = np.array(values, dtype=np.float64)
+    try:
+        array = np.array(values, dtype=np.float64)
+    except (TypeError, ValueError) as problem:
+        raise UsageError(
+            name,
+            expected="an array of numbers",
+            came=str(problem),
+            do="Give rows of one length, numbers only.",
+        ) from None
     if array.ndim != ndim:
         raise UsageError(
             name,
@@ -35,8 +49,19 @@ def finite(name: str, values: ArrayLike, *, ndim: int) -> Vector:
             came=f"{array[where]} at position {where if ndim > 1 else where[0]}",
             do="Replace or drop the missing estimate before the search.",
         )
-    array.setflags(write=False)
-    return array
+    return locked(array)
+
+
+def whole(name: str, values: ArrayLike, *, ndim: int) -> NDArray[np.intp]:
+    """Return `values` as integers, refusing numbers that are not whole."""
+    array = finite(name, values, ndim=ndim)
+    if (array != np.floor(array)).any():
+        raise UsageError(
+            name, expected="whole numbers", came=f"{array[array != np.floor(array)][0]}", do="Count from 0."
+        )
+    numbers = array.astype(np.intp)
+    numbers.setflags(write=False)
+    return numbers
 
 
 def not_negative(name: str, values: ArrayLike, *, boxes: int | None = None) -> Vector:
@@ -92,7 +117,7 @@ def covariance_matrix(name: str, values: ArrayLike, boxes: int) -> Matrix:
 
 def sealed_box(sealed: Mask, box: int, value: float) -> None:
     """Refuse a value for a box that does not exist or has nothing left to open, and refuse NaN."""
-    if not 0 <= box < len(sealed):
+    if not isinstance(box, int | np.integer) or not 0 <= box < len(sealed):
         raise UsageError(
             "box", expected=f"an index from 0 to {len(sealed) - 1}", came=f"{box}", do="Count boxes from 0."
         )

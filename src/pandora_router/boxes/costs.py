@@ -12,13 +12,16 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from pandora_router.boxes.checks import Vector, not_negative, same_length
+from pandora_router.boxes.checks import Vector, locked, not_negative, same_length, whole
 from pandora_router.errors import UsageError
 
 NO_GROUP = -1
+NO_FEES = locked(np.zeros(0))
+NO_GROUPS = np.zeros(0, dtype=np.intp)
+NO_GROUPS.setflags(write=False)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Costs:
     """Own cost per box, shared cost per group, and the group of each box (-1: none).
 
@@ -37,11 +40,11 @@ class Costs:
         self, own: ArrayLike, shared: ArrayLike = (), group: Sequence[int] | NDArray[np.intp] = ()
     ) -> None:
         checked = not_negative("inspection_cost", own)
-        groups = np.array(group, dtype=np.intp)
-        fees = np.array(shared, dtype=np.float64)
-        if len(groups) or len(fees):
-            same_length("group", len(groups), len(checked))
-            fees = not_negative("shared inspection cost", fees)
+        groups, fees = NO_GROUPS, NO_FEES
+        if np.size(group) or np.size(shared):
+            same_length("group", np.size(group), len(checked))
+            groups = whole("group", group, ndim=1)
+            fees = not_negative("shared inspection cost", shared)
             if groups.min() < NO_GROUP or groups.max() >= len(fees):
                 raise UsageError(
                     "group",
@@ -61,7 +64,7 @@ class Costs:
         """What opening each box would cost now, alone."""
         if not len(self.shared):
             return self.own
-        return self.own + np.where(self.group >= 0, self.shared[self.group], 0.0)
+        return locked(self.own + np.where(self.group >= 0, self.shared[self.group], 0.0))
 
     def paid(self, box: int) -> Costs:
         """Return the costs once `box` has been bought: the shared part of its group is settled."""
@@ -69,6 +72,7 @@ class Costs:
             return self
         shared = self.shared.copy()
         shared[self.group[box]] = 0.0
+        locked(shared)
         settled = object.__new__(Costs)
         for name, part in (("own", self.own), ("shared", shared), ("group", self.group)):
             object.__setattr__(settled, name, part)
@@ -84,7 +88,6 @@ class Costs:
 def as_costs(costs: ArrayLike | Costs, boxes: int) -> Costs:
     """Accept one number for all boxes, one per box, or `Costs`."""
     if not isinstance(costs, Costs):
-        given = np.asarray(costs, dtype=np.float64)
-        costs = Costs(np.full(boxes, given) if given.ndim == 0 else given)
+        costs = Costs(np.array([costs] * boxes) if np.ndim(costs) == 0 else costs)
     same_length("inspection_cost", len(costs), boxes)
     return costs

@@ -57,8 +57,7 @@ class Draws(Bookkeeping):
 
     def __init__(self, samples: ArrayLike, inspection_cost: ArrayLike | Costs) -> None:
         table = np.sort(finite("samples", samples, ndim=2), axis=1)
-        table.setflags(write=False)
-        self.__dict__.update(
+        self._fill(
             samples=table,
             mean=table.mean(axis=1),
             costs=as_costs(inspection_cost, len(table)),

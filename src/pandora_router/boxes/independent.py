@@ -53,7 +53,7 @@ class Independent(NormalPrices):
 
     def __init__(self, mean: ArrayLike, std: ArrayLike, inspection_cost: ArrayLike | Costs) -> None:
         means = finite("mean", mean, ndim=1)
-        self.__dict__.update(
+        self._fill(
             mean=means,
             std=not_negative("std", std, boxes=len(means)),
             costs=as_costs(inspection_cost, len(means)),
@@ -64,14 +64,15 @@ class Independent(NormalPrices):
     def known(cls, mean: Vector, std: Vector, costs: Costs, sealed: Mask) -> Self:
         """Return boxes from parts of other, already checked boxes, some of them perhaps open."""
         boxes = object.__new__(cls)
-        boxes.__dict__.update(mean=mean, std=std, costs=costs, sealed=sealed)
+        boxes._fill(mean=mean, std=std, costs=costs, sealed=sealed)
         return boxes
 
     def given(self, box: int, value: float) -> Self:
         """Open `box`; the others know nothing of it."""
+        fields = self._opened(box, value)
         std = self.std.copy()
         std[box] = 0.0
-        return self._changed(std=std, **self._opened(box, value))
+        return self._changed(std=std, **fields)
 
     def sample(self, n: int, rng: np.random.Generator) -> Matrix:
         """Draw n outcomes (n, M)."""

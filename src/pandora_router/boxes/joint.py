@@ -15,12 +15,20 @@ from typing import Self
 import numpy as np
 from numpy.typing import ArrayLike
 
-from pandora_router.boxes.checks import Mask, Matrix, Vector, covariance_matrix, finite, not_negative
+from pandora_router.boxes.checks import Mask, Matrix, Vector, covariance_matrix, finite, locked, not_negative
 from pandora_router.boxes.costs import Costs, as_costs
 from pandora_router.boxes.draws import discrete_backup_price, discrete_gain, discrete_reservation_price
 from pandora_router.boxes.independent import NormalPrices
 from pandora_router.errors import UsageError
 from pandora_router.index import normal_cdf
+
+# What is left of a variance below this share of what it was is rounding, and dividing by it makes up news.
+NOTHING = 1e-12
+
+
+def live_std(variance: Vector, floor: Vector) -> Vector:
+    """The square root of a variance; 0 where all that is left of it is rounding, of either sign."""
+    return np.sqrt(np.where(variance > floor, variance, 0.0))
 
 
 class CorrelatedNormal(NormalPrices):
@@ -121,6 +129,7 @@ class Joint(CorrelatedNormal):
     costs: Costs
     sealed: Mask
     quantiles: Matrix | None
+    floor: Vector
 
     def __init__(
         self,
@@ -131,9 +140,10 @@ class Joint(CorrelatedNormal):
     ) -> None:
         means = finite("mean", mean, ndim=1)
         matrix = covariance_matrix("covariance", covariance, len(means))
-        self.__dict__.update(
+        self._fill(
             mean=means,
             _covariance=matrix,
+            floor=NOTHING * np.diag(matrix),
             std=np.sqrt(np.maximum(np.diag(matrix), 0.0)),
             costs=as_costs(inspection_cost, len(means)),
             sealed=np.ones(len(means), dtype=np.bool_),
@@ -155,15 +165,14 @@ class Joint(CorrelatedNormal):
         fields = self._opened(box, value)
         column = self.covariance[:, box]
         variance = column[box]
-        if variance > 0.0:
+        if variance > self.floor[box]:
             ratio = column / variance
             fields["mean"] = self.mean + ratio * (value - self.mean[box])
             fields["mean"][box] = value
             covariance = self.covariance - ratio[:, None] * column
             covariance[box] = 0.0
             covariance[:, box] = 0.0
-            # rounding can leave a variance of -1e-18 where the truth is 0
-            fields["std"] = np.sqrt(np.maximum(covariance.diagonal(), 0.0))
+            fields["std"] = live_std(covariance.diagonal(), self.floor)
             fields["_covariance"] = covariance
         return self._changed(**fields)
 
@@ -184,6 +193,7 @@ class LowRank(CorrelatedNormal):
     factor: Matrix
     diagonal: Vector
     spread: Matrix
+    floor: Vector
 
     def __init__(
         self,
@@ -203,11 +213,12 @@ class LowRank(CorrelatedNormal):
                 do="Give it as (boxes, factors).",
             )
         noise = not_negative("diagonal", diagonal, boxes=len(means))
-        self.__dict__.update(
+        self._fill(
             mean=means,
             factor=loadings,
             diagonal=noise,
             spread=np.eye(loadings.shape[1]),
+            floor=NOTHING * ((loadings**2).sum(axis=1) + noise),
             std=np.sqrt((loadings**2).sum(axis=1) + noise),
             costs=as_costs(inspection_cost, len(means)),
             sealed=np.ones(len(means), dtype=np.bool_),
@@ -217,8 +228,7 @@ class LowRank(CorrelatedNormal):
     @property
     def covariance(self) -> Matrix:
         """The present covariance of all values (M, M)."""
-        matrix: Matrix = self.factor @ self.spread @ self.factor.T + np.diag(self.diagonal)
-        return matrix
+        return locked(self.factor @ self.spread @ self.factor.T + np.diag(self.diagonal))
 
     def column(self, box: int) -> Vector:
         """The present covariance of all values with that of `box` (M,)."""
@@ -231,7 +241,7 @@ class LowRank(CorrelatedNormal):
         fields = self._opened(box, value)
         column = self.column(box)
         variance = column[box]
-        if variance > 0.0:
+        if variance > self.floor[box]:
             fields["mean"] = self.mean + column / variance * (value - self.mean[box])
             fields["mean"][box] = value
             towards = self.spread @ self.factor[box]
@@ -241,5 +251,5 @@ class LowRank(CorrelatedNormal):
             diagonal[box] = 0.0
             explained = np.einsum("mk,kl,ml->m", factor, spread, factor)
             fields.update(factor=factor, diagonal=diagonal, spread=spread)
-            fields["std"] = np.sqrt(np.maximum(explained, 0.0) + diagonal)
+            fields["std"] = live_std(explained + diagonal, self.floor)
         return self._changed(**fields)

@@ -58,7 +58,7 @@ class Ladder(Bookkeeping):
             if key not in climbs:
                 climbs[key] = ladder_offsets(s, c, skip=skip)
         solved = [climbs[s.tobytes() + c.tobytes()] for s, c in zip(steps, prices, strict=True)]
-        self.__dict__.update(
+        self._fill(
             mean=means,
             stds=steps,
             tier_costs=prices,
@@ -118,9 +118,12 @@ class Ladder(Bookkeeping):
         sealed[box] = False
         return self._changed(sealed=sealed)
 
+    def paths(self, n: int, rng: np.random.Generator) -> Matrix:
+        """Draw n climbs through all tiers (n, M, T); tiers already known repeat the estimate."""
+        ahead = self.sealed[:, None] & (np.arange(self.stds.shape[1]) >= self.tier[:, None])
+        steps = np.where(ahead, self.stds, 0.0) * rng.standard_normal((n, *self.stds.shape))
+        return self.mean[:, None] + np.cumsum(steps, axis=-1)
+
     def sample(self, n: int, rng: np.random.Generator) -> Matrix:
         """Draw n outcomes of the last tier (n, M)."""
-        left = np.sqrt(
-            np.where(np.arange(self.stds.shape[1]) >= self.tier[:, None], self.stds**2, 0.0).sum(axis=1)
-        )
-        return self.mean + np.where(self.sealed, left, 0.0) * rng.standard_normal((n, len(self)))
+        return self.paths(n, rng)[..., -1]

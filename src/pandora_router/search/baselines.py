@@ -32,8 +32,8 @@ class Planned(Memoryless):
         left = tuple(j for j in self.boxes if state.boxes.sealed[j])
         if left:
             return Inspect(left)
-        seen = [(worth.value, -worth.box) for worth in state.opened]
-        return Select(-max(seen)[1] if seen else self.default)
+        seen = sorted({worth.box for worth in state.opened})
+        return Select(seen[int(state.boxes.mean[seen].argmax())] if seen else self.default)
 
 
 @dataclass(frozen=True)

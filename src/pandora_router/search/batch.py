@@ -18,8 +18,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from pandora_router.boxes import Costs, Independent, Joint
-from pandora_router.boxes.checks import Matrix, Vector, covariance_matrix, finite
+from pandora_router.boxes.checks import Matrix, Vector, covariance_matrix, finite, locked, whole
 from pandora_router.boxes.costs import as_costs
+from pandora_router.boxes.joint import checked_quantiles
 from pandora_router.errors import UsageError
 from pandora_router.search import kernels
 from pandora_router.search.drive import drive, reveal
@@ -70,8 +71,8 @@ class Batch:
             raise UsageError(
                 "quantiles", expected="quantiles and rank together", came="only one of them", do="Give both."
             )
-        ranks = None if rank is None else np.ascontiguousarray(rank, dtype=np.intp)
-        laws = None if quantiles is None else finite("quantiles", quantiles, ndim=2)
+        ranks = None if rank is None else whole("rank", rank, ndim=2)
+        laws = None if quantiles is None else checked_quantiles(quantiles, np.shape(quantiles)[0])
         if laws is not None and ranks is not None:
             fits = ranks.shape == means.shape and ranks.min() >= 0 and ranks.max() < len(laws)
             if correlation is None or not fits:
@@ -81,13 +82,21 @@ class Batch:
                     came=f"shape {ranks.shape}, correlation {'missing' if correlation is None else 'given'}",
                     do="Number the residual laws from 0; without correlation use Draws.",
                 )
+        links = None if correlation is None else covariance_matrix("correlation", correlation, boxes)
+        if links is not None and np.abs(np.diag(links) - 1.0).max() > 1e-9:
+            raise UsageError(
+                "correlation",
+                expected="ones on the diagonal",
+                came=f"{np.diag(links).tolist()}",
+                do="Move the scale into std: C / sqrt(diag) / sqrt(diag).",
+            )
+        if links is not None:
+            links = locked(np.where(np.eye(boxes, dtype=np.bool_), 1.0, links))  # away with the last rounding
         fields = {
             "mean": means,
             "std": stds,
             "costs": as_costs(inspection_cost, boxes),
-            "correlation": None
-            if correlation is None
-            else covariance_matrix("correlation", correlation, boxes),
+            "correlation": links,
             "quantiles": laws,
             "rank": ranks,
             "outside": float(outside),
@@ -112,7 +121,9 @@ class Batch:
 
     def law(self) -> tuple[Any, ...]:
         """The arrays as the kernels take them; an empty array stands for an absent part."""
-        none = np.empty((0, 0))
+        none = locked(np.empty((0, 0)))
+        no_rank = np.empty((0, 0), dtype=np.intp)
+        no_rank.setflags(write=False)
         return (
             self.mean,
             self.std,
@@ -121,7 +132,7 @@ class Batch:
             self.costs.shared,
             self.costs.group,
             none if self.quantiles is None else self.quantiles,
-            np.empty((0, 0), dtype=np.intp) if self.rank is None else self.rank,
+            no_rank if self.rank is None else self.rank,
             self.outside,
         )
 
@@ -199,9 +210,13 @@ def _compiled(
     policy: Policy, batch: Batch, values: Matrix, out: Decisions
 ) -> Callable[[int, int], None] | None:
     """The compiled loop for this policy over a slice of queries, or None if there is none."""
+    if type(policy) not in (KnowledgeGradient, Rollout, Relative, Obligatory, Held, Committing):
+        return None  # a subclass may decide otherwise
     kernel = kernels.load()
     law = batch.law()
     written = (out.choice, out.spent, out.order, out.stage)
+    if isinstance(policy, Held):
+        policy.check(batch.mean.shape[1])
     if isinstance(policy, KnowledgeGradient) and not len(batch.costs.shared):
         return lambda lo, hi: kernel.gradient_rows(law, values, policy.depth, policy.width, lo, hi, *written)
     if batch.quantiles is not None:
@@ -233,15 +248,16 @@ def _simulate_holdouts(
     boxes = batch.mean.shape[1]
     correlation = np.eye(boxes) if batch.correlation is None else batch.correlation
     sealed = np.ones(boxes, dtype=np.bool_)
+    sealed.setflags(write=False)
     price, payoffs = np.empty(boxes), np.empty(boxes + 1)
     for i in range(lo, hi):
         mean, std = batch.mean[i], batch.std[i]
         kernel.normal_prices(mean, std, batch.costs.own, sealed, price)
-        option = mean if policy.outside == "mean" else 2.0 * mean - price
+        option = mean if policy.outside == "mean" else locked(2.0 * mean - price)
         normals = normal_stream(mean, policy.seed).standard_normal((policy.samples, boxes))
         kernel.simulated_payoffs(
             mean,
-            std[:, None] * std * correlation,
+            locked(std[:, None] * std * correlation),
             batch.costs.own,
             sealed,
             option,

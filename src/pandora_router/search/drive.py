@@ -12,8 +12,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from pandora_router.boxes import Ladder
+from pandora_router.boxes.checks import sealed_box
 from pandora_router.errors import UsageError
-from pandora_router.search.state import Action, Inspect, Policy, State, Trace
+from pandora_router.search.state import OUTSIDE, Action, Inspect, Policy, Select, State, Trace
 
 Shown = Sequence[float | None]
 Opener = Callable[[State, Inspect], Shown]
@@ -26,10 +27,7 @@ def search(policy: Policy, state: State) -> Generator[tuple[State, Inspect], Sho
     actions: list[Action] = []
     values: list[tuple[float | None, ...]] = []
     while isinstance(action := policy.next(state), Inspect):
-        if not action.boxes:
-            raise UsageError(
-                "Inspect", expected="at least one box", came="none", do=f"Repair the policy {policy!r}."
-            )
+        check(action, state, policy)  # before anyone pays
         shown = tuple((yield state, action))
         if len(shown) != len(action.boxes):
             raise UsageError(
@@ -42,7 +40,23 @@ def search(policy: Policy, state: State) -> Generator[tuple[State, Inspect], Sho
             state = state.lose(box) if value is None else state.observe(box, value)
         actions.append(action)
         values.append(shown)
+    check(action, state, policy)
     return Trace((*actions, action), tuple(values), state.spent)
+
+
+def check(action: Action, state: State, policy: Policy) -> None:
+    """Refuse what a policy must not say: nothing at all, the same box twice, a box that is not there."""
+    sealed = state.boxes.sealed
+    if isinstance(action, Inspect) and action.boxes and len(set(action.boxes)) == len(action.boxes):
+        for box in action.boxes:
+            sealed_box(sealed, box, 0.0)
+    elif not isinstance(action, Select) or not OUTSIDE <= action.box < len(sealed):
+        raise UsageError(
+            "what the policy said",
+            expected=f"Inspect with one or more different boxes, or Select from -1 to {len(sealed) - 1}",
+            came=f"{action!r}",
+            do=f"Repair the policy {policy!r}.",
+        )
 
 
 def drive(policy: Policy, state: State, open: Opener) -> Trace:
@@ -99,6 +113,13 @@ def reveal(values: ArrayLike) -> Opener:
     table = np.asarray(values, dtype=np.float64)
 
     def open(state: State, inspect: Inspect) -> Shown:
+        if table.shape[:1] != state.boxes.mean.shape or table.ndim > 1 + isinstance(state.boxes, Ladder):
+            raise UsageError(
+                "values to reveal",
+                expected=f"{len(state.boxes.mean)} values, one per box (ladders: or a column per tier)",
+                came=f"shape {table.shape}",
+                do="Align them with the boxes.",
+            )
         if isinstance(state.boxes, Ladder) and table.ndim == 2:
             return [float(table[box, state.boxes.next_tier[box] - 1]) for box in inspect.boxes]
         return [float(table[box]) for box in inspect.boxes]

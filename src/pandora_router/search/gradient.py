@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pandora_router.boxes import Boxes, Draws, Independent
-from pandora_router.boxes.checks import Vector
+from pandora_router.boxes.checks import Matrix, Vector, locked
 from pandora_router.boxes.joint import CorrelatedNormal, root
 from pandora_router.errors import UsageError
 from pandora_router.index import unit_loss
@@ -25,7 +25,7 @@ from pandora_router.search.payoffs import marginal_std
 from pandora_router.search.policies import Memoryless, purchase
 from pandora_router.search.state import Action, Inspect, Select, State
 
-NO_QUANTILES = np.empty((0, 0))
+NO_QUANTILES = locked(np.empty((0, 0)))
 
 
 def envelope_gain(a: Vector, b: Vector) -> float:
@@ -114,26 +114,42 @@ def outcome_rule(boxes: Boxes, box: int) -> tuple[Vector, Vector]:
     return boxes.mean[box] + marginal_std(boxes)[box] * z, weights / weights.sum()
 
 
+def normal_parts(boxes: Boxes) -> tuple[Matrix, Matrix] | None:
+    """Covariance and residual quantiles (empty: normal) as the kernels take them; None for other laws."""
+    if isinstance(boxes, Independent):
+        return locked(np.diag(boxes.std**2)), NO_QUANTILES
+    if isinstance(boxes, CorrelatedNormal):
+        return boxes.covariance, NO_QUANTILES if boxes.quantiles is None else boxes.quantiles
+    return None
+
+
+def gradient(boxes: Boxes, outside: float) -> Vector:
+    """`plain_gradient` at speed where the boxes are normal or carry quantiles."""
+    parts = normal_parts(boxes)
+    if parts is None:
+        return plain_gradient(boxes, outside)
+    out = np.empty(len(boxes.mean))
+    kernels.load().knowledge_gradient(
+        boxes.mean, parts[0], marginal_std(boxes), boxes.sealed, parts[1], outside, out
+    )
+    return out
+
+
 def best_inspection(boxes: Boxes, outside: float, depth: int, width: int) -> tuple[int, float]:
     """`plain_inspection` at speed where the boxes are normal or carry quantiles."""
-    if isinstance(boxes, Independent):
-        covariance, quantiles = np.diag(boxes.std**2), NO_QUANTILES
-    elif isinstance(boxes, CorrelatedNormal):
-        covariance = boxes.covariance
-        quantiles = NO_QUANTILES if boxes.quantiles is None else boxes.quantiles
-    else:
+    parts = normal_parts(boxes)
+    if parts is None:
         return plain_inspection(boxes, outside, depth, width)
     costs = boxes.costs
     box, net = kernels.load().best_inspection(
         boxes.mean,
-        covariance,
-        boxes.std,
+        parts[0],
+        marginal_std(boxes),
         boxes.inspection_cost,
         costs.own,
-        costs.shared,
         costs.group,
         boxes.sealed,
-        quantiles,
+        parts[1],
         outside,
         depth,
         width,
@@ -157,7 +173,8 @@ class KnowledgeGradient(Memoryless):
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.depth not in (1, 2) or self.width < 1 or self.samples < 2:
+        whole = all(isinstance(n, int | np.integer) for n in (self.width, self.samples))
+        if self.depth not in (1, 2) or not whole or self.width < 1 or self.samples < 2:
             raise UsageError(
                 "KnowledgeGradient",
                 expected="depth 1 or 2, width 1 or more, samples 2 or more",
@@ -209,5 +226,7 @@ def group_gain(boxes: Boxes, members: NDArray[np.intp], outside: float, samples:
         draws = boxes.sample(samples, rng)
         means = np.tile(boxes.mean, (samples, 1))
         means[:, index] = draws[:, index]
-    now = max(outside, float(boxes.mean.max()))
-    return float(np.maximum(means.max(axis=1), outside).mean()) - now
+    # against what the present choice shows in the same outcome: news that changes no choice is worth 0
+    leader = int(boxes.mean.argmax())
+    kept = means[:, leader] if boxes.mean[leader] > outside else outside
+    return float((np.maximum(means.max(axis=1), outside) - kept).mean())

@@ -33,6 +33,10 @@ class Optimal:
 
     points: int = 2001
 
+    def __post_init__(self) -> None:
+        if not isinstance(self.points, int | np.integer) or self.points < 2:
+            raise UsageError("points", expected="2 or more", came=f"{self.points}", do="2001 give 1e-7.")
+
     def start(self, state: State) -> Policy:
         """Tabulate V over all sets of sealed boxes."""
         boxes = state.boxes
@@ -43,10 +47,11 @@ class Optimal:
                 came=f"{len(boxes.mean)} {type(boxes).__name__} boxes",
                 do="Use Rollout, which is within 3e-4 of it, or KnowledgeGradient for correlated boxes.",
             )
-        worst = np.abs(boxes.inspection_cost).max() + 9.0 * boxes.std.max()
-        low, high = float(boxes.mean.min() - worst), float(boxes.mean.max() + worst)
-        if np.isfinite(state.outside):
-            low, high = min(low, state.outside), max(high, state.outside + 1e-9)
+        live, reach = boxes.sealed, 9.0 * boxes.std
+        # what is in hand never falls, and below every sealed box it does not matter how low it is
+        low = float(np.min((boxes.mean - reach)[live], initial=np.inf))
+        low = max(low, state.best.value) if live.any() else state.best.value
+        high = float(np.max((boxes.mean + reach)[live], initial=low + 1e-9 * (1.0 + abs(low))))
         table = Table(np.linspace(low, high, self.points), boxes)
         sealed = tuple(int(j) for j in np.flatnonzero(boxes.sealed))
         for size in range(len(sealed) + 1):

@@ -17,7 +17,7 @@ from typing import Literal
 import numpy as np
 
 from pandora_router.boxes import Boxes, Draws, Independent
-from pandora_router.boxes.checks import Mask, Matrix, Vector
+from pandora_router.boxes.checks import Mask, Matrix, Vector, locked
 from pandora_router.boxes.joint import CorrelatedNormal
 from pandora_router.errors import UsageError
 from pandora_router.index import normal_cdf
@@ -37,7 +37,7 @@ def reservation_prices(boxes: Boxes) -> Vector:
         return boxes.reservation_price()
     out = np.empty(len(boxes.mean))
     kernels.load().normal_prices(boxes.mean, marginal_std(boxes), boxes.inspection_cost, boxes.sealed, out)
-    return out
+    return locked(out)
 
 
 def check_outside(outside: str) -> None:
@@ -54,7 +54,7 @@ def outside_options(boxes: Boxes, outside: Outside) -> Vector:
     if outside == "mean":
         return boxes.mean
     # normal laws are symmetric: b = 2 mean - u
-    return 2.0 * boxes.mean - reservation_prices(boxes) if normal_law(boxes) else boxes.backup_price()
+    return locked(2.0 * boxes.mean - reservation_prices(boxes) if normal_law(boxes) else boxes.backup_price())
 
 
 def committing_payoffs(boxes: Boxes, outside: Outside = "backup", best: float = -np.inf) -> Vector:
@@ -132,6 +132,9 @@ def discrete_payoffs(
     """The M+1 payoffs when each row of `support` (M, S, ascending) is equally likely: sums, no quadrature."""
     out = np.full(len(mean) + 1, -np.inf)
     rows = np.flatnonzero(sealed)
+    if not len(rows):
+        out[0] = best
+        return out
     kappa = np.minimum(support[rows], price[rows, None])
     floors = np.concatenate([[best], held[rows]])
     points = np.unique(np.concatenate([kappa.ravel(), floors[np.isfinite(floors)]]))

@@ -87,7 +87,18 @@ class Held(Memoryless):
 
     def next(self, state: State) -> Action:
         """Open the best other box while its price beats what is in hand and the held box's option."""
-        return climb(state.boxes, reservation_prices(state.boxes), state.best, self.box, self.at)
+        boxes = state.boxes
+        self.check(len(boxes.mean))
+        # opened with the rest of its group, it is a value in hand like any other
+        held, at = (self.box, self.at) if boxes.sealed[self.box] else (NOBODY, -np.inf)
+        return climb(boxes, reservation_prices(boxes), state.best, held, at)
+
+    def check(self, boxes: int) -> None:
+        """Refuse to hold a box that does not exist."""
+        if not 0 <= self.box < boxes:
+            raise UsageError(
+                "Held", expected=f"a box from 0 to {boxes - 1}", came=f"{self.box}", do="Count boxes from 0."
+            )
 
 
 @dataclass(frozen=True)
@@ -110,7 +121,7 @@ class Committing:
             raise UsageError(
                 "payoff", expected="'exact' or 'monte_carlo'", came=repr(self.payoff), do="Choose one."
             )
-        if self.samples < 1:
+        if not isinstance(self.samples, int | np.integer) or self.samples < 1:
             raise UsageError(
                 "samples", expected="1 or more", came=f"{self.samples}", do="The paper uses 100."
             )
@@ -185,17 +196,17 @@ class Relative(Memoryless):
 
     def next(self, state: State) -> Action:
         """Take the rollout step on boxes whose standard deviations are relative to the incumbent."""
-        boxes, best = state.boxes, state.best
-        if not boxes.sealed.any():
-            return Select(best.box)
+        boxes = state.boxes
+        if not isinstance(boxes, CorrelatedNormal):  # nothing to be relative to
+            return Rollout(self.outside).next(state)
         view = Independent.known(boxes.mean, relative_std(boxes), boxes.costs, boxes.sealed)
         return Rollout(self.outside).next(replace(state, boxes=view))
 
 
-def relative_std(boxes: Boxes) -> Vector:
+def relative_std(boxes: CorrelatedNormal) -> Vector:
     """s_eff of every box against the incumbent; 0 where nothing is left to open."""
-    std = np.where(boxes.sealed, marginal_std(boxes), 0.0)
-    if not isinstance(boxes, CorrelatedNormal) or len(std) == 1:
+    std = np.where(boxes.sealed, boxes.std, 0.0)
+    if len(std) == 1:
         return std
     order = np.argsort(-boxes.mean, kind="stable")
     incumbent, runner = int(order[0]), int(order[1])

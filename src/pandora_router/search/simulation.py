@@ -10,7 +10,8 @@ import hashlib
 
 import numpy as np
 
-from pandora_router.boxes.checks import Matrix, Vector
+from pandora_router.boxes import Boxes, Ladder
+from pandora_router.boxes.checks import Matrix, Vector, locked
 from pandora_router.boxes.joint import CorrelatedNormal
 from pandora_router.search import kernels
 from pandora_router.search.payoffs import Outside, marginal_std, normal_law, outside_options
@@ -28,10 +29,12 @@ def simulated_payoffs(state: State, outside: Outside, samples: int, seed: int) -
     boxes = state.boxes
     held = outside_options(boxes, outside)
     rng = stream(boxes.mean, seed)
-    if not normal_law(boxes) or len(boxes.costs.shared):
+    if isinstance(boxes, Ladder):
+        return plain_payoffs(state, held, boxes.paths(samples, rng))
+    if not normal_law(boxes) or len(boxes.costs.shared) or lost_boxes(boxes):
         return plain_payoffs(state, held, boxes.sample(samples, rng))
     covariance = (
-        boxes.covariance if isinstance(boxes, CorrelatedNormal) else np.diag(marginal_std(boxes) ** 2)
+        boxes.covariance if isinstance(boxes, CorrelatedNormal) else locked(np.diag(marginal_std(boxes) ** 2))
     )
     out = np.empty(len(held) + 1)
     normals = rng.standard_normal((samples, len(held)))
@@ -41,8 +44,13 @@ def simulated_payoffs(state: State, outside: Outside, samples: int, seed: int) -
     return out
 
 
+def lost_boxes(boxes: Boxes) -> bool:
+    """Whether an inspection failed: such a box still moves with the others, but not in the kernel."""
+    return bool((~boxes.sealed & (marginal_std(boxes) > 0.0)).any())
+
+
 def plain_payoffs(state: State, held: Vector, drawn: Matrix) -> Vector:
-    """Estimate the payoffs by driving each committing policy through each outcome."""
+    """Estimate the payoffs by driving each policy through each outcome (S, M) or climb (S, M, T)."""
     from pandora_router.search.drive import drive, reveal
     from pandora_router.search.policies import Held, Obligatory
 
@@ -52,6 +60,7 @@ def plain_payoffs(state: State, held: Vector, drawn: Matrix) -> Vector:
         total = 0.0
         for outcome in drawn:
             trace = drive(policy, state, reveal(outcome))
-            total += (outcome[trace.selected] if trace.selected >= 0 else state.outside) - trace.spent
+            last = outcome[:, -1] if outcome.ndim == 2 else outcome
+            total += (last[trace.selected] if trace.selected >= 0 else state.outside) - trace.spent
         out[m + 1] = total / len(drawn) + state.spent
     return out

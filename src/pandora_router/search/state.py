@@ -52,7 +52,7 @@ class State:
     opened: tuple[Worth, ...] = field(default=())
 
     def __post_init__(self) -> None:
-        if np.isnan(self.outside) or self.outside == np.inf:
+        if not isinstance(self.outside, int | float | np.number) or not self.outside < np.inf:
             raise UsageError(
                 "outside",
                 expected="the worth of not taking any box: a number, or -inf if one must be taken",

@@ -9,7 +9,7 @@ import math
 
 import numpy as np
 
-from pandora_router.search.kernels.special import jit, loss
+from pandora_router.search.kernels.special import NOTHING, jit, loss
 
 REACH = 9.0  # crossings beyond so many standard deviations add less than 1e-20 of a slope
 # Gauss-Hermite rule for the outcome of the first of two inspections
@@ -41,26 +41,20 @@ def envelope_gain(a, b, count):  # type: ignore[no-untyped-def]
 
 
 @jit
-def gain(a, b, count, quantiles):  # type: ignore[no-untyped-def]
-    """E[max(a + b Z)] - max a, Z normal or (if `quantiles` is not empty) one of equally likely residuals."""
-    if len(quantiles) == 0:
+def gain(a, b, count, quantiles, box):  # type: ignore[no-untyped-def]
+    """E[max(a + b Z)] - max a, Z normal or, where there are quantiles, a residual of `box`."""
+    if quantiles.shape[0] == 0:
         return envelope_gain(a, b, count)
     highest = -np.inf
     for k in range(count):
         highest = max(highest, a[k])
     total = 0.0
-    for q in range(len(quantiles)):
+    for q in range(quantiles.shape[1]):
         top = -np.inf
         for k in range(count):
-            top = max(top, a[k] + b[k] * quantiles[q])
+            top = max(top, a[k] + b[k] * quantiles[box, q])
         total += top
-    return total / len(quantiles) - highest
-
-
-@jit
-def law_of(quantiles, box):  # type: ignore[no-untyped-def]
-    """The residual quantiles of one box; empty for the normal law."""
-    return quantiles[box] if quantiles.shape[0] > 0 else np.empty(0)
+    return total / quantiles.shape[1] - highest
 
 
 @jit
@@ -76,13 +70,11 @@ def knowledge_gradient(mean, covariance, std, sealed, quantiles, outside, out): 
         if sealed[j] and std[j] > 0.0:
             for k in range(boxes):
                 b[k] = covariance[j, k] / std[j]
-            out[j] = max(gain(a, b, count, law_of(quantiles, j)), 0.0)
+            out[j] = max(gain(a, b, count, quantiles, j), 0.0)
 
 
 @jit
-def second_gain(  # type: ignore[no-untyped-def]
-    mean, covariance, std, cost, after, sealed, quantiles, outside, first, rivals, nodes, weights
-):
+def second_gain(mean, covariance, std, after, sealed, quantiles, outside, first, rivals):  # type: ignore[no-untyped-def]
     """E[(best worth of a second inspection net of its cost)+] once `first` is open, over its outcomes.
 
     `after[l]` is the cost of box l then (a shared part may be settled), `rivals` the boxes considered.
@@ -90,35 +82,37 @@ def second_gain(  # type: ignore[no-untyped-def]
     boxes = len(mean)
     count = boxes + 1 if outside > -np.inf else boxes
     a = np.empty(boxes + 1)
-    slopes = np.zeros((len(rivals), boxes + 1))
     a[boxes] = outside
+    slopes = np.zeros((len(rivals), boxes + 1))
+    open_to = np.zeros(len(rivals), dtype=np.bool_)
     for r in range(len(rivals)):
         l = rivals[r]
         share = covariance[first, l] / covariance[first, first]
         variance = covariance[l, l] - share * covariance[first, l]
-        if l == first or not sealed[l] or variance <= 1e-14 * covariance[l, l]:
-            continue
-        for k in range(boxes):
-            if k != first:
-                slopes[r, k] = (covariance[l, k] - share * covariance[first, k]) / math.sqrt(variance)
+        open_to[r] = l != first and sealed[l] and std[l] > 0.0 and variance > NOTHING * covariance[l, l]
+        if open_to[r]:
+            for k in range(boxes):
+                if k != first:
+                    slopes[r, k] = (covariance[l, k] - share * covariance[first, k]) / math.sqrt(variance)
+    outcomes = quantiles.shape[1] if quantiles.shape[0] > 0 else len(NODES)
     total = 0.0
-    for n in range(len(nodes)):
+    for n in range(outcomes):
+        z = quantiles[first, n] if quantiles.shape[0] > 0 else NODES[n]
         for k in range(boxes):
-            a[k] = mean[k] + covariance[first, k] / std[first] * nodes[n]
+            a[k] = mean[k] + covariance[first, k] / std[first] * z
         best = 0.0
         for r in range(len(rivals)):
-            l = rivals[r]
-            if l != first and sealed[l]:
-                best = max(best, gain(a, slopes[r], count, law_of(quantiles, l)) - after[l])
-        total += weights[n] * best
+            if open_to[r]:
+                best = max(best, gain(a, slopes[r], count, quantiles, rivals[r]) - after[rivals[r]])
+        total += best / outcomes if quantiles.shape[0] > 0 else best * WEIGHTS[n]
     return total
 
 
 @jit
-def best_inspection(mean, covariance, std, cost, own, left, group, sealed, quantiles, outside, depth, width):  # type: ignore[no-untyped-def]
+def best_inspection(mean, covariance, std, cost, own, group, sealed, quantiles, outside, depth, width):  # type: ignore[no-untyped-def]
     """Return (box, net worth) of the best next inspection, looking `depth` (1 or 2) inspections ahead.
 
-    With depth 2 only the `width` boxes of highest worth are looked at, first and second.
+    With depth 2 only the `width` boxes of highest net worth are looked at, first and second.
     """
     boxes = len(mean)
     worth = np.empty(boxes)
@@ -137,20 +131,10 @@ def best_inspection(mean, covariance, std, cost, own, left, group, sealed, quant
             continue
         net = worth[j] - cost[j]
         if std[j] > 0.0:
-            for l in range(boxes):
-                after[l] = cost[l]
-                if len(left) > 0 and group[j] >= 0 and group[l] == group[j]:
-                    after[l] = own[l]
-            law = law_of(quantiles, j)
-            if len(law) > 0:
-                weights = np.full(len(law), 1.0 / len(law))
-                net += second_gain(
-                    mean, covariance, std, cost, after, sealed, quantiles, outside, j, rivals, law, weights
-                )
-            else:
-                net += second_gain(
-                    mean, covariance, std, cost, after, sealed, quantiles, outside, j, rivals, NODES, WEIGHTS
-                )
+            for l in range(boxes):  # opening j settles the shared part of its group
+                mates = len(group) > 0 and group[j] >= 0 and group[l] == group[j]
+                after[l] = own[l] if mates else cost[l]
+            net += second_gain(mean, covariance, std, after, sealed, quantiles, outside, j, rivals)
         if net > highest or (net == highest and j < top):
             top, highest = j, net
     return top, highest

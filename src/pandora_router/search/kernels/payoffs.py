@@ -19,7 +19,7 @@ NODES = np.zeros((4, 10))
 WEIGHTS = np.zeros((4, 10))
 for _i, _n in enumerate(SIZES):
     NODES[_i, :_n], WEIGHTS[_i, :_n] = np.polynomial.legendre.leggauss(_n)
-NOTHING = 1e-18
+NEGLIGIBLE = 1e-18
 
 
 @jit
@@ -133,11 +133,11 @@ def committing_payoffs(mean, std, reservation, outside, sealed, best, out):  # t
                         smallest = min(smallest, cdf[a])
                         extra[active[a]] += weight * product * (1.0 / cdf[a] - 1.0)
                     largest = max(largest, product / smallest)
-            if largest < NOTHING:
+            if largest < NEGLIGIBLE:
                 low = upper - width
                 break
         x = low
-        if largest < NOTHING:
+        if largest < NEGLIGIBLE:
             break
     # below x every integrand is 1 and no policy settles for its sealed box
     for i in range(count):

@@ -14,7 +14,7 @@ import numpy as np
 
 from pandora_router.search.kernels.gradient import best_inspection
 from pandora_router.search.kernels.payoffs import committing_payoffs
-from pandora_router.search.kernels.special import jit, offset
+from pandora_router.search.kernels.special import NOTHING, jit, offset
 
 
 @jit
@@ -43,12 +43,12 @@ def price_costs(own, left, group, cost):  # type: ignore[no-untyped-def]
 
 
 @jit
-def buy(law, box, value, mean, covariance, std, cost, sealed, left):  # type: ignore[no-untyped-def]
+def buy(law, i, box, value, mean, covariance, std, cost, sealed, left):  # type: ignore[no-untyped-def]
     """Open one box: condition everything on its value, settle its group, return what it cost."""
-    correlation, own, group = law[2], law[3], law[5]
+    stds, correlation, own, group = law[1], law[2], law[3], law[5]
     boxes = len(mean)
     paid = cost[box]
-    if correlation.shape[0] > 0 and covariance[box, box] > 0.0:
+    if correlation.shape[0] > 0 and covariance[box, box] > NOTHING * (stds[i, box] * stds[i, box]):
         pivot = covariance[box, box]
         step = value - mean[box]
         for k in range(boxes):
@@ -62,7 +62,8 @@ def buy(law, box, value, mean, covariance, std, cost, sealed, left):  # type: ig
             covariance[k, box] = 0.0
             covariance[box, k] = 0.0
         for k in range(boxes):
-            std[k] = math.sqrt(max(covariance[k, k], 0.0))
+            live = covariance[k, k] > NOTHING * (stds[i, k] * stds[i, k])
+            std[k] = math.sqrt(covariance[k, k]) if live else 0.0
     mean[box] = value
     std[box] = 0.0
     sealed[box] = False
@@ -77,13 +78,13 @@ def purchase(law, i, box, values, step, count, order, stage, mean, covariance, s
     """Open `box` and the boxes of its unpaid group that are free then; return (what it cost, openings)."""
     own, group = law[3], law[5]
     unpaid = len(left) > 0 and group[box] >= 0 and left[group[box]] > 0.0
-    bill = buy(law, box, values[i, box], mean, covariance, std, cost, sealed, left)
+    bill = buy(law, i, box, values[i, box], mean, covariance, std, cost, sealed, left)
     order[i, count], stage[i, count] = box, step
     count += 1
     if unpaid:
         for k in range(len(own)):
             if group[k] == group[box] and sealed[k] and own[k] == 0.0:
-                bill += buy(law, k, values[i, k], mean, covariance, std, cost, sealed, left)
+                bill += buy(law, i, k, values[i, k], mean, covariance, std, cost, sealed, left)
                 order[i, count], stage[i, count] = k, step
                 count += 1
     return bill, count
@@ -137,9 +138,12 @@ def held_rows(law, values, held, at, lo, hi, choice, spent, order, stage):  # ty
             box, best = in_hand(mean, sealed, outside)
             for k in range(boxes):
                 price[k] = mean[k] + (offset(std[k], cost[k]) if sealed[k] else 0.0)
-            top = climb(mean, price, sealed, best, held[i], at[i])
+            back, option = held[i], at[i]
+            if back >= 0 and not sealed[back]:  # opened with its group: a value in hand like any other
+                back, option = -1, -np.inf
+            top = climb(mean, price, sealed, best, back, option)
             if top < 0:
-                choice[i] = held[i] if held[i] >= 0 and best <= at[i] else box
+                choice[i] = back if back >= 0 and best <= option else box
                 break
             paid, count = purchase(
                 law, i, top, values, step, count, order, stage, mean, covariance, std, cost, sealed, left
@@ -153,9 +157,8 @@ def held_rows(law, values, held, at, lo, hi, choice, spent, order, stage):  # ty
 def best_holdout(mean, std, cost, sealed, best, by_mean, price, option, payoffs):  # type: ignore[no-untyped-def]
     """The holdout of highest exact payoff (-1: nobody), with prices and outside options filled in."""
     for k in range(len(mean)):
-        shift = offset(std[k], cost[k]) if sealed[k] else 0.0
-        price[k] = mean[k] + shift
-        option[k] = mean[k] if by_mean else mean[k] - shift
+        price[k] = mean[k] + (offset(std[k], cost[k]) if sealed[k] else 0.0)
+        option[k] = mean[k] if by_mean else 2.0 * mean[k] - price[k]  # to the bit as `outside_options`
     committing_payoffs(mean, std, price, option, sealed, best, payoffs)
     top = 0
     for m in range(1, len(payoffs)):
@@ -252,7 +255,7 @@ def gradient_rows(law, values, depth, width, lo, hi, choice, spent, order, stage
         step, count, bill = 0, 0, 0.0
         while True:
             top, net = best_inspection(
-                mean, covariance, std, cost, own, left, group, sealed, table, outside, depth, width
+                mean, covariance, std, cost, own, group, sealed, table, outside, depth, width
             )
             if top < 0 or net <= 0.0:
                 choice[i], best = -1, outside

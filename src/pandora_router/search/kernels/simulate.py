@@ -16,7 +16,7 @@ import math
 
 import numpy as np
 
-from pandora_router.search.kernels.special import jit, offset
+from pandora_router.search.kernels.special import NOTHING, jit, offset
 
 NODES = 1024  # nodes kept per decision; deeper or rarer sequences are computed afresh
 
@@ -35,10 +35,12 @@ def grow(tree, parent, box, slot, depth, covariance, cost):  # type: ignore[no-u
             column[slot, k] -= lead * column[node, k]
         node = parents[node]
     pivot = column[slot, box]
-    scale = 1.0 / math.sqrt(pivot) if pivot > 0.0 else 0.0
+    scale = 1.0 / math.sqrt(pivot) if pivot > NOTHING * covariance[box, box] else 0.0
     for k in range(boxes):
         column[slot, k] *= scale
-        variance[slot, k] = max(variance[parent, k] - column[slot, k] * column[slot, k], 0.0)
+        variance[slot, k] = variance[parent, k] - column[slot, k] * column[slot, k]
+        if variance[slot, k] <= NOTHING * covariance[k, k]:
+            variance[slot, k] = 0.0
         # prices only fall as variances do, so the parent's offset stands in until someone asks
         offsets[slot, k] = offsets[parent, k]
     variance[slot, box] = 0.0

@@ -8,6 +8,7 @@ import numba
 import numpy as np
 
 from pandora_router import index, index_tables
+from pandora_router.boxes import joint
 
 # No fast-math: results must not depend on how a loop was vectorised.
 jit = numba.njit(cache=True, nogil=True, error_model="numpy")
@@ -25,6 +26,7 @@ SPLIT, LINEAR, PHI_0, PHI_0_LOW = index.SPLIT, index.LINEAR, index.PHI_0, index.
 SUPPORT = 9.0  # a normal lies within so many standard deviations but for 1e-19
 INVERSE_SQRT_TWO_PI = 1.0 / index.SQRT_TWO_PI
 CELLS_PER_UNIT = 16
+NOTHING = joint.NOTHING
 
 
 def _cells() -> np.ndarray:

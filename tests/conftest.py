@@ -1,0 +1,46 @@
+"""Fixtures all tests share: the reference vectors and how hypothesis searches."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+ROOT = Path(__file__).resolve().parent.parent
+VECTORS = ROOT.parent / "shared" / "vectors.json"
+
+quiet = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
+settings.register_profile("local", deadline=None, max_examples=40, suppress_health_check=quiet)
+settings.register_profile(
+    "ci", deadline=None, max_examples=40, derandomize=True, suppress_health_check=quiet, database=None
+)
+settings.register_profile("deep", deadline=None, max_examples=1000, suppress_health_check=quiet)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if os.environ.get("CI") else "local"))
+
+
+def load_vectors() -> list[dict[str, Any]]:
+    """The reference vectors, or none where the shared folder is absent."""
+    if not VECTORS.exists():
+        return []
+    vectors: list[dict[str, Any]] = json.loads(VECTORS.read_text())["vectors"]
+    return vectors
+
+
+def of_kind(kind: str) -> list[Any]:
+    """Parameters for one test per vector of a kind; a single skipped one where there are none."""
+    found = [pytest.param(v, id=f"{kind}-{v['id']}") for v in load_vectors() if v["kind"] == kind]
+    reason = "vectors.json lies in the shared folder beside the repository, which is absent here"
+    return found or [pytest.param(None, marks=pytest.mark.skip(reason=reason), id=f"{kind}-absent")]
+
+
+@pytest.fixture(scope="session")
+def vectors() -> list[dict[str, Any]]:
+    """All reference vectors."""
+    found = load_vectors()
+    if not found:
+        pytest.skip("vectors.json lies in the shared folder beside the repository, which is absent here")
+    return found
