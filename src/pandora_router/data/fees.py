@@ -33,6 +33,8 @@ class Facts:
     """Columns about specialists, such as parameters in billions; each (M,)."""
     per_cell: Mapping[str, Matrix] = field(default_factory=dict)
     """Columns about answers, such as their length or cost; each (N, M)."""
+    unreadable: Mapping[str, UsageError] = field(default_factory=dict)
+    """Columns that hold something other than numbers, and where."""
 
     def column(self, name: str) -> Matrix:
         """The named column as an (N, M) matrix, wherever it was found."""
@@ -40,6 +42,8 @@ class Facts:
             return self.per_cell[name]
         if name in self.per_specialist:
             return np.broadcast_to(self.per_specialist[name], self.scored.shape)
+        if name in self.unreadable:
+            raise self.unreadable[name]
         known = sorted({*self.per_cell, *self.per_specialist})
         raise UsageError(
             "a column to price answers from",

@@ -51,21 +51,19 @@ def beside(left: Table, right: Table, *, shared: bool = False) -> Table:
 
 
 def stack(tables: Sequence[Table]) -> Table:
-    """The prompts of all tables, one below the other, over the same specialists in the same order."""
+    """The prompts of all tables, one below the other, over the same specialists; order of the first."""
     if not tables:
         raise _clash("tables to stack", "at least one", "none", "Check the list of files.")
     first = tables[0]
     for table in tables[1:]:
-        if table.specialists != first.specialists:
-            odd = sorted(set(table.specialists) ^ set(first.specialists)) or [
-                "the same names in another order"
-            ]
-            raise _clash(
-                "specialists", "the same in every table", repr(odd[0]), "Use `only` to bring them in line."
-            )
+        odd = sorted(set(table.specialists) ^ set(first.specialists))
+        if odd:
+            came = f"{odd[0]!r} in some tables only"
+            raise _clash("specialists", "the same in every table", came, "Use `only` to bring them in line.")
         if table.fee_weight != first.fee_weight:
             came = f"{first.fee_weight} and {table.fee_weight}"
             raise _clash("fee_weight", "one value", came, "Call `with_fee_weight` first.")
+    tables = [table.only(first.specialists) for table in tables]
     return replace(
         first,
         prompt_ids=tuple(name for table in tables for name in table.prompt_ids),

@@ -55,11 +55,10 @@ def save(table: Table, path: Path | str, *, replace: bool = False) -> None:
         draft.rename(path)
         _sync(path.parent)
     finally:
-        for left in (draft, aside):
-            if left.exists() and path.exists():
-                shutil.rmtree(left)
-            elif left == draft:
-                shutil.rmtree(left, ignore_errors=True)
+        if aside.exists() and not path.exists():
+            aside.rename(path)
+        shutil.rmtree(draft, ignore_errors=True)
+        shutil.rmtree(aside, ignore_errors=True)
 
 
 def load(path: Path | str, *, limits: Limits | None = None) -> Table:
@@ -67,27 +66,30 @@ def load(path: Path | str, *, limits: Limits | None = None) -> Table:
     path, limits = Path(path), limits or Limits()
     manifest = _manifest(path)
     _verify_files(path, manifest["files"], limits)
-    specialists = tuple(manifest["specialists"])
-    prompts = pa.parquet.read_table(path / "prompts.parquet")
     try:
-        table = Table(
-            prompt_ids=tuple(prompts["prompt_id"].to_pylist()),
-            prompts=tuple(prompts["prompt"].to_pylist()),
-            tasks=tuple(prompts["task"].to_pylist()),
-            split=np.array(prompts["split"].to_pylist(), dtype=np.str_),
-            specialists=specialists,
-            score=_matrix(path / "score.parquet", specialists, len(prompts)),
-            fee=_matrix(path / "fee.parquet", specialists, len(prompts)),
-            contexts=_texts(path / "contexts.parquet", specialists)
-            if "contexts.parquet" in manifest["files"]
-            else None,
-            fee_weight=float(manifest["fee_weight"]),
-        )
-    except KeyError as error:
-        raise _refusal(path, f"all columns, {error} among them", "one is missing") from error
+        table = _read(path, manifest)
+    except (KeyError, TypeError, pa.ArrowException) as error:
+        raise _refusal(path, "the columns and types of a routing table", str(error)) from error
     if table.fingerprint() != manifest["fingerprint"]:
         raise _refusal(path / MANIFEST, f"the fingerprint {manifest['fingerprint'][:12]}...", "other content")
     return table
+
+
+def _read(path: Path, manifest: Mapping[str, Any]) -> Table:
+    specialists = tuple(manifest["specialists"])
+    prompts = pa.parquet.read_table(path / "prompts.parquet")
+    contexts = "contexts.parquet" in manifest["files"]
+    return Table(
+        prompt_ids=tuple(prompts["prompt_id"].to_pylist()),
+        prompts=tuple(prompts["prompt"].to_pylist()),
+        tasks=tuple(prompts["task"].to_pylist()),
+        split=np.array(prompts["split"].to_pylist(), dtype=np.str_),
+        specialists=specialists,
+        score=_matrix(path / "score.parquet", specialists, len(prompts)),
+        fee=_matrix(path / "fee.parquet", specialists, len(prompts)),
+        contexts=_texts(path / "contexts.parquet", specialists) if contexts else None,
+        fee_weight=float(manifest["fee_weight"]),
+    )
 
 
 def _write(table: Table, folder: Path) -> None:

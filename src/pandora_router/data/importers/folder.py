@@ -124,12 +124,14 @@ def _with_models(answers: Answers, models: Sheet) -> Answers:
     def spread(matrix: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
         return np.where(silent, np.nan, matrix[:, order])
 
+    numbers, unreadable = number_columns(models, ("model",))
     return replace(
         answers,
         specialists=listed.values,
         score=spread(answers.score),
         per_cell={name: spread(values) for name, values in answers.per_cell.items()},
-        per_specialist=number_columns(models, ("model",)),
+        per_specialist=numbers,
+        unreadable={**answers.unreadable, **unreadable},
     )
 
 

@@ -42,6 +42,7 @@ class Answers:
     score: Matrix
     per_cell: Mapping[str, Matrix] = field(default_factory=dict)
     per_specialist: Mapping[str, npt.NDArray[np.float64]] = field(default_factory=dict)
+    unreadable: Mapping[str, UsageError] = field(default_factory=dict)
     contexts: Contexts | None = None
 
 
@@ -60,6 +61,7 @@ def assemble(
         scored=~np.isnan(answers.score),
         per_specialist=answers.per_specialist,
         per_cell=answers.per_cell,
+        unreadable=answers.unreadable,
     )
     return Table(
         prompt_ids=prompts.ids,
@@ -142,16 +144,18 @@ def gather_texts(values: npt.NDArray[np.object_], chosen: npt.NDArray[np.int64])
     return texts
 
 
-def number_columns(sheet: Sheet, besides: Sequence[str | None]) -> dict[str, npt.NDArray[np.float64]]:
-    """Every other column that holds nothing but numbers."""
-    found = {}
+def number_columns(
+    sheet: Sheet, besides: Sequence[str | None]
+) -> tuple[dict[str, npt.NDArray[np.float64]], dict[str, UsageError]]:
+    """Every other column that holds nothing but numbers, and for the rest where it does not."""
+    found, unreadable = {}, {}
     for name in sheet.columns:
         if name not in besides:
             try:
                 found[name] = sheet.numbers(name)
-            except UsageError:
-                continue
-    return found
+            except UsageError as error:
+                unreadable[name] = error
+    return found, unreadable
 
 
 def _first_rows(column: Column) -> Codes:
@@ -165,10 +169,11 @@ def _constant(sheet: Sheet, column: Column, name: str, ids: Column, first: Codes
     odd = np.flatnonzero(column.codes != column.codes[first][ids.codes])
     if odd.size:
         row = int(odd[0])
+        code = ids.codes[row]
         raise sheet.complaint(
             row,
             name,
-            f"the same as in row {int(first[ids.codes[row]]) + 1}, prompt {ids.values[ids.codes[row]][:40]!r}",
+            f"the same as in row {int(first[code]) + 1} for prompt {ids.values[code][:40]!r}",
             repr(column.values[column.codes[row]]),
             "One id means one prompt.",
         )

@@ -75,11 +75,11 @@ def answers_of(
     chosen = place(
         sheet, rows, names.codes, score, shape, repeats=repeats, named=columns.specialist, limits=limits
     )
+    numbers, unreadable = number_columns(sheet, columns.named)
     return Answers(
         specialists=names.values,
         score=gather(score, chosen),
-        per_cell={
-            name: gather(values, chosen) for name, values in number_columns(sheet, columns.named).items()
-        },
+        unreadable=unreadable,
+        per_cell={name: gather(values, chosen) for name, values in numbers.items()},
         contexts=gather_texts(sheet.optional_text(columns.context), chosen) if columns.context else None,
     )

@@ -1,7 +1,8 @@
 """RouteLLM's public files: `mmlu_<subject>.csv` and `gsm8k_responses.csv`.
 
-Both hold the prompt and a True/False column per model; the latter also holds the written answers in `<model>_response`. Neither has ids, so a prompt is called
-by file and row; neither has costs, so the fees must be given.
+Both hold the prompt and a True/False column per model; the latter also holds the written answers in
+`<model>_response`. Neither has ids, so a prompt is called by file and row; neither has costs, so the
+fees must be given.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ def read_routellm(
         columns = WideColumns(prompt_id=_ROW, context="{}_response" if answers else None)
         table = table_of(sheet, columns, fees=fees, fee_weight=fee_weight, repeats=repeats, limits=limits)
         tables.append(replace(table, tasks=(_task(file.stem),) * len(table)))
-    return stack([table.only(tables[0].specialists) for table in tables])
+    return stack(tables)
 
 
 def _with_rows(sheet: Sheet) -> Sheet:

@@ -61,7 +61,7 @@ def read_routerbench(
         )
         split = _PARTS.get(file.stem.rsplit("_", 1)[-1], "")
         tables.append(table.with_split([split] * len(table)))
-    return stack([table.only(tables[0].specialists) for table in tables])
+    return stack(tables)
 
 
 def unwrap(text: str) -> str:

@@ -83,7 +83,7 @@ class Sheet:
         column = self.column(name)
         values = np.empty(len(column.values))
         for code, value in enumerate(column.values):
-            number = _number(value)
+            number = number_of(value)
             if number is None:
                 row = int(np.flatnonzero(column.codes == code)[0])
                 raise self.complaint(
@@ -238,12 +238,16 @@ def _parquet(path: Path, columns: Sequence[str] | None, limits: Limits) -> Itera
 def _jsonl(path: Path, columns: Sequence[str] | None) -> Iterator[Batch]:
     rows: list[dict[str, Any]] = []
     seen: dict[str, None] = {}
+    done = 0
     with path.open(encoding="utf-8-sig") as file:
         for number, line in enumerate(file, start=1):
+            done += len(line)
             if not line.strip():
                 continue
             rows.append(_object(path, number, line))
             seen.update(dict.fromkeys(rows[-1]))
+            if number % 20_000 == 0:
+                yield {}, 0, done  # only to say how far it is
     wanted = [name for name in seen if columns is None or name in columns]
     coded = {}
     for name in wanted:
@@ -286,7 +290,7 @@ def _refuse_twins(path: Path, header: Sequence[str]) -> None:
         raise UsageError(path.name, expected="each column once", came=f"{twins[0]!r} twice", do="Rename one.")
 
 
-def _number(value: object) -> float | None:
+def number_of(value: object) -> float | None:
     """The number a value stands for, NaN for nothing, None if it stands for none."""
     if value is None:
         return math.nan

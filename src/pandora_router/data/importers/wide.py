@@ -6,6 +6,7 @@ How a specialist's columns are called is a pattern with `{}` in the place of its
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,7 +23,7 @@ from pandora_router.data.importers.grid import (
     place,
     prompts_of,
 )
-from pandora_router.data.importers.sheet import Codes, Column, Progress, Sheet, read_sheet
+from pandora_router.data.importers.sheet import Codes, Column, Progress, Sheet, number_of, read_sheet
 from pandora_router.data.limits import Limits
 from pandora_router.data.splits import USUAL
 from pandora_router.data.table import Table
@@ -35,8 +36,8 @@ Reword = Callable[[str], str]
 class WideColumns:
     """Which columns hold what.
 
-    Without `specialists` they are found: every name whose score column is there and holds only numbers,
-    other columns with a meaning set aside.
+    Without `specialists` they are found: every column that fits the score pattern and has some number in
+    it, columns with another meaning set aside.
     """
 
     specialists: tuple[str, ...] = ()
@@ -113,22 +114,27 @@ def table_of(
 
 
 def find_specialists(sheet: Sheet, columns: WideColumns) -> tuple[str, ...]:
-    """The specialists whose columns are all there, in the order of the file."""
+    """The specialists of a file, in its order: every score column with some number in it.
+
+    One that lacks its further columns (a cost, an answer) is an error, not left out.
+    """
     before, after = columns.score.split("{}", 1)
     found = []
     for name in sheet.columns:
         inner = name[len(before) : len(name) - len(after)]
         if not inner or name in columns.named or not (name.startswith(before) and name.endswith(after)):
             continue
-        if all(other in sheet.columns for other in columns.of(inner)) and _is_numeric(sheet, name):
+        if not name.startswith("Unnamed:") and _has_numbers(sheet, name):
             found.append(inner)
     # a column that belongs to another specialist (its cost, its answer) is no specialist itself
     theirs = {other for name in found for other in columns.of(name)[1:]}
     kept = tuple(name for name in found if columns.of(name)[0] not in theirs)
-    if not kept:
+    lacking = [(name, other) for name in kept for other in columns.of(name) if other not in sheet.columns]
+    if lacking or not kept:
+        name, other = lacking[0] if lacking else ("NAME", columns.of("NAME")[0])
         raise UsageError(
             sheet.path.name,
-            expected=f"columns {columns.of('NAME')} for at least one specialist",
+            expected=f"a column {other!r} for specialist {name!r}",
             came=f"columns {', '.join(sheet.columns)}",
             do="Name the specialists, or say how their columns are called.",
         )
@@ -180,9 +186,6 @@ def _answers(
     return Answers(specialists, score, per_cell=per_cell, contexts=contexts)
 
 
-def _is_numeric(sheet: Sheet, name: str) -> bool:
-    try:
-        sheet.numbers(name)
-    except UsageError:
-        return False
-    return True
+def _has_numbers(sheet: Sheet, name: str) -> bool:
+    numbers = (number_of(value) for value in sheet.columns[name].values)
+    return any(number is not None and not math.isnan(number) for number in numbers)
