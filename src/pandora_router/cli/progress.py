@@ -10,10 +10,14 @@ from rich.progress import Progress, TaskID
 
 
 class SlowProgress:
-    """Call it with what is being done, how much is done and how much there is; it draws on standard error."""
+    """Call it with what is being done, how much is done and how much there is.
 
-    def __init__(self, patience: float = 2.0) -> None:
+    It draws on standard error, and only if that is a terminal.
+    """
+
+    def __init__(self, patience: float = 2.0, console: Console | None = None) -> None:
         self._patience = patience
+        self._console = console or Console(stderr=True)
         self._begun = time.monotonic()
         self._bar: Progress | None = None
         self._task = TaskID(0)
@@ -23,7 +27,8 @@ class SlowProgress:
         if self._bar is None:
             if time.monotonic() - self._begun < self._patience:
                 return
-            self._bar = Progress(console=Console(stderr=True), transient=True)
+            quiet = not self._console.is_terminal
+            self._bar = Progress(console=self._console, transient=True, disable=quiet)
             self._bar.start()
             self._task = self._bar.add_task(what)
         self._bar.update(self._task, description=what, completed=done, total=total)

@@ -65,8 +65,9 @@ def load(path: Path | str, *, limits: Limits | None = None) -> Table:
     """Read a table back; a file that is missing, changed or of a newer format is refused."""
     path, limits = Path(path), limits or Limits()
     manifest = _manifest(path)
-    _verify_files(path, manifest["files"], limits)
     try:
+        _verify_files(path, manifest["files"], limits)
+        _verify_size(path, manifest, limits)
         table = _read(path, manifest)
     except (KeyError, TypeError, pa.ArrowException) as error:
         raise _refusal(path, "the columns and types of a routing table", str(error)) from error
@@ -174,6 +175,15 @@ def _verify_files(path: Path, files: Mapping[str, Any], limits: Limits) -> None:
             raise _refusal(file, f"{entry['bytes']} bytes", f"{file.stat().st_size}")
         if _hash(file) != entry["sha256"]:
             raise _refusal(file, f"SHA-256 {entry['sha256'][:12]}...", "another: the file was changed")
+
+
+def _verify_size(path: Path, manifest: Mapping[str, Any], limits: Limits) -> None:
+    """Refuse what would unpack to more than is allowed, before it is unpacked."""
+    for name in manifest["files"]:
+        meta = pa.parquet.read_metadata(path / name)
+        unpacked = sum(meta.row_group(i).total_byte_size for i in range(meta.num_row_groups))
+        limits.hold(f"{path / name}, unpacked,", "file_bytes", unpacked)
+        limits.hold(f"{path}, prompts x specialists,", "cells", meta.num_rows * len(manifest["specialists"]))
 
 
 def _matrix(path: Path, names: tuple[str, ...], rows: int) -> Matrix:

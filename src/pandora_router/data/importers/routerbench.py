@@ -8,6 +8,7 @@ unwrapped. The published file is a pickle, which is never opened here: convert i
 from __future__ import annotations
 
 import ast
+import warnings
 from pathlib import Path
 
 from pandora_router.data.fees import Fees, FromColumn
@@ -69,7 +70,9 @@ def unwrap(text: str) -> str:
     if not (text.startswith("[") and text.endswith("]")):
         return text
     try:
-        inside = ast.literal_eval(text)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # a lone backslash is no concern here
+            inside = ast.literal_eval(text)
     except (ValueError, SyntaxError, MemoryError, RecursionError):
         return text
     if isinstance(inside, list) and inside and all(isinstance(part, str) for part in inside):
