@@ -177,6 +177,12 @@ def test_ragged_csv_names_the_row(tmp_path):
         ("x.jsonl", b'{"prompt": \n', "x.jsonl, line 1"),
         ("x.jsonl", b'{"prompt": ["p"], "model": "m", "score": 1}\n', "row 1, column 'prompt'"),
         ("x.jsonl", b"[" * 100_000 + b"\n", "x.jsonl, line 1"),
+        (
+            "x.jsonl",
+            b'{"prompt": "a", "model": "m"}\n{"prompt": "\\ud83d", "model": "m"}',
+            "row 2, column 'prompt'.*surrogate",
+        ),
+        ("x.csv", b"x" * 200_000, "a readable csv file"),
         ("x.parquet", b"PAR1 no", "x.parquet"),
         ("x.pkl", b"\x80", "pickle"),
     ],

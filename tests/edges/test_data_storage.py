@@ -142,6 +142,13 @@ def test_limits_hold_when_loading(tmp_path):
         load(tmp_path / "t", limits=Limits(cells=100))
 
 
+def test_half_a_character_is_refused_and_leaves_nothing(tmp_path):
+    broken = replace(table(), prompts=("cut \ud83d", *table().prompts[1:]))
+    with pytest.raises(UsageError, match="near 'cut '"):
+        save(broken, tmp_path / "t")
+    assert list(tmp_path.iterdir()) == []
+
+
 CHILD = """
 import sys
 sys.path.insert(0, sys.argv[2])

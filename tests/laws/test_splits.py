@@ -143,3 +143,7 @@ def test_resplit_changes_the_split_and_nothing_else():
     again = resplit(table, seed=3)
     assert Counter(again.split.tolist()) == {"train": 3, "calibration": 1, "test": 1}
     assert again.with_split(table.split).fingerprint() == table.fingerprint()
+
+
+def test_a_prompt_in_no_split_does_not_cross():
+    assert crossing(table_of(["a", "a", "b", " b"], list("tttt"), ["train", "", "train", "test"])) == ("b",)

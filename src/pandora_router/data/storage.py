@@ -54,6 +54,9 @@ def save(table: Table, path: Path | str, *, replace: bool = False) -> None:
             path.rename(aside)
         draft.rename(path)
         _sync(path.parent)
+    except UnicodeEncodeError as error:
+        came = f"half of a surrogate pair near {error.object[max(0, error.start - 20) : error.start]!r}"
+        raise UsageError("a text", expected="whole characters", came=came, do="Mend the text.") from error
     finally:
         if aside.exists() and not path.exists():
             aside.rename(path)

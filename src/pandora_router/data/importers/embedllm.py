@@ -16,9 +16,10 @@ from pathlib import Path
 import numpy as np
 
 from pandora_router.data.fees import Facts, Fees, Free, price
+from pandora_router.data.importers.formats import Column
 from pandora_router.data.importers.grid import Repeats, assemble, prompts_of
 from pandora_router.data.importers.long import LongColumns, answers_of
-from pandora_router.data.importers.sheet import Column, Progress, Sheet, read_sheet
+from pandora_router.data.importers.sheet import Progress, Sheet, read_sheet
 from pandora_router.data.joins import stack
 from pandora_router.data.limits import Limits
 from pandora_router.data.table import Table

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pandora_router.data.fees import Fees
+from pandora_router.data.importers.formats import Codes
 from pandora_router.data.importers.grid import (
     Answers,
     Prompts,
@@ -24,7 +25,7 @@ from pandora_router.data.importers.grid import (
     prompts_of,
 )
 from pandora_router.data.importers.long import LongColumns, answers_of
-from pandora_router.data.importers.sheet import Codes, Progress, Sheet, read_sheet
+from pandora_router.data.importers.sheet import Progress, Sheet, read_sheet
 from pandora_router.data.limits import Limits
 from pandora_router.data.splits import USUAL
 from pandora_router.data.table import Contexts, Table

@@ -13,7 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from pandora_router.data.fees import Facts, Fees, price
-from pandora_router.data.importers.sheet import Codes, Column, Sheet
+from pandora_router.data.importers.formats import Codes, Column
+from pandora_router.data.importers.sheet import Sheet
 from pandora_router.data.limits import Limits
 from pandora_router.data.splits import USUAL, keep
 from pandora_router.data.table import Contexts, Matrix, Table

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pandora_router.data.fees import Fees
+from pandora_router.data.importers.formats import Codes
 from pandora_router.data.importers.grid import (
     Answers,
     Repeats,
@@ -17,7 +18,7 @@ from pandora_router.data.importers.grid import (
     place,
     prompts_of,
 )
-from pandora_router.data.importers.sheet import Codes, Progress, Sheet, read_sheet
+from pandora_router.data.importers.sheet import Progress, Sheet, read_sheet
 from pandora_router.data.limits import Limits
 from pandora_router.data.splits import USUAL
 from pandora_router.data.table import Table

@@ -13,8 +13,9 @@ from pathlib import Path
 import numpy as np
 
 from pandora_router.data.fees import Fees
+from pandora_router.data.importers.formats import Column
 from pandora_router.data.importers.grid import Repeats
-from pandora_router.data.importers.sheet import Column, Progress, Sheet, read_sheet
+from pandora_router.data.importers.sheet import Progress, Sheet, read_sheet
 from pandora_router.data.importers.wide import WideColumns, table_of
 from pandora_router.data.joins import stack
 from pandora_router.data.limits import Limits

@@ -8,9 +8,8 @@ not counted. It refuses to know what the columns mean, and reads no pickle.
 from __future__ import annotations
 
 import csv
-import json
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,28 +17,24 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.csv
-import pyarrow.parquet
 
+from pandora_router.data.importers.formats import (
+    Batch,
+    Codes,
+    Column,
+    csv_batches,
+    jsonl_batches,
+    parquet_batches,
+)
 from pandora_router.data.limits import Limits
 from pandora_router.errors import UsageError
 
-Codes = npt.NDArray[np.int64]
 Progress = Callable[[str, int, int], None]
 """Told what is being read, how much is done and how much there is."""
 
 SUFFIXES = (".csv", ".tsv", ".jsonl", ".ndjson", ".parquet")
 _NOTHING = {"", "nan", "none", "null", "na", "n/a"}
 _TRUTH = {"true": 1.0, "false": 0.0}
-_BLOCK = 2**25
-
-
-@dataclass(frozen=True, eq=False)
-class Column:
-    """Distinct values in order of appearance and a code per row."""
-
-    codes: Codes
-    values: tuple[Any, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,12 +118,12 @@ def read_sheet(
         )
     try:
         if suffix in (".csv", ".tsv"):
-            sheet = _gather(path, _csv(path, columns, "\t" if suffix == ".tsv" else ","), progress)
+            sheet = _gather(path, csv_batches(path, columns, "\t" if suffix == ".tsv" else ","), progress)
         elif suffix == ".parquet":
-            sheet = _gather(path, _parquet(path, columns, limits), progress)
+            sheet = _gather(path, parquet_batches(path, columns, limits), progress)
         else:
-            sheet = _gather(path, _jsonl(path, columns), progress)
-    except (pa.ArrowException, UnicodeDecodeError) as error:
+            sheet = _gather(path, jsonl_batches(path, columns), progress)
+    except (pa.ArrowException, UnicodeDecodeError, csv.Error) as error:
         raise UsageError(
             path.name, expected=f"a readable {suffix[1:]} file", came=str(error), do="Mend the file."
         ) from error
@@ -136,10 +131,6 @@ def read_sheet(
         longest = max((len(value) for value in column.values if isinstance(value, str)), default=0)
         limits.hold(f"{path.name}, the longest text in column {name!r}", "text_characters", longest)
     return sheet
-
-
-Batch = tuple[dict[str, Column], int, int]
-"""Coded columns of some rows, how many rows, and how much of the file is behind us in bytes."""
 
 
 def _gather(path: Path, batches: Iterable[Batch], progress: Progress | None) -> Sheet:
@@ -163,131 +154,6 @@ def _gather(path: Path, batches: Iterable[Batch], progress: Progress | None) -> 
     return Sheet(
         path, rows, {name: Column(np.concatenate(codes[name]), tuple(books[name])) for name in books}
     )
-
-
-def _arrow(batch: pa.RecordBatch, names: Sequence[str]) -> dict[str, Column]:
-    coded = {}
-    for name, array in zip(names, batch.columns, strict=True):
-        if pa.types.is_nested(array.type):
-            raise pa.ArrowInvalid(f"column {name!r} holds {array.type}, not texts or numbers")
-        plain = array.dictionary_decode() if pa.types.is_dictionary(array.type) else array
-        book = plain.dictionary_encode(null_encoding="encode")
-        coded[name] = Column(book.indices.to_numpy().astype(np.int64), tuple(book.dictionary.to_pylist()))
-    return coded
-
-
-def _csv(path: Path, columns: Sequence[str] | None, delimiter: str) -> Iterator[Batch]:
-    with path.open(encoding="utf-8-sig", newline="") as file:
-        header = next(csv.reader(file, delimiter=delimiter), [])
-    _refuse_twins(path, header)
-    wanted = [name for name in header if columns is None or name in columns]
-    if not wanted:
-        return
-    ragged: list[str] = []
-
-    def note(row: Any) -> str:
-        ragged.append(
-            f"{row.actual_columns} fields instead of {row.expected_columns} in row {row.number - 1}"
-        )
-        return "error"
-
-    try:
-        reader = pa.csv.open_csv(
-            path,
-            read_options=pa.csv.ReadOptions(use_threads=False, block_size=_BLOCK),
-            parse_options=pa.csv.ParseOptions(
-                delimiter=delimiter, newlines_in_values=True, invalid_row_handler=note
-            ),
-            convert_options=pa.csv.ConvertOptions(
-                column_types=dict.fromkeys(header, pa.large_string()),
-                include_columns=wanted,
-                strings_can_be_null=False,
-            ),
-        )
-        done = 0
-        for batch in reader:
-            done += _BLOCK
-            yield _arrow(batch, wanted), batch.num_rows, done
-    except pa.ArrowInvalid as error:
-        raise UsageError(
-            path.name,
-            expected=f"{len(header)} fields in every row",
-            came=ragged[0] if ragged else str(error),
-            do="Quote fields that contain the delimiter, a quote or a line break.",
-        ) from error
-
-
-def _parquet(path: Path, columns: Sequence[str] | None, limits: Limits) -> Iterator[Batch]:
-    with pa.parquet.ParquetFile(path) as file:
-        meta = file.metadata
-        groups = [meta.row_group(i) for i in range(meta.num_row_groups)]
-        limits.hold(f"{path.name}, unpacked,", "file_bytes", sum(group.total_byte_size for group in groups))
-        header = file.schema_arrow.names
-        _refuse_twins(path, header)
-        wanted = [name for name in header if columns is None or name in columns]
-        if not wanted:
-            return
-        size, done = path.stat().st_size, 0
-        for batch in file.iter_batches(batch_size=65_536, columns=wanted):
-            done += batch.num_rows
-            # the file may order the columns its own way
-            names = batch.schema.names
-            yield _arrow(batch, names), batch.num_rows, size * done // max(meta.num_rows, 1)
-
-
-def _jsonl(path: Path, columns: Sequence[str] | None) -> Iterator[Batch]:
-    rows: list[dict[str, Any]] = []
-    seen: dict[str, None] = {}
-    done = 0
-    with path.open(encoding="utf-8-sig") as file:
-        for number, line in enumerate(file, start=1):
-            done += len(line)
-            if not line.strip():
-                continue
-            rows.append(_object(path, number, line))
-            seen.update(dict.fromkeys(rows[-1]))
-            if number % 20_000 == 0:
-                yield {}, 0, done  # only to say how far it is
-    wanted = [name for name in seen if columns is None or name in columns]
-    coded = {}
-    for name in wanted:
-        book: dict[str | None, int] = {}
-        codes = []
-        for number, row in enumerate(rows, start=1):
-            value = row.get(name)
-            if isinstance(value, dict | list):
-                raise UsageError(
-                    f"{path.name}, row {number}, column {name!r}",
-                    expected="a text, a number, true, false or null",
-                    came=type(value).__name__,
-                    do="Flatten it first.",
-                )
-            text = None if value is None else str(value)
-            codes.append(book.setdefault(text, len(book)))
-        coded[name] = Column(np.array(codes, dtype=np.int64), tuple(book))
-    if coded:
-        yield coded, len(rows), path.stat().st_size
-
-
-def _object(path: Path, number: int, line: str) -> dict[str, Any]:
-    try:
-        row = json.loads(line)
-    except (json.JSONDecodeError, RecursionError) as error:
-        row = error
-    if not isinstance(row, dict):
-        raise UsageError(
-            f"{path.name}, line {number}",
-            expected="one JSON object",
-            came=str(row)[:80] if isinstance(row, Exception) else type(row).__name__,
-            do="Write one object per line.",
-        )
-    return row
-
-
-def _refuse_twins(path: Path, header: Sequence[str]) -> None:
-    twins = sorted({name for name in header if header.count(name) > 1})
-    if twins:
-        raise UsageError(path.name, expected="each column once", came=f"{twins[0]!r} twice", do="Rename one.")
 
 
 def number_of(value: object) -> float | None:

@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from pandora_router.data.fees import Fees
+from pandora_router.data.importers.formats import Codes, Column
 from pandora_router.data.importers.grid import (
     Answers,
     Repeats,
@@ -23,7 +24,7 @@ from pandora_router.data.importers.grid import (
     place,
     prompts_of,
 )
-from pandora_router.data.importers.sheet import Codes, Column, Progress, Sheet, number_of, read_sheet
+from pandora_router.data.importers.sheet import Progress, Sheet, number_of, read_sheet
 from pandora_router.data.limits import Limits
 from pandora_router.data.splits import USUAL
 from pandora_router.data.table import Table
