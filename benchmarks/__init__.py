@@ -1,0 +1,1 @@
+"""Commands that print the numbers the documents quote."""

@@ -1,0 +1,1 @@
+"""What predicts a reward: embedders, neighbours, boosted stacks, judges, transformers."""
