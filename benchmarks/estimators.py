@@ -62,7 +62,8 @@ def report(name: str, found: dict[str, np.ndarray], reward: np.ndarray, spent: d
         noise = gap.std() / np.sqrt(len(gap))
         share = 100 * (error.mean() / errors["kNN-3"].mean() - 1)
         print(
-            f"  {label:18s} {error.mean():.4f}  vs kNN-3 {share:+6.1f} %  minus g {gap.mean():+.4f} ({noise:.4f})"
+            f"  {label:18s} {error.mean():.4f}  vs kNN-3 {share:+6.1f} %"
+            f"  minus g {gap.mean():+.4f} ({noise:.4f})"
             + (f"  fit {spent[label]:.1f} CPU-s" if label in spent else "")
         )
 

@@ -64,7 +64,7 @@ class Cached:
             if path.name in self._read:
                 continue
             try:
-                with np.load(path, allow_pickle=False) as bundle:
+                with open(path, "rb") as source, np.load(source, allow_pickle=False) as bundle:
                     keys, vectors = bundle["keys"], bundle["vectors"]
             except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
                 continue

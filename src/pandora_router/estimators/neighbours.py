@@ -23,7 +23,7 @@ from .joined import fitted_embedder
 from .nearest import EXACT_UP_TO, Exact, Graph, Nearest, Rows
 from .persistence import Saved, read, write
 from .reopened import embedder_state, reopened_embedder
-from .rewards import Matrix, checked_reward, filled_mean
+from .rewards import Contexts, Matrix, checked_reward, filled_mean
 
 
 @dataclass(frozen=True)
@@ -63,8 +63,8 @@ class Neighbours:
             )
         return cls(embedder, tuple(specialists), rows, matrix, k, exact_up_to)
 
-    def predict(self, prompts: Sequence[str]) -> Matrix:
-        """Estimated rewards (prompts, specialists)."""
+    def predict(self, prompts: Sequence[str], contexts: Contexts | None = None) -> Matrix:
+        """Estimated rewards (prompts, specialists); contexts are not looked at."""
         return self.predict_vectors(self.embedder.embed(prompts))
 
     def predict_vectors(self, vectors: Vectors) -> Matrix:

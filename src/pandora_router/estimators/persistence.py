@@ -87,7 +87,7 @@ def read(folder: Path | str) -> Saved:
             raise _refusal(f"{source / name}", "the file the manifest describes", "a missing or changed file")
     arrays: dict[str, NDArray[Any]] = {}
     if "arrays.npz" in files:
-        with np.load(source / "arrays.npz", allow_pickle=False) as bundle:
+        with open(source / "arrays.npz", "rb") as stored, np.load(stored, allow_pickle=False) as bundle:
             arrays = {name: bundle[name] for name in bundle.files}
     texts = {name[:-4]: (source / name).read_text("utf-8") for name in files if name.endswith(".txt")}
     return Saved(kind, settings, arrays, texts, {name: read(source / name) for name in parts})
