@@ -1,4 +1,4 @@
-"""A fitted estimator on disk: a JSON manifest, one .npz of arrays, plain texts, nested parts. Never pickle.
+"""A fitted estimator on disk: a JSON manifest, arrays (.npz), texts, ONNX graphs, parts. Never pickle.
 
 `Saved` is the value every estimator turns into and comes back from. A folder is written under a temporary
 name and renamed, so it is either whole or absent; the manifest holds the SHA-256 of every file beside it (and
@@ -28,13 +28,14 @@ MANIFEST = "manifest.json"
 
 @dataclass(frozen=True)
 class Saved:
-    """What is left of an estimator when it is not running: settings (JSON), arrays, texts, parts."""
+    """What is left of an estimator when it is not running: settings, arrays, texts, parts, ONNX graphs."""
 
     kind: str
     settings: Mapping[str, Any] = field(default_factory=dict)
     arrays: Mapping[str, NDArray[Any]] = field(default_factory=dict)
     texts: Mapping[str, str] = field(default_factory=dict)
     parts: Mapping[str, Saved] = field(default_factory=dict)
+    graphs: Mapping[str, bytes] = field(default_factory=dict)
 
     def of_kind(self, kind: str) -> Saved:
         """Itself, if it was saved by `kind`; otherwise an error that names both."""
@@ -90,7 +91,8 @@ def read(folder: Path | str) -> Saved:
         with open(source / "arrays.npz", "rb") as stored, np.load(stored, allow_pickle=False) as bundle:
             arrays = {name: bundle[name] for name in bundle.files}
     texts = {name[:-4]: (source / name).read_text("utf-8") for name in files if name.endswith(".txt")}
-    return Saved(kind, settings, arrays, texts, {name: read(source / name) for name in parts})
+    graphs = {name[:-5]: (source / name).read_bytes() for name in files if name.endswith(".onnx")}
+    return Saved(kind, settings, arrays, texts, {name: read(source / name) for name in parts}, graphs)
 
 
 def _write_parts(folder: Path, saved: Saved) -> None:
@@ -104,6 +106,9 @@ def _write_parts(folder: Path, saved: Saved) -> None:
     for name, text in saved.texts.items():
         (folder / f"{name}.txt").write_text(text, "utf-8", newline="\n")
         files.append(f"{name}.txt")
+    for name, graph in saved.graphs.items():
+        (folder / f"{name}.onnx").write_bytes(graph)
+        files.append(f"{name}.onnx")
     for name, part in saved.parts.items():
         (folder / name).mkdir()
         _write_parts(folder / name, part)
