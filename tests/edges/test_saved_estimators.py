@@ -14,8 +14,11 @@ from pandora_router.estimators import persistence
 from pandora_router.estimators.boosted import Boosted, Trees
 from pandora_router.estimators.cache import Cached
 from pandora_router.estimators.embedders import Wrapped, default_embedder
+from pandora_router.estimators.extended import Extended
 from pandora_router.estimators.neighbours import Neighbours
+from pandora_router.estimators.opened import estimator_of, load_estimator
 from pandora_router.estimators.peek import Peek
+from pandora_router.estimators.persistence import Saved
 
 PROMPTS = [
     f"{kind} question number {i} about {topic}"
@@ -48,6 +51,23 @@ def test_a_round_trip_changes_no_prediction(tmp_path: Path, kind: str) -> None:
     assert after.specialists == ("a", "b")
     names = {path.suffix for path in tmp_path.rglob("*") if path.is_file()}
     assert names <= {".json", ".npz", ".txt"}
+
+
+@pytest.mark.parametrize("kind", ["neighbours", "boosted", "peeking"])
+def test_an_estimator_with_a_newcomer_is_opened_by_its_manifest(tmp_path: Path, kind: str) -> None:
+    few = np.where(np.arange(len(PROMPTS)) % 3 == 0, np.nan, REWARD[:, 0])
+    before = Extended.fit(fitted(kind), "new", PROMPTS, few)
+    before.save(tmp_path / "g")
+    after = load_estimator(tmp_path / "g")
+    assert after.specialists == ("a", "b", "new")
+    np.testing.assert_allclose(after.predict(PROMPTS), before.predict(PROMPTS), atol=1e-12)
+    with pytest.raises(UsageError, match="'new'"):
+        Extended.fit(before, "new", PROMPTS, few)
+
+
+def test_an_unknown_kind_is_refused() -> None:
+    with pytest.raises(UsageError, match="'oracle'"):
+        estimator_of(Saved("oracle"))
 
 
 def test_saving_again_replaces_and_leaves_nothing_else(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from benchmarks.folders import DATA, Folder, load
 from pandora_router.errors import UsageError
 from pandora_router.estimators.agreement import AGREEMENT, agreement
 from pandora_router.estimators.boosted import Boosted, Trees
+from pandora_router.estimators.extended import Extended
 from pandora_router.estimators.neighbours import Neighbours
 from pandora_router.estimators.peek import Peek
 from pandora_router.estimators.surface import PEEKED, SURFACE, peeked, surface
@@ -88,6 +89,17 @@ def test_agreement_counts_who_says_the_same() -> None:
     np.testing.assert_allclose(found[0, :3, 0], [0.5, 0.5, 0.0])
     np.testing.assert_allclose(found[0, :3, 2], 2 / 3)
     assert np.isnan(found[0, 3]).all()
+
+
+def test_a_newcomer_like_one_already_known_is_learnt_from_a_few_prompts() -> None:
+    prompts, reward = prompts_and_rewards(500, 8)
+    base = Boosted.fit(prompts, reward, ["long", "digits"])
+    few, scored = prompts_and_rewards(60, 9)
+    added = Extended.fit(base, "new", few, scored[:, 0])
+    new, truth = prompts_and_rewards(300, 10)
+    found = added.predict(new)
+    np.testing.assert_array_equal(found[:, :2], base.predict(new))
+    assert np.mean((found[:, 2] - truth[:, 0]) ** 2) < 1.15 * np.mean((found[:, 0] - truth[:, 0]) ** 2)
 
 
 @pytest.mark.parametrize("text", ["", " ", "\n\n", "?", "12", "a" * 5000, "\u4f60\u597d \ud83d\ude00"])
