@@ -54,10 +54,10 @@ def _among(prompt: str, told: list[str], pull: Matrix) -> Matrix:
 def _same(said: list[str | None], pull: Matrix) -> list[Matrix]:
     """Share of the others that say the same, weighted share, share of the most common saying."""
     plain: Counter[str] = Counter(word for word in said if word is not None)
-    weighted: Counter[str] = Counter()
+    weighted: dict[str, float] = {}
     for word, weight in zip(said, pull, strict=True):
         if word is not None:
-            weighted[word] += float(weight)  # type: ignore[assignment]
+            weighted[word] = weighted.get(word, 0.0) + float(weight)
     heard, mass = sum(plain.values()), sum(weighted.values())
     share = [np.nan if w is None else (plain[w] - 1) / max(heard - 1, 1) for w in said]
     heavy = [

@@ -19,7 +19,7 @@ from ..errors import UsageError
 from .agreement import agreement
 from .embedders import Embedder, Vectors, default_embedder
 from .evidence import leading_directions
-from .heads import Folds, Ridge, fit_ridge
+from .heads import Features, Folds, Ridge, fit_ridge
 from .persistence import Saved
 from .reopened import embedder_state, reopened_embedder
 from .rewards import Contexts, Matrix
@@ -28,6 +28,7 @@ from .surface import PEEKED, peeked
 DIRECTIONS = 12
 PENALTIES = (10.0, 30.0, 100.0, 300.0, 1000.0, 3000.0)
 WEIGHT = 0.2
+FEWEST = 50
 
 
 @dataclass(frozen=True)
@@ -102,15 +103,7 @@ class ContextEvidence:
         rows, columns = seen.at
         target = unexplained[rows, columns]
         common, outside_common = fit_ridge(features, target[:, None], folds[rows], PENALTIES)
-        width, total = features.shape[1], unexplained.shape[1]
-        each = Ridge(np.zeros((width, total)), np.zeros(total))
-        outside_each = np.zeros(len(rows))
-        for column in range(total):
-            mine = np.flatnonzero(columns == column)
-            if np.isfinite(target[mine]).sum() >= 50:
-                one, outside = fit_ridge(features[mine], target[mine, None], folds[rows[mine]], PENALTIES)
-                each.weights[:, column], each.intercept[column] = one.weights[:, 0], one.intercept[0]
-                outside_each[mine] = outside[:, 0]
+        each, outside_each = _heads(features, target, folds[rows], columns, unexplained.shape[1])
         fitted = cls(peek, embedder, each, common, centre, spread, middle, directions, strength)
         return fitted, fitted._columns(prompts, seen, outside_each, outside_common[:, 0])
 
@@ -160,6 +153,21 @@ class ContextEvidence:
             Ridge(kept["common_weights"], kept["common_intercept"]),
             *(kept[name] for name in ("centre", "spread", "middle", "directions", "strength")),
         )
+
+
+def _heads(
+    features: Features, target: Matrix, folds: Folds, columns: NDArray[np.intp], total: int
+) -> tuple[Ridge, Matrix]:
+    """One head per specialist with at least `FEWEST` scored contexts, zero for the others; and out of fold."""
+    heads = Ridge(np.zeros((features.shape[1], total)), np.zeros(total))
+    outside = np.zeros(len(features))
+    for column in range(total):
+        mine = np.flatnonzero(columns == column)
+        if np.isfinite(target[mine]).sum() >= FEWEST:
+            one, held_out = fit_ridge(features[mine], target[mine, None], folds[mine], PENALTIES)
+            heads.weights[:, column], heads.intercept[column] = one.weights[:, 0], one.intercept[0]
+            outside[mine] = held_out[:, 0]
+    return heads, outside
 
 
 def present(contexts: Contexts) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
