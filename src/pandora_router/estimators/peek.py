@@ -158,7 +158,7 @@ class ContextEvidence:
 def _heads(
     features: Features, target: Matrix, folds: Folds, columns: NDArray[np.intp], total: int
 ) -> tuple[Ridge, Matrix]:
-    """One head per specialist with at least `FEWEST` scored contexts, zero for the others; and out of fold."""
+    """One head per specialist with `FEWEST` scored contexts or more, zero for the others; and out of fold."""
     heads = Ridge(np.zeros((features.shape[1], total)), np.zeros(total))
     outside = np.zeros(len(features))
     for column in range(total):
