@@ -72,11 +72,12 @@ def main() -> None:
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("folders", nargs="*", default=list(SCORED))
     options.add_argument("--peeks", nargs="*", type=int, default=[400])
+    options.add_argument("--specialists", type=int, default=1000, help="only the first ones")
     options.add_argument("--json", default=None, help="also write the means to this file")
     chosen = options.parse_args()
     rows = {}
     for name in chosen.folders:
-        folder = load(name)
+        folder = load(name).only(chosen.specialists)
         train, test = folder.take(folder.rows("train")), folder.take(folder.rows("test"))
         found, seconds = cheap(train, test)
         spent = {"kNN-3": seconds}

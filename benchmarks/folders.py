@@ -43,6 +43,12 @@ class Folder:
         """Rows of one split."""
         return np.flatnonzero(self.split == split)
 
+    def only(self, count: int) -> Folder:
+        """The same folder with only the first `count` specialists."""
+        contexts = None if self.contexts is None else self.contexts[:, :count]
+        kept = self.specialists[:count], self.reward[:, :count], contexts
+        return Folder(self.name, self.prompts, *kept, self.split, self.task)
+
     def take(self, rows: NDArray[np.intp]) -> Folder:
         """The same folder with only these rows."""
         return Folder(

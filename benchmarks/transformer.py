@@ -13,18 +13,11 @@ import time
 
 import numpy as np
 
-from benchmarks.folders import Folder, load
+from benchmarks.folders import load
 from pandora_router.estimators.boosted import Boosted
 from pandora_router.estimators.peek import Peek
 from pandora_router.estimators.served import Text
 from pandora_router.estimators.transformer import Tuning, fine_tune
-
-
-def narrowed(folder: Folder, count: int) -> Folder:
-    """The first `count` specialists only."""
-    contexts = None if folder.contexts is None else folder.contexts[:, :count]
-    kept = folder.specialists[:count], folder.reward[:, :count], contexts
-    return Folder(folder.name, folder.prompts, *kept, folder.split, folder.task)
 
 
 def main() -> None:
@@ -38,7 +31,7 @@ def main() -> None:
     options.add_argument("--test", type=int, default=100_000)
     options.add_argument("--specialists", type=int, default=1000)
     chosen = options.parse_args()
-    folder = narrowed(load(chosen.folder), chosen.specialists)
+    folder = load(chosen.folder).only(chosen.specialists)
     train = folder.take(folder.rows("train")[: chosen.train])
     test = folder.take(folder.rows("test")[: chosen.test])
     arrays = train.prompts, train.reward, train.specialists
