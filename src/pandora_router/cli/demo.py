@@ -68,17 +68,17 @@ def compare(instance: Instance, cost: float, tell: SlowProgress) -> list[dict[st
     best = int(batch.mean.mean(axis=0).argmax())
     taken[f"always {SPECIALISTS[best]}"] = (np.full(len(values), best), np.zeros(len(values)))
     for name, plan in {
-        "mean-only (never inspect)": baselines.never(batch.mean),
+        "mean-only": baselines.never(batch.mean),
         "inspect-all": baselines.always(batch.mean),
         "top-2": baselines.top(batch.mean),
     }.items():
         taken[name] = (plan.choices(values), plan.opened.sum(axis=1))
     policies: dict[str, Policy] = {
-        "Obligatory (Weitzman)": Obligatory(),
-        "Committing (the paper's router)": Committing(),
+        "Obligatory": Obligatory(),
+        "Committing (paper)": Committing(),
         "Rollout": Rollout(),
         "Relative": Relative(),
-        "KnowledgeGradient (default)": KnowledgeGradient(),
+        "KnowledgeGradient": KnowledgeGradient(),
     }
     for done, (name, policy) in enumerate(policies.items()):
         tell("routing", done, len(policies))
@@ -121,9 +121,9 @@ def print_story(console: Console, instance: Instance, prompt: int, trace: Trace)
             "specialist",
             "mean",
             "std",
-            "reservation price",
-            "backup price",
-            "inspecting is worth",
+            "reservation",
+            "backup",
+            "news is worth",
         ):
             table.add_column(heading, justify="left" if heading == "specialist" else "right")
         worth = gradient(boxes, state.outside)
@@ -178,7 +178,7 @@ def demo(prompts: int, cost: float, seed: int, as_json: bool) -> None:
     console = Console()
     print_story(console, instance, prompt, trace)
     shown = Table(title=f"\n{prompts:,} generated prompts, inspection cost {cost:g} (lower is better)")
-    for heading in ("policy", "regret", "inspection cost", "total", "(se)", "inspections per prompt"):
+    for heading in ("policy", "regret", "cost", "total", "(se)", "inspections"):
         shown.add_column(heading, justify="left" if heading == "policy" else "right")
     lowest = min(float(row["total"]) for row in table)
     for row in table:
