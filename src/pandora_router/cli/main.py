@@ -6,7 +6,8 @@ from importlib import import_module
 
 import click
 
-VERBS = {"data": "data", "demo": "demo"}  # verb -> module of this package; the command bears the verb's name
+# verb -> module of this package; the command bears the verb's name
+VERBS = {"data": "data", "demo": "demo", "market": "market"}
 
 
 class Verbs(click.Group):
