@@ -41,7 +41,7 @@ EXACT: tuple[Policy, ...] = (
     Relative("backup"),
     KnowledgeGradient(),
 )
-SIMULATED: tuple[Policy, ...] = (Committing(samples=12), Committing("mean", samples=12, seed=3))
+SIMULATED: tuple[Policy, ...] = (Committing(samples=8), Committing("mean", samples=8, seed=3))
 HELD = Held(0, 0.4)
 
 

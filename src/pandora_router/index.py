@@ -24,7 +24,7 @@ Array = NDArray[np.float64]
 SQRT_TWO_PI = 2.5066282746310002
 # phi(0) as an unevaluated sum: T is ill-conditioned at its zero, so y - phi(0) must not lose a bit.
 PHI_0 = 0.3989422804014327
-PHI_0_LOW = -2.4923272022777433e-17
+PHI_0_LOW = -2.49232720227773e-17
 
 LOSS = np.array(tables.LOSS)
 INVERSE = np.array(tables.TAIL + tables.DEEP + tables.NEAR + tables.FAR)
