@@ -106,12 +106,12 @@ def plain_inspection(boxes: Boxes, outside: float, depth: int, width: int) -> tu
 
 
 def outcome_rule(boxes: Boxes, box: int) -> tuple[Vector, Vector]:
-    """Points and weights for the next value of `box`: its empirical law, or Gauss-Hermite if normal."""
+    """Points and weights for the next value of `box`: its empirical law, or a rule for a normal one."""
     support = boxes.support() if isinstance(boxes, Draws | CorrelatedNormal) else None
     if support is not None:
         return support[box], np.full(support.shape[1], 1.0 / support.shape[1])
-    z, weights = np.polynomial.hermite_e.hermegauss(16)
-    return boxes.mean[box] + marginal_std(boxes)[box] * z, weights / weights.sum()
+    z, weights = normal_rule()
+    return boxes.mean[box] + marginal_std(boxes)[box] * z, weights
 
 
 def normal_parts(boxes: Boxes) -> tuple[Matrix, Matrix] | None:
@@ -133,6 +133,17 @@ def gradient(boxes: Boxes, outside: float) -> Vector:
         boxes.mean, parts[0], marginal_std(boxes), boxes.sealed, parts[1], outside, out
     )
     return out
+
+
+def normal_rule(points: int = 24, reach: float = 3.6) -> tuple[Vector, Vector]:
+    """Points and weights of a trapezoid rule for a standard normal.
+
+    What a second inspection is worth has kinks as a function of the first outcome: with as many points a
+    Gauss rule errs five times more.
+    """
+    z = np.linspace(-reach, reach, points)
+    weights = np.exp(-0.5 * z * z)
+    return z, weights / weights.sum()
 
 
 def best_inspection(boxes: Boxes, outside: float, depth: int, width: int) -> tuple[int, float]:

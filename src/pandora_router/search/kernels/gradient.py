@@ -9,12 +9,12 @@ import math
 
 import numpy as np
 
+from pandora_router.search.gradient import normal_rule
 from pandora_router.search.kernels.special import NOTHING, jit, loss
 
 REACH = 9.0  # crossings beyond so many standard deviations add less than 1e-20 of a slope
-# Gauss-Hermite rule for the outcome of the first of two inspections
-NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(16)
-WEIGHTS = WEIGHTS / WEIGHTS.sum()
+PHI_0 = 0.3989422804014327
+NODES, WEIGHTS = normal_rule()  # for the outcome of the first of two inspections
 
 
 @jit
@@ -84,16 +84,19 @@ def second_gain(mean, covariance, std, after, sealed, quantiles, outside, first,
     a = np.empty(boxes + 1)
     a[boxes] = outside
     slopes = np.zeros((len(rivals), boxes + 1))
-    open_to = np.zeros(len(rivals), dtype=np.bool_)
+    most = np.full(len(rivals), -1.0)  # no news moves the maximum by more: (highest - lowest slope) E|Z|+
     for r in range(len(rivals)):
         l = rivals[r]
         share = covariance[first, l] / covariance[first, first]
         variance = covariance[l, l] - share * covariance[first, l]
-        open_to[r] = l != first and sealed[l] and std[l] > 0.0 and variance > NOTHING * covariance[l, l]
-        if open_to[r]:
+        if l != first and sealed[l] and std[l] > 0.0 and variance > NOTHING * covariance[l, l]:
             for k in range(boxes):
                 if k != first:
                     slopes[r, k] = (covariance[l, k] - share * covariance[first, k]) / math.sqrt(variance)
+            reach = PHI_0
+            if quantiles.shape[0] > 0:
+                reach = max(abs(quantiles[l, 0]), abs(quantiles[l, -1]))
+            most[r] = (slopes[r].max() - slopes[r].min()) * reach - after[l]
     outcomes = quantiles.shape[1] if quantiles.shape[0] > 0 else len(NODES)
     total = 0.0
     for n in range(outcomes):
@@ -102,7 +105,7 @@ def second_gain(mean, covariance, std, after, sealed, quantiles, outside, first,
             a[k] = mean[k] + covariance[first, k] / std[first] * z
         best = 0.0
         for r in range(len(rivals)):
-            if open_to[r]:
+            if most[r] > best:
                 best = max(best, gain(a, slopes[r], count, quantiles, rivals[r]) - after[rivals[r]])
         total += best / outcomes if quantiles.shape[0] > 0 else best * WEIGHTS[n]
     return total
