@@ -4,20 +4,41 @@ from __future__ import annotations
 
 from functools import cache
 from importlib import import_module
+from pathlib import Path
 from types import SimpleNamespace
+
+ENTRIES = {
+    "special": ("unit_loss_inverse", "normal_prices"),
+    "payoffs": ("committing_payoffs",),
+    "gradient": ("knowledge_gradient", "best_inspection"),
+    "simulate": ("simulated_payoffs",),
+    "rows": ("held_rows", "exact_holdouts", "rollout_step", "rollout_rows", "gradient_rows"),
+}
 
 
 @cache
 def load() -> SimpleNamespace:
     """Import the kernels (numba comes along) and return their entry points."""
+    here = Path(__file__).parent
+    room = here.parent
+    drop_stale(here / "__pycache__", [*here.glob("*.py"), *room.glob("*.py"), *room.parent.glob("index*.py")])
     names: dict[str, object] = {}
-    for module, entries in {
-        "special": ("unit_loss_inverse", "normal_prices"),
-        "payoffs": ("committing_payoffs",),
-        "gradient": ("knowledge_gradient", "best_inspection"),
-        "simulate": ("simulated_payoffs",),
-        "rows": ("held_rows", "exact_holdouts", "rollout_step", "rollout_rows", "gradient_rows"),
-    }.items():
+    for module, entries in ENTRIES.items():
         loaded = import_module(f"pandora_router.search.kernels.{module}")
         names.update({entry: getattr(loaded, entry) for entry in entries})
     return SimpleNamespace(**names)
+
+
+def drop_stale(cached: Path, sources: list[Path]) -> None:
+    """Remove compiled code older than any source it may hold.
+
+    numba looks only at the file a kernel stands in, but a compiled kernel contains those it calls, and
+    constants from other files: after a change there it would go on computing what it did before.
+    """
+    newest = max(source.stat().st_mtime for source in sources)
+    for file in [*cached.glob("*.nbi"), *cached.glob("*.nbc")]:
+        try:
+            if file.stat().st_mtime < newest:
+                file.unlink()
+        except OSError:  # another process was faster, or the folder is read-only
+            continue
