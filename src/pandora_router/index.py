@@ -15,8 +15,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.optimize import brentq
-from scipy.special import erfc
 
 from pandora_router import index_tables as tables
 from pandora_router.errors import UsageError
@@ -51,6 +49,13 @@ def normal_density(t: Array) -> Array:
     """phi(t) to full relative precision for every |t|, with t^2 split so that its rounding does not show."""
     high = np.float32(t).astype(np.float64)
     return np.exp(-0.5 * high * high) * np.exp(-0.5 * (t - high) * (t + high)) / SQRT_TWO_PI
+
+
+def normal_cdf(t: Array) -> Array:
+    """Phi(t)."""
+    from scipy.special import ndtr  # half of the time `import pandora_router` would take; rarely needed
+
+    return ndtr(t)
 
 
 def unit_loss(t: ArrayLike) -> Array:
@@ -197,7 +202,7 @@ def _expected(worth: _Worth | None, d: Array, std: float) -> Array:
         return std * unit_loss(-d / std)
     last, height = worth.nodes[-1], worth.values[-1]
     above = (last - d) / std
-    beyond = std * unit_loss(above) + height * 0.5 * erfc(above / np.sqrt(2.0))
+    beyond = std * unit_loss(above) + height * normal_cdf(-above)
     return _inner(worth, d, std) + beyond
 
 
@@ -219,6 +224,8 @@ def _indifference(worth: _Worth | None, std: float, cost: float) -> float:
         return np.inf
     if worth is None:
         return float(std * unit_loss_inverse(cost / std))
+
+    from scipy.optimize import brentq  # a third of a second to import, and only ladders need it
 
     def surplus(w: float) -> float:
         return float(_expected(worth, np.array([-w]), std)[0]) - cost

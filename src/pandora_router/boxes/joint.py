@@ -14,13 +14,13 @@ from typing import Self
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import ndtr
 
 from pandora_router.boxes.checks import Mask, Matrix, Vector, covariance_matrix, finite, locked, not_negative
 from pandora_router.boxes.costs import Costs, as_costs
 from pandora_router.boxes.draws import discrete_backup_price, discrete_gain, discrete_reservation_price
 from pandora_router.boxes.independent import NormalPrices
 from pandora_router.errors import UsageError
+from pandora_router.index import normal_cdf
 
 # What is left of a variance below this share of what it was is rounding, and dividing by it makes up news.
 NOTHING = 1e-12
@@ -78,7 +78,8 @@ class CorrelatedNormal(NormalPrices):
             return self.mean + draws
         live = self.std > 0.0
         z = np.where(live, draws / np.where(live, self.std, 1.0), 0.0)
-        rank = np.minimum((ndtr(z) * self.quantiles.shape[1]).astype(np.intp), self.quantiles.shape[1] - 1)
+        steps = self.quantiles.shape[1]
+        rank = np.minimum((normal_cdf(z) * steps).astype(np.intp), steps - 1)
         return self.mean + self.std * self.quantiles[np.arange(len(self)), rank]
 
     def sample(self, n: int, rng: np.random.Generator) -> Matrix:

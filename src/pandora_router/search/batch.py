@@ -219,7 +219,7 @@ def _compiled(
     if isinstance(policy, Held):
         policy.check(batch.mean.shape[1])
     if isinstance(policy, KnowledgeGradient) and not len(batch.costs.shared):
-        return lambda lo, hi: kernel.gradient_rows(law, values, lo, hi, *written)
+        return lambda lo, hi: kernel.gradient_rows(law, values, policy.depth, policy.width, lo, hi, *written)
     if batch.quantiles is not None:
         return None
     if isinstance(policy, Rollout | Relative):

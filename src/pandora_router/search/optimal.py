@@ -13,12 +13,11 @@ from dataclasses import dataclass, field
 from itertools import combinations
 
 import numpy as np
-from scipy.special import ndtr
 
 from pandora_router.boxes import Independent
 from pandora_router.boxes.checks import Vector
 from pandora_router.errors import UsageError
-from pandora_router.index import normal_density
+from pandora_router.index import normal_cdf, normal_density
 from pandora_router.search.policies import Memoryless
 from pandora_router.search.state import Action, Inspect, Policy, Select, State
 
@@ -93,14 +92,14 @@ class Table:
         if std == 0.0:
             return np.asarray(np.interp(np.maximum(self.grid, mean), self.grid, after) - cost)
         z = (self.grid - mean) / std
-        below, density = ndtr(z), normal_density(z)
+        below, density = normal_cdf(z), normal_density(z)
         slope = np.diff(after) / np.diff(self.grid)
         # integral over each cell of (after_i + slope (g - v_i)) dF(g)
         mass = np.diff(below)
         first = mean * mass - std * np.diff(density)
         cells = after[:-1] * mass + slope * (first - self.grid[:-1] * mass)
         above = np.append(np.cumsum(cells[::-1])[::-1], 0.0)
-        beyond = after[-1] * ndtr(-z[-1]) + std * (density[-1] - z[-1] * ndtr(-z[-1]))
+        beyond = after[-1] * normal_cdf(-z[-1]) + std * (density[-1] - z[-1] * normal_cdf(-z[-1]))
         return after * below + above + beyond - cost
 
 

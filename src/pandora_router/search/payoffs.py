@@ -15,12 +15,12 @@ from __future__ import annotations
 from typing import Literal
 
 import numpy as np
-from scipy.special import ndtr
 
 from pandora_router.boxes import Boxes, Draws, Independent
 from pandora_router.boxes.checks import Mask, Matrix, Vector, locked
 from pandora_router.boxes.joint import CorrelatedNormal
 from pandora_router.errors import UsageError
+from pandora_router.index import normal_cdf
 from pandora_router.search import kernels
 
 Outside = Literal["backup", "mean"]
@@ -113,15 +113,15 @@ def normal_payoffs(
         half = 0.5 * np.diff(edges)
         points = (edges[:-1] + half)[:, None] + half[:, None] * x
         z = (points[..., None] - mu) / np.where(s > 0.0, s, 1.0)
-        cdf = np.where(points[..., None] >= top, 1.0, np.where(s > 0.0, ndtr(z), 0.0)).prod(axis=-1)
+        cdf = np.where(points[..., None] >= top, 1.0, np.where(s > 0.0, normal_cdf(z), 0.0)).prod(axis=-1)
         above = float((half[:, None] * w * (1.0 - cdf)).sum())
         if m < 0 or best > held[m]:
             out[m + 1] = start + above
         elif not np.isfinite(held[m]):
             out[m + 1] = start + above if len(rivals) else mean[m]
         else:
-            inside = held[m] >= top
-            at = np.where(inside, 1.0, ndtr((held[m] - mu) / np.where(s > 0.0, s, 1.0)) * (s > 0.0)).prod()
+            z = (held[m] - mu) / np.where(s > 0.0, s, 1.0)
+            at = np.where(held[m] >= top, 1.0, np.where(s > 0.0, normal_cdf(z), 0.0)).prod()
             out[m + 1] = mean[m] * at + held[m] * (1.0 - at) + above
     return out
 

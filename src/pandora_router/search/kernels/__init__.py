@@ -14,7 +14,7 @@ def load() -> SimpleNamespace:
     for module, entries in {
         "special": ("unit_loss_inverse", "normal_prices"),
         "payoffs": ("committing_payoffs",),
-        "gradient": ("knowledge_gradient", "independent_gradient"),
+        "gradient": ("knowledge_gradient", "best_inspection"),
         "simulate": ("simulated_payoffs",),
         "rows": ("held_rows", "exact_holdouts", "rollout_step", "rollout_rows", "gradient_rows"),
     }.items():

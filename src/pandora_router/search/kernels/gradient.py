@@ -1,16 +1,20 @@
-"""The knowledge gradient of every sealed box, with boxes skipped that cannot pay for themselves.
+"""The knowledge gradient of every sealed box, one or two inspections deep.
 
-Oracle: `search.gradient.plain_gradient`.
+Oracles: `search.gradient.plain_gradient` and `search.gradient.plain_inspection`.
 """
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
-from pandora_router.search.kernels.special import jit, loss
+from pandora_router.search.gradient import normal_rule
+from pandora_router.search.kernels.special import NOTHING, jit, loss
 
-PHI_0 = 0.3989422804014327
 REACH = 9.0  # crossings beyond so many standard deviations add less than 1e-20 of a slope
+PHI_0 = 0.3989422804014327
+NODES, WEIGHTS = normal_rule()  # for the outcome of the first of two inspections
 
 
 @jit
@@ -37,62 +41,103 @@ def envelope_gain(a, b, count):  # type: ignore[no-untyped-def]
 
 
 @jit
-def independent_gradient(mean, std, sealed, outside, out):  # type: ignore[no-untyped-def]
-    """Fill out[j] with s psi(|v - mu|/s), v the best of all else: what opening j alone is worth."""
-    leader, first, second = -1, outside, -np.inf
-    for k in range(len(mean)):
-        if mean[k] > first:
-            leader, first, second = k, mean[k], first
-        elif mean[k] > second:
-            second = mean[k]
-    for j in range(len(mean)):
-        rival = second if j == leader else first
-        out[j] = 0.0
-        if sealed[j] and std[j] > 0.0 and rival > -np.inf:
-            out[j] = std[j] * loss(abs(rival - mean[j]) / std[j])
+def gain(a, b, count, quantiles, box):  # type: ignore[no-untyped-def]
+    """E[max(a + b Z)] - max a, Z normal or, where there are quantiles, a residual of `box`."""
+    if quantiles.shape[0] == 0:
+        return envelope_gain(a, b, count)
+    highest = -np.inf
+    for k in range(count):
+        highest = max(highest, a[k])
+    total = 0.0
+    for q in range(quantiles.shape[1]):
+        top = -np.inf
+        for k in range(count):
+            top = max(top, a[k] + b[k] * quantiles[box, q])
+        total += top
+    return total / quantiles.shape[1] - highest
 
 
 @jit
-def knowledge_gradient(mean, covariance, std, cost, sealed, quantiles, outside, out):  # type: ignore[no-untyped-def]
-    """Fill out[j] with the worth of opening j alone; 0 where it cannot exceed its cost."""
+def knowledge_gradient(mean, covariance, std, sealed, quantiles, outside, out):  # type: ignore[no-untyped-def]
+    """Fill out[j] with the worth of opening j alone, before its cost; 0 where nothing is left to open."""
     boxes = len(mean)
-    a = np.empty(boxes + 1)
-    b = np.empty(boxes + 1)
-    leader = 0
-    for k in range(boxes):
-        a[k] = mean[k]
-        if mean[k] > mean[leader]:
-            leader = k
-    count = boxes
-    if outside > -np.inf:
-        a[count] = outside
-        b[count] = 0.0
-        if outside >= mean[leader]:
-            leader = count
-        count += 1
+    a, b = np.empty(boxes + 1), np.empty(boxes + 1)
+    a[:boxes] = mean
+    a[boxes], b[boxes] = outside, 0.0
+    count = boxes + 1 if outside > -np.inf else boxes
     for j in range(boxes):
         out[j] = 0.0
-        if not sealed[j] or std[j] <= 0.0:
-            continue
-        scale = 1.0 / std[j]
-        low, high = b[boxes] if count > boxes else np.inf, b[boxes] if count > boxes else -np.inf
+        if sealed[j] and std[j] > 0.0:
+            for k in range(boxes):
+                b[k] = covariance[j, k] / std[j]
+            out[j] = max(gain(a, b, count, quantiles, j), 0.0)
+
+
+@jit
+def second_gain(mean, covariance, std, after, sealed, quantiles, outside, first, rivals):  # type: ignore[no-untyped-def]
+    """E[(best worth of a second inspection net of its cost)+] once `first` is open, over its outcomes.
+
+    `after[l]` is the cost of box l then (a shared part may be settled), `rivals` the boxes considered.
+    """
+    boxes = len(mean)
+    count = boxes + 1 if outside > -np.inf else boxes
+    a = np.empty(boxes + 1)
+    a[boxes] = outside
+    slopes = np.zeros((len(rivals), boxes + 1))
+    most = np.full(len(rivals), -1.0)  # no news moves the maximum by more: (highest - lowest slope) E|Z|+
+    for r in range(len(rivals)):
+        l = rivals[r]
+        share = covariance[first, l] / covariance[first, first]
+        variance = covariance[l, l] - share * covariance[first, l]
+        if l != first and sealed[l] and std[l] > 0.0 and variance > NOTHING * covariance[l, l]:
+            for k in range(boxes):
+                if k != first:
+                    slopes[r, k] = (covariance[l, k] - share * covariance[first, k]) / math.sqrt(variance)
+            reach = PHI_0
+            if quantiles.shape[0] > 0:
+                reach = max(abs(quantiles[l, 0]), abs(quantiles[l, -1]))
+            most[r] = (slopes[r].max() - slopes[r].min()) * reach - after[l]
+    outcomes = quantiles.shape[1] if quantiles.shape[0] > 0 else len(NODES)
+    total = 0.0
+    for n in range(outcomes):
+        z = quantiles[first, n] if quantiles.shape[0] > 0 else NODES[n]
         for k in range(boxes):
-            b[k] = covariance[j, k] * scale
-            low, high = min(low, b[k]), max(high, b[k])
-        reach = PHI_0
-        if quantiles.shape[0] > 0:
-            reach = max(abs(quantiles[j, 0]), abs(quantiles[j, -1]))
-        # a_k + b_k Z exceeds the leader's line by at most (high - low) |Z|, one sign at a time
-        if (high - low) * reach <= cost[j]:
+            a[k] = mean[k] + covariance[first, k] / std[first] * z
+        best = 0.0
+        for r in range(len(rivals)):
+            if most[r] > best:
+                best = max(best, gain(a, slopes[r], count, quantiles, rivals[r]) - after[rivals[r]])
+        total += best / outcomes if quantiles.shape[0] > 0 else best * WEIGHTS[n]
+    return total
+
+
+@jit
+def best_inspection(mean, covariance, std, cost, own, group, sealed, quantiles, outside, depth, width):  # type: ignore[no-untyped-def]
+    """Return (box, net worth) of the best next inspection, looking `depth` (1 or 2) inspections ahead.
+
+    With depth 2 only the `width` boxes of highest net worth are looked at, first and second.
+    """
+    boxes = len(mean)
+    worth = np.empty(boxes)
+    knowledge_gradient(mean, covariance, std, sealed, quantiles, outside, worth)
+    top, highest = -1, -np.inf
+    if depth == 1:
+        for j in range(boxes):
+            if sealed[j] and worth[j] - cost[j] > highest:
+                top, highest = j, worth[j] - cost[j]
+        return top, highest
+    rivals = np.argsort(-np.where(sealed, worth - cost, -np.inf), kind="mergesort")[:width]
+    after = np.empty(boxes)
+    for r in range(len(rivals)):
+        j = rivals[r]
+        if not sealed[j]:
             continue
-        if quantiles.shape[0] == 0:
-            out[j] = envelope_gain(a, b, count)
-        else:
-            total = 0.0
-            for q in range(quantiles.shape[1]):
-                z = quantiles[j, q]
-                top = -np.inf
-                for k in range(count):
-                    top = max(top, a[k] + b[k] * z)
-                total += top
-            out[j] = total / quantiles.shape[1] - a[leader]
+        net = worth[j] - cost[j]
+        if std[j] > 0.0:
+            for l in range(boxes):  # opening j settles the shared part of its group
+                mates = len(group) > 0 and group[j] >= 0 and group[l] == group[j]
+                after[l] = own[l] if mates else cost[l]
+            net += second_gain(mean, covariance, std, after, sealed, quantiles, outside, j, rivals)
+        if net > highest or (net == highest and j < top):
+            top, highest = j, net
+    return top, highest

@@ -12,7 +12,7 @@ import math
 
 import numpy as np
 
-from pandora_router.search.kernels.gradient import independent_gradient, knowledge_gradient
+from pandora_router.search.kernels.gradient import best_inspection
 from pandora_router.search.kernels.payoffs import committing_payoffs
 from pandora_router.search.kernels.special import NOTHING, jit, offset
 
@@ -238,28 +238,26 @@ def rollout_rows(law, values, by_mean, relatively, lo, hi, choice, spent, order,
 
 
 @jit
-def gradient_rows(law, values, lo, hi, choice, spent, order, stage):  # type: ignore[no-untyped-def]
+def gradient_rows(law, values, depth, width, lo, hi, choice, spent, order, stage):  # type: ignore[no-untyped-def]
     """Open the box whose news is worth most net of cost while that is positive; take the argmax."""
-    quantiles, rank, outside = law[6], law[7], law[8]
+    own, group, quantiles, rank, outside = law[3], law[5], law[6], law[7], law[8]
     boxes = values.shape[1]
-    mean, covariance, std, cost, sealed, left = scratch(boxes, len(law[4]), law[2].shape[0] > 0)
-    worth = np.empty(boxes)
+    mean, covariance, std, cost, sealed, left = scratch(boxes, len(law[4]), True)
     table = np.empty((boxes if quantiles.shape[0] > 0 else 0, quantiles.shape[1]))
     for i in range(lo, hi):
         begin(law, i, mean, covariance, std, cost, sealed, left)
+        if law[2].shape[0] == 0:
+            covariance[:] = 0.0
+            for k in range(boxes):
+                covariance[k, k] = std[k] * std[k]
         for k in range(table.shape[0]):
             table[k] = quantiles[rank[i, k]]
         step, count, bill = 0, 0, 0.0
         while True:
-            if law[2].shape[0] == 0:
-                independent_gradient(mean, std, sealed, outside, worth)
-            else:
-                knowledge_gradient(mean, covariance, std, cost, sealed, table, outside, worth)
-            top, highest = -1, 0.0
-            for k in range(boxes):
-                if sealed[k] and worth[k] - cost[k] > highest:
-                    top, highest = k, worth[k] - cost[k]
-            if top < 0:
+            top, net = best_inspection(
+                mean, covariance, std, cost, own, group, sealed, table, outside, depth, width
+            )
+            if top < 0 or net <= 0.0:
                 choice[i], best = -1, outside
                 for k in range(boxes):
                     if mean[k] > best:
@@ -268,6 +266,9 @@ def gradient_rows(law, values, lo, hi, choice, spent, order, stage):  # type: ig
             paid, count = purchase(
                 law, i, top, values, step, count, order, stage, mean, covariance, std, cost, sealed, left
             )
+            if law[2].shape[0] == 0:
+                for k in range(boxes):
+                    covariance[k, k] = std[k] * std[k]
             bill += paid
             step += 1
         spent[i] = bill

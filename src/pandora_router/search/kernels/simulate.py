@@ -124,8 +124,9 @@ def simulated_payoffs(mean, covariance, cost, sealed, held, best, normals, out):
     parents = np.zeros(rows, dtype=np.int64)
     opened = np.zeros(rows, dtype=np.int64)
     tree = (column, variance, offsets, parents, opened)
-    exact = np.zeros((rows, boxes), dtype=np.bool_)
-    child = np.zeros((NODES, boxes), dtype=np.int32)
+    exact = np.empty((rows, boxes), dtype=np.bool_)  # rows are cleared as nodes are made
+    child = np.empty((NODES, boxes), dtype=np.int32)
+    child[0] = 0
     for k in range(boxes):
         column[0, k] = 0.0
         variance[0, k] = max(covariance[k, k], 0.0)

@@ -6,7 +6,6 @@ import math
 
 import numba
 import numpy as np
-from scipy.special import ndtr
 
 from pandora_router import index, index_tables
 from pandora_router.boxes import joint
@@ -37,7 +36,7 @@ def _cells() -> np.ndarray:
     for n in range(1, 8):
         hermite.append(middle * hermite[n] - n * hermite[n - 1])
     phi = np.exp(-0.5 * middle**2) * INVERSE_SQRT_TWO_PI
-    terms = [ndtr(middle)]
+    terms = [np.array([0.5 * math.erfc(-m * math.sqrt(0.5)) for m in middle])]
     terms += [
         (-1) ** (n - 1) * hermite[n - 1] * phi / math.factorial(n) / CELLS_PER_UNIT**n for n in range(1, 9)
     ]
@@ -45,7 +44,7 @@ def _cells() -> np.ndarray:
 
 
 CELLS = _cells()
-LAST = float(ndtr(-SUPPORT))
+LAST = 0.5 * math.erfc(SUPPORT * math.sqrt(0.5))
 
 
 @jit

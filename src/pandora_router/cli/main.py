@@ -1,0 +1,31 @@
+"""The command `pandora`: one file per verb, imported only when the verb is used."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+import click
+
+# verb -> module of this package; the command bears the verb's name
+VERBS = {"data": "data", "demo": "demo", "market": "market"}
+
+
+class Verbs(click.Group):
+    """A group that imports a verb's module when it is asked for, so that `pandora --help` stays quick."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """All verbs, in alphabetical order."""
+        return sorted(VERBS)
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        """Import and return one verb."""
+        if name not in VERBS:
+            return None
+        command: click.Command = getattr(import_module(f"pandora_router.cli.{VERBS[name]}"), name)
+        return command
+
+
+@click.command(cls=Verbs, epilog="Start with: pandora demo")
+@click.version_option(package_name="pandora-router")
+def main() -> None:
+    """Decide, prompt by prompt, which estimates are worth buying and which specialist should answer."""

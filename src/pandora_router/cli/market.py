@@ -1,0 +1,239 @@
+"""`pandora market`: what happens when specialists own their estimates and answer prices.
+
+Numbers come from `market.compare` and `market.deviations`; this file only asks, averages
+over seeds and shows.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+if TYPE_CHECKING:
+    from pandora_router.market import Signal
+
+T = TypeVar("T")
+SIGNALS = ("weak", "strong")
+
+
+def _watched(steps: Sequence[T], what: str) -> Iterator[T]:
+    """Yield the steps, with a progress bar on standard error once they have taken two seconds."""
+    from rich.console import Console
+    from rich.progress import Progress
+
+    started = time.monotonic()
+    console = Console(stderr=True)
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
+        task = progress.add_task(what, total=len(steps), visible=False)
+        for step in steps:
+            yield step
+            progress.update(task, advance=1, visible=time.monotonic() - started > 2.0)
+
+
+def _signal(name: str) -> Signal:
+    from pandora_router.market import STRONG, WEAK
+
+    return WEAK if name == "weak" else STRONG
+
+
+def _mean_and_error(values: Iterable[float]) -> dict[str, float | None]:
+    """Mean over seeds and its standard error; None where there is nothing to say."""
+    import numpy as np
+
+    x = np.array(list(values))
+    if np.isnan(x).any():
+        return {"mean": None, "error": None}
+    error = float(x.std(ddof=1) / np.sqrt(len(x))) if len(x) > 1 else None
+    return {"mean": float(x.mean()), "error": error}
+
+
+@click.group()
+def market() -> None:
+    """Auctions and posted prices in which specialists decide whether to look before they bid."""
+
+
+def _shared(command: Any) -> Any:
+    """The options both verbs have."""
+    for option in (
+        click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables."),
+        click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="First seed."),
+        click.option(
+            "--cost",
+            "costs",
+            type=click.FloatRange(min=0.0),
+            multiple=True,
+            default=(0.02,),
+            show_default=True,
+            help="Inspection cost; repeat for several.",
+        ),
+        click.option(
+            "--signal",
+            "signals",
+            type=click.Choice(SIGNALS),
+            multiple=True,
+            default=SIGNALS,
+            show_default=True,
+            help="How much the cheap estimate says; repeat for several.",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+@market.command(
+    epilog="""\b
+Examples:
+  pandora market simulate
+  pandora market simulate -m 10 --signal weak --cost 0.02 --seeds 50
+  pandora market simulate -m 3 -m 10 --cost 0.01 --cost 0.1 --json > mechanisms.json
+"""
+)
+@click.option(
+    "-m",
+    "--specialists",
+    type=click.IntRange(min=2),
+    multiple=True,
+    default=(3, 10, 100),
+    show_default=True,
+    help="How many specialists; repeat for several.",
+)
+@click.option("--prompts", type=click.IntRange(min=1), default=100, show_default=True, help="Per seed.")
+@click.option(
+    "--seeds", type=click.IntRange(min=1), default=20, show_default=True, help="Generated instances."
+)
+@_shared
+def simulate(
+    specialists: tuple[int, ...],
+    prompts: int,
+    seeds: int,
+    signals: tuple[str, ...],
+    costs: tuple[float, ...],
+    seed: int,
+    as_json: bool,
+) -> None:
+    """Compare all mechanisms with the central routers on generated instances.
+
+    Prints the welfare regret: the best value of a prompt had for free, minus what is achieved after every
+    inspection is paid, with standard errors over seeds. Weak estimates: means spread by 0.1, values 0.25
+    around them; strong ones the reverse.
+    """
+    import numpy as np
+
+    from pandora_router.market import compare, generate
+
+    settings = [(signal, m, cost) for cost in costs for signal in signals for m in specialists]
+    steps = [(setting, seed + k) for setting in settings for k in range(seeds)]
+    runs: dict[tuple[str, int, float], list[dict[str, Any]]] = {setting: [] for setting in settings}
+    for (signal, m, cost), k in _watched(steps, "simulating markets"):
+        instance = generate(_signal(signal), prompts, m, np.random.default_rng((k, m)))
+        runs[signal, m, cost].append({name: r.__dict__ for name, r in compare(instance, cost).items()})
+    rows = [
+        {"signal": signal, "specialists": m, "cost": cost, "mechanism": name}
+        | {field: _mean_and_error(run[name][field] for run in done) for field in done[0][name]}
+        for (signal, m, cost), done in runs.items()
+        for name in done[0]
+    ]
+    if as_json:
+        click.echo(json.dumps({"prompts": prompts, "seeds": seeds, "seed": seed, "rows": rows}, indent=2))
+    else:
+        for cost in costs:
+            _show_regret([row for row in rows if row["cost"] == cost], cost, prompts, seeds)
+
+
+def _number(cell: dict[str, float | None], digits: int = 4) -> str:
+    if cell["mean"] is None:
+        return "-"
+    error = "" if cell["error"] is None else f" ({cell['error']:.{digits}f})"
+    return f"{cell['mean']:.{digits}f}{error}"
+
+
+def _show_regret(rows: list[dict[str, Any]], cost: float, prompts: int, seeds: int) -> None:
+    """One table: mechanisms down, instances across; looks per prompt in small print."""
+    from rich.console import Console
+    from rich.table import Table
+
+    columns = list(dict.fromkeys((row["signal"], row["specialists"]) for row in rows))
+    table = Table(
+        title=f"Welfare regret, every inspection counted (c = {cost:g}; {seeds} seeds of {prompts} prompts)",
+        caption="mean (standard error over seeds) / inspections per prompt",
+    )
+    table.add_column("mechanism", no_wrap=True)
+    for signal, m in columns:
+        table.add_column(f"{signal} f\nM = {m}", justify="right")
+    for name in dict.fromkeys(row["mechanism"] for row in rows):
+        found = {(row["signal"], row["specialists"]): row for row in rows if row["mechanism"] == name}
+        cells = [f"{_number(found[c]['regret'])} / {found[c]['inspections']['mean']:.2f}" for c in columns]
+        table.add_row(name, *cells)
+    Console(width=None if sys.stdout.isatty() else 60 + 26 * len(columns)).print(table)
+
+
+@market.command(
+    "best-response",
+    epilog="""\b
+Examples:
+  pandora market best-response
+  pandora market best-response -m 3 --signal strong --cost 0.01 --prompts 20000
+""",
+)
+@click.option("-m", "--specialists", type=click.IntRange(min=2), default=10, show_default=True)
+@click.option("--prompts", type=click.IntRange(min=2), default=2000, show_default=True)
+@_shared
+def best_response(
+    specialists: int,
+    prompts: int,
+    signals: tuple[str, ...],
+    costs: tuple[float, ...],
+    seed: int,
+    as_json: bool,
+) -> None:
+    """Say what one specialist gains by shading its bids (or looking otherwise) while the others do not.
+
+    A gain clearly above zero means that the truthful strategies are no equilibrium of that mechanism.
+    """
+    import numpy as np
+
+    from pandora_router.market import generate, shading
+
+    rows = []
+    settings = [(signal, cost) for cost in costs for signal in signals]
+    for signal, cost in _watched(settings, "trying deviations"):
+        instance = generate(_signal(signal), prompts, specialists, np.random.default_rng((seed, specialists)))
+        found = shading(instance.batch(cost), instance.values, bidders=range(min(specialists, 10)))
+        rows += [
+            {"signal": signal, "cost": cost, "mechanism": name, **deviation.__dict__}
+            for name, tried in found.items()
+            for deviation in tried
+        ]
+    if as_json:
+        click.echo(
+            json.dumps({"specialists": specialists, "prompts": prompts, "seed": seed, "rows": rows}, indent=2)
+        )
+    else:
+        _show_gains(rows, specialists)
+
+
+def _show_gains(rows: list[dict[str, Any]], specialists: int) -> None:
+    """One line per mechanism and deviation; instances across."""
+    from rich.console import Console
+    from rich.table import Table
+
+    columns = list(dict.fromkeys((row["signal"], row["cost"]) for row in rows))
+    table = Table(title=f"Gain of one deviating specialist per 1000 prompts (M = {specialists})")
+    table.add_column("mechanism", no_wrap=True)
+    table.add_column("deviation", no_wrap=True)
+    for signal, cost in columns:
+        table.add_column(f"{signal} f\nc = {cost:g}", justify="right")
+    for mechanism, name in dict.fromkeys((row["mechanism"], row["name"]) for row in rows):
+        found = {
+            (row["signal"], row["cost"]): row
+            for row in rows
+            if (row["mechanism"], row["name"]) == (mechanism, name)
+        }
+        cells = [f"{1e3 * found[c]['gain']:+.2f} ({1e3 * found[c]['error']:.2f})" for c in columns]
+        table.add_row(mechanism, name, *cells)
+    Console(width=None if sys.stdout.isatty() else 70 + 20 * len(columns)).print(table)

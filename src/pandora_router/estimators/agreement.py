@@ -1,0 +1,107 @@
+"""Do specialists begin to say the same? Features of one prefix among the prefixes of all specialists.
+
+A separate variant, labelled wherever it is shown, for two reasons: it needs every specialist's prefix, so its
+price is paid for all of them at once; and part of what it knows are answers already visible in the prefixes
+(METHOD section 9). Sees only texts and each specialist's training mean, never an answer key.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from .rewards import Contexts, Matrix
+from .surface import NUMBER, WORD
+
+LETTER = re.compile(r"\(([A-J])\)|\b(?:answer|option|choice)\W+(?:is\W+)?(?:option\W+)?([A-J])\b")
+NAME = re.compile(r"\b[A-Z][\w'-]+|\b\d[\d.,]*")
+AGREEMENT = 13
+
+
+def agreement(prompts: Sequence[str], contexts: Contexts, strength: Matrix) -> Matrix:
+    """Features (prompts, specialists, AGREEMENT); NaN where the specialist has no context.
+
+    For the last number, the last option letter, and the sets of numbers, names and words not in the prompt:
+    the share of other specialists that say the same, plain and weighted by `strength` (specialists,), their
+    training mean; for numbers and letters also the share of the most common one.
+    """
+    features = np.full((*contexts.shape, AGREEMENT), np.nan)
+    pull = np.exp(4.0 * (strength - strength.max()))
+    for row, prompt in enumerate(prompts):
+        there = [j for j, text in enumerate(contexts[row]) if text is not None]
+        if there:
+            told = [str(contexts[row, j]) for j in there]
+            features[row, there] = _among(prompt, told, pull[there])
+    return features
+
+
+def _among(prompt: str, told: list[str], pull: Matrix) -> Matrix:
+    known = set(WORD.findall(prompt.lower()))
+    columns: list[Matrix] = []
+    for read in (_last_number, _last_letter):
+        columns.extend(_same([read(text) for text in told], pull))
+    readers: tuple[Callable[[str], set[str]], ...] = (_numbers, _names, _words)
+    for reader in readers:
+        columns.extend(_shared([reader(text) - known for text in told], pull))
+    size = np.asarray([len(text) for text in told], dtype=np.float64)
+    columns.append(size / max(size.mean(), 1.0))
+    return np.column_stack(columns)
+
+
+def _same(said: list[str | None], pull: Matrix) -> list[Matrix]:
+    """Share of the others that say the same, weighted share, share of the most common saying."""
+    plain: Counter[str] = Counter(word for word in said if word is not None)
+    weighted: dict[str, float] = {}
+    for word, weight in zip(said, pull, strict=True):
+        if word is not None:
+            weighted[word] = weighted.get(word, 0.0) + float(weight)
+    heard, mass = sum(plain.values()), sum(weighted.values())
+    share = [np.nan if w is None else (plain[w] - 1) / max(heard - 1, 1) for w in said]
+    heavy = [
+        np.nan if w is None else (weighted[w] - p) / max(mass - p, 1e-12)
+        for w, p in zip(said, pull, strict=True)
+    ]
+    most = max(plain.values()) / heard if heard else np.nan
+    return [np.asarray(share), np.asarray(heavy), np.full(len(said), most)]
+
+
+def _shared(said: list[set[str]], pull: Matrix) -> list[Matrix]:
+    """How often the others contain what this one contains: mean over its members, plain and weighted."""
+    plain: Counter[str] = Counter()
+    weighted: dict[str, float] = {}
+    for members, weight in zip(said, pull, strict=True):
+        plain.update(members)
+        for member in members:
+            weighted[member] = weighted.get(member, 0.0) + float(weight)
+    others, mass = max(len(said) - 1, 1), float(pull.sum())
+    share = [np.mean([plain[m] - 1 for m in members]) / others if members else np.nan for members in said]
+    heavy = [
+        np.mean([weighted[m] - w for m in members]) / max(mass - w, 1e-12) if members else np.nan
+        for members, w in zip(said, pull, strict=True)
+    ]
+    return [np.asarray(share, dtype=np.float64), np.asarray(heavy, dtype=np.float64)]
+
+
+def _last_number(text: str) -> str | None:
+    found = NUMBER.findall(text)
+    return found[-1].replace(",", "") if found else None
+
+
+def _last_letter(text: str) -> str | None:
+    found = LETTER.findall(text)
+    return "".join(found[-1]) if found else None
+
+
+def _numbers(text: str) -> set[str]:
+    return set(NUMBER.findall(text))
+
+
+def _names(text: str) -> set[str]:
+    return {name.lower() for name in NAME.findall(text)}
+
+
+def _words(text: str) -> set[str]:
+    return {word for word in WORD.findall(text.lower()) if len(word) > 3}

@@ -1,0 +1,138 @@
+"""Texts to vectors: what every embedder promises, the offline default, and any callable.
+
+An embedder turns texts into rows of unit length, so that an inner product is a cosine. It knows nothing of
+rewards and opens no socket unless it says so in its name (`endpoint.RemoteEmbedder`). The default are static
+word vectors (`WordVectors`), read from the files inside the PyPI package `wordllama` (MIT) without importing
+it; docs/decisions/0010-default-embedder.md has the measurements behind that choice.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ..errors import UsageError
+
+Vectors = NDArray[np.float32]
+
+DEFAULT_NAME = "wordllama-l2-supercat-256"
+
+
+@runtime_checkable
+class Embedder(Protocol):
+    """Texts in, unit rows out; `name` says which vectors these are and is part of every cache key."""
+
+    @property
+    def name(self) -> str:
+        """Which vectors these are; two embedders with one name must agree on every text."""
+        ...
+
+    def embed(self, texts: Sequence[str]) -> Vectors:
+        """Float32 matrix (len(texts), width), rows of length one (all zeros for a text without content)."""
+        ...
+
+
+def normalised(rows: ArrayLike) -> Vectors:
+    """Rows scaled to length one, in float32; a row of zeros stays as it is."""
+    matrix = np.asarray(rows, dtype=np.float32)
+    if matrix.ndim != 2 or not np.isfinite(matrix).all():
+        raise UsageError(
+            "vectors of an embedder",
+            expected="a matrix of finite numbers, one row per text",
+            came=f"shape {matrix.shape}" if matrix.ndim != 2 else "values that are not finite",
+            do="Check what the embedder returns for these texts.",
+        )
+    length = np.linalg.norm(matrix, axis=1, keepdims=True)
+    scaled: Vectors = np.divide(matrix, length, out=np.zeros_like(matrix), where=length > 0)
+    return scaled
+
+
+def checked_texts(texts: Sequence[str]) -> list[str]:
+    """The texts as a list, refusing a single string and anything that is not text."""
+    if isinstance(texts, str) or any(not isinstance(text, str) for text in texts):
+        raise UsageError(
+            "texts to embed",
+            expected="a sequence of str",
+            came="one str" if isinstance(texts, str) else "something that is not str",
+            do="Pass a list, also for a single text.",
+        )
+    return list(texts)
+
+
+@dataclass(frozen=True)
+class WordVectors:
+    """The mean of one fixed vector per token, scaled to length one.
+
+    `table` is (vocabulary, width) float32. Tokens are those of `tokenizer`, without special tokens; only the
+    first `longest` characters of a text are read, which bounds the time for one text.
+    """
+
+    table: Vectors = field(repr=False)
+    tokenizer: Any = field(repr=False)
+    name: str = DEFAULT_NAME
+    longest: int = 20_000
+
+    def embed(self, texts: Sequence[str]) -> Vectors:
+        """Mean token vector of each text, unit length; zeros for a text without tokens."""
+        cut = [text[: self.longest] for text in checked_texts(texts)]
+        pooled = np.zeros((len(cut), self.table.shape[1]), dtype=np.float32)
+        for row, encoding in enumerate(self.tokenizer.encode_batch(cut, add_special_tokens=False)):
+            if encoding.ids:
+                pooled[row] = self.table[encoding.ids].mean(axis=0)
+        return normalised(pooled)
+
+
+@dataclass(frozen=True)
+class Wrapped:
+    """Any callable from a list of texts to a matrix, made an embedder: checked and scaled to length one."""
+
+    name: str
+    call: Callable[[list[str]], ArrayLike] = field(repr=False)
+
+    def embed(self, texts: Sequence[str]) -> Vectors:
+        """What the callable returns, checked for its number of rows and scaled."""
+        given = checked_texts(texts)
+        vectors = normalised(self.call(given))
+        if len(vectors) != len(given):
+            raise UsageError(
+                f"vectors of embedder {self.name!r}",
+                expected=f"{len(given)} rows, one per text",
+                came=f"{len(vectors)} rows",
+                do="Return one row per text, in order.",
+            )
+        return vectors
+
+
+@functools.cache
+def default_embedder() -> WordVectors:
+    """The offline default: the 256-wide vectors and the tokenizer shipped inside the wheel of `wordllama`."""
+    from safetensors.numpy import load_file
+    from tokenizers import Tokenizer
+
+    package = package_folder("wordllama", extra="")
+    table = load_file(package / "weights" / "l2_supercat_256.safetensors")["embedding.weight"]
+    tokenizer = Tokenizer.from_file(str(package / "tokenizers" / "l2_supercat_tokenizer_config.json"))
+    tokenizer.no_padding()
+    tokenizer.no_truncation()
+    return WordVectors(table.astype(np.float32), tokenizer)
+
+
+def package_folder(package: str, *, extra: str) -> Path:
+    """Where an installed package keeps its files, found without importing it."""
+    spec = importlib.util.find_spec(package)
+    if spec is None or not spec.submodule_search_locations:
+        wanted = f"pandora-router[{extra}]" if extra else "pandora-router"
+        raise UsageError(
+            f"embedding weights from package {package!r}",
+            expected="the package to be installed",
+            came="no such package",
+            do=f"Run: pip install '{wanted}'",
+        )
+    return Path(spec.submodule_search_locations[0])

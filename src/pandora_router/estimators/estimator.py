@@ -1,0 +1,181 @@
+"""An estimator as a search sees it: one query, some specialists, one number each, at a price.
+
+The fitted estimators of this room work on arrays; `Fitted` is the thin edge over them. `Scorer` makes an
+estimator of any callable, plain or async, and `Judge` is such a callable: a model behind an OpenAI-compatible
+endpoint that is asked for a number. A box whose estimate cannot be had is NaN: inside a search failure is
+data, and the money is still counted by whoever charges (`search.state`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import re
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import UpstreamError, UsageError
+from .endpoint import Endpoint
+from .rewards import Contexts, Matrix
+
+Vector = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Query:
+    """What is to be answered, and what has been seen so far of each specialist's answer, by its name."""
+
+    prompt: str
+    contexts: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+
+
+class Named(Protocol):
+    """Anything with a name, such as a specialist."""
+
+    @property
+    def name(self) -> str:
+        """The specialist's name, as in the routing table."""
+        ...
+
+
+@runtime_checkable
+class Estimator(Protocol):
+    """Predicts the reward of specialists for a query."""
+
+    async def estimate(self, query: Query, specialists: Sequence[Named | str]) -> Vector:
+        """One estimate per specialist, in order; NaN where none could be had."""
+        ...
+
+
+class Predictor(Protocol):
+    """What every fitted estimator of this room has."""
+
+    @property
+    def specialists(self) -> tuple[str, ...]:
+        """Columns of `predict`, by name."""
+        ...
+
+    def predict(self, prompts: Sequence[str], contexts: Contexts | None = None) -> Matrix:
+        """Estimated rewards (prompts, specialists)."""
+        ...
+
+
+def names(specialists: Sequence[Named | str]) -> list[str]:
+    """The names of specialists given as objects or as names."""
+    return [one if isinstance(one, str) else one.name for one in specialists]
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """A fitted estimator behind the async edge; `price` is per call, whatever the number of specialists."""
+
+    predictor: Predictor = field(repr=False)
+    price: float = 0.0
+
+    async def estimate(self, query: Query, specialists: Sequence[Named | str]) -> Vector:
+        """Estimates for these specialists, from the prompt and whatever contexts the query carries."""
+        column = {name: j for j, name in enumerate(self.predictor.specialists)}
+        wanted = names(specialists)
+        unknown = [name for name in wanted if name not in column]
+        if unknown:
+            raise UsageError(
+                "specialists to estimate",
+                expected=f"among {sorted(column)}",
+                came=f"{unknown}",
+                do="Fit the estimator with them, or leave them out.",
+            )
+        contexts = np.full((1, len(column)), None, dtype=object)
+        for name, text in query.contexts.items():
+            if name in column:
+                contexts[0, column[name]] = text
+        predicted = self.predictor.predict([query.prompt], contexts)
+        return predicted[0, [column[name] for name in wanted]]
+
+
+Score = Callable[[Query, str], float | Awaitable[float]]
+
+
+@dataclass(frozen=True)
+class Scorer:
+    """Any callable (query, specialist name) -> number, plain or async, made an estimator.
+
+    Specialists are scored at the same time, `at_once` of them. Plain callables run in threads. Each try has
+    `timeout` seconds; a timeout or an `UpstreamError` is tried again `retries` times, then the estimate is
+    NaN. Any other exception is a bug of the callable and is raised. `price` is per specialist.
+    """
+
+    score: Score = field(repr=False)
+    price: float = 0.0
+    timeout: float = 30.0
+    retries: int = 1
+    at_once: int = 8
+
+    async def estimate(self, query: Query, specialists: Sequence[Named | str]) -> Vector:
+        """One score per specialist, NaN where the callable did not deliver a finite number in time."""
+        gate = asyncio.Semaphore(self.at_once)
+
+        async def guarded(name: str) -> float:
+            async with gate:
+                return await self._score(query, name)
+
+        found = await asyncio.gather(*(guarded(name) for name in names(specialists)))
+        return np.asarray(found, dtype=np.float64)
+
+    async def _score(self, query: Query, name: str) -> float:
+        for _ in range(self.retries + 1):
+            try:
+                value = float(await asyncio.wait_for(self._call(query, name), self.timeout))
+            except (TimeoutError, UpstreamError):
+                continue
+            return value if np.isfinite(value) else float("nan")
+        return float("nan")
+
+    async def _call(self, query: Query, name: str) -> float:
+        if inspect.iscoroutinefunction(self.score):
+            return float(await self.score(query, name))
+        value = await asyncio.to_thread(self.score, query, name)
+        return float(await value if inspect.isawaitable(value) else value)
+
+
+INSTRUCTION = (
+    "You judge how well an assistant will answer. Reply with one number from 0 (certainly wrong) to 100 "
+    "(certainly right) and nothing else."
+)
+NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
+
+
+@dataclass(frozen=True)
+class Judge:
+    """A model behind an OpenAI-compatible endpoint that says how likely a specialist is right; a `Score`.
+
+    The prompt and the specialist's context are sent as data between markers; the first number of the reply,
+    over `scale`, is the estimate, which must lie in [0, 1]. Retrying is left to the `Endpoint`.
+    """
+
+    endpoint: Endpoint
+    model: str
+    instruction: str = INSTRUCTION
+    scale: float = 100.0
+
+    def __call__(self, query: Query, specialist: str) -> float:
+        """One judgement; raises `UpstreamError` if the reply has no number in range."""
+        asked = f"Assistant: {specialist}\n<prompt>\n{query.prompt}\n</prompt>"
+        if specialist in query.contexts:
+            asked += f"\n<beginning of its answer>\n{query.contexts[specialist]}\n</beginning of its answer>"
+        messages = [{"role": "system", "content": self.instruction}, {"role": "user", "content": asked}]
+        body = {"model": self.model, "messages": messages, "temperature": 0, "max_tokens": 8}
+        answer = self.endpoint.post("chat/completions", body)
+        try:
+            reply = str(answer["choices"][0]["message"]["content"])
+        except (KeyError, IndexError, TypeError) as error:
+            raise UpstreamError(f"judge {self.model} did not answer as agreed") from error
+        found = NUMBER.search(reply)
+        value = float(found.group()) / self.scale if found else -1.0
+        if not 0.0 <= value <= 1.0:
+            raise UpstreamError(f"judge {self.model} answered without a number from 0 to {self.scale:g}")
+        return value

@@ -1,0 +1,122 @@
+"""What the boosted stack knows of a prompt before it looks at any answer.
+
+For every prompt: its surface, the leading directions of its embedding, and two independent predictions of
+every specialist's reward (a ridge head on the embedding, neighbours at two sizes). While fitting, each of
+these predictions is made without the prompt's own reward, so that the stack learns how far to trust them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .embedders import Embedder, Vectors
+from .heads import Folds, Ridge, fit_ridge
+from .joined import fitted_embedder
+from .neighbours import Neighbours
+from .persistence import Saved
+from .rewards import Matrix
+from .surface import surface
+
+NEAR, FAR = 15, 50
+DIRECTIONS = 24
+SURFACE_WEIGHT = 0.2
+
+
+@dataclass(frozen=True)
+class Layer:
+    """Features of n prompts: shared by all specialists (n, S) and of each specialist (n, M, P).
+
+    `ridge` and `far` (n, M) are the two predictions among them that can stand alone.
+    """
+
+    shared: Matrix
+    own: Matrix
+    ridge: Matrix
+    far: Matrix
+
+
+@dataclass(frozen=True)
+class PromptEvidence:
+    """The fitted parts: neighbours (which hold the embedder), the ridge head, scales and directions."""
+
+    neighbours: Neighbours
+    head: Ridge = field(repr=False)
+    centre: Matrix = field(repr=False)
+    spread: Matrix = field(repr=False)
+    middle: Vectors = field(repr=False)
+    directions: Vectors = field(repr=False)
+
+    @classmethod
+    def fit(
+        cls,
+        prompts: Sequence[str],
+        reward: Matrix,
+        specialists: Sequence[str],
+        folds: Folds,
+        embedder: Embedder | None,
+    ) -> tuple[PromptEvidence, Layer]:
+        """The evidence, and the layer of the training prompts (out of fold, leave-one-out)."""
+        embedder = embedder or fitted_embedder(prompts, width=256)
+        neighbours = Neighbours.fit(prompts, reward, specialists, embedder=embedder, k=FAR)
+        outside = surface(prompts)
+        centre, spread = outside.mean(axis=0), outside.std(axis=0) + 1e-9
+        middle = neighbours.vectors.mean(axis=0)
+        directions = leading_directions(neighbours.vectors - middle, DIRECTIONS)
+        features = np.hstack([neighbours.vectors, SURFACE_WEIGHT * (outside - centre) / spread])
+        head, ridge = fit_ridge(features, reward, folds)
+        fitted = cls(neighbours, head, centre, spread, middle, directions)
+        near, far = neighbours.leave_one_out_each([NEAR, FAR])
+        return fitted, fitted._layer(outside, neighbours.vectors, ridge, near, far)
+
+    def layer(self, prompts: Sequence[str]) -> Layer:
+        """The layer of new prompts."""
+        vectors = self.neighbours.embedder.embed(prompts)
+        outside = surface(prompts)
+        scaled = SURFACE_WEIGHT * (outside - self.centre) / self.spread
+        ridge = self.head.predict(np.hstack([vectors, scaled]))
+        near, far = self.neighbours.predict_each(vectors, [NEAR, FAR])
+        return self._layer(outside, vectors, ridge, near, far)
+
+    def _layer(self, outside: Matrix, vectors: Vectors, ridge: Matrix, near: Matrix, far: Matrix) -> Layer:
+        means = [part.mean(axis=1, keepdims=True) for part in (ridge, near, far)]
+        shared = np.hstack([outside, (vectors - self.middle) @ self.directions, *means])
+        usual = np.broadcast_to(self.neighbours.mean, ridge.shape)
+        return Layer(shared, np.stack([ridge, near, far, usual], axis=2), ridge, far)
+
+    def state(self) -> Saved:
+        """What is written to disk."""
+        arrays: dict[str, NDArray[Any]] = {
+            "weights": self.head.weights,
+            "intercept": self.head.intercept,
+            "centre": self.centre,
+            "spread": self.spread,
+            "middle": self.middle,
+            "directions": self.directions,
+        }
+        return Saved("prompt-evidence", {}, arrays, parts={"neighbours": self.neighbours.state()})
+
+    @classmethod
+    def from_state(cls, saved: Saved, *, embedder: Embedder | None = None) -> PromptEvidence:
+        """The evidence that `state` described."""
+        kept = saved.of_kind("prompt-evidence").arrays
+        return cls(
+            Neighbours.from_state(saved.parts["neighbours"], embedder=embedder),
+            Ridge(kept["weights"], kept["intercept"]),
+            kept["centre"],
+            kept["spread"],
+            kept["middle"],
+            kept["directions"],
+        )
+
+
+def leading_directions(rows: Vectors, count: int) -> Vectors:
+    """The `count` directions (width, count) along which centred rows vary most, largest first."""
+    values, vectors = np.linalg.eigh(rows.T.astype(np.float64) @ rows)
+    chosen = vectors[:, np.argsort(-values, kind="stable")[:count]]
+    signs = np.sign(chosen[np.argmax(np.abs(chosen), axis=0), np.arange(chosen.shape[1])])
+    return np.ascontiguousarray(chosen * signs, dtype=np.float32)

@@ -1,0 +1,87 @@
+"""A new specialist from a few dozen scored prompts, without refitting the others.
+
+What is known of the new one is a ridge regression of its rewards on the estimates for the others: a
+specialist resembles a mixture of those already known, and the estimates for those already say how hard a
+prompt is. The penalty is chosen by cross-validation on the few prompts, from a grid that ends near "its mean,
+always". Read back from disk by `opened.load_estimator`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from ..errors import UsageError
+from .estimator import Predictor
+from .heads import Ridge, fit_ridge, grouped_folds
+from .persistence import Saved, write
+from .rewards import Contexts, Matrix, checked_reward
+
+PENALTIES = (0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 1000.0, 1e5)
+
+
+class Lasting(Predictor, Protocol):
+    """A fitted estimator that can be written to disk."""
+
+    def state(self) -> Saved:
+        """What is written to disk."""
+        ...
+
+
+@dataclass(frozen=True)
+class Extended:
+    """A fitted estimator with one more specialist at the end; everything else predicts as before."""
+
+    base: Lasting
+    newcomer: str
+    head: Ridge = field(repr=False)
+
+    @classmethod
+    def fit(
+        cls, base: Lasting, newcomer: str, prompts: Sequence[str], reward: ArrayLike, *, seed: int = 0
+    ) -> Extended:
+        """`reward` (prompts,) of the newcomer on prompts it was scored on; NaN where it was not."""
+        if newcomer in base.specialists:
+            raise UsageError(
+                "a new specialist",
+                expected="a name the estimator does not know",
+                came=f"{newcomer!r}",
+                do="Fit again to change a specialist it knows.",
+            )
+        column = np.asarray(reward, dtype=np.float64).reshape(-1, 1)
+        matrix = checked_reward(column, len(prompts), [newcomer])
+        there = np.flatnonzero(np.isfinite(matrix[:, 0]))
+        kept = [prompts[int(i)] for i in there]
+        folds = grouped_folds(kept, 8, seed)
+        head, _ = fit_ridge(_features(base.predict(kept)), matrix[there], folds, PENALTIES)
+        return cls(base, newcomer, head)
+
+    @property
+    def specialists(self) -> tuple[str, ...]:
+        """Those of the base, then the newcomer."""
+        return (*self.base.specialists, self.newcomer)
+
+    def predict(self, prompts: Sequence[str], contexts: Contexts | None = None) -> Matrix:
+        """Estimated rewards (prompts, specialists); contexts of the newcomer are not looked at."""
+        known = self.base.predict(prompts, None if contexts is None else contexts[:, :-1])
+        return np.hstack([known, self.head.predict(_features(known))])
+
+    def state(self) -> Saved:
+        """What is written to disk."""
+        arrays = {"weights": self.head.weights, "intercept": self.head.intercept}
+        return Saved("extended", {"newcomer": self.newcomer}, arrays, parts={"base": self.base.state()})
+
+    def save(self, folder: Path | str) -> Path:
+        """Writes the estimator to a folder, whole or not at all."""
+        return write(folder, self.state())
+
+
+def _features(known: Matrix) -> Matrix:
+    """How hard the prompt is for all (weighty, so hardly penalised), and what sets each specialist apart."""
+    common = known.mean(axis=1, keepdims=True)
+    return np.hstack([4.0 * common, known - common])

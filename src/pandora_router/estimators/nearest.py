@@ -1,0 +1,104 @@
+"""Which training rows lie nearest by cosine: exact in bounded memory, or through an index above 100k rows.
+
+Both searches answer `nearest(queries, k)` with row numbers (queries, k), nearest first, and know nothing of
+rewards. Exact search breaks ties by the lowest row number. The index is HNSW from faiss (extra `[index]`);
+docs/decisions/0011-neighbour-index.md has the measurements behind that choice.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import UsageError
+from .embedders import Vectors
+
+Rows = NDArray[np.intp]
+EXACT_UP_TO = 100_000
+
+
+class Nearest(Protocol):
+    """Rows of the training set nearest to each query, nearest first."""
+
+    def nearest(self, queries: Vectors, k: int) -> Rows:
+        """Row numbers (queries, min(k, rows)), by falling cosine."""
+        ...
+
+
+@dataclass(frozen=True)
+class Exact:
+    """Brute force: one matrix product per chunk, at most `cells` similarities in memory at a time."""
+
+    vectors: Vectors = field(repr=False)
+    cells: int = 16_000_000
+
+    def nearest(self, queries: Vectors, k: int) -> Rows:
+        """The k rows of largest inner product; ties go to the lowest row number."""
+        return self.nearest_except(queries, k, None)
+
+    def nearest_except(self, queries: Vectors, k: int, skip: list[Rows] | None) -> Rows:
+        """As `nearest`, leaving out rows `skip[i]` for query i (-1 pads where fewer than k are left)."""
+        total = len(self.vectors)
+        k = min(k, total)
+        found = np.empty((len(queries), k), dtype=np.intp)
+        chunk = max(1, self.cells // max(total, 1))
+        for start in range(0, len(queries), chunk):
+            near = queries[start : start + chunk] @ self.vectors.T
+            if skip is not None:
+                for i, rows in enumerate(skip[start : start + chunk]):
+                    near[i, rows] = -np.inf
+            found[start : start + chunk] = _largest(near, k)
+        return found
+
+
+@dataclass(frozen=True)
+class Graph:
+    """Approximate search in a navigable small-world graph (Malkov & Yashunin 2018) built by faiss."""
+
+    index: Any = field(repr=False)
+    rows: int
+
+    @classmethod
+    def build(cls, vectors: Vectors, *, links: int = 24, effort: int = 80, search: int = 96) -> Graph:
+        """`links` edges a node; `effort` and `search` candidates kept while building and while searching."""
+        try:
+            import faiss
+        except ImportError as error:
+            raise UsageError(
+                f"neighbours among {len(vectors)} prompts",
+                expected="the package faiss-cpu for an index above 100,000 prompts",
+                came="no such package",
+                do="Run: pip install 'pandora-router[index]'",
+            ) from error
+        index = faiss.IndexHNSWFlat(vectors.shape[1], links, faiss.METRIC_INNER_PRODUCT)
+        index.hnsw.efConstruction = effort
+        index.hnsw.efSearch = search
+        index.add(np.ascontiguousarray(vectors))
+        return cls(index, len(vectors))
+
+    def nearest(self, queries: Vectors, k: int) -> Rows:
+        """Nearly the k rows of largest inner product (-1 where the graph finds fewer)."""
+        _, found = self.index.search(np.ascontiguousarray(queries), min(k, self.rows))
+        return np.asarray(found, dtype=np.intp)
+
+
+def _largest(near: NDArray[np.float32], k: int) -> Rows:
+    """Columns of the k largest entries of each row, ties to the lowest column, -inf never chosen (-1)."""
+    total = near.shape[1]
+    if k < total:
+        columns = np.sort(np.argpartition(near, total - k, axis=1)[:, total - k :], axis=1)
+        least = np.take_along_axis(near, columns, axis=1).min(axis=1)
+        tied = np.flatnonzero((near >= least[:, None]).sum(axis=1) > k)
+        for row in tied:
+            above = np.flatnonzero(near[row] > least[row])
+            level = np.flatnonzero(near[row] == least[row])[: k - len(above)]
+            columns[row] = np.sort(np.concatenate([above, level]))
+    else:
+        columns = np.broadcast_to(np.arange(total), near.shape)
+    values = np.take_along_axis(near, columns, axis=1)
+    order = np.argsort(-values, axis=1, kind="stable")
+    columns = np.take_along_axis(columns, order, axis=1)
+    return np.where(np.take_along_axis(values, order, axis=1) == -np.inf, -1, columns)

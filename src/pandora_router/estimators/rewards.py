@@ -1,0 +1,63 @@
+"""The arrays every estimator is fitted on, checked once: rewards with missing cells, contexts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ..errors import UsageError
+
+Matrix = NDArray[np.float64]
+Contexts = NDArray[np.object_]
+
+
+def checked_reward(reward: ArrayLike, prompts: int, specialists: Sequence[str]) -> Matrix:
+    """Rewards (prompts, specialists) as float64; NaN is a missing cell, every specialist has at least one."""
+    if len(set(specialists)) != len(specialists) or not specialists or prompts == 0:
+        raise UsageError(
+            "training data",
+            expected="at least one prompt and specialists with distinct names",
+            came=f"{prompts} prompts, specialists {list(specialists)}",
+            do="Name every specialist once.",
+        )
+    matrix = np.array(reward, dtype=np.float64)
+    if matrix.shape != (prompts, len(specialists)):
+        raise UsageError(
+            "rewards",
+            expected=f"shape ({prompts}, {len(specialists)}), prompts x specialists",
+            came=f"shape {matrix.shape}",
+            do="Give one row per prompt and one column per specialist; NaN where a reward is missing.",
+        )
+    empty = np.atleast_1d(np.isnan(matrix).all(axis=0))
+    if np.isinf(matrix).any() or empty.any():
+        names = [name for name, gone in zip(specialists, empty, strict=True) if gone]
+        raise UsageError(
+            "rewards",
+            expected="finite numbers or NaN, and at least one reward per specialist",
+            came=f"no reward at all for {names}" if names else "infinite values",
+            do="Leave such specialists out.",
+        )
+    return matrix
+
+
+def checked_contexts(contexts: Contexts | None, shape: tuple[int, int]) -> Contexts | None:
+    """Contexts (prompts, specialists) of str or None, or None when there are none at all."""
+    if contexts is None:
+        return None
+    matrix = np.asarray(contexts, dtype=object)
+    if matrix.shape != shape or any(not (cell is None or isinstance(cell, str)) for cell in matrix.flat):
+        raise UsageError(
+            "contexts",
+            expected=f"an object array of str or None with shape {shape}",
+            came=f"shape {matrix.shape}" if matrix.shape != shape else "a cell that is neither",
+            do="Give one row per prompt and one column per specialist.",
+        )
+    return matrix
+
+
+def filled_mean(reward: Matrix) -> Matrix:
+    """Each specialist's mean reward over the cells that are there, shape (specialists,)."""
+    mean: Matrix = np.nanmean(reward, axis=0)
+    return mean

@@ -1,0 +1,153 @@
+"""A fine-tuned transformer as it serves: an ONNX graph run by ONNX Runtime, without torch.
+
+Two forms, both the paper's. "all": the prompt alone goes in, one number per specialist comes out. "named":
+the specialist is named in the text, followed by the prompt and whatever has been seen of its answer or
+passages; one number comes out. Made by `transformer.fine_tune`; needs onnxruntime and tokenizers (extra
+`[transformer]`).
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import UsageError
+from .embedders import checked_texts
+from .persistence import Saved, read, write
+from .rewards import Contexts, Matrix, checked_contexts
+
+Form = Literal["all", "named"]
+Tokens = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Text:
+    """How prompts become tokens: at most `tokens` of them, of which a context gets what the prompt leaves.
+
+    A prompt is cut to half of the room when a context follows it; `characters` of a context are read.
+    """
+
+    form: Form = "all"
+    tokens: int = 192
+    characters: int = 400
+
+    def encode(self, tokenizer: Any, prompt: str, name: str = "", context: str | None = None) -> list[int]:
+        """Token numbers of one text, opened and closed as BERT was trained."""
+        opening, closing = tokenizer.token_to_id("[CLS]"), tokenizer.token_to_id("[SEP]")
+
+        def numbers(text: str) -> list[int]:
+            return list(tokenizer.encode(text, add_special_tokens=False).ids)
+
+        room = self.tokens - 2
+        named = [] if self.form == "all" else [*numbers(name)[: room // 4], closing]
+        told = [] if context is None else [closing, *numbers(context[: self.characters])]
+        share = (
+            room - len(named) if not told else max((room - len(named)) // 2, room - len(named) - len(told))
+        )
+        body = numbers(prompt[: 8 * self.tokens])[:share]
+        return [opening, *[*named, *body, *told][:room], closing]
+
+
+def padded(rows: Sequence[list[int]]) -> tuple[Tokens, Tokens]:
+    """Token numbers and a mask of the same shape, short rows filled up with zeros."""
+    longest = max(len(row) for row in rows)
+    tokens, mask = (np.zeros((len(rows), longest), dtype=np.int64) for _ in range(2))
+    for i, row in enumerate(rows):
+        tokens[i, : len(row)] = row
+        mask[i, : len(row)] = 1
+    return tokens, mask
+
+
+@dataclass(frozen=True)
+class Served:
+    """A fitted transformer: its graph (tokens, mask -> rewards), its tokenizer as JSON, and its form."""
+
+    specialists: tuple[str, ...]
+    text: Text
+    graph: bytes = field(repr=False)
+    tokenizer_json: str = field(repr=False)
+    mean: Matrix
+    batch: int = 32
+
+    def predict(self, prompts: Sequence[str], contexts: Contexts | None = None) -> Matrix:
+        """Estimated rewards (prompts, specialists); contexts are read only in the form "named"."""
+        given = checked_texts(prompts)
+        shape = (len(given), len(self.specialists))
+        seen = checked_contexts(contexts, shape)
+        if self.text.form == "all":
+            rows = [self.text.encode(self._tokenizer, prompt) for prompt in given]
+            return self.mean + self._run(rows, shape[1])
+        rows = [
+            self.text.encode(self._tokenizer, prompt, name, None if seen is None else seen[i, j])
+            for i, prompt in enumerate(given)
+            for j, name in enumerate(self.specialists)
+        ]
+        return self.mean + self._run(rows, 1).reshape(shape)
+
+    def _run(self, rows: list[list[int]], width: int) -> Matrix:
+        found = np.zeros((len(rows), width))
+        order = np.argsort([len(row) for row in rows], kind="stable")
+        for start in range(0, len(rows), self.batch):
+            chosen = order[start : start + self.batch]
+            tokens, mask = padded([rows[i] for i in chosen])
+            found[chosen] = self._session.run(None, {"tokens": tokens, "mask": mask})[0]
+        return found
+
+    @functools.cached_property
+    def _tokenizer(self) -> Any:
+        from tokenizers import Tokenizer
+
+        tokenizer = Tokenizer.from_str(self.tokenizer_json)
+        tokenizer.no_padding()
+        tokenizer.no_truncation()
+        return tokenizer
+
+    @functools.cached_property
+    def _session(self) -> Any:
+        try:
+            import onnxruntime
+        except ImportError as error:
+            raise UsageError(
+                "a fine-tuned transformer",
+                expected="the package onnxruntime",
+                came="no such package",
+                do="Run: pip install 'pandora-router[transformer]'",
+            ) from error
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = 1
+        options.log_severity_level = 3
+        return onnxruntime.InferenceSession(self.graph, options, providers=["CPUExecutionProvider"])
+
+    def state(self) -> Saved:
+        """What is written to disk."""
+        settings = {
+            "specialists": list(self.specialists),
+            "form": self.text.form,
+            "tokens": self.text.tokens,
+            "characters": self.text.characters,
+        }
+        texts, graphs = {"tokenizer": self.tokenizer_json}, {"model": self.graph}
+        return Saved("transformer", settings, {"mean": self.mean}, texts, graphs=graphs)
+
+    @classmethod
+    def from_state(cls, saved: Saved) -> Served:
+        """The estimator that `state` described."""
+        kept = saved.of_kind("transformer").settings
+        text = Text(kept["form"], kept["tokens"], kept["characters"])
+        graph, tokenizer = saved.graphs["model"], saved.texts["tokenizer"]
+        return cls(tuple(kept["specialists"]), text, graph, tokenizer, saved.arrays["mean"])
+
+    def save(self, folder: Path | str) -> Path:
+        """Writes the estimator to a folder, whole or not at all."""
+        return write(folder, self.state())
+
+    @classmethod
+    def load(cls, folder: Path | str) -> Served:
+        """Reads what `save` wrote."""
+        return cls.from_state(read(folder))

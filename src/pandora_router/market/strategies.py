@@ -1,0 +1,123 @@
+"""How a bidder answers a call: inspect its own box first, or bid, wait or leave.
+
+A strategy sees the call and its own `State`, in which only its own box is ever opened: what the others saw
+is theirs. `shade` moves limits (and, in a descending clock, the price of inspection) below the truthful
+ones; the best-response check varies it for one bidder.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal, Protocol
+
+from pandora_router.errors import UsageError
+from pandora_router.market.bidder import interval
+from pandora_router.market.events import Answer, Bid, Call, Leave, Wait
+from pandora_router.search.payoffs import reservation_prices
+from pandora_router.search.state import OUTSIDE, Inspect, Policy, State
+
+Moment = Literal["backup", "mean"]
+
+
+class Strategy(Protocol):
+    """How to answer: a small frozen value without memory."""
+
+    def next(self, call: Call, state: State) -> Inspect | Answer:
+        """Inspect the own box, or answer the call."""
+
+
+@dataclass(frozen=True)
+class Covered:
+    """For a falling clock: inspect when it reaches u, then take the prompt at min(G, u).
+
+    Bidding min(G, u) covers the inspection: in expectation the (G - u)+ kept pays c, so a truthful bidder
+    earns nothing, and the clock finds the box that Weitzman's search would take. With `sealed` a bidder
+    whose mean exceeds its u (an inspection is worth less than it costs at any price) bids its mean unseen.
+    """
+
+    sealed: bool = False
+    shade: float = 0.0
+
+    def next(self, call: Call, state: State) -> Inspect | Answer:
+        """Wait for u, look, bid the smaller of the value and the price at which it looked."""
+        boxes, me = state.boxes, call.bidder
+        limit = Bid(min(float(boxes.mean[me]) - self.shade, call.price))
+        if not boxes.sealed[me]:
+            return limit
+        price = float(reservation_prices(boxes)[me])
+        if self.sealed and boxes.mean[me] >= price:
+            return limit
+        return Inspect((me,)) if price - self.shade >= call.price else Wait(price - self.shade)
+
+
+@dataclass(frozen=True)
+class Myopic:
+    """For a rising clock: inspect as soon as VoI(clock) >= c, stay in up to what is known then.
+
+    That moment is the backup price b: below it the bidder would accept unseen. `inspect_at="mean"` is the
+    patient variant that looks only when it would otherwise have to leave. With an empty interval it stays
+    up to the mean and never looks.
+    """
+
+    inspect_at: Moment = "backup"
+    shade: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.inspect_at not in ("backup", "mean"):
+            raise UsageError(
+                "inspect_at", expected="'backup' or 'mean'", came=repr(self.inspect_at), do="Choose one."
+            )
+
+    def next(self, call: Call, state: State) -> Inspect | Answer:
+        """Wait for the moment, look, stay up to the value."""
+        boxes, me = state.boxes, call.bidder
+        mean = float(boxes.mean[me])
+        if boxes.sealed[me]:
+            lower, upper = (float(prices[me]) for prices in interval(boxes))
+            moment = lower if self.inspect_at == "backup" else mean
+            if lower <= upper and call.price <= upper:
+                return Inspect((me,)) if call.price >= moment else Wait(moment)
+        return Bid(mean - self.shade)
+
+
+@dataclass(frozen=True)
+class Sealed:
+    """For sealed bids: look or do not look, decided beforehand, then bid what is known.
+
+    Given what it knows this bid is dominant at second price; whether to look is a game between the bidders
+    (`sealed.inspection_equilibrium`).
+    """
+
+    inspects: bool
+    shade: float = 0.0
+
+    def next(self, call: Call, state: State) -> Inspect | Answer:
+        """Look if so decided, then bid."""
+        if self.inspects and state.boxes.sealed[call.bidder]:
+            return Inspect((call.bidder,))
+        return Bid(float(state.boxes.mean[call.bidder]) - self.shade)
+
+
+@dataclass(frozen=True)
+class Unseen:
+    """Bid a fixed limit without looking: a held box at its outside option, or a cheap estimate."""
+
+    limit: float
+
+    def next(self, call: Call, state: State) -> Inspect | Answer:
+        """Bid the limit."""
+        return Bid(self.limit)
+
+
+@dataclass(frozen=True)
+class Responding:
+    """Answer a posted price with a search policy over the own box: outside option p, `OUTSIDE` declines."""
+
+    policy: Policy
+
+    def next(self, call: Call, state: State) -> Inspect | Answer:
+        """Ask the policy with the posted price as outside option."""
+        action = self.policy.next(replace(state, outside=call.price))
+        if isinstance(action, Inspect):
+            return action
+        return Leave() if action.box == OUTSIDE else Bid(call.price)

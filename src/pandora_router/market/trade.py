@@ -1,0 +1,126 @@
+"""One loop for every mechanism: calls go out, answers come back, inspections are paid, a record remains.
+
+`market` is a generator that asks for inspections and is sent what they showed, like `search.drive.search`;
+whoever drives it decides where values come from. Each bidder has a `State` of its own, so `State.observe`
+stays the only place that charges, and a shared inspection cost is paid by every bidder that needs it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from pandora_router.boxes import Boxes
+from pandora_router.boxes.checks import Vector, finite, same_length
+from pandora_router.errors import UsageError
+from pandora_router.market.events import Answer, Call, Event, Opened, Wait
+from pandora_router.market.mechanisms import Mechanism
+from pandora_router.market.strategies import Strategy
+from pandora_router.search.drive import Opener, Shown
+from pandora_router.search.state import OUTSIDE, Inspect, State
+
+
+@dataclass(frozen=True, eq=False)
+class Record:
+    """What happened: every event in order, who answers, what it pays, what each bidder spent on looking."""
+
+    events: tuple[Event, ...]
+    winner: int
+    price: float
+    spent: Vector
+
+    @property
+    def inspected(self) -> tuple[int, ...]:
+        """The bidders that inspected, in order, once for every inspection."""
+        return tuple(event.bidder for event in self.events if isinstance(event, Opened))
+
+    @property
+    def revenue(self) -> float:
+        """What the winner pays; 0 if nobody won."""
+        return 0.0 if self.winner == OUTSIDE else self.price
+
+    def surplus(self, rewards: ArrayLike) -> Vector:
+        """What each bidder is left with: -inspections, and for the winner its reward minus the price (M,)."""
+        reward = finite("rewards", rewards, ndim=1)
+        same_length("rewards", len(reward), len(self.spent))
+        left = -self.spent
+        if self.winner != OUTSIDE:
+            left[self.winner] += reward[self.winner] - self.price
+        return left
+
+    def welfare(self, rewards: ArrayLike) -> float:
+        """The winner's reward minus every inspection = revenue + all surpluses."""
+        reward = finite("rewards", rewards, ndim=1)
+        return float((reward[self.winner] if self.winner != OUTSIDE else 0.0) - self.spent.sum())
+
+
+Asking = Generator[tuple[State, Inspect], Shown, Record]
+
+
+def market(mechanism: Mechanism, bidders: Sequence[Strategy], boxes: Boxes) -> Asking:
+    """Run a mechanism: yield each inspection, receive what it showed, return the record."""
+    same_length("bidders", len(bidders), len(boxes.mean))
+    book = mechanism.start(len(bidders))
+    states = [State(boxes)] * len(bidders)
+    waited: list[Call | None] = [None] * len(bidders)  # the last call each bidder answered with Wait
+    events: list[Event] = []
+    while isinstance(call := mechanism.next(book), Call):
+        me = call.bidder
+        if waited[me] == call:
+            raise UsageError(
+                f"the answer of bidder {me}",
+                expected=f"a price beyond the clock, which stands at {call.price}",
+                came=f"{book.answers[me]}",
+                do="Wait for a price that is still to come, bid, or leave.",
+            )
+        events.append(call)
+        answer, states[me] = yield from _answer(bidders[me], call, states[me], events)
+        waited[me] = call if isinstance(answer, Wait) else None
+        events.append(answer)
+        book = book.hear(call, answer)
+    events.append(call)
+    spent = np.array([state.spent for state in states])
+    return Record(tuple(events), call.winner, call.price, spent)
+
+
+def _answer(
+    strategy: Strategy, call: Call, state: State, events: list[Event]
+) -> Generator[tuple[State, Inspect], Shown, tuple[Answer, State]]:
+    """Let one bidder look as often as it likes, then answer."""
+    while isinstance(said := strategy.next(call, state), Inspect):
+        if said.boxes != (call.bidder,):
+            raise UsageError(
+                f"the inspection of bidder {call.bidder}",
+                expected="its own box",
+                came=f"boxes {said.boxes}",
+                do="A bidder can only look into its own box.",
+            )
+        (value,) = tuple((yield state, said))
+        cost = float(state.boxes.inspection_cost[call.bidder])
+        state = state.lose(call.bidder) if value is None else state.observe(call.bidder, value)
+        events.append(Opened(call.bidder, value, cost))
+    return said, state
+
+
+def trade(mechanism: Mechanism, bidders: Sequence[Strategy], boxes: Boxes, open: Opener) -> Record:
+    """Run a mechanism, calling `open(state, inspect)` for each inspection.
+
+    >>> from pandora_router.boxes import Independent
+    >>> from pandora_router.market import Covered, Descending
+    >>> from pandora_router.search import reveal
+    >>> boxes = Independent([0.5, 0.4], [0.2, 0.3], inspection_cost=0.01)
+    >>> record = trade(Descending(), [Covered()] * 2, boxes, reveal([0.6, 0.78]))
+    >>> record.winner, record.price, record.inspected
+    (1, 0.78, (1,))
+    """
+    asking = market(mechanism, bidders, boxes)
+    try:
+        now, inspect = next(asking)
+        while True:
+            now, inspect = asking.send(open(now, inspect))
+    except StopIteration as done:
+        record: Record = done.value
+        return record

@@ -1,0 +1,87 @@
+"""Every embedder: unit rows, one row per text, and no text's vector depends on its company."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pandora_router.errors import UsageError
+from pandora_router.estimators.cache import Cached
+from pandora_router.estimators.embedders import Embedder, Wrapped, default_embedder, normalised
+from pandora_router.estimators.joined import Joined, fitted_embedder
+from pandora_router.estimators.tfidf import TfidfSvd
+
+TEXTS = [
+    "How many apples are left in the basket?",
+    "How many pears are left in the basket?",
+    "Prove that the sum of two odd numbers is even.",
+    "Prove that the sum of two even numbers is even.",
+    "Which gene is the target of the drug?",
+    "Which gene is the cause of the disease?",
+]
+
+
+def counted(texts: list[str]) -> list[list[float]]:
+    return [[float(len(text)), float(text.count("e")), 1.0] for text in texts]
+
+
+@pytest.fixture(scope="module", params=["words", "tfidf", "joined", "wrapped", "cached"])
+def embedder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Embedder:
+    return {
+        "words": default_embedder,
+        "tfidf": lambda: TfidfSvd.fit(TEXTS, width=4),
+        "joined": lambda: fitted_embedder(TEXTS, width=4),
+        "wrapped": lambda: Wrapped("counted", counted),
+        "cached": lambda: Cached(default_embedder(), tmp_path_factory.mktemp("cache")),
+    }[request.param]()
+
+
+@settings(max_examples=40, deadline=None)
+@given(texts=st.lists(st.text(max_size=60), min_size=1, max_size=6))
+def test_rows_are_unit_or_zero_and_do_not_depend_on_company(embedder: Embedder, texts: list[str]) -> None:
+    together = embedder.embed(texts)
+    assert together.dtype == np.float32
+    assert together.shape[0] == len(texts)
+    lengths = np.linalg.norm(together, axis=1)
+    assert np.all((np.abs(lengths - 1) < 1e-5) | (lengths == 0))
+    alone = np.vstack([embedder.embed([text]) for text in texts])
+    np.testing.assert_allclose(together, alone, atol=2e-6)
+
+
+def test_a_protocol_is_kept(embedder: Embedder) -> None:
+    assert isinstance(embedder, Embedder)
+    assert embedder.name
+
+
+@pytest.mark.parametrize("wrong", ["one text", [1, 2]])
+def test_what_is_not_a_list_of_texts_is_refused(embedder: Embedder, wrong: object) -> None:
+    with pytest.raises(UsageError, match="texts to embed"):
+        embedder.embed(wrong)  # type: ignore[arg-type]
+
+
+def test_alike_prompts_are_nearer_than_unlike_ones(embedder: Embedder) -> None:
+    if embedder.name == "counted":
+        pytest.skip("a count of letters knows nothing of meaning")
+    near = embedder.embed(TEXTS) @ embedder.embed(TEXTS).T
+    assert near[0, 1] > near[0, 2]
+    assert near[4, 5] > near[4, 2]
+
+
+def test_the_cosine_of_a_join_is_the_mean_of_the_cosines() -> None:
+    parts = default_embedder(), TfidfSvd.fit(TEXTS, width=4)
+    joined = Joined(parts).embed(TEXTS)
+    expected = np.mean([part.embed(TEXTS) @ part.embed(TEXTS).T for part in parts], axis=0)
+    np.testing.assert_allclose(joined @ joined.T, expected, atol=1e-5)
+
+
+def test_a_callable_with_too_few_rows_or_odd_values_is_refused() -> None:
+    with pytest.raises(UsageError, match="2 rows, one per text"):
+        Wrapped("short", lambda texts: [[1.0]]).embed(["a", "b"])
+    with pytest.raises(UsageError, match="finite"):
+        normalised([[np.nan, 1.0]])
+
+
+def test_two_prompts_that_share_nothing_still_get_an_embedder() -> None:
+    assert fitted_embedder(["one"]).name == default_embedder().name
