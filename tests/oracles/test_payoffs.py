@@ -219,8 +219,8 @@ def test_simulation_kernel_beyond_the_nodes_it_keeps() -> None:
     rng = np.random.default_rng(0)
     boxes = 14
     factor = rng.normal(0.0, 0.2, (boxes, 4))
-    law = Joint(np.full(boxes, 0.5), factor @ factor.T + 0.01 * np.eye(boxes), 1e-3)
-    normals = rng.standard_normal((200, boxes))
+    law = Joint(np.full(boxes, 0.5), factor @ factor.T + 0.04 * np.eye(boxes), 1e-4)
+    normals = rng.standard_normal((120, boxes))
     held = outside_options(law, "mean")
     out = np.empty(boxes + 1)
     kernels.load().simulated_payoffs(

@@ -11,6 +11,8 @@ Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
+TOLERANCE = 1e-9  # how far a covariance may be from symmetric and positive semi-definite: rounding
+
 
 def locked(array: Vector) -> Vector:
     """Make an array of our own read-only: boxes never change, and kernels compile for one kind of array."""
@@ -92,20 +94,21 @@ def covariance_matrix(name: str, values: ArrayLike, boxes: int) -> Matrix:
             name, expected=f"shape ({boxes}, {boxes})", came=f"{array.shape}", do="Align it with the means."
         )
     size = float(np.abs(array).max())
-    skew = float(np.abs(array - array.T).max())
-    if skew > 1e-9 * size:
+    # judged in units of each box's own scale: a large box must not hide what is wrong with small ones
+    scale = np.sqrt(np.maximum(array.diagonal(), 1e-12 * size)) if size > 0.0 else np.ones(boxes)
+    scaled = array / scale / scale[:, None]
+    if float(np.abs(scaled - scaled.T).max()) > TOLERANCE:
         raise UsageError(
             name,
             expected="a symmetric matrix",
-            came=f"entries that differ from their mirror image by up to {skew:.3g}",
+            came=f"entries that differ from their mirror image by up to {np.abs(array - array.T).max():.3g}",
             do="Symmetrise it: (C + C.T) / 2.",
         )
-    tolerance = 1e-9 * size
     try:  # ten times cheaper than the eigenvalues, which are only needed to say how bad it is
-        np.linalg.cholesky(array + tolerance * np.eye(boxes))
+        np.linalg.cholesky(scaled + TOLERANCE * np.eye(boxes))
     except np.linalg.LinAlgError:
-        lowest = float(np.linalg.eigvalsh(array)[0])
-        if lowest < -tolerance:
+        if float(np.linalg.eigvalsh(scaled)[0]) < -TOLERANCE:
+            lowest = float(np.linalg.eigvalsh(array)[0])
             raise UsageError(
                 name,
                 expected="a positive semi-definite matrix",

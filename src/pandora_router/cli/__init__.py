@@ -1,1 +1,1 @@
-""""""
+"""The command `pandora`: one file per verb."""

@@ -72,7 +72,8 @@ class Batch:
                 "quantiles", expected="quantiles and rank together", came="only one of them", do="Give both."
             )
         ranks = None if rank is None else whole("rank", rank, ndim=2)
-        laws = None if quantiles is None else checked_quantiles(quantiles, np.shape(quantiles)[0])
+        laws = None if quantiles is None else finite("quantiles", quantiles, ndim=2)
+        laws = None if laws is None else checked_quantiles(laws, len(laws))
         if laws is not None and ranks is not None:
             fits = ranks.shape == means.shape and ranks.min() >= 0 and ranks.max() < len(laws)
             if correlation is None or not fits:

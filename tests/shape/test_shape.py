@@ -1,0 +1,148 @@
+"""The shape of the package: what importing it does, where numba lives, how long modules are."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import pandora_router
+
+PACKAGE = Path(pandora_router.__file__).parent
+MODULES = sorted(PACKAGE.rglob("*.py"))
+CORE = ("index", "boxes", "search", "search.batch", "search.baselines", "search.kernels")
+
+
+def in_fresh_process(code: str) -> str:
+    """Run code in a new interpreter that sees the same package, and return what it printed."""
+    paths = [p for p in sys.path if p]
+    head = f"import sys; sys.path[:0] = {paths!r}\n"
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", head + code], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+WATCH = """
+import os, socket, threading
+asked = []
+plain = os._Environ.__getitem__
+def watched(self, key):
+    asked.append(key)
+    return plain(self, key)
+os._Environ.__getitem__ = watched
+def refuse(*args, **options):
+    raise AssertionError("a socket was opened")
+socket.socket.__init__ = refuse
+started = []
+begin = threading.Thread.start
+def start(self):
+    started.append(self.name)
+    begin(self)
+threading.Thread.start = start
+"""
+REPORT = """
+print(sorted(m for m in sys.modules if m.split(".")[0] in HEAVY))
+print(sorted({key for key in asked if "PANDORA" in key.upper()}))
+print(started, threading.active_count())
+"""
+
+
+@pytest.mark.parametrize("module", ["", *CORE])
+def test_importing_has_no_side_effects(module: str) -> None:
+    name = f"pandora_router.{module}".rstrip(".")
+    heavy = 'HEAVY = {"numba", "llvmlite", "torch", "ray", "litellm", "matplotlib", "pandas"}\n'
+    printed = in_fresh_process(f"{WATCH}{heavy}import {name}\n{REPORT}")
+    assert printed.splitlines() == ["[]", "[]", "[] 1"]
+
+
+def test_public_names_can_be_imported_in_a_fresh_process() -> None:
+    printed = in_fresh_process(
+        "import pandora_router as p\n"
+        "names = getattr(p, '__all__', [])\n"
+        "print([n for n in names if not hasattr(p, n)], len(set(names)) == len(names))\n"
+        "print('numba' in sys.modules)"
+    )
+    assert printed == "[] True\nFalse"
+    import pandora_router.search as search
+
+    assert all(hasattr(search, name) for name in search.__all__)
+
+
+def test_a_decision_without_kernels_does_without_numba() -> None:
+    """Draws need no compiled code, so numba stays out until a kernel is needed, and then comes in."""
+    printed = in_fresh_process(
+        "from pandora_router.boxes import Draws, Independent\n"
+        "from pandora_router.search import Obligatory, Rollout, State, drive, reveal\n"
+        "drive(Rollout(), State(Draws([[0., 1.], [.2, .6]], .1)), reveal([.5, .2]))\n"
+        "print('numba' in sys.modules)\n"
+        "drive(Obligatory(), State(Independent([.5, .4], [.1, .1], .01)), reveal([.5, .2]))\n"
+        "print('numba' in sys.modules)"
+    )
+    assert printed.split() == ["False", "True"]
+
+
+def imports(path: Path) -> set[str]:
+    """The top-level packages a module imports, anywhere in it."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name.split(".")[0] for alias in node.names}
+        if isinstance(node, ast.ImportFrom) and node.module:
+            found.add(node.module.split(".")[0])
+    return found
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(PACKAGE)))
+def test_modules_are_short_documented_and_import_numba_only_in_kernels(path: Path) -> None:
+    text = path.read_text()
+    if path.name != "index_tables.py":
+        assert len(text.splitlines()) <= 400
+    assert ast.get_docstring(ast.parse(text))
+    if PACKAGE / "search" / "kernels" not in path.parents:
+        assert "numba" not in imports(path)
+
+
+def test_the_decision_core_knows_no_clock_no_files_and_no_global_randomness() -> None:
+    core = [PACKAGE / "index.py", *PACKAGE.glob("boxes/*.py"), *PACKAGE.glob("search/**/*.py")]
+    for path in core:
+        assert not imports(path) & {"time", "datetime", "random", "socket", "pathlib", "io", "logging"}, path
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call):
+                called = ast.unparse(node.func)
+                assert called not in ("print", "input", "np.random.default_rng", "np.random.seed"), path
+
+
+def test_every_kernel_compiles_for_one_kind_of_array() -> None:
+    """Fresh, conditioned, grouped and lost boxes reach a kernel alike: no compilation in mid-search."""
+    printed = in_fresh_process(
+        """
+import numpy as np
+from pandora_router.boxes import Costs, Independent, Joint, LowRank
+from pandora_router.search import *
+from pandora_router.search import kernels
+mean, std = [.5, .45, .55], [.2, .25, .1]
+cost = Costs([0., .001, .002], [.002], [0, 0, -1])
+laws = [Independent(mean, std, c) for c in (.002, cost)]
+laws += [Joint(mean, np.diag(np.square(std)) + .002, c) for c in (.002, cost)]
+laws += [LowRank(mean, [[.1], [.2], [.1]], [.01, .01, .02], .002)]
+for policy in (Obligatory(), Rollout(), Relative("backup"), KnowledgeGradient(), Committing(samples=4),
+               Committing("mean", payoff="exact")):
+    for law in laws:
+        state = State(law, .3)
+        for now in (state, state.observe(1, .4), state.lose(0), state.observe(0, .3).observe(1, .6)):
+            drive(policy, now, reveal([.3, .6, .5]))
+            policy.next(now)
+names = ("normal_prices", "rollout_step", "knowledge_gradient", "independent_gradient",
+         "simulated_payoffs", "committing_payoffs")
+for name in names:
+    entry = getattr(kernels.load(), name)
+    print(name, sum(not signature[0].mutable for signature in entry.signatures))
+"""
+    )
+    counts = dict(line.split() for line in printed.splitlines())
+    assert set(counts.values()) == {"1"}, counts
