@@ -45,8 +45,8 @@ def purchase(boxes: Boxes, box: int) -> Inspect:
     mates = boxes.costs.mates(box)
     if len(mates) == 1:
         return Inspect((box,))
-    free = [int(j) for j in mates if j != box and boxes.sealed[j] and boxes.costs.own[j] == 0.0]
-    return Inspect((box, *free))
+    free = boxes.sealed[mates] & (boxes.costs.own[mates] == 0.0)
+    return Inspect(tuple(int(j) for j in mates[free | (mates == box)]))
 
 
 def climb(boxes: Boxes, price: Vector, best: Worth, held: int, at: float) -> Action:

@@ -78,15 +78,13 @@ def purchase(law, i, box, values, step, count, order, stage, mean, covariance, s
     """Open `box` and the boxes of its unpaid group that are free then; return (what it cost, openings)."""
     own, group = law[3], law[5]
     unpaid = len(left) > 0 and group[box] >= 0 and left[group[box]] > 0.0
-    bill = buy(law, i, box, values[i, box], mean, covariance, std, cost, sealed, left)
-    order[i, count], stage[i, count] = box, step
-    count += 1
-    if unpaid:
-        for k in range(len(own)):
-            if group[k] == group[box] and sealed[k] and own[k] == 0.0:
-                bill += buy(law, i, k, values[i, k], mean, covariance, std, cost, sealed, left)
-                order[i, count], stage[i, count] = k, step
-                count += 1
+    bill = 0.0
+    for k in range(len(own)):
+        free = unpaid and group[k] == group[box] and sealed[k] and own[k] == 0.0
+        if k == box or free:
+            bill += buy(law, i, k, values[i, k], mean, covariance, std, cost, sealed, left)
+            order[i, count], stage[i, count] = k, step
+            count += 1
     return bill, count
 
 
