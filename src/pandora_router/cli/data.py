@@ -1,0 +1,151 @@
+"""`pandora data import` and `pandora data check`: from files to a routing table, and a look at one."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table as Grid
+
+from pandora_router.cli.failures import told_plainly
+from pandora_router.cli.progress import SlowProgress
+from pandora_router.cli.sources import Source, Splitting, source_options, split_options
+from pandora_router.data import storage
+from pandora_router.data.check import Baselines, Mean, Summary, summarise
+from pandora_router.data.table import Table
+
+
+@click.group()
+def data() -> None:
+    """Import scored answers into a routing table, and look at one."""
+
+
+@data.command("import")
+@source_options
+@click.option("-o", "--output", required=True, type=click.Path(path_type=Path), help="Folder to write.")
+@split_options
+@click.option("--replace", is_flag=True, help="Replace a routing table that is there already.")
+@click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON.")
+@told_plainly
+def import_(source: Source, splitting: Splitting, output: Path, replace: bool, as_json: bool) -> None:
+    r"""Read SOURCE and write a routing table.
+
+    SOURCE is a file (CSV, TSV, JSON lines, Parquet) or a folder. Every specialist needs a fee; if
+    answers cost nothing, say --free. A split is drawn by --seed, stratified by task, unless --keep-split
+    asks for the one that the data came with (its val is our calibration; ood stays in no split).
+
+    \b
+    Examples:
+      pandora data import openllm_pool -o table --fee-per-trillion-parameters 1
+      pandora data import routerbench_part -o table --fee-column cost_usd --seed 7
+      pandora data import scores.csv --format long --specialist-column llm -o table \
+          --fee small=0.001 --fee large=0.03
+      pandora data import wide.jsonl --format wide --score-column '{}_correct' -o table --free
+      pandora data import embedllm/ --format embedllm -o table --free --keep-split
+    """
+    with SlowProgress() as progress:
+        table = splitting.apply(source.read(progress))
+        storage.save(table, output, replace=replace)
+        progress("summarising", 1, 1)
+        summary = summarise(table)
+    if as_json:
+        click.echo(_as_json(summary))
+    else:
+        _show(summary)
+        click.echo(f"\nWritten to {output}")
+
+
+@data.command("check")
+@source_options
+@click.option("--split", type=click.Choice(["train", "calibration", "test"]), help="Look at one split only.")
+@click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
+@told_plainly
+def check(source: Source, split: str | None, as_json: bool) -> None:
+    r"""Print what is in SOURCE: a routing table, or anything that `import` reads.
+
+    Counts, missing cells, duplicates within and across splits, and the reward of the best single
+    specialist, the cheapest, a random one and the best for each prompt (oracle), with standard errors.
+
+    \b
+    Examples:
+      pandora data check table
+      pandora data check table --split test --fee-weight 0.5 --json
+      pandora data check rag_adarague --fee-column suggested_cost
+    """
+    with SlowProgress() as progress:
+        table = source.read(progress)
+        progress("summarising", 1, 1)
+        summary = summarise(_part(table, split))
+    if as_json:
+        click.echo(_as_json(summary))
+    else:
+        _show(summary)
+
+
+def _part(table: Table, split: str | None) -> Table:
+    return table if split is None else table.in_split(split)
+
+
+def _as_json(summary: Summary) -> str:
+    return json.dumps(summary.to_dict(), indent=1, ensure_ascii=False, allow_nan=False)
+
+
+def _show(summary: Summary) -> None:
+    console = Console(highlight=False, soft_wrap=True)
+    console.print(
+        f"{summary.prompts:,} prompts x {len(summary.specialists)} specialists: {summary.scores:,} scores, "
+        f"{math.floor(summary.filled * 1000) / 10} % of the grid, {summary.missing_cells:,} cells missing"
+    )
+    console.print("splits: " + ", ".join(f"{name} {count:,}" for name, count in summary.splits.items()))
+    tasks = sorted(summary.tasks.items(), key=lambda item: -item[1])
+    shown = ", ".join(f"{escape(name) or '(none)'} {count:,}" for name, count in tasks[:6])
+    console.print(f"tasks: {len(tasks)} ({shown}{', ...' if len(tasks) > 6 else ''})")
+    console.print(f"contexts: {summary.contexts:,} cells")
+    console.print(
+        f"duplicates: {summary.duplicate_prompts:,} prompts repeat an earlier text; "
+        f"{summary.texts_across_splits:,} texts cross splits ({summary.prompts_across_splits:,} prompts)"
+    )
+    console.print(f"reward = score - {summary.fee_weight:g} x fee; fingerprint {summary.fingerprint[:12]}\n")
+    console.print(_specialists(summary))
+    console.print(_rewards(summary))
+
+
+def _specialists(summary: Summary) -> Grid:
+    grid = Grid(title="Specialists (means over their own cells)", title_justify="left")
+    for name in ("specialist", "missing", "score", "fee", "reward"):
+        grid.add_column(name, justify="left" if name == "specialist" else "right", overflow="fold")
+    for column in sorted(summary.specialists, key=lambda column: -(column.reward or -math.inf)):
+        numbers = [f"{x:.4g}" if x is not None else "-" for x in (column.score, column.fee, column.reward)]
+        grid.add_row(escape(column.specialist), f"{column.missing:,}", *numbers)
+    return grid
+
+
+def _rewards(summary: Summary) -> Grid:
+    views: list[tuple[str, Baselines]] = []
+    if summary.complete is not None:
+        views.append((f"prompts all answered ({summary.complete.prompts:,})", summary.complete))
+    if summary.available is not None and (summary.missing_cells or summary.complete is None):
+        views.append((f"all prompts, cells there are ({summary.available.prompts:,})", summary.available))
+    grid = Grid(title="Reward per prompt +- standard error", title_justify="left")
+    grid.add_column("routing")
+    for title, _ in views:
+        grid.add_column(title)
+    for label in ("best single", "cheapest", "random", "oracle"):
+        grid.add_row(label, *(_cell(view, label) for _, view in views))
+    return grid
+
+
+def _cell(view: Baselines, label: str) -> str:
+    if label in ("random", "oracle"):
+        return _number(view.random if label == "random" else view.oracle)
+    pick = view.best_single if label == "best single" else view.cheapest
+    tied = f" (or {pick.tied} others)" if pick.tied else ""
+    return f"{_number(pick.reward)}  {escape(pick.specialist)}{tied}"
+
+
+def _number(mean: Mean) -> str:
+    return f"{mean.mean:.4f}" + (f" +- {mean.standard_error:.4f}" if mean.standard_error is not None else "")

@@ -1,0 +1,164 @@
+"""A look at a routing table before anything is fitted: counts, holes, duplicates and what there is to win.
+
+Pure numbers; how they are printed is the command line's business.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from pandora_router.data.splits import crossing
+from pandora_router.data.table import Table, normalise
+
+
+@dataclass(frozen=True)
+class Mean:
+    """A mean over prompts with its standard error s / sqrt(n) (None below two prompts)."""
+
+    mean: float
+    standard_error: float | None
+    n: int
+
+
+@dataclass(frozen=True)
+class Pick:
+    """Sending every prompt to one specialist."""
+
+    specialist: str
+    tied: int
+    """How many further specialists would have done as well."""
+    reward: Mean
+
+
+@dataclass(frozen=True)
+class Baselines:
+    """What simple routing earns, in reward per prompt.
+
+    Best and cheapest single are picked on the same prompts they are measured on, so best single is
+    slightly flattered. Random is the mean over specialists, oracle the maximum, prompt by prompt.
+    """
+
+    prompts: int
+    best_single: Pick
+    cheapest: Pick
+    random: Mean
+    oracle: Mean
+
+
+@dataclass(frozen=True)
+class Column:
+    """One specialist: how many cells it lacks and how it does on those it has (None if it has none)."""
+
+    specialist: str
+    missing: int
+    score: float | None
+    fee: float | None
+    reward: float | None
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Everything `pandora data check` says."""
+
+    prompts: int
+    fingerprint: str
+    fee_weight: float
+    scores: int
+    missing_cells: int
+    filled: float
+    """The share of the grid that has a score."""
+    contexts: int
+    tasks: dict[str, int]
+    splits: dict[str, int]
+    specialists: tuple[Column, ...]
+    duplicate_prompts: int
+    """Prompts that repeat an earlier text (white space apart)."""
+    texts_across_splits: int
+    prompts_across_splits: int
+    complete: Baselines | None
+    """On the prompts that every specialist answered: like is compared with like."""
+    available: Baselines | None
+    """On all prompts with whatever cells there are; with holes the specialists saw different prompts."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain dictionaries, lists and numbers."""
+        return asdict(self)
+
+
+def summarise(table: Table) -> Summary:
+    """The summary of a table."""
+    missing = table.missing
+    texts = [normalise(prompt) for prompt in table.prompts]
+    across = crossing(table)
+    crossers = set(across)
+    return Summary(
+        prompts=len(table),
+        fingerprint=table.fingerprint(),
+        fee_weight=table.fee_weight,
+        scores=int((~missing).sum()),
+        missing_cells=int(missing.sum()),
+        filled=float((~missing).mean()) if missing.size else 0.0,
+        contexts=0
+        if table.contexts is None
+        else int(sum(text is not None for text in table.contexts.ravel())),
+        tasks=dict(sorted(Counter(table.tasks).items())),
+        splits={name or "none": n for name, n in sorted(Counter(table.split.tolist()).items(), reverse=True)},
+        specialists=tuple(_column(table, j) for j in range(len(table.specialists))),
+        duplicate_prompts=len(texts) - len(set(texts)),
+        texts_across_splits=len(across),
+        prompts_across_splits=sum(
+            text in crossers and bool(name) for text, name in zip(texts, table.split.tolist(), strict=True)
+        ),
+        complete=baselines(table.rows(~missing.any(axis=1))),
+        available=baselines(table),
+    )
+
+
+def baselines(table: Table) -> Baselines | None:
+    """What simple routing earns on the cells there are; None if there are none."""
+    reward, missing = table.reward, table.missing
+    some = ~missing.all(axis=1)
+    if not some.any():
+        return None
+    reward, there = reward[some], ~missing[some]
+    fee = np.where(there, table.fee[some], 0.0)
+    counts = there.sum(axis=0)
+    asked = counts > 0
+    total = np.maximum(counts, 1)
+    means = np.where(asked, np.where(there, reward, 0.0).sum(axis=0) / total, -np.inf)
+    fees = np.where(asked, fee.sum(axis=0) / total, np.inf)
+    return Baselines(
+        prompts=int(some.sum()),
+        best_single=_pick(table, reward, means),
+        cheapest=_pick(table, reward, -fees),
+        random=_mean(np.nanmean(reward, axis=1)),
+        oracle=_mean(np.nanmax(reward, axis=1)),
+    )
+
+
+def _pick(table: Table, reward: npt.NDArray[np.float64], merit: npt.NDArray[np.float64]) -> Pick:
+    j = int(np.argmax(merit))
+    tied = int(np.isclose(merit, merit[j], rtol=1e-12, atol=0.0).sum()) - 1
+    return Pick(table.specialists[j], tied, _mean(reward[~np.isnan(reward[:, j]), j]))
+
+
+def _mean(values: npt.NDArray[np.float64]) -> Mean:
+    n = len(values)
+    error = float(values.std(ddof=1) / np.sqrt(n)) if n > 1 else None
+    return Mean(float(values.mean()), error, n)
+
+
+def _column(table: Table, j: int) -> Column:
+    there = ~table.missing[:, j]
+
+    def mean(values: npt.NDArray[np.float64]) -> float | None:
+        return float(values[there, j].mean()) if there.any() else None
+
+    return Column(
+        table.specialists[j], int((~there).sum()), mean(table.score), mean(table.fee), mean(table.reward)
+    )

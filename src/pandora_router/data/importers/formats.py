@@ -1,0 +1,172 @@
+"""The readers of the file formats: CSV and TSV, Parquet, JSON lines, each as batches of coded columns.
+
+They check the form of a file and refuse to know what a column means. Rows count from 1, the header apart.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
+
+from pandora_router.data.limits import Limits
+from pandora_router.errors import UsageError
+
+Codes = npt.NDArray[np.int64]
+_BLOCK = 2**25
+
+
+@dataclass(frozen=True, eq=False)
+class Column:
+    """Distinct values in order of appearance and a code per row."""
+
+    codes: Codes
+    values: tuple[Any, ...]
+
+
+Batch = tuple[dict[str, Column], int, int]
+"""Coded columns of some rows, how many rows, and how much of the file is behind us in bytes."""
+
+
+def csv_batches(path: Path, columns: Sequence[str] | None, delimiter: str) -> Iterator[Batch]:
+    """Every field as text; quoted fields may hold line breaks."""
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        header = next(csv.reader(file, delimiter=delimiter), [])
+    _refuse_twins(path, header)
+    wanted = [name for name in header if columns is None or name in columns]
+    if not wanted:
+        return
+    ragged: list[str] = []
+
+    def note(row: Any) -> str:
+        ragged.append(
+            f"{row.actual_columns} fields instead of {row.expected_columns} in row {row.number - 1}"
+        )
+        return "error"
+
+    try:
+        reader = pa.csv.open_csv(
+            path,
+            read_options=pa.csv.ReadOptions(use_threads=False, block_size=_BLOCK),
+            parse_options=pa.csv.ParseOptions(
+                delimiter=delimiter, newlines_in_values=True, invalid_row_handler=note
+            ),
+            convert_options=pa.csv.ConvertOptions(
+                column_types=dict.fromkeys(header, pa.large_string()),
+                include_columns=wanted,
+                strings_can_be_null=False,
+            ),
+        )
+        done = 0
+        for batch in reader:
+            done += _BLOCK
+            yield _arrow(batch, wanted), batch.num_rows, done
+    except pa.ArrowInvalid as error:
+        raise UsageError(
+            path.name,
+            expected=f"{len(header)} fields in every row",
+            came=ragged[0] if ragged else str(error),
+            do="Quote fields that contain the delimiter, a quote or a line break.",
+        ) from error
+
+
+def parquet_batches(path: Path, columns: Sequence[str] | None, limits: Limits) -> Iterator[Batch]:
+    """Values in their own types, if what the file unpacks to is within the limits."""
+    with pa.parquet.ParquetFile(path) as file:
+        meta = file.metadata
+        groups = [meta.row_group(i) for i in range(meta.num_row_groups)]
+        limits.hold(f"{path.name}, unpacked,", "file_bytes", sum(group.total_byte_size for group in groups))
+        header = file.schema_arrow.names
+        _refuse_twins(path, header)
+        wanted = [name for name in header if columns is None or name in columns]
+        if not wanted:
+            return
+        size, done = path.stat().st_size, 0
+        for batch in file.iter_batches(batch_size=65_536, columns=wanted):
+            done += batch.num_rows
+            # the file may order the columns its own way
+            names = batch.schema.names
+            yield _arrow(batch, names), batch.num_rows, size * done // max(meta.num_rows, 1)
+
+
+def jsonl_batches(path: Path, columns: Sequence[str] | None) -> Iterator[Batch]:
+    """One object per line; values as text, a key that is absent as nothing."""
+    rows: list[dict[str, Any]] = []
+    seen: dict[str, None] = {}
+    done = 0
+    with path.open(encoding="utf-8-sig") as file:
+        for number, line in enumerate(file, start=1):
+            done += len(line)
+            if not line.strip():
+                continue
+            rows.append(_object(path, number, line))
+            seen.update(dict.fromkeys(rows[-1]))
+            if number % 20_000 == 0:
+                yield {}, 0, done  # only to say how far it is
+    wanted = [name for name in seen if columns is None or name in columns]
+    coded = {}
+    for name in wanted:
+        book: dict[str | None, int] = {}
+        codes = []
+        for number, row in enumerate(rows, start=1):
+            text = _text(path, number, name, row.get(name))
+            codes.append(book.setdefault(text, len(book)))
+        coded[name] = Column(np.array(codes, dtype=np.int64), tuple(book))
+    if coded:
+        yield coded, len(rows), path.stat().st_size
+
+
+def _arrow(batch: pa.RecordBatch, names: Sequence[str]) -> dict[str, Column]:
+    coded = {}
+    for name, array in zip(names, batch.columns, strict=True):
+        if pa.types.is_nested(array.type):
+            raise pa.ArrowInvalid(f"column {name!r} holds {array.type}, not texts or numbers")
+        plain = array.dictionary_decode() if pa.types.is_dictionary(array.type) else array
+        book = plain.dictionary_encode(null_encoding="encode")
+        coded[name] = Column(book.indices.to_numpy().astype(np.int64), tuple(book.dictionary.to_pylist()))
+    return coded
+
+
+def _text(path: Path, number: int, name: str, value: object) -> str | None:
+    """A JSON value as text, None for null."""
+    if value is None:
+        return None
+    what = f"{path.name}, row {number}, column {name!r}"
+    if isinstance(value, dict | list):
+        expected, do = "a text, a number, true, false or null", "Flatten it first."
+        raise UsageError(what, expected=expected, came=type(value).__name__, do=do)
+    text = str(value)
+    if not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text):
+        do = "The text was cut inside a character: mend it."
+        raise UsageError(what, expected="whole characters", came="half of a surrogate pair", do=do)
+    return text
+
+
+def _object(path: Path, number: int, line: str) -> dict[str, Any]:
+    try:
+        row = json.loads(line)
+    except (json.JSONDecodeError, RecursionError) as error:
+        row = error
+    if not isinstance(row, dict):
+        raise UsageError(
+            f"{path.name}, line {number}",
+            expected="one JSON object",
+            came=str(row)[:80] if isinstance(row, Exception) else type(row).__name__,
+            do="Write one object per line.",
+        )
+    return row
+
+
+def _refuse_twins(path: Path, header: Sequence[str]) -> None:
+    twins = sorted({name for name in header if header.count(name) > 1})
+    if twins:
+        raise UsageError(path.name, expected="each column once", came=f"{twins[0]!r} twice", do="Rename one.")

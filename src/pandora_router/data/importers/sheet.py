@@ -1,0 +1,175 @@
+"""One file of rows and named columns: CSV, TSV, JSON lines or Parquet.
+
+Every column is kept coded (the distinct values once, a code per row), so a prompt repeated for a
+hundred specialists is held once. Errors name file, row and column; rows count from 1 and the header is
+not counted. It refuses to know what the columns mean, and reads no pickle.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from pandora_router.data.importers.formats import (
+    Batch,
+    Codes,
+    Column,
+    csv_batches,
+    jsonl_batches,
+    parquet_batches,
+)
+from pandora_router.data.limits import Limits
+from pandora_router.errors import UsageError
+
+Progress = Callable[[str, int, int], None]
+"""Told what is being read, how much is done and how much there is."""
+
+SUFFIXES = (".csv", ".tsv", ".jsonl", ".ndjson", ".parquet")
+_NOTHING = {"", "nan", "none", "null", "na", "n/a"}
+_TRUTH = {"true": 1.0, "false": 0.0}
+
+
+@dataclass(frozen=True, eq=False)
+class Sheet:
+    """A file as coded columns."""
+
+    path: Path
+    rows: int
+    columns: dict[str, Column]
+
+    def column(self, name: str) -> Column:
+        """The named column, or an error that lists those there are."""
+        if name not in self.columns:
+            raise UsageError(
+                f"{self.path.name}",
+                expected=f"a column {name!r}",
+                came=f"columns {', '.join(self.columns) or '(none)'}",
+                do="Say in the column mapping which column holds it.",
+            )
+        return self.columns[name]
+
+    def text(self, name: str) -> Column:
+        """A column of texts, none missing or empty."""
+        column = self.column(name)
+        values = tuple("" if value is None else str(value) for value in column.values)
+        empty = [code for code, value in enumerate(values) if not value]
+        if empty:
+            row = int(np.flatnonzero(np.isin(column.codes, empty))[0])
+            raise self.complaint(row, name, "a text", "nothing", "Fill it in or leave the row out.")
+        return Column(column.codes, values)
+
+    def optional_text(self, name: str) -> npt.NDArray[np.object_]:
+        """A text or None for every row."""
+        column = self.column(name)
+        values = np.empty(len(column.values), dtype=object)
+        values[:] = [None if value is None or value == "" else str(value) for value in column.values]
+        return values[column.codes]
+
+    def numbers(self, name: str) -> npt.NDArray[np.float64]:
+        """A number for every row, NaN where nothing stands (empty, NaN, null, None, NA); true is 1."""
+        column = self.column(name)
+        values = np.empty(len(column.values))
+        for code, value in enumerate(column.values):
+            number = number_of(value)
+            if number is None:
+                row = int(np.flatnonzero(column.codes == code)[0])
+                raise self.complaint(
+                    row, name, "a number, true or false", repr(value), "Correct it or leave it empty."
+                )
+            values[code] = number
+        return values[column.codes]
+
+    def complaint(self, row: int, column: str, expected: str, came: str, do: str) -> UsageError:
+        """An error that names file, row (here from 0) and column."""
+        if len(came) > 80:
+            came = came[:77] + "..."
+        return UsageError(
+            f"{self.path.name}, row {row + 1}, column {column!r}", expected=expected, came=came, do=do
+        )
+
+
+def read_sheet(
+    path: Path | str,
+    *,
+    columns: Sequence[str] | None = None,
+    limits: Limits | None = None,
+    progress: Progress | None = None,
+) -> Sheet:
+    """The file's columns, or those of them that are asked for and there."""
+    path, limits = Path(path), limits or Limits()
+    if not path.is_file():
+        raise UsageError(str(path), expected="a file", came="nothing there", do="Check the path.")
+    limits.hold(path.name, "file_bytes", path.stat().st_size)
+    suffix = path.suffix.lower()
+    if suffix not in SUFFIXES:
+        raise UsageError(
+            path.name,
+            expected=f"a file ending in {', '.join(SUFFIXES)}",
+            came=repr(path.suffix),
+            do="Convert it first (a pickle can run any code when it is opened, so none is ever read).",
+        )
+    try:
+        if suffix in (".csv", ".tsv"):
+            sheet = _gather(path, csv_batches(path, columns, "\t" if suffix == ".tsv" else ","), progress)
+        elif suffix == ".parquet":
+            sheet = _gather(path, parquet_batches(path, columns, limits), progress)
+        else:
+            sheet = _gather(path, jsonl_batches(path, columns), progress)
+    except (pa.ArrowException, UnicodeDecodeError, csv.Error) as error:
+        raise UsageError(
+            path.name, expected=f"a readable {suffix[1:]} file", came=str(error), do="Mend the file."
+        ) from error
+    for name, column in sheet.columns.items():
+        longest = max((len(value) for value in column.values if isinstance(value, str)), default=0)
+        limits.hold(f"{path.name}, the longest text in column {name!r}", "text_characters", longest)
+    return sheet
+
+
+def _gather(path: Path, batches: Iterable[Batch], progress: Progress | None) -> Sheet:
+    """Many small code books into one per column."""
+    size = path.stat().st_size
+    books: dict[str, dict[Any, int]] = {}
+    codes: dict[str, list[Codes]] = {}
+    rows = 0
+    for batch, count, done in batches:
+        for name, column in batch.items():
+            book = books.setdefault(name, {})
+            renumber = np.array(
+                [book.setdefault(value, len(book)) for value in column.values], dtype=np.int64
+            )
+            codes.setdefault(name, []).append(renumber[column.codes])
+        rows += count
+        if progress is not None:
+            progress(f"reading {path.name}", min(done, size), size)
+    if not rows:
+        raise UsageError(path.name, expected="at least one row", came="none", do="Check the file.")
+    return Sheet(
+        path, rows, {name: Column(np.concatenate(codes[name]), tuple(books[name])) for name in books}
+    )
+
+
+def number_of(value: object) -> float | None:
+    """The number a value stands for, NaN for nothing, None if it stands for none."""
+    if value is None:
+        return math.nan
+    if isinstance(value, str):
+        word = value.strip().lower()
+        if word in _NOTHING:
+            return math.nan
+        if word in _TRUTH:
+            return _TRUTH[word]
+        if "_" in word:
+            return None
+    try:
+        number = float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        return None
+    return None if math.isinf(number) else number

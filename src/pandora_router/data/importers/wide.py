@@ -1,0 +1,192 @@
+"""Wide files: one row per prompt, one or more columns per specialist.
+
+How a specialist's columns are called is a pattern with `{}` in the place of its name: `score="{}"`,
+`numbers={"total_cost": "{}|total_cost"}`, `context="{}_response"`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from pandora_router.data.fees import Fees
+from pandora_router.data.importers.formats import Codes, Column
+from pandora_router.data.importers.grid import (
+    Answers,
+    Repeats,
+    assemble,
+    gather,
+    gather_texts,
+    place,
+    prompts_of,
+)
+from pandora_router.data.importers.sheet import Progress, Sheet, number_of, read_sheet
+from pandora_router.data.limits import Limits
+from pandora_router.data.splits import USUAL
+from pandora_router.data.table import Table
+from pandora_router.errors import UsageError
+
+Reword = Callable[[str], str]
+
+
+@dataclass(frozen=True)
+class WideColumns:
+    """Which columns hold what.
+
+    Without `specialists` they are found: every column that fits the score pattern and has some number in
+    it, columns with another meaning set aside.
+    """
+
+    specialists: tuple[str, ...] = ()
+    prompt: str = "prompt"
+    prompt_id: str | None = None
+    task: str | None = None
+    split: str | None = None
+    score: str = "{}"
+    context: str | None = None
+    numbers: Mapping[str, str] = field(default_factory=dict)
+    """Further numbers per specialist, by the name that a fee rule will use."""
+
+    @property
+    def named(self) -> tuple[str | None, ...]:
+        """The columns about the prompt."""
+        return (self.prompt, self.prompt_id, self.task, self.split)
+
+    def of(self, specialist: str) -> list[str]:
+        """The columns about a specialist, the score first."""
+        patterns = [self.score, *self.numbers.values(), *([self.context] if self.context else [])]
+        return [pattern.replace("{}", specialist) for pattern in patterns]
+
+
+def read_wide(
+    path: Path | str,
+    *,
+    fees: Fees,
+    columns: WideColumns | None = None,
+    fee_weight: float = 1.0,
+    repeats: Repeats = "refuse",
+    split_meaning: Mapping[str, str] = USUAL,
+    limits: Limits | None = None,
+    progress: Progress | None = None,
+) -> Table:
+    """A wide file as a table; an empty field is a missing cell."""
+    columns, limits = columns or WideColumns(), limits or Limits()
+    sheet = read_sheet(path, limits=limits, progress=progress)
+    return table_of(
+        sheet,
+        columns,
+        fees=fees,
+        fee_weight=fee_weight,
+        repeats=repeats,
+        split_meaning=split_meaning,
+        limits=limits,
+    )
+
+
+def table_of(
+    sheet: Sheet,
+    columns: WideColumns,
+    *,
+    fees: Fees,
+    fee_weight: float,
+    repeats: Repeats,
+    limits: Limits,
+    split_meaning: Mapping[str, str] = USUAL,
+) -> Table:
+    """A sheet in memory as a table."""
+    if "{}" not in columns.score:
+        raise UsageError(
+            "the score columns",
+            expected="a pattern with {}",
+            came=repr(columns.score),
+            do="Try '{}' or '{}_score'.",
+        )
+    specialists = columns.specialists or find_specialists(sheet, columns)
+    prompts, rows = prompts_of(
+        sheet, prompt_id=columns.prompt_id, prompt=columns.prompt, task=columns.task, split=columns.split
+    )
+    limits.hold(f"{sheet.path.name}, prompts x specialists,", "cells", len(prompts.ids) * len(specialists))
+    answers = _answers(sheet, rows, len(prompts.ids), specialists, columns, repeats, limits)
+    return assemble(prompts, answers, fees=fees, fee_weight=fee_weight, split_meaning=split_meaning)
+
+
+def find_specialists(sheet: Sheet, columns: WideColumns) -> tuple[str, ...]:
+    """The specialists of a file, in its order: every score column with some number in it.
+
+    One that lacks its further columns (a cost, an answer) is an error, not left out.
+    """
+    before, after = columns.score.split("{}", 1)
+    found = []
+    for name in sheet.columns:
+        inner = name[len(before) : len(name) - len(after)]
+        if not inner or name in columns.named or not (name.startswith(before) and name.endswith(after)):
+            continue
+        if not name.startswith("Unnamed:") and _has_numbers(sheet, name):
+            found.append(inner)
+    # a column that belongs to another specialist (its cost, its answer) is no specialist itself
+    theirs = {other for name in found for other in columns.of(name)[1:]}
+    kept = tuple(name for name in found if columns.of(name)[0] not in theirs)
+    lacking = [(name, other) for name in kept for other in columns.of(name) if other not in sheet.columns]
+    if lacking or not kept:
+        name, other = lacking[0] if lacking else ("NAME", columns.of("NAME")[0])
+        raise UsageError(
+            sheet.path.name,
+            expected=f"a column {other!r} for specialist {name!r}",
+            came=f"columns {', '.join(sheet.columns)}",
+            do="Name the specialists, or say how their columns are called.",
+        )
+    return kept
+
+
+def reworded(sheet: Sheet, names: Sequence[str], reword: Reword) -> Sheet:
+    """The sheet with the texts of some columns rewritten."""
+    changed = dict(sheet.columns)
+    for name in names:
+        column = sheet.column(name)
+        values = tuple(reword(value) if isinstance(value, str) else value for value in column.values)
+        book = {value: code for code, value in enumerate(dict.fromkeys(values))}
+        renumber = np.array([book[value] for value in values], dtype=np.int64)
+        changed[name] = Column(renumber[column.codes], tuple(book))
+    return Sheet(sheet.path, sheet.rows, changed)
+
+
+def _answers(
+    sheet: Sheet,
+    rows: Codes,
+    n: int,
+    specialists: tuple[str, ...],
+    columns: WideColumns,
+    repeats: Repeats,
+    limits: Limits,
+) -> Answers:
+    score = np.empty((n, len(specialists)))
+    per_cell = {name: np.empty_like(score) for name in columns.numbers}
+    contexts = np.full(score.shape, None, dtype=object) if columns.context else None
+    for j, name in enumerate(specialists):
+        own = columns.of(name)
+        values = sheet.numbers(own[0])
+        chosen = place(
+            sheet,
+            rows,
+            np.zeros_like(rows),
+            values,
+            (n, 1),
+            repeats=repeats,
+            named=columns.named[1] or columns.prompt,
+            limits=limits,
+        )
+        score[:, j] = gather(values, chosen)[:, 0]
+        for label, pattern in columns.numbers.items():
+            per_cell[label][:, j] = gather(sheet.numbers(pattern.replace("{}", name)), chosen)[:, 0]
+        if contexts is not None:
+            contexts[:, j] = gather_texts(sheet.optional_text(own[-1]), chosen)[:, 0]
+    return Answers(specialists, score, per_cell=per_cell, contexts=contexts)
+
+
+def _has_numbers(sheet: Sheet, name: str) -> bool:
+    numbers = (number_of(value) for value in sheet.columns[name].values)
+    return any(number is not None and not math.isnan(number) for number in numbers)

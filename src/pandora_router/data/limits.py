@@ -1,0 +1,31 @@
+"""How much a file from outside may bring in before reading it is refused."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pandora_router.errors import UsageError
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Bounds on what comes from outside; raise one by passing a larger number."""
+
+    file_bytes: int = 4 * 2**30
+    """Size of one file, and of what a compressed one unpacks to."""
+    cells: int = 50_000_000
+    """Prompts x specialists."""
+    text_characters: int = 1_000_000
+    """Length of one prompt or context."""
+
+    def hold(self, what: str, bound: str, came: int) -> None:
+        """Refuse a count above the named bound."""
+        most: int = getattr(self, bound)
+        if came > most:
+            unit = bound.rsplit("_", 1)[-1]
+            raise UsageError(
+                what,
+                expected=f"at most {most:,} {unit}",
+                came=f"{came:,}",
+                do=f"To allow it: Limits({bound}={came}) or --max-{bound.replace('_', '-')} {came}.",
+            )

@@ -1,0 +1,130 @@
+"""Train, calibration and test: drawn by seed and stratified by task, or kept as the data came with them.
+
+Identical prompts (white space apart) never cross. The draw is a pure function of seed, texts and tasks:
+prompts are put in the order of SHA-256(seed, text), so the order of the rows does not matter and no
+version of a random generator can change a published split. It refuses to know scores and specialists.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+
+import numpy as np
+
+from pandora_router.data.table import Table, Texts, normalise
+from pandora_router.errors import UsageError
+
+NAMES = ("train", "calibration", "test")
+
+USUAL: Mapping[str, str] = MappingProxyType(
+    {
+        "train": "train",
+        "calibration": "calibration",
+        "val": "calibration",
+        "valid": "calibration",
+        "validation": "calibration",
+        "dev": "calibration",
+        "test": "test",
+        "ood": "",
+        "": "",
+    }
+)
+"""What the usual names mean here. Prompts `ood` (of tasks nobody trains on) stay in no split."""
+
+
+@dataclass(frozen=True)
+class Fractions:
+    """The shares of the three splits; they sum to one."""
+
+    train: float = 0.6
+    calibration: float = 0.2
+    test: float = 0.2
+
+    def __post_init__(self) -> None:
+        shares = (self.train, self.calibration, self.test)
+        if not all(math.isfinite(share) and share >= 0 for share in shares) or abs(sum(shares) - 1) > 1e-9:
+            raise UsageError(
+                "split fractions",
+                expected="three shares, none negative, sum 1",
+                came=str(shares),
+                do="Try .6, .2, .2.",
+            )
+
+
+def draw(
+    prompts: Sequence[str], tasks: Sequence[str], *, seed: int, fractions: Fractions | None = None
+) -> Texts:
+    """A split for every prompt, stratified by task.
+
+    Each task gives each split its share, up to rounding; what rounding leaves over is carried to the
+    next task, so that the shares hold over the whole too, even if every task has one prompt. With g the
+    largest number of identical prompts, a split is off its share by at most g prompts over the whole and
+    2g within a task. Identical prompts under several tasks count for the first task in alphabetic order.
+    """
+    fractions = fractions or Fractions()
+    groups: dict[str, list[int]] = defaultdict(list)
+    for i, prompt in enumerate(prompts):
+        groups[normalise(prompt)].append(i)
+    strata: dict[str, list[tuple[bytes, list[int]]]] = defaultdict(list)
+    for text, members in groups.items():
+        order = hashlib.sha256(f"{seed}\n{text}".encode("utf-8", "surrogatepass")).digest()
+        strata[min(tasks[i] for i in members)].append((order, members))
+
+    split = np.full(len(prompts), "", dtype="<U11")
+    shares = np.array([fractions.train, fractions.calibration, fractions.test])
+    owed = np.zeros(3)
+    for task in sorted(strata):
+        owed += shares * sum(len(members) for _, members in strata[task])
+        for _, members in sorted(strata[task]):
+            where = int(np.argmax(owed))
+            split[members] = NAMES[where]
+            owed[where] -= len(members)
+    return split
+
+
+def resplit(table: Table, *, seed: int, fractions: Fractions | None = None) -> Table:
+    """The table with a fresh split of all its prompts."""
+    return table.with_split(draw(table.prompts, table.tasks, seed=seed, fractions=fractions))
+
+
+def keep(names: Sequence[str], meaning: Mapping[str, str] = USUAL) -> Texts:
+    """The split that the data came with, in our words (`val` is calibration, `ood` is in none)."""
+    unknown = sorted({name for name in names if name not in meaning})
+    if unknown:
+        raise UsageError(
+            "the split the data came with",
+            expected=f"one of {', '.join(name for name in meaning if name)}",
+            came=repr(unknown[0]),
+            do="Pass `meaning` to say what it stands for, or draw a new split by seed.",
+        )
+    return np.array([meaning[name] for name in names], dtype="<U11")
+
+
+def carve(table: Table, *, seed: int, fraction: float = 0.25) -> Table:
+    """Calibration taken out of train, for data that came with train and test only."""
+    if (table.split == "calibration").any():
+        raise UsageError(
+            "carving calibration out of train",
+            expected="a table without a calibration split",
+            came=f"{int((table.split == 'calibration').sum())} calibration prompts",
+            do="Use the table as it is, or `resplit` it.",
+        )
+    train = np.flatnonzero(table.split == "train")
+    prompts, tasks = [table.prompts[i] for i in train], [table.tasks[i] for i in train]
+    split = table.split.astype("<U11")
+    split[train] = draw(prompts, tasks, seed=seed, fractions=Fractions(1 - fraction, fraction, 0.0))
+    return table.with_split(split)
+
+
+def crossing(table: Table) -> tuple[str, ...]:
+    """The normalised texts that stand in more than one split, in order of appearance."""
+    seen: dict[str, set[str]] = defaultdict(set)
+    for prompt, name in zip(table.prompts, table.split.tolist(), strict=True):
+        if name:
+            seen[normalise(prompt)].add(name)
+    return tuple(text for text, names in seen.items() if len(names) > 1)

@@ -1,0 +1,308 @@
+"""The routing table: prompts x specialists with score, fee, context, task and split.
+
+It holds facts and checks them. It refuses to know where they came from (`importers`), how they are
+kept on disk (`storage`), how a split is drawn (`splits`) and what anybody predicts from them.
+
+Shapes: N prompts, M specialists. A cell that was never measured is NaN in `score`; it is kept, counted
+and reported, never dropped and never filled.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from pandora_router.errors import UsageError
+
+Matrix = npt.NDArray[np.float64]
+Mask = npt.NDArray[np.bool_]
+Texts = npt.NDArray[np.str_]
+Contexts = npt.NDArray[np.object_]
+
+SPLITS = ("train", "calibration", "test", "")
+"""The names a split can have; the empty one means "in no split"."""
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """Prompts x specialists: what each answer was worth and what it cost.
+
+    reward = score - fee_weight * fee, in units of the score. `fee` may be in any unit; it may be NaN
+    only where `score` is. `contexts[i, j]` is the text an estimator may look at before it judges
+    specialist j on prompt i (first reasoning tokens, retrieved passages), or None.
+    """
+
+    prompt_ids: tuple[str, ...]
+    prompts: tuple[str, ...]
+    tasks: tuple[str, ...]
+    split: Texts
+    specialists: tuple[str, ...]
+    score: Matrix
+    fee: Matrix
+    contexts: Contexts | None = None
+    fee_weight: float = 1.0
+
+    def __post_init__(self) -> None:
+        for name in ("prompt_ids", "prompts", "tasks", "specialists"):
+            object.__setattr__(self, name, tuple(getattr(self, name)))
+        _freeze(self, "split", np.asarray(self.split, dtype=np.str_))
+        _freeze(self, "score", np.asarray(self.score, dtype=np.float64))
+        _freeze(self, "fee", np.asarray(self.fee, dtype=np.float64))
+        if self.contexts is not None:
+            _freeze(self, "contexts", np.asarray(self.contexts, dtype=object))
+        _check_names(self)
+        _check_shapes(self)
+        _check_numbers(self)
+        _check_contexts(self)
+
+    def __len__(self) -> int:
+        return len(self.prompt_ids)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(N, M)."""
+        return len(self.prompt_ids), len(self.specialists)
+
+    @property
+    def reward(self) -> Matrix:
+        """score - fee_weight * fee, NaN where the score is missing; (N, M)."""
+        return self.score - self.fee_weight * np.where(np.isnan(self.score), np.nan, self.fee)
+
+    @property
+    def missing(self) -> Mask:
+        """Where no score was measured; (N, M)."""
+        return np.isnan(self.score)
+
+    @property
+    def answered(self) -> tuple[str, ...]:
+        """The specialists with at least one score, in order."""
+        return tuple(
+            name for name, none in zip(self.specialists, self.missing.T, strict=True) if not none.all()
+        )
+
+    def rows(self, which: npt.ArrayLike | slice) -> Table:
+        """The prompts picked by a boolean mask, an array of positions or a slice, in that order."""
+        index = _positions(which, len(self))
+        return replace(
+            self,
+            prompt_ids=_pick(self.prompt_ids, index),
+            prompts=_pick(self.prompts, index),
+            tasks=_pick(self.tasks, index),
+            split=self.split[index],
+            score=self.score[index],
+            fee=self.fee[index],
+            contexts=None if self.contexts is None else self.contexts[index],
+        )
+
+    def in_split(self, name: str) -> Table:
+        """The prompts of one split."""
+        if name not in SPLITS:
+            raise UsageError(
+                "the split",
+                expected="train, calibration, test or ''",
+                came=repr(name),
+                do="Name one of them.",
+            )
+        return self.rows(self.split == name)
+
+    def only(self, specialists: Sequence[str]) -> Table:
+        """The named specialists, in the order they are named."""
+        where = {name: j for j, name in enumerate(self.specialists)}
+        for name in specialists:
+            if name not in where:
+                raise UsageError(
+                    "a specialist to keep",
+                    expected=f"one of {_some(self.specialists)}",
+                    came=repr(name),
+                    do="Check the spelling: names are compared exactly.",
+                )
+        index = np.array([where[name] for name in specialists], dtype=np.intp)
+        return replace(
+            self,
+            specialists=tuple(specialists),
+            score=self.score[:, index],
+            fee=self.fee[:, index],
+            contexts=None if self.contexts is None else self.contexts[:, index],
+        )
+
+    def with_fee_weight(self, weight: float) -> Table:
+        """The same facts with another exchange rate between fee and score."""
+        return replace(self, fee_weight=weight)
+
+    def with_split(self, split: npt.ArrayLike) -> Table:
+        """The same facts with another split (N names)."""
+        return replace(self, split=np.asarray(split, dtype=np.str_))
+
+    def fingerprint(self) -> str:
+        """A SHA-256 over everything in the table: the same content gives the same 64 hex digits anywhere."""
+        digest = hashlib.sha256(b"pandora-router table 1")
+        for texts in (self.prompt_ids, self.prompts, self.tasks, self.split.tolist(), self.specialists):
+            _feed_texts(digest, texts)
+        for numbers in (self.score, self.fee, np.array([self.fee_weight])):
+            canonical = np.where(np.isnan(numbers), np.nan, numbers + 0.0)
+            digest.update(np.ascontiguousarray(canonical, dtype="<f8").tobytes())
+        if self.contexts is not None:
+            _feed_texts(digest, self.contexts.ravel().tolist())
+        return digest.hexdigest()
+
+
+def normalise(prompt: str) -> str:
+    """A prompt with every run of white space made one space and the ends trimmed: equal means identical."""
+    return " ".join(prompt.split())
+
+
+def _freeze(table: Table, name: str, array: npt.NDArray[np.generic]) -> None:
+    frozen = array if not array.flags.writeable and array.flags.owndata else array.copy()
+    frozen.setflags(write=False)
+    object.__setattr__(table, name, frozen)
+
+
+def _pick(texts: tuple[str, ...], index: npt.NDArray[np.intp]) -> tuple[str, ...]:
+    return tuple(texts[i] for i in index.tolist())
+
+
+def _positions(which: npt.ArrayLike | slice, n: int) -> npt.NDArray[np.intp]:
+    if isinstance(which, slice):
+        return np.arange(n)[which]
+    array = np.asarray(which)
+    if array.dtype == np.bool_:
+        if array.shape != (n,):
+            raise UsageError(
+                "a row mask", expected=f"shape ({n},)", came=f"{array.shape}", do="Give one bool per prompt."
+            )
+        return np.flatnonzero(array)
+    if array.size == 0:
+        return np.zeros(0, dtype=np.intp)
+    if array.ndim != 1 or not np.issubdtype(array.dtype, np.integer):
+        raise UsageError(
+            "rows to pick",
+            expected="a boolean mask, integer positions or a slice",
+            came=f"{array.dtype} of shape {array.shape}",
+            do="For one row give a list with one position.",
+        )
+    if array.min() < -n or array.max() >= n:
+        raise UsageError(
+            "rows to pick",
+            expected=f"positions below {n}",
+            came=f"{array.min()} to {array.max()}",
+            do="Check the positions.",
+        )
+    return array.astype(np.intp) % n
+
+
+def _some(names: Iterable[str], most: int = 5) -> str:
+    listed = [repr(name) for name in names]
+    more = f" and {len(listed) - most} more" if len(listed) > most else ""
+    return ", ".join(listed[:most]) + more
+
+
+def _check_names(table: Table) -> None:
+    for what, names in (("prompt ids", table.prompt_ids), ("specialists", table.specialists)):
+        bad = [name for name in names if not isinstance(name, str) or not name]
+        if bad:
+            raise UsageError(
+                what, expected="texts that are not empty", came=repr(bad[0]), do="Name every one."
+            )
+        if len(set(names)) != len(names):
+            twice = [name for name, count in Counter(names).items() if count > 1]
+            raise UsageError(
+                what, expected="each once", came=f"more than once: {_some(twice)}", do="Rename or merge."
+            )
+    for what, texts in (("prompts", table.prompts), ("tasks", table.tasks)):
+        for i, text in enumerate(texts):
+            if not isinstance(text, str):
+                raise UsageError(
+                    f"{what}[{i}]", expected="a text", came=repr(text), do="Give a str for every prompt."
+                )
+    unknown = sorted(set(table.split.ravel().tolist()) - set(SPLITS))
+    if unknown:
+        raise UsageError(
+            "split",
+            expected="'train', 'calibration', 'test' or '' (none)",
+            came=_some(unknown),
+            do="Translate the names first; `splits.keep` knows the usual ones.",
+        )
+
+
+def _check_shapes(table: Table) -> None:
+    n, m = table.shape
+    shapes = {
+        "prompts": ((len(table.prompts),), (n,)),
+        "tasks": ((len(table.tasks),), (n,)),
+        "split": (table.split.shape, (n,)),
+        "score": (table.score.shape, (n, m)),
+        "fee": (table.fee.shape, (n, m)),
+    }
+    if table.contexts is not None:
+        shapes["contexts"] = (table.contexts.shape, (n, m))
+    for what, (came, expected) in shapes.items():
+        if came != expected:
+            raise UsageError(
+                what,
+                expected=f"shape {expected}",
+                came=f"{came}",
+                do="Give one entry per prompt (and specialist).",
+            )
+
+
+def _check_numbers(table: Table) -> None:
+    def refuse(bad: Mask, what: str, expected: str, values: Matrix, do: str) -> None:
+        if bad.any():
+            i, j = (int(k[0]) for k in np.nonzero(bad))
+            cell = f"{what} of {table.specialists[j]!r} on prompt {table.prompt_ids[i]!r}"
+            raise UsageError(
+                cell, expected=expected, came=f"{values[i, j]} ({int(bad.sum())} such cells)", do=do
+            )
+
+    refuse(
+        np.isinf(table.score), "the score", "a finite number or NaN", table.score, "Grade the answer anew."
+    )
+    unpriced = ~table.missing & ~np.isfinite(table.fee)
+    refuse(
+        unpriced,
+        "the fee",
+        "a finite number, since there is a score",
+        table.fee,
+        "Give it a fee; if the answer really costs nothing, say so with 0 or `fees.Free()`.",
+    )
+    refuse(
+        np.isinf(table.fee) | (table.fee < 0),
+        "the fee",
+        "zero or more",
+        table.fee,
+        "A fee is what the answer costs.",
+    )
+    if not np.isfinite(table.fee_weight) or table.fee_weight < 0:
+        raise UsageError(
+            "fee_weight",
+            expected="a finite number, zero or more",
+            came=repr(table.fee_weight),
+            do="Use 0 to ignore fees.",
+        )
+
+
+def _check_contexts(table: Table) -> None:
+    if table.contexts is None:
+        return
+    for at, text in enumerate(table.contexts.ravel().tolist()):
+        if text is not None and not isinstance(text, str):
+            i, j = divmod(at, len(table.specialists))
+            raise UsageError(
+                f"the context of {table.specialists[j]!r} on prompt {table.prompt_ids[i]!r}",
+                expected="a text or None",
+                came=type(text).__name__,
+                do="Use None where there is no context.",
+            )
+
+
+def _feed_texts(digest: hashlib._Hash, texts: Sequence[str | None]) -> None:
+    digest.update(len(texts).to_bytes(8, "little"))
+    for text in texts:
+        raw = b"" if text is None else text.encode("utf-8", "surrogatepass")
+        length = -1 if text is None else len(raw)
+        digest.update(length.to_bytes(8, "little", signed=True) + raw)

@@ -1,0 +1,183 @@
+"""`pandora data` as a user types it."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+
+import numpy as np
+import pytest
+from click.testing import CliRunner, Result
+from rich.console import Console
+
+from pandora_router.cli.data import data
+from pandora_router.cli.progress import SlowProgress
+from pandora_router.data import load
+
+
+def run(*words: object) -> Result:
+    return CliRunner().invoke(data, [str(word) for word in words], catch_exceptions=False)
+
+
+@pytest.fixture
+def long_csv(tmp_path):
+    path = tmp_path / "long.csv"
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["text", "llm", "ok", "usd", "part", "kind", "params_b"])
+        for i in range(20):
+            part = "train" if i < 15 else "test"
+            writer.writerow([f"q{i}", "small", i % 2, 0.01, part, "k", 7])
+            if i != 3:
+                writer.writerow([f"q{i}", "large", 1, 0.5, part, "k", 70])
+    return path
+
+
+COLUMNS = (
+    "--prompt-column",
+    "text",
+    "--specialist-column",
+    "llm",
+    "--score-column",
+    "ok",
+    "--task-column",
+    "kind",
+)
+
+
+def test_import_then_check(tmp_path, long_csv):
+    result = run(
+        "import", long_csv, "--format", "long", *COLUMNS, "--fee-column", "usd", "-o", tmp_path / "t"
+    )
+    assert result.exit_code == 0, result.output
+    assert "20 prompts x 2 specialists: 39 scores, 97.5 % of the grid, 1 cells missing" in result.output
+    table = load(tmp_path / "t")
+    assert {name: int((table.split == name).sum()) for name in ("train", "calibration", "test")} == {
+        "train": 12, "calibration": 4, "test": 4,
+    }  # fmt: skip
+    checked = json.loads(run("check", tmp_path / "t", "--json", "--fee-weight", "2").stdout)
+    assert checked["fee_weight"] == 2
+    assert checked["specialists"][1]["missing"] == 1
+    # by hand: large earns 1 - 2 * .5 = 0, small .5 - .02 on all 20; oracle .98 when odd and 0 when even
+    assert checked["available"]["best_single"]["specialist"] == "small"
+    assert checked["available"]["best_single"]["reward"]["mean"] == pytest.approx(0.48)
+    assert checked["available"]["oracle"]["mean"] == pytest.approx(0.49)
+    assert json.loads(run("check", tmp_path / "t", "--split", "test", "--json").stdout)["prompts"] == 4
+
+
+def test_the_split_is_kept_when_asked(tmp_path, long_csv):
+    words = (
+        "import",
+        long_csv,
+        "--format",
+        "long",
+        *COLUMNS,
+        "--split-column",
+        "part",
+        "--free",
+        "--keep-split",
+    )
+    assert run(*words, "-o", tmp_path / "kept").exit_code == 0
+    assert (load(tmp_path / "kept").split == "train").sum() == 15
+    assert run(*words, "--calibration-from-train", "0.2", "-o", tmp_path / "carved").exit_code == 0
+    split = load(tmp_path / "carved").split
+    assert [(split == name).sum() for name in ("train", "calibration", "test")] == [12, 3, 5]
+
+
+def test_seeds_and_fractions(tmp_path, long_csv):
+    splits = []
+    for i, words in enumerate((("--seed", 1), ("--seed", 1), ("--seed", 2), ("--fractions", 0.5, 0, 0.5))):
+        out = tmp_path / str(i)
+        assert (
+            run("import", long_csv, "--format", "long", *COLUMNS, "--free", *words, "-o", out).exit_code == 0
+        )
+        splits.append(load(out).split.tolist())
+    assert splits[0] == splits[1] != splits[2]
+    assert "calibration" not in splits[3]
+
+
+def test_fee_options(tmp_path, long_csv):
+    def fees(*words):
+        out = tmp_path / "t"
+        result = run("import", long_csv, "--format", "long", *COLUMNS, *words, "-o", out, "--replace")
+        assert result.exit_code == 0, result.output
+        return load(out).fee[0].tolist()
+
+    assert fees("--fee", "small=0.5", "--fee", "large=2") == [0.5, 2]
+    np.testing.assert_allclose(fees("--fee-per-trillion-parameters", "10"), [0.07, 0.7])
+    assert fees("--fee", "small=9", "--fee-column", "usd") == [9, 0.5]
+    np.testing.assert_allclose(
+        fees("--fee-per-token", "--tokens-out", "100", "--price-column", "params_b"),
+        [7 * (0.5 + 100) / 1e6, 70 * (0.5 + 100) / 1e6],
+    )
+
+
+def test_wide_files(tmp_path):
+    path = tmp_path / "w.jsonl"
+    path.write_text('{"prompt": "p", "a_ok": true, "a_usd": 1}\n{"prompt": "q", "a_ok": false, "a_usd": 2}\n')
+    words = ("import", path, "--format", "wide", "--score-column", "{}_ok", "--fee-column", "{}_usd")
+    assert run(*words, "-o", tmp_path / "t").exit_code == 0
+    assert load(tmp_path / "t").fee.tolist() == [[1], [2]]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ((), "--free"),
+        (("--fee", "small=1"), "large (19 answers)"),
+        (("--fee", "small"), "NAME=FEE"),
+        (("--fee", "small=x"), "NAME=FEE"),
+        (("--free", "--fee-column", "usd"), "Choose one"),
+        (("--fee-per-token",), "either tokens_out or characters_out"),
+        (("--free", "--tokens-out", "4"), "--fee-per-token"),
+        (("--free", "--keep-split"), "data with a split"),
+        (("--free", "--keep-split", "--seed", "1"), "Choose one"),
+        (("--free", "--calibration-from-train", ".2"), "--keep-split"),
+        (("--free", "--fractions", "1", "1", "1"), "sum 1"),
+        (("--free", "--specialist", "small"), "--specialist"),
+        (("--free", "--max-cells", "3"), "at most 3 cells"),
+        (("--free", "--fee-weight", "-1"), "fee_weight"),
+    ],
+)
+def test_mistakes_are_one_message_and_exit_code_2(tmp_path, long_csv, words, said):
+    result = run("import", long_csv, "--format", "long", *COLUMNS, *words, "-o", tmp_path / "t")
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    assert said in result.stderr
+    assert result.stderr.startswith("Error: ")
+    assert result.stderr.count("\n") == 1
+    assert not (tmp_path / "t").exists()
+
+
+def test_other_mistakes(tmp_path, long_csv):
+    assert "Check the path" in run("check", tmp_path / "none").stderr
+    assert "--format" in run("check", long_csv).stderr
+    words = ("import", long_csv, "--format", "long", *COLUMNS, "--free", "-o", tmp_path / "t")
+    assert run(*words).exit_code == 0
+    again = run(*words)
+    assert (again.exit_code, "something is there" in again.stderr) == (2, True)
+    idle = run("check", tmp_path / "t", "--free")
+    assert (idle.exit_code, "Leave it out" in idle.stderr) == (2, True)
+    (tmp_path / "file").write_text("")
+    blocked = run(*words[:-1], tmp_path / "file" / "t")
+    assert (blocked.exit_code, blocked.stderr.count("\n")) == (2, 1)
+
+
+@pytest.mark.parametrize("command", ["import", "check"])
+def test_help_has_examples(command):
+    result = run(command, "--help")
+    assert result.exit_code == 0
+    assert f"pandora data {command}" in result.output
+
+
+def test_progress_waits_before_it_shows():
+    def shown(patience: float, terminal: bool) -> str:
+        file = io.StringIO()
+        with SlowProgress(patience, Console(file=file, force_terminal=terminal)) as progress:
+            progress("reading x", 1, 2)
+        return file.getvalue()
+
+    assert shown(60, terminal=True) == ""
+    assert "reading x" in shown(0, terminal=True)
+    assert shown(0, terminal=False) == ""
