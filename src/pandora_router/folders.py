@@ -83,7 +83,7 @@ def read(
     manifest = _manifest(path, kind)
     files = manifest.get("files")
     if not isinstance(files, dict) or not needs <= set(files):
-        raise kind.refusal(path / MANIFEST, f"a list of files with {', '.join(sorted(needs))}", "none such")
+        raise kind.refusal(path / MANIFEST, "a complete manifest", f"no list with {', '.join(sorted(needs))}")
     for name, entry in files.items():
         _verify(path, name, entry, kind, weigh)
     return manifest
