@@ -16,7 +16,7 @@ import numpy as np
 from pandora_router.boxes.checks import Matrix
 
 LOWEST, HIGHEST = 0.0, 1.5
-PRIOR = (1.0, 0.5)  # before any data g is taken at its word, give or take a half
+PRIOR = (1.0, 0.2)  # before any data g is taken at its word, give or take (decision 0030)
 
 
 def fit_slope(mean: Matrix, costly: Matrix, reward: Matrix) -> float:
