@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from benchmarks import gaps, speed
+from benchmarks import gaps, market, speed
 
 
 def measure_gaps(console: Console, count: int, n: int) -> list[dict[str, object]]:
@@ -27,16 +27,17 @@ def measure_gaps(console: Console, count: int, n: int) -> list[dict[str, object]
 
 
 def print_gaps(console: Console, rows: list[dict[str, object]]) -> list[dict[str, object]]:
-    table = Table(title="Gap to the optimum, 1e-4 of reward: mean (standard error over instances)")
-    table.add_column("policy")
-    columns = list(dict.fromkeys((r["boxes"], r["rho"], r["cost"]) for r in rows))
-    for boxes, rho, cost in columns:
-        table.add_column(f"M={boxes}{f' rho={rho}' if rho else ''}\nc={cost}", justify="right")
-    for name in gaps.POLICIES:
-        own = {(r["boxes"], r["rho"], r["cost"]): r for r in rows if r["policy"] == name}
-        cells = [own[c] for c in columns]
-        table.add_row(name, *(f"{1e4 * r['gap']:.1f} ({1e4 * r['se']:.1f})" for r in cells))  # type: ignore[operator]
-    console.print(table)
+    for boxes, rho in dict.fromkeys((r["boxes"], r["rho"]) for r in rows):
+        own = [r for r in rows if (r["boxes"], r["rho"]) == (boxes, rho)]
+        law = f"correlation {rho}" if rho else "independent"
+        table = Table(title=f"Gap to the optimum, 1e-4 of reward (standard error): M={boxes}, {law}")
+        table.add_column("policy")
+        for cost in gaps.COSTS:
+            table.add_column(f"c={cost}", justify="right")
+        for name in gaps.POLICIES:
+            cells = [r for r in own if r["policy"] == name]
+            table.add_row(name, *(f"{1e4 * r['gap']:.1f} ({1e4 * r['se']:.1f})" for r in cells))  # type: ignore[operator]
+        console.print(table)
     claims = []
     for name, wanted, chosen in (
         ("Rollout", 3e-4, [r for r in rows if not r["rho"]]),
@@ -108,14 +109,23 @@ def measure_growth(console: Console) -> list[dict[str, object]]:
     return rows
 
 
+def measure_market(console: Console) -> list[dict[str, object]]:
+    with console.status("leave-one-out markets"):
+        rows = market.rows()
+    for row in rows:
+        console.print(", ".join(f"{k}: {v:.3g}" if isinstance(v, float) else f"{v}" for k, v in row.items()))
+    return rows
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(prog="make bench", description=__doc__)
     parser.add_argument("--instances", type=int, default=40, help="instances per cell of the gap table")
     parser.add_argument("--outcomes", type=int, default=300, help="outcomes per instance")
     parser.add_argument("--skip-million", action="store_true", help="leave out the memory measurement")
     parser.add_argument("--out", type=Path, default=Path("bench.json"))
+    parser.add_argument("--page", type=Path, help="also write what is printed to this Markdown page")
     options = parser.parse_args()
-    console = Console(width=None if Console().is_terminal else 200)
+    console = Console(width=120, record=True)
     report: dict[str, object] = {"machine": platform.processor() or platform.machine()}
     report["speed"] = measure_speed(console)
     report["growth"] = measure_growth(console)
@@ -123,13 +133,25 @@ def main() -> None:
         with console.status("a million queries of 110 boxes"):
             report["million"] = speed.million()
         console.print("A million queries of 110 boxes, KnowledgeGradient, c=.1, streamed:", report["million"])
+    report["market"] = measure_market(console)
     rows = measure_gaps(console, options.instances, options.outcomes)
     report["gaps"] = rows
     report["gap_claims"] = print_gaps(console, rows)
-    draft = options.out.with_suffix(".draft")
-    draft.write_text(json.dumps(report, indent=1))
-    draft.replace(options.out)
+    write(options.out, json.dumps(report, indent=1))
+    if options.page:
+        command = "python -m benchmarks --page docs/bench.md"
+        write(
+            options.page,
+            f"# What `make bench` printed\n\nMade by `{command}`.\n\n```\n{console.export_text()}```\n",
+        )
     console.print(f"written to {options.out}")
+
+
+def write(path: Path, text: str) -> None:
+    """Write a file whole or not at all."""
+    draft = path.with_suffix(".draft")
+    draft.write_text(text)
+    draft.replace(path)
 
 
 if __name__ == "__main__":
