@@ -153,6 +153,19 @@ def test_relative_sees_that_common_news_changes_nothing() -> None:
     assert play(KnowledgeGradient(), Independent([0.52, 0.5], [0.2, 0.2], 0.079), [0.7, 0.3]) == [Select(0)]
 
 
+def test_relative_measures_against_an_outside_option_as_it_is_certain() -> None:
+    """Two copies below an outside option of .55: which is better is no news, whether they are good is."""
+    p = np.full((2, 2), 0.04)
+    boxes = Joint([0.5, 0.5], p, 0.01)
+    assert play(Relative(), boxes, [0.9, 0.9]) == [Select(0)]
+    assert play(Relative(), boxes, [0.9, 0.9], outside=0.55) == [Inspect((0,)), Select(0)]
+    assert play(Relative(), boxes, [0.2, 0.2], outside=0.55) == [Inspect((0,)), Select(OUTSIDE)]
+    # between the two means it is the runner-up, and the rival of box 0 alone
+    apart = Joint([0.5, 0.4], p, 0.01)
+    assert play(Relative(), apart, [0.2, 0.1], outside=0.45) == [Inspect((0,)), Select(OUTSIDE)]
+    assert play(Relative(), apart, [0.7, 0.6], outside=0.45) == [Inspect((0,)), Select(0)]
+
+
 # --- knowledge gradient -----------------------------------------------------------------------------------
 
 

@@ -186,7 +186,8 @@ class Relative(Memoryless):
 
     Against the incumbent r = argmax of the mean, opening j moves the difference G_j - G_r by a standard
     deviation of s_eff = |P_jj - P_jr| / sqrt(P_jj); for r itself the rival is the runner-up (METHOD
-    section 3). On independent boxes an open incumbent gives back the plain rollout.
+    section 3). An outside option above it takes its place. On independent boxes an open incumbent gives back
+    the plain rollout.
     """
 
     outside: Outside = "mean"
@@ -199,18 +200,22 @@ class Relative(Memoryless):
         boxes = state.boxes
         if not isinstance(boxes, CorrelatedNormal):  # nothing to be relative to
             return Rollout(self.outside).next(state)
-        view = Independent.known(boxes.mean, relative_std(boxes), boxes.costs, boxes.sealed)
+        view = Independent.known(boxes.mean, relative_std(boxes, state.outside), boxes.costs, boxes.sealed)
         return Rollout(self.outside).next(replace(state, boxes=view))
 
 
-def relative_std(boxes: CorrelatedNormal) -> Vector:
-    """s_eff of every box against the incumbent; 0 where nothing is left to open."""
+def relative_std(boxes: CorrelatedNormal, outside: float = -np.inf) -> Vector:
+    """s_eff of every box against the incumbent; 0 where nothing is left to open.
+
+    An outside option that is incumbent or runner-up is certain: against it s_eff is the plain std.
+    """
     std = np.where(boxes.sealed, boxes.std, 0.0)
-    if len(std) == 1:
-        return std
     order = np.argsort(-boxes.mean, kind="stable")
-    incumbent, runner = int(order[0]), int(order[1])
+    incumbent = int(order[0])
+    if boxes.mean[incumbent] <= outside:
+        return std
     with_rival = boxes.column(incumbent).copy()
-    with_rival[incumbent] = boxes.column(incumbent)[runner]
+    runner = int(order[1]) if len(order) > 1 and boxes.mean[order[1]] > outside else None
+    with_rival[incumbent] = 0.0 if runner is None else with_rival[runner]
     live = std > 0.0
     return np.where(live, np.abs(std**2 - with_rival) / np.where(live, std, 1.0), 0.0)

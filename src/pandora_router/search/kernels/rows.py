@@ -178,7 +178,7 @@ def exact_holdouts(law, by_mean, lo, hi, held, at):  # type: ignore[no-untyped-d
 
 
 @jit
-def relative(mean, covariance, std, sealed, out):  # type: ignore[no-untyped-def]
+def relative(mean, covariance, std, sealed, outside, out):  # type: ignore[no-untyped-def]
     """s_eff = |P_jj - P_jr| / sqrt(P_jj) against the incumbent r, for r itself against the runner-up."""
     boxes = len(mean)
     first, second = -1, -1
@@ -189,9 +189,10 @@ def relative(mean, covariance, std, sealed, out):  # type: ignore[no-untyped-def
             second = k
     for k in range(boxes):
         out[k] = std[k] if sealed[k] else 0.0
-        if out[k] > 0.0 and covariance.shape[0] > 1:
+        if out[k] > 0.0 and covariance.shape[0] > 0:
             rival = second if k == first else first
-            out[k] = abs(std[k] * std[k] - covariance[k, rival]) / std[k]
+            if rival >= 0 and mean[rival] > outside:  # an outside option is certain
+                out[k] = abs(std[k] * std[k] - covariance[k, rival]) / std[k]
 
 
 @jit
@@ -220,7 +221,7 @@ def rollout_rows(law, values, by_mean, relatively, lo, hi, choice, spent, order,
                 choice[i] = box
                 break
             if relatively:
-                relative(mean, covariance, std, sealed, view)
+                relative(mean, covariance, std, sealed, outside, view)
             else:
                 view[:] = std
             top, held, at = rollout_step(mean, view, cost, sealed, best, by_mean)
