@@ -1,8 +1,8 @@
 """A folder that is there whole or not at all, and says when it is no longer what was written.
 
-`write` fills a draft under a temporary name, records bytes and SHA-256 of every file in `manifest.json`, has
-the disk hold it, and renames. `read` checks format, version, names, sizes and hashes before anybody looks at
-the content. It refuses to know what the files mean.
+`write` fills a draft under a temporary name, records bytes and SHA-256 of every file, subfolders included, in
+`manifest.json`, has the disk hold it, and renames. `read` checks format, version, names, sizes and hashes
+before anybody looks at the content. It refuses to know what the files mean.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import secrets
 import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from pandora_router.errors import UsageError
@@ -91,9 +91,11 @@ def read(
 
 def _seal(folder: Path, kind: Kind, facts: Mapping[str, Any]) -> None:
     entries = {}
-    for file in sorted(folder.iterdir()):
+    for file in sorted(folder.rglob("*")):
         sync(file)
-        entries[file.name] = {"bytes": file.stat().st_size, "sha256": sha256(file)}
+        if file.is_file():
+            name = file.relative_to(folder).as_posix()
+            entries[name] = {"bytes": file.stat().st_size, "sha256": sha256(file)}
     manifest = {"format": kind.format, "version": kind.version, **facts, "files": entries}
     text = json.dumps(manifest, indent=1, ensure_ascii=False, allow_nan=False)
     (folder / MANIFEST).write_text(text + "\n", encoding="utf-8")
@@ -126,7 +128,9 @@ def _manifest(path: Path, kind: Kind) -> dict[str, Any]:
 
 
 def _verify(path: Path, name: str, entry: Any, kind: Kind, weigh: Callable[[Path, int], None] | None) -> None:
-    if Path(name).name != name or name == MANIFEST or not isinstance(entry, dict):
+    inside = PurePosixPath(name)
+    stays = not inside.is_absolute() and ".." not in inside.parts and inside.as_posix() == name
+    if not stays or name == MANIFEST or not isinstance(entry, dict):
         raise kind.refusal(path / MANIFEST, "plain file names with their hashes", repr(name))
     file = path / name
     if not file.is_file():
