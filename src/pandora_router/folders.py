@@ -80,13 +80,13 @@ def read(
 
     `weigh(file, bytes)` may refuse a file for its size before it is read.
     """
-    manifest = _manifest(path, kind)
-    files = manifest.get("files")
+    told = manifest(path, kind)
+    files = told.get("files")
     if not isinstance(files, dict) or not needs <= set(files):
         raise kind.refusal(path / MANIFEST, "a complete manifest", f"no list with {', '.join(sorted(needs))}")
     for name, entry in files.items():
         _verify(path, name, entry, kind, weigh)
-    return manifest
+    return told
 
 
 def _seal(folder: Path, kind: Kind, facts: Mapping[str, Any]) -> None:
@@ -103,7 +103,8 @@ def _seal(folder: Path, kind: Kind, facts: Mapping[str, Any]) -> None:
     sync(folder)
 
 
-def _manifest(path: Path, kind: Kind) -> dict[str, Any]:
+def manifest(path: Path, kind: Kind) -> dict[str, Any]:
+    """The manifest of a folder, checked for format and version; its files are not looked at."""
     if not is_stored(path):
         raise UsageError(
             str(path),
@@ -112,19 +113,19 @@ def _manifest(path: Path, kind: Kind) -> dict[str, Any]:
             do=kind.make,
         )
     try:
-        manifest = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
+        told = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
     except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise kind.refusal(path / MANIFEST, "JSON", str(error)) from error
-    if not isinstance(manifest, dict) or manifest.get("format") != kind.format:
+    if not isinstance(told, dict) or told.get("format") != kind.format:
         raise kind.refusal(path / MANIFEST, f"format {kind.format!r}", "another format")
-    if manifest.get("version") != kind.version:
+    if told.get("version") != kind.version:
         raise UsageError(
             str(path / MANIFEST),
             expected=f"format version {kind.version}",
-            came=repr(manifest.get("version")),
+            came=repr(told.get("version")),
             do=f"Upgrade pandora-router, or {kind.mend}",
         )
-    return manifest
+    return told
 
 
 def _verify(path: Path, name: str, entry: Any, kind: Kind, weigh: Callable[[Path, int], None] | None) -> None:

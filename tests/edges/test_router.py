@@ -240,7 +240,8 @@ def test_real_prompts_with_real_contexts(tmp_path: Path) -> None:
     test = table.in_split("test")
     told = [row_contexts(test, i) for i in range(len(test))]
     decisions = router.route_batch(test.prompts, told)
-    assert [d.trace for d in decisions[:20]] == [
-        router.route(p, c).trace for p, c in zip(test.prompts[:20], told[:20], strict=True)
-    ]
+    for decision, prompt, given in zip(decisions[:20], test.prompts[:20], told[:20], strict=True):
+        alone = router.route(prompt, given)  # numbers may differ in the last digits: BLAS sums in blocks
+        assert alone.trace.actions == decision.trace.actions
+        np.testing.assert_allclose(alone.estimates.mean, decision.estimates.mean, atol=1e-9)
     assert sum(len(d.inspected) for d in decisions) > 0

@@ -6,7 +6,9 @@ from importlib import import_module
 
 import click
 
-VERBS = {"data": "data", "demo": "demo"}  # verb -> module of this package; the command bears the verb's name
+VERBS = {  # verb -> module of this package; the command bears the verb's name
+    name: name for name in ("data", "demo", "explain", "fit", "init", "route")
+}
 
 
 class Verbs(click.Group):

@@ -124,6 +124,12 @@ def load(path: Path, *, costly: Estimator | None = None, embedder: Embedder | No
     return router
 
 
+def settings_of(path: Path) -> dict[str, Any]:
+    """The settings an artifact was fitted with; its files are not read."""
+    settings: dict[str, Any] = folders.manifest(path, KIND).get("record", {}).get("settings", {})
+    return settings
+
+
 def _costly(
     path: Path, told: Mapping[str, Any], costly: Estimator | None, embedder: Embedder | None
 ) -> Lasting | Estimator:
