@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import click
@@ -17,6 +18,7 @@ from pandora_router.router import Explanation
 from pandora_router.router import explain as tell
 from pandora_router.router.explanation import Line, Step
 
+WIDTH = 110
 MOST = 12  # specialists shown in a step; the others are counted
 
 
@@ -43,7 +45,8 @@ def explain(
     if as_json:
         click.echo(json.dumps(story.to_dict(), indent=1, ensure_ascii=False, allow_nan=False))
         return
-    show(Console(highlight=False, soft_wrap=True), story, 10**6 if everybody else MOST)
+    wide = max(WIDTH, shutil.get_terminal_size().columns)  # columns folded into one another say nothing
+    show(Console(highlight=False, soft_wrap=True, width=wide), story, 10**6 if everybody else MOST)
 
 
 def show(console: Console, story: Explanation, most: int) -> None:

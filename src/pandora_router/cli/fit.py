@@ -123,6 +123,6 @@ def _evidence(console: Console, evidence: Mapping[str, Any]) -> None:
     named = evidence["evidence"][-1]
     if evidence["chosen"] == "named" and named["behind"] > 2 * named["behind_error"]:
         console.print(
-            f"[bold]{escape(evidence['best'])}[/bold] did better than the policy that was named, by more than "
-            "two standard errors: consider policy: {kind: auto}"
+            f"[bold]{escape(evidence['best'])}[/bold] did better than the policy that was named, by more "
+            "than two standard errors: consider policy: {kind: auto}"
         )
