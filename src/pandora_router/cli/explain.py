@@ -33,7 +33,7 @@ MOST = 12  # specialists shown in a step; the others are counted
 def explain(
     prompt: str, artifact: Path, pairs: tuple[str, ...], file: Path | None, everybody: bool, as_json: bool
 ) -> None:
-    r"""Route PROMPT and tell why: estimates, prices, purchases, the runner-up and every alternative.
+    """Route PROMPT and tell why: estimates, prices, purchases, the runner-up and every alternative.
 
     \b
     Examples:

@@ -21,6 +21,8 @@ from pandora_router.config import Config, read_config
 from pandora_router.data import Table
 from pandora_router.errors import UsageError
 
+WORTH_SAYING = 1e-3  # differences of reward below this are no reason to change a policy
+
 
 @click.command()
 @click.argument("config", type=click.Path(path_type=Path))
@@ -29,7 +31,7 @@ from pandora_router.errors import UsageError
 @click.option("--json", "as_json", is_flag=True, help="Print the record of the fit as JSON.")
 @told_plainly
 def fit(config: Path, output: Path, replace: bool, as_json: bool) -> None:
-    r"""Fit the router that CONFIG describes and write it to a folder.
+    """Fit the router that CONFIG describes and write it to a folder.
 
     Estimators are fitted on the train split, signal model and policy on calibration, and everything is
     checked on test. Killed at any moment, it leaves the folder as it was and goes on where it stopped
@@ -121,7 +123,8 @@ def _evidence(console: Console, evidence: Mapping[str, Any]) -> None:
         grid.add_row(escape(one["name"]), *(f"{one[key]:.4f}" for key in numbers))
     console.print(grid)
     named = evidence["evidence"][-1]
-    if evidence["chosen"] == "named" and named["behind"] > 2 * named["behind_error"]:
+    clearly = named["behind"] > max(2 * named["behind_error"], WORTH_SAYING)
+    if evidence["chosen"] == "named" and clearly:
         console.print(
             f"[bold]{escape(evidence['best'])}[/bold] did better than the policy that was named, by more "
             "than two standard errors: consider policy: {kind: auto}"

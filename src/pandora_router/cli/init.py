@@ -21,7 +21,7 @@ data:
 
 # What one purchase of costly estimates is worth to you, in units of reward. One number is the price of one
 # call: for all specialists together where the estimator shows them together (the stack without a peek), for
-# each specialist otherwise. Or in parts: {{shared: 0.002, own: 0.001}}, own by name: {{own: {{a: 0.001, b: 0.1}}}}
+# each specialist otherwise. Or in parts: {{shared: 0.002, own: 0.001}}; by name: {{own: {{a: 0.001, b: 0.1}}}}
 inspection_cost: 0.002
 
 # The cheap estimate f: mean reward of the k nearest training prompts. The paper has k = 3; both 3 and 50 are
@@ -61,7 +61,7 @@ inspection_cost: 0.002
 @click.option("--table", default="table", show_default=True, help="The routing table to name in it.")
 @told_plainly
 def init(path: Path, table: str) -> None:
-    r"""Write a commented config to PATH [pandora.yaml]; a file that is there already is left alone.
+    """Write a commented config to PATH [pandora.yaml]; a file that is there already is left alone.
 
     \b
     Examples:

@@ -71,7 +71,7 @@ def route(
     replace: bool,
     as_json: bool,
 ) -> None:
-    r"""Say who should answer PROMPT, or route every prompt of a file.
+    """Say who should answer PROMPT, or route every prompt of a file.
 
     A batch file may have a column `contexts` (maps or JSON texts from specialist to context). Killed at
     any moment, a batch leaves no output or a complete one, and goes on where it stopped.
