@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner, Result
 
+from pandora_router.calibrate import Never
 from pandora_router.cli.main import main
 from pandora_router.data import save
 from pandora_router.errors import UsageError
@@ -186,8 +187,9 @@ def test_a_stage_that_was_finished_is_not_fitted_again(tmp_path: Path) -> None:
     assert len(list((tmp_path / "w").iterdir())) == 6
 
 
-def test_batch_killed_leaves_nothing_and_goes_on(folder: Path) -> None:
-    place = folder.parent
+def test_batch_killed_leaves_nothing_and_goes_on(tmp_path: Path) -> None:
+    place, folder = tmp_path, tmp_path / "router"
+    fitted().with_policy(Never()).save(folder)
     prompts = [f"{p} again {k}" for k in range(18) for p in generate().prompts]
     source = pa.table({"key": list(range(len(prompts))), "prompt": prompts})
     pq.write_table(source, place / "in.parquet")

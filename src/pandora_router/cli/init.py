@@ -21,7 +21,7 @@ data:
 
 # What one purchase of costly estimates is worth to you, in units of reward. One number is the price of one
 # call: for all specialists together where the estimator shows them together (the stack without a peek), for
-# each specialist otherwise. Or in parts: {{shared: 0.002, own: 0.001}}, own by name: {{own: {{a: 0.001, b: 0.1}}}}
+# each specialist otherwise. Or in parts: {{shared: 0.002, own: 0.001}}, or {{own: {{a: 0.001, b: 0.1}}}} by name.
 inspection_cost: 0.002
 
 # The cheap estimate f: mean reward of the k nearest training prompts. The paper has k = 3; both 3 and 50 are
