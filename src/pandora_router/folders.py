@@ -47,8 +47,10 @@ def write(
 ) -> None:
     """Have `fill` write files into a draft folder and return what the manifest says beside them; then rename.
 
-    An existing folder is only replaced on request, and only by a whole one.
+    An existing folder is only replaced on request, and only by a whole one. What a process that was killed
+    left behind is put back (the old folder, if it died between two renames) or removed.
     """
+    restore(path)
     if path.exists() and not (replace and is_stored(path)):
         raise UsageError(
             str(path),
@@ -57,6 +59,7 @@ def write(
             do="Choose another name" + ("." if replace else ", or ask to replace what is there."),
         )
     path.parent.mkdir(parents=True, exist_ok=True)
+    _sweep(path)
     mark = f"{os.getpid()}-{secrets.token_hex(4)}"
     draft, aside = path.with_name(f".{path.name}.draft-{mark}"), path.with_name(f".{path.name}.old-{mark}")
     try:
@@ -89,6 +92,36 @@ def read(
     return told
 
 
+def restore(path: Path) -> None:
+    """Put the old folder back if a process died after moving it aside and before the new one was in place."""
+    if not path.exists():
+        for aside in _left(path, "old"):
+            aside.rename(path)
+            return
+
+
+def _sweep(path: Path) -> None:
+    for stale in (*_left(path, "draft"), *_left(path, "old")):
+        shutil.rmtree(stale, ignore_errors=True)
+
+
+def _left(path: Path, what: str) -> list[Path]:
+    """Folders of processes that are no longer there."""
+    start = f".{path.name}.{what}-"
+    found = path.parent.iterdir() if path.parent.is_dir() else iter(())
+    return sorted(p for p in found if p.name.startswith(start) and not _alive(p.name[len(start) :]))
+
+
+def _alive(mark: str) -> bool:
+    try:
+        os.kill(int(mark.partition("-")[0]), 0)
+    except (ProcessLookupError, ValueError):
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
 def _seal(folder: Path, kind: Kind, facts: Mapping[str, Any]) -> None:
     entries = {}
     for file in sorted(folder.rglob("*")):
@@ -105,6 +138,7 @@ def _seal(folder: Path, kind: Kind, facts: Mapping[str, Any]) -> None:
 
 def manifest(path: Path, kind: Kind) -> dict[str, Any]:
     """The manifest of a folder, checked for format and version; its files are not looked at."""
+    restore(path)
     if not is_stored(path):
         raise UsageError(
             str(path),

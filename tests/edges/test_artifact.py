@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner, Result
 
+from pandora_router.calibrate import Never
 from pandora_router.cli.main import main
 from pandora_router.data import save
 from pandora_router.errors import UsageError
@@ -124,6 +125,17 @@ def test_what_is_there_is_only_replaced_on_request(folder: Path, tmp_path: Path)
     assert not (tmp_path / "optimal").exists()
 
 
+def test_a_replacement_killed_between_two_renames_is_put_back(folder: Path) -> None:
+    process = subprocess.Popen([sys.executable, "-c", "pass"])
+    process.wait()
+    aside = folder.with_name(f".router.old-{process.pid}-abcd")
+    folder.rename(aside)
+    assert Router.load(folder).id == fitted().id
+    folder.with_name(f".router.draft-{process.pid}-abcd").mkdir()
+    fitted().save(folder, replace=True)
+    assert [p.name for p in folder.parent.iterdir()] == ["router"]
+
+
 def test_a_ready_made_estimator_is_handed_over_again(tmp_path: Path) -> None:
     ready = Scorer(lambda query, name: 0.5)
     router = Router.fit(generate(), costly=Ready(ready), inspection_cost=0.01)
@@ -156,17 +168,16 @@ def killed(place: Path, words: list[str], ready: Path, pattern: str) -> None:
     process.wait()
 
 
-def test_fit_killed_leaves_nothing_and_goes_on(place: Path) -> None:
-    words = ["fit", "pandora.yaml", "-o", "router"]
-    killed(place, words, place / ".router.work", "estimator-*")
+@pytest.mark.parametrize("moment", [".router.work/estimator-*", ".router.draft-*/costly"])
+def test_fit_killed_leaves_nothing_and_goes_on(place: Path, moment: str) -> None:
+    killed(place, ["fit", "pandora.yaml", "-o", "router"], place, moment)
     assert not (place / "router").exists()
-    before = {p.name: p.stat().st_mtime_ns for p in (place / ".router.work").glob("estimator-*")}
-    assert before
+    assert list((place / ".router.work").glob("estimator-*"))
     result = pandora("fit", place / "pandora.yaml", "-o", place / "router", "--json")
     assert result.exit_code == 0, result.output
     assert "roughly" in result.stderr
     told = json.loads(result.stdout)
-    assert not (place / ".router.work").exists()
+    assert {p.name for p in place.iterdir()} == {"pandora.yaml", "router", "table"}
     assert Router.load(place / "router").id == told["id"] == fitted().id
     prompts = generate().in_split("test").prompts[:20]
     assert [d.specialist for d in Router.load(place / "router").route_batch(prompts)] == [
@@ -186,8 +197,9 @@ def test_a_stage_that_was_finished_is_not_fitted_again(tmp_path: Path) -> None:
     assert len(list((tmp_path / "w").iterdir())) == 6
 
 
-def test_batch_killed_leaves_nothing_and_goes_on(folder: Path) -> None:
-    place = folder.parent
+def test_batch_killed_leaves_nothing_and_goes_on(tmp_path: Path) -> None:
+    place, folder = tmp_path, tmp_path / "router"
+    fitted().with_policy(Never()).save(folder)
     prompts = [f"{p} again {k}" for k in range(18) for p in generate().prompts]
     source = pa.table({"key": list(range(len(prompts))), "prompt": prompts})
     pq.write_table(source, place / "in.parquet")

@@ -55,7 +55,7 @@ def route_file(
             _write(chunk, _routed(router, part, column, kept))
         chunks.append(chunk)
     say("writing", rows, rows)
-    summary = _join(chunks, output, _schema(source, kept))
+    summary = _join(chunks, work / "whole", output, _schema(source, kept))
     shutil.rmtree(work, ignore_errors=True)
     return {"output": str(output), "artifact": router.id, **summary}
 
@@ -132,22 +132,18 @@ def _write(path: Path, table: pa.Table) -> None:
     draft.rename(path)
 
 
-def _join(chunks: list[Path], output: Path, schema: pa.Schema) -> dict[str, Any]:
+def _join(chunks: list[Path], draft: Path, output: Path, schema: pa.Schema) -> dict[str, Any]:
     """Put the chunks together under a temporary name, then rename."""
-    draft = output.with_name(f".{output.name}.draft-{os.getpid()}")
     prompts = declined = 0
     spent = 0.0
-    try:
-        with pq.ParquetWriter(draft, schema, compression="zstd") as writer:
-            for chunk in chunks:
-                part = pq.read_table(chunk).cast(schema)
-                writer.write_table(part)
-                prompts += len(part)
-                declined += len(part) - part["declined_because"].null_count
-                spent += sum(part["spent"].to_pylist())
-        folders.sync(draft)
-        draft.rename(output)
-        folders.sync(output.parent)
-    finally:
-        draft.unlink(missing_ok=True)
+    with pq.ParquetWriter(draft, schema, compression="zstd") as writer:
+        for chunk in chunks:
+            part = pq.read_table(chunk).cast(schema)
+            writer.write_table(part)
+            prompts += len(part)
+            declined += len(part) - part["declined_because"].null_count
+            spent += sum(part["spent"].to_pylist())
+    folders.sync(draft)
+    draft.rename(output)
+    folders.sync(output.parent)
     return {"prompts": prompts, "declined": declined, "mean_spent": spent / max(prompts, 1)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import click
@@ -21,7 +22,7 @@ data:
 
 # What one purchase of costly estimates is worth to you, in units of reward. One number is the price of one
 # call: for all specialists together where the estimator shows them together (the stack without a peek), for
-# each specialist otherwise. Or in parts: {{shared: 0.002, own: 0.001}}; by name: {{own: {{a: 0.001, b: 0.1}}}}
+# each specialist otherwise. Or in parts: {{shared: 0.002, own: 0.001}} or {{own: {{a: 0.001, b: 0.1}}}}
 inspection_cost: 0.002
 
 # The cheap estimate f: mean reward of the k nearest training prompts. The paper has k = 3; both 3 and 50 are
@@ -59,8 +60,9 @@ inspection_cost: 0.002
 @click.command()
 @click.argument("path", type=click.Path(path_type=Path), default=Path("pandora.yaml"))
 @click.option("--table", default="table", show_default=True, help="The routing table to name in it.")
+@click.option("--json", "as_json", is_flag=True, help="Print where it is as JSON.")
 @told_plainly
-def init(path: Path, table: str) -> None:
+def init(path: Path, table: str, as_json: bool) -> None:
     """Write a commented config to PATH [pandora.yaml]; a file that is there already is left alone.
 
     \b
@@ -75,4 +77,7 @@ def init(path: Path, table: str) -> None:
         raise UsageError(
             str(path), expected="a new file", came="one that exists", do="Choose another name."
         ) from None
+    if as_json:
+        click.echo(json.dumps({"config": str(path)}))
+        return
     click.echo(f"Written to {path}. Next: pandora fit {path} -o router")

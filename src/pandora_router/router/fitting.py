@@ -42,7 +42,7 @@ from pandora_router.estimators.opened import load_estimator
 from pandora_router.estimators.persistence import write as write_estimator
 from pandora_router.router.readings import readings
 from pandora_router.router.recipes import Costly, Progress, Ready, Recipe, shown_together
-from pandora_router.router.report import Held, report
+from pandora_router.router.report import HeldOut, report
 from pandora_router.search import Committing, Policy
 
 if TYPE_CHECKING:
@@ -188,7 +188,7 @@ def costs_of(order: Order, costly: Lasting | Estimator) -> Costs:
     return Costs(np.zeros(boxes), [price], [0] * boxes) if once and price > 0.0 else as_costs(price, boxes)
 
 
-def choose(order: Order, held: Held, costs: Costs) -> tuple[SignalModel, Policy, dict[str, Any]]:
+def choose(order: Order, held: HeldOut, costs: Costs) -> tuple[SignalModel, Policy, dict[str, Any]]:
     """The fitted signal model, the policy and the evidence for it, cross-validated on calibration."""
     policy, named = order.policy, not isinstance(order.policy, Auto)
     auto = policy if isinstance(policy, Auto) else Auto()

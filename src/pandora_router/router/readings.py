@@ -17,7 +17,7 @@ from pandora_router.estimators.extended import Lasting
 from pandora_router.estimators.neighbours import Neighbours
 from pandora_router.router.opening import finish
 from pandora_router.router.recipes import needs_context
-from pandora_router.router.report import Held
+from pandora_router.router.report import HeldOut
 
 READINGS = folders.Kind(
     format="pandora-router readings",
@@ -32,7 +32,7 @@ AT_ONCE = 8  # calibration prompts an estimator from outside is asked about at t
 
 def readings(
     cheap: Lasting, costly: Lasting | Estimator, parts: Mapping[str, Table], kept: Path | None
-) -> dict[str, Held]:
+) -> dict[str, HeldOut]:
     """F, G and R of each part, from the folder `kept` if they are there; otherwise they are put there."""
     if kept is not None and folders.is_stored(kept):
         folders.read(kept, READINGS, frozenset({ARRAYS}))
@@ -45,7 +45,7 @@ def readings(
             arrays[f"{name}.g"] = ask(costly, part)
         if kept is not None:
             folders.write(kept, READINGS, lambda folder: _fill(folder, arrays))
-    return {name: Held.of(name, part, arrays) for name, part in parts.items()}
+    return {name: HeldOut.of(name, part, arrays) for name, part in parts.items()}
 
 
 def _fill(folder: Path, arrays: Mapping[str, Any]) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from pandora_router.search import Policy
 
 
 @dataclass(frozen=True, eq=False)
-class Held:
+class HeldOut:
     """F, G, R and fees of a split that trained nothing; `others` are cheap estimates to compare with."""
 
     name: str
@@ -33,7 +33,7 @@ class Held:
     others: Mapping[str, Matrix]
 
     @classmethod
-    def of(cls, name: str, part: Table, arrays: Mapping[str, Matrix]) -> Held:
+    def of(cls, name: str, part: Table, arrays: Mapping[str, Matrix]) -> HeldOut:
         """The arrays called `name.f`, `name.g` and so on."""
         mine = {key.removeprefix(f"{name}."): a for key, a in arrays.items() if key.startswith(f"{name}.")}
         others = {what: values for what, values in mine.items() if what not in ("f", "g")}
@@ -41,7 +41,7 @@ class Held:
 
 
 def report(
-    held: Mapping[str, Held],
+    held: Mapping[str, HeldOut],
     signal: SignalModel,
     unfitted: Unfitted,
     policy: Policy,
@@ -70,7 +70,7 @@ def report(
 
 
 def routing(
-    part: Held, signal: SignalModel, policy: Policy, costs: Costs, usual: Vector, fee: Vector
+    part: HeldOut, signal: SignalModel, policy: Policy, costs: Costs, usual: Vector, fee: Vector
 ) -> dict[str, Any]:
     """Reward per prompt less inspection cost of several ways to route, on prompts with every cell."""
     whole = ~(np.isnan(part.r) | np.isnan(part.g)).any(axis=1)
