@@ -1,8 +1,8 @@
 """A folder that is there whole or not at all, and says when it is no longer what was written.
 
-`write` fills a draft under a temporary name, records bytes and SHA-256 of every file in `manifest.json`, has
-the disk hold it, and renames. `read` checks format, version, names, sizes and hashes before anybody looks at
-the content. It refuses to know what the files mean.
+`write` fills a draft under a temporary name, records bytes and SHA-256 of every file, subfolders included, in
+`manifest.json`, has the disk hold it, and renames. `read` checks format, version, names, sizes and hashes
+before anybody looks at the content. It refuses to know what the files mean.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import secrets
 import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from pandora_router.errors import UsageError
@@ -47,8 +47,10 @@ def write(
 ) -> None:
     """Have `fill` write files into a draft folder and return what the manifest says beside them; then rename.
 
-    An existing folder is only replaced on request, and only by a whole one.
+    An existing folder is only replaced on request, and only by a whole one. What a process that was killed
+    left behind is put back (the old folder, if it died between two renames) or removed.
     """
+    restore(path)
     if path.exists() and not (replace and is_stored(path)):
         raise UsageError(
             str(path),
@@ -57,6 +59,7 @@ def write(
             do="Choose another name" + ("." if replace else ", or ask to replace what is there."),
         )
     path.parent.mkdir(parents=True, exist_ok=True)
+    _sweep(path)
     mark = f"{os.getpid()}-{secrets.token_hex(4)}"
     draft, aside = path.with_name(f".{path.name}.draft-{mark}"), path.with_name(f".{path.name}.old-{mark}")
     try:
@@ -80,20 +83,52 @@ def read(
 
     `weigh(file, bytes)` may refuse a file for its size before it is read.
     """
-    manifest = _manifest(path, kind)
-    files = manifest.get("files")
+    told = manifest(path, kind)
+    files = told.get("files")
     if not isinstance(files, dict) or not needs <= set(files):
         raise kind.refusal(path / MANIFEST, "a complete manifest", f"no list with {', '.join(sorted(needs))}")
     for name, entry in files.items():
         _verify(path, name, entry, kind, weigh)
-    return manifest
+    return told
+
+
+def restore(path: Path) -> None:
+    """Put the old folder back if a process died after moving it aside and before the new one was in place."""
+    if not path.exists():
+        for aside in _left(path, "old"):
+            aside.rename(path)
+            return
+
+
+def _sweep(path: Path) -> None:
+    for stale in (*_left(path, "draft"), *_left(path, "old")):
+        shutil.rmtree(stale, ignore_errors=True)
+
+
+def _left(path: Path, what: str) -> list[Path]:
+    """Folders of processes that are no longer there."""
+    start = f".{path.name}.{what}-"
+    found = path.parent.iterdir() if path.parent.is_dir() else iter(())
+    return sorted(p for p in found if p.name.startswith(start) and not _alive(p.name[len(start) :]))
+
+
+def _alive(mark: str) -> bool:
+    try:
+        os.kill(int(mark.partition("-")[0]), 0)
+    except (ProcessLookupError, ValueError):
+        return False
+    except PermissionError:
+        return True
+    return True
 
 
 def _seal(folder: Path, kind: Kind, facts: Mapping[str, Any]) -> None:
     entries = {}
-    for file in sorted(folder.iterdir()):
+    for file in sorted(folder.rglob("*")):
         sync(file)
-        entries[file.name] = {"bytes": file.stat().st_size, "sha256": sha256(file)}
+        if file.is_file():
+            name = file.relative_to(folder).as_posix()
+            entries[name] = {"bytes": file.stat().st_size, "sha256": sha256(file)}
     manifest = {"format": kind.format, "version": kind.version, **facts, "files": entries}
     text = json.dumps(manifest, indent=1, ensure_ascii=False, allow_nan=False)
     (folder / MANIFEST).write_text(text + "\n", encoding="utf-8")
@@ -101,7 +136,9 @@ def _seal(folder: Path, kind: Kind, facts: Mapping[str, Any]) -> None:
     sync(folder)
 
 
-def _manifest(path: Path, kind: Kind) -> dict[str, Any]:
+def manifest(path: Path, kind: Kind) -> dict[str, Any]:
+    """The manifest of a folder, checked for format and version; its files are not looked at."""
+    restore(path)
     if not is_stored(path):
         raise UsageError(
             str(path),
@@ -110,23 +147,25 @@ def _manifest(path: Path, kind: Kind) -> dict[str, Any]:
             do=kind.make,
         )
     try:
-        manifest = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
+        told = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
     except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise kind.refusal(path / MANIFEST, "JSON", str(error)) from error
-    if not isinstance(manifest, dict) or manifest.get("format") != kind.format:
+    if not isinstance(told, dict) or told.get("format") != kind.format:
         raise kind.refusal(path / MANIFEST, f"format {kind.format!r}", "another format")
-    if manifest.get("version") != kind.version:
+    if told.get("version") != kind.version:
         raise UsageError(
             str(path / MANIFEST),
             expected=f"format version {kind.version}",
-            came=repr(manifest.get("version")),
+            came=repr(told.get("version")),
             do=f"Upgrade pandora-router, or {kind.mend}",
         )
-    return manifest
+    return told
 
 
 def _verify(path: Path, name: str, entry: Any, kind: Kind, weigh: Callable[[Path, int], None] | None) -> None:
-    if Path(name).name != name or name == MANIFEST or not isinstance(entry, dict):
+    inside = PurePosixPath(name)
+    stays = not inside.is_absolute() and ".." not in inside.parts and inside.as_posix() == name
+    if not stays or name == MANIFEST or not isinstance(entry, dict):
         raise kind.refusal(path / MANIFEST, "plain file names with their hashes", repr(name))
     file = path / name
     if not file.is_file():

@@ -51,6 +51,9 @@ class Boxes(Protocol):
     def without(self, box: int) -> Self:
         """Return what is known once the inspection of `box` was paid for and failed."""
 
+    def shut(self, which: Mask) -> Self:
+        """Return the same boxes with those picked not for sale."""
+
     def sample(self, n: int, rng: np.random.Generator) -> Matrix:
         """Draw n joint outcomes of all values (n, M); opened boxes repeat their value."""
 
@@ -101,3 +104,7 @@ class Bookkeeping:
         """Return what is known once the inspection of `box` was paid for and failed."""
         sealed_box(self.sealed, box, 0.0)
         return self._changed(**self._settled(box))
+
+    def shut(self, which: Mask) -> Self:
+        """Return the same boxes with those picked (M,) not for sale: nothing is paid, nothing is learnt."""
+        return self._changed(sealed=self.sealed & ~which)

@@ -32,7 +32,7 @@ def data() -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON.")
 @told_plainly
 def import_(source: Source, splitting: Splitting, output: Path, replace: bool, as_json: bool) -> None:
-    r"""Read SOURCE and write a routing table.
+    """Read SOURCE and write a routing table.
 
     SOURCE is a file (CSV, TSV, JSON lines, Parquet) or a folder. Every specialist needs a fee; if
     answers cost nothing, say --free. A split is drawn by --seed, stratified by task, unless --keep-split
@@ -42,7 +42,7 @@ def import_(source: Source, splitting: Splitting, output: Path, replace: bool, a
     Examples:
       pandora data import openllm_pool -o table --fee-per-trillion-parameters 1
       pandora data import routerbench_part -o table --fee-column cost_usd --seed 7
-      pandora data import scores.csv --format long --specialist-column llm -o table \
+      pandora data import scores.csv --format long --specialist-column llm -o table \\
           --fee small=0.001 --fee large=0.03
       pandora data import wide.jsonl --format wide --score-column '{}_correct' -o table --free
       pandora data import embedllm/ --format embedllm -o table --free --keep-split
@@ -65,7 +65,7 @@ def import_(source: Source, splitting: Splitting, output: Path, replace: bool, a
 @click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
 @told_plainly
 def check(source: Source, split: str | None, as_json: bool) -> None:
-    r"""Print what is in SOURCE: a routing table, or anything that `import` reads.
+    """Print what is in SOURCE: a routing table, or anything that `import` reads.
 
     Counts, missing cells, duplicates within and across splits, and the reward of the best single
     specialist, the cheapest, a random one and the best for each prompt (oracle), with standard errors.

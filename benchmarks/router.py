@@ -1,0 +1,95 @@
+"""How long fitting and routing take: `python -m benchmarks.router [folder] [--specialists M]`.
+
+Fit: CPU-seconds and peak memory with default f, g, signal model and policy. Route: median of one prompt at a
+time, split by whether anything was bought; the same with f only (nothing is ever bought). Batch: prompts per
+second with f only and with purchases. CPU time is shown beside wall time: the machine may be shared.
+"""
+
+from __future__ import annotations
+
+import argparse
+import resource
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.folders import DATA
+from pandora_router.calibrate import Never
+from pandora_router.data import Free, Table, resplit
+from pandora_router.data.importers import read_folder
+from pandora_router.router import Decision, Router
+
+
+def timed(router: Router, prompts: list[str]) -> tuple[np.ndarray, np.ndarray, list[Decision]]:
+    wall, cpu, decisions = [], [], []
+    for prompt in prompts:
+        start, spent = time.perf_counter(), time.process_time()
+        decisions.append(router.route(prompt))
+        wall.append(1e3 * (time.perf_counter() - start))
+        cpu.append(1e3 * (time.process_time() - spent))
+    return np.array(wall), np.array(cpu), decisions
+
+
+def one_by_one(name: str, router: Router, prompts: list[str]) -> None:
+    timed(router, prompts[:20])
+    wall, cpu, decisions = timed(router, prompts)
+    bought = np.array([bool(d.inspected) for d in decisions])
+    for what, rows in (("nothing bought", ~bought), ("something bought", bought)):
+        if rows.any():
+            quantiles = np.quantile(wall[rows], [0.5, 0.95])
+            print(
+                f"route, {name}, {what} ({rows.mean():.0%} of prompts): p50 {quantiles[0]:.2f} ms, p95 "
+                f"{quantiles[1]:.2f} ms wall; p50 {np.median(cpu[rows]):.2f} ms CPU"
+            )
+
+
+def in_batches(name: str, router: Router, prompts: list[str]) -> None:
+    router.route_batch(prompts[:64])
+    start, spent = time.perf_counter(), time.process_time()
+    router.route_batch(prompts)
+    wall, cpu = time.perf_counter() - start, time.process_time() - spent
+    print(
+        f"batch, {name}: {len(prompts) / wall:,.0f} prompts/s wall, {len(prompts) / cpu:,.0f} per CPU-second"
+    )
+
+
+def measure(table: Table, cost: float) -> None:
+    start, spent = time.perf_counter(), time.process_time()
+    router = Router.fit(table, inspection_cost=cost)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    cpu, wall = time.process_time() - spent, time.perf_counter() - start
+    print(f"fit: {cpu:.0f} CPU-s, {wall:.0f} s wall, peak {peak:.2f} GiB (data included)")
+    report = router.record["report"]
+    print("mse on test: " + ", ".join(f"{name} {error:.4f}" for name, error in report["mse"].items()))
+    for one in router.record["evidence"]["evidence"]:
+        print(
+            f"  {one['name']}: loss {one['loss']:.4f}, behind {one['behind']:.4f} ({one['behind_error']:.4f})"
+        )
+    with tempfile.TemporaryDirectory() as folder:
+        router.save(Path(folder) / "router")
+        size = sum(p.stat().st_size for p in Path(folder).rglob("*") if p.is_file()) / 2**20
+        start = time.perf_counter()
+        router = Router.load(Path(folder) / "router")
+        print(f"artifact: {size:.0f} MiB, loaded in {time.perf_counter() - start:.2f} s")
+    prompts = list(table.in_split("test").prompts)
+    free = router.with_policy(Never())
+    one_by_one("default policy", router, prompts[:400])
+    one_by_one("f only", free, prompts[:400])
+    in_batches("f only", free, prompts)
+    in_batches("default policy", router, prompts[:1000])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("folder", nargs="?", default="openllm_pool")
+    parser.add_argument("--cost", type=float, default=0.01, help="what one purchase costs")
+    chosen = parser.parse_args()
+    table = resplit(read_folder(DATA / chosen.folder, fees=Free()), seed=0)
+    print(f"{chosen.folder}: {len(table):,} prompts x {len(table.specialists)} specialists")
+    measure(table, chosen.cost)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,132 @@
+"""`pandora explain`: one decision, step by step."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table as Grid
+
+from pandora_router.cli.failures import told_plainly
+from pandora_router.cli.route import CONTEXT, CONTEXTS, ROUTER, read_contexts
+from pandora_router.config import open_router
+from pandora_router.router import Explanation
+from pandora_router.router import explain as tell
+from pandora_router.router.explanation import Line, Step
+
+WIDTH = 110
+MOST = 12  # specialists shown in a step; the others are counted
+
+
+@click.command()
+@click.argument("prompt")
+@ROUTER
+@CONTEXT
+@CONTEXTS
+@click.option("--all", "everybody", is_flag=True, help=f"Show all specialists, not only the best {MOST}.")
+@click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
+@told_plainly
+def explain(
+    prompt: str, artifact: Path, pairs: tuple[str, ...], file: Path | None, everybody: bool, as_json: bool
+) -> None:
+    """Route PROMPT and tell why: estimates, prices, purchases, the runner-up and every alternative.
+
+    \b
+    Examples:
+      pandora explain "What is 12 x 7?"
+      pandora explain -r router "What is 12 x 7?" --contexts begun.json --json
+    """
+    router = open_router(artifact)
+    story = tell(router, router.route(prompt, read_contexts(pairs, file)))
+    if as_json:
+        click.echo(json.dumps(story.to_dict(), indent=1, ensure_ascii=False, allow_nan=False))
+        return
+    wide = max(WIDTH, shutil.get_terminal_size().columns)  # columns folded into one another say nothing
+    show(Console(highlight=False, soft_wrap=True, width=wide), story, 10**6 if everybody else MOST)
+
+
+def show(console: Console, story: Explanation, most: int) -> None:
+    """Print a decision step by step."""
+    decision = story.decision
+    if decision.declined_because is not None:
+        console.print(
+            f"[bold]{escape(decision.specialist)}[/bold], the default: the router declined because "
+            f"{escape(decision.declined_because)}"
+        )
+        return
+    known = decision.estimates
+    cheap = {name: float(known.cheap[j]) for j, name in enumerate(known.specialists)}
+    for number, step in enumerate(story.steps, 1):
+        console.print(_table(step, number, cheap if number == 1 else {}, most))
+        console.print(f"-> {escape(step.action)}: {escape(step.why)}")
+        for name in decision.inspected if number < len(story.steps) else ():
+            if name in step.action.removeprefix("inspect ").split(", "):
+                shown = known.costly.get(name)
+                told = known.notes.get(name, "") if shown is None else f"g = {shown:.4f}"
+                console.print(f"   {escape(name)}: {escape(told)}")
+        console.print()
+    for name, note in known.notes.items():
+        console.print(f"{escape(name)}: {escape(note)}")
+    console.print(
+        f"[bold]{escape(decision.specialist)}[/bold] answers; runner-up {escape(str(story.runner_up))}; "
+        f"held sealed: {escape(', '.join(story.held)) or 'nobody'}"
+    )
+    bills = ", ".join(f"{name} {bill:.4g}" for name, bill in story.bills.items())
+    console.print(f"inspection bills: {escape(bills)}")
+    _alternatives(console, story, most)
+    console.print(
+        f"decision {decision.id}, artifact {escape(decision.artifact)}, {decision.seconds * 1e3:.1f} ms"
+    )
+
+
+def _table(step: Step, number: int, cheap: dict[str, float], most: int) -> Grid:
+    grid = Grid(title=f"Step {number} (spent so far: {step.spent:.4g})", title_justify="left")
+    heads = [
+        "specialist",
+        "status",
+        *(["f"] if cheap else []),
+        "mean",
+        "std",
+        "reservation",
+        "backup",
+        "cost",
+    ]
+    for name in (*heads, "news"):
+        words = name in ("specialist", "status")
+        grid.add_column(name, justify="left" if words else "right", no_wrap=words)
+    lines = sorted(step.lines, key=lambda line: -line.mean)
+    for line in lines[:most]:
+        first = [f"{cheap[line.specialist]:.3f}"] if cheap else []
+        grid.add_row(escape(line.specialist), line.status, *first, *_numbers(line))
+    if len(lines) > most:
+        grid.caption = f"and {len(lines) - most} more with lower means (--all shows them)"
+    return grid
+
+
+def _numbers(line: Line) -> list[str]:
+    sold = line.status == "sealed"
+    prices = [
+        "-" if not sold else "inf" if price is None else f"{price:.3f}"
+        for price in (line.reservation_price, line.backup_price)
+    ]
+    tail = [f"{line.inspection_cost:.4g}", f"{line.news:.4f}"] if sold else ["-", "-"]
+    return [f"{line.mean:.3f}", f"{line.std:.3f}", *prices, *tail]
+
+
+def _alternatives(console: Console, story: Explanation, most: int) -> None:
+    grid = Grid(title="What every alternative would have cost", title_justify="left")
+    for name in ("specialist", "worth", "gives up", "mean fee", "status"):
+        grid.add_column(name, justify="left" if name in ("specialist", "status") else "right")
+    for one in story.alternatives[:most]:
+        grid.add_row(
+            escape(one.specialist),
+            f"{one.worth:.3f}",
+            f"{one.gives_up:.3f}",
+            f"{one.mean_fee:.4g}",
+            one.status,
+        )
+    console.print(grid)

@@ -1,0 +1,131 @@
+"""`pandora fit`: from a config file to an artifact."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table as Grid
+
+from pandora_router import folders
+from pandora_router.cli.failures import told_plainly
+from pandora_router.cli.progress import SlowProgress
+from pandora_router.config import Config, read_config
+from pandora_router.data import Table
+from pandora_router.errors import UsageError
+
+WORTH_SAYING = 1e-3  # differences of reward below this are no reason to change a policy
+
+
+@click.command()
+@click.argument("config", type=click.Path(path_type=Path))
+@click.option("-o", "--output", required=True, type=click.Path(path_type=Path), help="Folder to write.")
+@click.option("--replace", is_flag=True, help="Replace an artifact that is there already.")
+@click.option("--json", "as_json", is_flag=True, help="Print the record of the fit as JSON.")
+@told_plainly
+def fit(config: Path, output: Path, replace: bool, as_json: bool) -> None:
+    """Fit the router that CONFIG describes and write it to a folder.
+
+    Estimators are fitted on the train split, signal model and policy on calibration, and everything is
+    checked on test. Killed at any moment, it leaves the folder as it was and goes on where it stopped
+    when started again (finished stages wait in a hidden folder beside the output).
+
+    \b
+    Examples:
+      pandora fit pandora.yaml -o router
+      pandora fit pandora.yaml -o router --replace --json
+    """
+    settings = read_config(config)
+    if output.exists() and not (replace and folders.is_stored(output)):
+        raise UsageError(
+            str(output),
+            expected="a folder that does not exist yet",
+            came="something that is there",
+            do="Choose another name, or pass --replace if it is an artifact.",
+        )
+    table = settings.table(config.parent)
+    click.echo(forecast(settings, table), err=True)
+    work = output.with_name(f".{output.name}.work")
+    begun = time.monotonic()
+    with SlowProgress() as bar:
+        router = settings.fit(table, progress=lambda what, share: bar(what, int(100 * share), 100), work=work)
+        bar("writing", 99, 100)
+        router.save(output, replace=replace)
+    shutil.rmtree(work, ignore_errors=True)
+    told = {"id": router.id, "output": str(output), "default": router.default, **router.record}
+    if as_json:
+        click.echo(json.dumps(told, indent=1, ensure_ascii=False, default=str))
+        return
+    show(Console(highlight=False, soft_wrap=True), told)
+    click.echo(
+        f"\nWritten to {output} in {time.monotonic() - begun:.0f} s. Next: pandora route -r {output} 'prompt'"
+    )
+
+
+def forecast(settings: Config, table: Table) -> str:
+    """What fitting will roughly take; the numbers behind it are in docs/estimators.md."""
+    train, held = int((table.split == "train").sum()), int((table.split == "calibration").sum())
+    specialists = len(table.specialists)
+    size = f"{len(table):,} prompts x {specialists} specialists ({train:,} train, {held:,} calibration)"
+    if settings.costly.kind == "judge":
+        calls = held * specialists
+        return f"Fitting on {size}: {calls:,} calls to the judge, at your provider's price"
+    seconds = 3 + 3e-3 * len(table) + 2.5e-4 * train * specialists
+    if table.contexts is not None and settings.costly.peek != 0:
+        seconds += 1e-3 * len(table) * specialists
+    return f"Fitting on {size}: roughly {seconds:,.0f} CPU-seconds on one core, no money"
+
+
+def show(console: Console, told: Mapping[str, Any]) -> None:
+    """Print errors, coverage, evidence and what routing earns."""
+    report, evidence = told["report"], told["evidence"]
+    counts = told["prompts"]
+    console.print(
+        f"train {counts['train']:,}, calibration {counts['calibration']:,}, test {counts['test']:,}"
+    )
+    if "mse" in report:
+        grid = Grid(title=f"Mean squared error against rewards, on {report['on']}", title_justify="left")
+        for name in report["mse"]:
+            grid.add_column(name, justify="right")
+        grid.add_row(*("-" if e is None else f"{e:.4f}" for e in report["mse"].values()))
+        console.print(grid)
+        console.print(
+            f"coverage of g: {report['coverage_1']:.1%} within one, {report['coverage_2']:.1%} within two "
+            "standard deviations (normal: 68.3 %, 95.4 %); "
+            f"residual correlation {report['residual_correlation'] or 0:.2f}"
+        )
+    if evidence.get("evidence"):
+        _evidence(console, evidence)
+    if report.get("routing", {}).get("ways"):
+        grid = Grid(title="Reward per prompt less inspection cost, on test", title_justify="left")
+        for name in ("way", "net reward", "(se)", "spent", "inspections"):
+            grid.add_column(name, justify="left" if name == "way" else "right")
+        for name, way in report["routing"]["ways"].items():
+            more = [f"{way[k]:.4f}" if k in way else "-" for k in ("spent", "inspections")]
+            grid.add_row(escape(name), f"{way['net_reward']:.4f}", f"{way['standard_error']:.4f}", *more)
+        console.print(grid)
+    console.print(f"policy: {escape(evidence['policy'])}; default {escape(told['default'])}")
+
+
+def _evidence(console: Console, evidence: Mapping[str, Any]) -> None:
+    grid = Grid(title="Regret + inspection cost, cross-validated on calibration", title_justify="left")
+    for name in ("policy", "loss", "(se)", "behind the best", "(se)", "inspections"):
+        grid.add_column(name, justify="left" if name == "policy" else "right")
+    for one in evidence["evidence"]:
+        numbers = ("loss", "standard_error", "behind", "behind_error", "inspections")
+        grid.add_row(escape(one["name"]), *(f"{one[key]:.4f}" for key in numbers))
+    console.print(grid)
+    named = evidence["evidence"][-1]
+    clearly = named["behind"] > max(2 * named["behind_error"], WORTH_SAYING)
+    if evidence["chosen"] == "named" and clearly:
+        console.print(
+            f"[bold]{escape(evidence['best'])}[/bold] did better than the policy that was named, by more "
+            "than two standard errors: consider policy: {kind: auto}"
+        )

@@ -1,0 +1,224 @@
+"""From a routing table to a router: f and g on train, signal model and policy on calibration, proof on test.
+
+No calibration or test prompt trains f or g: prompts whose text (white space apart) also stands in train are
+left out of the other splits, and counted. Each stage is a pure function of its key, so with a work folder a
+fit that was killed goes on after the last stage that was finished.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import platform
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from pandora_router import folders
+from pandora_router.boxes import Costs
+from pandora_router.boxes.costs import as_costs
+from pandora_router.calibrate import (
+    Always,
+    Auto,
+    Calibrated,
+    Candidate,
+    Never,
+    SignalModel,
+    Unfitted,
+    candidates,
+)
+from pandora_router.data import Table
+from pandora_router.data.table import normalise
+from pandora_router.errors import UsageError
+from pandora_router.estimators.estimator import Estimator
+from pandora_router.estimators.extended import Lasting
+from pandora_router.estimators.opened import load_estimator
+from pandora_router.estimators.persistence import write as write_estimator
+from pandora_router.router.readings import readings
+from pandora_router.router.recipes import Costly, Progress, Ready, Recipe, shown_together
+from pandora_router.router.report import HeldOut, report
+from pandora_router.search import Committing, Policy
+
+if TYPE_CHECKING:
+    from pandora_router.router.router import Router
+
+PACKAGES = ("pandora-router", "numpy", "scipy", "lightgbm", "wordllama", "tokenizers")
+
+
+@dataclass(frozen=True, eq=False)
+class Order:
+    """Everything a fit is asked for."""
+
+    table: Table
+    cheap: Recipe
+    costly: Costly
+    signal: Unfitted
+    policy: Policy | Auto
+    inspection_cost: ArrayLike | Costs
+    default: str | None
+    timeout: float | None
+    settings: Mapping[str, Any]
+
+    def key(self, *parts: object) -> str:
+        """A name for a stage: the same data, recipe and versions give the same name."""
+        told = json.dumps([self.table.fingerprint(), versions(), *(repr(part) for part in parts)])
+        return hashlib.sha256(told.encode()).hexdigest()[:16]
+
+
+def versions() -> dict[str, str]:
+    """The versions that fitted numbers depend on."""
+    found = {"python": platform.python_version()}
+    for package in PACKAGES:
+        try:
+            found[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            found[package] = "unknown"
+    return found
+
+
+def fit(order: Order, say: Progress, work: Path | None) -> Router:
+    """Run all stages; see `Router.fit`."""
+    from pandora_router.router.router import Router
+
+    begun = time.process_time()
+    train, calibration, test, repeated = parted(order.table)
+    say("fitting the cheap estimate", 0.0)
+    cheap = _estimator(order, order.cheap, train, work, lambda what, share: say(what, 0.1 * share))
+    costly = _costly(order, train, work, lambda what, share: say(what, 0.1 + 0.7 * share))
+    say("estimating calibration and test prompts", 0.8)
+    held = readings(cheap, costly, _held_out(order, calibration, test), _kept(order, work))
+    costs = costs_of(order, costly)
+    say("fitting the signal model and weighing policies", 0.85)
+    signal, policy, evidence = choose(order, held["calibration"], costs)
+    say("checking on held-out prompts", 0.95)
+    usual, fees = np.nanmean(train.reward, axis=0), np.nanmean(train.fee, axis=0)
+    found = report(held, signal, order.signal, policy, costs, training_mean=usual, fee=fees)
+    default = order.default or train.specialists[int(usual.argmax())]
+    counts = {"train": len(train), "calibration": len(calibration), "test": len(test), "left_out": repeated}
+    record = {
+        "fingerprint": order.table.fingerprint(),
+        "prompts": counts,
+        "versions": versions(),
+        "settings": {**_told(order), **order.settings},
+        "evidence": evidence,
+        "report": found,
+        "fit_cpu_seconds": round(time.process_time() - begun, 2),
+    }
+    return Router(
+        specialists=order.table.specialists,
+        cheap=cheap,
+        costly=costly,
+        signal=signal,
+        policy=policy,
+        costs=costs,
+        default=default,
+        fees=fees,
+        fee_weight=order.table.fee_weight,
+        id=order.key(*_told(order).values(), costs.own.tolist(), costs.shared.tolist(), default),
+        record=record,
+        timeout=order.timeout,
+    )
+
+
+def _held_out(order: Order, calibration: Table, test: Table) -> dict[str, Table]:
+    """The parts to estimate: one from outside is only asked about calibration: it costs money."""
+    if isinstance(order.costly, Ready) or not len(test):
+        return {"calibration": calibration}
+    return {"calibration": calibration, "test": test}
+
+
+def _kept(order: Order, work: Path | None) -> Path | None:
+    """Where readings are kept; an estimator without a name of its own may be another one next time."""
+    nameless = isinstance(order.costly, Ready) and order.costly.name == Ready.name
+    return None if work is None or nameless else work / f"readings-{order.key(order.cheap, order.costly)}"
+
+
+def parted(table: Table) -> tuple[Table, Table, Table, int]:
+    """Train, calibration and test without prompts that also stand in train, and how many those were."""
+    train = table.in_split("train")
+    seen = {normalise(prompt) for prompt in train.prompts}
+    others, repeated = [], 0
+    for name in ("calibration", "test"):
+        part = table.in_split(name)
+        fresh = np.array([normalise(prompt) not in seen for prompt in part.prompts], dtype=np.bool_)
+        repeated += int((~fresh).sum())
+        others.append(part.rows(fresh))
+    for what, part, least in (("train", train, 2), ("calibration", others[0], 8)):
+        if len(part) < least:
+            raise UsageError(
+                f"the {what} split",
+                expected=f"{least} or more prompts",
+                came=f"{len(part)} (splits in the table: {sorted(set(table.split.tolist()))})",
+                do="Draw a split: `pandora data import ... --seed 0`, or data.resplit(table, seed=0).",
+            )
+    return train, others[0], others[1], repeated
+
+
+def _estimator(order: Order, recipe: Recipe, train: Table, work: Path | None, say: Progress) -> Lasting:
+    """The fitted estimator, from the work folder if it is there."""
+    if work is None:
+        return recipe.fit(train, say)
+    kept = work / f"estimator-{order.key(recipe)}"
+    if folders.is_stored(kept):
+        return load_estimator(kept, embedder=getattr(recipe, "embedder", None))
+    fitted = recipe.fit(train, say)
+    write_estimator(kept, fitted.state())
+    return fitted
+
+
+def _costly(order: Order, train: Table, work: Path | None, say: Progress) -> Lasting | Estimator:
+    if isinstance(order.costly, Ready):
+        return order.costly.estimator
+    return _estimator(order, order.costly, train, work, say)
+
+
+def costs_of(order: Order, costly: Lasting | Estimator) -> Costs:
+    """Inspection costs as boxes take them; one number is the price of one purchase."""
+    boxes = len(order.table.specialists)
+    if isinstance(order.inspection_cost, Costs) or np.ndim(order.inspection_cost) > 0:
+        return as_costs(order.inspection_cost, boxes)
+    once = order.costly.together if isinstance(order.costly, Ready) else shown_together(costly)
+    price = float(np.asarray(order.inspection_cost, dtype=np.float64))
+    return Costs(np.zeros(boxes), [price], [0] * boxes) if once and price > 0.0 else as_costs(price, boxes)
+
+
+def choose(order: Order, held: HeldOut, costs: Costs) -> tuple[SignalModel, Policy, dict[str, Any]]:
+    """The fitted signal model, the policy and the evidence for it, cross-validated on calibration."""
+    policy, named = order.policy, not isinstance(order.policy, Auto)
+    auto = policy if isinstance(policy, Auto) else Auto()
+    if not auto.candidates:
+        auto = Auto(_runners(order, costs), auto.folds, auto.rule, auto.seed)
+    try:
+        choice = auto.choose(held.f, held.g, held.r, costs)
+    except UsageError as error:
+        if not named:
+            raise
+        signal = order.signal.fit(held.f, held.g, held.r)
+        assert not isinstance(policy, Auto)
+        return signal, policy, {"chosen": "named", "policy": repr(policy), "none_because": str(error)}
+    if isinstance(policy, Auto):
+        return choice.signal, choice.candidate.policy, choice.to_dict()
+    told = choice.to_dict() | {"chosen": "named", "policy": repr(policy), "best": choice.candidate.name}
+    return order.signal.fit(held.f, held.g, held.r), policy, told
+
+
+def _runners(order: Order, costs: Costs) -> tuple[Candidate, ...]:
+    """Never, always and the named policy; for `Auto` the usual candidates that this cost structure allows."""
+    if not isinstance(order.policy, Auto):
+        named = Candidate(type(order.policy).__name__, order.signal, order.policy)
+        both = Candidate("never", order.signal, Never()), Candidate("always", order.signal, Always())
+        return both if isinstance(order.policy, Never | Always) else (*both, named)
+    signal = order.signal if isinstance(order.signal, Calibrated) else None
+    usual = candidates(signal, specialists=len(costs))
+    # with shared costs the committing policy has to be simulated policy by policy: hours, not seconds
+    return tuple(one for one in usual if not (len(costs.shared) and isinstance(one.policy, Committing)))
+
+
+def _told(order: Order) -> dict[str, Any]:
+    return {name: repr(getattr(order, name)) for name in ("cheap", "costly", "signal", "policy")}

@@ -1,0 +1,131 @@
+"""One more specialist from a few dozen scored prompts; nothing about the others changes.
+
+f and g of the newcomer are ridge regressions on the estimates for its colleagues (`estimators.extended`); the
+signal model grows by a row (`calibrate.extend`) from estimates made out of fold, since those on the prompts
+that taught them would look too good.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from pandora_router.boxes import Costs
+from pandora_router.boxes.checks import Matrix, Vector
+from pandora_router.calibrate import FittedSignal, extend
+from pandora_router.errors import UsageError
+from pandora_router.estimators.estimator import Estimator, Query
+from pandora_router.estimators.extended import Extended, Lasting
+from pandora_router.estimators.heads import grouped_folds
+from pandora_router.router.opening import finish
+
+if TYPE_CHECKING:
+    from pandora_router.router.router import Router
+
+FEWEST = 16
+FOLDS = 8
+
+
+def add_specialist(
+    router: Router,
+    name: str,
+    prompts: Sequence[str],
+    score: ArrayLike,
+    *,
+    fee: ArrayLike,
+    inspection_cost: float | None = None,
+    seed: int = 0,
+) -> Router:
+    """The router with `name` at the end, from its `score` (n,) and `fee` (n,) or one fee for all.
+
+    Prefer prompts that did not train the router. Without `inspection_cost` the newcomer joins the group
+    of its colleagues, or costs what they cost on average.
+    """
+    reward = _reward(router, name, prompts, score, fee)
+    fees = np.broadcast_to(np.asarray(fee, dtype=np.float64), reward.shape)
+    signal = router.signal
+    if not isinstance(signal, FittedSignal):
+        raise UsageError(
+            "the signal model",
+            expected="a calibrated one, which can grow",
+            came=type(signal).__name__,
+            do="Fit the router anew with all specialists.",
+        )
+    cheap = Extended.fit(router.cheap, name, prompts, reward, seed=seed)
+    f = np.column_stack([router.cheap.predict(prompts), _outside(router.cheap, name, prompts, reward, seed)])
+    costly: Lasting | Estimator
+    if isinstance(router.costly, Estimator):
+        costly = router.costly
+        g = finish(_ask(costly, prompts, (*router.specialists, name)), waits=True)
+    else:
+        costly = Extended.fit(router.costly, name, prompts, reward, seed=seed)
+        known = router.costly.predict(prompts)
+        g = np.column_stack([known, _outside(router.costly, name, prompts, reward, seed)])
+    scored = np.isfinite(reward)
+    note = {"specialist": name, "prompts": int(scored.sum()), "mean_reward": float(reward[scored].mean())}
+    told = hashlib.sha256(f"{router.id} {note} {reward.tobytes().hex()}".encode()).hexdigest()[:16]
+    return replace(
+        router,
+        specialists=(*router.specialists, name),
+        cheap=cheap,
+        costly=costly,
+        signal=extend(signal, f[scored], g[scored]),
+        costs=_costs(router.costs, inspection_cost),
+        fees=np.append(router.fees, float(fees[scored].mean())),
+        id=told,
+        record={**router.record, "added": [*router.record.get("added", []), note]},
+    )
+
+
+def _reward(router: Router, name: str, prompts: Sequence[str], score: ArrayLike, fee: ArrayLike) -> Vector:
+    if name in router.specialists:
+        raise UsageError(
+            "a new specialist", expected="a new name", came=repr(name), do="Fit the router anew to change it."
+        )
+    column = np.asarray(score, dtype=np.float64)
+    if column.shape != (len(prompts),):
+        raise UsageError(
+            "score", expected=f"{len(prompts)} numbers", came=f"shape {column.shape}", do="One per prompt."
+        )
+    reward: Vector = column - router.fee_weight * np.broadcast_to(
+        np.asarray(fee, dtype=np.float64), column.shape
+    )
+    if np.isfinite(reward).sum() < FEWEST:
+        raise UsageError(
+            f"scored prompts of {name!r}",
+            expected=f"{FEWEST} or more with a score and a fee; a few dozen is better",
+            came=f"{int(np.isfinite(reward).sum())}",
+            do="Score more prompts; if its answers cost nothing, say fee=0.",
+        )
+    return reward
+
+
+def _outside(base: Lasting, name: str, prompts: Sequence[str], reward: Vector, seed: int) -> Vector:
+    """The newcomer's estimates, each by a head that did not see the prompt (n,)."""
+    folds = grouped_folds(list(prompts), FOLDS, seed)
+    out = np.full(len(prompts), np.nan)
+    for fold in range(int(folds.max()) + 1):
+        held = np.flatnonzero(folds == fold)
+        learnt = np.where(folds == fold, np.nan, reward)
+        head = Extended.fit(base, name, prompts, learnt, seed=seed)
+        out[held] = head.predict([prompts[int(i)] for i in held])[:, -1]
+    return out
+
+
+async def _ask(costly: Estimator, prompts: Sequence[str], names: tuple[str, ...]) -> Matrix:
+    return np.array([await costly.estimate(Query(prompt), names) for prompt in prompts], dtype=np.float64)
+
+
+def _costs(costs: Costs, own: float | None) -> Costs:
+    """The costs with one box more."""
+    group: Any = ()
+    if len(costs.shared):
+        joins = int(costs.group[-1]) if own is None else -1
+        group = np.append(costs.group, joins)
+    price = float(costs.own.mean()) if own is None else own
+    return Costs(np.append(costs.own, price), costs.shared, group)

@@ -1,0 +1,86 @@
+"""Cheap and costly estimates of the prompts that trained nothing, kept between two starts of a fit."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pandora_router import folders
+from pandora_router.boxes.checks import Matrix
+from pandora_router.data import Table
+from pandora_router.estimators.estimator import Estimator, Query
+from pandora_router.estimators.extended import Lasting
+from pandora_router.estimators.neighbours import Neighbours
+from pandora_router.router.opening import finish
+from pandora_router.router.recipes import needs_context
+from pandora_router.router.report import HeldOut
+
+READINGS = folders.Kind(
+    format="pandora-router readings",
+    version=1,
+    noun="readings of a fit",
+    make="Start the fit again.",
+    mend="remove the work folder and start the fit again.",
+)
+ARRAYS = "arrays.npz"
+AT_ONCE = 8  # calibration prompts an estimator from outside is asked about at the same time
+
+
+def readings(
+    cheap: Lasting, costly: Lasting | Estimator, parts: Mapping[str, Table], kept: Path | None
+) -> dict[str, HeldOut]:
+    """F, G and R of each part, from the folder `kept` if they are there; otherwise they are put there."""
+    if kept is not None and folders.is_stored(kept):
+        folders.read(kept, READINGS, frozenset({ARRAYS}))
+        with np.load(kept / ARRAYS, allow_pickle=False) as stored:
+            arrays = {name: stored[name] for name in stored.files}
+    else:
+        arrays = {}
+        for name, part in parts.items():
+            arrays |= {f"{name}.{what}": values for what, values in _cheap(cheap, part).items()}
+            arrays[f"{name}.g"] = ask(costly, part)
+        if kept is not None:
+            folders.write(kept, READINGS, lambda folder: _fill(folder, arrays))
+    return {name: HeldOut.of(name, part, arrays) for name, part in parts.items()}
+
+
+def _fill(folder: Path, arrays: Mapping[str, Any]) -> dict[str, Any]:
+    np.savez(folder / ARRAYS, allow_pickle=False, **arrays)
+    return {}
+
+
+def _cheap(cheap: Lasting, part: Table) -> dict[str, Matrix]:
+    """The cheap estimates, and those of 3 and of 50 neighbours beside them."""
+    if not isinstance(cheap, Neighbours):
+        return {"f": cheap.predict(part.prompts)}
+    vectors = cheap.embedder.embed(part.prompts)
+    f, three, fifty = cheap.predict_each(vectors, [cheap.k, 3, 50])
+    return {"f": f, "kNN-3": three, "kNN-50": fifty}
+
+
+def ask(costly: Lasting | Estimator, part: Table) -> Matrix:
+    """Costly estimates (N, M); NaN where the estimator needs a context and the table has none."""
+    if isinstance(costly, Estimator):
+        return finish(_ask_outside(costly, part), waits=True)
+    found = np.array(costly.predict(part.prompts, part.contexts))
+    for j, name in enumerate(part.specialists):
+        if needs_context(costly, name):
+            there = [part.contexts is not None and part.contexts[i, j] is not None for i in range(len(part))]
+            found[~np.array(there, dtype=np.bool_), j] = np.nan
+    return found
+
+
+async def _ask_outside(costly: Estimator, part: Table) -> Matrix:
+    gate = asyncio.Semaphore(AT_ONCE)
+
+    async def one(i: int) -> Any:
+        told = [] if part.contexts is None else zip(part.specialists, part.contexts[i].tolist(), strict=True)
+        query = Query(part.prompts[i], {name: text for name, text in told if text is not None})
+        async with gate:
+            return await costly.estimate(query, part.specialists)
+
+    return np.array(await asyncio.gather(*(one(i) for i in range(len(part)))), dtype=np.float64)

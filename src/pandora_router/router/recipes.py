@@ -1,0 +1,122 @@
+"""How the estimators of a router are to be had, as small frozen values.
+
+`Neighbouring` and `Stacked` are fitted on the train split; `Ready` is an estimator that somebody else made (a
+judge behind an endpoint, any callable) and is only ever asked, never fitted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+from pandora_router.data import Table
+from pandora_router.errors import UsageError
+from pandora_router.estimators.embedders import Embedder
+from pandora_router.estimators.estimator import Estimator
+from pandora_router.estimators.extended import Extended, Lasting
+from pandora_router.estimators.neighbours import Neighbours
+
+Progress = Callable[[str, float], None]
+
+
+class Recipe(Protocol):
+    """A way to fit an estimator on a routing table."""
+
+    def fit(self, train: Table, say: Progress) -> Lasting:
+        """The fitted estimator; `say(what, share done)` is called between steps."""
+
+
+@dataclass(frozen=True)
+class Neighbouring:
+    """The cheap estimate: mean reward of the k nearest training prompts by cosine.
+
+    The paper has k = 3; its error is mostly its own variance and a constant beats it on most data, so the
+    default is 50 (METHOD sections 8 and 9). Both are reported whichever is used.
+    """
+
+    k: int = 50
+    embedder: Embedder | None = None
+
+    def fit(self, train: Table, say: Progress) -> Neighbours:
+        """Remember the training prompts."""
+        say("embedding prompts", 0.0)
+        return Neighbours.fit(
+            train.prompts, train.reward, train.specialists, embedder=self.embedder, k=self.k
+        )
+
+
+@dataclass(frozen=True)
+class Stacked:
+    """The default costly estimate: the boosted stack, which looks at contexts where the table has them.
+
+    `peek` is how far it looks: the first so many characters of a specialist's own context, 0 for not at
+    all, None for 400 if there are contexts. With `agreement` it reads those of all specialists together.
+    `rounds` and `folds` bound how long trees are grown.
+    """
+
+    peek: int | None = None
+    agreement: bool = False
+    embedder: Embedder | None = None
+    seed: int = 0
+    rounds: int = 600
+    folds: int = 5
+
+    def fit(self, train: Table, say: Progress) -> Lasting:
+        """Fit the stack."""
+        from pandora_router.estimators.boosted import Boosted, Trees
+        from pandora_router.estimators.peek import Peek
+
+        far = self.characters(train)
+        if far and train.contexts is None:
+            raise UsageError(
+                "peek",
+                expected="a table with contexts",
+                came="one without",
+                do="Import contexts, or do not peek.",
+            )
+        return Boosted.fit(
+            train.prompts,
+            train.reward,
+            train.specialists,
+            contexts=train.contexts if far else None,
+            peek=Peek(far, self.agreement) if far else None,
+            embedder=self.embedder,
+            trees=Trees(rounds=self.rounds, folds=self.folds),
+            seed=self.seed,
+            progress=say,
+        )
+
+    def characters(self, table: Table) -> int:
+        """How far this stack looks into the contexts of a table."""
+        return (400 if table.contexts is not None else 0) if self.peek is None else self.peek
+
+
+@dataclass(frozen=True)
+class Ready:
+    """An estimator that needs no fitting; `together` if one call shows all specialists for one price."""
+
+    estimator: Estimator = field(repr=False)
+    name: str = "ready"
+    together: bool = False
+
+
+Costly = Stacked | Ready | Recipe
+Part = Literal["cheap", "costly"]
+
+
+def needs_context(estimator: object, specialist: str) -> bool:
+    """Whether an inspection of this specialist must look at its context: the newcomer's never does."""
+    while isinstance(estimator, Extended):
+        if specialist == estimator.newcomer:
+            return False
+        estimator = estimator.base
+    return getattr(estimator, "contexts", None) is not None
+
+
+def shown_together(estimator: object) -> bool:
+    """Whether one call of a fitted estimator shows all specialists: no peek, or one at all contexts."""
+    while isinstance(estimator, Extended):
+        estimator = estimator.base
+    seen = getattr(estimator, "contexts", None)
+    return seen is None or bool(seen.peek.agreement)

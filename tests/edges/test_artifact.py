@@ -1,0 +1,270 @@
+"""The artifact: whole or absent, and refused when anything about it changed."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from functools import cache
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner, Result
+
+from pandora_router.calibrate import Never
+from pandora_router.cli.main import main
+from pandora_router.data import save
+from pandora_router.errors import UsageError
+from pandora_router.estimators.estimator import Scorer
+from pandora_router.router import Neighbouring, Ready, Router, Stacked
+from pandora_router.search import Optimal
+from tests.tables import generate, row_contexts
+
+QUICK = Stacked(rounds=20, folds=2)
+CONFIG = """\
+data: {table: table}
+inspection_cost: 0.002
+cheap: {k: 10}
+costly: {rounds: 20, folds: 2}
+"""
+
+
+@cache
+def fitted() -> Router:
+    return Router.fit(generate(), cheap=Neighbouring(10), costly=QUICK, inspection_cost=0.002)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    fitted().save(tmp_path / "router")
+    return tmp_path / "router"
+
+
+def test_what_the_manifest_says(folder: Path) -> None:
+    told = json.loads((folder / "manifest.json").read_text())
+    assert (told["format"], told["version"]) == ("pandora-router artifact", 1)
+    assert told["record"]["fingerprint"] == generate().fingerprint()
+    assert {"numpy", "lightgbm", "python", "pandora-router"} <= set(told["record"]["versions"])
+    assert {"cheap", "costly", "signal", "policy"} <= set(told["record"]["settings"])
+    assert told["record"]["evidence"]["evidence"]
+    on_disk = {p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_file()}
+    assert set(told["files"]) == on_disk - {"manifest.json"}
+    assert {p.suffix for p in folder.rglob("*") if p.is_file()} <= {".json", ".npz", ".txt"}
+    assert generate().prompts[0] not in (folder / "manifest.json").read_text()
+
+
+def test_every_file_changed_cut_or_gone_is_refused(folder: Path, tmp_path: Path) -> None:
+    names = [p.relative_to(folder) for p in folder.rglob("*") if p.is_file()]
+    assert len(names) > 8
+    for name in names:
+        raw = (folder / name).read_bytes()
+        middle = len(raw) // 2
+        changed = raw[:middle] + bytes([raw[middle] ^ 1]) + raw[middle + 1 :]
+        for harm in (changed, raw[:-7], None):
+            copy = tmp_path / "copy"
+            shutil.copytree(folder, copy)
+            (copy / name).unlink()
+            if harm is not None:
+                (copy / name).write_bytes(harm)
+            with pytest.raises(UsageError):
+                Router.load(copy)
+            shutil.rmtree(copy)
+
+
+def edited(folder: Path, change: dict[str, object]) -> None:
+    path = folder / "manifest.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"version": 2}, "format version 1, got 2. Upgrade"),
+        ({"format": "pandora-router table"}, "another format"),
+        ({"specialists": ["small", "large"]}, "an edited one"),
+        ({"default": "large"}, "an edited one"),
+        ({"policy": {"kind": "Never", "settings": {}}}, "an edited one"),
+        ({"files": {}}, "a complete manifest"),
+    ],
+)
+def test_an_edited_manifest_is_refused(folder: Path, change: dict[str, object], told: str) -> None:
+    edited(folder, change)
+    with pytest.raises(UsageError, match=told):
+        Router.load(folder)
+
+
+def test_a_part_that_lacks_a_specialist_is_refused(tmp_path: Path) -> None:
+    """Sealed and hashed, but put together from two routers."""
+    small = Router.fit(generate(m=2), cheap=Neighbouring(10), costly=QUICK, inspection_cost=0.002)
+    for part in ("cheap", "costly", "signal", "costs", "fees"):
+        mixed = dataclasses.replace(fitted(), **{part: getattr(small, part)})
+        mixed.save(tmp_path / part)
+        with pytest.raises(UsageError, match=r"lawyer|3 specialists in every part"):
+            Router.load(tmp_path / part)
+
+
+def test_what_is_there_is_only_replaced_on_request(folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="something is there"):
+        fitted().save(folder)
+    fitted().save(folder, replace=True)
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "mine.txt").write_text("x")
+    with pytest.raises(UsageError, match="not a fitted router"):
+        fitted().save(tmp_path / "other", replace=True)
+    with pytest.raises(UsageError, match=r"no such folder.*pandora fit"):
+        Router.load(tmp_path / "nothing")
+    with pytest.raises(UsageError, match="policy to keep"):
+        fitted().with_policy(Optimal()).save(tmp_path / "optimal")
+    assert not (tmp_path / "optimal").exists()
+
+
+def test_a_replacement_killed_between_two_renames_is_put_back(folder: Path) -> None:
+    process = subprocess.Popen([sys.executable, "-c", "pass"])
+    process.wait()
+    aside = folder.with_name(f".router.old-{process.pid}-abcd")
+    folder.rename(aside)
+    assert Router.load(folder).id == fitted().id
+    folder.with_name(f".router.draft-{process.pid}-abcd").mkdir()
+    fitted().save(folder, replace=True)
+    assert [p.name for p in folder.parent.iterdir()] == ["router"]
+
+
+def test_a_ready_made_estimator_is_handed_over_again(tmp_path: Path) -> None:
+    ready = Scorer(lambda query, name: 0.5)
+    router = Router.fit(generate(), costly=Ready(ready), inspection_cost=0.01)
+    router.save(tmp_path / "r")
+    with pytest.raises(UsageError, match="costly="):
+        Router.load(tmp_path / "r")
+    again = Router.load(tmp_path / "r", costly=ready)
+    assert again.route("count the king").specialist == router.route("count the king").specialist
+
+
+def pandora(*words: object) -> Result:
+    return CliRunner().invoke(main, [str(word) for word in words], catch_exceptions=False)
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    save(generate(), tmp_path / "table")
+    (tmp_path / "pandora.yaml").write_text(CONFIG)
+    return tmp_path
+
+
+def killed(place: Path, words: list[str], ready: Path, pattern: str) -> None:
+    """Start a command in a process of its own and kill -9 it as soon as its work folder has something."""
+    code = "from pandora_router.cli.main import main; main()"
+    process = subprocess.Popen([sys.executable, "-c", code, *words], cwd=place)
+    deadline = time.monotonic() + 60
+    while not list(ready.glob(pattern)) and process.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.002)
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+@pytest.mark.parametrize("moment", [".router.work/estimator-*", ".router.draft-*/costly"])
+def test_fit_killed_leaves_nothing_and_goes_on(place: Path, moment: str) -> None:
+    killed(place, ["fit", "pandora.yaml", "-o", "router"], place, moment)
+    assert not (place / "router").exists()
+    assert list((place / ".router.work").glob("estimator-*"))
+    result = pandora("fit", place / "pandora.yaml", "-o", place / "router", "--json")
+    assert result.exit_code == 0, result.output
+    assert "roughly" in result.stderr
+    told = json.loads(result.stdout)
+    assert {p.name for p in place.iterdir()} == {"pandora.yaml", "router", "table"}
+    assert Router.load(place / "router").id == told["id"] == fitted().id
+    prompts = generate().in_split("test").prompts[:20]
+    assert [d.specialist for d in Router.load(place / "router").route_batch(prompts)] == [
+        fitted().route(p).specialist for p in prompts
+    ]
+
+
+def test_a_stage_that_was_finished_is_not_fitted_again(tmp_path: Path) -> None:
+    order = {"cheap": Neighbouring(10), "costly": QUICK, "inspection_cost": 0.002, "work": tmp_path / "w"}
+    Router.fit(generate(), **order)  # type: ignore[arg-type]
+    stamps = {p: p.stat().st_mtime_ns for p in (tmp_path / "w").rglob("*")}
+    steps: list[str] = []
+    Router.fit(generate(), progress=lambda what, share: steps.append(what), **order)  # type: ignore[arg-type]
+    assert "growing trees" not in steps
+    assert stamps == {p: p.stat().st_mtime_ns for p in (tmp_path / "w").rglob("*")}
+    Router.fit(generate(n=280), **order)  # type: ignore[arg-type]
+    assert len(list((tmp_path / "w").iterdir())) == 6
+
+
+def test_batch_killed_leaves_nothing_and_goes_on(tmp_path: Path) -> None:
+    place, folder = tmp_path, tmp_path / "router"
+    fitted().with_policy(Never()).save(folder)
+    prompts = [f"{p} again {k}" for k in range(18) for p in generate().prompts]
+    source = pa.table({"key": list(range(len(prompts))), "prompt": prompts})
+    pq.write_table(source, place / "in.parquet")
+    words = ["route", "-r", "router", "--batch", "in.parquet", "-o", "out.parquet"]
+    killed(place, words, place, ".out.parquet.work-*/0*.parquet")
+    assert not (place / "out.parquet").exists()
+    work = next(place.glob(".out.parquet.work-*"))
+    done = {p.name: p.stat().st_mtime_ns for p in work.glob("0*.parquet")}
+    assert 0 < len(done) < 3
+    ids = pq.read_table(work / "00000000.parquet")["decision_id"].to_pylist()
+    result = pandora(
+        "route", "-r", folder, "--batch", place / "in.parquet", "-o", place / "out.parquet", "--json"
+    )
+    assert result.exit_code == 0, result.output
+    assert json.loads(result.stdout)["prompts"] == len(prompts)
+    found = pq.read_table(place / "out.parquet")
+    assert found["key"].to_pylist() == source["key"].to_pylist()
+    assert found["decision_id"].to_pylist()[: len(ids)] == ids
+    assert not list(place.glob(".out.parquet*"))
+    again = pandora("route", "-r", folder, "--batch", place / "in.parquet", "-o", place / "out.parquet")
+    assert again.exit_code == 2
+
+
+def test_route_and_explain_as_a_user_types_them(tmp_path: Path) -> None:
+    table = generate(contexts=True)
+    router = Router.fit(table, cheap=Neighbouring(10), costly=QUICK, inspection_cost=0.0005)
+    router.save(tmp_path / "r")
+    prompt, told = table.prompts[0], row_contexts(table, 0)
+    assert pandora("route", "-r", tmp_path / "r", prompt).stdout.strip() == router.route(prompt).specialist
+    assert "the default: the prompt is empty" in pandora("route", "-r", tmp_path / "r", " ").stdout
+    (tmp_path / "told.json").write_text(json.dumps(told))
+    result = pandora("explain", "-r", tmp_path / "r", prompt, "--contexts", tmp_path / "told.json", "--json")
+    story = json.loads(result.stdout)
+    assert story["decision"]["specialist"] == router.route(prompt, told).specialist
+    assert len(story["alternatives"]) == 2
+    pairs = [word for name, text in told.items() for word in ("--context", f"{name}={text}")]
+    shown = pandora("explain", "-r", tmp_path / "r", prompt, *pairs[:2]).stdout
+    for word in ("Step 1", "reservation", "backup", "runner-up", "held sealed", "not for sale", "gives up"):
+        assert word in shown
+    for wrong in (["--context", "small"], ["--context", "nobody=x"], ["--contexts", tmp_path / "pandora"]):
+        assert pandora("route", "-r", tmp_path / "r", prompt, *wrong).exit_code == 2
+    assert pandora("route", "-r", tmp_path / "r").exit_code == 2
+    assert pandora("route", prompt, "-r", tmp_path / "none").exit_code == 2
+
+
+def test_a_batch_with_contexts_and_a_wrong_column(tmp_path: Path) -> None:
+    table = generate(contexts=True)
+    router = Router.fit(table, cheap=Neighbouring(10), costly=QUICK, inspection_cost=0.0005)
+    router.save(tmp_path / "r")
+    told = [row_contexts(table, i) for i in range(30)]
+    column = [json.dumps(one) for one in told]
+    pq.write_table(pa.table({"prompt": table.prompts[:30], "contexts": column}), tmp_path / "in.parquet")
+    words = (
+        "route",
+        "-r",
+        tmp_path / "r",
+        "--batch",
+        tmp_path / "in.parquet",
+        "-o",
+        tmp_path / "out.parquet",
+    )
+    assert pandora(*words).exit_code == 0
+    found = pq.read_table(tmp_path / "out.parquet")
+    assert found["specialist"].to_pylist() == [
+        router.route(p, c).specialist for p, c in zip(table.prompts[:30], told, strict=True)
+    ]
+    assert sum(len(names) for names in found["inspected"].to_pylist()) > 0
+    assert "text" in pandora(*words, "--prompt-column", "text", "--replace").output

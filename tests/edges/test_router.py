@@ -1,0 +1,247 @@
+"""The router where things go wrong: no context, late or broken estimates, empty prompts, newcomers."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pandora_router.calibrate import Always, EmpiricalDraws
+from pandora_router.data import PerSpecialist, resplit
+from pandora_router.data.importers import read_folder
+from pandora_router.errors import UpstreamError, UsageError
+from pandora_router.estimators.embedders import Wrapped
+from pandora_router.estimators.estimator import Query, Scorer
+from pandora_router.router import Neighbouring, Ready, Router, Stacked, explain
+from tests.tables import generate, row_contexts
+
+SHARED = Path(__file__).resolve().parents[3] / "shared" / "data" / "gsm8k_6b_175b"
+QUICK = Stacked(rounds=20, folds=2)
+
+
+@cache
+def fitted(contexts: bool = False) -> Router:
+    return Router.fit(generate(contexts=contexts), costly=QUICK, inspection_cost=0.002)
+
+
+@cache
+def judged() -> Router:
+    """A router whose costly estimates come from outside, each specialist at its own price."""
+    ready = Ready(Scorer(lambda query, name: 0.4 + len(name) / 50), "lengths")
+    return Router.fit(generate(), costly=ready, inspection_cost=0.002)
+
+
+def test_the_record_tells_what_was_fitted_and_found() -> None:
+    router = fitted()
+    record = router.record
+    assert record["prompts"] == {"train": 180, "calibration": 60, "test": 60, "left_out": 0}
+    mse = record["report"]["mse"]
+    assert {"training mean", "kNN-3", "kNN-50", "f", "h(f)", "g"} == set(mse)
+    assert mse["kNN-3"] > mse["kNN-50"] == mse["f"]
+    assert record["report"]["on"] == "test"
+    ways = record["report"]["routing"]["ways"]
+    assert {"best single", "cheapest", "random", "oracle", "router", "never inspect"} <= set(ways)
+    assert ways["oracle"]["net_reward"] >= ways["router"]["net_reward"]
+    assert [one["name"] for one in record["evidence"]["evidence"]] == ["never", "always", "KnowledgeGradient"]
+    assert judged().record["report"]["on"] == "calibration, cross-validated"
+
+
+def test_a_multi_output_estimate_is_one_purchase_and_a_peek_is_one_each() -> None:
+    assert fitted().costs.shared.tolist() == [0.002]
+    assert fitted().costs.own.tolist() == [0.0] * 3
+    assert fitted(True).costs.own.tolist() == [0.002] * 3
+
+
+def test_prompts_that_stand_in_train_are_left_out_elsewhere() -> None:
+    table = generate()
+    twice = list(table.prompts)
+    i, j = (int(np.flatnonzero(table.split == name)[0]) for name in ("train", "calibration"))
+    twice[j] = f"  {twice[i]} "
+    router = Router.fit(dataclasses.replace(table, prompts=tuple(twice)), costly=QUICK, inspection_cost=0.01)
+    assert router.record["prompts"]["left_out"] == 1
+    assert router.record["prompts"]["calibration"] == 59
+
+
+def test_nothing_of_calibration_or_test_trains_f_or_g() -> None:
+    table = generate()
+    held_out = table.split != "train"
+    other = dataclasses.replace(table, score=np.where(held_out[:, None], 1.0 - table.score, table.score))
+    one, two = (Router.fit(t, costly=QUICK, inspection_cost=0.01) for t in (table, other))
+    prompts = table.in_split("test").prompts[:10]
+    np.testing.assert_array_equal(one.cheap.predict(prompts), two.cheap.predict(prompts))
+    np.testing.assert_array_equal(one.costly.predict(prompts), two.costly.predict(prompts))  # type: ignore[union-attr]
+
+
+def test_without_splits_nothing_is_fitted() -> None:
+    table = generate()
+    with pytest.raises(UsageError, match=r"the train split.*resplit"):
+        Router.fit(table.with_split(np.full(len(table), "")))
+    with pytest.raises(UsageError, match="the calibration split"):
+        Router.fit(table.with_split(np.full(len(table), "train")))
+    with pytest.raises(UsageError, match="default specialist"):
+        Router.fit(table, costly=QUICK, default="nobody")
+
+
+def test_missing_cells_are_fitted_around() -> None:
+    router = Router.fit(generate(missing=0.1), costly=QUICK, inspection_cost=0.002)
+    assert router.record["report"]["missing_reward"] > 0
+    assert router.route("count the king").specialist in router.specialists
+
+
+def test_a_specialist_without_its_context_is_not_for_sale() -> None:
+    router, table = fitted(True).with_policy(Always()), generate(contexts=True)
+    told = row_contexts(table, 0)
+    told.pop("large")
+    decision = router.route(table.prompts[0], told)
+    assert decision.inspected == ("small", "lawyer")
+    assert "context was not given" in decision.estimates.notes["large"]
+    assert router.route(table.prompts[0]).inspected == ()
+    story = explain(router, decision)
+    assert {line.specialist: line.status for line in story.steps[0].lines}["large"] == "not for sale"
+    with pytest.raises(UsageError, match="'larg'"):
+        router.route("x", {"larg": "text"})
+
+
+def test_an_empty_prompt_and_a_lost_embedder_are_declined_with_a_reason() -> None:
+    decision = fitted().route("  \n")
+    assert decision.declined_because == "the prompt is empty"
+    assert decision.specialist == fitted().default
+    assert decision.trace.spent == 0.0
+    down = False
+
+    def embed(texts: list[str]) -> np.ndarray:
+        if down:
+            raise UpstreamError("no answer")
+        return np.array([[len(text), text.count("count") + 1.0, 1.0] for text in texts])
+
+    recipe = Neighbouring(10, Wrapped("mine", embed))
+    router = Router.fit(generate(), cheap=recipe, costly=QUICK, inspection_cost=0.01, default="lawyer")
+    down = True
+    gone = router.route("count the king")
+    assert (gone.specialist, gone.declined_because) == (
+        "lawyer",
+        "the cheap estimate could not be had: no answer",
+    )
+    assert [d.specialist for d in router.route_batch(["count", ""])] == ["lawyer"] * 2
+    assert explain(router, gone).steps == ()
+    assert gone.to_dict()["specialists"]["small"]["mean"] is None
+    mixed = fitted().route_batch(["count the king", " ", "tell about the gene"])
+    assert [d.declined_because is None for d in mixed] == [True, False, True]
+
+
+@pytest.mark.parametrize("kind", ["timeout", "upstream", "nan"])
+def test_a_failed_inspection_loses_the_box_but_not_the_bill(kind: str) -> None:
+    async def fails(query: Query, name: str) -> float:
+        if name != "large":
+            return 0.1
+        if kind == "timeout":
+            await asyncio.sleep(5)
+        if kind == "upstream":
+            raise UpstreamError("busy")
+        return float("nan")
+
+    class Plain:
+        async def estimate(self, query: Query, specialists: list[str]) -> np.ndarray:
+            return np.array([await fails(query, name) for name in specialists])
+
+    router = dataclasses.replace(judged(), costly=Plain(), timeout=0.05, policy=Always())
+    decision = router.route("count the king")
+    assert decision.trace.spent == pytest.approx(0.006)
+    lost = decision.trace.values[0]
+    assert lost[1] is None
+    assert "inspection failed" in decision.estimates.notes["large"]
+    assert "large" not in decision.estimates.costly
+    assert explain(router, decision).steps[-1].lines[1].status == "lost"
+
+
+def test_a_bug_in_an_estimator_is_raised_and_route_wants_no_running_loop() -> None:
+    def broken(query: Query, name: str) -> float:
+        raise ZeroDivisionError("bug")
+
+    router = dataclasses.replace(judged(), costly=Scorer(broken), policy=Always())
+    with pytest.raises(ZeroDivisionError):
+        router.route("count the king")
+
+    async def inside() -> None:
+        judged().route("count the king")
+
+    with pytest.raises(UsageError, match="aroute"):
+        asyncio.run(inside())
+
+
+def test_explaining_a_decision_changes_nothing_and_adds_up() -> None:
+    router, table = fitted(True), generate(contexts=True)
+    for i in range(20):
+        decision = router.route(table.prompts[i], row_contexts(table, i))
+        story = explain(router, decision)
+        assert len(story.steps) == len(decision.trace.actions)
+        assert story.steps[-1].spent == pytest.approx(decision.trace.spent)
+        assert {*story.held, *decision.inspected} == set(router.specialists)
+        assert len(story.alternatives) == 2
+        assert story.alternatives[0].specialist == story.runner_up
+        assert all(one.gives_up >= -1e-12 for one in story.alternatives)
+
+
+def test_a_newcomer_is_added_without_touching_the_others(tmp_path: Path) -> None:
+    whole = generate(m=4)
+    router = Router.fit(whole.only(whole.specialists[:3]), costly=QUICK, inspection_cost=0.002)
+    few = whole.in_split("calibration").rows(slice(0, 40))
+    grown = router.add_specialist("poet", few.prompts, few.score[:, 3], fee=0.03)
+    assert grown.specialists == (*router.specialists, "poet")
+    prompts = whole.in_split("test").prompts[:20]
+    np.testing.assert_array_equal(grown.cheap.predict(prompts)[:, :3], router.cheap.predict(prompts))
+    before, after = (r.route(prompts[0]).estimates for r in (router, grown))
+    np.testing.assert_allclose(after.mean[:3], before.mean, atol=1e-12)
+    assert grown.costs.group.tolist() == [0, 0, 0, 0]
+    assert grown.fees[-1] == 0.03
+    grown.save(tmp_path / "r")
+    again = Router.load(tmp_path / "r")
+    assert [d.specialist for d in again.route_batch(prompts)] == [grown.route(p).specialist for p in prompts]
+    assert again.id != router.id
+    assert again.record["added"][0]["specialist"] == "poet"
+    good = router.add_specialist("star", few.prompts, np.ones(40), fee=0.0)
+    assert {good.route(p).specialist for p in prompts} == {"star"}
+
+
+def test_newcomers_that_cannot_be_added() -> None:
+    router, few = fitted(), generate().in_split("calibration")
+    with pytest.raises(UsageError, match="a new name"):
+        router.add_specialist("small", few.prompts, few.score[:, 0], fee=0.0)
+    with pytest.raises(UsageError, match="16 or more"):
+        router.add_specialist("x", few.prompts[:9], few.score[:9, 0], fee=0.0)
+    with pytest.raises(UsageError, match="with a score and a fee"):
+        router.add_specialist("x", few.prompts, few.score[:, 0], fee=np.nan)
+    with pytest.raises(UsageError, match="One per prompt"):
+        router.add_specialist("x", few.prompts, few.score, fee=0.0)
+    draws = Router.fit(generate(), costly=QUICK, signal=EmpiricalDraws(draws=8), inspection_cost=0.01)
+    with pytest.raises(UsageError, match="can grow"):
+        draws.add_specialist("x", few.prompts, few.score[:, 0], fee=0.0)
+
+
+def test_a_newcomer_scored_from_outside() -> None:
+    few = generate().in_split("test")
+    grown = judged().add_specialist("x", few.prompts, few.score[:, 0], fee=0.0, inspection_cost=0.5)
+    assert grown.costs.own[-1] == 0.5
+    assert grown.route("count the king").specialist in grown.specialists
+
+
+@pytest.mark.skipif(not SHARED.is_dir(), reason="no folder ../shared/data beside the repository")
+def test_real_prompts_with_real_contexts(tmp_path: Path) -> None:
+    fees = {"6b_finetuning": 0.0, "6b_verification": 0.1, "175b_finetuning": 0.15, "175b_verification": 0.3}
+    table = resplit(read_folder(SHARED, fees=PerSpecialist(fees)), seed=1)
+    router = Router.fit(table, costly=Stacked(rounds=60, folds=3), inspection_cost=0.0005)
+    mse = router.record["report"]["mse"]
+    assert mse["g"] < mse["h(f)"] < mse["kNN-3"]
+    assert 0.5 < router.record["report"]["coverage_1"] < 0.85
+    test = table.in_split("test")
+    told = [row_contexts(test, i) for i in range(len(test))]
+    decisions = router.route_batch(test.prompts, told)
+    for decision, prompt, given in zip(decisions[:20], test.prompts[:20], told[:20], strict=True):
+        alone = router.route(prompt, given)  # numbers may differ in the last digits: BLAS sums in blocks
+        assert alone.trace.actions == decision.trace.actions
+        np.testing.assert_allclose(alone.estimates.mean, decision.estimates.mean, atol=1e-9)
+    assert sum(len(d.inspected) for d in decisions) > 0
