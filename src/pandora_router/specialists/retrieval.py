@@ -93,7 +93,7 @@ class Passages:
 
     @classmethod
     def read(cls, path: Path | str, *, text: str = "text", title: str = "title") -> Passages:
-        """From a folder of .txt and .md files (a passage is a paragraph) or a Parquet file with these columns."""
+        """From a folder of .txt and .md files (a paragraph is a passage) or Parquet with these columns."""
         path = Path(path)
         if path.is_dir():
             return cls(tuple(_paragraphs(path)))
