@@ -37,8 +37,8 @@ class Plan:
     """What to buy: every question from every specialist, `samples` times, for at most `budget`.
 
     `graders` holds one grader per task; the one under "" is for all other tasks. `at_once` bounds the calls
-    in flight per specialist (endpoints have bounds of their own); after `give_up` failures in a row a specialist
-    is asked no more. `fee_weight` goes into the table.
+    in flight per specialist (endpoints have bounds of their own); after `give_up` failures in a row a
+    specialist is asked no more. `fee_weight` goes into the table.
     """
 
     questions: tuple[Question, ...]

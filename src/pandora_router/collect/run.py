@@ -80,7 +80,7 @@ async def collect(plan: Plan, journal: Journal, tell: Callable[[Progress], None]
             for column in run.columns:
                 for _ in range(min(plan.at_once, column.left)):
                     group.create_task(run.work(column))
-    except* Exception as errors:
+    except ExceptionGroup as errors:
         raise _first(errors) from None
     return run.result()
 
@@ -208,7 +208,7 @@ class _Run:
         )
 
 
-def _first(group: BaseExceptionGroup[Exception]) -> Exception:
+def _first(group: ExceptionGroup[Exception]) -> Exception:
     """The first plain exception in a group."""
     error = group.exceptions[0]
-    return _first(error) if isinstance(error, BaseExceptionGroup) else error
+    return _first(error) if isinstance(error, ExceptionGroup) else error
