@@ -24,7 +24,8 @@ from tests.edges.upstream import PRICE_IN, PRICE_OUT, SECRET, Upstream
 
 PRICES = Prices(PRICE_IN, PRICE_OUT)
 QUESTIONS = tuple(
-    Question(f"q{i}", f"What is {i} + {7 * i % 11}?", (str(i + 7 * i % 11),), "sums", "train") for i in range(20)
+    Question(f"q{i}", f"What is {i} + {7 * i % 11}?", (str(i + 7 * i % 11),), "sums", "train")
+    for i in range(20)
 )
 FAULTS = ("429", "500", "hang", "cut", "html", "broken", "503")
 
@@ -92,7 +93,9 @@ def test_the_servers_books_agree_with_ours(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("budget", [0.0, 0.05, 0.3, 0.55])
 @pytest.mark.parametrize("stormy", [False, True])
-def test_a_budget_is_never_exceeded_whatever_is_in_flight(tmp_path: Path, budget: float, stormy: bool) -> None:
+def test_a_budget_is_never_exceeded_whatever_is_in_flight(
+    tmp_path: Path, budget: float, stormy: bool
+) -> None:
     worst: list[float] = []
 
     def tell(now: Progress) -> None:
@@ -197,7 +200,13 @@ def test_keys_are_in_no_file_and_no_message(tmp_path: Path, capfd: pytest.Captur
         people = chat(upstream, "good"), chat(upstream, "poor")
         found = run(plan(*people), tmp_path / "j")
         assert upstream.keys == {f"Bearer {SECRET}"}
-    seen = (tmp_path / "j").read_text() + str(found) + repr(people) + people[0].identity + str(capfd.readouterr())
+    seen = (
+        (tmp_path / "j").read_text()
+        + str(found)
+        + repr(people)
+        + people[0].identity
+        + str(capfd.readouterr())
+    )
     assert SECRET not in seen
 
 

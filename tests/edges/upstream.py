@@ -1,8 +1,8 @@
 """A chat endpoint on this machine that answers sums, keeps its own books and fails on purpose.
 
-Model "good" is always right, "poor" is wrong on every third sum. What a fault does is scripted: `faults(model,
-prompt, attempt)` names one or returns None. `charged` is what the server would put on the bill, whether or not
-its answer arrived.
+Model "good" is always right, "poor" is wrong on every third sum. Faults are scripted: `faults(model, prompt,
+attempt)` names one or returns None. `charged` is what the server would put on the bill, whether or not its
+answer arrived.
 """
 
 from __future__ import annotations
@@ -106,7 +106,11 @@ class Upstream:
         right = sum(numbers)
         said = str(right + (model == "poor" and right % 3 == 0))
         if model == "judge":
-            said = "CORRECT" if re.search(r"<reference>\n(.*)\n</reference>\n<answer>\n.*\b\1\b", prompt) else "WRONG"
+            said = (
+                "CORRECT"
+                if re.search(r"<reference>\n(.*)\n</reference>\n<answer>\n.*\b\1\b", prompt)
+                else "WRONG"
+            )
         message: dict[str, Any] = {"role": "assistant", "content": f"The answer is {said}"}
         finish = "stop"
         if fault == "empty":

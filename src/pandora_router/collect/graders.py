@@ -24,7 +24,11 @@ Compare = Callable[[str, str], float]
 
 _NUMBER = re.compile(r"[-+]?(?:\d[\d,]*\.?\d*|\.\d+)(?:[eE][-+]?\d+)?(?:\s*/\s*\d[\d,]*(?:\.\d+)?)?")
 _LEAD = re.compile(r"(?:answer|result|choice|option)\s*(?:is|was|:|=)|####", re.IGNORECASE)
-_LETTER = re.compile(r"(?<![A-Za-z0-9'])\(?\[?\*{0,2}([A-J])\*{0,2}\]?\)?(?![A-Za-z0-9'])")
+# A letter on its own; "I" and the article "A" at the beginning of a clause are words.
+_LETTER = re.compile(
+    r"(?<![A-Za-z0-9'])(?!I\s+[a-z])(?!A\s+(?!or\b|and\b|is\b|because\b)[a-z])"
+    r"\(?\[?\*{0,2}([A-J])\*{0,2}\]?\)?(?![A-Za-z0-9'’])"
+)
 _ARTICLES = {"a", "an", "the"}
 
 

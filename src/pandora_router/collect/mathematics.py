@@ -70,6 +70,9 @@ def equal(one: str, other: str) -> bool:
 def plain(text: str) -> str:
     """The result without mark-up that does not change its value."""
     text = text.strip().strip("$").replace("\\(", "").replace("\\)", "").replace("\\[", "").replace("\\]", "")
+    whole = re.fullmatch(r"\\(?:text|mathrm|mbox|textbf)\s*\{([^{}]*)\}", text)
+    if whole:
+        return whole[1].strip()
     text = _DROPPED.sub("", text).replace("−", "-").replace("\\dfrac", "\\frac").replace("\\tfrac", "\\frac")
     text = text.replace("\\cdot", "*").replace("\\times", "*").replace("\\div", "/").replace("π", "\\pi ")
     text = re.sub(r"^\s*[a-zA-Z]\w*\s*(?:=|\\in\b)", "", text).strip().rstrip(".").strip()
@@ -243,8 +246,7 @@ class _Reader:
         if name == "sqrt":
             return self._root()
         if name in FUNCTIONS and token != name:
-            function, inner = FUNCTIONS[name], self.group() if self.peek() == "{" else self.power()
-            return lambda at: function(complex(inner(at)))
+            return self._function(FUNCTIONS[name])
         constant = {"\\pi": complex(math.pi), "e": complex(math.e), "i": 1j}.get(token)
         if constant is not None:
             return lambda _: constant
@@ -254,6 +256,21 @@ class _Reader:
             raise ValueError(f"unexpected {token}")
         self.letters.add(token)
         return lambda at: at[token]
+
+    def _function(self, function: Callable[[complex], complex]) -> Tree:
+        r"""A function and its argument: \sin(x)^2 and \sin^2 x are squares of sines, \sin 2x is one of 2x."""
+        exponent: Tree | None = None
+        if self.peek() == "^":
+            self.take()
+            exponent = self.group() if self.peek() == "{" else self.atom()
+        if self.peek() in {"(", "{"}:
+            inner = self.atom()
+        else:
+            inner = self.power()
+            while self.peek()[:1].isalnum() or self.peek() == "\\pi":
+                inner = _times(inner, self.power())
+        once: Tree = lambda at: function(complex(inner(at)))  # noqa: E731
+        return once if exponent is None else lambda at: power(once(at), exponent(at))
 
     def _root(self) -> Tree:
         degree: Tree = lambda _: Fraction(2)  # noqa: E731

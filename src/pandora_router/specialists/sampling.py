@@ -13,7 +13,8 @@ from .answer import Answer, Specialist, Unanswered
 
 def same(text: str) -> str:
     """What answers that count as one have in common: letters and digits, lower case, single spaces."""
-    return " ".join("".join(c if c.isalnum() or c in ".-/" else " " for c in text.casefold()).split())
+    kept = "".join(c if c.isalnum() or c in ".-/" else " " for c in text.casefold())
+    return " ".join(word for word in (one.rstrip(".-/") for one in kept.split()) if word)
 
 
 @dataclass(frozen=True)
