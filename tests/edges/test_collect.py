@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 import zlib
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from pandora_router.collect.assemble import Plan, Question
 from pandora_router.collect.graders import Comparison, Judge, numeric
 from pandora_router.collect.journal import Journal, line
 from pandora_router.collect.run import Collected, Progress, collect
+from pandora_router.data import storage
 from pandora_router.errors import UsageError
 from pandora_router.specialists.answer import FREE, Answer, Prices
 from pandora_router.specialists.chat import Asking, ChatEndpoint
@@ -176,6 +178,45 @@ def test_an_endpoints_limits_hold_over_all_its_specialists(tmp_path: Path) -> No
         assert upstream.starts[-1] - upstream.starts[0] >= 0.9 * 39 / 80
 
 
+def test_a_long_burst_of_429_without_a_word_is_waited_out_together(tmp_path: Path) -> None:
+    begun: list[float] = []
+
+    def faults(*_: object) -> str | None:
+        begun.append(time.monotonic())
+        return "busy" if begun[-1] - begun[0] < 0.5 else None
+
+    with Upstream(faults) as upstream:
+        found = run(plan(chat(upstream, "good", retries=6, pause=0.05)), tmp_path / "j")
+        assert found.complete
+        assert found.lost == 0
+        assert sum(upstream.asked.values()) < 20 + 8 * 6
+
+
+def test_half_a_character_does_not_keep_a_table_from_being_written(tmp_path: Path) -> None:
+    with Upstream(lambda *_: "half") as upstream:
+        found = run(plan(chat(upstream, "good")), tmp_path / "j")
+    assert found.table.score.all()
+    storage.save(found.table, tmp_path / "table")
+
+
+def test_a_run_broken_off_keeps_what_was_bought(tmp_path: Path) -> None:
+    with Upstream(slow=0.02) as upstream:
+        wanted = plan(chat(upstream, "good", Gate(at_once=2)))
+
+        async def impatient() -> None:
+            with Journal(tmp_path / "j") as journal:
+                await asyncio.wait_for(collect(wanted, journal), 0.12)
+
+        with pytest.raises(TimeoutError):
+            asyncio.run(impatient())
+        with Journal(tmp_path / "j") as journal:
+            kept = len(journal.answers)
+        found = run(wanted, tmp_path / "j")
+    assert 0 < kept < 20
+    assert found.bought == 20 - kept
+    assert found.complete
+
+
 def test_a_judge_is_paid_once_and_kept(tmp_path: Path) -> None:
     def faults(model: str, prompt: str, attempt: int) -> str | None:
         return "500" if model == "judge" and attempt == 0 else None
@@ -213,6 +254,7 @@ def test_keys_are_in_no_file_and_no_message(tmp_path: Path, capfd: pytest.Captur
 def test_a_bug_in_a_specialist_is_raised_plainly(tmp_path: Path) -> None:
     class Broken:
         name = identity = "broken"
+        at_once = 1
 
         def most(self, prompt: str) -> float:
             return 0.0
@@ -227,6 +269,7 @@ def test_a_bug_in_a_specialist_is_raised_plainly(tmp_path: Path) -> None:
 def test_who_charges_more_than_agreed_is_asked_no_more(tmp_path: Path) -> None:
     class Greedy:
         name = identity = "greedy"
+        at_once = 1
 
         def most(self, prompt: str) -> float:
             return 0.1

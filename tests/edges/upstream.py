@@ -79,6 +79,9 @@ class Upstream:
             self.asked[model, prompt] += 1
         fault = self.faults(model, prompt, attempt)
         time.sleep(self.slow)
+        if fault == "busy":
+            send(http, 429, b"", {})
+            return
         if fault in {"401", "404", "400", "429", "500", "503"}:
             said = json.dumps({"error": {"code": "some_code", "message": f"bad key {SECRET}"}}).encode()
             send(http, int(fault), said, {"Retry-After": "0.05"} if fault == "429" else {})
@@ -117,6 +120,8 @@ class Upstream:
             message["content"] = ""
         elif fault == "refusal":
             message = {"role": "assistant", "content": None, "refusal": f"I will not say {said}"}
+        elif fault == "half":
+            message["content"] = f"\ud83d The answer is {said}"
         elif fault == "truncated":
             message["content"], finish = "Let me think", "length"
         usage = {"prompt_tokens": len(prompt.split()), "completion_tokens": 3 + right % 5}

@@ -61,7 +61,7 @@ KINDS = {
     "local": ("path", "prices", "window", "deadline", *ASKING),
     "retrieval": ("inner", "passages", "text", "title", "k", "price", "template"),
     "sampling": ("inner", "n", "majority_of"),
-    "function": ("function", "prices", "version", "deadline"),
+    "function": ("function", "prices", "version", "deadline", "at_once"),
 }
 KEYS_OF = {"same": same, "boxed": lambda text: graders.final(text).strip()}
 
@@ -77,7 +77,7 @@ def read_plan(path: Path) -> Plan:
         graders=_graders(top, people),
         budget=top.number("budget"),
         samples=top.count("samples", 1),
-        at_once=top.count("at_once", 8),
+        at_once=top.count("at_once", 64),
         give_up=top.count("give_up", 5),
         fee_weight=top.number("fee_weight", 1.0),
     )
@@ -186,7 +186,9 @@ class _People:
 
     def _function(self, name: str, said: Section) -> Specialist:
         call, deadline = _imported(said, "function"), said.number("deadline", 60.0)
-        return Function(name, call, _prices(said), said.text("version", "1"), deadline)
+        return Function(
+            name, call, _prices(said), said.text("version", "1"), deadline, said.count("at_once", 4)
+        )
 
     def _inner(self, said: Section) -> Specialist:
         return self.get(said.one_of("inner", self.names))
@@ -210,7 +212,7 @@ def _made_endpoint(said: Section) -> tuple[Endpoint, Gate]:
             do="Export it, or leave key_from out if no key is needed.",
         )
     timeout, pause = said.number("timeout", 60.0), said.number("pause", 0.5)
-    retries = said.count("retries", 4, least=0)
+    retries = said.count("retries", 6, least=0)
     per_minute = said.number("per_minute") if "per_minute" in said.content else None
     gate = Gate(said.count("at_once", 8), per_minute)
     return Endpoint(said.text("base_url"), key_from, timeout, retries, pause), gate

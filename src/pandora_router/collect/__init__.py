@@ -1,5 +1,6 @@
 """Run specialists over prompts, grade what they say, resume where it stopped: a routing table comes out.
 
+    exact         numbers that stay exact as long as they can
     mathematics   are two results the same number, expression, tuple or set?
     graders       what an answer is worth beside its reference
     journal       every bought answer, on disk before it counts

@@ -37,7 +37,7 @@ class Plan:
     """What to buy: every question from every specialist, `samples` times, for at most `budget`.
 
     `graders` holds one grader per task; the one under "" is for all other tasks. `at_once` bounds the calls
-    in flight per specialist (endpoints have bounds of their own); after `give_up` failures in a row a
+    in flight per specialist (most have a bound of their own); after `give_up` failures in a row a
     specialist is asked no more. `fee_weight` goes into the table.
     """
 
@@ -46,7 +46,7 @@ class Plan:
     graders: Mapping[str, Grader]
     budget: float
     samples: int = 1
-    at_once: int = 8
+    at_once: int = 64
     give_up: int = 5
     fee_weight: float = 1.0
 

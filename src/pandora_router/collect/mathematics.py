@@ -15,10 +15,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
-Number = Fraction | complex
+from .exact import Number, close, magnitude, power
+
 Tree = Callable[[Mapping[str, Number]], Number]
 
-LONGEST, DEEPEST, BITS = 500, 40, 20_000
+LONGEST, DEEPEST = 500, 40
 POINTS: tuple[tuple[int, int], ...] = ((7, 5), (-13, 11), (17, 29))
 _TOKEN = re.compile(r"\s*(\d+(?:\.\d+)?|\.\d+|\\[a-zA-Z]+|[a-zA-Z]|\*\*|[-+*/^(){}\[\]|])")
 _DROPPED = re.compile(
@@ -111,20 +112,11 @@ def _same(one: str, other: str) -> bool:
         letters = sorted(first[1] | second[1])
         for numerator, denominator in POINTS if letters else POINTS[:1]:
             at = {x: Fraction(numerator * (k + 2) + k, denominator + k) for k, x in enumerate(letters)}
-            if not _close(first[0](at), second[0](at)):
+            if not close(first[0](at), second[0](at)):
                 return False
     except (ValueError, ArithmeticError):
         return one.replace(" ", "") == other.replace(" ", "")
     return True
-
-
-def _close(a: Number, b: Number) -> bool:
-    if isinstance(a, Fraction) and isinstance(b, Fraction):
-        return a == b
-    a, b = complex(a), complex(b)
-    if not (cmath.isfinite(a) and cmath.isfinite(b)):
-        raise OverflowError
-    return abs(a - b) <= 1e-9 * max(abs(a), abs(b), 1e-3)
 
 
 def parse(text: str) -> tuple[Tree, set[str]]:
@@ -225,7 +217,7 @@ class _Reader:
         if token in {"(", "{", "[", "|"}:
             tree = self.sum()
             self.take({"(": ")", "{": "}", "[": "]", "|": "|"}[token])
-            return tree if token != "|" else lambda at: _magnitude(tree(at))
+            return tree if token != "|" else lambda at: magnitude(tree(at))
         return self._named(token)
 
     def _numeral(self, value: Fraction) -> Tree:
@@ -284,31 +276,3 @@ class _Reader:
 
 def _times(a: Tree, b: Tree) -> Tree:
     return lambda at: a(at) * b(at)
-
-
-def _magnitude(value: Number) -> Number:
-    return abs(value) if isinstance(value, Fraction) else complex(abs(value))
-
-
-def power(base: Number, exponent: Number) -> Number:
-    """base ** exponent: exact for rational results of moderate size, complex otherwise."""
-    if isinstance(base, Fraction) and isinstance(exponent, Fraction):
-        size = max(base.numerator.bit_length(), base.denominator.bit_length())
-        if exponent.denominator == 1:
-            if abs(exponent.numerator) * max(size, 1) > BITS:
-                raise OverflowError("too large to compute")
-            return base**exponent.numerator
-        root = _exact_root(base, exponent.denominator)
-        if root is not None:
-            return power(root, Fraction(exponent.numerator))
-    return complex(base) ** complex(exponent)
-
-
-def _exact_root(base: Fraction, degree: int) -> Fraction | None:
-    """The rational root if there is one; of a negative number only for odd degrees."""
-    if degree > 64 or (base < 0 and degree % 2 == 0) or abs(base) > 10**15:
-        return None
-    sign, root = (-1 if base < 0 else 1), abs(base)
-    top, bottom = (round(part ** (1.0 / degree)) for part in (root.numerator, root.denominator))
-    found = Fraction(sign * top, max(bottom, 1))
-    return found if found**degree == base else None

@@ -65,6 +65,7 @@ class _Column:
     name: str
     todo: Iterator[Cell]
     left: int
+    at_once: int = 1
     bought: int = 0
     unaffordable: int = 0
     in_a_row: int = 0
@@ -78,7 +79,7 @@ async def collect(plan: Plan, journal: Journal, tell: Callable[[Progress], None]
     try:
         async with asyncio.TaskGroup() as group:
             for column in run.columns:
-                for _ in range(min(plan.at_once, column.left)):
+                for _ in range(min(plan.at_once, column.at_once, column.left)):
                     group.create_task(run.work(column))
     except ExceptionGroup as errors:
         raise _first(errors) from None
@@ -97,7 +98,7 @@ class _Run:
             wanted = cells(plan, specialist)
             self.keys.update(cell.key for cell in wanted)
             todo = [cell for cell in wanted if not self._done(cell)]
-            self.columns.append(_Column(specialist.name, iter(todo), len(todo)))
+            self.columns.append(_Column(specialist.name, iter(todo), len(todo), specialist.at_once))
         self.held = len(self.keys & journal.answers.keys())
 
     def _done(self, cell: Cell) -> bool:

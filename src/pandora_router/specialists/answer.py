@@ -39,6 +39,16 @@ class Answer:
     lost: float = 0.0
     logprobs: tuple[float, ...] | None = None
 
+    def __post_init__(self) -> None:
+        """Halves of surrogate pairs, which some providers send, become question marks: files refuse them."""
+        object.__setattr__(self, "text", _whole(self.text))
+        if self.context is not None:
+            object.__setattr__(self, "context", _whole(self.context))
+
+
+def _whole(text: str) -> str:
+    return text.encode("utf-8", "replace").decode()
+
 
 class Unanswered(UpstreamError):
     """No answer after all tries. `dead`: asking the same specialist anything else is pointless."""
@@ -62,6 +72,11 @@ class Specialist(Protocol):
     @property
     def identity(self) -> str:
         """Everything that decides the answers, as text without keys: the same text, the same specialist."""
+        ...
+
+    @property
+    def at_once(self) -> int:
+        """How many answers it can usefully be asked for at the same time."""
         ...
 
     def most(self, prompt: str) -> float:

@@ -25,6 +25,9 @@ FINISHES: Mapping[str, Finish] = {
     "content_filter": "refusal",
 }
 
+LOSSES = 3
+"""How many tries of one answer may be charged and bring nothing before it is given up."""
+
 
 @dataclass(frozen=True)
 class Asking:
@@ -85,34 +88,44 @@ class ChatEndpoint:
         parts = {"base_url": self.endpoint.base_url, "model": self.model, "asking": asdict(self.asking)}
         return json.dumps(parts, sort_keys=True)
 
+    @property
+    def at_once(self) -> int:
+        """As many as the endpoint's gate lets in."""
+        return self.gate.at_once
+
     def most(self, prompt: str) -> float:
-        """The worst case of every try: each may be charged and none need bring an answer."""
-        return (1 + self.endpoint.retries) * self._worst_try(prompt)
+        """The worst case: every try that may be charged is, and only the last brings an answer."""
+        return (1 + min(self.endpoint.retries, LOSSES)) * self._worst_try(prompt)
 
     def _worst_try(self, prompt: str) -> float:
         return self.asking.most(prompt, self.prices, 2 * self.endpoint.timeout)
 
     async def answer(self, prompt: str) -> Answer:
-        """One answer, after as many tries as the endpoint allows."""
+        """One answer, after as many tries as the endpoint allows, at most `LOSSES` of them charged in vain."""
         body = {"model": self.model, **self.asking.body(prompt)}
-        worst, lost = self._worst_try(prompt), 0.0
+        worst, charged = self._worst_try(prompt), 0
         for attempt in range(self.endpoint.retries + 1):
             try:
                 async with self.gate.enter():
                     begun = time.monotonic()
                     reply = await in_thread(lambda: self.endpoint.once("chat/completions", body))
-                    return read_completion(reply, time.monotonic() - begun, self, lost)
+                    return read_completion(reply, time.monotonic() - begun, self, charged * worst)
             except Failed as error:
-                lost += worst if error.charged else 0.0
                 last = error
-            if not last.again:
+                charged += error.charged
+            if not last.again or charged > LOSSES or attempt == self.endpoint.retries:
                 break
-            if last.wait is not None:
-                self.gate.rest(last.wait)
-            elif attempt < self.endpoint.retries:
-                await asyncio.sleep(min(self.endpoint.pause * 2**attempt, 60.0))
+            await self._wait(last, min(self.endpoint.pause * 2**attempt, 60.0))
         what = f"{self.name}: {last} (tries: {attempt + 1})"
-        raise Unanswered(what, failure=last.failure, dead=last.dead, lost=lost)
+        raise Unanswered(what, failure=last.failure, dead=last.dead, lost=charged * worst)
+
+    async def _wait(self, failed: Failed, pause: float) -> None:
+        """As long as was asked for, or the pause; if the endpoint is busy, all who ask it wait."""
+        seconds = pause if failed.wait is None else failed.wait
+        if failed.busy:
+            self.gate.rest(seconds)
+        else:
+            await asyncio.sleep(seconds)
 
 
 def read_completion(reply: Mapping[str, Any], seconds: float, one: Any, lost: float = 0.0) -> Answer:

@@ -26,6 +26,7 @@ from .answer import Failure
 AGAIN = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
 DEAD = frozenset({401, 402, 403, 404, 405})
 LARGEST = 256 * 1024 * 1024
+BUSY = frozenset({429, 503, 529})
 LONGEST_WAIT = 120.0
 
 
@@ -38,7 +39,8 @@ class Failed(UpstreamError):
     """One try that brought nothing.
 
     `again`: the same question may succeed later, not before `wait` seconds if that is given. `charged`: the
-    other side may have done the work, so it may be on the bill. `dead`: no question will ever succeed.
+    other side may have done the work, so it may be on the bill. `busy`: it has too much to do, whatever the
+    question. `dead`: no question will ever succeed.
     """
 
     def __init__(
@@ -48,10 +50,12 @@ class Failed(UpstreamError):
         *,
         again: bool,
         charged: bool = False,
+        busy: bool = False,
         dead: bool = False,
         wait: float | None = None,
     ) -> None:
-        self.failure, self.again, self.charged, self.dead, self.wait = failure, again, charged, dead, wait
+        self.failure, self.again, self.charged, self.wait = failure, again, charged, wait
+        self.busy, self.dead = busy, dead
         super().__init__(what)
 
 
@@ -140,7 +144,7 @@ class Endpoint:
         shown = isinstance(said, str) and re.fullmatch(r"[a-z_]{1,60}", said) and said != key
         what = f"{url} did not answer: status {code}" + (f" ({said})" if shown else "")
         wait = waited(error.headers.get("Retry-After")) if again else None
-        return Failed(what, "status", again=again, dead=code in DEAD, wait=wait)
+        return Failed(what, "status", again=again, busy=code in BUSY, dead=code in DEAD, wait=wait)
 
 
 def waited(asked: str | None, now: float | None = None) -> float | None:

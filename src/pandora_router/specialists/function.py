@@ -25,6 +25,7 @@ class Function:
     prices: Prices
     version: str = "1"
     deadline: float = 60.0
+    at_once: int = 4
 
     @property
     def identity(self) -> str:

@@ -50,6 +50,11 @@ class LocalModel:
         parts = {"file": path.name, "bytes": path.stat().st_size, "head": head, "window": self.window}
         return json.dumps({**parts, "asking": asdict(self.asking)}, sort_keys=True)
 
+    @property
+    def at_once(self) -> int:
+        """One after the other."""
+        return self.gate.at_once
+
     def most(self, prompt: str) -> float:
         """The fee of the slowest answer allowed."""
         return self.asking.most(prompt, self.prices, self.deadline)
@@ -58,7 +63,12 @@ class LocalModel:
         """One answer from the loaded model; what it reports as an error (a prompt too long) is no answer."""
         body = {**self.asking.body(prompt), "cache_prompt": False}
         async with self.gate.enter():
-            reply = await in_thread(lambda: load(Path(self.path), self.window).handle_chat_completions(body))
+            model = await in_thread(lambda: load(Path(self.path), self.window))
+            try:
+                reply = await in_thread(lambda: model.handle_chat_completions(body))
+            except Exception as error:  # whatever a C++ library may throw
+                what = f"{self.name}: {type(error).__name__} instead of an answer"
+                raise Unanswered(what, failure="not as agreed", lost=self.most(prompt)) from error
         try:
             reply = json.loads(reply) if isinstance(reply, str | bytes) else reply
             answer = read_completion(reply, _seconds(reply), self)

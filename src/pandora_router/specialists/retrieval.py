@@ -141,6 +141,11 @@ class Retrieval:
         shown = f"{vars(self.passages)['fingerprint']}, k1 {self.passages.k1}, b {self.passages.b}"
         return f"{self.k} of {shown}, {self.template.text!r}, {self.inner.identity}"
 
+    @property
+    def at_once(self) -> int:
+        """As many as whoever is asked."""
+        return self.inner.at_once
+
     def look_up(self, prompt: str) -> str:
         """The passages as text: title and body, numbered, best first; empty if nothing was found."""
         found = self.passages.find(prompt, self.k)

@@ -40,6 +40,11 @@ class Sampling:
         """How many of what."""
         return f"majority of {self.n}, {self.inner.identity}"
 
+    @property
+    def at_once(self) -> int:
+        """As many as fit beside each other."""
+        return max(self.inner.at_once // self.n, 1)
+
     def most(self, prompt: str) -> float:
         """n answers at their worst."""
         return self.n * self.inner.most(prompt)
