@@ -18,14 +18,27 @@ from rich.table import Table as Grid
 
 from pandora_router.cli.failures import Failure, told_plainly
 from pandora_router.cli.plans import read_plan
+from pandora_router.collect.assemble import Plan
 from pandora_router.collect.journal import Journal
 from pandora_router.collect.run import Collected, Progress
 from pandora_router.collect.run import collect as run
 from pandora_router.data import storage
 from pandora_router.errors import UsageError
 
+SMALL = """\b
+A small PLAN:
+  prompts: questions.jsonl        # columns prompt, answer; if there: prompt_id, task, split
+  budget: 2.50
+  grader: numeric
+  endpoints:
+    here: {base_url: "http://127.0.0.1:8000/v1", at_once: 4}
+  specialists:
+    small: {kind: chat, endpoint: here, model: small, prices: {in: 0.1, out: 0.4}}
+    five:  {kind: sampling, inner: small, n: 5}
+"""
 
-@click.command()
+
+@click.command(epilog=SMALL)
 @click.argument("plan", type=click.Path(path_type=Path, exists=True, dir_okay=False))
 @click.option("-o", "--output", required=True, type=click.Path(path_type=Path), help="Folder of the table.")
 @click.option(
@@ -49,33 +62,12 @@ def collect(
       pandora collect collect.yaml -o table
       pandora collect collect.yaml -o table --dry-run
       pandora collect collect.yaml -o table --journal answers.journal --json
-    \b
-    A small PLAN:
-      prompts: questions.jsonl        # columns prompt, answer; if there: prompt_id, task, split
-      budget: 2.50
-      grader: numeric
-      endpoints:
-        here: {base_url: "http://127.0.0.1:8000/v1", at_once: 4}
-      specialists:
-        small: {kind: chat, endpoint: here, model: small, prices: {in: 0.1, out: 0.4}}
-        five:  {kind: sampling, inner: small, n: 5}
     """
     wanted = read_plan(plan)
     path = journal or output.with_name(output.name + ".journal")
-    if output.exists() and not (replace or path.exists()):
-        raise UsageError(
-            str(output),
-            expected="a folder that does not exist yet, or one with its journal",
-            came="something is there",
-            do="Choose another name, or ask to --replace the table there.",
-        )
+    _spare(output, replace or path.exists())
     if dry_run:
-        most = sum(s.most(q.text) for s in wanted.specialists for q in wanted.questions) * wanted.samples
-        answers = len(wanted.questions) * len(wanted.specialists) * wanted.samples
-        facts = {"answers": answers, "worst_case": most, "budget": wanted.budget}
-        click.echo(
-            json.dumps(facts) if as_json else f"{answers:,} answers, at worst {most:.4f}; nothing bought"
-        )
+        click.echo(_worst_case(wanted, as_json))
         return
     with Journal(path) as kept, _Live() as tell:
         try:
@@ -89,6 +81,25 @@ def collect(
         _show(collected, output)
     if not collected.complete:
         sys.exit(1)
+
+
+def _spare(output: Path, ours: bool) -> None:
+    """Leave alone what somebody else put there."""
+    if output.exists() and not ours:
+        raise UsageError(
+            str(output),
+            expected="a folder that does not exist yet, or one with its journal",
+            came="something is there",
+            do="Choose another name, or ask to --replace the table there.",
+        )
+
+
+def _worst_case(plan: Plan, as_json: bool) -> str:
+    """How many answers a plan asks for and the most they can cost (a judge not counted)."""
+    most = sum(s.most(q.text) for s in plan.specialists for q in plan.questions) * plan.samples
+    answers = len(plan.questions) * len(plan.specialists) * plan.samples
+    facts = {"answers": answers, "worst_case": most, "budget": plan.budget}
+    return json.dumps(facts) if as_json else f"{answers:,} answers, at worst {most:.4f}; nothing bought"
 
 
 def _facts(collected: Collected) -> dict[str, object]:

@@ -101,7 +101,7 @@ class ChatEndpoint:
         return self.asking.most(prompt, self.prices, 2 * self.endpoint.timeout)
 
     async def answer(self, prompt: str) -> Answer:
-        """One answer, after as many tries as the endpoint allows, at most `LOSSES` of them charged in vain."""
+        """One answer, after as many tries as the endpoint allows, at most `LOSSES` charged in vain."""
         body = {"model": self.model, **self.asking.body(prompt)}
         worst, charged = self._worst_try(prompt), 0
         for attempt in range(self.endpoint.retries + 1):
