@@ -189,6 +189,19 @@ def test_every_kind_of_specialist_can_be_written_down(tmp_path: Path) -> None:
         read_plan(written(tmp_path, "http://127.0.0.1:9/v1", PLAN + more.replace("corpus", "corpus2")))
 
 
+def test_the_page_of_the_manual_is_a_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "collect.md").read_text()
+    (tmp_path / "corpus").mkdir()
+    (tmp_path / "corpus" / "a.txt").write_text("One is a number.")
+    (tmp_path / "model.gguf").write_bytes(b"GGUF")
+    monkeypatch.setenv("CLOUD_KEY", SECRET)
+    text = page.split("```yaml")[1].split("```")[0].replace("mymodule:calculate", "math:sqrt")
+    found = read_plan(written(tmp_path, "", text))
+    assert [one.name for one in found.specialists] == ["small", "library", "five", "sums", "laptop"]
+    assert set(found.graders) == {"sums", "capitals", ""}
+    assert found.specialists[2].most("x") > found.specialists[0].most("x")
+
+
 def test_help_has_examples() -> None:
     said = invoke("--help").output
     assert "pandora collect collect.yaml -o table" in said

@@ -25,7 +25,13 @@ from pandora_router.collect.run import collect as run
 from pandora_router.data import storage
 from pandora_router.errors import UsageError
 
-SMALL = """\b
+EXAMPLES = """\b
+Examples:
+  pandora collect collect.yaml -o table
+  pandora collect collect.yaml -o table --dry-run
+  pandora collect collect.yaml -o table --journal answers.journal --json
+
+\b
 A small PLAN:
   prompts: questions.jsonl        # columns prompt, answer; if there: prompt_id, task, split
   budget: 2.50
@@ -38,7 +44,7 @@ A small PLAN:
 """
 
 
-@click.command(epilog=SMALL)
+@click.command(epilog=EXAMPLES)
 @click.argument("plan", type=click.Path(path_type=Path, exists=True, dir_okay=False))
 @click.option("-o", "--output", required=True, type=click.Path(path_type=Path), help="Folder of the table.")
 @click.option(
@@ -51,17 +57,11 @@ A small PLAN:
 def collect(
     plan: Path, output: Path, journal: Path | None, dry_run: bool, replace: bool, as_json: bool
 ) -> None:
-    r"""Buy and grade what PLAN (a YAML file) asks for and write a routing table.
+    """Buy and grade what PLAN (a YAML file) asks for and write a routing table.
 
     Every bought answer is in the journal before it counts. Stopped or killed, the same command goes on
     where it was: no answer is bought twice. The budget holds over all runs of one journal. The exit code
     is 0 if every cell was graded and 1 if some are missing (the table is written all the same).
-
-    \b
-    Examples:
-      pandora collect collect.yaml -o table
-      pandora collect collect.yaml -o table --dry-run
-      pandora collect collect.yaml -o table --journal answers.journal --json
     """
     wanted = read_plan(plan)
     path = journal or output.with_name(output.name + ".journal")
