@@ -136,6 +136,13 @@ def test_who_dies_stops_only_its_own_column(tmp_path: Path) -> None:
     assert mended.bought == 15
 
 
+def test_failures_now_and_then_stop_nobody(tmp_path: Path) -> None:
+    with Upstream(lambda model, prompt, _: "400" if int(prompt.split()[2]) % 3 == 0 else None) as upstream:
+        found = run(plan(chat(upstream, "good"), at_once=1, give_up=2), tmp_path / "j")
+    assert not found.stopped
+    assert found.table.missing[:, 0].tolist() == [i % 3 == 0 for i in range(20)]
+
+
 @pytest.mark.parametrize("status", ["401", "404"])
 def test_a_refused_key_or_model_is_asked_once(tmp_path: Path, status: str) -> None:
     with Upstream(lambda *_: status) as upstream:
@@ -211,6 +218,7 @@ def test_a_run_broken_off_keeps_what_was_bought(tmp_path: Path) -> None:
             asyncio.run(impatient())
         with Journal(tmp_path / "j") as journal:
             kept = len(journal.answers)
+            assert 0 < journal.lost <= 2 * max(wanted.specialists[0].most(q.text) for q in QUESTIONS)
         found = run(wanted, tmp_path / "j")
     assert 0 < kept < 20
     assert found.bought == 20 - kept
@@ -297,6 +305,7 @@ def test_torn_tails_are_cut_off_at_any_byte_and_damage_is_refused(tmp_path: Path
             found = run(wanted, path)
             assert found.bought == 3 - kept
             assert found.table.fingerprint() == whole.table.fingerprint()
+            assert run(wanted, path).torn == 0
     (tmp_path / "zeros").write_bytes(data + b"\0" * 100)
     with Journal(tmp_path / "zeros") as journal:
         assert journal.torn == 100
