@@ -17,7 +17,8 @@ class Function:
 
     `prices` are stated like anybody's, per call or per second; `version` is part of its identity, so that a
     changed function can be told from the one whose answers were bought before. `deadline` only bounds what a
-    call priced per second can cost: one that takes longer is charged for it and is no answer.
+    call priced per second can cost: one that takes longer is charged for it and is no answer. Seconds are
+    those of the processor for a plain function, those of the clock for an async one.
     """
 
     name: str
@@ -38,20 +39,28 @@ class Function:
 
     async def answer(self, prompt: str) -> Answer:
         """What the function says; whatever it raises means that it has no answer."""
-        begun = time.monotonic()
         try:
-            if inspect.iscoroutinefunction(self.call):
-                said = await self.call(prompt)
-            else:
-                value = await in_thread(lambda: self.call(prompt))
-                said = await value if inspect.isawaitable(value) else value
+            said, seconds = await self._timed(prompt)
         except Exception as error:
             what = f"{self.name}: {type(error).__name__} instead of an answer"
             raise Unanswered(what, failure="not as agreed", lost=self.most(prompt)) from error
-        seconds = time.monotonic() - begun
         text = "" if said is None else str(said)
         fee = self.prices.fee(0, 0, seconds)
         assert fee is not None
         if fee > self.most(prompt):
             raise Unanswered(f"{self.name}: took {seconds:.1f} s", failure="timeout", lost=self.most(prompt))
         return Answer(text, None, None, seconds, fee, text[:400] or None, "stop" if text.strip() else "empty")
+
+    async def _timed(self, prompt: str) -> tuple[str | None, float]:
+        begun = time.monotonic()
+        if inspect.iscoroutinefunction(self.call):
+            return await self.call(prompt), time.monotonic() - begun
+
+        def work() -> tuple[str | Awaitable[str | None] | None, float]:
+            start = time.thread_time()
+            return self.call(prompt), time.thread_time() - start
+
+        value, seconds = await in_thread(work)
+        if inspect.isawaitable(value):
+            return await value, time.monotonic() - begun
+        return value, seconds

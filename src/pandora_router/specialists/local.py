@@ -1,7 +1,7 @@
 """A GGUF model in this process, through xllamacpp (extra [local]): one thread, no network, no server.
 
-The model is loaded by the first answer and kept. Answers come one at a time. Prompt caching is off, so that
-the seconds of an answer do not depend on what was asked before; they are those the model itself reports.
+The model is loaded by the first answer and kept. Answers come one at a time, over all models of the process.
+Prompt caching is off, so that the seconds of an answer do not depend on what was asked before; they are those the model itself reports.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from .gate import Gate, in_thread
 
 _LOADED: dict[tuple[str, int], Any] = {}
 _LOADING = threading.Lock()
+_TURNS = Gate(at_once=1)  # one answer at a time in the whole process, so that seconds mean something
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,7 @@ class LocalModel:
     asking: Asking = field(default_factory=lambda: Asking(tokens=256))
     window: int = 2048
     deadline: float = 300.0
-    gate: Gate = field(default_factory=lambda: Gate(at_once=1), repr=False, compare=False)
+    gate: Gate = field(default=_TURNS, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if not Path(self.path).is_file():
