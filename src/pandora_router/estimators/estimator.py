@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import UpstreamError, UsageError
-from .endpoint import Endpoint
+from ..specialists.endpoint import Endpoint
 from .rewards import Contexts, Matrix
 
 Vector = NDArray[np.float64]

@@ -1,0 +1,154 @@
+"""Answers and grades made a routing table.
+
+Score and fee of a cell are means over its samples that were answered (and graded); a cell without any is
+missing, never zero. The context is that of the first sample. It refuses to buy anything.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ..data.table import Table
+from ..errors import UsageError
+from ..specialists.answer import Answer, Specialist
+from .graders import Comparison, Grader, Judge
+from .journal import Journal
+
+
+@dataclass(frozen=True)
+class Question:
+    """A prompt with the answers that count as right, its task and its split."""
+
+    id: str
+    text: str
+    references: tuple[str, ...] = ()
+    task: str = ""
+    split: str = ""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to buy: every question from every specialist, `samples` times, for at most `budget`.
+
+    `graders` holds one grader per task; the one under "" is for all other tasks. `at_once` bounds the calls
+    in flight per specialist (most have a bound of their own); after `give_up` failures in a row a
+    specialist is asked no more. `fee_weight` goes into the table.
+    """
+
+    questions: tuple[Question, ...]
+    specialists: tuple[Specialist, ...]
+    graders: Mapping[str, Grader]
+    budget: float
+    samples: int = 1
+    at_once: int = 64
+    give_up: int = 5
+    fee_weight: float = 1.0
+
+    def __post_init__(self) -> None:
+        if min(self.samples, self.at_once, self.give_up) < 1 or not self.questions or not self.specialists:
+            raise UsageError(
+                "a plan",
+                expected="at least one question, specialist, sample, call at once and failure",
+                came=f"{len(self.questions)} questions, {len(self.specialists)} specialists, {self.samples} "
+                f"samples, {self.at_once} at once, giving up after {self.give_up}",
+                do="Raise what is zero.",
+            )
+        for what, names in (
+            ("prompt ids", [one.id for one in self.questions]),
+            ("specialists", [one.name for one in self.specialists]),
+        ):
+            if len(set(names)) < len(names):
+                twice = next(name for name in names if names.count(name) > 1)
+                raise UsageError(
+                    what, expected="each once", came=f"{twice!r} more than once", do="Rename one."
+                )
+        for question in self.questions:
+            self.grader(question)
+
+    def grader(self, question: Question) -> Grader:
+        """The grader for a question's task."""
+        grader = self.graders.get(question.task, self.graders.get(""))
+        if grader is None:
+            came = f"none for task {question.task!r}"
+            raise UsageError(
+                "graders", expected="one for every task", came=came, do='Add one, or one under "".'
+            )
+        return grader
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One answer to buy; `key` is what the journal knows it by."""
+
+    question: Question
+    specialist: Specialist
+    sample: int
+    key: str = field(compare=False)
+
+
+def cells(plan: Plan, specialist: Specialist) -> list[Cell]:
+    """All cells of one specialist, samples of a question together."""
+    identity = specialist.identity
+    return [
+        Cell(q, specialist, k, key_of(specialist.name, identity, q.id, q.text, k))
+        for q in plan.questions
+        for k in range(plan.samples)
+    ]
+
+
+def key_of(*parts: object) -> str:
+    """A name for whatever decides an answer: the same parts, the same key, on any machine."""
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]
+
+
+def grade_key(cell: Cell, judge: Judge) -> str:
+    """The key of a judge's verdict on a cell's answer."""
+    return key_of(cell.key, judge.identity, list(cell.question.references))
+
+
+def assemble(plan: Plan, journal: Journal) -> Table:
+    """The routing table of everything the journal holds for this plan."""
+    shape = (len(plan.questions), len(plan.specialists))
+    score, fee = np.full(shape, np.nan), np.full(shape, np.nan)
+    contexts = np.full(shape, None, dtype=object)
+    for j, specialist in enumerate(plan.specialists):
+        bought = cells(plan, specialist)
+        for i in range(len(plan.questions)):
+            of_cell = bought[i * plan.samples : (i + 1) * plan.samples]
+            found = [(cell, journal.answers[cell.key]) for cell in of_cell if cell.key in journal.answers]
+            if found:
+                grades = [_grade(plan, cell, answer, journal) for cell, answer in found]
+                score[i, j] = _mean([one for one in grades if one is not None])
+                fee[i, j] = _mean([answer.fee for _, answer in found])
+                contexts[i, j] = found[0][1].context
+    return Table(
+        prompt_ids=tuple(q.id for q in plan.questions),
+        prompts=tuple(q.text for q in plan.questions),
+        tasks=tuple(q.task for q in plan.questions),
+        split=np.array([q.split for q in plan.questions], dtype=np.str_),
+        specialists=tuple(one.name for one in plan.specialists),
+        score=score,
+        fee=fee,
+        contexts=contexts if any(text is not None for text in contexts.flat) else None,
+        fee_weight=plan.fee_weight,
+    )
+
+
+def _grade(plan: Plan, cell: Cell, answer: Answer, journal: Journal) -> float | None:
+    """A refusal and an empty answer are worth nothing whatever they say; a cut one is graded as it stands."""
+    if answer.finish in {"refusal", "empty"}:
+        return 0.0
+    grader = plan.grader(cell.question)
+    if isinstance(grader, Comparison):
+        return grader.score(answer.text, cell.question.references)
+    return journal.grades.get(grade_key(cell, grader))
+
+
+def _mean(values: Sequence[float]) -> float:
+    return math.fsum(values) / len(values) if values else math.nan

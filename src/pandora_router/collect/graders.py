@@ -1,0 +1,171 @@
+"""What an answer is worth beside its reference: comparisons that cost nothing, and a judge that has a price.
+
+A comparison takes an answer and one reference and says how well they agree, from 0 to 1; with several
+references the best counts. Comparisons are made anew whenever a table is assembled, so changing one buys
+nothing. A judge is a specialist who is asked; its verdicts are bought once, like answers.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import re
+import unicodedata
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+
+from ..errors import UsageError
+from ..specialists.answer import Answer, Specialist, Unanswered
+from ..specialists.templates import JUDGE, Template
+from .mathematics import boxed, equal
+
+Compare = Callable[[str, str], float]
+
+_NUMBER = re.compile(r"[-+]?(?:\d[\d,]*\.?\d*|\.\d+)(?:[eE][-+]?\d+)?(?:\s*/\s*\d[\d,]*(?:\.\d+)?)?")
+_LEAD = re.compile(r"(?:answer|result|choice|option)\s*(?:is|was|:|=)|####", re.IGNORECASE)
+# A letter on its own; "I" and the article "A" at the beginning of a clause are words.
+_LETTER = re.compile(
+    r"(?<![A-Za-z0-9'])(?!I\s+[a-z])(?!A\s+(?!or\b|and\b|is\b|because\b)[a-z])"
+    r"\(?\[?\*{0,2}([A-J])\*{0,2}\]?\)?(?![A-Za-z0-9'’])"
+)
+_ARTICLES = {"a", "an", "the"}
+
+
+def exact(answer: str, reference: str) -> float:
+    """The same characters, white space at the ends apart."""
+    return float(answer.strip() == reference.strip())
+
+
+def words(text: str) -> list[str]:
+    """Lower case, accents kept, punctuation and English articles dropped."""
+    folded = unicodedata.normalize("NFKC", text).casefold()
+    kept = "".join(c if c.isalnum() else " " if c not in "'’" else "" for c in folded)
+    return [word for word in kept.split() if word not in _ARTICLES]
+
+
+def normalised(answer: str, reference: str) -> float:
+    """The same words."""
+    return float(words(answer) == words(reference) != [])
+
+
+def contains(answer: str, reference: str) -> float:
+    """The reference's words stand in the answer, together and in order."""
+    said, wanted = words(answer), words(reference)
+    spans = range(len(said) - len(wanted) + 1)
+    return float(bool(wanted) and any(said[i : i + len(wanted)] == wanted for i in spans))
+
+
+def final(text: str) -> str:
+    r"""Where the result stands: in the last \boxed{}, else after the last "answer is", else everywhere."""
+    inside = boxed(text)
+    if inside is not None:
+        return inside
+    leads = list(_LEAD.finditer(text))
+    return text[leads[-1].end() :] if leads and text[leads[-1].end() :].strip() else text
+
+
+def number(text: str) -> Fraction | None:
+    """The number a text ends on (1,000 and 3/4 and 2e-3 are numbers), or None; after a lead, the first."""
+    place = final(text)
+    found = [one for one in _NUMBER.findall(place) if any(c.isdigit() for c in one)]
+    if not found:
+        return None
+    top, _, bottom = (found[0] if place is not text else found[-1]).replace(",", "").partition("/")
+    if len(top) > 60 or re.search(r"[eE][-+]?\d{4,}", top):
+        return None
+    value = Fraction(top.strip().rstrip("."))
+    under = Fraction(bottom.strip()) if bottom else Fraction(1)
+    return value / under if under else None
+
+
+def numeric(answer: str, reference: str) -> float:
+    """The same number, exactly."""
+    said, wanted = number(answer), number(reference)
+    return float(said is not None and said == wanted)
+
+
+def symbolic(answer: str, reference: str) -> float:
+    """The same result in mathematics: boxed, or after "answer is", or the last line."""
+    place, wanted = final(answer), boxed(reference) or reference
+    if place is answer:
+        lines = [line for line in answer.splitlines() if line.strip()]
+        place = lines[-1] if lines else ""
+    return float(equal(place, wanted))
+
+
+def letter(answer: str, reference: str) -> float:
+    """The same choice, A to J; an answer that names several without a conclusion is wrong."""
+    wanted = _choice(reference.strip().upper())
+    return float(wanted is not None and _choice(answer) == wanted)
+
+
+def _choice(text: str) -> str | None:
+    place = final(text)
+    found = _LETTER.findall(place if place is not text else text)
+    if place is not text and found:
+        return str(found[0])
+    opening = re.match(r"\s*\(?\*{0,2}([A-J])\*{0,2}\s*(?:[).:,\n]|$)", text)
+    if opening:
+        return opening[1]
+    return str(found[0]) if len(set(found)) == 1 else None
+
+
+NAMED: dict[str, Compare] = {
+    "exact": exact,
+    "normalised": normalised,
+    "contains": contains,
+    "numeric": numeric,
+    "symbolic": symbolic,
+    "letter": letter,
+}
+"""Comparisons by the name a configuration may use."""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Any callable (answer, reference) -> number from 0 to 1; the best over all references counts."""
+
+    compare: Compare = field(repr=False)
+
+    def score(self, answer: str, references: tuple[str, ...]) -> float:
+        """How well the answer agrees with the reference it agrees with best."""
+        scores = [float(self.compare(answer, reference)) for reference in references]
+        if not scores or not all(math.isfinite(one) for one in scores):
+            raise UsageError(
+                "a grader",
+                expected="a finite number for each of at least one reference",
+                came=str(scores),
+                do="Give every prompt an answer to compare with, and return a number.",
+            )
+        return max(scores)
+
+
+@dataclass(frozen=True)
+class Judge:
+    """A specialist who compares answer and reference by a prompt of its own, at its own price."""
+
+    specialist: Specialist
+    template: Template = JUDGE
+
+    @property
+    def identity(self) -> str:
+        """Who judges, and by which prompt."""
+        prompt = hashlib.sha256(self.template.text.encode()).hexdigest()[:16]
+        return f"judge {prompt} {self.specialist.identity}"
+
+    def asked(self, question: str, answer: str, references: tuple[str, ...]) -> str:
+        """The prompt for the judge."""
+        return self.template.fill(question=question, answer=answer, reference=" | ".join(references))
+
+    async def verdict(self, asked: str) -> tuple[float, Answer]:
+        """1 or 0 and the judge's own answer (its fee); raises `Unanswered` if it said neither."""
+        answer = await self.specialist.answer(asked)
+        said = re.findall(r"\b(CORRECT|INCORRECT|WRONG)\b", answer.text.upper())
+        if len(set(said)) != 1:
+            gone = answer.fee + answer.lost
+            raise Unanswered("the judge gave no verdict", failure="not as agreed", lost=gone)
+        return float(said[0] == "CORRECT"), replace(answer, context=None, logprobs=None)
+
+
+Grader = Comparison | Judge

@@ -1,0 +1,172 @@
+"""BM25 over passages in front of any specialist; the passages found are the context.
+
+    score(q, d) = sum over terms t of q: idf(t) * tf * (k1 + 1) / (tf + k1 * (1 - b + b * |d| / mean |d|))
+    idf(t) = ln(1 + (N - df + 1/2) / (df + 1/2))      (Robertson and Zaragoza 2009, never negative)
+
+Terms are lower-case runs of letters and digits. An index holds its postings as arrays, one pair per term.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import re
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import UsageError
+from .answer import Answer, Specialist
+from .templates import OPEN_BOOK, Template
+
+_TERM = re.compile(r"[^\W_]+")
+TEXTS = (".txt", ".md")
+LONGEST = 4 * 2**20
+
+
+def terms(text: str) -> list[str]:
+    """Lower-case runs of letters and digits, in order."""
+    return _TERM.findall(text.casefold())
+
+
+@dataclass(frozen=True)
+class Passage:
+    """A piece of text that can be found."""
+
+    title: str
+    text: str
+
+
+@dataclass(frozen=True, eq=False)
+class Passages:
+    """An index over passages; built once by `of`, searched many times."""
+
+    passages: tuple[Passage, ...] = field(repr=False)
+    k1: float = 1.2
+    b: float = 0.75
+
+    def __post_init__(self) -> None:
+        if not self.passages:
+            raise UsageError("passages", expected="at least one", came="none", do="Check folder or column.")
+        counts: dict[str, list[tuple[int, int]]] = defaultdict(list)
+        lengths = np.zeros(len(self.passages))
+        digest = hashlib.sha256()
+        for i, passage in enumerate(self.passages):
+            digest.update(f"{len(passage.title)} {passage.title}{len(passage.text)} {passage.text}".encode())
+            found = terms(f"{passage.title} {passage.text}")
+            lengths[i] = len(found)
+            for term, count in Counter(found).items():
+                counts[term].append((i, count))
+        size = self.k1 * (1.0 - self.b + self.b * lengths / max(float(lengths.mean()), 1e-12))
+        postings = {term: self._weigh(pairs, size) for term, pairs in counts.items()}
+        object.__setattr__(self, "_postings", postings)
+        object.__setattr__(self, "fingerprint", digest.hexdigest()[:16])
+
+    def _weigh(
+        self, pairs: Sequence[tuple[int, int]], size: NDArray[np.float64]
+    ) -> tuple[NDArray[np.intp], NDArray[np.float64]]:
+        where = np.array([i for i, _ in pairs], dtype=np.intp)
+        tf = np.array([count for _, count in pairs], dtype=np.float64)
+        idf = np.log1p((len(size) - len(pairs) + 0.5) / (len(pairs) + 0.5))
+        return where, idf * tf * (self.k1 + 1.0) / (tf + size[where])
+
+    def scores(self, query: str) -> NDArray[np.float64]:
+        """The BM25 score of every passage; (N,). A term said twice counts twice."""
+        score = np.zeros(len(self.passages))
+        postings: dict[str, tuple[NDArray[np.intp], NDArray[np.float64]]] = vars(self)["_postings"]
+        for term in terms(query):
+            if term in postings:
+                where, weight = postings[term]
+                score[where] += weight
+        return score
+
+    def find(self, query: str, k: int) -> list[tuple[Passage, float]]:
+        """The k best passages that share a term, with their scores, best first, ties in order."""
+        score = self.scores(query)
+        best = np.argsort(-score, kind="stable")[:k]
+        return [(self.passages[i], float(score[i])) for i in best.tolist() if score[i] > 0]
+
+    @classmethod
+    def read(cls, path: Path | str, *, text: str = "text", title: str = "title") -> Passages:
+        """From a folder of .txt and .md files (a paragraph is a passage) or Parquet with these columns."""
+        path = Path(path)
+        if path.is_dir():
+            return cls(tuple(_paragraphs(path)))
+        if path.suffix != ".parquet" or not path.is_file():
+            came = "another file" if path.exists() else "nothing there"
+            do = "Give one of them."
+            raise UsageError(str(path), expected="a folder or a .parquet file", came=came, do=do)
+        import pyarrow.parquet
+
+        table = pyarrow.parquet.read_table(path)
+        if text not in table.column_names:
+            came = f"columns {', '.join(table.column_names)}"
+            raise UsageError(
+                str(path), expected=f"a column {text!r}", came=came, do="Name the column of texts."
+            )
+        bodies = table[text].to_pylist()
+        heads = table[title].to_pylist() if title in table.column_names else [""] * len(bodies)
+        pairs = zip(heads, bodies, strict=True)
+        return cls(tuple(Passage(str(head or ""), str(body)) for head, body in pairs if body))
+
+
+def _paragraphs(folder: Path) -> Iterable[Passage]:
+    for file in sorted(folder.rglob("*")):
+        if file.suffix.lower() in TEXTS and file.is_file() and file.stat().st_size <= LONGEST:
+            body = file.read_text(encoding="utf-8", errors="replace")
+            for paragraph in re.split(r"\n\s*\n", body):
+                if paragraph.strip():
+                    yield Passage(file.stem, " ".join(paragraph.split()))
+
+
+@dataclass(frozen=True)
+class Retrieval:
+    """Looks up `k` passages, puts them before the question and asks `inner`; `price` is per look-up."""
+
+    name: str
+    inner: Specialist
+    passages: Passages = field(repr=False)
+    k: int = 4
+    template: Template = OPEN_BOOK
+    price: float = 0.0
+
+    @property
+    def identity(self) -> str:
+        """The passages by their fingerprint, the way they are shown, and who is asked."""
+        shown = f"{vars(self.passages)['fingerprint']}, k1 {self.passages.k1}, b {self.passages.b}"
+        return f"{self.k} of {shown}, {self.template.text!r}, {self.inner.identity}"
+
+    @property
+    def at_once(self) -> int:
+        """As many as whoever is asked."""
+        return self.inner.at_once
+
+    def look_up(self, prompt: str) -> str:
+        """The passages as text: title and body, numbered, best first; empty if nothing was found."""
+        found = self.passages.find(prompt, self.k)
+        return "\n".join(
+            f"[{i}] {one.title + ': ' if one.title else ''}{one.text}"
+            for i, (one, _) in enumerate(found, start=1)
+        )
+
+    def most(self, prompt: str) -> float:
+        """The look-up and the worst case of the longer prompt."""
+        return self.price + self.inner.most(self._asked(prompt, self.look_up(prompt)))
+
+    async def answer(self, prompt: str) -> Answer:
+        """The inner specialist's answer to question and passages; the passages are its context."""
+        begun = time.monotonic()
+        context = await asyncio.to_thread(self.look_up, prompt)
+        spent = time.monotonic() - begun
+        answer = await self.inner.answer(self._asked(prompt, context))
+        return replace(
+            answer, fee=answer.fee + self.price, seconds=answer.seconds + spent, context=context or None
+        )
+
+    def _asked(self, prompt: str, passages: str) -> str:
+        return self.template.fill(question=prompt, passages=passages or "(nothing was found)")

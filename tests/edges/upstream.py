@@ -1,0 +1,148 @@
+"""A chat endpoint on this machine that answers sums, keeps its own books and fails on purpose.
+
+Model "good" is always right, "poor" is wrong on every third sum. Faults are scripted: `faults(model, prompt,
+attempt)` names one or returns None. `charged` is what the server would put on the bill, whether or not its
+answer arrived.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+SECRET = "sk-never-print-this"
+PRICE_IN, PRICE_OUT = 1000.0, 2000.0
+Faults = Callable[[str, str, int], str | None]
+
+
+class Upstream:
+    def __init__(self, faults: Faults = lambda *_: None, *, slow: float = 0.0, hang: float = 0.8) -> None:
+        self.faults, self.slow, self.hang = faults, slow, hang
+        self.asked: Counter[tuple[str, str]] = Counter()
+        self.answered: Counter[tuple[str, str]] = Counter()
+        self.keys: set[str | None] = set()
+        self.starts: list[float] = []
+        self.charged = 0.0
+        self.inside = self.most_inside = 0
+        self.lock = threading.Lock()
+        upstream = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                with upstream.lock:
+                    upstream.inside += 1
+                    upstream.most_inside = max(upstream.most_inside, upstream.inside)
+                    upstream.starts.append(time.monotonic())
+                try:
+                    upstream.serve(self)
+                except OSError:
+                    pass
+                finally:
+                    with upstream.lock:
+                        upstream.inside -= 1
+
+            def log_message(self, *_: Any) -> None:
+                return
+
+        class Quiet(ThreadingHTTPServer):
+            daemon_threads = True
+            request_queue_size = 64
+
+            def handle_error(self, *_: Any) -> None:
+                return
+
+        self.server = Quiet(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.server.server_address[1]}/v1"
+        self.thread = threading.Thread(target=self.server.serve_forever, args=(0.01,))
+
+    def __enter__(self) -> Upstream:
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.server.shutdown()
+        self.server.server_close()
+        self.thread.join()
+
+    def serve(self, http: BaseHTTPRequestHandler) -> None:
+        body = json.loads(http.rfile.read(int(http.headers["Content-Length"])))
+        model, prompt = body["model"], body["messages"][-1]["content"]
+        with self.lock:
+            self.keys.add(http.headers.get("Authorization"))
+            attempt = self.asked[model, prompt]
+            self.asked[model, prompt] += 1
+        fault = self.faults(model, prompt, attempt)
+        time.sleep(self.slow)
+        if fault == "busy":
+            send(http, 429, b"", {})
+            return
+        if fault in {"401", "404", "400", "429", "500", "503"}:
+            said = json.dumps({"error": {"code": "some_code", "message": f"bad key {SECRET}"}}).encode()
+            send(http, int(fault), said, {"Retry-After": "0.05"} if fault == "429" else {})
+            return
+        reply = self.reply(model, prompt, fault or "", body)
+        with self.lock:
+            self.charged += fee(reply)
+        raw = json.dumps(reply).encode()
+        if fault == "hang":
+            time.sleep(self.hang)
+        if fault == "cut":
+            send(http, 200, raw[: len(raw) // 2], {"Content-Length": str(len(raw))})
+            http.close_connection = True
+        elif fault == "html":
+            send(http, 200, b"<html>busy</html>", {"Content-Type": "text/html"})
+        elif fault == "broken":
+            send(http, 200, raw[:-5], {})
+        else:
+            with self.lock:
+                self.answered[model, prompt] += 1
+            send(http, 200, raw, {})
+
+    def reply(self, model: str, prompt: str, fault: str, body: dict[str, Any]) -> dict[str, Any]:
+        numbers = [int(one) for one in re.findall(r"\d+", prompt)]
+        right = sum(numbers)
+        said = str(right + (model == "poor" and right % 3 == 0))
+        if model == "judge":
+            said = (
+                "CORRECT"
+                if re.search(r"<reference>\n(.*)\n</reference>\n<answer>\n.*\b\1\b", prompt)
+                else "WRONG"
+            )
+        message: dict[str, Any] = {"role": "assistant", "content": f"The answer is {said}"}
+        finish = "stop"
+        if fault == "empty":
+            message["content"] = ""
+        elif fault == "refusal":
+            message = {"role": "assistant", "content": None, "refusal": f"I will not say {said}"}
+        elif fault == "half":
+            message["content"] = f"\ud83d The answer is {said}"
+        elif fault == "truncated":
+            message["content"], finish = "Let me think", "length"
+        usage = {"prompt_tokens": len(prompt.split()), "completion_tokens": 3 + right % 5}
+        reply = {"choices": [{"message": message, "finish_reason": finish}], "usage": usage}
+        if body.get("logprobs"):
+            tokens = [{"token": one + " ", "logprob": -0.5} for one in str(message["content"]).split()]
+            reply["choices"][0]["logprobs"] = {"content": tokens}  # type: ignore[index]
+        if fault == "uncounted":
+            del reply["usage"]
+        return reply
+
+
+def fee(reply: dict[str, Any]) -> float:
+    usage = reply.get("usage", {"prompt_tokens": 0, "completion_tokens": 0})
+    return (usage["prompt_tokens"] * PRICE_IN + usage["completion_tokens"] * PRICE_OUT) / 1e6
+
+
+def send(http: BaseHTTPRequestHandler, status: int, raw: bytes, headers: dict[str, str]) -> None:
+    http.send_response(status)
+    usual = {"Content-Length": str(len(raw)), "Content-Type": "application/json"}
+    for key, value in {**usual, **headers}.items():
+        http.send_header(key, value)
+    http.end_headers()
+    http.wfile.write(raw)
