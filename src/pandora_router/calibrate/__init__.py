@@ -1,0 +1,45 @@
+"""From estimates to boxes: fit the signal model, check it, choose a policy, add a specialist, keep it all."""
+
+from pandora_router.calibrate.check import Check, check, cross_check
+from pandora_router.calibrate.choose import Always, Auto, Candidate, Choice, Evidence, Never, candidates
+from pandora_router.calibrate.extend import extend
+from pandora_router.calibrate.means import Boosted, Identity, Ridge
+from pandora_router.calibrate.persistence import load, save
+from pandora_router.calibrate.samples import EmpiricalDraws, FittedDraws, FittedNeighbours, NeighbourSignal
+from pandora_router.calibrate.signals import (
+    Calibrated,
+    FittedSignal,
+    GaussianIndependent,
+    GaussianJoint,
+    SignalModel,
+    Unfitted,
+)
+
+__all__ = [
+    "Always",
+    "Auto",
+    "Boosted",
+    "Calibrated",
+    "Candidate",
+    "Check",
+    "Choice",
+    "EmpiricalDraws",
+    "Evidence",
+    "FittedDraws",
+    "FittedNeighbours",
+    "FittedSignal",
+    "GaussianIndependent",
+    "GaussianJoint",
+    "Identity",
+    "NeighbourSignal",
+    "Never",
+    "Ridge",
+    "SignalModel",
+    "Unfitted",
+    "candidates",
+    "check",
+    "cross_check",
+    "extend",
+    "load",
+    "save",
+]

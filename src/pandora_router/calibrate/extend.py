@@ -1,0 +1,145 @@
+"""One more specialist from a few dozen scored prompts, without refitting the others.
+
+Few prompts say little, so every number of the newcomer is drawn to what its colleagues have in common, and no
+number of a colleague changes, bit for bit:
+
+    mean         ridge of g - f w0 on f, w0 the colleagues' average weights on their own and on other columns
+    scale        the same curve, its coefficients drawn to the colleagues' averages
+    correlation  with each colleague (k r + K r0)/(k + K), r over the k prompts that have both, r0 the
+                 colleagues' average, scaled down if needed to leave the whole a correlation matrix
+    laws, slope  those of the pool, with the newcomer's own classes of the mean
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from pandora_router.boxes.checks import Matrix, Vector
+from pandora_router.calibrate.correlations import OWN, Correlation
+from pandora_router.calibrate.laws import Laws, cut
+from pandora_router.calibrate.means import STRENGTHS, Linear, fit_ridge
+from pandora_router.calibrate.readings import Readings
+from pandora_router.calibrate.scales import LEAST, REACH, Scale, fit_curve
+from pandora_router.calibrate.signals import FittedSignal
+from pandora_router.errors import UsageError
+
+PENALTY = (5.0, 15.0, 15.0)  # pull of the colleagues' scale on that of the newcomer; 5 on a is 10 prompts
+BELIEF = 30.0  # prompts that the colleagues' average correlation counts for
+
+
+def extend(signal: FittedSignal, cheap: ArrayLike, costly: ArrayLike) -> FittedSignal:
+    """Return the model with one specialist more, in the last column of F and G (n, M + 1).
+
+    `costly` needs the newcomer's column; colleagues' cells that are NaN tell nothing of the correlation.
+    """
+    readings = Readings(cheap, costly)
+    mean = _linear(signal, readings)
+    rows = ~np.isnan(readings.costly[:, -1])
+    if rows.sum() < 8:
+        raise UsageError(
+            "costly estimates of the new specialist",
+            expected="8 or more prompts that have one; a few dozen is better",
+            came=f"{int(rows.sum())}",
+            do="Score more prompts with it first.",
+        )
+    known = readings.rows(rows)
+    fitted, mu, error = _new_mean(mean, known.cheap, known.costly[:, -1])
+    scale = _new_scale(signal.scale, mu, error)
+    extended = FittedSignal(fitted, scale, slope=signal.slope)
+    if signal.correlation is not None:
+        before = signal.expected(known.cheap[:, :-1])
+        colleagues = (known.costly[:, :-1] - before) / signal.scale.of(before)
+        newcomer = error / scale.of(np.column_stack([before, mu]))[:, -1]
+        extended = replace(extended, correlation=_new_row(signal.correlation, colleagues, newcomer))
+    if signal.laws is not None:
+        own = cut(mu[:, None], np.ones((len(mu), 1), dtype=np.bool_), len(signal.laws.quantiles))
+        extended = replace(extended, laws=Laws(signal.laws.quantiles, np.vstack([signal.laws.edges, own])))
+    return extended
+
+
+def _linear(signal: FittedSignal, readings: Readings) -> Linear:
+    """The colleagues' mean, refusing what cannot be extended."""
+    if not isinstance(signal.mean, Linear):
+        raise UsageError(
+            "the signal model to extend",
+            expected="one whose mean is linear (Ridge or Identity)",
+            came=type(signal.mean).__name__,
+            do="Fit the model anew with all specialists.",
+        )
+    boxes = len(signal.mean.intercept)
+    if readings.cheap.shape[1] != boxes + 1:
+        raise UsageError(
+            "cheap estimates",
+            expected=f"{boxes + 1} columns: the {boxes} known specialists, then the new one",
+            came=f"{readings.cheap.shape[1]}",
+            do="Add one specialist at a time.",
+        )
+    return signal.mean
+
+
+def _new_mean(mean: Linear, f: Matrix, g: Vector) -> tuple[Linear, Vector, Vector]:
+    """The mean with one column more; the newcomer's leave-one-out means and errors (n,)."""
+    boxes = len(mean.intercept)
+    own = float(np.diag(mean.weights).mean())
+    others = (mean.weights.sum() - np.trace(mean.weights)) / (boxes * (boxes - 1)) if boxes > 1 else 0.0
+    aim = np.append(np.full(boxes, others), own)
+    weights, intercept, strength, error = fit_ridge(f, (g - f @ aim)[:, None], STRENGTHS)
+    table = np.zeros((boxes + 1, boxes + 1))
+    table[:boxes, :boxes] = mean.weights
+    table[:, -1] = aim + weights[:, 0]
+    grown = Linear(table, np.append(mean.intercept, intercept[0]), np.append(mean.strength, strength[0]))
+    return grown, g - error[:, 0], error[:, 0]
+
+
+def _new_scale(scale: Scale, mu: Vector, error: Vector) -> Scale:
+    """The scale with one row more."""
+    lowest, highest = np.quantile(mu, REACH)
+    centre, spread = mu.mean(), max(float(mu.std()), 1e-9)
+    aim = scale.coefficients.mean(axis=0)
+    square = np.maximum(error**2, LEAST**2)
+    if scale.coefficients[:, 1:].any():
+        curve = fit_curve((np.clip(mu, lowest, highest) - centre) / spread, square, aim, PENALTY)
+    else:
+        pull = 2.0 * PENALTY[0]
+        level = (square.sum() + pull * np.exp(aim[0])) / (len(square) + pull)
+        curve = np.array([np.log(level), 0.0, 0.0])
+    return Scale(
+        np.vstack([scale.coefficients, curve]),
+        np.append(scale.centre, centre),
+        np.append(scale.spread, spread),
+        np.append(scale.lowest, lowest),
+        np.append(scale.highest, highest),
+    )
+
+
+def _new_row(correlation: Correlation, colleagues: Matrix, newcomer: Vector) -> Correlation:
+    """The correlation with one row and column more."""
+    matrix = correlation.matrix
+    boxes = len(matrix)
+    usual = (matrix.sum() - boxes) / (boxes * (boxes - 1)) if boxes > 1 else 0.0
+    row = np.full(boxes, usual)
+    for j in range(boxes):
+        both = ~np.isnan(colleagues[:, j])
+        x, y = colleagues[both, j], newcomer[both]
+        size = np.sqrt((x**2).sum() * (y**2).sum())
+        if size > 0.0:
+            row[j] = (both.sum() * (x @ y) / size + BELIEF * usual) / (both.sum() + BELIEF)
+    if correlation.factor is not None:
+        return _new_loading(correlation, row)
+    explained = float(row @ np.linalg.pinv(matrix, hermitian=True) @ row)
+    row = row * np.sqrt(min(1.0, (1.0 - OWN) / max(explained, 1e-300)))
+    return Correlation(np.block([[matrix, row[:, None]], [row[None], np.ones((1, 1))]]))
+
+
+def _new_loading(correlation: Correlation, row: Vector) -> Correlation:
+    """The loading whose correlations with the colleagues come closest to `row`."""
+    factor = correlation.factor
+    assert factor is not None
+    loading = np.linalg.lstsq(factor, row, rcond=1e-6)[0]
+    loading = loading * np.sqrt(min(1.0, (1.0 - OWN) / max(float(loading @ loading), 1e-300)))
+    near = factor @ loading
+    matrix = np.block([[correlation.matrix, near[:, None]], [near[None], np.ones((1, 1))]])
+    return Correlation(matrix, np.vstack([factor, loading]))

@@ -1,0 +1,182 @@
+"""h: the mean of the costly estimate G given all cheap estimates f of a prompt (paper, section 4).
+
+The target is G, not the reward: G is a denoised reward, and regressing rewards on f is worse (METHOD
+section 8). A fitted mean maps (N, M) cheap estimates to (N, M) means.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Protocol
+
+import numpy as np
+
+from pandora_router.boxes.checks import Matrix, Vector
+from pandora_router.calibrate.readings import Readings, frozen_fields, same_presence
+from pandora_router.errors import UsageError
+
+STRENGTHS = np.logspace(-4.0, 3.0, 29)  # ridge penalties per prompt, tried by leave-one-out
+
+
+class FittedMean(Protocol):
+    """A mean with its numbers in."""
+
+    def of(self, cheap: Matrix) -> Matrix:
+        """The mean of G for each row of cheap estimates (N, M)."""
+
+
+class MeanModel(Protocol):
+    """A way to fit a mean."""
+
+    def fit(self, readings: Readings) -> tuple[FittedMean, Matrix]:
+        """Learn the mean of G given f; beside it, the mean of each prompt (N, M) as if it had been left out.
+
+        Residuals from those are as large as on new prompts; residuals of the fit itself are too small.
+        """
+
+
+@dataclass(frozen=True, eq=False)
+class Linear:
+    """mu = f W + a, with W (M, M), one column per specialist, and a (M,).
+
+    `strength` (M,) is the ridge penalty per prompt that was chosen (0 where none was).
+    """
+
+    weights: Matrix
+    intercept: Vector
+    strength: Vector
+
+    def __post_init__(self) -> None:
+        frozen_fields(self, "weights", "intercept", "strength")
+
+    def of(self, cheap: Matrix) -> Matrix:
+        """f W + a."""
+        return cheap @ self.weights + self.intercept
+
+
+@dataclass(frozen=True)
+class Identity:
+    """mu = f: the cheap estimate is taken at its word."""
+
+    def fit(self, readings: Readings) -> tuple[Linear, Matrix]:
+        """Nothing to learn."""
+        boxes = readings.cheap.shape[1]
+        return Linear(np.eye(boxes), np.zeros(boxes), np.zeros(boxes)), readings.cheap
+
+
+@dataclass(frozen=True)
+class Ridge:
+    """Each column of G by ridge on all columns of f, its strength chosen by exact leave-one-out error.
+
+    With standardised f = U S V' over the n prompts that have G_m, penalty a and hat values
+    h_i = 1/n + sum_k U_ik^2 s_k^2/(s_k^2 + a), the error left out is e_i/(1 - h_i): no refit is needed.
+    `strengths` are penalties per prompt (a/n).
+    """
+
+    strengths: tuple[float, ...] = tuple(STRENGTHS.tolist())
+
+    def __post_init__(self) -> None:
+        if not self.strengths or not all(np.isfinite(s) and s > 0.0 for s in self.strengths):
+            raise UsageError(
+                "strengths", expected="positive numbers", came=f"{self.strengths}", do="Leave the default."
+            )
+
+    def fit(self, readings: Readings) -> tuple[Linear, Matrix]:
+        """Fit every specialist; those with the same prompts share one decomposition."""
+        f, g = readings.cheap, readings.costly
+        boxes = f.shape[1]
+        weights, intercept, strength = np.empty((boxes, boxes)), np.empty(boxes), np.empty(boxes)
+        errors = np.zeros(f.shape)
+        for columns, rows in same_presence(~np.isnan(g)):
+            fitted = fit_ridge(f[rows], g[np.ix_(rows, columns)], np.array(self.strengths))
+            weights[:, columns], intercept[columns], strength[columns] = fitted[:3]
+            errors[np.ix_(rows, columns)] = fitted[3]
+        linear = Linear(weights, intercept, strength)
+        return linear, np.where(np.isnan(g), linear.of(f), g - errors)
+
+
+def fit_ridge(x: Matrix, y: Matrix, strengths: Vector) -> tuple[Matrix, Vector, Vector, Matrix]:
+    """Ridge of y (n, K) on x (n, P).
+
+    Returns weights (P, K) on the scale of x, intercepts (K,), the strengths (K,) with the smallest
+    leave-one-out error, and those errors (n, K).
+    """
+    n = len(x)
+    centre, spread = x.mean(axis=0), x.std(axis=0)
+    live = spread > 1e-12 * np.maximum(np.abs(centre), 1.0)
+    scaled = np.where(live, x - centre, 0.0) / np.where(live, spread, 1.0)
+    u, s, vt = np.linalg.svd(scaled, full_matrices=False)
+    level = y.mean(axis=0)
+    along = u.T @ (y - level)
+    best, least, errors = strengths[0] * np.ones(y.shape[1]), np.full(y.shape[1], np.inf), np.empty(y.shape)
+    for strength in strengths:
+        kept = s**2 / (s**2 + n * strength)
+        hat = 1.0 / n + (u**2) @ kept
+        left_out = (y - level - u @ (kept[:, None] * along)) / np.maximum(1.0 - hat, 1e-9)[:, None]
+        mean_square = (left_out**2).mean(axis=0)
+        better = mean_square < least
+        best[better], least[better], errors[:, better] = strength, mean_square[better], left_out[:, better]
+    shrunk = s[:, None] / (s[:, None] ** 2 + n * best)
+    weights = (vt.T @ (shrunk * along)) / np.where(live, spread, 1.0)[:, None]
+    return weights, level - centre @ weights, best, errors
+
+
+@dataclass(frozen=True, eq=False)
+class Trees:
+    """One gradient-boosted ensemble per specialist, kept as LightGBM's own text."""
+
+    models: tuple[str, ...]
+
+    @cached_property
+    def _boosters(self) -> list[Any]:
+        from lightgbm import Booster
+
+        return [Booster(model_str=text) for text in self.models]
+
+    def of(self, cheap: Matrix) -> Matrix:
+        """The prediction of each specialist's ensemble."""
+        return np.column_stack([b.predict(cheap, num_threads=1) for b in self._boosters])
+
+
+@dataclass(frozen=True)
+class Boosted:
+    """Each column of G by gradient boosting (LightGBM) on all columns of f, for means that bend.
+
+    Trees fit their own prompts too well, so the left-out means come from `folds` refits.
+    """
+
+    rounds: int = 80
+    leaves: int = 7
+    learning_rate: float = 0.05
+    folds: int = 5
+    seed: int = 0
+
+    def fit(self, readings: Readings) -> tuple[Trees, Matrix]:
+        """Fit one ensemble per specialist on the prompts that have its costly estimate."""
+        fold = np.random.default_rng(self.seed).permutation(len(readings)) % self.folds
+        left_out = np.empty(readings.cheap.shape)
+        for k in range(self.folds):
+            left_out[fold == k] = self._trees(readings.rows(fold != k)).of(readings.cheap[fold == k])
+        return self._trees(readings), left_out
+
+    def _trees(self, readings: Readings) -> Trees:
+        from lightgbm import Dataset, train
+
+        settings = {
+            "objective": "regression",
+            "learning_rate": self.learning_rate,
+            "num_leaves": self.leaves,
+            "min_data_in_leaf": max(2, min(20, len(readings) // 10)),
+            "num_threads": 1,
+            "deterministic": True,
+            "force_col_wise": True,
+            "seed": self.seed,
+            "verbose": -1,
+        }
+        models = []
+        for target in readings.costly.T:
+            rows = ~np.isnan(target)
+            data = Dataset(readings.cheap[rows], target[rows], params={"verbose": -1})
+            models.append(train(settings, data, num_boost_round=self.rounds).model_to_string())
+        return Trees(tuple(models))

@@ -1,0 +1,114 @@
+"""What a signal model is fitted from: cheap estimates, costly estimates and rewards on the same prompts.
+
+Shapes: N prompts, M specialists. NaN in `costly` (an estimate that was never bought or failed) or in `reward`
+(an answer that was never graded) is a missing cell: it is left out of exactly the sums it is missing from,
+and counted. A cheap estimate always exists.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from pandora_router.boxes.checks import Mask, Matrix, Vector, finite, same_length
+from pandora_router.errors import UsageError
+
+Positions = NDArray[np.intp]
+
+FEWEST = 8  # costly estimates of a specialist below which nothing can be said of it
+
+
+@dataclass(frozen=True, eq=False)
+class Readings:
+    """F, G and R of N prompts and M specialists, checked; without rewards all of R is missing."""
+
+    cheap: Matrix
+    costly: Matrix
+    reward: Matrix
+
+    def __init__(self, cheap: ArrayLike, costly: ArrayLike, reward: ArrayLike | None = None) -> None:
+        f = finite("cheap estimates", cheap, ndim=2)
+        object.__setattr__(self, "cheap", f)
+        object.__setattr__(self, "costly", cells("costly estimates", costly, f.shape))
+        r = np.full(f.shape, np.nan) if reward is None else reward
+        object.__setattr__(self, "reward", cells("rewards", r, f.shape))
+
+    def __len__(self) -> int:
+        return len(self.cheap)
+
+    @property
+    def complete(self) -> Mask:
+        """The prompts with every costly estimate and every reward (N,)."""
+        known: Mask = np.isfinite((self.costly + self.reward).sum(axis=1))
+        return known
+
+    def rows(self, which: Positions | Mask) -> Self:
+        """The prompts picked by position or mask."""
+        return type(self)(self.cheap[which], self.costly[which], self.reward[which])
+
+    def enough(self, fewest: int = FEWEST) -> Self:
+        """Return the readings, refusing a specialist with fewer costly estimates than `fewest`."""
+        counts = (~np.isnan(self.costly)).sum(axis=0)
+        if counts.min() < fewest:
+            j = int(counts.argmin())
+            raise UsageError(
+                f"costly estimates of specialist {j}",
+                expected=f"{fewest} or more prompts that have one",
+                came=f"{counts[j]} of {len(self)}",
+                do="Buy more costly estimates for calibration, or leave this specialist out.",
+            )
+        return self
+
+
+def cells(name: str, values: ArrayLike, shape: tuple[int, ...]) -> Matrix:
+    """Return a read-only (N, M) copy in which NaN stands for a missing cell; refuse infinities."""
+    array = np.array(values, dtype=np.float64)
+    if array.shape != shape:
+        raise UsageError(
+            name,
+            expected=f"shape {shape}, as the cheap estimates have",
+            came=f"{array.shape}",
+            do="Give one row per prompt and one column per specialist, NaN for a missing cell.",
+        )
+    infinite = np.isinf(array)
+    if infinite.any():
+        i, j = (int(k) for k in np.argwhere(infinite)[0])
+        raise UsageError(
+            name,
+            expected="finite numbers, or NaN for a missing cell",
+            came=f"{array[i, j]} at prompt {i}, specialist {j}",
+            do="Replace it by NaN if the cell was never measured.",
+        )
+    array.setflags(write=False)
+    return array
+
+
+def estimates(values: ArrayLike, boxes: int, *, ndim: int) -> Matrix:
+    """Return cheap estimates of one prompt (M,) or of many (N, M) as a checked array."""
+    array = finite("estimates", values, ndim=ndim)
+    same_length("estimates", array.shape[-1], boxes)
+    return array
+
+
+def same_presence(present: Mask) -> Iterator[tuple[Positions, Positions]]:
+    """Group columns by which rows they have: pairs (columns, rows), so that shared work is done once."""
+    patterns, group = np.unique(present, axis=1, return_inverse=True)
+    for k in range(patterns.shape[1]):
+        yield np.flatnonzero(group.ravel() == k), np.flatnonzero(patterns[:, k])
+
+
+def frozen(values: ArrayLike) -> Vector:
+    """Return a read-only float64 copy: fitted numbers do not change."""
+    array = np.array(values, dtype=np.float64)
+    array.setflags(write=False)
+    return array
+
+
+def frozen_fields(owner: object, *names: str) -> None:
+    """Make the named arrays of a frozen dataclass read-only float64 copies."""
+    for name in names:
+        object.__setattr__(owner, name, frozen(getattr(owner, name)))
