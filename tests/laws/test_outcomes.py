@@ -106,7 +106,9 @@ def test_a_coin_flip_pays_half_of_everything() -> None:
 @given(seeds)
 def test_the_oracle_has_no_regret_and_nobody_has_less(seed: int) -> None:
     one = instance(seed, 15)
-    runs = sweep(one, named(["oracle", "random", "coin flip", "margin-N, f"]), [0.01], lambda c: Costs([c] * 3), 0)
+    runs = sweep(
+        one, named(["oracle", "random", "coin flip", "margin-N, f"]), [0.01], lambda c: Costs([c] * 3), 0
+    )
     for run in runs:
         assert run.outcomes.regret >= 0.0
         if run.arm == "oracle":

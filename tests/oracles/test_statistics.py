@@ -10,7 +10,9 @@ from pandora_router.errors import UsageError
 from pandora_router.evaluate.statistics import Split, bootstrap, compare
 
 
-def clustered(rng: np.random.Generator, clusters: int, each: int, mean: float) -> tuple[np.ndarray, np.ndarray]:
+def clustered(
+    rng: np.random.Generator, clusters: int, each: int, mean: float
+) -> tuple[np.ndarray, np.ndarray]:
     """Rows that share half of their variance within a cluster."""
     code = np.repeat(np.arange(clusters), each)
     common = rng.standard_normal(clusters)[code]

@@ -99,7 +99,9 @@ class Plan:
                 plan = baselines.random_budget(scores, budget, rng)
             case _:
                 plan = baselines.margin_budget(scores, budget)
-        return Routed(plan.choices(values), bill(plan.opened, costs), plan.opened.sum(axis=1).astype(np.float64))
+        return Routed(
+            plan.choices(values), bill(plan.opened, costs), plan.opened.sum(axis=1).astype(np.float64)
+        )
 
 
 @dataclass(frozen=True)

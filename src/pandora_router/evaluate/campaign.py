@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 from pandora_router.evaluate import results
@@ -38,14 +39,11 @@ def run(
         say(f"{experiment.name}: seed {seed}, estimates", done, len(missing))
         made = estimates(experiment, table, seed, cache)
         runs = {}
+        costs_at = partial(experiment.inspection.costs, specialists=table.specialists)
         for k in experiment.neighbours:
             say(f"{experiment.name}: seed {seed}, arms on {k} neighbours", done, len(missing))
             instance = instance_of(made, k)
-            names = table.specialists
-            levels = sweep(
-                instance, arms, experiment.costs, lambda c: experiment.inspection.costs(c, names), seed
-            )
-            runs[k] = (instance.test, levels)
+            runs[k] = (instance.test, sweep(instance, arms, experiment.costs, costs_at, seed))
         results.write(folder, experiment, seed, key, runs)
     say(experiment.name, len(missing), max(1, len(missing)))
     found = results.read(folder)

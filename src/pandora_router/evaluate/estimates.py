@@ -39,7 +39,9 @@ def table_of(experiment: Experiment, root: Path) -> Table:
     if experiment.specialists is not None:
         table = table.only(tuple(experiment.specialists))
     share = (~table.missing).mean(axis=0)
-    kept = [name for name, s in zip(table.specialists, share, strict=True) if s >= max(experiment.complete, 1e-9)]
+    kept = [
+        name for name, s in zip(table.specialists, share, strict=True) if s >= max(experiment.complete, 1e-9)
+    ]
     table = table.only(kept)
     if experiment.specialists is not None:
         stated = np.array([experiment.specialists[name] for name in table.specialists])
@@ -54,7 +56,11 @@ def split_of(experiment: Experiment, table: Table, seed: int) -> Table:
 
 
 def estimates(
-    experiment: Experiment, table: Table, seed: int, cache: Path | None = None, progress: Progress | None = None
+    experiment: Experiment,
+    table: Table,
+    seed: int,
+    cache: Path | None = None,
+    progress: Progress | None = None,
 ) -> Made:
     """The arrays of one seed, from the cache if they are there; see `instances.instance_of`."""
     split = split_of(experiment, table, seed)
@@ -93,7 +99,9 @@ def _make(experiment: Experiment, split: Table, whole: Table, seed: int, progres
     for name in ("calibration", "test"):
         part = split.in_split(name)
         vectors = cheap.embedder.embed(part.prompts)
-        for k, f in zip(experiment.neighbours, cheap.predict_each(vectors, experiment.neighbours), strict=True):
+        for k, f in zip(
+            experiment.neighbours, cheap.predict_each(vectors, experiment.neighbours), strict=True
+        ):
             made[f"{name}_f{k}"] = f
         made[f"{name}_g"] = costly.predict(part.prompts, part.contexts if peek is not None else None)
         made[f"{name}_score"] = part.score

@@ -6,12 +6,12 @@
     fee_per_trillion: 3                          # instead: parameters x price
     fee_weight: 1                                # reward = score - fee_weight x fee
     complete: 0.9                                # leave out specialists with a smaller share of scores
-    peek: 400                                    # characters of its answer that g sees; 0 or none: prompt only
+    peek: 400                                    # characters of its answer that g sees; 0: prompt only
     neighbours: [50, 3]                          # f is their mean reward; the first is the default
     prompts: 12000                               # at most so many
     split: [0.5, 0.2, 0.3]                       # train, calibration, test
     costs: [0.001, 0.01, 0.03]                   # inspection costs to sweep
-    inspection: {shared: 0, own: {o1-mini: 3}}   # multiples of the cost: paid once a prompt, or per specialist
+    inspection: {shared: 0, own: {o1-mini: 3}}   # multiples of the cost: once a prompt, per specialist
     seeds: 5                                     # fresh splits
     arms: [knowledge gradient, mean-only]        # left out: all
     domain: MATH                                 # whose curves of the paper to draw beside
@@ -99,13 +99,18 @@ def parse(name: str, content: object) -> Experiment:
 
 def _mapping(where: str, content: object, allowed: list[str]) -> dict[str, Any]:
     if not isinstance(content, dict):
-        raise UsageError(where, expected="keys with values", came=type(content).__name__, do="See `data: ...`.")
+        raise UsageError(
+            where, expected="keys with values", came=type(content).__name__, do="See `data: ...`."
+        )
     for key in content:
         if key not in allowed:
             near = difflib.get_close_matches(str(key), allowed, n=1)
             hint = f"Did you mean {near[0]!r}?" if near else "Leave it out."
             raise UsageError(
-                f"{where}: key {key!r}", expected=f"one of {', '.join(allowed)}", came="an unknown key", do=hint
+                f"{where}: key {key!r}",
+                expected=f"one of {', '.join(allowed)}",
+                came="an unknown key",
+                do=hint,
             )
     return dict(content)
 

@@ -37,7 +37,7 @@ PAPER = {
 
 
 def figure(results: Results, k: int, *, paper: Path | None = None, domain: str = "") -> Any:
-    """Regret + cost and inspections per prompt against cost; the paper's curves beside where there are any."""
+    """Regret + cost and inspections per prompt against cost; the paper's curves beside where given."""
     try:
         from matplotlib.figure import Figure
     except ImportError as error:

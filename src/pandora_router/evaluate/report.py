@@ -49,7 +49,9 @@ def markdown(found: Sequence[Results], figures: Mapping[str, str] | None = None)
 
 
 def _summary(found: Sequence[Results]) -> str:
-    lines = ["| experiment | splits | prompts | mean over costs, 1e-3 above the envelope | beats (star) | misses |"]
+    lines = [
+        "| experiment | splits | prompts | mean over costs, 1e-3 above the envelope | beats (star) | misses |"
+    ]
     lines.append("|---|---|---|---|---|---|")
     for one in found:
         gaps = tables.gaps(one, one.neighbours[0])
@@ -79,9 +81,7 @@ def _section(one: Results, image: str | None) -> str:
 
 def page(found: Sequence[Results], figures: Mapping[str, str]) -> str:
     """The report as one HTML page; `figures` are SVG elements by experiment."""
-    body = []
-    for block in re.split(r"\n\n+", markdown(found)):
-        body.append(_element(block.strip(), figures))
+    body = [_element(block.strip(), figures) for block in re.split(r"\n\n+", markdown(found))]
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>pandora-router results</title>'
         f'<meta name="viewport" content="width=device-width"><style>{STYLE}</style></head><body>'
@@ -98,7 +98,9 @@ def _element(block: str, figures: Mapping[str, str]) -> str:
     if block.startswith("|"):
         head, _, *rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in block.split("\n")]
         top = "".join(f"<th>{_inline(cell)}</th>" for cell in head)
-        rest = "".join("<tr>" + "".join(f"<td>{_inline(cell)}</td>" for cell in row) + "</tr>" for row in rows)
+        rest = "".join(
+            "<tr>" + "".join(f"<td>{_inline(cell)}</td>" for cell in row) + "</tr>" for row in rows
+        )
         return f"<table><thead><tr>{top}</tr></thead><tbody>{rest}</tbody></table>"
     return f"<p>{_inline(block)}</p>" if block else ""
 

@@ -1,7 +1,7 @@
 """Results on disk: one pair of Parquet files per experiment and seed, written whole or not at all.
 
-`seed-N.parquet` is long: one row per neighbours x inspection cost x arm with every metric. `prompts-N.parquet`
-has one row per test prompt (a number, no text) and a column per such run with its regret + cost, so that any
+`seed-N.parquet` is long: one row per neighbours x inspection cost x arm with every metric.
+`prompts-N.parquet` has one row per test prompt (a number, no text) and a column per such run with its regret + cost, so that any
 two runs can be compared prompt by prompt. The first carries a key over everything that was asked for: a seed
 with the same key is finished and is not run again.
 """
@@ -49,7 +49,11 @@ def is_finished(folder: Path, seed: int, key: str) -> bool:
 
 
 def write(
-    folder: Path, experiment: Experiment, seed: int, key: str, runs: Mapping[int, tuple[Arrays, Sequence[Run]]]
+    folder: Path,
+    experiment: Experiment,
+    seed: int,
+    key: str,
+    runs: Mapping[int, tuple[Arrays, Sequence[Run]]],
 ) -> None:
     """Write one seed: the runs of every number of neighbours with the test prompts they decided."""
     rows, columns = [], {}

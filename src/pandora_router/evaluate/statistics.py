@@ -101,7 +101,9 @@ class Comparison:
         return np.fmax(self.error, self.split_error)
 
 
-def compare(splits: Sequence[Split], *, seed: int = 0, draws: int = DRAWS, level: float = LEVEL) -> Comparison:
+def compare(
+    splits: Sequence[Split], *, seed: int = 0, draws: int = DRAWS, level: float = LEVEL
+) -> Comparison:
     """Compare over fresh splits; every split carries the same A comparisons."""
     if not splits:
         raise UsageError("splits to compare", expected="one or more", came="none", do="Run some seeds first.")

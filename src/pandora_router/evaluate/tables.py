@@ -15,7 +15,17 @@ import numpy as np
 from pandora_router.evaluate.arms import DEFAULT, STATIC
 from pandora_router.evaluate.results import Key, Results
 
-OVERALL = ("total", "regret", "inspection_cost", "queries", "inspected", "accuracy", "fee", "gain", "fee_saving")
+OVERALL = (
+    "total",
+    "regret",
+    "inspection_cost",
+    "queries",
+    "inspected",
+    "accuracy",
+    "fee",
+    "gain",
+    "fee_saving",
+)
 
 
 @dataclass(frozen=True)
@@ -42,10 +52,8 @@ class Gap:
 
 def gaps(results: Results, k: int, arm: str = DEFAULT) -> list[Gap]:
     """The distance of one arm to the envelope at every cost."""
-    chosen = []
     statics = [name for name in STATIC if name in results.arms and name != arm]
-    for cost in results.costs:
-        chosen.append(min(statics, key=lambda name: results.mean("total", (k, cost, name))))
+    chosen = [_best(results, k, cost, statics) for cost in results.costs]
     pairs = [((k, c, arm), (k, c, s)) for c, s in zip(results.costs, chosen, strict=True)]
     found = results.compare(pairs)
     numbers = zip(results.costs, chosen, found.mean, found.error, found.split_error, found.star, strict=True)
@@ -85,7 +93,9 @@ def envelope(results: Results, k: int, arms: tuple[str, ...]) -> str:
         if arm not in results.arms:
             continue
         found = gaps(results, k, arm)
-        cells = [f"{1e3 * g.mean:+.1f} ({1e3 * g.error:.1f}; {1e3 * g.split_error:.1f}){_mark(g)}" for g in found]
+        cells = [
+            f"{1e3 * g.mean:+.1f} ({1e3 * g.error:.1f}; {1e3 * g.split_error:.1f}){_mark(g)}" for g in found
+        ]
         average = 1e3 * np.mean([g.mean for g in found])
         lines.append(f"| {_bold(arm)} | " + " | ".join(cells) + f" | {average:+.2f} |")
     statics = [g.static for g in gaps(results, k)]
@@ -102,12 +112,18 @@ def verdict(results: Results, k: int) -> str:
     if behind:
         parts.append(f"**misses** it by more than one standard error at c = {_list(behind)}")
     if not parts:
-        parts.append("is within one standard error of the envelope, or below it without a star, at every cost")
+        parts.append(
+            "is within one standard error of the envelope, or below it without a star, at every cost"
+        )
     average = 1e3 * float(np.mean([g.mean for g in found]))
     return (
         f"The default router {' and '.join(parts)}; averaged over costs it is {average:+.1f}e-3 "
         f"{'above' if average > 0 else 'below'} it ({len(results.seeds)} splits)."
     )
+
+
+def _best(results: Results, k: int, cost: float, arms: list[str]) -> str:
+    return min(arms, key=lambda arm: results.mean("total", (k, cost, arm)))
 
 
 def _list(found: list[Gap]) -> str:
