@@ -19,7 +19,7 @@ from pandora_router.evaluate.arms import DEFAULT
 from pandora_router.evaluate.experiments import Experiment, load
 from pandora_router.evaluate.results import Key, Results
 
-COLUMNS = ("total", "regret", "inspection_cost", "queries", "inspected", "accuracy", "fee", "gain")
+COLUMNS = ("total", "regret", "inspection_cost", "queries", "accuracy", "gain")
 FILE = click.Path(path_type=Path, dir_okay=False)
 FOLDER = click.Path(path_type=Path, file_okay=False)
 
@@ -70,8 +70,8 @@ def evaluate(
     if as_json:
         click.echo(json.dumps([row for one in found for row in _rows(one)], indent=1, allow_nan=False))
     else:
-        for one in found:
-            _show(one)
+        for each in found:
+            _show(each)
     _write(settings, found, report_to, html_to, plots_to, paper)
 
 
@@ -81,7 +81,7 @@ def _rows(one: Results) -> list[dict[str, object]]:
 
 
 def _show(one: Results) -> None:
-    console = Console(highlight=False, soft_wrap=True)
+    console = Console(highlight=False)
     k = one.neighbours[0]
     console.print(f"\n[bold]{escape(one.title)}[/bold]: {len(one.seeds)} splits, f of {k} neighbours")
     pairs: list[tuple[Key, Key]] = [((k, c, a), (k, c, DEFAULT)) for c in one.costs for a in one.arms]
@@ -89,16 +89,18 @@ def _show(one: Results) -> None:
     place = {pair[0]: i for i, pair in enumerate(pairs)}
     for cost in one.costs:
         grid = Grid(title=f"inspection cost {cost:g}", title_justify="left")
-        for name in ("arm", *COLUMNS, "against the router, 1e-3 (prompts; splits)"):
-            grid.add_column(name.replace("_", " "), justify="left" if name == "arm" else "right")
+        grid.add_column("arm", min_width=18)
+        for name in (*COLUMNS, "1e-3 above the router"):
+            grid.add_column(name.replace("_", " "), justify="right", min_width=6)
         for arm in sorted(one.arms, key=lambda arm: one.mean("total", (k, cost, arm))):
             at = place[k, cost, arm]
             errors = f"{1e3 * found.error[at]:.1f}; {1e3 * found.split_error[at]:.1f}"
             gap = f"{1e3 * found.mean[at]:+.1f} ({errors}){'*' if found.star[at] else ''}"
-            cells = [f"{one.mean(name, (k, cost, arm)):.4f}" for name in COLUMNS]
+            cells = [f"{one.mean(name, (k, cost, arm)):.3f}" for name in COLUMNS]
             style = "bold" if arm == DEFAULT else None
             grid.add_row(escape(arm), *cells, "" if arm == DEFAULT else gap, style=style)
         console.print(grid)
+    console.print("in parentheses: standard errors over prompts; over splits. *: both tests agree at 5 %")
     console.print(tables.verdict(one, k).replace("**", ""))
 
 

@@ -59,16 +59,15 @@ class Fixed:
         """Take it."""
         reward = instance.test.reward
         prompts, boxes = reward.shape
+        choice = np.full(prompts, instance.single, dtype=np.intp)
         match self.name:
-            case "best single":
-                choice = np.full(prompts, instance.single)
             case "cheapest":
-                choice = np.full(prompts, instance.cheapest)
+                choice[:] = instance.cheapest
             case "random":
-                choice = rng.integers(0, boxes, prompts)
-            case _:
-                choice = reward.argmax(axis=1)
-        return Routed(choice.astype(np.intp), np.zeros(prompts), np.zeros(prompts))
+                choice[:] = rng.integers(0, boxes, prompts)
+            case "oracle":
+                choice[:] = reward.argmax(axis=1)
+        return Routed(choice, np.zeros(prompts), np.zeros(prompts))
 
 
 @dataclass(frozen=True)

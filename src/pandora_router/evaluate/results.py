@@ -1,8 +1,8 @@
 """Results on disk: one pair of Parquet files per experiment and seed, written whole or not at all.
 
 `seed-N.parquet` is long: one row per neighbours x inspection cost x arm with every metric.
-`prompts-N.parquet` has one row per test prompt (a number, no text) and a column per such run with its regret + cost, so that any
-two runs can be compared prompt by prompt. The first carries a key over everything that was asked for: a seed
+`prompts-N.parquet` has one row per test prompt (a number, no text)
+and a column per such run with its regret + cost, so that any two runs can be compared prompt by prompt. The first carries a key over everything that was asked for: a seed
 with the same key is finished and is not run again.
 """
 
@@ -56,7 +56,8 @@ def write(
     runs: Mapping[int, tuple[Arrays, Sequence[Run]]],
 ) -> None:
     """Write one seed: the runs of every number of neighbours with the test prompts they decided."""
-    rows, columns = [], {}
+    rows: list[dict[str, Any]] = []
+    columns: dict[str, NDArray[Any]] = {}
     for k, (test, made) in runs.items():
         columns.setdefault("prompt", test.prompt.astype(np.int32))
         columns[f"cluster|{k}"] = test.cluster.astype(np.int32)
