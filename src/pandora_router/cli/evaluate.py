@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import click
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table as Grid
@@ -19,7 +20,8 @@ from pandora_router.evaluate.arms import DEFAULT
 from pandora_router.evaluate.experiments import Experiment, load
 from pandora_router.evaluate.results import Key, Results
 
-COLUMNS = ("total", "regret", "inspection_cost", "queries", "accuracy", "gain")
+NARROW = ("total", "regret", "queries", "accuracy")
+WIDE = ("total", "regret", "inspection_cost", "queries", "inspected", "accuracy", "fee", "gain")
 FILE = click.Path(path_type=Path, dir_okay=False)
 FOLDER = click.Path(path_type=Path, file_okay=False)
 
@@ -82,21 +84,21 @@ def _rows(one: Results) -> list[dict[str, object]]:
 
 def _show(one: Results) -> None:
     console = Console(highlight=False)
-    k = one.neighbours[0]
+    k, columns = one.neighbours[0], WIDE if console.width >= 120 else NARROW
     console.print(f"\n[bold]{escape(one.title)}[/bold]: {len(one.seeds)} splits, f of {k} neighbours")
     pairs: list[tuple[Key, Key]] = [((k, c, a), (k, c, DEFAULT)) for c in one.costs for a in one.arms]
     found = one.compare(pairs)
     place = {pair[0]: i for i, pair in enumerate(pairs)}
     for cost in one.costs:
-        grid = Grid(title=f"inspection cost {cost:g}", title_justify="left")
-        grid.add_column("arm", min_width=18)
-        for name in (*COLUMNS, "1e-3 above the router"):
-            grid.add_column(name.replace("_", " "), justify="right", min_width=6)
+        grid = Grid(title=f"inspection cost {cost:g}", title_justify="left", box=SIMPLE_HEAD)
+        grid.add_column("arm", no_wrap=True)
+        for name in (*columns, "1e-3 above the router"):
+            grid.add_column(name.replace("_", " "), justify="right", no_wrap=name in columns)
         for arm in sorted(one.arms, key=lambda arm: one.mean("total", (k, cost, arm))):
             at = place[k, cost, arm]
             errors = f"{1e3 * found.error[at]:.1f}; {1e3 * found.split_error[at]:.1f}"
             gap = f"{1e3 * found.mean[at]:+.1f} ({errors}){'*' if found.star[at] else ''}"
-            cells = [f"{one.mean(name, (k, cost, arm)):.3f}" for name in COLUMNS]
+            cells = [f"{one.mean(name, (k, cost, arm)):.3f}" for name in columns]
             style = "bold" if arm == DEFAULT else None
             grid.add_row(escape(arm), *cells, "" if arm == DEFAULT else gap, style=style)
         console.print(grid)

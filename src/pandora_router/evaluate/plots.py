@@ -40,7 +40,7 @@ PAPER = {
 
 
 def figure(results: Results, k: int, *, paper: Path | None = None, domain: str = "") -> Any:
-    """Regret + cost, distance to the envelope and inspections against cost; the paper's curves where given."""
+    """Regret + cost, distance to the envelope and inspections; the paper's curves where given."""
     try:
         from matplotlib.figure import Figure
     except ImportError as error:

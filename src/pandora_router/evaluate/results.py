@@ -1,9 +1,9 @@
 """Results on disk: one pair of Parquet files per experiment and seed, written whole or not at all.
 
 `seed-N.parquet` is long: one row per neighbours x inspection cost x arm with every metric.
-`prompts-N.parquet` has one row per test prompt (a number, no text)
-and a column per such run with its regret + cost, so that any two runs can be compared prompt by prompt. The first carries a key over everything that was asked for: a seed
-with the same key is finished and is not run again.
+`prompts-N.parquet` has one row per test prompt (a number, no text) and a column per such run with its
+regret + cost, so that any two runs can be compared prompt by prompt. The first carries a key over everything
+that was asked for: a seed with the same key is finished and is not run again.
 """
 
 from __future__ import annotations
