@@ -105,7 +105,7 @@ def _above(axis: Any, results: Results, k: int, arms: list[str]) -> None:
         axis.plot(
             [results.costs[i] for i in stars], mean[stars], "*", ms=13, color=SHOWN[arm][0], mec="white"
         )
-    title = "Above the envelope of mean-only, inspect-all, margin-N (95 % bands)"
+    title = "Above the best static arm (95 % bands, stars)"
     _axis(axis, results.costs, title, "1e-3 of reward; below 0 is better")
 
 
