@@ -4,7 +4,7 @@
 
 Prints seconds for `KnowledgeGradient` and for the paper's policy (backup price, Monte Carlo with S=100,
 reconditioned inside every sample). Where fewer prompts are run than the paper has, the seconds measured and
-those they stand for are both printed.
+those they stand for are both printed. Seconds of CPU are what a quiet machine with one thread would take.
 """
 
 from __future__ import annotations
@@ -28,16 +28,18 @@ def rows(whole: Batch, count: int, cost: float) -> Batch:
 
 def measure(name: str, policy: Policy, whole: Batch, values: np.ndarray, count: int, threads: int) -> None:
     run(policy, rows(whole, 2, COSTS[0]), values[:2], threads=1)  # compiled before the clock starts
-    spent, opened = 0.0, []
+    spent, busy, opened = 0.0, 0.0, []
     for cost in COSTS:
         made = rows(whole, count, cost)
-        start = time.perf_counter()
+        start, begun = time.perf_counter(), time.process_time()
         done = run(policy, made, values[:count], threads=threads)
         spent += time.perf_counter() - start
+        busy += time.process_time() - begun
         opened.append(float(done.inspections.mean()))
-    whole_size = spent * len(values) / count
-    note = "" if count == len(values) else f", so {whole_size:.1f} s for {len(values)}"
-    print(f"{name}: {spent:.1f} s for {count} prompts x {values.shape[1]} x {len(COSTS)} costs{note}")
+    size = f"{values.shape[1]} x {len(COSTS)} costs"
+    times = len(values) / count
+    note = "" if times == 1.0 else f"; for {len(values)}: {spent * times:.1f} s, {busy * times:.1f} s of CPU"
+    print(f"{name}: {spent:.1f} s, {busy:.1f} s of CPU for {count} prompts x {size}{note}")
     print("  inspections per prompt: " + " ".join(f"{n:.2f}" for n in opened), flush=True)
 
 

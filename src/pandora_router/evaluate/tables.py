@@ -9,6 +9,7 @@ prompts (clustered bootstrap) and over splits; a star only where both tests agre
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -50,14 +51,15 @@ class Gap:
         return self.star and self.mean < 0.0
 
 
-def gaps(results: Results, k: int, arm: str = DEFAULT) -> list[Gap]:
+@lru_cache(maxsize=256)
+def gaps(results: Results, k: int, arm: str = DEFAULT) -> tuple[Gap, ...]:
     """The distance of one arm to the envelope at every cost."""
     statics = [name for name in STATIC if name in results.arms and name != arm]
     chosen = [_best(results, k, cost, statics) for cost in results.costs]
     pairs = [((k, c, arm), (k, c, s)) for c, s in zip(results.costs, chosen, strict=True)]
     found = results.compare(pairs)
     numbers = zip(results.costs, chosen, found.mean, found.error, found.split_error, found.star, strict=True)
-    return [Gap(c, s, float(m), float(e), float(p), bool(x)) for c, s, m, e, p, x in numbers]
+    return tuple(Gap(c, s, float(m), float(e), float(p), bool(x)) for c, s, m, e, p, x in numbers)
 
 
 def totals(results: Results, k: int) -> str:
