@@ -119,7 +119,7 @@ def verdict(results: Results, k: int) -> str:
         )
     average = 1e3 * float(np.mean([g.mean for g in found]))
     return (
-        f"The default router {' and '.join(parts)}; averaged over costs it is {average:+.1f}e-3 "
+        f"The default router {' and '.join(parts)}; averaged over costs it is {abs(average):.1f}e-3 "
         f"{'above' if average > 0 else 'below'} it ({len(results.seeds)} splits)."
     )
 
