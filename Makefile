@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test check extras bench clean
+.PHONY: demo test check extras bench paper clean
 .DELETE_ON_ERROR:
 
 # Two stamps: `demo` needs only what a user needs, the others also the tools of a developer.
@@ -39,6 +39,13 @@ check: .venv/dev
 
 bench: .venv/dev
 	$(BIN)/python -m benchmarks
+
+# Every experiment of experiments/ over its fresh splits; finished splits are not run again.
+DATA ?= ../shared/data
+paper: .venv/dev
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[plots]'
+	$(BIN)/pandora evaluate experiments/*.yaml -o results --data $(DATA) \
+		--report docs/results.md --plots docs/figures --html results/report.html
 
 clean:
 	rm -rf .venv build dist

@@ -1,0 +1,74 @@
+"""`pandora compare A B`: is B worse than A? With an exit code for continuous integration."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.table import Table as Grid
+
+from pandora_router.cli.failures import told_plainly
+from pandora_router.errors import UsageError
+from pandora_router.evaluate import results
+from pandora_router.evaluate.arms import DEFAULT
+from pandora_router.evaluate.results import Key
+
+FOLDER = click.Path(path_type=Path, file_okay=False)
+
+
+@click.command()
+@click.argument("a", type=FOLDER)
+@click.argument("b", type=FOLDER)
+@click.option("--arm", default=DEFAULT, show_default=True, help="The way of routing to compare.")
+@click.option("--arm-b", help="Another way of routing for B.")
+@click.option("--tolerance", type=click.FloatRange(0), default=0.0, help="Reward that B may lose.")
+@click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
+@told_plainly
+def compare(a: Path, b: Path, arm: str, arm_b: str | None, tolerance: float, as_json: bool) -> None:
+    r"""Compare two result folders of one experiment (RESULTS/EXPERIMENT), prompt by prompt.
+
+    Exit code 0: B is nowhere significantly worse; 1: at some inspection cost it is, by more than the
+    tolerance; 2: they cannot be compared. Significant means that the bootstrap over prompts and the
+    replication over splits agree, so at least two common seeds are needed.
+
+    \b
+    Examples:
+      pandora compare main/math_gpt branch/math_gpt
+      pandora compare results/math_gpt results/math_gpt --arm mean-only --arm-b auto
+    """
+    first, second = results.read(a), results.read(b)
+    wanted: list[tuple[Key, Key]] = [
+        ((k, c, arm_b or arm), (k, c, arm)) for k in second.neighbours[:1] for c in second.costs
+    ]
+    pairs = [(x, y) for x, y in wanted if x in second.keys and y in first.keys]
+    if not pairs or len(set(first.seeds) & set(second.seeds)) < 2:
+        raise UsageError(
+            "results to compare",
+            expected=f"two or more common seeds, with {arm!r} at common inspection costs",
+            came=f"seeds {sorted(first.seeds)} and {sorted(second.seeds)}, {len(pairs)} common costs",
+            do="Run both with the same YAML and --seeds.",
+        )
+    found = second.compare(pairs, first)
+    worse = found.star & (found.mean > tolerance)
+    rows = [
+        {"cost": x[1], "difference": float(m), "error": float(e), "split_error": float(s), "worse": bool(w)}
+        for (x, _), m, e, s, w in zip(pairs, found.mean, found.error, found.split_error, worse, strict=True)
+    ]
+    if as_json:
+        click.echo(json.dumps({"worse": bool(worse.any()), "splits": found.splits, "rows": rows}, indent=1))
+    else:
+        _show(rows, found.splits)
+    sys.exit(1 if worse.any() else 0)
+
+
+def _show(rows: list[dict[str, float | bool]], splits: int) -> None:
+    grid = Grid(title=f"regret + cost, B minus A, 1e-3 of reward, {splits} splits", title_justify="left")
+    for name in ("inspection cost", "difference", "s.e. prompts", "s.e. splits", "significantly worse"):
+        grid.add_column(name, justify="right")
+    for row in rows:
+        numbers = [f"{1e3 * row[name]:.2f}" for name in ("difference", "error", "split_error")]
+        grid.add_row(f"{row['cost']:g}", *numbers, "yes" if row["worse"] else "no")
+    Console(highlight=False).print(grid)

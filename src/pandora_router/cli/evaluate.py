@@ -1,0 +1,142 @@
+"""`pandora evaluate`: at my inspection cost, what does each way of routing lose, is it real?"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table as Grid
+
+from pandora_router.cli.failures import told_plainly
+from pandora_router.cli.progress import SlowProgress
+from pandora_router.errors import UsageError
+from pandora_router.evaluate import campaign, report, results, tables
+from pandora_router.evaluate.arms import DEFAULT
+from pandora_router.evaluate.experiments import Experiment, load
+from pandora_router.evaluate.results import Key, Results
+
+NARROW = ("total", "regret", "queries", "accuracy")
+WIDE = ("total", "regret", "inspection_cost", "queries", "inspected", "accuracy", "fee", "gain")
+FILE = click.Path(path_type=Path, dir_okay=False)
+FOLDER = click.Path(path_type=Path, file_okay=False)
+
+
+@click.command()
+@click.argument("experiments", nargs=-1, required=True, type=FILE)
+@click.option("-o", "--output", required=True, type=FOLDER, help="Folder for the results (Parquet).")
+@click.option("--data", "root", type=FOLDER, help="Where data folders lie; else beside the YAML file.")
+@click.option("--seeds", type=click.IntRange(1), help="Only the first so many splits.")
+@click.option("--cache", type=FOLDER, help="Where estimates are kept (numbers only); default OUTPUT/cache.")
+@click.option("--finished", is_flag=True, help="Run nothing: report the splits that are finished.")
+@click.option("--json", "as_json", is_flag=True, help="Print every row as JSON.")
+@click.option("--report", "report_to", type=FILE, help="Write a Markdown report.")
+@click.option("--html", "html_to", type=FILE, help="Write one self-contained HTML page (needs plots).")
+@click.option("--plots", "plots_to", type=FOLDER, help="Write figures as PNG and SVG.")
+@click.option("--paper", type=FILE, help="figures.json: draw the paper's curves beside ours.")
+@told_plainly
+def evaluate(
+    experiments: tuple[Path, ...],
+    output: Path,
+    root: Path | None,
+    seeds: int | None,
+    cache: Path | None,
+    finished: bool,
+    as_json: bool,
+    report_to: Path | None,
+    html_to: Path | None,
+    plots_to: Path | None,
+    paper: Path | None,
+) -> None:
+    r"""Run EXPERIMENTS (YAML) over fresh splits; finished splits are not run again.
+
+    \b
+    Examples:
+      pandora evaluate experiments/math_gpt.yaml -o results --data ../shared/data --seeds 3
+      pandora evaluate experiments/*.yaml -o results --finished --report docs/results.md
+    """
+    settings = [load(path) for path in experiments]
+    found = []
+    with SlowProgress() as progress:
+        for path, one in zip(experiments, settings, strict=True):
+            if finished:
+                found.append(results.read(output / one.name))
+                continue
+            wanted = one.seeds if seeds is None else one.seeds[:seeds]
+            where, keep = root or path.parent, cache or output / "cache"
+            found.append(campaign.run(one, where, output, seeds=wanted, cache=keep, progress=progress))
+    if as_json:
+        click.echo(json.dumps([row for one in found for row in _rows(one)], indent=1, allow_nan=False))
+    else:
+        for each in found:
+            _show(each)
+    _write(settings, found, report_to, html_to, plots_to, paper)
+
+
+def _rows(one: Results) -> list[dict[str, object]]:
+    rows = [row for seed in one.seeds.values() for row in seed.rows.values()]
+    return [{name: (None if value != value else value) for name, value in row.items()} for row in rows]
+
+
+def _show(one: Results) -> None:
+    console = Console(highlight=False)
+    k, columns = one.neighbours[0], WIDE if console.width >= 120 else NARROW
+    console.print(f"\n[bold]{escape(one.title)}[/bold]: {len(one.seeds)} splits, f of {k} neighbours")
+    pairs: list[tuple[Key, Key]] = [((k, c, a), (k, c, DEFAULT)) for c in one.costs for a in one.arms]
+    found = one.compare(pairs)
+    place = {pair[0]: i for i, pair in enumerate(pairs)}
+    for cost in one.costs:
+        grid = Grid(title=f"inspection cost {cost:g}", title_justify="left", box=SIMPLE_HEAD)
+        grid.add_column("arm", no_wrap=True)
+        for name in (*columns, "1e-3 above the router"):
+            grid.add_column(name.replace("_", " "), justify="right", no_wrap=name in columns)
+        for arm in sorted(one.arms, key=lambda arm: one.mean("total", (k, cost, arm))):
+            at = place[k, cost, arm]
+            errors = f"{1e3 * found.error[at]:.1f}; {1e3 * found.split_error[at]:.1f}"
+            gap = f"{1e3 * found.mean[at]:+.1f} ({errors}){'*' if found.star[at] else ''}"
+            cells = [f"{one.mean(name, (k, cost, arm)):.3f}" for name in columns]
+            style = "bold" if arm == DEFAULT else None
+            grid.add_row(escape(arm), *cells, "" if arm == DEFAULT else gap, style=style)
+        console.print(grid)
+    console.print("in parentheses: standard errors over prompts; over splits. *: both tests agree at 5 %")
+    console.print(tables.verdict(one, k).replace("**", ""))
+
+
+def _write(
+    settings: Sequence[Experiment],
+    found: Sequence[Results],
+    report_to: Path | None,
+    html_to: Path | None,
+    plots_to: Path | None,
+    paper: Path | None,
+) -> None:
+    images, inside = {}, {}
+    if plots_to is not None or html_to is not None:
+        from pandora_router.evaluate import plots
+
+        for setting, one in zip(settings, found, strict=True):
+            sheet = plots.figure(one, one.neighbours[0], paper=paper, domain=setting.domain)
+            inside[one.name] = plots.svg(sheet)
+            if plots_to is not None:
+                images[one.name] = plots.save(sheet, plots_to / one.name)[0]
+    if report_to is not None:
+        near = {name: _relative(image, report_to) for name, image in images.items()}
+        report_to.write_text(report.markdown(found, near), encoding="utf-8")
+    if html_to is not None:
+        html_to.write_text(report.page(found, inside), encoding="utf-8")
+
+
+def _relative(image: Path, page: Path) -> str:
+    try:
+        return image.resolve().relative_to(page.resolve().parent).as_posix()
+    except ValueError as error:
+        raise UsageError(
+            "--plots",
+            expected="a folder below that of --report",
+            came=str(image.parent),
+            do="Move one of them.",
+        ) from error

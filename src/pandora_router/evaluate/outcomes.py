@@ -1,0 +1,130 @@
+"""What a way of routing lost and saved, as sums that add up.
+
+`Outcomes` is a commutative monoid: `Outcomes.none()` is neutral, `a + b` is what would have come of both sets
+of prompts together (to rounding). So shards, hosts and seeds are merged by `sum`, and a sweep of any length
+needs the memory of one chunk. Means and standard errors are read off at the end. It refuses to know how the
+decisions were made.
+
+    regret           max_m R_m - R_chosen, on realised rewards
+    inspection cost  what was really spent, mean(queries x cost), not mean(queries) x mean(cost)
+    total            regret + inspection cost
+    gain             R_chosen - spent - R_single: net of the router's own cost, against the best single one
+    fee saving       fee_single - fee_chosen - spent: the same in money alone
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pandora_router.boxes.checks import Vector
+from pandora_router.errors import UsageError
+from pandora_router.evaluate.instances import Arrays
+
+
+@dataclass(frozen=True, eq=False)
+class Routed:
+    """The specialist each prompt got (N,), what was spent on it and how many boxes were opened for it."""
+
+    choice: NDArray[np.intp]
+    spent: Vector
+    queries: Vector
+
+    def regret(self, arrays: Arrays) -> Vector:
+        """What each prompt lost against the best specialist in hindsight (N,)."""
+        reward = arrays.reward
+        return reward.max(axis=1) - reward[np.arange(len(reward)), self.choice]
+
+    def total(self, arrays: Arrays) -> Vector:
+        """Regret + inspection cost of each prompt (N,)."""
+        return self.regret(arrays) + self.spent
+
+
+@dataclass(frozen=True)
+class Outcomes:
+    """Sums over prompts; see the head of the module for what each is a sum of."""
+
+    prompts: int = 0
+    regret: float = 0.0
+    inspection_cost: float = 0.0
+    queries: float = 0.0
+    inspected: int = 0
+    score: float = 0.0
+    fee: float = 0.0
+    gain: float = 0.0
+    fee_saving: float = 0.0
+    total_square: float = 0.0
+    gain_square: float = 0.0
+
+    @classmethod
+    def none(cls) -> Self:
+        """The outcomes of no prompts: adding them changes nothing."""
+        return cls()
+
+    @classmethod
+    def of(cls, routed: Routed, arrays: Arrays, single: int) -> Self:
+        """The outcomes of decisions on these prompts; `single` is the specialist to compare with."""
+        boxes = arrays.f.shape[1]
+        if len(routed.choice) != len(arrays) or not 0 <= single < boxes:
+            raise UsageError(
+                "outcomes",
+                expected=f"decisions on {len(arrays)} prompts and a specialist below {boxes}",
+                came=f"{len(routed.choice)} decisions, specialist {single}",
+                do="Route the same prompts that are judged.",
+            )
+        rows = np.arange(len(arrays))
+        score, fee = arrays.score[rows, routed.choice], arrays.fee[rows, routed.choice]
+        regret = routed.regret(arrays)
+        total = regret + routed.spent
+        gain = score - fee - routed.spent - arrays.reward[:, single]
+        return cls(
+            prompts=len(arrays),
+            regret=float(regret.sum()),
+            inspection_cost=float(routed.spent.sum()),
+            queries=float(routed.queries.sum()),
+            inspected=int((routed.queries > 0).sum()),
+            score=float(score.sum()),
+            fee=float(fee.sum()),
+            gain=float(gain.sum()),
+            fee_saving=float((arrays.fee[:, single] - fee - routed.spent).sum()),
+            total_square=float((total**2).sum()),
+            gain_square=float((gain**2).sum()),
+        )
+
+    def __add__(self, other: Outcomes) -> Outcomes:
+        if not isinstance(other, Outcomes):
+            return NotImplemented
+        names = [one.name for one in fields(self)]
+        return Outcomes(**{name: getattr(self, name) + getattr(other, name) for name in names})
+
+    def __radd__(self, other: object) -> Outcomes:
+        """Let `sum(parts)` begin with its 0."""
+        return self if other == 0 else NotImplemented
+
+    def means(self) -> dict[str, float]:
+        """Every metric per prompt, with standard errors that take prompts as independent; NaN of none."""
+        n = self.prompts or np.nan
+        total = self.regret + self.inspection_cost
+        return {
+            "regret": self.regret / n,
+            "inspection_cost": self.inspection_cost / n,
+            "total": total / n,
+            "total_error": _error(total, self.total_square, self.prompts),
+            "queries": self.queries / n,
+            "inspected": self.inspected / n,
+            "accuracy": self.score / n,
+            "fee": self.fee / n,
+            "gain": self.gain / n,
+            "gain_error": _error(self.gain, self.gain_square, self.prompts),
+            "fee_saving": self.fee_saving / n,
+        }
+
+
+def _error(total: float, square: float, n: int) -> float:
+    """The standard error of a mean from a sum and a sum of squares; NaN below two prompts."""
+    if n < 2:
+        return float("nan")
+    return float(np.sqrt(max(square - total**2 / n, 0.0) / (n - 1) / n))

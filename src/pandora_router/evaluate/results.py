@@ -1,0 +1,184 @@
+"""Results on disk: one pair of Parquet files per experiment and seed, written whole or not at all.
+
+`seed-N.parquet` is long: one row per neighbours x inspection cost x arm with every metric.
+`prompts-N.parquet` has one row per test prompt (a number, no text) and a column per such run with its
+regret + cost, so that any two runs can be compared prompt by prompt. The first carries a key over everything
+that was asked for: a seed with the same key is finished and is not run again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from pandora_router.boxes.checks import Vector
+from pandora_router.errors import UsageError
+from pandora_router.evaluate.experiments import Experiment
+from pandora_router.evaluate.instances import Arrays
+from pandora_router.evaluate.statistics import Comparison, Split, compare
+from pandora_router.evaluate.sweep import Run
+
+FORMAT = 1
+Key = tuple[int, float, str]  # neighbours, inspection cost, arm
+
+
+def asked_for(experiment: Experiment, arms: Sequence[str]) -> str:
+    """A key over everything that decides a seed's results, data and code aside."""
+    content = repr((FORMAT, experiment, tuple(arms)))
+    return hashlib.sha256(content.encode()).hexdigest()[:20]
+
+
+def is_finished(folder: Path, seed: int, key: str) -> bool:
+    """Whether this seed was run to its end with this key."""
+    path = folder / f"seed-{seed}.parquet"
+    if not path.is_file() or not (folder / f"prompts-{seed}.parquet").is_file():
+        return False
+    kept = pq.read_schema(path).metadata or {}
+    return bool(kept.get(b"key", b"").decode() == key)
+
+
+def write(
+    folder: Path,
+    experiment: Experiment,
+    seed: int,
+    key: str,
+    runs: Mapping[int, tuple[Arrays, Sequence[Run]]],
+) -> None:
+    """Write one seed: the runs of every number of neighbours with the test prompts they decided."""
+    rows: list[dict[str, Any]] = []
+    columns: dict[str, NDArray[Any]] = {}
+    for k, (test, made) in runs.items():
+        columns.setdefault("prompt", test.prompt.astype(np.int32))
+        columns[f"cluster|{k}"] = test.cluster.astype(np.int32)
+        for run in made:
+            place = {"experiment": experiment.name, "seed": seed, "neighbours": k, "cost": run.cost}
+            rows.append({**place, "arm": run.arm, "prompts": run.outcomes.prompts, **run.outcomes.means()})
+            columns[_column((k, run.cost, run.arm))] = run.total.astype(np.float32)
+    facts = {"key": key, "title": experiment.title, "control": str(experiment.control)}
+    _replace(folder / f"prompts-{seed}.parquet", pa.table(columns))
+    _replace(folder / f"seed-{seed}.parquet", pa.Table.from_pylist(rows).replace_schema_metadata(facts))
+
+
+def _column(key: Key) -> str:
+    return "|".join(("total", *(str(part) for part in key)))
+
+
+def _replace(path: Path, table: pa.Table) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}")
+    try:
+        pq.write_table(table, draft, compression="zstd")
+        draft.replace(path)
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+@dataclass(frozen=True, eq=False)
+class Seed:
+    """One split's results; totals of single runs are read when asked for."""
+
+    rows: Mapping[Key, Mapping[str, Any]]
+    path: Path
+
+    def clusters(self, k: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """The prompt behind each row of totals, and the number of its f vector."""
+        table = pq.read_table(self.path, columns=["prompt", f"cluster|{k}"])
+        prompt, cluster = (column.to_numpy().astype(np.int64) for column in table.columns)
+        return prompt, cluster
+
+    def totals(self, keys: Sequence[Key]) -> Mapping[Key, Vector]:
+        """Regret + cost of each prompt for these runs."""
+        wanted = list(dict.fromkeys(keys))
+        table = pq.read_table(self.path, columns=[_column(key) for key in wanted])
+        return {key: table[_column(key)].to_numpy().astype(np.float64) for key in wanted}
+
+
+@dataclass(frozen=True, eq=False)
+class Results:
+    """All finished seeds of one experiment."""
+
+    name: str
+    title: str
+    control: bool
+    seeds: Mapping[int, Seed]
+
+    @cached_property
+    def keys(self) -> tuple[Key, ...]:
+        """The runs that every seed has, in the order of the first."""
+        first, *others = self.seeds.values()
+        return tuple(key for key in first.rows if all(key in other.rows for other in others))
+
+    @property
+    def neighbours(self) -> tuple[int, ...]:
+        """The numbers of neighbours behind f, the default first."""
+        return tuple(dict.fromkeys(k for k, _, _ in self.keys))
+
+    @property
+    def costs(self) -> tuple[float, ...]:
+        """The inspection costs, in order."""
+        return tuple(sorted({cost for _, cost, _ in self.keys}))
+
+    @property
+    def arms(self) -> tuple[str, ...]:
+        """The names of the arms."""
+        return tuple(dict.fromkeys(arm for _, _, arm in self.keys))
+
+    def mean(self, metric: str, key: Key) -> float:
+        """A metric averaged over splits."""
+        return float(np.mean([seed.rows[key][metric] for seed in self.seeds.values()]))
+
+    def compare(self, pairs: Sequence[tuple[Key, Key]], other: Results | None = None) -> Comparison:
+        """Total of the first run of each pair minus that of the second, prompt by prompt, over splits.
+
+        The second runs come from `other` where given, on the seeds that both have.
+        """
+        beside = other or self
+        shared = [n for n in self.seeds if n in beside.seeds]
+        splits = []
+        for n in shared:
+            mine, theirs = self.seeds[n], beside.seeds[n]
+            k = pairs[0][0][0]
+            prompt, cluster = mine.clusters(k)
+            if not np.array_equal(prompt, theirs.clusters(pairs[0][1][0])[0]):
+                raise UsageError(
+                    f"seed {n} of {self.name} and {beside.name}",
+                    expected="the same test prompts",
+                    came="others",
+                    do="Compare runs of the same data, split and seeds.",
+                )
+            a, b = mine.totals([x for x, _ in pairs]), theirs.totals([y for _, y in pairs])
+            splits.append(Split(np.stack([a[x] - b[y] for x, y in pairs], axis=1), prompt, cluster))
+        return compare(splits)
+
+
+def read(folder: Path | str) -> Results:
+    """Read all finished seeds of one experiment's folder."""
+    folder = Path(folder)
+    files = sorted(folder.glob("seed-*.parquet"), key=lambda path: int(path.stem.split("-")[1]))
+    files = [path for path in files if (folder / path.name.replace("seed-", "prompts-")).is_file()]
+    if not files:
+        raise UsageError(
+            str(folder),
+            expected="results of an experiment (seed-*.parquet)",
+            came="none" if folder.is_dir() else "no such folder",
+            do="Run `pandora evaluate EXPERIMENT.yaml -o RESULTS` first; name RESULTS/EXPERIMENT here.",
+        )
+    seeds = {}
+    for path in files:
+        rows = pq.read_table(path).to_pylist()
+        by_key = {(row["neighbours"], row["cost"], row["arm"]): row for row in rows}
+        seeds[int(path.stem.split("-")[1])] = Seed(by_key, folder / path.name.replace("seed-", "prompts-"))
+    kept = pq.read_schema(files[0]).metadata or {}
+    title = kept.get(b"title", b"").decode() or folder.name
+    return Results(folder.name, title, kept.get(b"control") == b"True", seeds)

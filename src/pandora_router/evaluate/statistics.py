@@ -1,0 +1,133 @@
+"""Is the difference real? Paired, clustered, replicated.
+
+Two sources of doubt, and a star only where both agree:
+
+- which prompts were drawn: a paired bootstrap that resamples clusters, not prompts. With k=3 neighbours,
+  two specialists and binary rewards there are at most 16 distinct f vectors, so decisions are a 16-row table
+  and prompts are far from independent (METHOD section 5). Over several splits the cluster is the prompt,
+  which may be in several test sets, and the standard error is then widened by the design effect: how much
+  wider clustering by f vector makes it than not clustering, within a split.
+- which split, hence which estimators and signal model: the differences of the splits by Student's t. Splits
+  share prompts, so this alone is too sure; with one split there is no such test and no star.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import norm, t
+
+from pandora_router.boxes.checks import Matrix, Vector
+from pandora_router.errors import UsageError
+
+DRAWS = 1000
+LEVEL = 0.05
+Clusters = NDArray[np.intp] | NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Interval:
+    """Means (A,) of A paired differences with standard errors and a confidence interval."""
+
+    mean: Vector
+    error: Vector
+    low: Vector
+    high: Vector
+
+
+def bootstrap(
+    differences: Matrix, cluster: Clusters, rng: np.random.Generator, draws: int = DRAWS, level: float = LEVEL
+) -> Interval:
+    """Resample clusters of rows; differences (N, A) share the draws, so columns stay comparable.
+
+    The mean of a draw is the sum over its rows by their number. The interval is mean -+ t x error with t for
+    clusters - 1 degrees of freedom: with few clusters percentiles of a bootstrap are too narrow.
+    """
+    values = np.asarray(differences, dtype=np.float64)
+    if values.ndim != 2 or len(values) != len(cluster) or len(values) < 2:
+        raise UsageError(
+            "differences",
+            expected=f"two or more rows, one per cluster number ({len(cluster)})",
+            came=f"shape {values.shape}",
+            do="Give one row per prompt and one column per comparison.",
+        )
+    _, code, size = np.unique(cluster, return_inverse=True, return_counts=True)
+    sums = np.zeros((len(size), values.shape[1]))
+    np.add.at(sums, code.ravel(), values)
+    mean = values.mean(axis=0)
+    count = len(size)
+    if count < 2:
+        nothing = np.full_like(mean, np.inf)
+        return Interval(mean, nothing, mean - nothing, mean + nothing)
+    spread = np.zeros(values.shape[1])
+    residual = sums - size[:, None] * mean  # centred: a draw's error is its weighted sum by its size
+    for first in range(0, draws, 100):
+        weights = rng.multinomial(count, np.full(count, 1.0 / count), size=min(100, draws - first))
+        spread += (((weights @ residual) / (weights @ size)[:, None]) ** 2).sum(axis=0)
+    error = np.sqrt(spread / draws * count / (count - 1))
+    half = float(t.ppf(1.0 - level / 2.0, count - 1)) * error
+    return Interval(mean, error, mean - half, mean + half)
+
+
+@dataclass(frozen=True, eq=False)
+class Split:
+    """Paired differences of one split (N, A), the prompt behind each row and its f vector's number."""
+
+    differences: Matrix
+    prompt: Clusters
+    cluster: Clusters
+
+
+@dataclass(frozen=True, eq=False)
+class Comparison:
+    """Differences over splits (A,): mean, standard error over prompts, standard error over splits, stars.
+
+    `error` is that of the clustered bootstrap; `split_error` the standard deviation over splits by the root
+    of their number (NaN of one split); `star` where both tests reject "no difference" at the level.
+    """
+
+    mean: Vector
+    error: Vector
+    split_error: Vector
+    star: NDArray[np.bool_]
+    splits: int
+
+    @property
+    def doubt(self) -> Vector:
+        """The larger of the two standard errors."""
+        return np.fmax(self.error, self.split_error)
+
+
+def compare(
+    splits: Sequence[Split], *, seed: int = 0, draws: int = DRAWS, level: float = LEVEL
+) -> Comparison:
+    """Compare over fresh splits; every split carries the same A comparisons."""
+    if not splits:
+        raise UsageError("splits to compare", expected="one or more", came="none", do="Run some seeds first.")
+    rng = np.random.Generator(np.random.Philox(key=[seed, len(splits)]))
+    means = np.stack([split.differences.mean(axis=0) for split in splits])
+    effect = np.mean([_design_effect(split, rng, draws, level) for split in splits], axis=0)
+    stacked = np.concatenate([split.differences for split in splits])
+    prompts = np.concatenate([split.prompt for split in splits])
+    error = bootstrap(stacked, prompts, rng, draws, level).error * effect
+    mean = means.mean(axis=0)
+    by_prompt = np.abs(mean) > norm.ppf(1.0 - level / 2.0) * error
+    count = len(splits)
+    if count < 2:
+        missing = np.full_like(mean, np.nan)
+        return Comparison(mean, error, missing, np.zeros(mean.shape, dtype=np.bool_), count)
+    split_error = means.std(axis=0, ddof=1) / np.sqrt(count)
+    by_split = np.abs(mean) > float(t.ppf(1.0 - level / 2.0, count - 1)) * split_error
+    return Comparison(mean, error, split_error, by_prompt & by_split & (np.abs(mean) > 0.0), count)
+
+
+def _design_effect(split: Split, rng: np.random.Generator, draws: int, level: float) -> Vector:
+    """How much wider clustering by f vector makes the standard error; never below 1."""
+    if len(np.unique(split.cluster)) == len(split.cluster):
+        return np.ones(split.differences.shape[1])
+    clustered = bootstrap(split.differences, split.cluster, rng, draws, level).error
+    plain = split.differences.std(axis=0, ddof=1) / np.sqrt(len(split.differences))
+    return np.maximum(1.0, np.divide(clustered, plain, out=np.ones_like(plain), where=plain > 0.0))

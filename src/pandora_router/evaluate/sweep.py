@@ -1,0 +1,62 @@
+"""Run every arm at every inspection cost on one instance.
+
+The router under test goes first at each cost: the number of inspections it bought is the budget of random-N
+and margin-N. Random streams are made from seed, arm and cost, so adding an arm changes no other. Static arms
+are routed like all others: what a row says was computed at its own cost.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from pandora_router.boxes import Costs
+from pandora_router.boxes.checks import Vector
+from pandora_router.errors import UsageError
+from pandora_router.evaluate.arms import DEFAULT, Arm
+from pandora_router.evaluate.instances import Instance
+from pandora_router.evaluate.outcomes import Outcomes, Routed
+
+CostsAt = Callable[[float], Costs]
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """One arm at one inspection cost: its outcomes and the total (regret + cost) of each test prompt."""
+
+    arm: str
+    cost: float
+    outcomes: Outcomes
+    total: Vector
+    routed: Routed
+
+
+def sweep(
+    instance: Instance, arms: Sequence[Arm], levels: Sequence[float], costs_at: CostsAt, seed: int
+) -> list[Run]:
+    """Every arm at every level; `costs_at(level)` are the inspection costs there."""
+    if not arms or arms[0].name != DEFAULT:
+        raise UsageError(
+            "arms of a sweep",
+            expected=f"{DEFAULT!r} first: it sets the budget of the others",
+            came=repr([arm.name for arm in arms[:3]]),
+            do="Take them from `arms.named`.",
+        )
+    runs = []
+    for level in levels:
+        costs, budget = costs_at(level), 0
+        for arm in arms:
+            routed = arm.route(instance, costs, budget, _stream(seed, arm.name, level))
+            if arm.name == DEFAULT:
+                budget = int(routed.queries.sum())
+            outcomes = Outcomes.of(routed, instance.test, instance.single)
+            runs.append(Run(arm.name, level, outcomes, routed.total(instance.test), routed))
+    return runs
+
+
+def _stream(seed: int, arm: str, level: float) -> np.random.Generator:
+    key = hashlib.blake2b(f"{arm}\n{level!r}".encode(), digest_size=8).digest()
+    return np.random.Generator(np.random.Philox(key=[seed, int.from_bytes(key, "little")]))

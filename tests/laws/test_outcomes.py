@@ -1,0 +1,172 @@
+"""Laws of the metrics and of the arms, on generated instances and the reference vectors."""
+
+from __future__ import annotations
+
+from dataclasses import astuple
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pandora_router.boxes import Costs
+from pandora_router.errors import UsageError
+from pandora_router.evaluate.arms import DEFAULT, Fixed, Plan, bill, named
+from pandora_router.evaluate.instances import Arrays, Instance
+from pandora_router.evaluate.outcomes import Outcomes, Routed
+from pandora_router.evaluate.sweep import sweep
+from tests.conftest import of_kind
+
+seeds = st.integers(0, 2**32 - 1)
+
+
+def arrays(rng: np.random.Generator, prompts: int, boxes: int) -> Arrays:
+    hard = rng.uniform(0.2, 0.8, (prompts, 1))
+    truth = np.clip(hard + rng.normal(0.0, 0.2, (prompts, boxes)), 0.0, 1.0)
+    score = (rng.random((prompts, boxes)) < truth).astype(float)
+    f = np.clip(truth + rng.normal(0.0, 0.2, truth.shape), 0.0, 1.0)
+    g = np.clip(truth + rng.normal(0.0, 0.05, truth.shape), 0.0, 1.0)
+    fee = np.broadcast_to(rng.uniform(0.0, 0.2, boxes), truth.shape)
+    return Arrays(f, g, score, fee, np.arange(prompts))
+
+
+def instance(seed: int, prompts: int = 60, boxes: int = 3) -> Instance:
+    rng = np.random.default_rng(seed)
+    return Instance(arrays(rng, 80, boxes), arrays(rng, prompts, boxes), 0, 0)
+
+
+def routed(seed: int, prompts: int, boxes: int) -> Routed:
+    rng = np.random.default_rng(seed)
+    queries = rng.integers(0, boxes + 1, prompts).astype(float)
+    return Routed(rng.integers(0, boxes, prompts), 0.01 * queries, queries)
+
+
+def outcomes(seed: int, prompts: int, boxes: int = 3) -> Outcomes:
+    return Outcomes.of(routed(seed, prompts, boxes), arrays(np.random.default_rng(seed), prompts, boxes), 0)
+
+
+def near(a: Outcomes, b: Outcomes) -> bool:
+    return bool(np.allclose(astuple(a), astuple(b), rtol=1e-12, atol=1e-12))
+
+
+@given(seeds, seeds, seeds, st.integers(1, 30))
+def test_outcomes_are_a_commutative_monoid(a: int, b: int, c: int, prompts: int) -> None:
+    x, y, z = outcomes(a, prompts), outcomes(b, prompts + 1), outcomes(c, 2 * prompts)
+    assert x + y == y + x
+    assert near((x + y) + z, x + (y + z))
+    assert x + Outcomes.none() == x == sum([x])
+
+
+@given(seeds, st.integers(2, 40), st.integers(1, 39))
+def test_the_sum_of_shards_is_the_whole(seed: int, prompts: int, cut: int) -> None:
+    cut = min(cut, prompts - 1)
+    every, decided = arrays(np.random.default_rng(seed), prompts, 3), routed(seed, prompts, 3)
+
+    def shard(rows: slice) -> Outcomes:
+        part = Arrays(*(getattr(every, name)[rows] for name in ("f", "g", "score", "fee", "prompt")))
+        return Outcomes.of(Routed(decided.choice[rows], decided.spent[rows], decided.queries[rows]), part, 1)
+
+    assert near(shard(slice(0, cut)) + shard(slice(cut, None)), shard(slice(None)))
+
+
+@given(seeds)
+def test_standard_error_is_that_of_the_prompts(seed: int) -> None:
+    every, decided = arrays(np.random.default_rng(seed), 50, 3), routed(seed, 50, 3)
+    total = decided.total(every)
+    means = Outcomes.of(decided, every, 0).means()
+    assert means["total"] == pytest.approx(total.mean())
+    assert means["total_error"] == pytest.approx(total.std(ddof=1) / np.sqrt(50))
+
+
+@given(seeds, st.integers(1, 5), st.floats(0.0, 0.5), st.floats(0.0, 0.5))
+def test_inspecting_all_costs_exactly_m_per_unit(seed: int, boxes: int, low: float, high: float) -> None:
+    one = instance(seed, 20, boxes)
+    runs = sweep(one, named(["inspect-all"]), [low, high], lambda c: Costs([c] * boxes), 0)
+    totals = [run.outcomes.means()["total"] for run in runs if run.arm == "inspect-all"]
+    assert totals[1] - totals[0] == pytest.approx(boxes * (high - low), abs=1e-12)
+
+
+@given(seeds)
+def test_top_two_of_two_is_inspecting_all(seed: int) -> None:
+    one, costs, rng = instance(seed, 30, 2), Costs([0.01, 0.03]), np.random.default_rng(0)
+    top, every = (Plan("", kind).route(one, costs, 0, rng) for kind in ("top", "always"))  # type: ignore[arg-type]
+    assert np.array_equal(top.choice, every.choice)
+    assert np.array_equal(top.spent, every.spent)
+
+
+def test_a_coin_flip_pays_half_of_everything() -> None:
+    """4,000 x 3 fair coins: six standard errors, so a false alarm once in 5e8."""
+    one = instance(1, 4000, 3)
+    cost = Plan("", "coin").route(one, Costs([0.02] * 3), 0, np.random.default_rng(5)).spent.mean()
+    error = 0.02 * np.sqrt(3 * 0.25 / 4000)
+    assert abs(cost - 3 * 0.02 / 2) < 6 * error
+
+
+@given(seeds)
+def test_the_oracle_has_no_regret_and_nobody_has_less(seed: int) -> None:
+    one = instance(seed, 15)
+    runs = sweep(
+        one, named(["oracle", "random", "coin flip", "margin-N, f"]), [0.01], lambda c: Costs([c] * 3), 0
+    )
+    for run in runs:
+        assert run.outcomes.regret >= 0.0
+        if run.arm == "oracle":
+            assert run.outcomes.regret == run.outcomes.inspection_cost == 0.0
+
+
+@given(seeds)
+def test_the_best_single_gains_nothing_over_itself(seed: int) -> None:
+    one = instance(seed, 15)
+    done = Fixed("best single").route(one, Costs([0.01] * 3), 0, np.random.default_rng(0))
+    means = Outcomes.of(done, one.test, one.single).means()
+    assert means["gain"] == means["fee_saving"] == 0.0
+
+
+@given(seeds, st.integers(0, 60))
+def test_budgets_are_kept(seed: int, budget: int) -> None:
+    one = instance(seed, 20)
+    for kind in ("random", "margin"):
+        done = Plan("", kind).route(one, Costs([0.01] * 3), budget, np.random.default_rng(0))  # type: ignore[arg-type]
+        assert budget - 1 <= done.queries.sum() <= budget or kind == "margin"
+        assert done.queries.sum() <= budget
+
+
+@given(seeds)
+def test_shared_costs_are_paid_once_a_group(seed: int) -> None:
+    opened = np.random.default_rng(seed).random((12, 3)) < 0.5
+    costs = Costs([0.01, 0.02, 0.0], shared=[0.1], group=[-1, 0, 0])
+    expected = [0.01 * a + 0.02 * b + 0.1 * (b or c) for a, b, c in opened]
+    assert bill(opened, costs) == pytest.approx(expected)
+
+
+def test_adding_an_arm_changes_no_other() -> None:
+    one = instance(3)
+    few = sweep(one, named(["random"]), [0.01], lambda c: Costs([c] * 3), 7)
+    more = sweep(one, named(["random", "coin flip", "random-N, f"]), [0.01], lambda c: Costs([c] * 3), 7)
+    assert {r.arm: r.outcomes for r in few}.items() <= {r.arm: r.outcomes for r in more}.items()
+    assert few[0].arm == DEFAULT
+
+
+@pytest.mark.parametrize("vector", of_kind("baseline"))
+def test_baseline_vectors_through_this_room(vector: dict[str, Any]) -> None:
+    given, out = vector["input"], vector["output"]
+    f, g, r = (np.array(given[name], dtype=float) for name in ("F", "G", "R"))
+    test = Arrays(f, g, r, np.zeros_like(r), np.arange(len(f)))
+    plan = Plan("", "margin" if given["name"] == "margin" else "always")
+    costs = Costs([given["cg"]] * f.shape[1])
+    done = plan.route(Instance(test, test, 0, 0), costs, given.get("Npr", 0), np.random.default_rng(0))
+    assert done.choice.tolist() == out["choice"]
+    assert done.queries.tolist() == out["queries"]
+    means = Outcomes.of(done, test, 0).means()
+    assert means["regret"] == pytest.approx(out["regret"])
+    assert means["inspection_cost"] == pytest.approx(out["cost"])
+
+
+def test_bad_input_is_told_plainly() -> None:
+    with pytest.raises(UsageError, match="Did you mean 'mean-only'"):
+        named(["mean only"])
+    with pytest.raises(UsageError, match="decisions on 4 prompts"):
+        Outcomes.of(routed(0, 3, 2), arrays(np.random.default_rng(0), 4, 2), 0)
+    with pytest.raises(UsageError, match="sets the budget"):
+        sweep(instance(0), [Fixed("oracle")], [0.1], lambda c: Costs([c] * 3), 0)
