@@ -1,8 +1,8 @@
 """A GGUF model in this process, through xllamacpp (extra [local]): one thread, no network, no server.
 
 The model is loaded by the first answer and kept. Answers come one at a time, over all models of the process.
-Prompt caching is off, so that the seconds of an answer do not depend on what was asked before; they are
-those the model itself reports.
+Prompt caching is off, so that the seconds of an answer do not depend on what was asked before; they are those
+the model itself reports.
 """
 
 from __future__ import annotations
