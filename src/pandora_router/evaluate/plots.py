@@ -204,10 +204,12 @@ def _bid_curves(axis: Any, curves: dict[str, list[list[float]]], title: str) -> 
         if name == "bidder" and points.shape[1] > 2:
             low, high = points[:, 1] - points[:, 2], points[:, 1] + points[:, 2]
             axis.fill_between(points[:, 0], low, high, color=colour, alpha=0.14, lw=0)
-    within = np.concatenate([points[:, 1] for name, points in shown.items() if name != "g-always"])
-    low = min(points[:, 1].min() for points in shown.values())
-    span = max(float(within.max() - low), 1e-3)
-    axis.set_ylim(low - 0.15 * span, low + 1.3 * span)
+    edges = [points[:, 1] for name, points in shown.items() if name != "g-always"]
+    if shown["bidder"].shape[1] > 2:
+        edges += [shown["bidder"][:, 1] + sign * shown["bidder"][:, 2] for sign in (-1.0, 1.0)]
+    low, high = float(np.concatenate(edges).min()), float(np.concatenate(edges).max())
+    span = max(high - low, 1e-3)
+    axis.set_ylim(low - 0.08 * span, high + 0.08 * span)
     costs = next(iter(shown.values()))[:, 0]
     _axis(axis, tuple(costs.tolist()), title, "reward per prompt")
     ticks = 10.0 ** np.arange(np.ceil(np.log10(costs.min()) - 1e-9), np.log10(costs.max()) + 1e-9)
