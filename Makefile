@@ -46,6 +46,8 @@ paper: .venv/dev
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[plots]'
 	$(BIN)/pandora evaluate experiments/*.yaml -o results --data $(DATA) \
 		--report docs/results.md --plots docs/figures --html results/report.html
+	$(BIN)/pandora market report experiments/math_small_pro.yaml experiments/adarague.yaml \
+		experiments/openllm.yaml --data $(DATA) --cache results/cache --plots docs/figures -o docs/bidding.md
 
 clean:
 	rm -rf .venv build dist

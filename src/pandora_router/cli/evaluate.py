@@ -124,13 +124,14 @@ def _write(
             if plots_to is not None:
                 images[one.name] = plots.save(sheet, plots_to / one.name)[0]
     if report_to is not None:
-        near = {name: _relative(image, report_to) for name, image in images.items()}
+        near = {name: relative(image, report_to) for name, image in images.items()}
         report_to.write_text(report.markdown(found, near), encoding="utf-8")
     if html_to is not None:
         html_to.write_text(report.page(found, inside), encoding="utf-8")
 
 
-def _relative(image: Path, page: Path) -> str:
+def relative(image: Path, page: Path) -> str:
+    """Where an image lies as seen from a page."""
     try:
         return image.resolve().relative_to(page.resolve().parent).as_posix()
     except ValueError as error:

@@ -10,9 +10,13 @@ import json
 import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+
+from pandora_router.cli.bidding import FILE, FOLDER, report, simulate_table
+from pandora_router.cli.failures import told_plainly
 
 if TYPE_CHECKING:
     from pandora_router.market import Signal
@@ -91,6 +95,7 @@ Examples:
   pandora market simulate
   pandora market simulate -m 10 --signal weak --cost 0.02 --seeds 50
   pandora market simulate -m 3 -m 10 --cost 0.01 --cost 0.1 --json > mechanisms.json
+  pandora market simulate --experiment experiments/math_small_pro.yaml --data ../shared/data --seeds 2
 """
 )
 @click.option(
@@ -104,10 +109,43 @@ Examples:
 )
 @click.option("--prompts", type=click.IntRange(min=1), default=100, show_default=True, help="Per seed.")
 @click.option(
-    "--seeds", type=click.IntRange(min=1), default=20, show_default=True, help="Generated instances."
+    "--seeds",
+    type=click.IntRange(min=1),
+    default=20,
+    show_default=True,
+    help="Generated instances, or at most so many splits of the experiment.",
 )
+@click.option("--experiment", type=FILE, help="YAML: play on its routing table instead of generated ones.")
+@click.option("--data", "root", type=FOLDER, help="Where data folders lie; else beside the YAML file.")
+@click.option("--cache", type=FOLDER, help="Where the experiment's estimates are kept (numbers only).")
 @_shared
+@told_plainly
 def simulate(
+    specialists: tuple[int, ...],
+    prompts: int,
+    seeds: int,
+    experiment: Path | None,
+    root: Path | None,
+    cache: Path | None,
+    signals: tuple[str, ...],
+    costs: tuple[float, ...],
+    seed: int,
+    as_json: bool,
+) -> None:
+    """Compare all mechanisms with the central routers on generated instances or an experiment's table.
+
+    Prints the welfare regret: the best value of a prompt had for free, minus what is achieved after every
+    inspection is paid, with standard errors over seeds. Weak estimates: means spread by 0.1, values 0.25
+    around them; strong ones the reverse. With --experiment, rewards are those of its test prompts (-m,
+    --prompts, --signal and --seed have no part in it), and the paper's posted-price bidding comes first.
+    """
+    if experiment is not None:
+        simulate_table(experiment, root, cache, seeds, costs, as_json)
+    else:
+        _simulate_generated(specialists, prompts, seeds, signals, costs, seed, as_json)
+
+
+def _simulate_generated(
     specialists: tuple[int, ...],
     prompts: int,
     seeds: int,
@@ -116,12 +154,6 @@ def simulate(
     seed: int,
     as_json: bool,
 ) -> None:
-    """Compare all mechanisms with the central routers on generated instances.
-
-    Prints the welfare regret: the best value of a prompt had for free, minus what is achieved after every
-    inspection is paid, with standard errors over seeds. Weak estimates: means spread by 0.1, values 0.25
-    around them; strong ones the reverse.
-    """
     import numpy as np
 
     from pandora_router.market import compare, generate
@@ -237,3 +269,6 @@ def _show_gains(rows: list[dict[str, Any]], specialists: int) -> None:
         cells = [f"{1e3 * found[c]['gain']:+.2f} ({1e3 * found[c]['error']:.2f})" for c in columns]
         table.add_row(mechanism, name, *cells)
     Console(width=None if sys.stdout.isatty() else 70 + 20 * len(columns)).print(table)
+
+
+market.add_command(report)

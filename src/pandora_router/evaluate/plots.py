@@ -1,4 +1,4 @@
-"""Figures: regret + cost and inspections against the inspection cost, with bands, as PNG and SVG.
+"""Figures against the inspection cost, with bands, as PNG and SVG: routing, and bidding at posted prices.
 
 The only home of matplotlib (extra `plots`). Where the paper's numbers are given (`figures.json`), its curves
 stand in a panel of their own beside ours: other data, other estimators, so shapes can be compared, not
@@ -16,6 +16,7 @@ import numpy as np
 
 from pandora_router.errors import UsageError
 from pandora_router.evaluate.arms import DEFAULT
+from pandora_router.evaluate.bidding import Bids
 from pandora_router.evaluate.results import Results
 from pandora_router.evaluate.tables import gaps
 
@@ -41,13 +42,7 @@ PAPER = {
 
 def figure(results: Results, k: int, *, paper: Path | None = None, domain: str = "") -> Any:
     """Regret + cost, distance to the envelope and inspections; the paper's curves where given."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise UsageError(
-            "plots", expected="matplotlib", came="none installed", do="pip install 'pandora-router[plots]'"
-        ) from error
-    sheet = Figure(figsize=(10.0, 8.0), layout="constrained")
+    sheet = _sheet((10.0, 8.0))
     axes = sheet.subplots(2, 2).ravel()
     arms = [arm for arm in SHOWN if arm in results.arms]
     _totals(axes[0], results, k, arms)
@@ -59,6 +54,16 @@ def figure(results: Results, k: int, *, paper: Path | None = None, domain: str =
     splits = len(results.seeds)
     sheet.suptitle(f"{results.title}\nf of {k} neighbours, {splits} splits", fontsize=11)
     return sheet
+
+
+def _sheet(size: tuple[float, float]) -> Any:
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise UsageError(
+            "plots", expected="matplotlib", came="none installed", do="pip install 'pandora-router[plots]'"
+        ) from error
+    return Figure(figsize=size, layout="constrained")
 
 
 def save(sheet: Any, path: Path) -> tuple[Path, Path]:
@@ -151,3 +156,68 @@ def _paper(path: Path | None, domain: str) -> dict[str, list[list[float]]]:
     found = json.loads(path.read_text(encoding="utf-8"))
     domains = found["figures"]["routing_regret_plus_cost"]["domains"]
     return dict(domains.get(domain, {}))
+
+
+CONDUCT = {  # conduct: the paper's name for it, style
+    "bidder": ("pandora-bidder", ("#0072b2", "-", "o")),
+    "mean-only": ("f-only", ("#555555", "--", "")),
+    "g-always": ("g-always", ("#999999", ":", "")),
+    "f-only": ("", SHOWN["f-only"]),
+}
+
+
+def bidding(bids: Bids, *, paper: Path | None = None) -> Any:
+    """Surplus and efficiency regret against c, strong and weak opponents; the paper's curves beside ours."""
+    theirs = {who: _paper_bidding(paper, who, bids.domain) for who in ("strong", "weak")}
+    sheet = _sheet((12.0, 6.5) if theirs["strong"] else (8.0, 6.5))
+    axes = sheet.subplots(2, 4 if theirs["strong"] else 2, squeeze=False)
+    for column, measure in enumerate(("surplus", "efficiency")):
+        for row, who in enumerate(("strong", "weak")):
+            title = f"{measure.capitalize()} regret, {who} opponents"
+            _bid_curves(axes[row, column], _ours(bids, who, measure), title)
+            if theirs["strong"]:
+                curves = theirs[who][f"{measure}_regret"]
+                own = {name: curves[their] for name, (their, _) in CONDUCT.items() if their in curves}
+                _bid_curves(axes[row, column + 2], own, f"{title}\nthe paper's, {bids.domain} (other data)")
+    lines, labels = axes[0, 0].get_legend_handles_labels()
+    sheet.legend(lines, labels, loc="outside lower center", ncols=4, fontsize=8, frameon=False)
+    facts = f"f of {bids.neighbours} neighbours, {len(bids.splits)} splits, against hindsight on R"
+    sheet.suptitle(f"{bids.title}\n{facts}; bands: 95 % of the difference to mean-only", fontsize=10)
+    return sheet
+
+
+def _ours(bids: Bids, who: str, measure: str) -> dict[str, list[list[float]]]:
+    """[cost, regret, half width of the band] by conduct."""
+    curves: dict[str, list[list[float]]] = {}
+    for ((opponents, conduct, cost), kind), found in bids.regrets.items():
+        if opponents == who and kind == (measure, "hindsight", False):
+            gap = bids.gaps[(opponents, conduct, cost), kind[0]]
+            curves.setdefault(conduct, []).append([cost, found.mean, BAND * gap.doubt])
+    return curves
+
+
+def _bid_curves(axis: Any, curves: dict[str, list[list[float]]], title: str) -> None:
+    shown = {name: np.array(curves[name], dtype=float) for name in CONDUCT if name in curves}
+    for name, points in shown.items():
+        colour, line, marker = CONDUCT[name][1]
+        axis.plot(points[:, 0], points[:, 1], line, color=colour, marker=marker or None, ms=4, label=name)
+        if name == "bidder" and points.shape[1] > 2:
+            low, high = points[:, 1] - points[:, 2], points[:, 1] + points[:, 2]
+            axis.fill_between(points[:, 0], low, high, color=colour, alpha=0.14, lw=0)
+    edges = [points[:, 1] for name, points in shown.items() if name != "g-always"]
+    if shown["bidder"].shape[1] > 2:
+        edges += [shown["bidder"][:, 1] + sign * shown["bidder"][:, 2] for sign in (-1.0, 1.0)]
+    low, high = float(np.concatenate(edges).min()), float(np.concatenate(edges).max())
+    span = max(high - low, 1e-3)
+    axis.set_ylim(low - 0.08 * span, high + 0.08 * span)
+    costs = next(iter(shown.values()))[:, 0]
+    _axis(axis, tuple(costs.tolist()), title, "reward per prompt")
+    ticks = 10.0 ** np.arange(np.ceil(np.log10(costs.min()) - 1e-9), np.log10(costs.max()) + 1e-9)
+    axis.set_xticks(ticks, [f"{c:g}" for c in ticks])
+
+
+def _paper_bidding(path: Path | None, who: str, domain: str) -> dict[str, dict[str, list[list[float]]]]:
+    if path is None or not path.is_file():
+        return {}
+    figures = json.loads(path.read_text(encoding="utf-8"))["figures"]
+    return dict(figures[f"bidding_{who}_opponents"]["domains"].get(domain, {}))

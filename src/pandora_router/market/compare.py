@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from pandora_router.boxes.checks import Vector
 from pandora_router.market.clocks import Sales, ascending, descending, second_price
@@ -41,40 +42,58 @@ class Result:
     surplus: float = np.nan
 
 
-def compare(instance: Instance, inspection_cost: float, *, threads: int | None = 1) -> dict[str, Result]:
+@dataclass(frozen=True, eq=False)
+class Outcome:
+    """The same prompt by prompt (N,), so that two mechanisms can be compared on the same prompts."""
+
+    regret: Vector
+    inspections: Vector
+    revenue: Vector
+    surplus: Vector
+
+    def mean(self) -> Result:
+        """The means over the prompts."""
+        parts = (self.regret, self.inspections, self.revenue, self.surplus)
+        return Result(*(float(part.mean()) for part in parts))
+
+
+def compare(instance: Instance, inspection_cost: ArrayLike, *, threads: int | None = 1) -> dict[str, Result]:
     """The results of all mechanisms and routers by name, in the order of a table."""
-    batch = instance.batch(inspection_cost)
+    found = outcomes(instance, inspection_cost, threads=threads)
+    return {name: outcome.mean() for name, outcome in found.items()}
+
+
+def outcomes(
+    instance: Instance, inspection_cost: ArrayLike, *, threads: int | None = 1
+) -> dict[str, Outcome]:
+    """What all mechanisms and routers do, by name; one inspection cost, or one per specialist."""
+    batch, rewards = instance.batch(inspection_cost), instance.rewards
     results = dict(_posted(instance, inspection_cost))
     for name, sales in _auctions(instance, batch):
-        welfare, revenue = sales.welfare(instance.values), sales.revenue
-        results[name] = Result(
-            float(sales.regret(instance.values).mean()),
-            float(sales.inspected.sum(axis=1).mean()),
-            float(revenue.mean()),
-            float((welfare - revenue).mean()),
-        )
+        welfare, looks = sales.welfare(rewards), sales.inspected.sum(axis=1, dtype=np.float64)
+        results[name] = Outcome(sales.regret(rewards), looks, sales.revenue, welfare - sales.revenue)
     routers: dict[str, Policy] = {
         "router: obligatory": Obligatory(),
         "router: committing": Committing(outside="mean", payoff="exact"),
         "router: rollout": Rollout(),
     }
-    best = instance.values.max(axis=1)
+    best, nothing = rewards.max(axis=1), np.full(len(rewards), np.nan)
     for name, policy in routers.items():
         done = run(policy, batch, instance.values, threads=threads)
-        taken = _taken(instance, done.choice)
-        results[name] = Result(float((best - taken + done.spent).mean()), float(done.inspections.mean()))
+        regret = best - _taken(instance, done.choice) + done.spent
+        results[name] = Outcome(regret, done.inspections.astype(np.float64), nothing, nothing)
     unseen = _taken(instance, never(instance.mean).default)
-    results["router: mean-only"] = Result(float((best - unseen).mean()), 0.0)
+    results["router: mean-only"] = Outcome(best - unseen, np.zeros(len(best)), nothing, nothing)
     return results
 
 
 def _taken(instance: Instance, choice: np.ndarray[tuple[int, ...], np.dtype[np.integer]]) -> Vector:
-    return np.take_along_axis(instance.values, choice[:, None].astype(np.intp), axis=1)[:, 0]
+    return np.take_along_axis(instance.rewards, choice[:, None].astype(np.intp), axis=1)[:, 0]
 
 
-def _posted(instance: Instance, cost: float) -> Iterator[tuple[str, Result]]:
+def _posted(instance: Instance, cost: ArrayLike) -> Iterator[tuple[str, Outcome]]:
     """The leave-one-out bidder against strong opponents (counted both ways) and weak ones."""
-    best = float(instance.values.max(axis=1).mean())
+    best = instance.rewards.max(axis=1)
     others = instance.values.shape[1] - 1
     kinds: tuple[tuple[str, Opponents, bool], ...] = (
         ("posted price, others' inspections left out", "strong", False),
@@ -82,20 +101,24 @@ def _posted(instance: Instance, cost: float) -> Iterator[tuple[str, Result]]:
         ("posted price, set by f", "weak", True),
     )
     for name, opponents, counted in kinds:
-        table = LeaveOneOut(
-            instance.scores,
-            instance.mean,
-            instance.std,
-            instance.values,
-            instance.values,
-            opponents=opponents,
-        )
+        table = leave_one_out(instance, opponents)
         played = table.play("bidder", cost)
-        charged = float(played.others_cost.mean()) if counted else 0.0
-        welfare = float(played.efficiency.mean()) - charged
-        looks = float(played.inspections.mean()) + (others if counted and opponents == "strong" else 0)
-        revenue = float(table.posted[0].mean())
-        yield name, Result(best - welfare, looks, revenue, welfare - revenue)
+        welfare = played.efficiency - (played.others_cost if counted else 0.0)
+        looks = played.inspections + (others if counted and opponents == "strong" else 0)
+        revenue = table.posted[0].mean(axis=1)
+        yield name, Outcome(best - welfare, looks, revenue, welfare - revenue)
+
+
+def leave_one_out(instance: Instance, opponents: Opponents) -> LeaveOneOut:
+    """The posted-price table of an instance."""
+    return LeaveOneOut(
+        instance.scores,
+        instance.mean,
+        instance.std,
+        instance.values,
+        instance.rewards,
+        opponents=opponents,
+    )
 
 
 def _auctions(instance: Instance, batch: Batch) -> Iterator[tuple[str, Sales]]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from pandora_router.boxes.checks import Matrix
 from pandora_router.errors import UsageError
@@ -40,16 +41,26 @@ STRONG = Signal(spread=0.25, std=0.1)
 
 @dataclass(frozen=True, eq=False)
 class Instance:
-    """Raw estimates f, means, standard deviations and values of N prompts and M specialists, all (N, M)."""
+    """Raw estimates f, means, standard deviations and values of N prompts and M specialists, all (N, M).
+
+    Welfare is counted in `rewards`: realised ones where there is a table, else the values themselves.
+    """
 
     scores: Matrix
     mean: Matrix
     std: Matrix
     values: Matrix
+    realised: Matrix | None = None
 
-    def batch(self, inspection_cost: float) -> Batch:
-        """The same prompts as independent boxes at an inspection cost."""
-        return Batch(self.mean, self.std, inspection_cost)
+    @property
+    def rewards(self) -> Matrix:
+        """What each specialist's answer is worth (N, M)."""
+        return self.values if self.realised is None else self.realised
+
+    def batch(self, inspection_cost: ArrayLike) -> Batch:
+        """The same prompts as independent boxes at an inspection cost (a number, or one per specialist)."""
+        cost = np.broadcast_to(np.asarray(inspection_cost, dtype=np.float64), self.mean.shape[1:])
+        return Batch(self.mean, self.std, cost)
 
 
 def generate(signal: Signal, prompts: int, specialists: int, rng: np.random.Generator) -> Instance:

@@ -1,0 +1,206 @@
+"""Markets on real routing tables: the paper's bidding experiment and every mechanism, over fresh splits.
+
+Signal model: the paper's independent normal one, N(h(f), s^2) around G, fitted on calibration prompts. Each
+specialist in turn is held out and answers a posted price on the test prompts (`market.LeaveOneOut`), against
+strong (price from G) and weak opponents (price from raw f); the mechanisms in which all take part come from
+`market.outcomes`, with realised rewards as welfare. A shared inspection cost is paid by every bidder that
+looks. Numbers carry two standard errors, over prompts and over splits (`statistics`); differences between
+conducts are taken prompt by prompt, and no oracle or opponents' cost is left in them: both cancel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TypeVar, get_args
+
+import numpy as np
+
+from pandora_router import market
+from pandora_router.boxes.checks import Vector
+from pandora_router.calibrate import GaussianIndependent
+from pandora_router.evaluate.estimates import estimates, table_of
+from pandora_router.evaluate.experiments import Experiment
+from pandora_router.evaluate.instances import Instance, instance_of
+from pandora_router.evaluate.statistics import Clusters, Split, compare
+from pandora_router.market.posted import Bidding, Conduct, Measure, Opponents, Reference
+
+COSTS = (0.0001, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3)
+TRADED = (0.001, 0.01, 0.03)  # the costs of the mechanism table
+ROUNDING = 1e-12  # smaller differences are none
+PLAIN: Conduct = "mean-only"  # the conduct that is not strategic, "f-only" in the paper's figures
+CENTRAL = "router: rollout"
+OPPONENTS: tuple[Opponents, ...] = get_args(Opponents)
+CONDUCTS: tuple[Conduct, ...] = get_args(Conduct)
+Kind = tuple[Measure, Reference, bool]  # what is measured, against whom, opponents' inspections counted
+KINDS: tuple[Kind, ...] = (
+    ("surplus", "value", False),
+    ("surplus", "hindsight", False),
+    ("efficiency", "value", False),
+    ("efficiency", "hindsight", False),
+    ("efficiency", "value", True),
+    ("efficiency", "hindsight", True),
+)
+K = TypeVar("K")
+Setting = tuple[Opponents, Conduct, float]
+CostsAt = Callable[[float], Vector]
+Progress = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A mean with its standard errors over prompts and over splits (NaN of one); a star where both agree."""
+
+    mean: float
+    error: float
+    split_error: float
+    star: bool
+
+    @property
+    def doubt(self) -> float:
+        """The larger of the two standard errors."""
+        return float(np.fmax(self.error, self.split_error))
+
+
+@dataclass(frozen=True, eq=False)
+class Played:
+    """One split: what every conduct and every mechanism did on its test prompts."""
+
+    prompt: Clusters
+    cluster: Clusters
+    bids: Mapping[Setting, Bidding]
+    trades: Mapping[tuple[str, float], market.Outcome]
+
+
+@dataclass(frozen=True, eq=False)
+class Bids:
+    """An experiment with f of k neighbours, over splits."""
+
+    name: str
+    title: str
+    domain: str
+    specialists: int
+    neighbours: int
+    costs: tuple[float, ...]
+    traded: tuple[float, ...]
+    splits: Sequence[Played]
+
+    @cached_property
+    def regrets(self) -> dict[tuple[Setting, Kind], Estimate]:
+        """Every regret of every conduct; stars say only that it is not 0."""
+        keys = [(setting, kind) for setting in self.splits[0].bids for kind in KINDS]
+        return self._estimates(keys, _regret)
+
+    @cached_property
+    def gaps(self) -> dict[tuple[Setting, Measure], Estimate]:
+        """How much more surplus and efficiency a conduct has than mean-only, at the same price and cost."""
+        measures: tuple[Measure, ...] = get_args(Measure)
+        keys = [(setting, m) for setting in self.splits[0].bids for m in measures]
+        return self._estimates(keys, _gap)
+
+    @cached_property
+    def welfare(self) -> dict[tuple[str, float], tuple[Estimate, Estimate]]:
+        """The welfare regret of every mechanism and how far it is above the central router's."""
+        keys = list(self.splits[0].trades)
+        level = self._estimates(keys, _welfare)
+        above = self._estimates(keys, _above)
+        return {key: (level[key], above[key]) for key in keys}
+
+    def looks(self, setting: Setting) -> float:
+        """How often the held-out specialist inspects."""
+        return float(np.mean([split.bids[setting].inspections.mean() for split in self.splits]))
+
+    def trade_looks(self, mechanism: str, cost: float) -> float:
+        """Inspections a prompt in a mechanism."""
+        return float(np.mean([split.trades[mechanism, cost].inspections.mean() for split in self.splits]))
+
+    def _estimates(self, keys: Sequence[K], of: Callable[[Played, K], Vector]) -> dict[K, Estimate]:
+        if not keys:
+            return {}
+        splits = []
+        for split in self.splits:
+            columns = np.stack([of(split, key) for key in keys], axis=1)
+            splits.append(
+                Split(np.where(np.abs(columns) < ROUNDING, 0.0, columns), split.prompt, split.cluster)
+            )
+        found = compare(splits)
+        numbers = zip(found.mean, found.error, found.split_error, found.star, strict=True)
+        made = [Estimate(float(m), float(e), float(s), bool(star)) for m, e, s, star in numbers]
+        return dict(zip(keys, made, strict=True))
+
+
+def _regret(split: Played, key: tuple[Setting, Kind]) -> Vector:
+    setting, (measure, against, counted) = key
+    return split.bids[setting].regret(measure, against=against, counted=counted)
+
+
+def _gap(split: Played, key: tuple[Setting, Measure]) -> Vector:
+    setting, measure = key
+    mine, plain = split.bids[setting], split.bids[setting[0], PLAIN, setting[2]]
+    return mine.surplus - plain.surplus if measure == "surplus" else mine.efficiency - plain.efficiency
+
+
+def _welfare(split: Played, key: tuple[str, float]) -> Vector:
+    return split.trades[key].regret
+
+
+def _above(split: Played, key: tuple[str, float]) -> Vector:
+    return split.trades[key].regret - split.trades[CENTRAL, key[1]].regret
+
+
+def market_of(instance: Instance) -> market.Instance:
+    """The test prompts as a market: f, mean, standard deviation, G and realised rewards."""
+    test, signal = instance.test, instance.signal(GaussianIndependent())
+    mean, std = signal.expected(test.f), signal.spread(test.f)
+    return market.Instance(test.f, mean, std, test.g, test.reward)
+
+
+def play(
+    instance: Instance, costs: Sequence[float], costs_at: CostsAt, *, traded: Sequence[float] = ()
+) -> Played:
+    """Every conduct at every cost, and every mechanism at the costs `traded`, on one split."""
+    table = market_of(instance)
+    bids = {
+        (opponents, conduct, cost): one.play(conduct, costs_at(cost))
+        for opponents in OPPONENTS
+        for one in (market.leave_one_out(table, opponents),)
+        for conduct in CONDUCTS
+        for cost in costs
+    }
+    trades = {
+        (name, cost): outcome
+        for cost in traded
+        for name, outcome in market.outcomes(table, costs_at(cost)).items()
+    }
+    return Played(instance.test.prompt, instance.test.cluster, bids, trades)
+
+
+def run(
+    experiment: Experiment,
+    root: Path,
+    *,
+    neighbours: int | None = None,
+    seeds: Sequence[int] | None = None,
+    costs: Sequence[float] = COSTS,
+    traded: Sequence[float] = TRADED,
+    cache: Path | None = None,
+    progress: Progress | None = None,
+) -> Bids:
+    """Play an experiment over fresh splits; `cache` keeps estimates (numbers, no texts)."""
+    say = progress or (lambda what, done, total: None)
+    k = experiment.neighbours[0] if neighbours is None else neighbours
+    wanted = tuple(experiment.seeds if seeds is None else seeds)
+    table = table_of(experiment, root)
+
+    def costs_at(cost: float) -> Vector:
+        return experiment.inspection.costs(cost, table.specialists).marginal
+
+    splits = []
+    for done, seed in enumerate(wanted):
+        say(f"{experiment.name}: seed {seed}, {k} neighbours", done, len(wanted))
+        instance = instance_of(estimates(experiment, table, seed, cache), k)
+        splits.append(play(instance, costs, costs_at, traded=traded))
+    title, size = experiment.title or experiment.name, len(table.specialists)
+    return Bids(experiment.name, title, experiment.domain, size, k, tuple(costs), tuple(traded), splits)

@@ -1,0 +1,113 @@
+"""Bidding on a routing table against a loop over prompts, held-out specialists and costs."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from pandora_router.calibrate import GaussianIndependent
+from pandora_router.evaluate import bidding
+from pandora_router.evaluate.instances import Arrays, Instance
+from pandora_router.index import price_offset
+
+COSTS = (0.002, 0.03, 0.5)
+WEIGHTS = np.array([1.0, 2.0, 0.5])  # inspection costs differ between specialists
+
+
+def arrays(prompts: int, seed: int) -> Arrays:
+    rng = np.random.default_rng(seed)
+    chance = rng.random((prompts, 3))
+    f = np.round(3 * np.clip(chance + 0.3 * rng.standard_normal(chance.shape), 0, 1)) / 3
+    g = np.clip(chance + 0.1 * rng.standard_normal(chance.shape), 0, 1)
+    score = (rng.random(chance.shape) < chance).astype(np.float64)
+    fee = np.broadcast_to([0.0, 0.05, 0.1], chance.shape)
+    return Arrays(f - fee, g - fee, score, fee, np.arange(prompts))
+
+
+@pytest.fixture(scope="module")
+def instance() -> Instance:
+    return Instance(arrays(150, 1), arrays(60, 2), 0, 0)
+
+
+@pytest.fixture(scope="module")
+def played(instance: Instance) -> bidding.Played:
+    return bidding.play(instance, COSTS, lambda c: c * WEIGHTS, traded=COSTS[:2])
+
+
+def answer(conduct: str, f: float, mu: float, s: float, g: float, p: float, c: float) -> tuple[bool, bool]:
+    """Whether one specialist looks and accepts."""
+    if conduct == "f-only":
+        return False, f > p
+    if conduct == "mean-only":
+        return False, mu > p
+    offset = float(price_offset(np.array([s]), np.array([c]))[0])
+    looks = conduct == "g-always" or mu - offset <= p <= mu + offset
+    return looks, (g if looks else mu) > p
+
+
+@pytest.mark.parametrize("opponents", bidding.OPPONENTS)
+@pytest.mark.parametrize("conduct", bidding.CONDUCTS)
+@pytest.mark.parametrize("cost", COSTS)
+def test_regrets_equal_those_of_a_slow_loop(instance, played, opponents, conduct, cost):
+    known, test = instance.calibration, instance.test
+    signal = GaussianIndependent().fit(known.f, known.g, known.reward)
+    mean, std = signal.expected(test.f), signal.spread(test.f)
+    total = dict.fromkeys(bidding.KINDS, 0.0)
+    for i in range(len(test)):
+        for m in range(3):
+            others = [j for j in range(3) if j != m]
+            asked = test.g[i] if opponents == "strong" else test.f[i]
+            rival = max(others, key=lambda j: (asked[j], -j))
+            price, c = asked[rival], cost * WEIGHTS[m]
+            looks, accepts = answer(conduct, test.f[i, m], mean[i, m], std[i, m], test.g[i, m], price, c)
+            mine, theirs = test.reward[i, m], test.reward[i, rival]
+            surplus = (mine - price) * accepts - c * looks
+            efficiency = (mine if accepts else theirs) - c * looks
+            right = test.g[i, m] > price
+            paid = cost * sum(WEIGHTS[j] for j in others) if opponents == "strong" else 0.0
+            best = {
+                ("surplus", "value"): (mine - price) * right,
+                ("surplus", "hindsight"): max(mine - price, 0.0),
+                ("efficiency", "value"): mine if right else theirs,
+                ("efficiency", "hindsight"): max(mine, theirs),
+            }
+            for measure, against, counted in bidding.KINDS:
+                own = surplus if measure == "surplus" else efficiency
+                total[measure, against, counted] += best[measure, against] - own + paid * counted
+    found = bidding.Bids("x", "x", "", 3, 3, COSTS, COSTS[:2], [played]).regrets
+    for kind, value in total.items():
+        assert found[(opponents, conduct, cost), kind].mean == pytest.approx(
+            value / (3 * len(test)), abs=1e-12
+        )
+
+
+def test_differences_are_paired_and_replicated(instance, played):
+    again = bidding.play(Instance(instance.calibration, arrays(60, 3), 0, 0), COSTS, lambda c: c * WEIGHTS)
+    both = bidding.Bids("x", "x", "", 3, 3, COSTS, (), [played, again])
+    at = ("weak", "bidder", 0.002)
+    gaps = [
+        (split.bids[at].surplus - split.bids["weak", "mean-only", 0.002].surplus).mean()
+        for split in (played, again)
+    ]
+    found = both.gaps[at, "surplus"]
+    assert found.mean == pytest.approx(np.mean(gaps))
+    assert found.split_error == pytest.approx(abs(gaps[0] - gaps[1]) / 2)
+    assert both.gaps[("weak", "mean-only", 0.002), "surplus"].mean == 0.0
+    assert not both.gaps[("weak", "mean-only", 0.002), "surplus"].star
+
+
+def test_mechanisms_are_judged_on_realised_rewards(instance, played):
+    one = bidding.Bids("x", "x", "", 3, 3, COSTS, COSTS[:2], [played])
+    test = instance.test
+    mean = bidding.market_of(instance).mean
+    best, taken = test.reward.max(axis=1), test.reward[np.arange(len(test)), mean.argmax(axis=1)]
+    level, above = one.welfare["router: mean-only", 0.03]
+    assert level.mean == pytest.approx((best - taken).mean())
+    assert above.mean == pytest.approx(level.mean - one.welfare[bidding.CENTRAL, 0.03][0].mean)
+    posted = one.welfare["posted price", 0.03][0].mean
+    left_out = one.welfare["posted price, others' inspections left out", 0.03][0].mean
+    assert posted - left_out == pytest.approx(0.03 * WEIGHTS.sum() * 2 / 3)
+    descending, obligatory = (
+        one.welfare[name, 0.03][0].mean for name in ("descending", "router: obligatory")
+    )
+    assert descending == pytest.approx(obligatory)
