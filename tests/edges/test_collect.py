@@ -224,7 +224,7 @@ def test_a_run_broken_off_keeps_what_was_bought(tmp_path: Path) -> None:
             asyncio.run(impatient())
         with Journal(tmp_path / "j") as journal:
             kept = len(journal.answers)
-            assert 0 < journal.lost <= 2 * max(wanted.specialists[0].most(q.text) for q in QUESTIONS)
+            assert journal.lost <= 2 * max(wanted.specialists[0].most(q.text) for q in QUESTIONS)
         found = run(wanted, tmp_path / "j")
     assert 0 < kept < 20
     assert found.bought == 20 - kept
