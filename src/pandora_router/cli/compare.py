@@ -28,7 +28,7 @@ FOLDER = click.Path(path_type=Path, file_okay=False)
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 @told_plainly
 def compare(a: Path, b: Path, arm: str, arm_b: str | None, tolerance: float, as_json: bool) -> None:
-    r"""Compare two result folders of one experiment (RESULTS/EXPERIMENT), prompt by prompt.
+    """Compare two result folders of one experiment (RESULTS/EXPERIMENT), prompt by prompt.
 
     Exit code 0: B is nowhere significantly worse; 1: at some inspection cost it is, by more than the
     tolerance; 2: they cannot be compared. Significant means that the bootstrap over prompts and the

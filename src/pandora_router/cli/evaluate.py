@@ -52,7 +52,7 @@ def evaluate(
     plots_to: Path | None,
     paper: Path | None,
 ) -> None:
-    r"""Run EXPERIMENTS (YAML) over fresh splits; finished splits are not run again.
+    """Run EXPERIMENTS (YAML) over fresh splits; finished splits are not run again.
 
     \b
     Examples:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import threading
 import zlib
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -39,6 +40,7 @@ class Journal:
         self._open: dict[str, Fraction] = {}
         self._pending: list[tuple[bytes, asyncio.Future[None]]] = []
         self._flusher: asyncio.Task[None] | None = None
+        self._writing = threading.Lock()
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self._file: BinaryIO = self.path.open("a+b")
         try:
@@ -52,7 +54,8 @@ class Journal:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._file.close()
+        with self._writing:  # an fsync under way would keep the file, and our lock on it, open
+            self._file.close()
 
     async def begin(self, key: str, most: float) -> None:
         """Say that a call is about to be made that may cost so much."""
@@ -96,9 +99,10 @@ class Journal:
                     future.set_exception(error) if error else future.set_result(None)
 
     def _write(self, data: bytes) -> None:
-        self._file.write(data)
-        self._file.flush()
-        os.fsync(self._file.fileno())
+        with self._writing:
+            self._file.write(data)
+            self._file.flush()
+            os.fsync(self._file.fileno())
 
     def _recover(self) -> None:
         """Read all good lines, cut off a torn tail, count what was begun and never ended as lost."""

@@ -33,7 +33,7 @@ class Exact:
     """Brute force: one matrix product per chunk, at most `cells` similarities in memory at a time."""
 
     vectors: Vectors = field(repr=False)
-    cells: int = 16_000_000
+    cells: int = 4_000_000
 
     def nearest(self, queries: Vectors, k: int) -> Rows:
         """The k rows of largest inner product; ties go to the lowest row number."""
