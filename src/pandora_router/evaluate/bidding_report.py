@@ -100,7 +100,9 @@ def _answer(found: Sequence[Bids]) -> list[str]:
     lines = [
         "The paper: when the price comes from f, the strategic bidder gains surplus at the expense of "
         "efficiency (its EmbedLLM curves). Here: bidder minus mean-only against weak opponents; the effect "
-        "is surplus up and efficiency down at the same cost.",
+        "is surplus up and efficiency down at the same cost. Both pay for the bidder's own looks; where "
+        "efficiency falls by less than `looks x c`, its choices got better and the looking ate more "
+        "than that.",
         "",
     ]
     lines += [f"- **{one.name}, k = {one.neighbours}**: {verdict(one)}" for one in found]
@@ -111,7 +113,9 @@ def _lessons(found: Sequence[Bids]) -> list[str]:
     """One line per experiment at the middle cost of its mechanism table."""
     lines = [
         f"Welfare regret above the central router ({CENTRAL}) on realised rewards, in 1e-3; + is worse. A "
-        "posted price flatters itself while the others' inspections are left out.",
+        "posted price flatters itself while the others' inspections are left out. Where mean-only is "
+        "negative, the central router itself buys too much: like every bidder here it takes the boxes for "
+        "independent, and real residuals are correlated (the default router models that: `docs/results.md`).",
         "",
     ]
     for one in found:
@@ -130,7 +134,11 @@ def verdict(one: Bids) -> str:
     full = [p for p in pairs if p[1].star and p[2].star and p[1].mean > 0.0 > p[2].mean]
     loose = [p for p in pairs if p[1].mean > 0.0 > p[2].mean]
     shown = full or loose or [max(pairs, key=lambda p: p[1].mean)]
-    numbers = "; ".join(f"c = {c:g}: surplus {signed(s)}, efficiency {signed(e)}" for c, s, e in shown)
+    numbers = "; ".join(
+        f"c = {c:g}: surplus {signed(s)}, efficiency {signed(e)}, "
+        f"looks x c {1e3 * c * one.looks(('weak', 'bidder', c)):.1f}"
+        for c, s, e in shown
+    )
     if full:
         return f"it shows, with stars on both sides. {numbers}."
     if loose:
