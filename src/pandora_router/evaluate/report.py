@@ -28,6 +28,8 @@ mean; margin-N with the router's own budget), picked per cost on the test prompt
 Parentheses: standard error over prompts (bootstrap clustered by prompt, widened where f vectors repeat); over
 splits. A star: both tests reject "no difference" at 5 %. Splits share prompts, and over many cells one in
 twenty would pass each single test by chance.
+
+Posted prices, auctions and what they lose against a central router: [bidding.md](bidding.md).
 """
 STYLE = """
 body{font:15px/1.5 system-ui,sans-serif;max-width:72rem;margin:2rem auto;padding:0 1rem;color:#1b1b1b}
