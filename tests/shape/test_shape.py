@@ -143,7 +143,7 @@ names = ("normal_prices", "rollout_step", "best_inspection",
 for name in names:
     entry = getattr(kernels.load(), name)
     # called from other kernels they take scratch arrays as well; only calls from Python count
-    from_python = [s for s in entry.signatures if not any(getattr(part, "mutable", False) for part in s[:5])]
+    from_python = [s for s in entry.signatures if not any(getattr(part, "mutable", False) for part in s[:4])]
     print(name, len(from_python))
 """
     )
