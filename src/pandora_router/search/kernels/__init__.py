@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import gc
 from functools import cache
 from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
+
+import numpy as np
+
+from pandora_router.boxes.checks import locked
 
 ENTRIES = {
     "special": ("unit_loss_inverse", "normal_prices"),
@@ -22,11 +27,20 @@ def load() -> SimpleNamespace:
     here = Path(__file__).parent
     room = here.parent
     drop_stale(here / "__pycache__", [*here.glob("*.py"), *room.glob("*.py"), *room.parent.glob("index*.py")])
-    names: dict[str, object] = {}
-    for module, entries in ENTRIES.items():
-        loaded = import_module(f"pandora_router.search.kernels.{module}")
-        names.update({entry: getattr(loaded, entry) for entry in entries})
-    return SimpleNamespace(**names)
+    collecting = gc.isenabled()
+    gc.disable()  # numba makes so many objects that the collector takes a tenth of a second over them
+    try:
+        names: dict[str, object] = {}
+        for module, entries in ENTRIES.items():
+            loaded = import_module(f"pandora_router.search.kernels.{module}")
+            names.update({entry: getattr(loaded, entry) for entry in entries})
+        kernels = SimpleNamespace(**names)
+        one = locked(np.ones(1))  # a first call: the slowest part of starting numba
+        kernels.normal_prices(one, one, one, locked(np.ones(1, dtype=np.bool_)), np.empty(1))
+    finally:
+        if collecting:
+            gc.enable()
+    return kernels
 
 
 def drop_stale(cached: Path, sources: list[Path]) -> None:
