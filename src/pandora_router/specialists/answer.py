@@ -26,7 +26,8 @@ Failure = Literal[
 class Answer:
     """One answer. `seconds` is measured; `context` is what an estimator may look at before judging.
 
-    `logprobs` belong to the first tokens of the context, where they were asked for and given.
+    `logprobs` belong to the first tokens of the context, where they were asked for and given;
+    `context_seconds` are those of the seconds after which the context was there: what a look takes.
     """
 
     text: str
@@ -38,6 +39,7 @@ class Answer:
     finish: Finish = "stop"
     lost: float = 0.0
     logprobs: tuple[float, ...] | None = None
+    context_seconds: float | None = None
 
     def __post_init__(self) -> None:
         """Halves of surrogate pairs, which some providers send, become question marks: files refuse them."""

@@ -35,7 +35,9 @@ class Asking:
 
     `tokens` bounds the answer and so its fee. The context is the first `context_tokens` tokens, if those are
     asked for and the other side gives them with log-probabilities, else the first `context_characters`
-    characters of the reasoning (or of the answer). `options` are further fields of the request.
+    characters of the reasoning (or of the answer). `options` are further fields of the request. `as_text`
+    asks for the continuation of a plain text, without the marks of a conversation around it: examples in the
+    template then cost few tokens.
     """
 
     template: Template = PLAIN
@@ -46,6 +48,7 @@ class Asking:
     context_tokens: int = 0
     context_characters: int = 400
     options: Mapping[str, Any] = field(default_factory=dict)
+    as_text: bool = False
 
     def __post_init__(self) -> None:
         if self.tokens < 1:
@@ -60,11 +63,19 @@ class Asking:
 
     def body(self, prompt: str) -> dict[str, Any]:
         """The request without the model's name."""
-        body: dict[str, Any] = {"messages": self.messages(prompt), "temperature": self.temperature}
-        body[self.tokens_as] = self.tokens
+        body: dict[str, Any] = {"temperature": self.temperature, self.tokens_as: self.tokens}
+        if self.as_text:
+            body["prompt"] = "".join(message["content"] for message in self.messages(prompt))
+        else:
+            body["messages"] = self.messages(prompt)
         if self.context_tokens:
-            body["logprobs"] = True
+            body["logprobs"] = 1 if self.as_text else True
         return {**body, **self.options}
+
+    @property
+    def path(self) -> str:
+        """Where such a request goes, below the base URL."""
+        return "completions" if self.as_text else "chat/completions"
 
     def most(self, prompt: str, prices: Prices, seconds: float) -> float:
         """An upper bound on the fee of one try."""
@@ -108,7 +119,7 @@ class ChatEndpoint:
             try:
                 async with self.gate.enter():
                     begun = time.monotonic()
-                    reply = await in_thread(lambda: self.endpoint.once("chat/completions", body))
+                    reply = await in_thread(lambda: self.endpoint.once(self.asking.path, body))
                     return read_completion(reply, time.monotonic() - begun, self, charged * worst)
             except Failed as error:
                 last = error
@@ -133,7 +144,7 @@ def read_completion(reply: Mapping[str, Any], seconds: float, one: Any, lost: fl
     asking: Asking = one.asking
     try:
         choice = reply["choices"][0]
-        message = choice["message"]
+        message = {"content": choice["text"]} if "text" in choice else choice["message"]
         said = message.get("content") or ""
         refusal = message.get("refusal") or ""
         reasoning = message.get("reasoning_content") or message.get("reasoning") or ""

@@ -51,6 +51,20 @@ class Template:
 
 PLAIN = Template("{question}")
 
+
+def few_shot(*examples: tuple[str, str], question: str = "Q", answer: str = "A") -> Template:
+    """Worked examples before the question, in the same short form, for a model that continues a text.
+
+    What stands in an example is taken as it is: braces in it are no fields.
+    """
+    for said in (text for pair in examples for text in pair):
+        if _FIELD.search(said):
+            came = f"{said!r}"
+            raise UsageError("an example", expected="no field in braces", came=came, do="Reword it.")
+    shown = "".join(f"{question}: {asked}\n{answer}: {said}\n" for asked, said in examples)
+    return Template(f"{shown}{question}: {{question}}\n{answer}:")
+
+
 MATHEMATICS = Template(
     "Here is a problem in mathematics.\n\n{question}\n\nWork it out one step after the other and give a "
     "reason for each step. On the last line write nothing but the result, as \\boxed{...}."
