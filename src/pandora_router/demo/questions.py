@@ -5,8 +5,8 @@
     facts        capitals and countries, symbols, names and numbers of elements
     definitions  which word has this meaning
 
-`recorded(n)` are the questions whose answers ship with the package; `fresh(n, seed)` are others: a tenth of all
-questions, by a hash of their words, is kept back for them, so no fresh question was ever recorded.
+`recorded(n)` are the questions whose answers ship with the package; `fresh(n, seed)` are others: a tenth of
+all questions, by a hash of their words, is kept back for them, so no fresh question was ever recorded.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from ..collect.graders import Comparison, contains, numeric
 from .facts import Fact, facts
 
 ONES = (
-    "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen "
-    "seventeen eighteen nineteen"
-).split()
-TENS = "_ _ twenty thirty forty fifty sixty seventy eighty ninety".split()
-DAYS = "Monday Tuesday Wednesday Thursday Friday Saturday Sunday".split()
-NAMES = "Ann Tom Mia Leo Eva Sam Ida Max".split()
-THINGS = "apples coins books cards stamps pears shells eggs".split()
+    *("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven"),
+    *("twelve", "thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen"),
+)
+TENS = ("", "", "twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety")
+DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
+NAMES = ("Ann", "Tom", "Mia", "Leo", "Eva", "Sam", "Ida", "Max")
+THINGS = ("apples", "coins", "books", "cards", "stamps", "pears", "shells", "eggs")
 GRADERS: dict[str, Comparison] = {
     "sums": Comparison(numeric),
     "": Comparison(lambda said, wanted: (numeric if wanted[-1].isdigit() else contains)(said, wanted)),
@@ -43,7 +43,7 @@ Asked = tuple[str, tuple[str, ...]]
 
 
 def recorded(n: int = 2000, seed: int = 2026) -> tuple[Question, ...]:
-    """n questions in a mixed order with their split: 30 % held out, 20 % for calibration, the rest to learn from."""
+    """n questions in a mixed order: 30 % held out, 20 % for calibration, the rest to learn from."""
     rng = random.Random(seed)
     asked = [(task, one) for task, one in _about_facts() if not _kept_back(one)]
     rng.shuffle(asked)

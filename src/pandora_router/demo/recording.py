@@ -1,8 +1,8 @@
 """Running all specialists over the questions, and the file of what they said, took and let be seen.
 
-`record` buys with `collect`, specialist after specialist in blocks of questions so that processor seconds are one
-specialist's alone; it resumes where it was stopped. `pack` writes what the journals hold to one Parquet file,
-`Recorded.read` reads it. Cells that were not bought are missing, never zero.
+`record` buys with `collect`, specialist after specialist in blocks of questions so that processor seconds are
+one specialist's alone; it resumes where it was stopped. `pack` writes what the journals hold to one Parquet
+file, `Recorded.read` reads it. Cells that were not bought are missing, never zero.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def record(
     questions: int = 2000,
     tell: Callable[[Progress], None] | None = None,
 ) -> None:
-    """Ask the named specialists the first so many questions, as far as the journal does not hold the answers."""
+    """Ask the named specialists the first so many questions, unless the journal holds the answers."""
     asked, who = recorded()[:questions], people()
     with Journal(journal) as kept:
         for start in range(0, len(asked), BLOCK):
@@ -50,7 +50,7 @@ def record(
 
 
 def pack(journals: Sequence[Path], target: Path = FILE, questions: int = 2000) -> int:
-    """Write all answers of the journals to one Parquet file, whole or not at all; returns how many there are."""
+    """Write all answers of the journals to one Parquet file, whole or not at all; says how many."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -63,9 +63,8 @@ def pack(journals: Sequence[Path], target: Path = FILE, questions: int = 2000) -
     for specialist in who.values():
         for cell in cells(Plan(asked, (specialist,), GRADERS, ENOUGH), specialist):
             if cell.key in answers:
-                rows.append(
-                    {"prompt_id": cell.question.id, "specialist": specialist.name, **_row(answers[cell.key])}
-                )
+                about = {"prompt_id": cell.question.id, "specialist": specialist.name}
+                rows.append({**about, **_row(answers[cell.key])})
     schema = pa.schema(
         [
             *((name, pa.string()) for name in ("prompt_id", "specialist", "text", "finish", "context")),
@@ -87,10 +86,10 @@ def _row(answer: Answer) -> dict[str, object]:
 
 @dataclass(frozen=True, eq=False)
 class Recorded:
-    """Questions by specialists: what was said, how right it was, and the processor seconds of answer and look.
+    """Questions by specialists: what was said, how right it was, processor seconds of answer and look.
 
-    `table` has fees in processor seconds and contexts as `shown` writes them; `looks` (N, M) are the seconds of a
-    look. Rows without any answer are left out.
+    `table` has fees in processor seconds and contexts as `shown` writes them; `looks` (N, M) are the seconds
+    of a look. Rows without any answer are left out.
     """
 
     table: Table
@@ -145,6 +144,6 @@ def graded(question: Question, answer: Answer) -> float:
 
 
 def shown(answer: Answer) -> str:
-    """What a look shows, as the text an estimator reads: log-probabilities on a line of their own, then words."""
+    """What a look shows, as the text an estimator reads: a line of log-probabilities, then words."""
     chances = " ".join(f"{one:.3f}" for one in answer.logprobs or ())
     return f"log-probabilities: {chances}\n{answer.context or ''}"

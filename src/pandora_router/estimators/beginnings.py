@@ -1,10 +1,11 @@
 """A costly estimate that reads numbers off what a specialist shows: log-probabilities, hits, agreement.
 
-A context is text. Its first line may be "log-probabilities: -0.1 -2.3 ..." (the first tokens); every other line
-is something shown: a passage, the beginning of an answer, the beginnings of several. From prompt and context come
-eleven numbers (`NUMBERS`); one small LightGBM ensemble per specialist predicts its reward from them and from
-f, the mean reward of near training prompts at two sizes. While fitting, f is made without the prompt's own
-reward. Where there is no context the numbers are missing and f decides. Squared loss; no text is kept.
+A context is text. Its first line may be "log-probabilities: -0.1 -2.3 ..." (the first tokens); every other
+line is something shown: a passage, the beginning of an answer, the beginnings of several. From prompt and
+context come eleven numbers (`NUMBERS`); one small LightGBM ensemble per specialist predicts its reward from
+them and from f, the mean reward of near training prompts at two sizes. While fitting, f is made without the
+prompt's own reward. Where there is no context the numbers are missing and f decides. Squared loss; no text is
+kept.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ def numbers(prompt: str, context: str) -> list[float]:
 
 @dataclass(frozen=True)
 class Look:
-    """How a router sees that this estimator wants contexts: each specialist's own, up to so many characters."""
+    """How a router sees that this estimator wants contexts: each specialist's own, so many characters."""
 
     peek: Peek = Peek(4000)  # noqa: RUF009 (frozen)
 
@@ -106,7 +107,7 @@ class Beginnings:
 
     neighbours: Neighbours
     boosters: tuple[lightgbm.Booster | None, ...] = field(repr=False)
-    contexts: Look = Look()  # noqa: RUF009 (frozen)
+    contexts: Look = Look()
 
     @classmethod
     def fit(

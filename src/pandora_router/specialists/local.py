@@ -2,8 +2,9 @@
 
 The model is loaded by the first answer and kept. Answers come one at a time, over all models of the process.
 The seconds of an answer do not depend on what was asked before: of earlier prompts nothing is kept but the
-beginning that all prompts of a specialist share, where its template has one (examples, say). Seconds are those of the processor, counted for the whole process while the model works: they do not grow when other programs want the
-processor too, and they are the model's own as long as nothing else runs in this process.
+beginning that all prompts of a specialist share, where its template has one (examples, say). Seconds are
+those of the processor, counted for the whole process while the model works: they do not grow when other
+programs want the processor too, and they are the model's own as long as nothing else runs in this process.
 """
 
 from __future__ import annotations
@@ -106,7 +107,7 @@ class LocalModel:
 
 
 def load(path: Path, window: int, places: int = 1, shared: str = "") -> Any:
-    """The model, loaded once per process for each number of answers side by side and each shared beginning."""
+    """The model, loaded once per process, number of answers side by side and shared beginning."""
     with _LOADING:
         key = (str(path.resolve()), window, places, shared)
         if key not in _LOADED:

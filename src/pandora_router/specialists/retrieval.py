@@ -160,7 +160,7 @@ class Retrieval:
 
     async def answer(self, prompt: str) -> Answer:
         """The inner specialist's answer to question and passages; the passages are its context."""
-        context, spent = await in_thread(lambda: self._timed(prompt))
+        context, spent = await in_thread(lambda: self.timed(prompt))
         answer = await self.inner.answer(self._asked(prompt, context))
         return replace(
             answer,
@@ -171,7 +171,7 @@ class Retrieval:
             context_seconds=spent,
         )
 
-    def _timed(self, prompt: str) -> tuple[str, float]:
+    def timed(self, prompt: str) -> tuple[str, float]:
         """The passages and the processor seconds of looking them up."""
         begun = time.thread_time()
         return self.look_up(prompt), time.thread_time() - begun

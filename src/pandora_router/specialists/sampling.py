@@ -20,7 +20,7 @@ def same(text: str) -> str:
 
 @runtime_checkable
 class Several(Protocol):
-    """A specialist that reads a prompt once and answers it n times; the whole bill is with the first answer."""
+    """Reads a prompt once and answers it n times; the whole bill is with the first answer."""
 
     async def several(self, prompt: str, n: int) -> list[Answer]:
         """n answers."""
@@ -32,7 +32,8 @@ class Sampling:
     """`n` answers bought together; those with equal `key(text)` are one vote, ties go to the earliest.
 
     Empty answers do not vote unless all are empty. The fee is that of all n; seconds are of the slowest. The
-    context is how all n begin, one to a line. A specialist that can give `several` for one reading is asked so.
+    context is how all n begin, one to a line. A specialist that can give `several` for one reading is asked
+    so.
     """
 
     name: str
