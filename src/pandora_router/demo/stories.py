@@ -23,7 +23,7 @@ def stories(found: Study) -> list[tuple[str, Decision]]:
     for heading, which in kinds.items():
         rows = np.flatnonzero(which)
         if len(rows):
-            i = int(rows[np.argmax(routed.queries[rows])])
+            i = int(rows[np.argmin(routed.queries[rows])])
             assert table.contexts is not None
             contexts = {name: str(table.contexts[i, j]) for j, name in enumerate(table.specialists)}
             told.append((f"{heading}: {table.prompts[i]}", found.router.route(table.prompts[i], contexts)))

@@ -17,7 +17,7 @@ Finish = Literal["stop", "truncated", "empty", "refusal"]
 """How an answer ended. All four are answers: they cost money and are graded as they are."""
 
 Failure = Literal[
-    "status", "timeout", "connection", "broken json", "content type", "not as agreed", "unpriced"
+    "status", "timeout", "connection", "cut", "broken json", "content type", "not as agreed", "unpriced"
 ]
 """Why there is no answer."""
 

@@ -14,14 +14,14 @@ import json
 import threading
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from ..errors import UsageError
 from .answer import Answer, Prices, Unanswered
 from .chat import Asking, read_completion
-from .endpoint import Failed
+from .endpoint_failures import Failed
 from .gate import Gate, in_thread
 
 _LOADED: dict[tuple[str, int, int, str], Any] = {}
@@ -53,7 +53,7 @@ class LocalModel:
         with path.open("rb") as file:
             head = hashlib.sha256(file.read(1 << 20)).hexdigest()[:16]
         parts = {"file": path.name, "bytes": path.stat().st_size, "head": head, "window": self.window}
-        return json.dumps({**parts, "asking": asdict(self.asking)}, sort_keys=True)
+        return json.dumps({**parts, "asking": self.asking.identity}, sort_keys=True)
 
     @property
     def at_once(self) -> int:
@@ -75,7 +75,8 @@ class LocalModel:
 
     async def several(self, prompt: str, n: int) -> list[Answer]:
         """n answers for one reading of the prompt; seconds, fee and tokens of all are with the first."""
-        body = {**self.asking.body(prompt), "cache_prompt": bool(self.shared), **({"n": n} if n > 1 else {})}
+        asking = replace(self.asking, stream=False)  # a model in this process answers in one piece
+        body = {**asking.body(prompt), "cache_prompt": bool(self.shared), **({"n": n} if n > 1 else {})}
         async with self.gate.enter():
             try:
                 model = await in_thread(lambda: load(Path(self.path), self.window, n, self.shared))

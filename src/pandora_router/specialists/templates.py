@@ -55,12 +55,13 @@ PLAIN = Template("{question}")
 def few_shot(*examples: tuple[str, str], question: str = "Q", answer: str = "A") -> Template:
     """Worked examples before the question, in the same short form, for a model that continues a text.
 
-    What stands in an example is taken as it is: braces in it are no fields.
+    A question is filled in as it is, braces and all; examples may hold no word in braces.
     """
     for said in (text for pair in examples for text in pair):
         if _FIELD.search(said):
-            came = f"{said!r}"
-            raise UsageError("an example", expected="no field in braces", came=came, do="Reword it.")
+            raise UsageError(
+                "an example", expected="no word in braces", came=repr(said), do="Reword it: {x} is a field."
+            )
     shown = "".join(f"{question}: {asked}\n{answer}: {said}\n" for asked, said in examples)
     return Template(f"{shown}{question}: {{question}}\n{answer}:")
 
