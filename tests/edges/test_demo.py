@@ -172,10 +172,12 @@ def test_the_table_adds_up(found: Study, kept: Recorded) -> None:
         decision = found.router.route(table.prompts[i], contexts)
         j = table.specialists.index(decision.specialist)
         assert j == found.routed.choice[i]
-        assert decision.trace.spent == pytest.approx(found.routed.spent[i])
+        assert decision.trace.spent == pytest.approx(
+            found.routed.spent[i], abs=1e-4
+        )  # a look for nearly nothing
         net.append(table.score[i, j] - found.weight * table.fee[i, j] - decision.trace.spent)
     earned = table.reward[np.arange(len(table)), found.routed.choice] - found.routed.spent
-    assert net == pytest.approx(earned[:40].tolist())
+    assert net == pytest.approx(earned[:40].tolist(), abs=1e-4)
     assert ways[DEFAULT].net == pytest.approx(earned.mean())
     single = ways["best single"]
     assert single.net == pytest.approx(max(table.reward.mean(axis=0).tolist()), abs=0.06)

@@ -133,7 +133,7 @@ class Upstream:
         usage = {"prompt_tokens": len(prompt.split()), "completion_tokens": 3 + right % 5}
         reply = {"choices": [{"message": message, "finish_reason": finish}], "usage": usage}
         if body.get("logprobs"):
-            tokens = [{"token": one + " ", "logprob": -0.5} for one in str(message["content"]).split()]
+            tokens = [{"token": one + " ", "logprob": -0.5} for one in str(message["content"] or "").split()]
             reply["choices"][0]["logprobs"] = {"content": tokens}  # type: ignore[index]
         if fault == "uncounted":
             del reply["usage"]

@@ -15,6 +15,7 @@ import functools
 import hashlib
 import random
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 from ..collect.assemble import Question
 from ..collect.graders import Comparison, contains, numeric
@@ -43,7 +44,10 @@ Asked = tuple[str, tuple[str, ...]]
 
 
 def recorded(n: int = 2000, seed: int = 2026) -> tuple[Question, ...]:
-    """n questions in a mixed order: 30 % held out, 20 % for calibration, the rest to learn from."""
+    """n questions in a mixed order: 30 % held out, 20 % for calibration, the rest to learn from.
+
+    Where two facts are asked for in the same words the question is asked once and both answers are right.
+    """
     rng = random.Random(seed)
     asked = [(task, one) for task, one in _about_facts() if not _kept_back(one)]
     rng.shuffle(asked)
@@ -51,16 +55,29 @@ def recorded(n: int = 2000, seed: int = 2026) -> tuple[Question, ...]:
     made += [(task, one) for task, one in asked if task == "definitions"][: n * 23 // 100]
     seen = {text for _, (text, _) in made}
     while len(made) < n:
+        made.append(_computed(rng, seen))
+    rng.shuffle(made)
+    found: dict[str, Question] = {}
+    for number, (task, (text, answers)) in enumerate(made):
+        split = _split(rng.random())
+        known = found[text].references if text in found else ()
+        first = found.get(text, Question(f"{number:05d}", text, (), task, split))
+        found[text] = replace(first, references=(*known, *answers))
+    while len(found) < n:
+        task, (text, answers) = _computed(rng, seen)
+        number, split = number + 1, _split(rng.random())
+        found[text] = Question(f"{number:05d}", text, answers, task, split)
+    return tuple(found.values())
+
+
+def _computed(rng: random.Random, seen: set[str]) -> tuple[str, Asked]:
+    """One more sum or piece of reasoning that is not among `seen`, which it joins."""
+    while True:
         task, family = ("sums", _sum) if rng.random() < 0.5 else ("reasoning", rng.choice(REASONING))
         one = family(rng)
         if one[0] not in seen and not _kept_back(one):
             seen.add(one[0])
-            made.append((task, one))
-    rng.shuffle(made)
-    return tuple(
-        Question(f"{i:05d}", text, answers, task, _split(rng.random()))
-        for i, (task, (text, answers)) in enumerate(made)
-    )
+            return task, one
 
 
 def fresh(n: int, seed: int) -> tuple[Question, ...]:
