@@ -14,11 +14,14 @@ from rich.table import Table as Grid
 
 from pandora_router.cli.failures import told_plainly
 from pandora_router.cli.progress import SlowProgress
+from pandora_router.cli.runners import with_runner
 from pandora_router.errors import UsageError
 from pandora_router.evaluate import campaign, report, results, tables
 from pandora_router.evaluate.arms import DEFAULT
+from pandora_router.evaluate.campaign import Asked
 from pandora_router.evaluate.experiments import Experiment, load
 from pandora_router.evaluate.results import Key, Results
+from pandora_router.run import Runner
 
 NARROW = ("total", "regret", "queries", "accuracy")
 WIDE = ("total", "regret", "inspection_cost", "queries", "inspected", "accuracy", "fee", "gain")
@@ -39,12 +42,14 @@ FOLDER = click.Path(path_type=Path, file_okay=False)
 @click.option("--plots", "plots_to", type=FOLDER, help="Write figures as PNG and SVG.")
 @click.option("--paper", type=FILE, help="figures.json: draw the paper's curves beside ours.")
 @told_plainly
+@with_runner
 def evaluate(
     experiments: tuple[Path, ...],
     output: Path,
     root: Path | None,
     seeds: int | None,
     cache: Path | None,
+    runner: Runner,
     finished: bool,
     as_json: bool,
     report_to: Path | None,
@@ -54,21 +59,26 @@ def evaluate(
 ) -> None:
     """Run EXPERIMENTS (YAML) over fresh splits; finished splits are not run again.
 
+    Splits run on all cores; results do not depend on how many. Over Ray, every machine needs this package
+    and sees the data at the same path.
+
     \b
     Examples:
       pandora evaluate experiments/math_gpt.yaml -o results --data ../shared/data --seeds 3
       pandora evaluate experiments/*.yaml -o results --finished --report docs/results.md
+      pandora evaluate experiments/*.yaml -o results --data /shared/data --ray 10.0.0.5:6379
     """
     settings = [load(path) for path in experiments]
-    found = []
-    with SlowProgress() as progress:
-        for path, one in zip(experiments, settings, strict=True):
-            if finished:
-                found.append(results.read(output / one.name))
-                continue
-            wanted = one.seeds if seeds is None else one.seeds[:seeds]
-            where, keep = root or path.parent, cache or output / "cache"
-            found.append(campaign.run(one, where, output, seeds=wanted, cache=keep, progress=progress))
+    if finished:
+        found = [results.read(output / one.name) for one in settings]
+    else:
+        asked = [
+            Asked(one, (root or path.parent).resolve(), one.seeds[:seeds])
+            for path, one in zip(experiments, settings, strict=True)
+        ]
+        keep = (cache or output / "cache").resolve()
+        with SlowProgress() as progress:
+            found = campaign.run_all(asked, output, cache=keep, runner=runner, progress=progress)
     if as_json:
         click.echo(json.dumps([row for one in found for row in _rows(one)], indent=1, allow_nan=False))
     else:
