@@ -8,6 +8,7 @@ machine dies is run again by Ray, at most `tries` times in all. It refuses to st
 from __future__ import annotations
 
 import logging
+import socket
 from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass
 from itertools import islice
@@ -68,12 +69,22 @@ def _joined(address: str) -> Any:
             "--ray", expected="ray", came="none installed", do="pip install 'pandora-router[ray]'"
         ) from error
     try:
+        if address != "auto":
+            _knock(address)
         ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
-    except (ConnectionError, RuntimeError, ValueError) as error:
+    except (OSError, RuntimeError, ValueError) as error:
         raise UsageError(
             f"--ray {address}",
             expected="a Ray cluster that runs",
-            came=str(error).splitlines()[0],
+            came=(str(error) or type(error).__name__).splitlines()[0],
             do="Start one with `ray start --head`, join it from other machines, name its host:port.",
         ) from error
     return ray
+
+
+def _knock(address: str) -> None:
+    """Raise at once where nobody listens: Ray itself would try for minutes."""
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdecimal():
+        raise ValueError("an address that is not host:port")
+    socket.create_connection((host.strip("[]"), int(port)), timeout=5.0).close()
