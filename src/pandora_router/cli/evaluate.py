@@ -38,7 +38,7 @@ FOLDER = click.Path(path_type=Path, file_okay=False)
 @click.option("--finished", is_flag=True, help="Run nothing: report the splits that are finished.")
 @click.option("--json", "as_json", is_flag=True, help="Print every row as JSON.")
 @click.option("--report", "report_to", type=FILE, help="Write a Markdown report.")
-@click.option("--html", "html_to", type=FILE, help="Write one self-contained HTML page (needs plots).")
+@click.option("--html", "html_to", type=FILE, help="Write one HTML page with curves to explore, offline.")
 @click.option("--plots", "plots_to", type=FOLDER, help="Write figures as PNG and SVG.")
 @click.option("--paper", type=FILE, help="figures.json: draw the paper's curves beside ours.")
 @told_plainly
@@ -124,20 +124,20 @@ def _write(
     plots_to: Path | None,
     paper: Path | None,
 ) -> None:
-    images, inside = {}, {}
-    if plots_to is not None or html_to is not None:
+    images = {}
+    if plots_to is not None:
         from pandora_router.evaluate import plots
 
         for setting, one in zip(settings, found, strict=True):
             sheet = plots.figure(one, one.neighbours[0], paper=paper, domain=setting.domain)
-            inside[one.name] = plots.svg(sheet)
-            if plots_to is not None:
-                images[one.name] = plots.save(sheet, plots_to / one.name)[0]
+            images[one.name] = plots.save(sheet, plots_to / one.name)[0]
     if report_to is not None:
         near = {name: relative(image, report_to) for name, image in images.items()}
         report_to.write_text(report.markdown(found, near), encoding="utf-8")
     if html_to is not None:
-        html_to.write_text(report.page(found, inside), encoding="utf-8")
+        from pandora_router.evaluate.page import page
+
+        html_to.write_text(page(found), encoding="utf-8")
 
 
 def relative(image: Path, page: Path) -> str:
