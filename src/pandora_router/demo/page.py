@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import html
 from collections.abc import Sequence
+from importlib.resources import files
 from pathlib import Path
 
 from ..evaluate.arms import DEFAULT
-from ..evaluate.report import STYLE
 from ..router import Explanation
 from .live import Routed
 from .study import Study, Way
 
+POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'"
 Stories = Sequence[tuple[str, Explanation]]
 MORE = """
-svg text{font:12px system-ui,sans-serif}ol{padding-left:1.2rem}.right{color:#1a7f37}.wrong{color:#b42318}
+svg{max-width:100%;height:auto}svg text{font:12px system-ui,sans-serif;fill:var(--ink)}ol{padding-left:1.2rem}
+svg .bar{fill:#9aa5b1}svg .mine{fill:#0072b2}svg .error{stroke:var(--ink);stroke-width:1.5}
+td:nth-child(-n+2){text-align:left}
 """
 
 
@@ -42,11 +45,18 @@ def render(found: Study, told: Stories, routed: Sequence[Routed]) -> str:
     ]
     if routed:
         parts += ["<h2>Questions routed at the end</h2>", _live(routed)]
+    style = files("pandora_router.evaluate").joinpath("page.css").read_text("utf-8")
     return (
-        '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>pandora-router demo</title>'
-        f'<meta name="viewport" content="width=device-width"><style>{STYLE}{MORE}</style></head><body>'
-        + "\n".join(parts)
-        + "</body></html>\n"
+        '<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><title>pandora-router demo</title>
+'
+        f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">
+'
+        f'<meta name="viewport" content="width=device-width"><style>
+{style}{MORE}</style></head><body>
+'
+        f"<main>{chr(10).join(parts)}</main></body></html>
+"
     )
 
 
@@ -72,13 +82,13 @@ def _bars(ways: Sequence[Way]) -> str:
     lines = []
     for i, way in enumerate(ways):
         y, end = 24 * i, zero + way.net * scale
-        colour = "#0072b2" if way.name == DEFAULT else "#9aa5b1"
+        kind = "mine" if way.name == DEFAULT else "bar"
         low, high = (zero + (way.net + sign * way.net_error) * scale for sign in (-1.0, 1.0))
         left, width = min(zero, end), abs(end - zero)
         lines += [
             f'<text x="150" y="{y + 15}" text-anchor="end">{html.escape(way.name)}</text>',
-            f'<rect x="{left:.1f}" y="{y + 3}" width="{width:.1f}" height="17" fill="{colour}"/>',
-            f'<path d="M{low:.1f} {y + 11.5}H{high:.1f}" stroke="#222" stroke-width="1.5"/>',
+            f'<rect x="{left:.1f}" y="{y + 3}" width="{width:.1f}" height="17" class="{kind}"/>',
+            f'<path d="M{low:.1f} {y + 11.5}H{high:.1f}" class="error"/>',
             f'<text x="{high + 6:.1f}" y="{y + 15}">{way.net:.3f}</text>',
         ]
     return f'<svg viewBox="0 0 720 {24 * len(ways) + 4}" width="720" role="img">{"".join(lines)}</svg>'
