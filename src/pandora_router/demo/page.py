@@ -47,16 +47,10 @@ def render(found: Study, told: Stories, routed: Sequence[Routed]) -> str:
         parts += ["<h2>Questions routed at the end</h2>", _live(routed)]
     style = files("pandora_router.evaluate").joinpath("page.css").read_text("utf-8")
     return (
-        '<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><title>pandora-router demo</title>
-'
-        f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">
-'
-        f'<meta name="viewport" content="width=device-width"><style>
-{style}{MORE}</style></head><body>
-'
-        f"<main>{chr(10).join(parts)}</main></body></html>
-"
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>pandora-router demo</title>\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">\n'
+        f'<meta name="viewport" content="width=device-width"><style>\n{style}{MORE}</style></head><body>\n'
+        f"<main>{chr(10).join(parts)}</main></body></html>\n"
     )
 
 
