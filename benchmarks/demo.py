@@ -1,7 +1,7 @@
 """`python -m benchmarks.demo`: how well the demo's rewards are predicted by several costly estimates.
 
 Mean squared errors on the held-out questions: the usual reward, f, the boosted stack without and with a peek
-at the words that were seen, and the numbers read off them (`Beginnings`). Then net rewards at several weights.
+at the words seen, and the numbers read off them (`Beginnings`). Then net rewards at several weights.
 """
 
 from __future__ import annotations

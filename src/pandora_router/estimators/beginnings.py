@@ -127,7 +127,7 @@ class Beginnings:
         assert seen is not None
         neighbours = Neighbours.fit(prompts, matrix, specialists, embedder=embedder, k=FAR)
         near, far = neighbours.leave_one_out_each([NEAR, FAR])
-        boosters = []
+        boosters: list[lightgbm.Booster | None] = []
         for j in range(matrix.shape[1]):
             shown = np.array([one is not None for one in seen[:, j]])
             learn = np.flatnonzero(shown & np.isfinite(matrix[:, j]))
@@ -158,7 +158,7 @@ class Beginnings:
             rows = np.flatnonzero([one is not None for one in seen[:, j]])
             if booster is not None and len(rows):
                 table = _table(prompts, seen[:, j], near[:, j], far[:, j], far)[rows]
-                found[rows, j] = booster.predict(table, num_threads=1)
+                found[rows, j] = np.asarray(booster.predict(table, num_threads=1), dtype=np.float64)
         return found
 
     def state(self) -> Saved:
