@@ -14,7 +14,8 @@ import tempfile
 from pathlib import Path
 
 FIGURES = Path(__file__).parent.parent / "docs" / "figures"
-STYLE = "body{margin:0;background:#16181c;color:#e4e4e7}pre{font:13px/1.3 'DejaVu Sans Mono',monospace;margin:14px}"
+PRE = "pre{font:13px/1.3 'DejaVu Sans Mono',monospace;margin:14px}"
+STYLE = f"body{{margin:0;background:#16181c;color:#e4e4e7}}{PRE}"
 FLAGS = (
     *("--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--hide-scrollbars"),
     *("--disable-component-update", "--disable-sync"),

@@ -14,6 +14,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 import click
+import numpy as np
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table as Grid
@@ -21,6 +22,7 @@ from rich.table import Table as Grid
 from pandora_router.cli.explain import show
 from pandora_router.cli.failures import told_plainly
 from pandora_router.cli.progress import SlowProgress
+from pandora_router.collect.assemble import Question
 from pandora_router.demo import live, page, recording
 from pandora_router.demo.people import NAMES, people, weights
 from pandora_router.demo.questions import fresh, recorded
@@ -136,7 +138,7 @@ def _facts(found: Study) -> dict[str, object]:
 def _setting(console: Console, known: recording.Recorded, found: Study) -> None:
     """Who the specialists are: how often right, by task, and what they and a look at them cost."""
     table, tasks = known.table, sorted(set(known.table.tasks))
-    there = ~table.missing.any(axis=1)
+    there = ~np.asarray(table.missing).any(axis=1)
     console.print(
         f"{len(table):,} recorded questions with checkable answers, "
         f"{int(there.sum()):,} answered by all five; "
@@ -147,7 +149,7 @@ def _setting(console: Console, known: recording.Recorded, found: Study) -> None:
     for heading in ("specialist", *tasks, "all", "an answer", "a look"):
         grid.add_column(heading, justify="left" if heading == "specialist" else "right")
     for j, name in enumerate(table.specialists):
-        rows = [there & [task == one for one in table.tasks] for task in tasks]
+        rows = [there & (np.array(table.tasks) == task) for task in tasks]
         right = [f"{table.score[row, j].mean():.2f}" for row in (*rows, there)]
         grid.add_row(name, *right, f"{table.fee[there, j].mean():.4f}", f"{known.looks[there, j].mean():.4f}")
     console.print(grid)
@@ -211,7 +213,7 @@ async def _warm_up(source: live.Running) -> None:
 
 
 async def _route_all(
-    console: Console, found: Study, source: live.Running | live.Replayed, questions: Sequence[live.Question]
+    console: Console, found: Study, source: live.Running | live.Replayed, questions: Sequence[Question]
 ) -> list[live.Routed]:
     routed = []
     for question in questions:
