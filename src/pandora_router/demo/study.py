@@ -106,11 +106,12 @@ def nearest(train: Table) -> int:
 def study(
     recorded: Recorded, weight: float = WEIGHT, progress: Callable[[str, float], None] | None = None
 ) -> Study:
-    """Fit on train and calibration, compare on test."""
-    table = recorded.table.with_fee_weight(weight)
+    """Fit on train and calibration, compare on test; calibrated and compared where everybody answered."""
+    usable = (recorded.table.split == "train") | ~recorded.table.missing.any(axis=1)
+    table = recorded.table.rows(usable).with_fee_weight(weight)
     learn = table.split == "train"
     train = table.rows(learn)
-    looks = weight * np.nanmean(recorded.looks[learn], axis=0)
+    looks = weight * np.nanmean(recorded.looks[usable][learn], axis=0)
     k = nearest(train)
     router = Router.fit(
         table,
