@@ -222,7 +222,7 @@ async def _route_all(
         def tell(name: str, said: Answer, value: float) -> None:
             seen = " / ".join((said.context or "nothing").split("\n"))
             cost = f"{said.seconds:.4f} s"
-            console.print(f"   look at {name} ({cost}): [italic]{escape(seen[:90])}[/italic] -> {value:.3f}")
+            console.print(f"   look at {name} ({cost}): [italic]{escape(seen[:76])}[/italic] -> {value:.3f}")
 
         one = await live.route(found.router, question, source, tell)
         verdict = "right" if one.right else f"wrong, it is {question.references[0]}"

@@ -17,7 +17,7 @@ Stories = Sequence[tuple[str, Explanation]]
 MORE = """
 svg{max-width:100%;height:auto}svg text{font:12px system-ui,sans-serif;fill:var(--ink)}ol{padding-left:1.2rem}
 svg .bar{fill:#9aa5b1}svg .mine{fill:#0072b2}svg .error{stroke:var(--ink);stroke-width:1.5}
-td:nth-child(-n+2){text-align:left}
+.live td,.live th{white-space:normal;text-align:left}
 """
 
 
@@ -109,4 +109,5 @@ def _live(routed: Sequence[Routed]) -> str:
         verdict = "right" if one.right else f"wrong: {one.question.references[0]}"
         bill = f"{one.answer.seconds:.4f} + {one.look_seconds:.4f}"
         rows.append([one.question.text, looks, one.decision.specialist, said, verdict, bill])
-    return _table(("question", "looks", "who answers", "answer", "verdict", "seconds"), rows)
+    table = _table(("question", "looks", "who answers", "answer", "verdict", "seconds"), rows)
+    return f'<div class="live">{table}</div>'
