@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 import zlib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -84,6 +85,21 @@ def test_streams_cut_anywhere_change_neither_the_table_nor_the_bill(tmp_path: Pa
     assert found["storm"].spent == pytest.approx(found["whole"].spent, rel=1e-12)
     assert found["calm"].lost == 0
     assert found["storm"].lost > 0
+
+
+def test_log_probabilities_stand_in_the_context_where_they_are_wanted_and_given(tmp_path: Path) -> None:
+    with Upstream() as upstream:
+        one = chat(upstream, "good")
+        one = replace(one, asking=replace(one.asking, context_tokens=2))
+        plain = run(plan(one), tmp_path / "j").table.contexts
+        wanted = run(plan(one, log_probabilities=True), tmp_path / "j").table.contexts
+        without = run(plan(chat(upstream, "poor"), log_probabilities=True), tmp_path / "k").table.contexts
+    assert plain is not None
+    assert wanted is not None
+    assert without is not None
+    assert plain[1, 0] == "The answer "
+    assert wanted[1, 0] == "log-probabilities: -0.500 -0.500\nThe answer "
+    assert without[1, 0].startswith("The answer is")
 
 
 def test_a_stream_that_is_always_cut_is_recorded_as_cut(tmp_path: Path) -> None:

@@ -38,6 +38,7 @@ TOP = (
     "at_once",
     "give_up",
     "fee_weight",
+    "log_probabilities",
     "seed",
     "grader",
     "endpoints",
@@ -82,6 +83,7 @@ def read_plan(path: Path) -> Plan:
         at_once=top.count("at_once", 64),
         give_up=top.count("give_up", 5),
         fee_weight=top.number("fee_weight", 1.0),
+        log_probabilities=top.flag("log_probabilities"),
     )
 
 

@@ -13,14 +13,14 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from ..collect.assemble import Question
+from ..collect.assemble import Question, shown
 from ..errors import UpstreamError
 from ..estimators.beginnings import Beginnings
 from ..estimators.estimator import Fitted, Named, Query, names
 from ..router import Decision, Router
 from ..specialists.answer import Answer, Specialist
 from .people import look
-from .recording import graded, shown
+from .recording import graded
 
 Tell = Callable[[str, Answer, float], None]
 """Called after each look with the specialist, what was seen and the estimate that came of it."""

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from ..collect.assemble import Plan, Question, cells
+from ..collect.assemble import Plan, Question, cells, shown
 from ..collect.journal import Journal
 from ..collect.run import Progress, collect
 from ..data.table import Table
@@ -141,9 +141,3 @@ def graded(question: Question, answer: Answer) -> float:
     """1 if the answer is right, else 0."""
     grader = GRADERS.get(question.task, GRADERS[""])
     return grader.score(answer.text, question.references)
-
-
-def shown(answer: Answer) -> str:
-    """What a look shows, as the text an estimator reads: a line of log-probabilities, then words."""
-    chances = " ".join(f"{one:.3f}" for one in answer.logprobs or ())
-    return f"log-probabilities: {chances}\n{answer.context or ''}"
