@@ -3,6 +3,7 @@
     instances, estimates      F, G and R of one fresh split, kept by content
     outcomes                  what was lost and saved, addable
     arms, sweep               every way of routing at every inspection cost
+    stream, chunks, exact     the same over Parquet longer than memory, with sums that do not round
     statistics                paired, clustered, replicated
     experiments, campaign     an experiment from YAML, run over seeds, resumable
     results, tables           Parquet, Markdown
