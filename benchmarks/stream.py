@@ -2,8 +2,8 @@
 
     python -m benchmarks.stream [--rows 1000000 10000000] [--workers 2] [--arm mean-only] [--cost 0.01]
 
-Every size runs in a process of its own. Printed are rows per second, the peak memory of that process and of its
-largest worker, the router's regret + cost, and how long a billion rows would take at that speed: a figure that is
+Every size runs in a process of its own. Printed are rows per second, the peak memory of that process and of
+its largest worker, what the arms lost, and how long a billion rows would take at that speed: a figure that is
 extrapolated, not measured.
 """
 
@@ -78,10 +78,8 @@ def main() -> None:
     if args.folder:
         measure(args.folder, args.rows[0], args.workers, arms, args.cost)
         return
-    load = os.getloadavg()[0]
-    print(
-        f"{args.workers} workers on {os.cpu_count()} cores, load {load:.1f} before the start; {', '.join(arms)}"
-    )
+    load = f"load {os.getloadavg()[0]:.1f} before the start"
+    print(f"{args.workers} workers on {os.cpu_count()} cores, {load}; {', '.join(arms)}", flush=True)
     with tempfile.TemporaryDirectory() as home:
         write(Path(home) / "known.parquet", 5_000, 1)
         for rows in args.rows:
