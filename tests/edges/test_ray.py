@@ -6,6 +6,7 @@ again by a mark in their environment, so that those of nobody else are touched.
 
 from __future__ import annotations
 
+import json
 import os
 import secrets
 import shutil
@@ -23,10 +24,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pandora_router.evaluate import campaign, results
+from pandora_router.evaluate import campaign, results, stream
 from pandora_router.evaluate.experiments import load
 from pandora_router.evaluate.results import Results
 from tests.edges.test_evaluate import YAML, write_folder
+from tests.edges.test_stream import generate, write
 
 pytestmark = [
     pytest.mark.skipif(find_spec("ray") is None, reason="ray is not installed: `make extras` installs it"),
@@ -123,16 +125,32 @@ def same(a: Results, b: Results) -> bool:
     return True
 
 
-def evaluate(nodes: Nodes, home: Path) -> subprocess.Popen[bytes]:
-    """`pandora evaluate --ray` as a user starts it."""
+def pandora(nodes: Nodes, *words: str) -> subprocess.Popen[bytes]:
+    """A command as a user starts it, with the cluster's token; its process is not the cluster's."""
     command = "from pandora_router.cli.main import main; main()"
-    words = ["evaluate", str(home / "six.yaml"), "-o", str(home / "there"), "--ray", nodes.address]
     return subprocess.Popen(
-        [sys.executable, "-c", command, *words, "--json"],
+        [sys.executable, "-c", command, *words, "--ray", nodes.address, "--json"],
         env={name: value for name, value in nodes.environment.items() if name != MARK},
-        stdout=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     )
+
+
+def test_a_streamed_sweep_over_the_cluster(nodes: Nodes, tmp_path: Path) -> None:
+    known = write(tmp_path / "known.parquet", generate(500, 1), 500)
+    rows = write(tmp_path / "rows.parquet", generate(3_000, 2), 250)
+    here = stream.sweep([rows], known, [0.01])
+    run = pandora(nodes, "sweep", str(rows), "--calibration", str(known), "--cost", "0.01")
+    told, why = run.communicate(timeout=PATIENCE)
+    assert run.returncode == 0, why.decode()
+    there = {(row["cost"], row["arm"]): row for row in json.loads(told)}
+    assert set(there) == set(here)
+    for place, outcomes in here.items():
+        assert {name: there[place][name] for name in outcomes.means()} == outcomes.means()
+
+
+def evaluate(nodes: Nodes, home: Path) -> subprocess.Popen[bytes]:
+    return pandora(nodes, "evaluate", str(home / "six.yaml"), "-o", str(home / "there"))
 
 
 def test_losing_workers_and_a_node_changes_no_result(nodes: Nodes, home: Path) -> None:
