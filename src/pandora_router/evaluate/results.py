@@ -66,15 +66,16 @@ def write(
             rows.append({**place, "arm": run.arm, "prompts": run.outcomes.prompts, **run.outcomes.means()})
             columns[_column((k, run.cost, run.arm))] = run.total.astype(np.float32)
     facts = {"key": key, "title": experiment.title, "control": str(experiment.control)}
-    _replace(folder / f"prompts-{seed}.parquet", pa.table(columns))
-    _replace(folder / f"seed-{seed}.parquet", pa.Table.from_pylist(rows).replace_schema_metadata(facts))
+    replace_file(folder / f"prompts-{seed}.parquet", pa.table(columns))
+    replace_file(folder / f"seed-{seed}.parquet", pa.Table.from_pylist(rows).replace_schema_metadata(facts))
 
 
 def _column(key: Key) -> str:
     return "|".join(("total", *(str(part) for part in key)))
 
 
-def _replace(path: Path, table: pa.Table) -> None:
+def replace_file(path: Path, table: pa.Table) -> None:
+    """Write a Parquet file whole or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}")
     try:
