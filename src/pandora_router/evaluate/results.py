@@ -13,7 +13,7 @@ import os
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -85,6 +85,12 @@ def replace_file(path: Path, table: pa.Table) -> None:
         draft.unlink(missing_ok=True)
 
 
+@lru_cache(maxsize=8)
+def _whole(path: Path, changed: int) -> pa.Table:
+    """A file of totals, read once: it has hundreds of columns, and opening it takes longer than reading."""
+    return pq.read_table(path)
+
+
 @dataclass(frozen=True, eq=False)
 class Seed:
     """One split's results; totals of single runs are read when asked for."""
@@ -94,14 +100,14 @@ class Seed:
 
     def clusters(self, k: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """The prompt behind each row of totals, and the number of its f vector."""
-        table = pq.read_table(self.path, columns=["prompt", f"cluster|{k}"])
-        prompt, cluster = (column.to_numpy().astype(np.int64) for column in table.columns)
+        table = _whole(self.path, self.path.stat().st_mtime_ns)
+        prompt, cluster = (table[name].to_numpy().astype(np.int64) for name in ("prompt", f"cluster|{k}"))
         return prompt, cluster
 
     def totals(self, keys: Sequence[Key]) -> Mapping[Key, Vector]:
         """Regret + cost of each prompt for these runs."""
         wanted = list(dict.fromkeys(keys))
-        table = pq.read_table(self.path, columns=[_column(key) for key in wanted])
+        table = _whole(self.path, self.path.stat().st_mtime_ns)
         return {key: table[_column(key)].to_numpy().astype(np.float64) for key in wanted}
 
 
