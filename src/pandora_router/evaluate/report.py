@@ -144,6 +144,8 @@ def _section(one: Results, setting: Experiment | None, images: Mapping[str, str]
 
 
 def _folded(summary: str, table: str) -> list[str]:
+    if not table:
+        return []
     return [f"<details><summary>{summary}</summary>", "", table, "", "</details>", ""]
 
 

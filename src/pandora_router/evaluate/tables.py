@@ -190,7 +190,7 @@ def neighbours(results: Results) -> str:
 
 
 def choices(results: Results, k: int) -> str:
-    """Outside option, obligation, payoff and depth: each against what it would replace."""
+    """Outside option, obligation, payoff and depth, each against what it would replace; "" if none was run."""
     rows: list[tuple[str, Way, Way]] = []
     for name, arm, base in (
         ("outside option: mean in place of backup price", "committing, mean outside", PAPER),
@@ -201,7 +201,7 @@ def choices(results: Results, k: int) -> str:
     ):
         if has(results, k, arm) and has(results, k, base):
             rows.append((name, (k, arm), (k, base)))
-    return _averaged(results, "what is changed", rows, "it")
+    return _averaged(results, "what is changed", rows, "it") if rows else ""
 
 
 def _averaged(results: Results, title: str, rows: Sequence[tuple[str, Way, Way]], base: str) -> str:
