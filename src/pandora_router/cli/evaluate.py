@@ -122,12 +122,13 @@ def _write(
 
         for setting, one in zip(settings, found, strict=True):
             for ending, sheet in curves.sheets(one, setting, paper).items():
-                inside[one.name] = inside.get(one.name, "") + plots.svg(sheet)
+                if html_to is not None:
+                    inside[one.name] = inside.get(one.name, "") + plots.svg(sheet)
                 if plots_to is not None:
                     images[one.name + ending] = plots.save(sheet, plots_to / (one.name + ending))[0]
     if report_to is not None:
         near = {name: relative(image, report_to) for name, image in images.items()}
-        report_to.write_text(report.markdown(found, near, settings), encoding="utf-8")
+        report_to.write_text(report.markdown(found, near, settings, paper), encoding="utf-8")
     if html_to is not None:
         html_to.write_text(report.page(found, inside), encoding="utf-8")
 

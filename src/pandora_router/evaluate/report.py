@@ -8,10 +8,11 @@ from __future__ import annotations
 import html
 import re
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 import numpy as np
 
-from pandora_router.evaluate import checks, findings, paired, tables
+from pandora_router.evaluate import checks, findings, paired, tables, theirs
 from pandora_router.evaluate.arms import DEFAULT, PAPER
 from pandora_router.evaluate.experiments import Experiment
 from pandora_router.evaluate.results import Results
@@ -55,15 +56,19 @@ def markdown(
     found: Sequence[Results],
     figures: Mapping[str, str] | None = None,
     settings: Sequence[Experiment] = (),
+    paper: Path | None = None,
 ) -> str:
-    """The whole report; `figures` are image paths relative to the page, by experiment and ending."""
+    """The whole report; `figures` are image paths relative to the page, by experiment and ending.
+
+    `paper` is the file with the paper's own numbers, whose tables then stand at the end.
+    """
     known = {one.name: one for one in settings}
     images = figures or {}
     parts = [HEAD, "## Summary", "", _summary(found), ""]
     parts += ["## Where the paper's findings hold on this data", "", findings.markdown(found), ""]
     for one in found:
         parts += [_section(one, known.get(one.name), images), ""]
-    parts += [_peeks(found, known), _seconds(found)]
+    parts += [_peeks(found, known), _seconds(found), "" if paper is None else theirs.markdown(paper)]
     return "\n".join(parts)
 
 

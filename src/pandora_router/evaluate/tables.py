@@ -190,7 +190,7 @@ def neighbours(results: Results) -> str:
 
 
 def choices(results: Results, k: int) -> str:
-    """Outside option, obligation, payoff and depth, each against what it would replace; "" if none was run."""
+    """Outside option, obligation, payoff and depth, each against what it would replace; "" if none ran."""
     rows: list[tuple[str, Way, Way]] = []
     for name, arm, base in (
         ("outside option: mean in place of backup price", "committing, mean outside", PAPER),
