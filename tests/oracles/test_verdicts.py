@@ -39,7 +39,9 @@ def made(
                 routed = Routed(np.zeros(PROMPTS, dtype=np.intp), spent, np.ones(PROMPTS))
                 outcomes = Outcomes.of(routed, test, 0)
                 runs.append(Run(arm, cost, outcomes, routed.total(test), routed))
-        results.write(tmp_path / "made", experiment, seed, "key", {5: (test, runs)})
+        results.write(
+            tmp_path / "made", experiment, seed, "key", results.flat(experiment, seed, {5: (test, runs)})
+        )
     return results.read(tmp_path / "made")
 
 
