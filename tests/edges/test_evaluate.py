@@ -204,8 +204,8 @@ def test_variations_run_on_the_first_number_of_neighbours(swept: Path) -> None:
     by_k = {k: {arm for n, _, arm in found.keys if n == k} for k in (5, 3, 7)}
     assert {"calibration: 10", "S: 5", "K: 4", "signal: no slope", "one step"} <= by_k[5]
     assert not any(": " in arm for arm in by_k[3] | by_k[7])
-    assert {"auto", "obligatory"} <= by_k[3]
-    assert {"knowledge gradient", "mean-only", "committing (paper)"} <= by_k[7] < by_k[3]
+    assert {"knowledge gradient", "mean-only", "committing (paper)", "rollout"} <= by_k[7] == by_k[3]
+    assert "auto" in by_k[5] - by_k[3]
 
 
 def test_checks_are_measured_on_test_prompts(swept: Path) -> None:

@@ -42,15 +42,14 @@ SIGNALS: dict[str, Unfitted] = {
 def arms_of(experiment: Experiment, k: int) -> tuple[Arm, ...]:
     """The arms of an experiment where f looks at k neighbours, the router under test first.
 
-    Variations run on the first number of neighbours only, and from the third on (a sweep over k) only the
-    router, what it is compared with and the paper's policy.
+    All of them, and the variations, run on the first number of neighbours; on the others only the router,
+    what it is judged against and the quick policies: each number costs as much as the first.
     """
-    place = experiment.neighbours.index(k)
     arms = named(experiment.arms)
-    if place == 0:
+    if k == experiment.neighbours[0]:
         return (*arms, *variations(experiment.sweep))
-    core = (DEFAULT, *STATIC, "f-only", PAPER)
-    return arms if place == 1 else tuple(arm for arm in arms if arm.name in core)
+    core = (DEFAULT, *STATIC, "f-only", "oracle", PAPER, "rollout", "relative")
+    return tuple(arm for arm in arms if arm.name in core)
 
 
 def variations(sweep: Sweep) -> tuple[Arm, ...]:
