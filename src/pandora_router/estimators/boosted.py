@@ -22,13 +22,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import nnls
 
-from ..errors import UsageError
-from .embedders import Embedder, checked_texts
-from .evidence import Layer, PromptEvidence
-from .heads import Folds, grouped_folds
-from .peek import ContextEvidence, Peek
-from .persistence import Saved, read, write
-from .rewards import Contexts, Matrix, checked_contexts, checked_reward
+from pandora_router.errors import UsageError
+from pandora_router.estimators.embedders import Embedder, checked_texts
+from pandora_router.estimators.evidence import Layer, PromptEvidence
+from pandora_router.estimators.heads import Folds, grouped_folds
+from pandora_router.estimators.peek import ContextEvidence, Peek
+from pandora_router.estimators.persistence import Saved, read, write
+from pandora_router.estimators.rewards import Contexts, Matrix, checked_contexts, checked_reward
 
 SPECIALIST = 0
 BLIND_SHARE = 0.2

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ..errors import UsageError
+from pandora_router.errors import UsageError
 
 Matrix = NDArray[np.float64]
 Contexts = NDArray[np.object_]

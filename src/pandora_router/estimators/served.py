@@ -17,10 +17,10 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import UsageError
-from .embedders import checked_texts
-from .persistence import Saved, read, write
-from .rewards import Contexts, Matrix, checked_contexts
+from pandora_router.errors import UsageError
+from pandora_router.estimators.embedders import checked_texts
+from pandora_router.estimators.persistence import Saved, read, write
+from pandora_router.estimators.rewards import Contexts, Matrix, checked_contexts
 
 Form = Literal["all", "named"]
 Tokens = NDArray[np.int64]

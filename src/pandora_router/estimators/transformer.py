@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import tempfile
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,11 +19,13 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
-from ..errors import UsageError
-from .embedders import checked_texts, package_folder
-from .minilm import HEADS, LAYERS, WIDTH
-from .rewards import Contexts, Matrix, checked_contexts, checked_reward, filled_mean
-from .served import Form, Served, Text, padded
+from pandora_router.errors import UsageError
+from pandora_router.estimators.embedders import checked_texts, package_folder
+from pandora_router.estimators.minilm import HEADS, LAYERS, WIDTH
+from pandora_router.estimators.rewards import Contexts, Matrix, checked_contexts, checked_reward, filled_mean
+from pandora_router.estimators.served import Form, Served, Text, padded
+
+ROOM = 2**31  # bytes that activations of frozen layers may take
 
 
 @dataclass(frozen=True)
@@ -57,8 +59,8 @@ class Block(nn.Module):
             part(x).view(batch, length, HEADS, WIDTH // HEADS).transpose(1, 2)
             for part in (self.query, self.key, self.value)
         )
-        share = torch.softmax(query @ key.transpose(2, 3) / (WIDTH / HEADS) ** 0.5 + hidden, dim=-1)
-        mixed = (share @ value).transpose(1, 2).reshape(batch, length, WIDTH)
+        seen = nn.functional.scaled_dot_product_attention(query, key, value, attn_mask=hidden)
+        mixed = seen.transpose(1, 2).reshape(batch, length, WIDTH)
         x = self.first(x + self.mixed(mixed))
         out: Tensor = self.second(x + self.narrow(nn.functional.gelu(self.wide(x))))
         return out
@@ -84,14 +86,25 @@ class Encoder(nn.Module):
 
     def pooled(self, tokens: Tensor, mask: Tensor) -> Tensor:
         """Mean of the last layer over the tokens (batch, WIDTH)."""
-        there = mask.to(torch.float32)
+        return self.above(self.below(tokens, mask, LAYERS), mask, LAYERS)
+
+    def below(self, tokens: Tensor, mask: Tensor, layers: int) -> Tensor:
+        """What the embeddings and the first `layers` blocks make of the tokens (batch, length, WIDTH)."""
         places = torch.arange(tokens.shape[1], device=tokens.device)
-        x = self.norm(self.words(tokens) + self.places(places) + self.kind)
-        hidden = (there[:, None, None, :] - 1.0) * 1e9
-        for block in self.blocks:
-            x = block(x, hidden)
+        x: Tensor = self.norm(self.words(tokens) + self.places(places) + self.kind)
+        return self._through(x, mask, self.blocks[:layers])
+
+    def above(self, x: Tensor, mask: Tensor, layers: int) -> Tensor:
+        """The blocks after the first `layers` and the mean over the tokens (batch, WIDTH)."""
+        x, there = self._through(x, mask, self.blocks[layers:]), mask.to(torch.float32)
         mean: Tensor = (x * there[:, :, None]).sum(1) / there.sum(1, keepdim=True)
         return mean
+
+    def _through(self, x: Tensor, mask: Tensor, blocks: Iterable[nn.Module]) -> Tensor:
+        hidden = (mask.to(torch.float32)[:, None, None, :] - 1.0) * 1e9
+        for block in blocks:
+            x = block(x, hidden)
+        return x
 
 
 def pretrained(outputs: int) -> tuple[Encoder, str]:
@@ -192,13 +205,15 @@ def _train(
         optimiser, lambda step: min((step + 1) / warm, max(0.0, (steps - step) / max(1, steps - warm)))
     )
     rng, step = np.random.default_rng(tuning.seed), 0
+    frozen = Frozen(encoder, rows, max(0, LAYERS - tuning.layers))
     encoder.train()
     for _ in range(tuning.epochs):
         for chosen in _batches([len(row) for row in rows], tuning.batch, rng):
-            tokens, mask = (torch.from_numpy(part) for part in padded([rows[i] for i in chosen]))
+            x, mask = frozen.batch(chosen)
             wanted = torch.from_numpy(target[chosen]).to(torch.float32)
             there = torch.isfinite(wanted)
-            gap = torch.where(there, encoder(tokens, mask) - torch.nan_to_num(wanted), 0.0)
+            found = encoder.head(encoder.above(x, mask, frozen.layers))
+            gap = torch.where(there, found - torch.nan_to_num(wanted), 0.0)
             loss = (gap**2).sum() / there.sum().clamp(min=1)
             optimiser.zero_grad()
             loss.backward()
@@ -208,6 +223,26 @@ def _train(
             step += 1
             say("fine-tuning", step / steps)
     encoder.eval()
+
+
+class Frozen:
+    """What the layers that do not learn make of each row, computed once as long as it fits in `ROOM`."""
+
+    def __init__(self, encoder: Encoder, rows: list[list[int]], layers: int) -> None:
+        self.encoder, self.rows, self.layers = encoder, rows, layers
+        fits = sum(len(row) for row in rows) * WIDTH * 4 <= ROOM
+        self.kept: dict[int, Tensor] | None = {} if layers and fits else None
+
+    def batch(self, chosen: list[int]) -> tuple[Tensor, Tensor]:
+        """Activations (batch, length, WIDTH), zero where a row has ended, and the mask."""
+        tokens, mask = (torch.from_numpy(part) for part in padded([self.rows[i] for i in chosen]))
+        if self.kept is None:
+            return self.encoder.below(tokens, mask, self.layers), mask
+        if not all(i in self.kept for i in chosen):
+            with torch.no_grad():
+                x = self.encoder.below(tokens, mask, self.layers)
+            self.kept |= {i: x[at, : len(self.rows[i])].clone() for at, i in enumerate(chosen)}
+        return nn.utils.rnn.pad_sequence([self.kept[i] for i in chosen], batch_first=True), mask
 
 
 def _batches(lengths: list[int], size: int, rng: np.random.Generator) -> list[list[int]]:
