@@ -6,7 +6,7 @@ One default `Router.fit` per folder (f, g from the prompt alone, signal model, p
 contexts, one with a peek at the specialist's own first characters; then other lengths of the peek, and, as a
 separate variant, agreement between all specialists' first characters. Each fit is kept in the cache as soon
 as it is done and each folder's numbers in CACHE/FOLDER/estimators.json, so a run that is broken off goes on,
-and `--page` puts together what is there (with what `python -m benchmarks.transformer` left in the same cache).
+and `--page` puts together what is there (with what `python -m benchmarks.transformer` left there).
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def measure(name: str, cache: Path) -> dict[str, Any]:
             "mse": float(np.nanmean(errors[label])),
             "minus_g": paired(errors[label], errors["g"]),
             "seconds": cell.seconds,
-            **cell.told,
+            "told": dict(cell.told),
         }
         for label, cell in cells.items()
     }

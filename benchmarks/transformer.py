@@ -6,9 +6,9 @@ Everything in one row is fitted on the same training prompts and specialists and
 prompts (`PLANS`: small enough for one core; three specialists of low, middle and high training reward where
 there are 29). Forms: "all" (prompt, all specialists at once), "named" (prompt, specialist in the text),
 "context" (named, with what the specialist has begun to say, or its passages). Two of MiniLM's six layers
-learn, two epochs. "with a context" counts only test cells that have one. Every model is kept in the cache as soon as
-it is done, so a run that is broken off goes on; `python -m benchmarks.estimators --page` puts the result on
-the page.
+learn, two epochs. "with a context" counts only test cells that have one. Every model is kept in the cache
+as soon as it is done, so a run that is broken off goes on; `python -m benchmarks.estimators --page` puts
+the result on the page.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ class Plan:
 
 PLANS = {
     "rag_adarague": Plan(2400, 800, None, ("all", "named", "context"), characters=1000),
-    "rag_mirage": Plan(800, 400, None, ("all", "named", "context")),
-    "zeroeval_math": Plan(650, 408, 3),
-    "mmlupro_cot": Plan(650, 400, 3),
+    "rag_mirage": Plan(400, 300, None),
+    "zeroeval_math": Plan(320, 220, 3),
+    "mmlupro_cot": Plan(320, 220, 3),
 }
 
 

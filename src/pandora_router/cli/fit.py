@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+import numpy as np
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table as Grid
@@ -18,9 +19,13 @@ from pandora_router import folders
 from pandora_router.cli.failures import told_plainly
 from pandora_router.cli.progress import SlowProgress
 from pandora_router.config import Config, read_config
+from pandora_router.config.settings import TransformerSettings
 from pandora_router.data import Table
 from pandora_router.errors import UsageError
+from pandora_router.router import Tuned
 
+CHARACTERS_PER_TOKEN = 4.0
+FORWARD, LEARNING = 6e-5, 1.8e-4  # seconds per token and layer of MiniLM: asked, and taught
 WORTH_SAYING = 1e-3  # differences of reward below this are no reason to change a policy
 
 
@@ -78,9 +83,23 @@ def forecast(settings: Config, table: Table) -> str:
         calls = held * specialists
         return f"Fitting on {size}: {calls:,} calls to the judge, at your provider's price"
     seconds = 3 + 3e-3 * len(table) + 2.5e-4 * train * specialists
-    if table.contexts is not None and settings.costly.peek != 0:
+    if isinstance(settings.costly, TransformerSettings):
+        seconds += tuning_seconds(settings.costly, table, train)
+    elif table.contexts is not None and settings.costly.peek != 0:
         seconds += 1e-3 * len(table) * specialists
     return f"Fitting on {size}: roughly {seconds:,.0f} CPU-seconds on one core, no money"
+
+
+def tuning_seconds(tuned: TransformerSettings, table: Table, train: int) -> float:
+    """What fine-tuning and asking a transformer take: tokens x layers x measured seconds of one core."""
+    form, far = Tuned(tuned.form, tuned.peek).reads(table)
+    typical = float(np.mean([len(prompt) for prompt in table.prompts[:500]])) + far
+    tokens = min(tuned.tokens, 8 + typical / CHARACTERS_PER_TOKEN)
+    if form == "named":
+        tokens *= len(table.specialists)
+    frozen = 6 - tuned.layers
+    learning = tokens * train * (frozen * FORWARD + tuned.epochs * tuned.layers * LEARNING)
+    return learning + tokens * (len(table) - train) * 6 * FORWARD
 
 
 def show(console: Console, told: Mapping[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""A fitted estimator on disk: a manifest, arrays (.npz), texts, ONNX graphs, parts in subfolders. Never pickle.
+"""A fitted estimator on disk: a manifest, arrays, texts, ONNX graphs, and parts in subfolders; no pickle.
 
 `Saved` is the value every estimator turns into and comes back from. Wholeness, hashes and versions are the
 business of `folders`; here is only what the files mean. A part is a subfolder whose `part.json` says what the
@@ -70,7 +70,7 @@ def _fill(folder: Path, saved: Saved) -> dict[str, Any]:
     """The files of an estimator and of its parts; what is to be said of it beside them."""
     if saved.arrays:
         arrays = {name: np.asarray(value) for name, value in saved.arrays.items()}
-        np.savez(folder / ARRAYS, allow_pickle=False, **arrays)  # type: ignore[arg-type]
+        np.savez(folder / ARRAYS, allow_pickle=False, **arrays)
     for name, text in saved.texts.items():
         (folder / f"{name}.txt").write_text(text, "utf-8", newline="\n")
     for name, graph in saved.graphs.items():

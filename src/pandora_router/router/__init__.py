@@ -16,7 +16,7 @@ It refuses to know files other than its own, strings that stand for objects (`co
 
 from pandora_router.router.decision import Decision, Estimates, Prices
 from pandora_router.router.explanation import Explanation, explain
-from pandora_router.router.recipes import Neighbouring, Ready, Stacked
+from pandora_router.router.recipes import Neighbouring, Ready, Stacked, Tuned
 from pandora_router.router.router import Router
 
 __all__ = [
@@ -28,5 +28,6 @@ __all__ = [
     "Ready",
     "Router",
     "Stacked",
+    "Tuned",
     "explain",
 ]

@@ -41,7 +41,7 @@ from pandora_router.estimators.extended import Lasting
 from pandora_router.estimators.opened import load_estimator
 from pandora_router.estimators.persistence import write as write_estimator
 from pandora_router.router.readings import readings
-from pandora_router.router.recipes import Costly, Progress, Ready, Recipe, shown_together
+from pandora_router.router.recipes import Costly, Progress, Ready, Recipe, Tuned, shown_together
 from pandora_router.router.report import HeldOut, report
 from pandora_router.search import Committing, Policy
 
@@ -67,19 +67,19 @@ class Order:
 
     def key(self, *parts: object) -> str:
         """A name for a stage: the same data, recipe and versions give the same name."""
-        told = json.dumps([self.table.fingerprint(), versions(), *(repr(part) for part in parts)])
+        told = json.dumps([self.table.fingerprint(), self.versions(), *(repr(part) for part in parts)])
         return hashlib.sha256(told.encode()).hexdigest()[:16]
 
-
-def versions() -> dict[str, str]:
-    """The versions that fitted numbers depend on."""
-    found = {"python": platform.python_version()}
-    for package in PACKAGES:
-        try:
-            found[package] = metadata.version(package)
-        except metadata.PackageNotFoundError:
-            found[package] = "unknown"
-    return found
+    def versions(self) -> dict[str, str]:
+        """The versions that fitted numbers depend on."""
+        found = {"python": platform.python_version()}
+        more = ("torch", "onnxruntime") if isinstance(self.costly, Tuned) else ()
+        for package in (*PACKAGES, *more):
+            try:
+                found[package] = metadata.version(package)
+            except metadata.PackageNotFoundError:
+                found[package] = "unknown"
+        return found
 
 
 def fit(order: Order, say: Progress, work: Path | None) -> Router:
@@ -104,7 +104,7 @@ def fit(order: Order, say: Progress, work: Path | None) -> Router:
     record = {
         "fingerprint": order.table.fingerprint(),
         "prompts": counts,
-        "versions": versions(),
+        "versions": order.versions(),
         "settings": {**_told(order), **order.settings},
         "evidence": evidence,
         "report": found,
@@ -167,7 +167,7 @@ def _estimator(order: Order, recipe: Recipe, train: Table, work: Path | None, sa
     kept = work / f"estimator-{order.key(recipe)}"
     if folders.is_stored(kept):
         return load_estimator(kept, embedder=getattr(recipe, "embedder", None))
-    fitted = recipe.fit(train, say)
+    fitted = recipe.fit(train, say, work / "parts")
     write_estimator(kept, fitted.state())
     return fitted
 
