@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -122,6 +122,8 @@ def show(console: Console, told: Mapping[str, Any]) -> None:
         )
     if evidence.get("evidence"):
         _evidence(console, evidence)
+    if report.get("parts"):
+        _parts(console, report["parts"])
     if report.get("routing", {}).get("ways"):
         grid = Grid(title="Reward per prompt less inspection cost, on test", title_justify="left")
         for name in ("way", "net reward", "(se)", "spent", "inspections"):
@@ -131,6 +133,20 @@ def show(console: Console, told: Mapping[str, Any]) -> None:
             grid.add_row(escape(name), f"{way['net_reward']:.4f}", f"{way['standard_error']:.4f}", *more)
         console.print(grid)
     console.print(f"policy: {escape(evidence['policy'])}; default {escape(told['default'])}")
+
+
+def _parts(console: Console, parts: Sequence[Mapping[str, Any]]) -> None:
+    grid = Grid(
+        title="What each part of the signal model is worth, cross-validated on calibration",
+        title_justify="left",
+    )
+    for name in ("switched off", "loss", "worth", "(se)", "NLL", "in 1 sd", "in 2 sd", "in own 90 %"):
+        grid.add_column(name, justify="left" if name == "switched off" else "right")
+    for one in parts:
+        earns = ("-", "-") if one["off"] is None else (f"{one['worth']:+.4f}", f"{one['standard_error']:.4f}")
+        shares = (f"{one[key]:.1%}" for key in ("coverage_1", "coverage_2", "central_90"))
+        grid.add_row(one["off"] or "nothing", f"{one['loss']:.4f}", *earns, f"{one['nll']:.3f}", *shares)
+    console.print(grid)
 
 
 def _evidence(console: Console, evidence: Mapping[str, Any]) -> None:

@@ -28,7 +28,7 @@ from pandora_router.estimators.evidence import Layer, PromptEvidence
 from pandora_router.estimators.heads import Folds, grouped_folds
 from pandora_router.estimators.peek import ContextEvidence, Peek
 from pandora_router.estimators.persistence import Saved, read, write
-from pandora_router.estimators.rewards import Contexts, Matrix, checked_contexts, checked_reward
+from pandora_router.estimators.rewards import Contexts, Matrix, checked_contexts, checked_reward, told_of
 from pandora_router.estimators.stages import Stages
 from pandora_router.estimators.trees import Progress, Trees, grow, predicted
 
@@ -37,7 +37,10 @@ __all__ = ["Boosted", "Trees"]
 
 @dataclass(frozen=True)
 class Boosted:
-    """A fitted stack. `blend` weighs trees, ridge and neighbours, each as a difference to the mean reward."""
+    """A fitted stack. `blend` weighs trees, ridge and neighbours, each as a difference to the mean reward.
+
+    `peeks` names the specialists of which contexts were seen; of others the prompt alone decides.
+    """
 
     specialists: tuple[str, ...]
     evidence: PromptEvidence
@@ -45,6 +48,7 @@ class Boosted:
     boosters: tuple[lightgbm.Booster, ...] = field(repr=False)
     blend: Matrix
     out_of_fold: Matrix = field(repr=False)
+    peeks: tuple[str, ...] = ()
 
     @classmethod
     def fit(
@@ -88,12 +92,7 @@ class Boosted:
         boosters, outside = grow(_table(layer, columns), matrix, folds, trees, seed, say, blind, stages)
         blend = _blend(outside, layer, matrix, evidence.neighbours.mean)
         mixed = _mix(blend, outside, layer, evidence.neighbours.mean)
-        return cls(tuple(specialists), evidence, seen, boosters, blend, mixed)
-
-    @property
-    def peeks(self) -> bool:
-        """Whether it looks at contexts."""
-        return self.contexts is not None
+        return cls(tuple(specialists), evidence, seen, boosters, blend, mixed, told_of(specialists, checked))
 
     @property
     def together(self) -> bool:
@@ -125,6 +124,7 @@ class Boosted:
             parts["contexts"] = self.contexts.state()
         arrays: dict[str, NDArray[Any]] = {"blend": self.blend, "out_of_fold": self.out_of_fold}
         settings = {"specialists": list(self.specialists), "trees": len(self.boosters)}
+        settings["peeks"] = list(self.peeks)
         return Saved("boosted", settings, arrays, texts, parts)
 
     @classmethod
@@ -140,6 +140,7 @@ class Boosted:
             tuple(lightgbm.Booster(model_str=text) for text in texts),
             saved.arrays["blend"],
             saved.arrays["out_of_fold"],
+            tuple(settings["peeks"]),
         )
 
     def save(self, folder: Path | str) -> Path:

@@ -57,6 +57,15 @@ def checked_contexts(contexts: Contexts | None, shape: tuple[int, int]) -> Conte
     return matrix
 
 
+def told_of(specialists: Sequence[str], contexts: Contexts | None) -> tuple[str, ...]:
+    """The specialists of which there is any context at all."""
+    if contexts is None:
+        return ()
+    return tuple(
+        name for j, name in enumerate(specialists) if any(text is not None for text in contexts[:, j])
+    )
+
+
 def filled_mean(reward: Matrix) -> Matrix:
     """Each specialist's mean reward over the cells that are there, shape (specialists,)."""
     mean: Matrix = np.nanmean(reward, axis=0)

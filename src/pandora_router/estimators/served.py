@@ -68,7 +68,7 @@ def padded(rows: Sequence[list[int]]) -> tuple[Tokens, Tokens]:
 class Served:
     """A fitted transformer: its graph (tokens, mask -> rewards), its tokenizer as JSON, and its form.
 
-    `peeks` if it learnt from contexts.
+    `peeks` names the specialists it saw contexts of.
     """
 
     specialists: tuple[str, ...]
@@ -76,7 +76,7 @@ class Served:
     graph: bytes = field(repr=False)
     tokenizer_json: str = field(repr=False)
     mean: Matrix
-    peeks: bool = False
+    peeks: tuple[str, ...] = ()
     batch: int = 32
 
     @property
@@ -140,7 +140,7 @@ class Served:
             "form": self.text.form,
             "tokens": self.text.tokens,
             "characters": self.text.characters,
-            "peeks": self.peeks,
+            "peeks": list(self.peeks),
         }
         texts, graphs = {"tokenizer": self.tokenizer_json}, {"model": self.graph}
         return Saved("transformer", settings, {"mean": self.mean}, texts, graphs=graphs)
@@ -151,7 +151,9 @@ class Served:
         kept = saved.of_kind("transformer").settings
         text = Text(kept["form"], kept["tokens"], kept["characters"])
         graph, tokenizer = saved.graphs["model"], saved.texts["tokenizer"]
-        return cls(tuple(kept["specialists"]), text, graph, tokenizer, saved.arrays["mean"], kept["peeks"])
+        return cls(
+            tuple(kept["specialists"]), text, graph, tokenizer, saved.arrays["mean"], tuple(kept["peeks"])
+        )
 
     def save(self, folder: Path | str) -> Path:
         """Writes the estimator to a folder, whole or not at all."""

@@ -23,7 +23,14 @@ from pandora_router.errors import UsageError
 from pandora_router.estimators.embedders import checked_texts, package_folder
 from pandora_router.estimators.minilm import HEADS, LAYERS, WIDTH
 from pandora_router.estimators.persistence import Saved
-from pandora_router.estimators.rewards import Contexts, Matrix, checked_contexts, checked_reward, filled_mean
+from pandora_router.estimators.rewards import (
+    Contexts,
+    Matrix,
+    checked_contexts,
+    checked_reward,
+    filled_mean,
+    told_of,
+)
 from pandora_router.estimators.served import Form, Served, Text, padded
 from pandora_router.estimators.stages import Stages
 
@@ -168,7 +175,7 @@ def fine_tune(
     torch.manual_seed(tuning.seed)
     encoder, tokenizer_json = pretrained(len(specialists) if form == "all" else 1)
     mean = filled_mean(matrix)
-    served = Served(tuple(specialists), chosen, b"", tokenizer_json, mean, seen is not None)
+    served = Served(tuple(specialists), chosen, b"", tokenizer_json, mean, told_of(specialists, seen))
     rows, target = _examples(served, checked_texts(prompts), matrix - mean, seen)
     stages = Stages.of(work, rows, target, tuning)
     _train(encoder, rows, target, tuning, progress or (lambda what, done: None), stages)

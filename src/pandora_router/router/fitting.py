@@ -32,7 +32,9 @@ from pandora_router.calibrate import (
     SignalModel,
     Unfitted,
     candidates,
+    worth_of_parts,
 )
+from pandora_router.calibrate.readings import Readings
 from pandora_router.data import Table
 from pandora_router.data.table import normalise
 from pandora_router.errors import UsageError
@@ -99,6 +101,8 @@ def fit(order: Order, say: Progress, work: Path | None) -> Router:
     say("checking on held-out prompts", 0.95)
     usual, fees = np.nanmean(train.reward, axis=0), np.nanmean(train.fee, axis=0)
     found = report(held, signal, order.signal, policy, costs, training_mean=usual, fee=fees)
+    say("weighing the parts of the signal model", 0.97)
+    found["parts"] = parts_of(order.signal, policy, held["calibration"], costs)
     default = order.default or train.specialists[int(usual.argmax())]
     counts = {"train": len(train), "calibration": len(calibration), "test": len(test), "left_out": repeated}
     record = {
@@ -206,6 +210,18 @@ def choose(order: Order, held: HeldOut, costs: Costs) -> tuple[SignalModel, Poli
         return choice.signal, choice.candidate.policy, choice.to_dict()
     told = choice.to_dict() | {"chosen": "named", "policy": repr(policy), "best": choice.candidate.name}
     return order.signal.fit(held.f, held.g, held.r), policy, told
+
+
+def parts_of(signal: Unfitted, policy: Policy, held: HeldOut, costs: Costs) -> list[dict[str, Any]]:
+    """What each part of a calibrated signal model is worth; nothing for other models or too few prompts."""
+    if not isinstance(signal, Calibrated):
+        return []
+    try:
+        return [
+            one.to_dict() for one in worth_of_parts(signal, policy, Readings(held.f, held.g, held.r), costs)
+        ]
+    except UsageError:
+        return []
 
 
 def _runners(order: Order, costs: Costs) -> tuple[Candidate, ...]:

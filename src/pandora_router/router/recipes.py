@@ -167,12 +167,12 @@ Part = Literal["cheap", "costly"]
 
 
 def needs_context(estimator: object, specialist: str) -> bool:
-    """Whether an inspection of this specialist must look at its context: the newcomer's never does."""
+    """Whether an inspection of this specialist must look at its context, as it did in training."""
     while isinstance(estimator, Extended):
         if specialist == estimator.newcomer:
             return False
         estimator = estimator.base
-    return bool(getattr(estimator, "peeks", False))
+    return specialist in getattr(estimator, "peeks", ())
 
 
 def shown_together(estimator: object) -> bool:
