@@ -23,7 +23,7 @@ import numpy as np
 from benchmarks.estimators_page import page
 from benchmarks.folders import DATA, SCORED
 from benchmarks.kept import CACHE, Cell, Made, kept, paired, per_prompt, write_json
-from pandora_router.data import Free, Table
+from pandora_router.data import Free, Table, carve
 from pandora_router.data.importers import read_folder
 from pandora_router.estimators.boosted import Boosted
 from pandora_router.estimators.heads import fit_ridge, grouped_folds
@@ -82,12 +82,18 @@ def peeked(table: Table, peek: Peek) -> Made:
     return g.predict(test.prompts, test.contexts), spent, {}
 
 
-def measure(name: str, cache: Path) -> dict[str, Any]:
-    """Everything about one folder; what was made before is taken from the cache."""
+def read(name: str) -> Table:
+    """The folder with the split it came with; one without calibration gives a fifth of its training prompts."""
     table = read_folder(DATA / name, fees=Free())
+    return table if (table.split == "calibration").any() else carve(table, seed=0, fraction=0.2)
+
+
+def measure(name: str, cache: Path, *, fit: bool = True, contexts: bool = True) -> dict[str, Any]:
+    """Everything about one folder; what was made before is taken from the cache, and is all without `fit`."""
+    table = read(name)
     train, test = table.in_split("train"), table.in_split("test")
     makers = {**cheap(table), "g": lambda: routed(table, Stacked(peek=0))}
-    if table.contexts is not None:
+    if contexts and table.contexts is not None:
         makers["own 400"] = lambda: routed(table, Stacked(peek=400))
         for far in SHORTER.get(name, LENGTHS):
             if far != 400:
@@ -96,8 +102,10 @@ def measure(name: str, cache: Path) -> dict[str, Any]:
     settings = {"split": "as it came", "reward": "score", "inspection_cost": INSPECTION_COST}
     cells: dict[str, Cell] = {}
     for label, make in makers.items():
-        cells[label] = kept(cache / name / "estimators", label, settings, make)
-        print(f"{name} {label}: {cells[label].seconds:.1f} CPU-s", flush=True)
+        cell = kept(cache / name / "estimators", label, settings, make if fit else None)
+        if cell is not None:
+            cells[label] = cell
+            print(f"{name} {label}: {cell.seconds:.1f} CPU-s", flush=True)
     errors = {label: per_prompt(cell.predicted, test.reward) for label, cell in cells.items()}
     rows = {
         label: {
@@ -141,9 +149,11 @@ def main() -> None:
     options.add_argument("folders", nargs="*", default=list(SCORED))
     options.add_argument("--cache", type=Path, default=CACHE)
     options.add_argument("--page", type=Path, help="also write this page from all that is in the cache")
+    options.add_argument("--no-contexts", action="store_true", help="leave out everything with contexts")
+    options.add_argument("--kept", action="store_true", help="fit nothing: only what is in the cache")
     chosen = options.parse_args()
     for name in chosen.folders:
-        found = measure(name, chosen.cache)
+        found = measure(name, chosen.cache, fit=not chosen.kept, contexts=not chosen.no_contexts)
         write_json(chosen.cache / name / "estimators.json", found)
         show(found)
     if chosen.page:

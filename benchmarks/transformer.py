@@ -16,7 +16,7 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -45,12 +45,16 @@ class Plan:
     epochs: int = 2
     rate: float = 1e-4
 
+    def scaled(self, share: float) -> Plan:
+        """The same plan on a share of the prompts."""
+        return replace(self, train=round(share * self.train), test=round(share * self.test))
+
 
 PLANS = {
     "rag_adarague": Plan(2400, 800, None, ("all", "named", "context"), characters=1000),
-    "rag_mirage": Plan(400, 300, None),
-    "zeroeval_math": Plan(320, 220, 3),
-    "mmlupro_cot": Plan(320, 220, 3),
+    "rag_mirage": Plan(800, 600),
+    "zeroeval_math": Plan(650, 408, 3),
+    "mmlupro_cot": Plan(650, 408, 3),
 }
 
 
@@ -93,8 +97,8 @@ def transformer(train: Folder, test: Folder, plan: Plan, form: FormName) -> Made
     return predicted, fitted, {"predict_seconds": time.process_time() - start - fitted}
 
 
-def measure(name: str, plan: Plan, cache: Path) -> dict[str, Any]:
-    """Errors of every form on one folder; what was made before is taken from the cache."""
+def measure(name: str, plan: Plan, cache: Path, *, fit: bool = True) -> dict[str, Any]:
+    """Errors of every form on one folder; what was made before is taken from the cache, all without `fit`."""
     train, test = reduced(load(name), plan)
     makers: dict[str, Callable[[], Made]] = {
         "g": lambda: boosted(train, test, None),
@@ -102,9 +106,11 @@ def measure(name: str, plan: Plan, cache: Path) -> dict[str, Any]:
         **{f"transformer {form}": lambda f=form: transformer(train, test, plan, f) for form in plan.forms},
     }
     settings = {key: value for key, value in asdict(plan).items() if key != "forms"}
-    cells = {
-        label: kept(cache / name / "transformer", label, settings, make) for label, make in makers.items()
+    found = {
+        label: kept(cache / name / "transformer", label, settings, make if fit else None)
+        for label, make in makers.items()
     }
+    cells = {label: cell for label, cell in found.items() if cell is not None}
     seen = np.asarray([[text is not None for text in row] for row in test.contexts])
     wholes = {label: per_prompt(cell.predicted, test.reward) for label, cell in cells.items()}
     shown = np.where(seen, test.reward, np.nan)
@@ -152,9 +158,11 @@ def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     options.add_argument("folders", nargs="*", default=list(PLANS))
     options.add_argument("--cache", type=Path, default=CACHE)
+    options.add_argument("--kept", action="store_true", help="fit nothing: only what is in the cache")
+    options.add_argument("--scale", type=float, default=1.0, help="times the prompts of the plan")
     chosen = options.parse_args()
     for name in chosen.folders:
-        found = measure(name, PLANS[name], chosen.cache)
+        found = measure(name, PLANS[name].scaled(chosen.scale), chosen.cache, fit=not chosen.kept)
         write_json(chosen.cache / name / "transformer.json", found)
         show(found)
 

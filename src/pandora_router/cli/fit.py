@@ -19,10 +19,11 @@ from pandora_router import folders
 from pandora_router.cli.failures import told_plainly
 from pandora_router.cli.progress import SlowProgress
 from pandora_router.config import Config, read_config
-from pandora_router.config.settings import TransformerSettings
+from pandora_router.config.settings import JudgeSettings, TransformerSettings
 from pandora_router.data import Table
 from pandora_router.errors import UsageError
 from pandora_router.router import Tuned
+from pandora_router.router.readings import JOURNAL
 
 CHARACTERS_PER_TOKEN = 4.0
 FORWARD, LEARNING = 6e-5, 1.8e-4  # seconds per token and layer of MiniLM: asked, and taught
@@ -56,8 +57,8 @@ def fit(config: Path, output: Path, replace: bool, as_json: bool) -> None:
             do="Choose another name, or pass --replace if it is an artifact.",
         )
     table = settings.table(config.parent)
-    click.echo(forecast(settings, table), err=True)
     work = output.with_name(f".{output.name}.work")
+    click.echo(forecast(settings, table, work), err=True)
     begun = time.monotonic()
     with SlowProgress() as bar:
         router = settings.fit(table, progress=lambda what, share: bar(what, int(100 * share), 100), work=work)
@@ -74,20 +75,29 @@ def fit(config: Path, output: Path, replace: bool, as_json: bool) -> None:
     )
 
 
-def forecast(settings: Config, table: Table) -> str:
+def forecast(settings: Config, table: Table, work: Path) -> str:
     """What fitting will roughly take; the numbers behind it are in docs/estimators.md."""
     train, held = int((table.split == "train").sum()), int((table.split == "calibration").sum())
     specialists = len(table.specialists)
     size = f"{len(table):,} prompts x {specialists} specialists ({train:,} train, {held:,} calibration)"
-    if settings.costly.kind == "judge":
-        calls = held * specialists
-        return f"Fitting on {size}: {calls:,} calls to the judge, at your provider's price"
+    if isinstance(settings.costly, JudgeSettings):
+        return f"Fitting on {size}: {judge_bill(settings.costly, held * specialists, work)}"
     seconds = 3 + 3e-3 * len(table) + 2.5e-4 * train * specialists
     if isinstance(settings.costly, TransformerSettings):
         seconds += tuning_seconds(settings.costly, table, train)
     elif table.contexts is not None and settings.costly.peek != 0:
         seconds += 1e-3 * len(table) * specialists
     return f"Fitting on {size}: roughly {seconds:,.0f} CPU-seconds on one core, no money"
+
+
+def judge_bill(judge: JudgeSettings, calls: int, work: Path) -> str:
+    """How many judgements are still to be bought and what they cost."""
+    journal = work / JOURNAL
+    before = max(0, journal.read_bytes().count(b"\n") - 1) if journal.exists() else 0
+    left = max(0, calls - before)
+    bill = "at your provider's price" if judge.price is None else f"{left * judge.price:.4g} in all"
+    kept = f" ({before:,} of {calls:,} were bought before)" if before else ""
+    return f"{left:,} calls to the judge{kept}, {bill}"
 
 
 def tuning_seconds(tuned: TransformerSettings, table: Table, train: int) -> float:

@@ -136,11 +136,15 @@ class TransformerSettings(Closed):
 
 
 class JudgeSettings(Closed):
-    """A model behind an OpenAI-compatible endpoint that says how likely a specialist is right."""
+    """A model behind an OpenAI-compatible endpoint that says how likely a specialist is right.
+
+    `price` is what one judgement costs in money, for the forecast of a fit.
+    """
 
     kind: Literal["judge"]
     base_url: str
     model: str
+    price: NotNegative | None = None
     key_from: str | None = "OPENAI_API_KEY"
     timeout: Annotated[float, Field(gt=0)] = 30.0
     retries: Annotated[int, Field(ge=0)] = 1

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import platform
+import shutil
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -92,9 +93,16 @@ def fit(order: Order, say: Progress, work: Path | None) -> Router:
     train, calibration, test, repeated = parted(order.table)
     say("fitting the cheap estimate", 0.0)
     cheap = _estimator(order, order.cheap, train, work, lambda what, share: say(what, 0.1 * share))
-    costly = _costly(order, train, work, lambda what, share: say(what, 0.1 + 0.7 * share))
+    made = _costly(order, train, work, lambda what, share: say(what, 0.1 + 0.7 * share))
+    costly = made.estimator if isinstance(made, Ready) else made
     say("estimating calibration and test prompts", 0.8)
-    held = readings(cheap, costly, _held_out(order, calibration, test), _kept(order, work))
+    held = readings(
+        cheap,
+        made,
+        _held_out(order, calibration, test),
+        _kept(order, work),
+        lambda done, total: say("buying costly estimates", 0.8 + 0.05 * done / total),
+    )
     costs = costs_of(order, costly)
     say("fitting the signal model and weighing policies", 0.85)
     signal, policy, evidence = choose(order, held["calibration"], costs)
@@ -173,12 +181,13 @@ def _estimator(order: Order, recipe: Recipe, train: Table, work: Path | None, sa
         return load_estimator(kept, embedder=getattr(recipe, "embedder", None))
     fitted = recipe.fit(train, say, work / "parts")
     write_estimator(kept, fitted.state())
+    shutil.rmtree(work / "parts", ignore_errors=True)
     return fitted
 
 
-def _costly(order: Order, train: Table, work: Path | None, say: Progress) -> Lasting | Estimator:
+def _costly(order: Order, train: Table, work: Path | None, say: Progress) -> Lasting | Ready:
     if isinstance(order.costly, Ready):
-        return order.costly.estimator
+        return order.costly
     return _estimator(order, order.costly, train, work, say)
 
 
