@@ -83,7 +83,7 @@ def peeked(table: Table, peek: Peek) -> Made:
 
 
 def read(name: str) -> Table:
-    """The folder with the split it came with; one without calibration gives a fifth of its training prompts."""
+    """The folder with the split it came with; without calibration a fifth of its training prompts is that."""
     table = read_folder(DATA / name, fees=Free())
     return table if (table.split == "calibration").any() else carve(table, seed=0, fraction=0.2)
 

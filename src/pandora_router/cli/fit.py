@@ -16,39 +16,70 @@ from rich.markup import escape
 from rich.table import Table as Grid
 
 from pandora_router import folders
+from pandora_router.cli.compiling import tell_first_use
 from pandora_router.cli.failures import told_plainly
 from pandora_router.cli.progress import SlowProgress
+from pandora_router.cli.sources import Source, fees_of
 from pandora_router.config import Config, read_config
 from pandora_router.config.settings import JudgeSettings, TransformerSettings
-from pandora_router.data import Table
+from pandora_router.data import Limits, Table, resplit
 from pandora_router.errors import UsageError
 from pandora_router.router import Tuned
 from pandora_router.router.readings import JOURNAL
 
 CHARACTERS_PER_TOKEN = 4.0
 FORWARD, LEARNING = 6e-5, 1.8e-4  # seconds per token and layer of MiniLM: asked, and taught
+USUAL_COST = 0.002
 WORTH_SAYING = 1e-3  # differences of reward below this are no reason to change a policy
 
 
 @click.command()
-@click.argument("config", type=click.Path(path_type=Path))
+@click.argument("config", type=click.Path(path_type=Path), required=False)
 @click.option("-o", "--output", required=True, type=click.Path(path_type=Path), help="Folder to write.")
+@click.option(
+    "--data",
+    type=click.Path(path_type=Path),
+    help="Instead of CONFIG: a routing table or folder, all else usual.",
+)
+@click.option("--inspection-cost", type=float, help="With --data: what one purchase costs [0.002].")
+@click.option("--fee-column", help="With --data and a folder: column of numbers that is the fee.")
+@click.option(
+    "--fee-per-trillion-parameters", "per_trillion", type=float, help="The same: price x parameters."
+)
+@click.option("--free", is_flag=True, help="The same: answers cost nothing.")
 @click.option("--replace", is_flag=True, help="Replace an artifact that is there already.")
 @click.option("--json", "as_json", is_flag=True, help="Print the record of the fit as JSON.")
 @told_plainly
-def fit(config: Path, output: Path, replace: bool, as_json: bool) -> None:
+def fit(
+    config: Path | None,
+    output: Path,
+    data: Path | None,
+    inspection_cost: float | None,
+    replace: bool,
+    as_json: bool,
+    **fees: Any,
+) -> None:
     """Fit the router that CONFIG describes and write it to a folder.
 
     Estimators are fitted on the train split, signal model and policy on calibration, and everything is
     checked on test. Killed at any moment, it leaves the folder as it was and goes on where it stopped
-    when started again (finished stages wait in a hidden folder beside the output).
+    when started again (finished stages wait in a hidden folder beside the output). With --data no config
+    is needed; a folder of Parquet files is given a split by seed 0, stratified by task.
 
     \b
     Examples:
       pandora fit pandora.yaml -o router
       pandora fit pandora.yaml -o router --replace --json
+      pandora fit --data table -o router
+      pandora fit --data ../data/openllm_pool --fee-per-trillion-parameters 1 -o router
     """
-    settings = read_config(config)
+    if (config is None) == (data is None) or (config is not None and (inspection_cost or any(fees.values()))):
+        raise UsageError(
+            "pandora fit",
+            expected="a config file, or --data (and its options) instead of one",
+            came="both" if config is not None else "neither",
+            do="See pandora fit --help; pandora init writes a config.",
+        )
     if output.exists() and not (replace and folders.is_stored(output)):
         raise UsageError(
             str(output),
@@ -56,9 +87,15 @@ def fit(config: Path, output: Path, replace: bool, as_json: bool) -> None:
             came="something that is there",
             do="Choose another name, or pass --replace if it is an artifact.",
         )
-    table = settings.table(config.parent)
+    if data is not None:
+        settings, table = usual(data, inspection_cost, **fees)
+    else:
+        assert config is not None
+        settings = read_config(config)
+        table = settings.table(config.parent)
     work = output.with_name(f".{output.name}.work")
     click.echo(forecast(settings, table, work), err=True)
+    tell_first_use("rows")
     begun = time.monotonic()
     with SlowProgress() as bar:
         router = settings.fit(table, progress=lambda what, share: bar(what, int(100 * share), 100), work=work)
@@ -73,6 +110,24 @@ def fit(config: Path, output: Path, replace: bool, as_json: bool) -> None:
     click.echo(
         f"\nWritten to {output} in {time.monotonic() - begun:.0f} s. Next: pandora route -r {output} 'prompt'"
     )
+
+
+def usual(data: Path, cost: float | None, **fees: Any) -> tuple[Config, Table]:
+    """The usual settings for a routing table, or for a folder with prompts.parquet, and the table."""
+    price = USUAL_COST if cost is None else cost
+    settings = Config.model_validate({"data": {"table": str(data)}, "inspection_cost": price})
+    told = {
+        "fee": (),
+        "fee_per_token": False,
+        "tokens_out": None,
+        "characters_out": None,
+        "price_column": None,
+    }
+    rules = fees_of(fees.pop("fee_column"), told | fees)
+    source = Source(data, None, {}, rules, None, None, (), Limits())
+    with SlowProgress() as bar:
+        table = source.read(bar)
+    return settings, table if folders.is_stored(data) else resplit(table, seed=0)
 
 
 def forecast(settings: Config, table: Table, work: Path) -> str:

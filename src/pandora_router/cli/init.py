@@ -31,7 +31,7 @@ inspection_cost: 0.002
 # cheap: {{kind: neighbours, k: 50, embedder: fitted}}
 
 # The costly estimate g: a boosted stack. peek is how many characters of a specialist's context it reads
-# (0: none; left out: 400 where the table has contexts); agreement reads those of all specialists together.
+# (0: none; left out: 400 where most answers have one); agreement reads those of all specialists together.
 # costly: {{kind: stack, agreement: false}}
 # or the paper's transformer (extra [transformer]): form all (prompt, every specialist at once) or named (the
 # specialist in the text, with peek characters of its context); the last `layers` of six learn

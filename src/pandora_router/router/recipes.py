@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, Protocol
 
+import numpy as np
+
 from pandora_router.data import Table
 from pandora_router.errors import UsageError
 from pandora_router.estimators.embedders import Embedder
@@ -52,7 +54,7 @@ class Stacked:
     """The default costly estimate: the boosted stack, which looks at contexts where the table has them.
 
     `peek` is how far it looks: the first so many characters of a specialist's own context, 0 for not at
-    all, None for 400 if there are contexts. With `agreement` it reads those of all specialists together.
+    all, None for 400 if contexts are there for most answers. With `agreement` it reads those of all specialists together.
     `rounds` and `folds` bound how long trees are grown.
     """
 
@@ -91,7 +93,7 @@ class Stacked:
 
     def characters(self, table: Table) -> int:
         """How far this stack looks into the contexts of a table."""
-        return (400 if table.contexts is not None else 0) if self.peek is None else self.peek
+        return (400 if often_told(table) else 0) if self.peek is None else self.peek
 
 
 @dataclass(frozen=True)
@@ -99,8 +101,8 @@ class Tuned:
     """The paper's costly estimate: a small transformer, fine-tuned (extra `[transformer]`).
 
     `form` "all" predicts all specialists from the prompt; "named" has the specialist in the text and reads
-    the first `peek` characters of its context (0: none); None is "named" where the table has contexts. At
-    most `tokens` are read; the last `layers` of six learn.
+    the first `peek` characters of its context (0: none); None is "named" where contexts are there for most
+    answers. At most `tokens` are read; the last `layers` of six learn.
     """
 
     form: Literal["all", "named"] | None = None
@@ -147,7 +149,7 @@ class Tuned:
 
     def reads(self, table: Table) -> tuple[Literal["all", "named"], int]:
         """The form, and how many characters of contexts it reads, on a table."""
-        seen = table.contexts is not None and self.peek != 0
+        seen = bool(self.peek) if self.peek is not None else often_told(table)
         form = self.form or ("named" if seen else "all")
         usual = 400 if seen and form == "named" else 0
         return form, usual if self.peek is None else self.peek
@@ -164,6 +166,19 @@ class Ready:
 
 Costly = Stacked | Tuned | Ready | Recipe
 Part = Literal["cheap", "costly"]
+
+
+def often_told(table: Table) -> bool:
+    """Whether most answers of those specialists that have contexts at all have one.
+
+    A box without its context cannot be inspected by an estimator that peeks, so a peek at rare contexts
+    would leave most boxes shut.
+    """
+    if table.contexts is None:
+        return False
+    there = np.array([text is not None for text in table.contexts.ravel()]).reshape(table.contexts.shape)
+    told = there[:, there.any(axis=0)]
+    return bool(told.size and told.mean() >= 0.5)
 
 
 def needs_context(estimator: object, specialist: str) -> bool:
