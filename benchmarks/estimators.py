@@ -82,15 +82,17 @@ def peeked(table: Table, peek: Peek) -> Made:
     return g.predict(test.prompts, test.contexts), spent, {}
 
 
-def read(name: str) -> Table:
-    """The folder with the split it came with; without calibration a fifth of its training prompts is that."""
+def read(name: str) -> tuple[Table, str]:
+    """The folder and its split: the one it came with, or a fifth of train taken for calibration."""
     table = read_folder(DATA / name, fees=Free())
-    return table if (table.split == "calibration").any() else carve(table, seed=0, fraction=0.2)
+    if (table.split == "calibration").any():
+        return table, "as it came"
+    return carve(table, seed=0, fraction=0.2), "a fifth of train is calibration"
 
 
 def measure(name: str, cache: Path, *, fit: bool = True, contexts: bool = True) -> dict[str, Any]:
     """Everything about one folder; what was made before is taken from the cache, and is all without `fit`."""
-    table = read(name)
+    table, split = read(name)
     train, test = table.in_split("train"), table.in_split("test")
     makers = {**cheap(table), "g": lambda: routed(table, Stacked(peek=0))}
     if contexts and table.contexts is not None:
@@ -99,7 +101,7 @@ def measure(name: str, cache: Path, *, fit: bool = True, contexts: bool = True) 
             if far != 400:
                 makers[f"own {far}"] = lambda far=far: peeked(table, Peek(far))
         makers["agreement 400"] = lambda: peeked(table, Peek(400, True))
-    settings = {"split": "as it came", "reward": "score", "inspection_cost": INSPECTION_COST}
+    settings = {"split": split, "reward": "score", "inspection_cost": INSPECTION_COST}
     cells: dict[str, Cell] = {}
     for label, make in makers.items():
         cell = kept(cache / name / "estimators", label, settings, make if fit else None)

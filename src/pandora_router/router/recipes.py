@@ -54,8 +54,8 @@ class Stacked:
     """The default costly estimate: the boosted stack, which looks at contexts where the table has them.
 
     `peek` is how far it looks: the first so many characters of a specialist's own context, 0 for not at
-    all, None for 400 if contexts are there for most answers. With `agreement` it reads those of all specialists together.
-    `rounds` and `folds` bound how long trees are grown.
+    all, None for 400 if contexts are there for most answers. With `agreement` it reads those of all
+    specialists together. `rounds` and `folds` bound how long trees are grown.
     """
 
     peek: int | None = None
