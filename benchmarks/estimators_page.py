@@ -142,7 +142,7 @@ def _prompt_only(there: dict[str, Found]) -> str:
     "g" is the default, which sees the prompt only (`Stacked(peek=0)`). It is at least 20 % below kNN-3 on
     {len(there) - len(low)} of {len(there)} folders{low_told}, and below the mean, kNN-3, kNN-50 and h(f) by
     more than two paired standard errors on {len(there) - len(unclear)} of {len(there)}{unclear_told}. The
-    last column is a whole `Router.fit`: f, g, signal model, policies weighed, parts weighed, report (the first one
+    last column is a whole `Router.fit`: f, g, signal model, policies and parts weighed, report (the first one
     in a process may also compile kernels); most memory of one process: {peak:.1f} GiB.
     """
     return "## The prompt alone\n\n" + prose(said) + "\n" + _table(head, rows)
