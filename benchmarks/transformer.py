@@ -76,7 +76,7 @@ def boosted(train: Folder, test: Folder, peek: Peek | None) -> Made:
     return model.predict(test.prompts, seen[1]), time.process_time() - start, {}
 
 
-def transformer(train: Folder, test: Folder, plan: Plan, form: FormName) -> Made:
+def transformer(train: Folder, test: Folder, plan: Plan, form: FormName, work: Path) -> Made:
     from pandora_router.estimators.transformer import Tuning, fine_tune
 
     kind: Literal["all", "named"] = "all" if form == "all" else "named"
@@ -91,6 +91,7 @@ def transformer(train: Folder, test: Folder, plan: Plan, form: FormName) -> Made
         text=Text(kind, plan.tokens, plan.characters),
         tuning=Tuning(layers=plan.layers, epochs=plan.epochs, rate=plan.rate),
         progress=lambda what, done: print(f"\r{train.name} {form} {what} {done:4.0%}", end="", flush=True),
+        work=work,
     )
     fitted = time.process_time() - start
     predicted = model.predict(test.prompts, seen[1])
@@ -103,7 +104,10 @@ def measure(name: str, plan: Plan, cache: Path, *, fit: bool = True) -> dict[str
     makers: dict[str, Callable[[], Made]] = {
         "g": lambda: boosted(train, test, None),
         "g + own": lambda: boosted(train, test, Peek(plan.characters)),
-        **{f"transformer {form}": lambda f=form: transformer(train, test, plan, f) for form in plan.forms},
+        **{
+            f"transformer {form}": lambda f=form: transformer(train, test, plan, f, cache / name / "epochs")
+            for form in plan.forms
+        },
     }
     settings = {key: value for key, value in asdict(plan).items() if key != "forms"}
     found = {
