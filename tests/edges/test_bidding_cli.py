@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from pandora_router.cli.data import data
 from pandora_router.cli.market import market
 from pandora_router.evaluate import bidding
 from pandora_router.evaluate.experiments import load
@@ -49,6 +50,28 @@ def test_simulate_on_an_experiment(home):
     assert len(found["bidding"]) == 8
     assert all(row["regret"][0]["split_error"] is None for row in found["bidding"])
     assert {row["cost"] for row in found["mechanisms"]} == {0.01}
+
+
+def test_simulate_on_a_stored_table_is_the_experiment_on_the_same_data(home):
+    fees = ("--fee", "cheap=0", "--fee", "dear=0.2")
+    done = CliRunner().invoke(data, ["import", str(home / "small"), "-o", str(home / "stored"), *fees])
+    assert done.exit_code == 0, done.output
+    (home / "same.yaml").write_text(YAML.replace("[5]", "[50, 3]") + "peek: 9\n")
+    asked = ("--seeds", "2", "--cost", "0.01", "--json")
+    mine = json.loads(run(home, "simulate", "--table", "HOME/stored", "--peek", "9", *asked))
+    theirs = json.loads(run(home, "simulate", "--experiment", "HOME/same.yaml", *asked))
+    assert (mine.pop("name"), mine.pop("title")) == ("stored", "stored")
+    assert theirs.pop("name") == "same"
+    assert theirs.pop("title") == "A small pair"
+    assert mine == theirs
+
+
+def test_a_folder_that_is_no_table_is_refused(home):
+    result = CliRunner().invoke(market, ["simulate", "--table", str(home / "small")])
+    assert result.exit_code != 0
+    assert "pandora data import" in result.output
+    both = ["--table", str(home / "small"), "--experiment", str(home / "pair.yaml")]
+    assert "one of them" in CliRunner().invoke(market, ["simulate", *both]).output
 
 
 def test_report_with_figures_beside_the_papers(home):

@@ -3,6 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +24,7 @@ from pandora_router.cli.evaluate import evaluate
 from pandora_router.errors import UsageError
 from pandora_router.evaluate import campaign, results
 from pandora_router.evaluate.experiments import Inspection, load, parse
+from pandora_router.run import Pool
 
 YAML = """
 title: A small pair
@@ -73,18 +81,81 @@ def test_finished_seeds_are_not_run_again_and_changed_ones_are(ran: Path) -> Non
     experiment = load(ran / "pair.yaml")
     files = sorted((ran / "results" / "pair").glob("*.parquet"))
     before = {path: path.stat().st_mtime_ns for path in files}
-    campaign.run(experiment, Path("no such folder"), ran / "results")
+    campaign.run(experiment, ran, ran / "results")
     assert {path: path.stat().st_mtime_ns for path in files} == before
-    with pytest.raises(UsageError):  # other costs: the data is needed again
-        campaign.run(
-            parse("pair", {"data": "small", "costs": [0.1]}), Path("no such folder"), ran / "results"
-        )
+    key = results.asked_for(experiment, [], "data", 1)
+    others = {
+        results.asked_for(replace(experiment, costs=(0.1,)), [], "data", 1),
+        results.asked_for(experiment, ["an arm"], "data", 1),
+        results.asked_for(experiment, [], "other data", 1),
+        results.asked_for(experiment, [], "data", 2),
+    }
+    assert len(others | {key}) == 5
+
+
+def test_a_change_of_data_reruns(ran: Path, tmp_path: Path) -> None:
+    """One score changed in the file, no setting: other results, as from an empty folder."""
+    shutil.copytree(ran / "results" / "pair", tmp_path / "old" / "pair")
+    shutil.copytree(ran / "small", tmp_path / "small")
+    scores = tmp_path / "small" / "scores.parquet"
+    columns = pq.read_table(scores).to_pydict()
+    columns["score"] = [1.0 - x if i < 40 else x for i, x in enumerate(columns["score"])]
+    pq.write_table(pa.table(columns), scores)
+    experiment = load(ran / "pair.yaml")
+    again = campaign.run(experiment, tmp_path, tmp_path / "old", seeds=[1])
+    fresh = campaign.run(experiment, tmp_path, tmp_path / "new", seeds=[1])
+    assert again.seeds[1].rows == fresh.seeds[1].rows
+    assert again.seeds[1].rows != results.read(ran / "results" / "pair").seeds[1].rows
 
 
 def test_the_same_seed_gives_the_same_results_with_and_without_cache(ran: Path, tmp_path: Path) -> None:
-    again = campaign.run(load(ran / "pair.yaml"), ran, tmp_path, seeds=[1])
+    """The first ran over processes (the default), these in this process and in three."""
     first = results.read(ran / "results" / "pair")
-    assert again.seeds[1].rows == first.seeds[1].rows
+    for runner in (None, Pool(3)):
+        again = campaign.run(
+            load(ran / "pair.yaml"), ran, tmp_path / repr(runner), seeds=[2, 1], runner=runner
+        )
+        assert again.seeds[1].rows == first.seeds[1].rows
+        keys = first.keys
+        for n in (1, 2):
+            mine, theirs = again.seeds[n].totals(keys), first.seeds[n].totals(keys)
+            assert all(np.array_equal(mine[key], theirs[key]) for key in keys)
+
+
+def test_an_interrupted_run_is_clean_and_goes_on(ran: Path, tmp_path: Path) -> None:
+    """Ctrl-C after the first split: no traceback, no drafts; the next run does the others alone."""
+    (ran / "five.yaml").write_text(YAML.replace("seeds: 2", "seeds: 4"))
+    code = "from pandora_router.cli.main import main; main()"
+    command = [sys.executable, "-c", code, "evaluate", str(ran / "five.yaml"), "-o", str(tmp_path)]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
+    run = subprocess.Popen(
+        [*command, "--workers", "1"],
+        env=environment,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    )
+    until = time.monotonic() + 60
+    while not (done := sorted(tmp_path.glob("five/seed-*.parquet"))) and time.monotonic() < until:
+        time.sleep(0.02)
+    os.killpg(run.pid, signal.SIGINT)
+    _, told = run.communicate(timeout=30)
+    assert (run.returncode, told.strip()) == (1, b"Aborted!")
+    assert 1 <= len(done) < 4
+    assert not list((tmp_path / "five").glob(".*"))
+    before = {path: path.stat().st_mtime_ns for path in done}
+    subprocess.run([*command, "--workers", "2"], env=environment, check=True, capture_output=True, timeout=60)
+    assert {path: path.stat().st_mtime_ns for path in done} == before
+    again, first = results.read(tmp_path / "five"), results.read(ran / "results" / "pair")
+    assert sorted(again.seeds) == [1, 2, 3, 4]
+    rows = [{**row, "experiment": "pair"} for row in again.seeds[2].rows.values()]
+    assert rows == list(first.seeds[2].rows.values())
+
+
+def test_workers_and_a_cluster_exclude_each_other(ran: Path) -> None:
+    asked = [str(ran / "pair.yaml"), "-o", str(ran / "results"), "--ray", "auto", "--workers", "2"]
+    done = CliRunner().invoke(evaluate, asked)
+    assert (done.exit_code, "The cluster knows its cores" in done.output) == (2, True)
 
 
 def test_json_and_reports_load_nothing(ran: Path) -> None:
@@ -95,16 +166,11 @@ def test_json_and_reports_load_nothing(ran: Path) -> None:
     assert "1e-3 above the envelope" in (ran / "results.md").read_text()
 
 
-def test_the_page_is_self_contained_and_figures_are_written(ran: Path) -> None:
+def test_figures_are_written(ran: Path) -> None:
     pytest.importorskip("matplotlib")
     arguments = [str(ran / "pair.yaml"), "-o", str(ran / "results"), "--finished"]
-    written = ["--plots", str(ran / "plots"), "--html", str(ran / "page.html")]
-    done = CliRunner().invoke(evaluate, [*arguments, *written])
+    done = CliRunner().invoke(evaluate, [*arguments, "--plots", str(ran / "plots")])
     assert done.exit_code == 0, done.output
-    page = (ran / "page.html").read_text()
-    assert "<svg" in page
-    assert "<script" not in page
-    assert 'src="http' not in page
     assert (ran / "plots" / "pair.png").read_bytes()[:4] == b"\x89PNG"
 
 

@@ -17,27 +17,43 @@ import click
 
 from pandora_router.cli.failures import told_plainly
 from pandora_router.cli.progress import SlowProgress
+from pandora_router.errors import UsageError
 
 if TYPE_CHECKING:
     from pandora_router.evaluate.bidding import Bids, Estimate
+    from pandora_router.evaluate.experiments import Experiment
 
 FILE = click.Path(path_type=Path, dir_okay=False)
 FOLDER = click.Path(path_type=Path, file_okay=False)
 GENERATED_COST = 0.02
 
 
+def experiment_on(table: Path, peek: int, complete: float) -> Experiment:
+    """Five fresh splits of a table that `pandora data import` wrote, with the fees it has."""
+    from pandora_router.data import storage
+    from pandora_router.evaluate.experiments import Experiment
+
+    if not storage.is_stored(table):
+        raise UsageError(
+            f"--table {table}",
+            expected="a routing table",
+            came="another folder" if table.is_dir() else "no such folder",
+            do="Make one with `pandora data import`; for a folder of an experiment use --experiment.",
+        )
+    name = table.resolve().name
+    return Experiment(name=name, data=str(table.resolve()), title=name, peek=peek, complete=complete)
+
+
 def simulate_table(
-    path: Path, root: Path | None, cache: Path | None, seeds: int, costs: Sequence[float], as_json: bool
+    experiment: Experiment, root: Path, cache: Path | None, seeds: int, costs: Sequence[float], as_json: bool
 ) -> None:
     """Play one experiment over its first splits and print it."""
     from pandora_router.evaluate import bidding
-    from pandora_router.evaluate.experiments import load
 
-    experiment = load(path)
     with SlowProgress() as progress:
         found = bidding.run(
             experiment,
-            root or path.parent,
+            root,
             seeds=experiment.seeds[:seeds],
             costs=costs,
             traded=costs,

@@ -14,11 +14,14 @@ from rich.table import Table as Grid
 
 from pandora_router.cli.failures import told_plainly
 from pandora_router.cli.progress import SlowProgress
+from pandora_router.cli.runners import with_runner
 from pandora_router.errors import UsageError
 from pandora_router.evaluate import campaign, report, results, tables
 from pandora_router.evaluate.arms import DEFAULT
+from pandora_router.evaluate.campaign import Asked
 from pandora_router.evaluate.experiments import Experiment, load
 from pandora_router.evaluate.results import Key, Results
+from pandora_router.run import Runner
 
 NARROW = ("total", "regret", "queries", "accuracy")
 WIDE = ("total", "regret", "inspection_cost", "queries", "inspected", "accuracy", "fee", "gain")
@@ -35,16 +38,18 @@ FOLDER = click.Path(path_type=Path, file_okay=False)
 @click.option("--finished", is_flag=True, help="Run nothing: report the splits that are finished.")
 @click.option("--json", "as_json", is_flag=True, help="Print every row as JSON.")
 @click.option("--report", "report_to", type=FILE, help="Write a Markdown report.")
-@click.option("--html", "html_to", type=FILE, help="Write one self-contained HTML page (needs plots).")
+@click.option("--html", "html_to", type=FILE, help="Write one HTML page with curves to explore, offline.")
 @click.option("--plots", "plots_to", type=FOLDER, help="Write figures as PNG and SVG.")
 @click.option("--paper", type=FILE, help="figures.json: draw the paper's curves beside ours.")
 @told_plainly
+@with_runner
 def evaluate(
     experiments: tuple[Path, ...],
     output: Path,
     root: Path | None,
     seeds: int | None,
     cache: Path | None,
+    runner: Runner,
     finished: bool,
     as_json: bool,
     report_to: Path | None,
@@ -54,21 +59,26 @@ def evaluate(
 ) -> None:
     """Run EXPERIMENTS (YAML) over fresh splits; finished splits are not run again.
 
+    Splits run on all cores; results do not depend on how many. Over Ray, every machine needs this package
+    and sees the data at the same path.
+
     \b
     Examples:
       pandora evaluate experiments/math_gpt.yaml -o results --data ../shared/data --seeds 3
       pandora evaluate experiments/*.yaml -o results --finished --report docs/results.md
+      pandora evaluate experiments/*.yaml -o results --data /shared/data --ray 10.0.0.5:6379
     """
     settings = [load(path) for path in experiments]
-    found = []
-    with SlowProgress() as progress:
-        for path, one in zip(experiments, settings, strict=True):
-            if finished:
-                found.append(results.read(output / one.name))
-                continue
-            wanted = one.seeds if seeds is None else one.seeds[:seeds]
-            where, keep = root or path.parent, cache or output / "cache"
-            found.append(campaign.run(one, where, output, seeds=wanted, cache=keep, progress=progress))
+    if finished:
+        found = [results.read(output / one.name) for one in settings]
+    else:
+        asked = [
+            Asked(one, (root or path.parent).resolve(), one.seeds[:seeds])
+            for path, one in zip(experiments, settings, strict=True)
+        ]
+        keep = (cache or output / "cache").resolve()
+        with SlowProgress() as progress:
+            found = campaign.run_all(asked, output, cache=keep, runner=runner, progress=progress)
     if as_json:
         click.echo(json.dumps([row for one in found for row in _rows(one)], indent=1, allow_nan=False))
     else:
@@ -114,20 +124,20 @@ def _write(
     plots_to: Path | None,
     paper: Path | None,
 ) -> None:
-    images, inside = {}, {}
-    if plots_to is not None or html_to is not None:
+    images = {}
+    if plots_to is not None:
         from pandora_router.evaluate import plots
 
         for setting, one in zip(settings, found, strict=True):
             sheet = plots.figure(one, one.neighbours[0], paper=paper, domain=setting.domain)
-            inside[one.name] = plots.svg(sheet)
-            if plots_to is not None:
-                images[one.name] = plots.save(sheet, plots_to / one.name)[0]
+            images[one.name] = plots.save(sheet, plots_to / one.name)[0]
     if report_to is not None:
         near = {name: relative(image, report_to) for name, image in images.items()}
         report_to.write_text(report.markdown(found, near), encoding="utf-8")
     if html_to is not None:
-        html_to.write_text(report.page(found, inside), encoding="utf-8")
+        from pandora_router.evaluate.page import page
+
+        html_to.write_text(page(found), encoding="utf-8")
 
 
 def relative(image: Path, page: Path) -> str:

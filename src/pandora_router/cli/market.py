@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from pandora_router.cli.bidding import FILE, FOLDER, report, simulate_table
+from pandora_router.cli.bidding import FILE, FOLDER, experiment_on, report, simulate_table
 from pandora_router.cli.failures import told_plainly
+from pandora_router.errors import UsageError
 
 if TYPE_CHECKING:
     from pandora_router.market import Signal
@@ -95,6 +96,7 @@ Examples:
   pandora market simulate
   pandora market simulate -m 10 --signal weak --cost 0.02 --seeds 50
   pandora market simulate -m 3 -m 10 --cost 0.01 --cost 0.1 --json > mechanisms.json
+  pandora market simulate --table table --peek 400 --cost 0.01 --seeds 2
   pandora market simulate --experiment experiments/math_small_pro.yaml --data ../shared/data --seeds 2
 """
 )
@@ -113,7 +115,17 @@ Examples:
     type=click.IntRange(min=1),
     default=20,
     show_default=True,
-    help="Generated instances, or at most so many splits of the experiment.",
+    help="Generated instances, or at most so many splits of the table.",
+)
+@click.option("--table", type=FOLDER, help="Play on a routing table that `pandora data import` wrote.")
+@click.option(
+    "--peek", type=click.IntRange(0), default=0, help="With --table: g sees so many characters of answers."
+)
+@click.option(
+    "--complete",
+    type=click.FloatRange(0.0, 1.0),
+    default=0.0,
+    help="With --table: leave out specialists with a smaller share of scores.",
 )
 @click.option("--experiment", type=FILE, help="YAML: play on its routing table instead of generated ones.")
 @click.option("--data", "root", type=FOLDER, help="Where data folders lie; else beside the YAML file.")
@@ -124,6 +136,9 @@ def simulate(
     specialists: tuple[int, ...],
     prompts: int,
     seeds: int,
+    table: Path | None,
+    peek: int,
+    complete: float,
     experiment: Path | None,
     root: Path | None,
     cache: Path | None,
@@ -132,15 +147,27 @@ def simulate(
     seed: int,
     as_json: bool,
 ) -> None:
-    """Compare all mechanisms with the central routers on generated instances or an experiment's table.
+    """Compare all mechanisms with the central routers on generated instances or a routing table.
 
     Prints the welfare regret: the best value of a prompt had for free, minus what is achieved after every
     inspection is paid, with standard errors over seeds. Weak estimates: means spread by 0.1, values 0.25
-    around them; strong ones the reverse. With --experiment, rewards are those of its test prompts (-m,
-    --prompts, --signal and --seed have no part in it), and the paper's posted-price bidding comes first.
+    around them; strong ones the reverse. With --table or --experiment, rewards are those of test prompts of
+    fresh splits (-m, --prompts, --signal and --seed have no part in it), and the paper's posted-price bidding
+    comes first.
     """
-    if experiment is not None:
-        simulate_table(experiment, root, cache, seeds, costs, as_json)
+    from pandora_router.evaluate.experiments import load
+
+    if table is not None and experiment is not None:
+        raise UsageError(
+            "--table and --experiment",
+            expected="one of them",
+            came="both",
+            do="An experiment names its data.",
+        )
+    if table is not None:
+        simulate_table(experiment_on(table, peek, complete), table, cache, seeds, costs, as_json)
+    elif experiment is not None:
+        simulate_table(load(experiment), root or experiment.parent, cache, seeds, costs, as_json)
     else:
         _simulate_generated(specialists, prompts, seeds, signals, costs, seed, as_json)
 

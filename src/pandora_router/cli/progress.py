@@ -2,36 +2,36 @@
 
 from __future__ import annotations
 
-import time
+import threading
 from types import TracebackType
 
 from rich.console import Console
-from rich.progress import Progress, TaskID
+from rich.progress import Progress
 
 
 class SlowProgress:
     """Call it with what is being done, how much is done and how much there is.
 
-    It draws on standard error, and only if that is a terminal.
+    It draws on standard error, and only if that is a terminal. It appears by itself once work takes longer
+    than `patience` seconds from the first call, even if nothing new is reported until then.
     """
 
     def __init__(self, patience: float = 2.0, console: Console | None = None) -> None:
         self._patience = patience
-        self._console = console or Console(stderr=True)
-        self._begun = time.monotonic()
-        self._bar: Progress | None = None
-        self._task = TaskID(0)
+        shown = console or Console(stderr=True)
+        self._bar = Progress(console=shown, transient=True, disable=not shown.is_terminal)
+        self._task = self._bar.add_task("")
+        self._timer: threading.Timer | None = None
 
     def __call__(self, what: str, done: int, total: int) -> None:
         """Report progress."""
-        if self._bar is None:
-            if time.monotonic() - self._begun < self._patience:
-                return
-            quiet = not self._console.is_terminal
-            self._bar = Progress(console=self._console, transient=True, disable=quiet)
-            self._bar.start()
-            self._task = self._bar.add_task(what)
         self._bar.update(self._task, description=what, completed=done, total=total)
+        if self._patience <= 0.0:
+            self._bar.start()
+        elif self._timer is None:
+            self._timer = threading.Timer(self._patience, self._bar.start)
+            self._timer.daemon = True
+            self._timer.start()
 
     def __enter__(self) -> SlowProgress:
         return self
@@ -39,5 +39,7 @@ class SlowProgress:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._bar is not None:
-            self._bar.stop()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer.join()
+        self._bar.stop()

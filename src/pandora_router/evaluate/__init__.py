@@ -7,7 +7,7 @@
     experiments, campaign     an experiment from YAML, run over seeds, resumable
     results, tables           Parquet, Markdown
     bidding, bidding_report   the same tables as markets: posted prices and mechanisms, and their page
-    plots, report             figures (matplotlib, only there), Markdown and HTML pages
+    plots, report, page       figures (matplotlib, only there), the Markdown report, the page to explore
 
 This module imports nothing; take what you need from the one that has it.
 """

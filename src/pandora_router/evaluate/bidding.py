@@ -19,19 +19,24 @@ from typing import TypeVar, get_args
 import numpy as np
 
 from pandora_router import market
+from pandora_router.boxes import Costs
 from pandora_router.boxes.checks import Vector
 from pandora_router.calibrate import GaussianIndependent
+from pandora_router.calibrate.choose import decide
 from pandora_router.evaluate.estimates import estimates, table_of
 from pandora_router.evaluate.experiments import Experiment
 from pandora_router.evaluate.instances import Instance, instance_of
+from pandora_router.evaluate.outcomes import Routed
 from pandora_router.evaluate.statistics import Clusters, Split, compare
 from pandora_router.market.posted import Bidding, Conduct, Measure, Opponents, Reference
+from pandora_router.search import KnowledgeGradient
 
 COSTS = (0.0001, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3)
 TRADED = (0.001, 0.01, 0.03)  # the costs of the mechanism table
 ROUNDING = 1e-12  # smaller differences are none
 PLAIN: Conduct = "mean-only"  # the conduct that is not strategic, "f-only" in the paper's figures
 CENTRAL = "router: rollout"
+DEFAULT = "router: default, correlated boxes"
 OPPONENTS: tuple[Opponents, ...] = get_args(Opponents)
 CONDUCTS: tuple[Conduct, ...] = get_args(Conduct)
 Kind = tuple[Measure, Reference, bool]  # what is measured, against whom, opponents' inspections counted
@@ -172,9 +177,21 @@ def play(
     trades = {
         (name, cost): outcome
         for cost in traded
-        for name, outcome in market.outcomes(table, costs_at(cost)).items()
+        for name, outcome in (
+            *market.outcomes(table, costs_at(cost)).items(),
+            _default(instance, costs_at(cost)),
+        )
     }
     return Played(instance.test.prompt, instance.test.cluster, bids, trades)
+
+
+def _default(instance: Instance, costs: Vector) -> tuple[str, market.Outcome]:
+    """What the default router does on its own signal model; nobody owns an estimate, so nothing is traded."""
+    model, test = instance.signal(), instance.test
+    batch, values = model.batch(test.f, Costs(costs)), model.values(test.f, test.g)
+    routed = Routed(*decide(KnowledgeGradient(), batch, values))
+    nothing = np.full(len(test), np.nan)
+    return DEFAULT, market.Outcome(routed.total(test), routed.queries, nothing, nothing)
 
 
 def run(

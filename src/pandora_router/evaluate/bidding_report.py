@@ -10,6 +10,7 @@ from pandora_router import market
 from pandora_router.evaluate.bidding import (
     CENTRAL,
     CONDUCTS,
+    DEFAULT,
     OPPONENTS,
     PLAIN,
     Bids,
@@ -45,6 +46,7 @@ TOLD = (
     "descending",
     "second price",
     "router: mean-only",
+    DEFAULT,
 )
 REGRETS: tuple[tuple[str, Kind], ...] = (
     ("surplus, knows G", ("surplus", "value", False)),
@@ -115,7 +117,7 @@ def _lessons(found: Sequence[Bids]) -> list[str]:
         f"Welfare regret above the central router ({CENTRAL}) on realised rewards, in 1e-3; + is worse. A "
         "posted price flatters itself while the others' inspections are left out. Where mean-only is "
         "negative, the central router itself buys too much: like every bidder here it takes the boxes for "
-        "independent, and real residuals are correlated (the default router models that: `docs/results.md`).",
+        "independent, and real residuals are correlated, which the default router models.",
         "",
     ]
     for one in found:

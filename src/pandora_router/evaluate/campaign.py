@@ -1,20 +1,52 @@
-"""Run an experiment over fresh splits, one seed at a time, leaving finished seeds alone."""
+"""Run experiments over fresh splits, leaving finished ones alone: a shard is one experiment and one seed.
+
+Shards are computed wherever the runner does; results are written here, as each comes, whole or not at all.
+So an interruption loses the shards under way and nothing else, whatever the runner.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
 from pandora_router.evaluate import results
 from pandora_router.evaluate.arms import named
-from pandora_router.evaluate.estimates import estimates, table_of
+from pandora_router.evaluate.estimates import VERSION, estimates, table_of
 from pandora_router.evaluate.experiments import Experiment
 from pandora_router.evaluate.instances import instance_of
-from pandora_router.evaluate.results import Results
+from pandora_router.evaluate.results import Flat, Results
 from pandora_router.evaluate.sweep import sweep
+from pandora_router.run import InPlace, Runner
 
 Progress = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True)
+class Shard:
+    """One seed of one experiment: everything a worker has to know, as a small value."""
+
+    experiment: Experiment
+    root: Path
+    seed: int
+    cache: Path | None
+    key: str = ""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """One experiment, where its data lies and which seeds are wanted (None: those of the experiment)."""
+
+    experiment: Experiment
+    root: Path
+    seeds: Sequence[int] | None = None
+
+    @property
+    def wanted(self) -> tuple[int, ...]:
+        """The seeds, in order."""
+        return tuple(self.experiment.seeds if self.seeds is None else self.seeds)
 
 
 def run(
@@ -24,28 +56,69 @@ def run(
     *,
     seeds: Sequence[int] | None = None,
     cache: Path | None = None,
+    runner: Runner | None = None,
     progress: Progress | None = None,
 ) -> Results:
+    """As `run_all`, for one experiment."""
+    asked = [Asked(experiment, root, seeds)]
+    return run_all(asked, output, cache=cache, runner=runner, progress=progress)[0]
+
+
+def run_all(
+    asked: Sequence[Asked],
+    output: Path,
+    *,
+    cache: Path | None = None,
+    runner: Runner | None = None,
+    progress: Progress | None = None,
+) -> list[Results]:
     """Run what is missing and return all finished seeds; `cache` keeps estimates (numbers, no texts)."""
     say = progress or (lambda what, done, total: None)
-    arms = named(experiment.arms)
-    key = results.asked_for(experiment, [repr(arm) for arm in arms])
-    folder = output / experiment.name
-    wanted = tuple(experiment.seeds if seeds is None else seeds)
-    missing = [seed for seed in wanted if not results.is_finished(folder, seed, key)]
-    table = table_of(experiment, root) if missing else None
-    for done, seed in enumerate(missing):
-        assert table is not None
-        say(f"{experiment.name}: seed {seed}, estimates", done, len(missing))
-        made = estimates(experiment, table, seed, cache)
-        runs = {}
-        costs_at = partial(experiment.inspection.costs, specialists=table.specialists)
-        for k in experiment.neighbours:
-            say(f"{experiment.name}: seed {seed}, arms on {k} neighbours", done, len(missing))
-            instance = instance_of(made, k)
-            runs[k] = (instance.test, sweep(instance, arms, experiment.costs, costs_at, seed))
-        results.write(folder, experiment, seed, key, runs)
-    say(experiment.name, len(missing), max(1, len(missing)))
-    found = results.read(folder)
-    kept = {seed: found.seeds[seed] for seed in wanted if seed in found.seeds}
-    return Results(found.name, found.title, found.control, kept)
+    shards = []
+    for done, one in enumerate(asked):
+        say(f"{one.experiment.name}: reading", done, len(asked))
+        shards += _missing(one, output, cache)
+    waiting = dict(enumerate(shards))
+    say(_words(waiting), 0, max(1, len(shards)))
+    with closing((runner or InPlace()).finish(compute, shards)) as coming:
+        for number, found in coming:
+            shard = waiting.pop(number)
+            results.write(output / shard.experiment.name, shard.experiment, shard.seed, shard.key, found)
+            say(_words(waiting), len(shards) - len(waiting), len(shards))
+    return [_finished(one, output) for one in asked]
+
+
+def compute(shard: Shard) -> Flat:
+    """Everything about one seed: estimates, then every arm at every cost, for each number of neighbours."""
+    experiment, seed = shard.experiment, shard.seed
+    table = table_of(experiment, shard.root)
+    made = estimates(experiment, table, seed, shard.cache)
+    costs_at = partial(experiment.inspection.costs, specialists=table.specialists)
+    runs = {}
+    for k in experiment.neighbours:
+        instance = instance_of(made, k)
+        runs[k] = (instance.test, sweep(instance, named(experiment.arms), experiment.costs, costs_at, seed))
+    return results.flat(experiment, seed, runs)
+
+
+def _missing(one: Asked, output: Path, cache: Path | None) -> list[Shard]:
+    """The seeds that were not yet run as asked: same settings, same data, same estimators."""
+    experiment, folder = one.experiment, output / one.experiment.name
+    arms = [repr(arm) for arm in named(experiment.arms)]
+    key = results.asked_for(experiment, arms, table_of(experiment, one.root).fingerprint(), VERSION)
+    wanted = [seed for seed in one.wanted if not results.is_finished(folder, seed, key)]
+    return [Shard(experiment, one.root, seed, cache, key) for seed in wanted]
+
+
+def _finished(one: Asked, output: Path) -> Results:
+    found = results.read(output / one.experiment.name)
+    kept = {seed: found.seeds[seed] for seed in one.wanted if seed in found.seeds}
+    return replace(found, seeds=kept)
+
+
+def _words(waiting: Mapping[int, Shard]) -> str:
+    """What is under way, as far as it can be told from here: the shards that are handed out next."""
+    if not waiting:
+        return "done"
+    shard = next(iter(waiting.values()))
+    return f"{shard.experiment.name}: seed {shard.seed}" + (" ..." if len(waiting) > 1 else "")

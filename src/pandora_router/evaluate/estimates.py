@@ -18,8 +18,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from pandora_router.data import Free, PerParameter, Table, resplit
+from pandora_router.data import Free, PerParameter, Table, resplit, storage
 from pandora_router.data.importers import read_folder
+from pandora_router.errors import UsageError
 from pandora_router.estimators.boosted import Boosted
 from pandora_router.estimators.neighbours import Neighbours
 from pandora_router.estimators.peek import Peek
@@ -33,9 +34,7 @@ Progress = Callable[[str, int, int], None]
 
 def table_of(experiment: Experiment, root: Path) -> Table:
     """The specialists that take part, with their fees; the split is still that of the data."""
-    priced = experiment.fee_per_trillion > 0.0
-    rule = PerParameter(experiment.fee_per_trillion) if priced else Free()
-    table = read_folder(root / experiment.data, fees=rule, fee_weight=experiment.fee_weight)
+    table = _read(experiment, root / experiment.data)
     if experiment.specialists is not None:
         table = table.only(tuple(experiment.specialists))
     share = (~table.missing).mean(axis=0)
@@ -47,6 +46,23 @@ def table_of(experiment: Experiment, root: Path) -> Table:
         stated = np.array([experiment.specialists[name] for name in table.specialists])
         table = replace(table, fee=table.fee + stated)
     return table
+
+
+def _read(experiment: Experiment, place: Path) -> Table:
+    """A table that `pandora data import` wrote, with the fees it has, or a folder of files and a fee rule."""
+    weight, per_trillion = experiment.fee_weight, experiment.fee_per_trillion
+    if not storage.is_stored(place):
+        rule = PerParameter(per_trillion) if per_trillion > 0.0 else Free()
+        return read_folder(place, fees=rule, fee_weight=1.0 if weight is None else weight)
+    if per_trillion > 0.0:
+        raise UsageError(
+            f"{experiment.name}: fee_per_trillion",
+            expected="none: a stored table has its fees",
+            came=f"{per_trillion:g}",
+            do="Leave it out, or import with --fee-per-trillion-parameters.",
+        )
+    table = storage.load(place)
+    return table if weight is None else table.with_fee_weight(weight)
 
 
 def split_of(experiment: Experiment, table: Table, seed: int) -> Table:

@@ -1,10 +1,10 @@
 """An experiment as one YAML file with a closed schema: an unknown key is an error that names the nearest one.
 
     title: Mathematics, small against large      # shown in reports
-    data: zeroeval_math                          # folder, below --data or beside the YAML file
+    data: zeroeval_math                          # folder or stored table, below --data or beside this file
     specialists: {gemma-2-2b-it: 0, o1-mini: .6} # who takes part, with a fee each; or a list; or left out
     fee_per_trillion: 3                          # instead: parameters x price
-    fee_weight: 1                                # reward = score - fee_weight x fee
+    fee_weight: 1                                # reward = score - fee_weight x fee; left out: the table's
     complete: 0.9                                # leave out specialists with a smaller share of scores
     peek: 400                                    # characters of its answer that g sees; 0: prompt only
     neighbours: [50, 3]                          # f is their mean reward; the first is the default
@@ -62,7 +62,7 @@ class Experiment:
     title: str = ""
     specialists: Mapping[str, float] | None = None
     fee_per_trillion: float = 0.0
-    fee_weight: float = 1.0
+    fee_weight: float | None = None
     complete: float = 0.0
     peek: int = 0
     agreement: bool = False

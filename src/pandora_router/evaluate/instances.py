@@ -99,6 +99,13 @@ def instance_of(arrays: Mapping[str, NDArray[np.float64]], k: int) -> Instance:
         f = arrays[f"{split}_f{k}"]
         g, score, fee = (arrays[f"{split}_{name}"] for name in ("g", "score", "fee"))
         whole = np.isfinite(score - fee).all(axis=1)
+        if not whole.any():
+            raise UsageError(
+                f"the {split} prompts",
+                expected="some that every specialist has answered",
+                came=f"none of {len(f)}",
+                do="Leave specialists with few scores out (`complete: 0.9` in an experiment), or score more.",
+            )
         prompt = arrays[f"{split}_prompt"].astype(np.int64)
         return Arrays(f[whole], g[whole], score[whole], fee[whole], prompt[whole])
 

@@ -1,12 +1,7 @@
-"""What people read: `docs/results.md` and one self-contained HTML page, both generated from results on disk.
-
-The page loads nothing from anywhere: styles and figures (SVG) are inside it.
-"""
+"""What people read: `docs/results.md`, generated from results on disk; `page` makes an HTML page of it."""
 
 from __future__ import annotations
 
-import html
-import re
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -30,15 +25,6 @@ splits. A star: both tests reject "no difference" at 5 %. Splits share prompts, 
 twenty would pass each single test by chance.
 
 Posted prices, auctions and what they lose against a central router: [bidding.md](bidding.md).
-"""
-STYLE = """
-body{font:15px/1.5 system-ui,sans-serif;max-width:72rem;margin:2rem auto;padding:0 1rem;color:#1b1b1b}
-table{border-collapse:collapse;font-size:12.5px;display:block;overflow-x:auto;margin:.8rem 0}
-td,th{border:1px solid #ddd;padding:.2rem .5rem;text-align:right;white-space:nowrap}
-td:first-child,th:first-child{text-align:left}tr:nth-child(even){background:#f7f7f9}
-svg{max-width:100%;height:auto}code{background:#f2f2f4;padding:0 .2rem}
-@media(prefers-color-scheme:dark){body{background:#16181c;color:#ddd}tr:nth-child(even){background:#1e2126}
-td,th{border-color:#3a3d44}svg{background:#fff}code{background:#24272d}}
 """
 
 
@@ -79,35 +65,3 @@ def _section(one: Results, image: str | None) -> str:
             lines += ["Regret + cost (a star: differs from the router):", "", tables.totals(one, k), ""]
             lines += ["Averaged over costs:", "", tables.overall(one, k), ""]
     return "\n".join(lines)
-
-
-def page(found: Sequence[Results], figures: Mapping[str, str]) -> str:
-    """The report as one HTML page; `figures` are SVG elements by experiment."""
-    body = [_element(block.strip(), figures) for block in re.split(r"\n\n+", markdown(found))]
-    return (
-        '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>pandora-router results</title>'
-        f'<meta name="viewport" content="width=device-width"><style>{STYLE}</style></head><body>'
-        + "\n".join(body)
-        + "</body></html>\n"
-    )
-
-
-def _element(block: str, figures: Mapping[str, str]) -> str:
-    heading = re.match(r"(#+) (.*)", block)
-    if heading:
-        level, text = len(heading[1]), heading[2]
-        return f"<h{level}>{_inline(text)}</h{level}>" + figures.get(text, "")
-    if block.startswith("|"):
-        head, _, *rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in block.split("\n")]
-        top = "".join(f"<th>{_inline(cell)}</th>" for cell in head)
-        rest = "".join(
-            "<tr>" + "".join(f"<td>{_inline(cell)}</td>" for cell in row) + "</tr>" for row in rows
-        )
-        return f"<table><thead><tr>{top}</tr></thead><tbody>{rest}</tbody></table>"
-    return f"<p>{_inline(block)}</p>" if block else ""
-
-
-def _inline(text: str) -> str:
-    safe = html.escape(text)
-    safe = re.sub(r"\*\*(.+?)\*\*", r"<b>\1</b>", safe)
-    return re.sub(r"`(.+?)`", r"<code>\1</code>", safe)

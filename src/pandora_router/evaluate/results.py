@@ -33,9 +33,9 @@ FORMAT = 1
 Key = tuple[int, float, str]  # neighbours, inspection cost, arm
 
 
-def asked_for(experiment: Experiment, arms: Sequence[str]) -> str:
-    """A key over everything that decides a seed's results, data and code aside."""
-    content = repr((FORMAT, experiment, tuple(arms)))
+def asked_for(experiment: Experiment, arms: Sequence[str], data: str, estimators: int) -> str:
+    """A key over all that decides a seed's results: settings, arms, the table, the estimators' version."""
+    content = repr((FORMAT, experiment, tuple(arms), data, estimators))
     return hashlib.sha256(content.encode()).hexdigest()[:20]
 
 
@@ -48,14 +48,16 @@ def is_finished(folder: Path, seed: int, key: str) -> bool:
     return bool(kept.get(b"key", b"").decode() == key)
 
 
-def write(
-    folder: Path,
-    experiment: Experiment,
-    seed: int,
-    key: str,
-    runs: Mapping[int, tuple[Arrays, Sequence[Run]]],
-) -> None:
-    """Write one seed: the runs of every number of neighbours with the test prompts they decided."""
+@dataclass(frozen=True, eq=False)
+class Flat:
+    """One seed as it is stored: a row of metrics per run, and a column of totals per run."""
+
+    rows: Sequence[Mapping[str, Any]]
+    columns: Mapping[str, NDArray[Any]]
+
+
+def flat(experiment: Experiment, seed: int, runs: Mapping[int, tuple[Arrays, Sequence[Run]]]) -> Flat:
+    """The runs of every number of neighbours with the test prompts they decided, ready to be written."""
     rows: list[dict[str, Any]] = []
     columns: dict[str, NDArray[Any]] = {}
     for k, (test, made) in runs.items():
@@ -65,9 +67,15 @@ def write(
             place = {"experiment": experiment.name, "seed": seed, "neighbours": k, "cost": run.cost}
             rows.append({**place, "arm": run.arm, "prompts": run.outcomes.prompts, **run.outcomes.means()})
             columns[_column((k, run.cost, run.arm))] = run.total.astype(np.float32)
+    return Flat(rows, columns)
+
+
+def write(folder: Path, experiment: Experiment, seed: int, key: str, found: Flat) -> None:
+    """Write one seed; the file that says it is finished comes last."""
     facts = {"key": key, "title": experiment.title, "control": str(experiment.control)}
-    _replace(folder / f"prompts-{seed}.parquet", pa.table(columns))
-    _replace(folder / f"seed-{seed}.parquet", pa.Table.from_pylist(rows).replace_schema_metadata(facts))
+    _replace(folder / f"prompts-{seed}.parquet", pa.table(dict(found.columns)))
+    made = pa.Table.from_pylist([dict(row) for row in found.rows])
+    _replace(folder / f"seed-{seed}.parquet", made.replace_schema_metadata(facts))
 
 
 def _column(key: Key) -> str:

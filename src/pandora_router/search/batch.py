@@ -11,6 +11,8 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,6 +32,7 @@ from pandora_router.search.simulation import stream as normal_stream
 from pandora_router.search.state import Action, Inspect, Policy, Select, State, Trace
 
 SLICE = 256  # queries a thread takes at a time
+_most: ContextVar[int | None] = ContextVar("most threads", default=None)
 
 
 @dataclass(frozen=True, eq=False)
@@ -200,11 +203,22 @@ def stream(
 
 def spread(work: Callable[[int, int], None], queries: int, threads: int | None) -> None:
     """Call work(lo, hi) over slices of the queries on several threads; kernels release the lock."""
-    size = min(SLICE, max(1, -(-queries // (threads or os.cpu_count() or 1))))
+    threads = threads or _most.get() or os.cpu_count() or 1
+    size = min(SLICE, max(1, -(-queries // threads)))
     slices = [(lo, min(lo + size, queries)) for lo in range(0, queries, size)]
     work(*slices[0])  # compiles or loads once, before threads could do so twice
-    with ThreadPoolExecutor(threads or os.cpu_count()) as pool:
+    with ThreadPoolExecutor(threads) as pool:
         list(pool.map(lambda s: work(*s), slices[1:]))
+
+
+@contextmanager
+def limited(threads: int) -> Iterator[None]:
+    """Batches run inside take so many threads where none are named: one process per core needs one each."""
+    before = _most.set(threads)
+    try:
+        yield
+    finally:
+        _most.reset(before)
 
 
 def _compiled(

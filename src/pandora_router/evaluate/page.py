@@ -1,0 +1,146 @@
+"""The report as one HTML file that works offline: curves to explore, then the tables of the Markdown report.
+
+Everything is inside the file: numbers as JSON, `page.js` and `page.css` as they stand beside this module. A
+content security policy forbids the page to load anything. Titles and names are text, never markup: Python
+escapes what it writes, the script only ever sets text.
+
+Bands are 1.96 times a standard error. Of differences to the router: the larger of that over prompts (paired,
+clustered) and that over splits. Of regret + cost: the larger of that over the prompts of one split and that
+over splits. Of the other metrics: that over splits alone; of one split there is none.
+"""
+
+from __future__ import annotations
+
+import html
+import json
+import math
+import re
+from collections.abc import Sequence
+from importlib.resources import files
+from typing import Any
+
+import numpy as np
+
+from pandora_router.evaluate import report
+from pandora_router.evaluate.arms import DEFAULT
+from pandora_router.evaluate.results import Key, Results
+
+BAND = 1.96
+METRICS = (  # name in results, label, unit
+    ("total", "regret + cost", "reward per prompt"),
+    ("above", "regret + cost above the router", "1e-3 of reward, paired"),
+    ("queries", "queries", "inspections per prompt"),
+    ("regret", "regret", "reward per prompt"),
+    ("accuracy", "accuracy", "mean score of the answers"),
+)
+FIRST = (DEFAULT, "committing (paper)", "auto", "margin-N, mean", "mean-only", "inspect-all", "f-only")
+STEEP = ("inspect-all", "inspect-all, mean", "top-2", "coin flip", "random")  # do not set the scale
+POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; base-uri 'none'"
+
+
+def page(found: Sequence[Results]) -> str:
+    """The whole page; `found` in the order they are offered."""
+    body = [_element(block.strip()) for block in re.split(r"\n\n+", report.markdown(found))]
+    data = json.dumps(curves(found), allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
+    style, script = (files(__package__).joinpath(f"page.{kind}").read_text("utf-8") for kind in ("css", "js"))
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>pandora-router results</title>\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">\n'
+        f'<meta name="viewport" content="width=device-width"><style>\n{style}</style></head><body>\n'
+        '<main><section id="explorer" aria-label="Curves"><noscript>Curves need JavaScript; every number is '
+        "in the tables below.</noscript></section>\n"
+        + "\n".join(body)
+        + f'</main>\n<script type="application/json" id="data">{data}</script>\n<script>\n{script}</script>'
+        "</body></html>\n"
+    )
+
+
+def curves(found: Sequence[Results]) -> dict[str, Any]:
+    """What the script draws: of each experiment and number of neighbours a curve per metric and arm."""
+    return {
+        "metrics": [dict(zip(("id", "label", "unit"), metric, strict=True)) for metric in METRICS],
+        "first": FIRST,
+        "steep": STEEP,
+        "experiments": [
+            {
+                "name": one.name,
+                "title": one.title,
+                "control": one.control,
+                "splits": len(one.seeds),
+                "prompts": round(one.mean("prompts", one.keys[0])),
+                "costs": one.costs,
+                "arms": one.arms,
+                "frames": [{"k": k, "curves": _frame(one, k)} for k in one.neighbours],
+            }
+            for one in found
+        ],
+    }
+
+
+def _frame(one: Results, k: int) -> dict[str, Any]:
+    """metric -> arm -> {mean, band, star}, each a list over costs; null where unknown."""
+    frame: dict[str, Any] = {"above": _above(one, k)}
+    for metric in ("total", "queries", "regret", "accuracy"):
+        frame[metric] = {}
+        for arm in one.arms:
+            keys = [(k, cost, arm) for cost in one.costs]
+            bands = [BAND * _error(one, metric, key) for key in keys]
+            frame[metric][arm] = {
+                "mean": _plain([one.mean(metric, key) for key in keys]),
+                "band": _plain(bands),
+            }
+    return frame
+
+
+def _above(one: Results, k: int) -> dict[str, Any]:
+    others = [arm for arm in one.arms if arm != DEFAULT]
+    pairs: list[tuple[Key, Key]] = [((k, c, a), (k, c, DEFAULT)) for a in others for c in one.costs]
+    nothing = [0.0] * len(one.costs)
+    curves: dict[str, Any] = {DEFAULT: {"mean": nothing, "band": nothing, "star": [False] * len(one.costs)}}
+    if pairs:
+        compared = one.compare(pairs)
+        for i, arm in enumerate(others):
+            own = slice(i * len(one.costs), (i + 1) * len(one.costs))
+            curves[arm] = {
+                "mean": _plain((1e3 * compared.mean[own]).tolist()),
+                "band": _plain((1e3 * BAND * compared.doubt[own]).tolist()),
+                "star": [bool(star) for star in compared.star[own]],
+            }
+    return curves
+
+
+def _error(one: Results, metric: str, key: Key) -> float:
+    values = [seed.rows[key][metric] for seed in one.seeds.values()]
+    over_splits = float(np.std(values, ddof=1) / math.sqrt(len(values))) if len(values) > 1 else math.nan
+    return float(np.fmax(over_splits, one.mean("total_error", key))) if metric == "total" else over_splits
+
+
+def _plain(numbers: Sequence[float]) -> list[float | None]:
+    """Six digits, and null for what is not finite: JSON knows no NaN."""
+    return [float(f"{x:.6g}") if math.isfinite(x) else None for x in numbers]
+
+
+def _element(block: str) -> str:
+    """A block of our own Markdown as HTML: heading, table, list or paragraph."""
+    heading = re.match(r"(#+) (.*)", block)
+    if heading:
+        level = len(heading[1])
+        return f"<h{level}>{_inline(heading[2])}</h{level}>"
+    if block.startswith("|"):
+        head, _, *rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in block.split("\n")]
+        top = "".join(f'<th scope="col">{_inline(cell)}</th>' for cell in head)
+        rest = "".join(
+            "<tr>" + "".join(f"<td>{_inline(cell)}</td>" for cell in row) + "</tr>" for row in rows
+        )
+        return f"<table><thead><tr>{top}</tr></thead><tbody>{rest}</tbody></table>"
+    if block.startswith("- "):
+        items = re.split(r"\n- ", block[2:])
+        return "<ul>" + "".join(f"<li>{_inline(item)}</li>" for item in items) + "</ul>"
+    return f"<p>{_inline(block)}</p>" if block else ""
+
+
+def _inline(text: str) -> str:
+    """Bold and code; of a link or image only its words, since files beside the page may not be there."""
+    safe = html.escape(re.sub(r"!?\[([^\]]*)\]\([^)]*\)", r"\1", text))
+    safe = re.sub(r"\*\*(.+?)\*\*", r"<b>\1</b>", safe)
+    return re.sub(r"`(.+?)`", r"<code>\1</code>", safe)

@@ -1,0 +1,202 @@
+"""Shards over processes of this machine; a worker that is killed costs its shard another try, nothing else.
+
+Workers are spawned, so they inherit no locks and no threads, and each has one thread for linear algebra. A
+worker gets one shard at a time through its own pipe, so when it dies it is known which shard died with it: a
+new worker takes its place and runs the shard again, at most `tries` times in all. Workers ignore Ctrl-C and
+are ended by this process; if this process is killed they see their pipe close and end themselves.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from multiprocessing import get_context
+from multiprocessing.connection import Connection, wait
+from multiprocessing.context import SpawnProcess
+from typing import Any, TypeVar
+
+from pandora_router.errors import UpstreamError, UsageError
+from pandora_router.run.runner import Runner, on_one_core
+
+S = TypeVar("S")
+R = TypeVar("R")
+ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+PATIENCE = 5.0  # seconds a worker has to end before it is killed
+
+
+@dataclass
+class _Worker:
+    """A process, our end of its pipe, and the shard it is on."""
+
+    process: SpawnProcess
+    pipe: Connection
+    at: int | None = None
+
+    @classmethod
+    def start(cls) -> _Worker:
+        context = get_context("spawn")
+        ours, theirs = context.Pipe()
+        process = context.Process(target=_serve, args=(theirs,), daemon=True)
+        with _inherited(ONE_THREAD):
+            process.start()
+        theirs.close()
+        return cls(process, ours)
+
+    def give(self, number: int, function: Callable[[Any], Any], shard: Any) -> None:
+        self.at = number
+        with suppress(BrokenPipeError, ConnectionResetError):  # dead: its pipe is ready, `answer` says so
+            self.pipe.send((function, shard))
+
+    def answer(self) -> tuple[Any, BaseException | None]:
+        """(result, error); EOFError if the worker is dead."""
+        try:
+            found: tuple[Any, BaseException | None] = self.pipe.recv()
+        except ConnectionResetError as error:
+            raise EOFError from error
+        return found
+
+    def stop(self) -> None:
+        self.pipe.close()
+        self.process.terminate()
+        self.process.join(PATIENCE)
+        if self.process.is_alive():
+            self.process.kill()
+            self.process.join()
+        self.process.close()
+
+
+@dataclass(frozen=True)
+class Pool(Runner):
+    """So many worker processes; None: one per core that this process may use."""
+
+    workers: int | None = None
+    tries: int = 3
+
+    def __post_init__(self) -> None:
+        if (self.workers is not None and self.workers < 1) or self.tries < 1:
+            raise UsageError(
+                "a pool", expected="one or more workers and tries", came=repr(self), do="Correct the number."
+            )
+
+    def finish(self, function: Callable[[S], R], shards: Iterable[S]) -> Generator[tuple[int, R], None, None]:
+        """As `Runner.finish`."""
+        with _Crew(self.workers or cores(), self.tries) as crew:
+            yield from crew.finish(function, shards)
+
+
+@dataclass
+class _Crew:
+    """The workers of one call, the shards that wait for another try, and how often each was tried."""
+
+    most: int
+    tries: int
+    workers: list[_Worker] = field(default_factory=list)
+    again: deque[tuple[int, Any]] = field(default_factory=deque)
+    held: dict[int, Any] = field(default_factory=dict)
+    deaths: dict[int, int] = field(default_factory=dict)
+
+    def finish(self, function: Callable[[S], R], shards: Iterable[S]) -> Generator[tuple[int, R], None, None]:
+        fresh = enumerate(shards)
+        while True:
+            self._employ(function, fresh)
+            if not self.held:
+                return
+            busy = {worker.pipe: worker for worker in self.workers if worker.at is not None}
+            for pipe in wait(list(busy)):
+                worker = busy[pipe]  # type: ignore[index]
+                assert worker.at is not None
+                number = worker.at
+                try:
+                    result, error = worker.answer()
+                except EOFError:
+                    self._bury(worker, number)
+                    continue
+                worker.at = None
+                del self.held[number]
+                self._employ(function, fresh)  # before the caller takes its time over the result
+                if error is not None:
+                    raise error
+                yield number, result
+
+    def _employ(self, function: Callable[[Any], Any], fresh: Iterator[tuple[int, Any]]) -> None:
+        """Give every idle worker a shard; start workers only for shards that are there."""
+        while True:
+            idle = next((worker for worker in self.workers if worker.at is None), None)
+            if idle is None and len(self.workers) >= self.most:
+                return
+            number, shard = self.again.popleft() if self.again else next(fresh, (-1, None))
+            if number < 0:
+                return
+            if idle is None:
+                idle = _Worker.start()
+                self.workers.append(idle)
+            self.held[number] = shard
+            idle.give(number, function, shard)
+
+    def _bury(self, worker: _Worker, number: int) -> None:
+        worker.process.join(PATIENCE)
+        code = worker.process.exitcode
+        worker.stop()
+        self.workers.remove(worker)
+        self.deaths[number] = self.deaths.get(number, 0) + 1
+        if self.deaths[number] >= self.tries:
+            raise UpstreamError(
+                f"shard {number}: its worker process died {self.tries} times (last exit code {code}). "
+                "If the machine ran out of memory, use fewer workers."
+            )
+        self.again.append((number, self.held[number]))
+
+    def __enter__(self) -> _Crew:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for worker in self.workers:
+            worker.stop()
+
+
+def cores() -> int:
+    """The cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _serve(pipe: Connection) -> None:
+    """A worker: shards in, (result, error) out, until the pipe closes."""
+    while True:
+        try:
+            function, shard = pipe.recv()
+        except (EOFError, ConnectionResetError):
+            return
+        try:
+            found: tuple[Any, BaseException | None] = on_one_core(function, shard), None
+        except Exception as error:
+            found = None, error
+        try:
+            pipe.send(found)
+        except (BrokenPipeError, ConnectionResetError):
+            return
+        except Exception as error:  # what came of the shard cannot be sent
+            pipe.send((None, TypeError(f"{type(found[0] or found[1]).__name__} of a shard: {error}")))
+
+
+@contextmanager
+def _inherited(variables: dict[str, str]) -> Iterator[None]:
+    """What a process started inside has from its first moment: these variables, and no ear for Ctrl-C.
+
+    BLAS reads its variables when it is loaded, and an interrupt may come before a worker's first line.
+    """
+    before = {name: os.environ.get(name) for name in variables}
+    masked = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+        signal.pthread_sigmask(signal.SIG_SETMASK, masked)

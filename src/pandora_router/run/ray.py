@@ -1,0 +1,90 @@
+"""Shards over a Ray cluster, for more than one machine; the only home of ray (extra `ray`).
+
+The machines need this package at the same version and see the data at the same path. A shard whose worker or
+machine dies is run again by Ray, at most `tries` times in all. It refuses to start a cluster: that is
+`ray start`, so nothing here opens a port.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+from collections.abc import Callable, Generator, Iterable
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, TypeVar
+
+from pandora_router.errors import UpstreamError, UsageError
+from pandora_router.run.runner import Runner, on_one_core
+
+S = TypeVar("S")
+R = TypeVar("R")
+AHEAD = 2  # shards that wait per core, so that no core waits for this process
+
+
+@dataclass(frozen=True)
+class Cluster(Runner):
+    """The cluster at `address` (host:port), or the one that runs on this machine ("auto")."""
+
+    address: str = "auto"
+    tries: int = 3
+
+    def finish(self, function: Callable[[S], R], shards: Iterable[S]) -> Generator[tuple[int, R], None, None]:
+        """As `Runner.finish`; connects first and leaves the cluster at the end."""
+        ray = _joined(self.address)
+        remote = ray.remote(num_cpus=1, max_retries=self.tries - 1)(on_one_core)
+        fresh = enumerate(shards)
+        waiting: dict[Any, int] = {}
+        try:
+            while True:
+                room = max(1, int(AHEAD * ray.cluster_resources().get("CPU", 1))) - len(waiting)
+                for number, shard in islice(fresh, max(0, room)):
+                    waiting[remote.remote(function, shard)] = number
+                if not waiting:
+                    return
+                ready, _ = ray.wait(list(waiting), num_returns=1)
+                number = waiting.pop(ready[0])
+                yield number, _got(ray, ready[0], number, self.tries)
+        finally:
+            for reference in waiting:
+                ray.cancel(reference, force=True)
+            ray.shutdown()
+
+
+def _got(ray: Any, reference: Any, number: int, tries: int) -> Any:
+    """The result of a shard, or the error of the function itself."""
+    try:
+        return ray.get(reference)
+    except ray.exceptions.RayTaskError as error:
+        raise error.cause from error
+    except ray.exceptions.RayError as error:
+        raise UpstreamError(f"shard {number}: its worker was lost {tries} times ({error})") from error
+
+
+def _joined(address: str) -> Any:
+    try:
+        import ray
+    except ImportError as error:
+        raise UsageError(
+            "--ray", expected="ray", came="none installed", do="pip install 'pandora-router[ray]'"
+        ) from error
+    try:
+        if address != "auto":
+            _knock(address)
+        ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
+    except (OSError, RuntimeError, ValueError) as error:
+        raise UsageError(
+            f"--ray {address}",
+            expected="a Ray cluster that runs",
+            came=(str(error) or type(error).__name__).splitlines()[0],
+            do="Start one with `ray start --head`, join it from other machines, name its host:port.",
+        ) from error
+    return ray
+
+
+def _knock(address: str) -> None:
+    """Raise at once where nobody listens: Ray itself would try for minutes."""
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdecimal():
+        raise ValueError("an address that is not host:port")
+    socket.create_connection((host.strip("[]"), int(port)), timeout=5.0).close()

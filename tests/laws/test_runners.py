@@ -1,0 +1,164 @@
+"""Every runner on one machine: the answers of a plain loop, in order, errors and killed workers included.
+
+The Ray cluster, which has to be started first, is in tests/edges/test_ray.py.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import closing
+from itertools import count, islice
+from pathlib import Path
+
+import numpy as np
+import pytest
+from threadpoolctl import threadpool_info, threadpool_limits
+
+from pandora_router.errors import UpstreamError, UsageError
+from pandora_router.run import InPlace, Pool, Runner
+from pandora_router.search import batch
+
+RUNNERS = [InPlace(), Pool(1), Pool(3)]
+runners = pytest.mark.parametrize("runner", RUNNERS, ids=repr)
+
+
+def product(seed: int) -> float:
+    """Linear algebra large enough for a threaded BLAS to split."""
+    rng = np.random.default_rng(seed)
+    a = rng.standard_normal((300, 300))
+    return float((a @ a.T @ a).sum())
+
+
+def late_first(number: int) -> int:
+    time.sleep(0.3 if number == 0 else 0.0)
+    return number
+
+
+def refuse(number: int) -> int:
+    if number == 3:
+        raise UsageError("shard 3", expected="another", came="3", do="Leave it out.")
+    return number
+
+
+def threads(_: int) -> tuple[int, int]:
+    calls: list[int] = []
+    batch.spread(lambda lo, hi: calls.append(hi - lo), 10, None)
+    return max(one["num_threads"] for one in threadpool_info()), calls[0]
+
+
+def die_once(place: str) -> int:
+    """Kill the own process the first time this shard is tried."""
+    path = Path(place)
+    if path.name != "never" and not path.exists():
+        path.write_text("")
+        os.kill(os.getpid(), signal.SIGKILL)
+    return len(path.name)
+
+
+def die(_: int) -> int:
+    os.kill(os.getpid(), signal.SIGKILL)
+    return 0
+
+
+def unsendable(_: int) -> object:
+    return lambda: None
+
+
+@runners
+def test_results_are_those_of_a_loop_bit_for_bit_and_in_order(runner: Runner) -> None:
+    with threadpool_limits(1):
+        expected = [product(seed) for seed in range(6)]
+    assert list(runner.map(product, range(6))) == expected
+    assert list(runner.map(late_first, range(4))) == [0, 1, 2, 3]
+    assert sorted(runner.finish(late_first, range(4))) == [(i, i) for i in range(4)]
+    assert list(runner.map(product, [])) == []
+
+
+@runners
+def test_an_error_of_the_function_keeps_its_parts(runner: Runner) -> None:
+    with pytest.raises(UsageError) as caught:
+        list(runner.map(refuse, range(6)))
+    assert (caught.value.what, caught.value.do) == ("shard 3", "Leave it out.")
+
+
+@runners
+def test_a_shard_has_one_core(runner: Runner) -> None:
+    """One thread for BLAS, and batches of searches in slices as one thread takes them: all ten rows."""
+    assert list(runner.map(threads, [0, 1])) == [(1, 10), (1, 10)]
+
+
+@runners
+def test_shards_may_go_on_for_ever(runner: Runner) -> None:
+    with closing(runner.finish(late_first, count())) as coming:
+        assert len(list(islice(coming, 8))) == 8
+
+
+def test_a_killed_worker_costs_another_try(tmp_path: Path) -> None:
+    shards = [str(tmp_path / name) for name in ("a", "bb", "never", "cccc", "ddddd")]
+    assert list(Pool(2).map(die_once, shards)) == [1, 2, 5, 4, 5]
+    assert len(list(tmp_path.iterdir())) == 4
+
+
+def test_a_shard_that_kills_every_worker_is_given_up() -> None:
+    with pytest.raises(UpstreamError, match="died 2 times"):
+        list(Pool(2, tries=2).map(die, range(3)))
+
+
+def test_a_result_that_cannot_travel_is_an_error() -> None:
+    with pytest.raises(TypeError, match="of a shard"):
+        list(Pool(1).map(unsendable, [0]))
+
+
+def children(pid: int) -> list[int]:
+    """The living processes whose parent this is."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            fields = (folder / "stat").read_text().rsplit(")", 1)[1].split()
+        except OSError:
+            continue
+        if int(fields[1]) == pid and fields[0] != "Z":
+            found.append(int(folder.name))
+    return found
+
+
+def alive(pid: int) -> bool:
+    try:
+        state = (Path("/proc") / str(pid) / "stat").read_text().rsplit(")", 1)[1].split()[0]
+    except OSError:
+        return False
+    return state != "Z"
+
+
+@pytest.mark.skipif(not Path("/proc").is_dir(), reason="looks for processes in /proc")
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
+def test_no_worker_outlives_an_interrupted_run(how: signal.Signals, tmp_path: Path) -> None:
+    """Ctrl-C, which reaches the whole process group, and kill -9 of the parent alone."""
+    script = tmp_path / "nap.py"
+    script.write_text(
+        "import time\nfrom pandora_router.run import Pool\n"
+        "if __name__ == '__main__':\n    list(Pool(2).map(time.sleep, [0.0] * 4 + [1.5, 1.5]))\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
+    run = subprocess.Popen(
+        [sys.executable, str(script)], env=environment, start_new_session=True, stderr=subprocess.PIPE
+    )
+    until = time.monotonic() + 30
+    while len(mine := children(run.pid)) < 3 and time.monotonic() < until:  # two workers and their tracker
+        time.sleep(0.02)
+    assert len(mine) >= 3
+    time.sleep(0.5)
+    if how is signal.SIGINT:
+        os.killpg(run.pid, how)
+    else:
+        run.send_signal(how)
+    _, told = run.communicate(timeout=30)
+    assert run.returncode == -how
+    assert told.count(b"Traceback") == (how is signal.SIGINT)  # of the parent alone
+    while any(alive(pid) for pid in mine) and time.monotonic() < until:
+        time.sleep(0.05)
+    assert not [pid for pid in mine if alive(pid)]
