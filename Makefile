@@ -49,10 +49,12 @@ bench: .venv/dev
 
 # Every experiment of experiments/ over its fresh splits; finished splits are not run again.
 DATA ?= ../shared/data
+PAPER ?= ../shared/paper/figures.json
 paper: .venv/dev
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[plots]'
 	$(BIN)/pandora evaluate experiments/*.yaml -o results --data $(DATA) \
-		--report docs/results.md --plots docs/figures --html results/report.html
+		--report docs/results.md --plots docs/figures --html results/report.html \
+		$(if $(wildcard $(PAPER)),--paper $(PAPER))
 	$(BIN)/pandora market report experiments/math_small_pro.yaml experiments/adarague.yaml \
 		experiments/openllm.yaml --data $(DATA) --cache results/cache --plots docs/figures -o docs/bidding.md
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -52,8 +53,8 @@ class Looking:
 
     seed: int = 0
 
-    def fit(self, train: Table, say: Progress) -> Beginnings:
-        """Fit on the training questions."""
+    def fit(self, train: Table, say: Progress, work: Path | None = None) -> Beginnings:
+        """Fit on the training questions; too quick for anything to be kept in `work`."""
         say("reading what specialists let be seen", 0.0)
         assert train.contexts is not None
         return Beginnings.fit(train.prompts, train.reward, train.specialists, train.contexts, seed=self.seed)
