@@ -59,4 +59,4 @@ paper: .venv/dev
 		experiments/openllm.yaml --data $(DATA) --cache results/cache --plots docs/figures -o docs/bidding.md
 
 clean:
-	rm -rf .venv build dist
+	rm -rf .venv build dist demo.html

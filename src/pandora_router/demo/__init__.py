@@ -6,7 +6,9 @@
     people       the five specialists and what each may show before it answers
     recording    running them all, the file of what they said and took
     study        fitting on the recorded answers, the table of ways to route
-    live         ten fresh questions through the running specialists
+    stories      three decisions worth telling
+    live         fresh questions through the running specialists
+    page         all of it as one HTML page
 
 This module imports nothing; take what you need from the one that has it.
 """
