@@ -1,101 +1,165 @@
-"""Prints the mean squared error of every estimator on every folder, fitted on train, measured on test.
+"""Error of every estimator on every folder that has scores: fitted on train, measured on test.
 
-    OMP_NUM_THREADS=1 python -m benchmarks.estimators [folder ...] [--peeks 100 200 400]
+    OMP_NUM_THREADS=1 python -m benchmarks.estimators [folder ...] [--page docs/estimators.md]
 
-Columns: the training mean, kNN-3 (the paper's f), kNN-50, h(f) = ridge of the reward on leave-one-out kNN-3,
-h(kNN-50), the default g (prompt only), g with the specialist's own first characters, and, as a separate
-variant, g with agreement between all specialists' first characters (part of it answers already visible).
-Differences are paired over test prompts, with one standard error behind them.
+One default `Router.fit` per folder (f, g from the prompt alone, signal model, policy) and, where there are
+contexts, one with a peek at the specialist's own first characters; then other lengths of the peek, and, as a
+separate variant, agreement between all specialists' first characters. Each fit is kept in the cache as soon
+as it is done and each folder's numbers in CACHE/FOLDER/estimators.json, so a run that is broken off goes on,
+and `--page` puts together what is there (with what `python -m benchmarks.transformer` left there).
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import resource
 import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from benchmarks.folders import SCORED, Folder, load
+from benchmarks.estimators_page import page
+from benchmarks.folders import DATA, SCORED
+from benchmarks.kept import CACHE, Cell, Made, kept, paired, per_prompt, write_json
+from pandora_router.data import Free, Table, carve
+from pandora_router.data.importers import read_folder
 from pandora_router.estimators.boosted import Boosted
 from pandora_router.estimators.heads import fit_ridge, grouped_folds
 from pandora_router.estimators.neighbours import Neighbours
 from pandora_router.estimators.peek import Peek
+from pandora_router.router import Router, Stacked
+
+LENGTHS = (100, 200, 400)
+SHORTER = {"mmlupro_cot": (100, 400)}  # 350,000 contexts: one length costs minutes
+INSPECTION_COST = 0.002
 
 
-def per_prompt(predicted: np.ndarray, reward: np.ndarray) -> np.ndarray:
-    """Squared error of each prompt, averaged over the specialists that have a reward."""
-    return np.nanmean((predicted - reward) ** 2, axis=1)
+def cheap(table: Table) -> dict[str, Callable[[], Made]]:
+    """The training mean, kNN-3 (the paper's f), kNN-50, and ridges of the reward on each out of sample."""
+    train, test = table.in_split("train"), table.in_split("test")
+    found: dict[str, tuple[Any, float]] = {}
+
+    def all_at_once() -> dict[str, tuple[Any, float]]:
+        if not found:
+            start = time.process_time()
+            fitted = Neighbours.fit(train.prompts, train.reward, train.specialists)
+            spent = time.process_time() - start
+            vectors = fitted.embedder.embed(test.prompts)
+            folds = grouped_folds(train.prompts, 5, 0)
+            found["mean"] = np.broadcast_to(fitted.mean, test.reward.shape), 0.0
+            for k in (3, 50):
+                one, start = fitted.with_k(k), time.process_time()
+                predicted = one.predict_vectors(vectors)
+                head, _ = fit_ridge(one.leave_one_out(), train.reward, folds)
+                found[f"kNN-{k}"] = predicted, spent
+                found[f"h(kNN-{k})"] = head.predict(predicted), spent + time.process_time() - start
+        return found
+
+    labels = ("mean", "kNN-3", "h(kNN-3)", "kNN-50", "h(kNN-50)")
+    return {label: lambda label=label: (*all_at_once()[label], {}) for label in labels}
 
 
-def cheap(train: Folder, test: Folder) -> tuple[dict[str, np.ndarray], float]:
+def routed(table: Table, recipe: Stacked) -> Made:
+    """g as a whole default fit makes it, with what the report of that fit says."""
     start = time.process_time()
-    fitted = Neighbours.fit(train.prompts, train.reward, train.specialists)
+    router = Router.fit(table, costly=recipe, inspection_cost=INSPECTION_COST)
     spent = time.process_time() - start
-    vectors = fitted.embedder.embed(test.prompts)
-    folds = grouped_folds(train.prompts, 5, 0)
-    found = {"mean": np.broadcast_to(fitted.mean, test.reward.shape)}
-    for k in (3, 50):
-        one = fitted.with_k(k)
-        found[f"kNN-{k}"] = one.predict_vectors(vectors)
-        recalibrated, _ = fit_ridge(one.leave_one_out(), train.reward, folds)
-        found[f"h(kNN-{k})"] = recalibrated.predict(found[f"kNN-{k}"])
-    return found, spent
+    test, told = table.in_split("test"), router.record["report"]
+    predicted = router.costly.predict(test.prompts, test.contexts)
+    keys = ("coverage_1", "coverage_2", "residual_correlation", "mse")
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    return predicted, spent, {**{key: told[key] for key in keys}, "peak_gib": peak}
 
 
-def costly(train: Folder, test: Folder, peek: Peek | None) -> tuple[np.ndarray, float, list[float]]:
+def peeked(table: Table, peek: Peek) -> Made:
+    """g with another peek; only the estimator is fitted."""
+    train, test = table.in_split("train"), table.in_split("test")
     start = time.process_time()
-    seen = train.contexts if peek else None
-    fitted = Boosted.fit(train.prompts, train.reward, train.specialists, contexts=seen, peek=peek)
+    g = Boosted.fit(train.prompts, train.reward, train.specialists, contexts=train.contexts, peek=peek)
     spent = time.process_time() - start
-    predicted = fitted.predict(test.prompts, test.contexts if peek else None)
-    return predicted, spent, [round(float(w), 2) for w in fitted.blend]
+    return g.predict(test.prompts, test.contexts), spent, {}
 
 
-def report(name: str, found: dict[str, np.ndarray], reward: np.ndarray, spent: dict[str, float]) -> None:
-    errors = {label: per_prompt(predicted, reward) for label, predicted in found.items()}
-    print(f"\n{name}: {reward.shape[0]} test prompts x {reward.shape[1]} specialists")
-    best = errors["g"]
-    for label, error in errors.items():
-        gap = error - best
-        noise = gap.std() / np.sqrt(len(gap))
-        share = 100 * (error.mean() / errors["kNN-3"].mean() - 1)
+def read(name: str) -> tuple[Table, str]:
+    """The folder and its split: the one it came with, or a fifth of train taken for calibration."""
+    table = read_folder(DATA / name, fees=Free())
+    if (table.split == "calibration").any():
+        return table, "as it came"
+    return carve(table, seed=0, fraction=0.2), "a fifth of train is calibration"
+
+
+def measure(name: str, cache: Path, *, fit: bool = True, contexts: bool = True) -> dict[str, Any]:
+    """Everything about one folder; what was made before is taken from the cache, and is all without `fit`."""
+    table, split = read(name)
+    train, test = table.in_split("train"), table.in_split("test")
+    makers = {**cheap(table), "g": lambda: routed(table, Stacked(peek=0))}
+    if contexts and table.contexts is not None:
+        makers["own 400"] = lambda: routed(table, Stacked(peek=400))
+        for far in SHORTER.get(name, LENGTHS):
+            if far != 400:
+                makers[f"own {far}"] = lambda far=far: peeked(table, Peek(far))
+        makers["agreement 400"] = lambda: peeked(table, Peek(400, True))
+    settings = {"split": split, "reward": "score", "inspection_cost": INSPECTION_COST}
+    cells: dict[str, Cell] = {}
+    for label, make in makers.items():
+        cell = kept(cache / name / "estimators", label, settings, make if fit else None)
+        if cell is not None:
+            cells[label] = cell
+            print(f"{name} {label}: {cell.seconds:.1f} CPU-s", flush=True)
+    errors = {label: per_prompt(cell.predicted, test.reward) for label, cell in cells.items()}
+    rows = {
+        label: {
+            "mse": float(np.nanmean(errors[label])),
+            "minus_g": paired(errors[label], errors["g"]),
+            "seconds": cell.seconds,
+            "told": dict(cell.told),
+        }
+        for label, cell in cells.items()
+    }
+    seen = (
+        0.0
+        if test.contexts is None
+        else np.mean([[text is not None for text in row] for row in test.contexts])
+    )
+    return {
+        "folder": name,
+        "train": len(train),
+        "calibration": len(table.in_split("calibration")),
+        "test": len(test),
+        "specialists": len(table.specialists),
+        "share_seen": float(np.mean(seen)) if seen else 0.0,
+        "rows": rows,
+    }
+
+
+def show(found: dict[str, Any]) -> None:
+    print(f"\n{found['folder']}: {found['test']} test prompts x {found['specialists']} specialists")
+    for label, row in found["rows"].items():
+        share = 100 * (row["mse"] / found["rows"]["kNN-3"]["mse"] - 1)
+        gap = row["minus_g"]
         print(
-            f"  {label:18s} {error.mean():.4f}  vs kNN-3 {share:+6.1f} %"
-            f"  minus g {gap.mean():+.4f} ({noise:.4f})"
-            + (f"  fit {spent[label]:.1f} CPU-s" if label in spent else "")
+            f"  {label:16s} {row['mse']:.4f}  vs kNN-3 {share:+6.1f} %  minus g {gap['gap']:+.4f} "
+            f"({gap['error']:.4f})  {row['seconds']:.1f} CPU-s",
+            flush=True,
         )
 
 
 def main() -> None:
-    options = argparse.ArgumentParser(description=__doc__)
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     options.add_argument("folders", nargs="*", default=list(SCORED))
-    options.add_argument("--peeks", nargs="*", type=int, default=[400])
-    options.add_argument("--specialists", type=int, default=1000, help="only the first ones")
-    options.add_argument("--json", default=None, help="also write the means to this file")
+    options.add_argument("--cache", type=Path, default=CACHE)
+    options.add_argument("--page", type=Path, help="also write this page from all that is in the cache")
+    options.add_argument("--no-contexts", action="store_true", help="leave out everything with contexts")
+    options.add_argument("--kept", action="store_true", help="fit nothing: only what is in the cache")
     chosen = options.parse_args()
-    rows = {}
     for name in chosen.folders:
-        folder = load(name).only(chosen.specialists)
-        train, test = folder.take(folder.rows("train")), folder.take(folder.rows("test"))
-        found, seconds = cheap(train, test)
-        spent = {"kNN-3": seconds}
-        found["g"], spent["g"], blend = costly(train, test, None)
-        if folder.contexts is not None:
-            for characters in chosen.peeks:
-                for label, together in (("own", False), ("agreement", True)):
-                    key = f"g+{label} {characters}"
-                    found[key], spent[key], _ = costly(train, test, Peek(characters, together))
-        report(name, found, test.reward, spent)
-        print(
-            f"  blend {blend}  peak {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6:.2f} GB",
-            flush=True,
-        )
-        rows[name] = {label: float(per_prompt(p, test.reward).mean()) for label, p in found.items()}
-    if chosen.json:
-        with open(chosen.json, "w", encoding="utf-8") as sink:
-            json.dump(rows, sink, indent=1)
+        found = measure(name, chosen.cache, fit=not chosen.kept, contexts=not chosen.no_contexts)
+        write_json(chosen.cache / name / "estimators.json", found)
+        show(found)
+    if chosen.page:
+        chosen.page.write_text(page(chosen.cache), encoding="utf-8")
 
 
 if __name__ == "__main__":

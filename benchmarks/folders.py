@@ -43,10 +43,10 @@ class Folder:
         """Rows of one split."""
         return np.flatnonzero(self.split == split)
 
-    def only(self, count: int) -> Folder:
-        """The same folder with only the first `count` specialists."""
-        contexts = None if self.contexts is None else self.contexts[:, :count]
-        kept = self.specialists[:count], self.reward[:, :count], contexts
+    def columns(self, which: NDArray[np.intp]) -> Folder:
+        """The same folder with only these specialists."""
+        contexts = None if self.contexts is None else self.contexts[:, which]
+        kept = tuple(self.specialists[j] for j in which), self.reward[:, which], contexts
         return Folder(self.name, self.prompts, *kept, self.split, self.task)
 
     def take(self, rows: NDArray[np.intp]) -> Folder:

@@ -49,7 +49,7 @@ def folder(tmp_path: Path) -> Path:
 
 def test_what_the_manifest_says(folder: Path) -> None:
     told = json.loads((folder / "manifest.json").read_text())
-    assert (told["format"], told["version"]) == ("pandora-router artifact", 1)
+    assert (told["format"], told["version"]) == ("pandora-router artifact", 2)
     assert told["record"]["fingerprint"] == generate().fingerprint()
     assert {"numpy", "lightgbm", "python", "pandora-router"} <= set(told["record"]["versions"])
     assert {"cheap", "costly", "signal", "policy"} <= set(told["record"]["settings"])
@@ -86,7 +86,7 @@ def edited(folder: Path, change: dict[str, object]) -> None:
 @pytest.mark.parametrize(
     ("change", "told"),
     [
-        ({"version": 2}, "format version 1, got 2. Upgrade"),
+        ({"version": 3}, "format version 2, got 3. Upgrade"),
         ({"format": "pandora-router table"}, "another format"),
         ({"specialists": ["small", "large"]}, "an edited one"),
         ({"default": "large"}, "an edited one"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import shutil
@@ -18,9 +19,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
+from rich.console import Console
 
 from pandora_router.cli.compare import compare
 from pandora_router.cli.evaluate import evaluate
+from pandora_router.cli.progress import SlowProgress
 from pandora_router.errors import UsageError
 from pandora_router.evaluate import campaign, checks, results
 from pandora_router.evaluate.estimates import estimates, table_of
@@ -152,6 +155,15 @@ def test_an_interrupted_run_is_clean_and_goes_on(ran: Path, tmp_path: Path) -> N
     assert sorted(again.seeds) == [1, 2, 3, 4]
     rows = [{**row, "experiment": "pair"} for row in again.seeds[2].rows.values()]
     assert rows == list(first.seeds[2].rows.values())
+
+
+def test_the_bar_appears_while_the_first_shard_is_under_way() -> None:
+    file = io.StringIO()
+    with SlowProgress(0.05, Console(file=file, force_terminal=True)) as progress:
+        progress("pair: seed 1 ...", 0, 5)
+        time.sleep(0.5)
+        shown = file.getvalue()
+    assert "pair: seed 1" in shown
 
 
 def test_workers_and_a_cluster_exclude_each_other(ran: Path) -> None:

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from pandora_router import folders
 from pandora_router.errors import UsageError
-from pandora_router.estimators import persistence
 from pandora_router.estimators.boosted import Boosted, Trees
 from pandora_router.estimators.cache import Cached
 from pandora_router.estimators.embedders import Wrapped, default_embedder
@@ -93,7 +93,7 @@ def test_every_changed_or_missing_file_is_refused(tmp_path: Path) -> None:
             elif name != Path("manifest.json"):
                 victim.write_bytes(raw[:-3] + bytes([raw[-3] ^ 1]) + raw[-2:])
             else:
-                victim.write_text(raw.decode().replace('"format": 1', '"format": 2'))
+                victim.write_text(raw.decode().replace('"version": 2', '"version": 3'))
             with pytest.raises(UsageError):
                 Boosted.load(tmp_path / "copy")
             shutil.rmtree(tmp_path / "copy")
@@ -102,8 +102,8 @@ def test_every_changed_or_missing_file_is_refused(tmp_path: Path) -> None:
 def test_a_newer_format_says_so(tmp_path: Path) -> None:
     fitted("neighbours").save(tmp_path / "f")
     path = tmp_path / "f" / "manifest.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), "format": 9}))
-    with pytest.raises(UsageError, match="format 9"):
+    path.write_text(json.dumps({**json.loads(path.read_text()), "version": 9}))
+    with pytest.raises(UsageError, match="version 2, got 9"):
         Neighbours.load(tmp_path / "f")
 
 
@@ -113,7 +113,7 @@ def test_a_kill_while_writing_leaves_the_old_one(tmp_path: Path, monkeypatch: py
     def killed(*_: object) -> str:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(persistence, "_digest", killed)
+    monkeypatch.setattr(folders, "sha256", killed)
     with pytest.raises(KeyboardInterrupt):
         Neighbours.fit(PROMPTS, REWARD, ["a", "b"], k=9).save(tmp_path / "f")
     monkeypatch.undo()
@@ -123,7 +123,7 @@ def test_a_kill_while_writing_leaves_the_old_one(tmp_path: Path, monkeypatch: py
 
 def test_a_folder_with_other_files_is_not_overwritten(tmp_path: Path) -> None:
     (tmp_path / "diary.txt").write_text("mine")
-    with pytest.raises(UsageError, match="other files"):
+    with pytest.raises(UsageError, match="not a saved estimator"):
         fitted("neighbours").save(tmp_path)
     assert (tmp_path / "diary.txt").read_text() == "mine"
 

@@ -14,6 +14,7 @@ from pandora_router.calibrate.signals import (
     SignalModel,
     Unfitted,
 )
+from pandora_router.calibrate.worth import Worth, worth_of_parts
 
 __all__ = [
     "Always",
@@ -36,10 +37,12 @@ __all__ = [
     "Ridge",
     "SignalModel",
     "Unfitted",
+    "Worth",
     "candidates",
     "check",
     "cross_check",
     "extend",
     "load",
     "save",
+    "worth_of_parts",
 ]

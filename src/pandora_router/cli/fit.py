@@ -5,44 +5,81 @@ from __future__ import annotations
 import json
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import click
+import numpy as np
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table as Grid
 
 from pandora_router import folders
+from pandora_router.cli.compiling import tell_first_use
 from pandora_router.cli.failures import told_plainly
 from pandora_router.cli.progress import SlowProgress
+from pandora_router.cli.sources import Source, fees_of
 from pandora_router.config import Config, read_config
-from pandora_router.data import Table
+from pandora_router.config.settings import JudgeSettings, TransformerSettings
+from pandora_router.data import Limits, Table, resplit
 from pandora_router.errors import UsageError
+from pandora_router.router import Tuned
+from pandora_router.router.readings import JOURNAL
 
+CHARACTERS_PER_TOKEN = 4.0
+FORWARD, LEARNING = 6e-5, 1.8e-4  # seconds per token and layer of MiniLM: asked, and taught
+USUAL_COST = 0.002
 WORTH_SAYING = 1e-3  # differences of reward below this are no reason to change a policy
 
 
 @click.command()
-@click.argument("config", type=click.Path(path_type=Path))
+@click.argument("config", type=click.Path(path_type=Path), required=False)
 @click.option("-o", "--output", required=True, type=click.Path(path_type=Path), help="Folder to write.")
+@click.option(
+    "--data",
+    type=click.Path(path_type=Path),
+    help="Instead of CONFIG: a routing table or folder, all else usual.",
+)
+@click.option("--inspection-cost", type=float, help="With --data: what one purchase costs [0.002].")
+@click.option("--fee-column", help="With --data and a folder: column of numbers that is the fee.")
+@click.option(
+    "--fee-per-trillion-parameters", "per_trillion", type=float, help="The same: price x parameters."
+)
+@click.option("--free", is_flag=True, help="The same: answers cost nothing.")
 @click.option("--replace", is_flag=True, help="Replace an artifact that is there already.")
 @click.option("--json", "as_json", is_flag=True, help="Print the record of the fit as JSON.")
 @told_plainly
-def fit(config: Path, output: Path, replace: bool, as_json: bool) -> None:
+def fit(
+    config: Path | None,
+    output: Path,
+    data: Path | None,
+    inspection_cost: float | None,
+    replace: bool,
+    as_json: bool,
+    **fees: Any,
+) -> None:
     """Fit the router that CONFIG describes and write it to a folder.
 
     Estimators are fitted on the train split, signal model and policy on calibration, and everything is
     checked on test. Killed at any moment, it leaves the folder as it was and goes on where it stopped
-    when started again (finished stages wait in a hidden folder beside the output).
+    when started again (finished stages wait in a hidden folder beside the output). With --data no config
+    is needed; a folder of Parquet files is given a split by seed 0, stratified by task.
 
     \b
     Examples:
       pandora fit pandora.yaml -o router
       pandora fit pandora.yaml -o router --replace --json
+      pandora fit --data table -o router
+      pandora fit --data ../data/openllm_pool --fee-per-trillion-parameters 1 -o router
     """
-    settings = read_config(config)
+    if (config is None) == (data is None) or (config is not None and (inspection_cost or any(fees.values()))):
+        raise UsageError(
+            "pandora fit",
+            expected="a config file, or --data (and its options) instead of one",
+            came="both" if config is not None else "neither",
+            do="See pandora fit --help; pandora init writes a config.",
+        )
     if output.exists() and not (replace and folders.is_stored(output)):
         raise UsageError(
             str(output),
@@ -50,9 +87,15 @@ def fit(config: Path, output: Path, replace: bool, as_json: bool) -> None:
             came="something that is there",
             do="Choose another name, or pass --replace if it is an artifact.",
         )
-    table = settings.table(config.parent)
-    click.echo(forecast(settings, table), err=True)
+    if data is not None:
+        settings, table = usual(data, inspection_cost, **fees)
+    else:
+        assert config is not None
+        settings = read_config(config)
+        table = settings.table(config.parent)
     work = output.with_name(f".{output.name}.work")
+    click.echo(forecast(settings, table, work), err=True)
+    tell_first_use("rows")
     begun = time.monotonic()
     with SlowProgress() as bar:
         router = settings.fit(table, progress=lambda what, share: bar(what, int(100 * share), 100), work=work)
@@ -69,18 +112,59 @@ def fit(config: Path, output: Path, replace: bool, as_json: bool) -> None:
     )
 
 
-def forecast(settings: Config, table: Table) -> str:
+def usual(data: Path, cost: float | None, **fees: Any) -> tuple[Config, Table]:
+    """The usual settings for a routing table, or for a folder with prompts.parquet, and the table."""
+    price = USUAL_COST if cost is None else cost
+    settings = Config.model_validate({"data": {"table": str(data)}, "inspection_cost": price})
+    told = {
+        "fee": (),
+        "fee_per_token": False,
+        "tokens_out": None,
+        "characters_out": None,
+        "price_column": None,
+    }
+    rules = fees_of(fees.pop("fee_column"), told | fees)
+    source = Source(data, None, {}, rules, None, None, (), Limits())
+    with SlowProgress() as bar:
+        table = source.read(bar)
+    return settings, table if folders.is_stored(data) else resplit(table, seed=0)
+
+
+def forecast(settings: Config, table: Table, work: Path) -> str:
     """What fitting will roughly take; the numbers behind it are in docs/estimators.md."""
     train, held = int((table.split == "train").sum()), int((table.split == "calibration").sum())
     specialists = len(table.specialists)
     size = f"{len(table):,} prompts x {specialists} specialists ({train:,} train, {held:,} calibration)"
-    if settings.costly.kind == "judge":
-        calls = held * specialists
-        return f"Fitting on {size}: {calls:,} calls to the judge, at your provider's price"
+    if isinstance(settings.costly, JudgeSettings):
+        return f"Fitting on {size}: {judge_bill(settings.costly, held * specialists, work)}"
     seconds = 3 + 3e-3 * len(table) + 2.5e-4 * train * specialists
-    if table.contexts is not None and settings.costly.peek != 0:
+    if isinstance(settings.costly, TransformerSettings):
+        seconds += tuning_seconds(settings.costly, table, train)
+    elif table.contexts is not None and settings.costly.peek != 0:
         seconds += 1e-3 * len(table) * specialists
     return f"Fitting on {size}: roughly {seconds:,.0f} CPU-seconds on one core, no money"
+
+
+def judge_bill(judge: JudgeSettings, calls: int, work: Path) -> str:
+    """How many judgements are still to be bought and what they cost."""
+    journal = work / JOURNAL
+    before = max(0, journal.read_bytes().count(b"\n") - 1) if journal.exists() else 0
+    left = max(0, calls - before)
+    bill = "at your provider's price" if judge.price is None else f"{left * judge.price:.4g} in all"
+    kept = f" ({before:,} of {calls:,} were bought before)" if before else ""
+    return f"{left:,} calls to the judge{kept}, {bill}"
+
+
+def tuning_seconds(tuned: TransformerSettings, table: Table, train: int) -> float:
+    """What fine-tuning and asking a transformer take: tokens x layers x measured seconds of one core."""
+    form, far = Tuned(tuned.form, tuned.peek).reads(table)
+    typical = float(np.mean([len(prompt) for prompt in table.prompts[:500]])) + far
+    tokens = min(tuned.tokens, 8 + typical / CHARACTERS_PER_TOKEN)
+    if form == "named":
+        tokens *= len(table.specialists)
+    frozen = 6 - tuned.layers
+    learning = tokens * train * (frozen * FORWARD + tuned.epochs * tuned.layers * LEARNING)
+    return learning + tokens * (len(table) - train) * 6 * FORWARD
 
 
 def show(console: Console, told: Mapping[str, Any]) -> None:
@@ -103,6 +187,8 @@ def show(console: Console, told: Mapping[str, Any]) -> None:
         )
     if evidence.get("evidence"):
         _evidence(console, evidence)
+    if report.get("parts"):
+        _parts(console, report["parts"])
     if report.get("routing", {}).get("ways"):
         grid = Grid(title="Reward per prompt less inspection cost, on test", title_justify="left")
         for name in ("way", "net reward", "(se)", "spent", "inspections"):
@@ -112,6 +198,20 @@ def show(console: Console, told: Mapping[str, Any]) -> None:
             grid.add_row(escape(name), f"{way['net_reward']:.4f}", f"{way['standard_error']:.4f}", *more)
         console.print(grid)
     console.print(f"policy: {escape(evidence['policy'])}; default {escape(told['default'])}")
+
+
+def _parts(console: Console, parts: Sequence[Mapping[str, Any]]) -> None:
+    grid = Grid(
+        title="What each part of the signal model is worth, cross-validated on calibration",
+        title_justify="left",
+    )
+    for name in ("switched off", "loss", "worth", "(se)", "NLL", "in 1 sd", "in 2 sd", "in own 90 %"):
+        grid.add_column(name, justify="left" if name == "switched off" else "right")
+    for one in parts:
+        earns = ("-", "-") if one["off"] is None else (f"{one['worth']:+.4f}", f"{one['standard_error']:.4f}")
+        shares = (f"{one[key]:.1%}" for key in ("coverage_1", "coverage_2", "central_90"))
+        grid.add_row(one["off"] or "nothing", f"{one['loss']:.4f}", *earns, f"{one['nll']:.3f}", *shares)
+    console.print(grid)
 
 
 def _evidence(console: Console, evidence: Mapping[str, Any]) -> None:

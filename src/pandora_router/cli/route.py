@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from pandora_router.cli.batches import route_file
+from pandora_router.cli.compiling import tell_first_use
 from pandora_router.cli.failures import told_plainly
 from pandora_router.cli.progress import SlowProgress
 from pandora_router.config import open_router
@@ -90,6 +91,7 @@ def route(
             do="See pandora route --help.",
         )
     router = open_router(artifact)
+    tell_first_use("gradient" if prompt is not None else "rows")
     if prompt is not None:
         decision = router.route(prompt, read_contexts(pairs, file))
         if as_json:

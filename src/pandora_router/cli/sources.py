@@ -239,7 +239,7 @@ def _source(given: dict[str, Any]) -> Source:
         path=given.pop("path"),
         format=form,
         columns=columns,
-        fees=_fees("fee" if form == "wide" and fee_column else fee_column, given),
+        fees=fees_of("fee" if form == "wide" and fee_column else fee_column, given),
         fee_weight=given.pop("fee_weight"),
         repeats=given.pop("repeats"),
         specialists=given.pop("specialist"),
@@ -247,7 +247,7 @@ def _source(given: dict[str, Any]) -> Source:
     )
 
 
-def _fees(column: str | None, given: dict[str, Any]) -> Fees | None:
+def fees_of(column: str | None, given: dict[str, Any]) -> Fees | None:
     """The rules that were given; each specialist takes the first that prices it."""
     rules: list[Fees] = []
     if pairs := given.pop("fee"):

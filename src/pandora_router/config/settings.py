@@ -31,7 +31,7 @@ from pandora_router.errors import UsageError
 from pandora_router.estimators.embedders import Embedder, default_embedder
 from pandora_router.estimators.endpoint import Endpoint, RemoteEmbedder
 from pandora_router.estimators.estimator import Judge, Scorer
-from pandora_router.router import Neighbouring, Ready, Router, Stacked
+from pandora_router.router import Neighbouring, Ready, Router, Stacked, Tuned
 from pandora_router.router.recipes import Costly, Progress
 from pandora_router.search import Committing, KnowledgeGradient, Obligatory, Policy, Relative, Rollout
 
@@ -117,12 +117,34 @@ class StackSettings(Closed):
         return Stacked(self.peek, self.agreement, None, self.seed, self.rounds, self.folds)
 
 
+class TransformerSettings(Closed):
+    """The paper's costly estimate g: a small transformer fine-tuned to predict rewards."""
+
+    kind: Literal["transformer"]
+    form: Literal["all", "named"] | None = None
+    peek: Annotated[int | None, Field(ge=0)] = None
+    tokens: Annotated[int, Field(ge=16, le=512)] = 192
+    layers: Annotated[int, Field(ge=1, le=6)] = 2
+    epochs: Annotated[int, Field(ge=1)] = 2
+    rate: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1e-4
+    batch: Annotated[int, Field(ge=1)] = 32
+    seed: int = 0
+
+    def build(self) -> Costly:
+        """The recipe."""
+        return Tuned(**self.model_dump(exclude={"kind"}))
+
+
 class JudgeSettings(Closed):
-    """A model behind an OpenAI-compatible endpoint that says how likely a specialist is right."""
+    """A model behind an OpenAI-compatible endpoint that says how likely a specialist is right.
+
+    `price` is what one judgement costs in money, for the forecast of a fit.
+    """
 
     kind: Literal["judge"]
     base_url: str
     model: str
+    price: NotNegative | None = None
     key_from: str | None = "OPENAI_API_KEY"
     timeout: Annotated[float, Field(gt=0)] = 30.0
     retries: Annotated[int, Field(ge=0)] = 1
@@ -235,7 +257,8 @@ class Config(Closed):
     inspection_cost: NotNegative | CostSettings
     cheap: CheapSettings = CheapSettings()
     costly: Annotated[
-        Annotated[StackSettings | JudgeSettings, Field(discriminator="kind")], _by_kind(StackSettings)
+        Annotated[StackSettings | TransformerSettings | JudgeSettings, Field(discriminator="kind")],
+        _by_kind(StackSettings),
     ] = StackSettings()
     signal: Annotated[
         Annotated[CalibratedSettings | OtherSignalSettings, Field(discriminator="kind")],

@@ -12,7 +12,7 @@ One call predicts all specialists, so its price is per prompt; with a peek it is
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,57 +22,25 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import nnls
 
-from ..errors import UsageError
-from .embedders import Embedder, checked_texts
-from .evidence import Layer, PromptEvidence
-from .heads import Folds, grouped_folds
-from .peek import ContextEvidence, Peek
-from .persistence import Saved, read, write
-from .rewards import Contexts, Matrix, checked_contexts, checked_reward
+from pandora_router.errors import UsageError
+from pandora_router.estimators.embedders import Embedder, checked_texts
+from pandora_router.estimators.evidence import Layer, PromptEvidence
+from pandora_router.estimators.heads import Folds, grouped_folds
+from pandora_router.estimators.peek import ContextEvidence, Peek
+from pandora_router.estimators.persistence import Saved, read, write
+from pandora_router.estimators.rewards import Contexts, Matrix, checked_contexts, checked_reward, told_of
+from pandora_router.estimators.stages import Stages
+from pandora_router.estimators.trees import Progress, Trees, grow, predicted
 
-SPECIALIST = 0
-BLIND_SHARE = 0.2
-Progress = Callable[[str, float], None]
-
-
-@dataclass(frozen=True)
-class Trees:
-    """How trees are grown. `smallest` is the least number of pairs in a leaf (less when data are few)."""
-
-    rounds: int = 600
-    patience: int = 40
-    rate: float = 0.05
-    leaves: int = 15
-    smallest: int = 200
-    features: float = 0.5
-    rows: float = 0.5
-    penalty: float = 10.0
-    folds: int = 5
-    threads: int = 1
-
-    def parameters(self, pairs: int, seed: int) -> dict[str, Any]:
-        """The same in LightGBM's words."""
-        return {
-            "objective": "l2",
-            "learning_rate": self.rate,
-            "num_leaves": self.leaves,
-            "min_data_in_leaf": max(2, min(self.smallest, pairs // 16)),
-            "feature_fraction": self.features,
-            "bagging_fraction": self.rows,
-            "bagging_freq": 1,
-            "lambda_l2": self.penalty,
-            "max_bin": 63,
-            "num_threads": self.threads,
-            "seed": seed,
-            "deterministic": True,
-            "force_row_wise": True,
-            "verbosity": -1,
-        }
+__all__ = ["Boosted", "Trees"]
 
 
 @dataclass(frozen=True)
 class Boosted:
-    """A fitted stack. `blend` weighs trees, ridge and neighbours, each as a difference to the mean reward."""
+    """A fitted stack. `blend` weighs trees, ridge and neighbours, each as a difference to the mean reward.
+
+    `peeks` names the specialists of which contexts were seen; of others the prompt alone decides.
+    """
 
     specialists: tuple[str, ...]
     evidence: PromptEvidence
@@ -80,6 +48,7 @@ class Boosted:
     boosters: tuple[lightgbm.Booster, ...] = field(repr=False)
     blend: Matrix
     out_of_fold: Matrix = field(repr=False)
+    peeks: tuple[str, ...] = ()
 
     @classmethod
     def fit(
@@ -94,10 +63,12 @@ class Boosted:
         trees: Trees = Trees(),  # noqa: B008 (frozen)
         seed: int = 0,
         progress: Progress | None = None,
+        work: Path | str | None = None,
     ) -> Boosted:
         """Fits on rewards (prompts, specialists), NaN where missing; with a peek, on contexts as well.
 
-        Identical prompts share a fold. `progress(what, share done)` is called between the steps.
+        Identical prompts share a fold. `progress(what, share done)` is called between the steps. What is
+        finished (evidence, contexts, the trees of each fold) is kept in `work` for a second start.
         """
         say = progress or (lambda what, done: None)
         matrix = checked_reward(reward, len(prompts), specialists)
@@ -107,19 +78,26 @@ class Boosted:
                 "contexts", expected="contexts for a peek", came="none", do="Pass contexts, or peek=None."
             )
         folds = grouped_folds(checked_texts(prompts), trees.folds, seed)
+        named = getattr(embedder, "name", None)
+        stages = Stages.of(work, list(prompts), matrix, tuple(specialists), checked, peek, named, trees, seed)
         say("embedding prompts", 0.0)
-        evidence, layer = PromptEvidence.fit(prompts, matrix, specialists, folds, embedder)
+        evidence, layer = _prompt_stage(stages, prompts, matrix, specialists, folds, embedder)
         seen, columns = None, None
         if peek is not None and checked is not None:
             say("reading contexts", 0.2)
-            left = matrix - layer.ridge
-            mean = evidence.neighbours.mean
-            seen, columns = ContextEvidence.fit(peek, prompts, checked, left, mean, folds, embedder)
+            seen, columns = _context_stage(
+                stages, peek, prompts, checked, matrix, evidence, layer, folds, embedder
+            )
         blind = None if columns is None else columns.shape[2]
-        boosters, outside = _grow(_table(layer, columns), matrix, folds, trees, seed, say, blind)
+        boosters, outside = grow(_table(layer, columns), matrix, folds, trees, seed, say, blind, stages)
         blend = _blend(outside, layer, matrix, evidence.neighbours.mean)
         mixed = _mix(blend, outside, layer, evidence.neighbours.mean)
-        return cls(tuple(specialists), evidence, seen, boosters, blend, mixed)
+        return cls(tuple(specialists), evidence, seen, boosters, blend, mixed, told_of(specialists, checked))
+
+    @property
+    def together(self) -> bool:
+        """Whether one call shows all specialists: no peek, or one at all contexts."""
+        return self.contexts is None or self.contexts.peek.agreement
 
     def predict(self, prompts: Sequence[str], contexts: Contexts | None = None) -> Matrix:
         """Estimated rewards (prompts, specialists).
@@ -135,7 +113,7 @@ class Boosted:
             checked = checked_contexts(given, shape)
             columns = None if checked is None else self.contexts.columns(prompts, checked)
         table = _table(layer, columns)
-        grown = np.mean([_predicted(booster, table) for booster in self.boosters], axis=0)
+        grown = np.mean([predicted(booster, table) for booster in self.boosters], axis=0)
         return _mix(self.blend, grown.reshape(layer.ridge.shape), layer, self.evidence.neighbours.mean)
 
     def state(self) -> Saved:
@@ -146,6 +124,7 @@ class Boosted:
             parts["contexts"] = self.contexts.state()
         arrays: dict[str, NDArray[Any]] = {"blend": self.blend, "out_of_fold": self.out_of_fold}
         settings = {"specialists": list(self.specialists), "trees": len(self.boosters)}
+        settings["peeks"] = list(self.peeks)
         return Saved("boosted", settings, arrays, texts, parts)
 
     @classmethod
@@ -161,6 +140,7 @@ class Boosted:
             tuple(lightgbm.Booster(model_str=text) for text in texts),
             saved.arrays["blend"],
             saved.arrays["out_of_fold"],
+            tuple(settings["peeks"]),
         )
 
     def save(self, folder: Path | str) -> Path:
@@ -171,6 +151,44 @@ class Boosted:
     def load(cls, folder: Path | str, *, embedder: Embedder | None = None) -> Boosted:
         """Reads what `save` wrote."""
         return cls.from_state(read(folder), embedder=embedder)
+
+
+def _prompt_stage(
+    stages: Stages,
+    prompts: Sequence[str],
+    reward: Matrix,
+    specialists: Sequence[str],
+    folds: Folds,
+    embedder: Embedder | None,
+) -> tuple[PromptEvidence, Layer]:
+    """The evidence of prompts and its training layer, from an earlier start if it got so far."""
+    kept = stages.get("prompts")
+    if kept is not None:
+        return PromptEvidence.from_state(kept.parts["evidence"], embedder=embedder), Layer(**kept.arrays)
+    evidence, layer = PromptEvidence.fit(prompts, reward, specialists, folds, embedder)
+    stages.put("prompts", Saved("stage", arrays=vars(layer), parts={"evidence": evidence.state()}))
+    return evidence, layer
+
+
+def _context_stage(
+    stages: Stages,
+    peek: Peek,
+    prompts: Sequence[str],
+    contexts: Contexts,
+    reward: Matrix,
+    evidence: PromptEvidence,
+    layer: Layer,
+    folds: Folds,
+    embedder: Embedder | None,
+) -> tuple[ContextEvidence, Matrix]:
+    """The evidence of contexts and its training columns, from an earlier start if it got so far."""
+    kept = stages.get("contexts")
+    if kept is not None:
+        return ContextEvidence.from_state(kept.parts["contexts"], embedder=embedder), kept.arrays["columns"]
+    left, mean = reward - layer.ridge, evidence.neighbours.mean
+    seen, columns = ContextEvidence.fit(peek, prompts, contexts, left, mean, folds, embedder)
+    stages.put("contexts", Saved("stage", arrays={"columns": columns}, parts={"contexts": seen.state()}))
+    return seen, columns
 
 
 def _table(layer: Layer, columns: Matrix | None) -> NDArray[np.float32]:
@@ -184,51 +202,6 @@ def _table(layer: Layer, columns: Matrix | None) -> NDArray[np.float32]:
     if columns is not None:
         blocks.append(columns.reshape(prompts * specialists, -1))
     return np.hstack([block.astype(np.float32) for block in blocks])
-
-
-def _grow(
-    table: NDArray[np.float32],
-    reward: Matrix,
-    folds: Folds,
-    trees: Trees,
-    seed: int,
-    say: Progress,
-    blind: int | None,
-) -> tuple[tuple[lightgbm.Booster, ...], Matrix]:
-    """One ensemble per fold, stopped early on it; and every pair as seen by the one that left it out.
-
-    With a peek, a part of the pairs is shown a second time with the last `blind` columns (all that comes from
-    contexts) missing, so that the trees also know what to say of a specialist nobody has looked at.
-    """
-    target, pair_folds = reward.ravel(), np.repeat(folds, reward.shape[1])
-    there = np.isfinite(target)
-    outside = np.zeros(len(target))
-    boosters = []
-    count = int(folds.max()) + 1
-    for k in range(count):
-        say("growing trees", 0.4 + 0.6 * k / count)
-        learn, watch = there & (pair_folds != k), there & (pair_folds == k)
-        if not learn.any() or not watch.any():
-            continue
-        parameters = trees.parameters(int(learn.sum()), seed + k)
-        shown, wanted = table[learn], target[learn]
-        if blind is not None:
-            again = np.random.default_rng(seed + k).random(len(shown)) < BLIND_SHARE
-            unseen = shown[again]
-            unseen[:, -blind:] = np.nan
-            shown, wanted = np.vstack([shown, unseen]), np.concatenate([wanted, wanted[again]])
-        data = lightgbm.Dataset(shown, wanted, categorical_feature=[SPECIALIST], params=dict(parameters))
-        kept = lightgbm.Dataset(table[watch], target[watch], reference=data, params=dict(parameters))
-        stop = lightgbm.early_stopping(trees.patience, verbose=False)
-        booster = lightgbm.train(parameters, data, trees.rounds, valid_sets=[kept], callbacks=[stop])
-        booster = lightgbm.Booster(model_str=booster.model_to_string(num_iteration=booster.best_iteration))
-        boosters.append(booster)
-        outside[pair_folds == k] = _predicted(booster, table[pair_folds == k])
-    return tuple(boosters), outside.reshape(reward.shape)
-
-
-def _predicted(booster: lightgbm.Booster, table: NDArray[np.float32]) -> Matrix:
-    return np.asarray(booster.predict(table, num_threads=1), dtype=np.float64)
 
 
 def _blend(outside: Matrix, layer: Layer, reward: Matrix, mean: Matrix) -> Matrix:

@@ -18,7 +18,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ..errors import UsageError
+from pandora_router.errors import UsageError
 
 Vectors = NDArray[np.float32]
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import UpstreamError
-from ..specialists.endpoint import Endpoint
-from .embedders import Vectors, checked_texts, normalised
+from pandora_router.errors import UpstreamError
+from pandora_router.estimators.embedders import Vectors, checked_texts, normalised
+from pandora_router.specialists.endpoint import Endpoint
 
 __all__ = ["Endpoint", "RemoteEmbedder"]
 

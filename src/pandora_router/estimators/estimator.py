@@ -19,9 +19,9 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import UpstreamError, UsageError
-from ..specialists.endpoint import Endpoint
-from .rewards import Contexts, Matrix
+from pandora_router.errors import UpstreamError, UsageError
+from pandora_router.estimators.rewards import Contexts, Matrix
+from pandora_router.specialists.endpoint import Endpoint
 
 Vector = NDArray[np.float64]
 

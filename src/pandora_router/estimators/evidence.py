@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .embedders import Embedder, Vectors
-from .heads import Folds, Ridge, fit_ridge
-from .joined import fitted_embedder
-from .neighbours import Neighbours
-from .persistence import Saved
-from .rewards import Matrix
-from .surface import surface
+from pandora_router.estimators.embedders import Embedder, Vectors
+from pandora_router.estimators.heads import Folds, Ridge, fit_ridge
+from pandora_router.estimators.joined import fitted_embedder
+from pandora_router.estimators.neighbours import Neighbours
+from pandora_router.estimators.persistence import Saved
+from pandora_router.estimators.rewards import Matrix
+from pandora_router.estimators.surface import surface
 
 NEAR, FAR = 15, 50
 DIRECTIONS = 24

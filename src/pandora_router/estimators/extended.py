@@ -16,11 +16,11 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ..errors import UsageError
-from .estimator import Predictor
-from .heads import Ridge, fit_ridge, grouped_folds
-from .persistence import Saved, write
-from .rewards import Contexts, Matrix, checked_reward
+from pandora_router.errors import UsageError
+from pandora_router.estimators.estimator import Predictor
+from pandora_router.estimators.heads import Ridge, fit_ridge, grouped_folds
+from pandora_router.estimators.persistence import Saved, write
+from pandora_router.estimators.rewards import Contexts, Matrix, checked_reward
 
 PENALTIES = (0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 1000.0, 1e5)
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import UsageError
-from .rewards import Matrix
+from pandora_router.errors import UsageError
+from pandora_router.estimators.rewards import Matrix
 
 Folds = NDArray[np.intp]
 Features = NDArray[np.float32] | NDArray[np.float64]

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..errors import UsageError
-from .embedders import Embedder, Vectors, default_embedder, normalised
-from .tfidf import TfidfSvd
+from pandora_router.errors import UsageError
+from pandora_router.estimators.embedders import Embedder, Vectors, default_embedder, normalised
+from pandora_router.estimators.tfidf import TfidfSvd
 
 
 @dataclass(frozen=True)

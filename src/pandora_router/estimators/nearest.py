@@ -13,8 +13,8 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import UsageError
-from .embedders import Vectors
+from pandora_router.errors import UsageError
+from pandora_router.estimators.embedders import Vectors
 
 Rows = NDArray[np.intp]
 EXACT_UP_TO = 100_000

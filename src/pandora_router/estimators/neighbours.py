@@ -17,13 +17,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ..errors import UsageError
-from .embedders import Embedder, Vectors, normalised
-from .joined import fitted_embedder
-from .nearest import EXACT_UP_TO, Exact, Graph, Nearest, Rows
-from .persistence import Saved, read, write
-from .reopened import embedder_state, reopened_embedder
-from .rewards import Contexts, Matrix, checked_reward, filled_mean
+from pandora_router.errors import UsageError
+from pandora_router.estimators.embedders import Embedder, Vectors, normalised
+from pandora_router.estimators.joined import fitted_embedder
+from pandora_router.estimators.nearest import EXACT_UP_TO, Exact, Graph, Nearest, Rows
+from pandora_router.estimators.persistence import Saved, read, write
+from pandora_router.estimators.reopened import embedder_state, reopened_embedder
+from pandora_router.estimators.rewards import Contexts, Matrix, checked_reward, filled_mean
 
 
 @dataclass(frozen=True)

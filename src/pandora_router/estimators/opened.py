@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ..errors import UsageError
-from .embedders import Embedder
-from .extended import Extended, Lasting
-from .heads import Ridge
-from .neighbours import Neighbours
-from .persistence import Saved, read
+from pandora_router.errors import UsageError
+from pandora_router.estimators.embedders import Embedder
+from pandora_router.estimators.extended import Extended, Lasting
+from pandora_router.estimators.heads import Ridge
+from pandora_router.estimators.neighbours import Neighbours
+from pandora_router.estimators.persistence import Saved, read
 
 
 def load_estimator(folder: Path | str, *, embedder: Embedder | None = None) -> Lasting:
@@ -26,11 +26,15 @@ def estimator_of(saved: Saved, *, embedder: Embedder | None = None) -> Lasting:
         case "neighbours":
             return Neighbours.from_state(saved, embedder=embedder)
         case "boosted":
-            from .boosted import Boosted
+            from pandora_router.estimators.boosted import Boosted
 
             return Boosted.from_state(saved, embedder=embedder)
+        case "beginnings":
+            from .beginnings import Beginnings
+
+            return Beginnings.from_state(saved, embedder=embedder)
         case "transformer":
-            from .served import Served
+            from pandora_router.estimators.served import Served
 
             return Served.from_state(saved)
         case "extended":
@@ -39,7 +43,7 @@ def estimator_of(saved: Saved, *, embedder: Embedder | None = None) -> Lasting:
             return Extended(base, str(saved.settings["newcomer"]), head)
     raise UsageError(
         "saved estimator",
-        expected="neighbours, boosted, transformer or extended",
+        expected="neighbours, boosted, beginnings, transformer or extended",
         came=f"{saved.kind!r}",
         do="It may have been written by a newer version: upgrade, or fit and save it again.",
     )

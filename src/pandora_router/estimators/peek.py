@@ -15,15 +15,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import UsageError
-from .agreement import agreement
-from .embedders import Embedder, Vectors, default_embedder
-from .evidence import leading_directions
-from .heads import Features, Folds, Ridge, fit_ridge
-from .persistence import Saved
-from .reopened import embedder_state, reopened_embedder
-from .rewards import Contexts, Matrix
-from .surface import PEEKED, peeked
+from pandora_router.errors import UsageError
+from pandora_router.estimators.agreement import agreement
+from pandora_router.estimators.embedders import Embedder, Vectors, default_embedder
+from pandora_router.estimators.evidence import leading_directions
+from pandora_router.estimators.heads import Features, Folds, Ridge, fit_ridge
+from pandora_router.estimators.persistence import Saved
+from pandora_router.estimators.reopened import embedder_state, reopened_embedder
+from pandora_router.estimators.rewards import Contexts, Matrix
+from pandora_router.estimators.surface import PEEKED, peeked
 
 DIRECTIONS = 12
 PENALTIES = (10.0, 30.0, 100.0, 300.0, 1000.0, 3000.0)

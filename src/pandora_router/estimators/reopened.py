@@ -6,13 +6,13 @@ be handed over again and must bear the name it had when the estimator was fitted
 
 from __future__ import annotations
 
-from ..errors import UsageError
-from .cache import Cached
-from .embedders import DEFAULT_NAME, Embedder, default_embedder
-from .joined import Joined
-from .minilm import minilm
-from .persistence import Saved
-from .tfidf import TfidfSvd
+from pandora_router.errors import UsageError
+from pandora_router.estimators.cache import Cached
+from pandora_router.estimators.embedders import DEFAULT_NAME, Embedder, default_embedder
+from pandora_router.estimators.joined import Joined
+from pandora_router.estimators.minilm import minilm
+from pandora_router.estimators.persistence import Saved
+from pandora_router.estimators.tfidf import TfidfSvd
 
 
 def embedder_state(embedder: Embedder) -> Saved:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ..errors import UsageError
+from pandora_router.errors import UsageError
 
 Matrix = NDArray[np.float64]
 Contexts = NDArray[np.object_]
@@ -55,6 +55,15 @@ def checked_contexts(contexts: Contexts | None, shape: tuple[int, int]) -> Conte
             do="Give one row per prompt and one column per specialist.",
         )
     return matrix
+
+
+def told_of(specialists: Sequence[str], contexts: Contexts | None) -> tuple[str, ...]:
+    """The specialists of which there is any context at all."""
+    if contexts is None:
+        return ()
+    return tuple(
+        name for j, name in enumerate(specialists) if any(text is not None for text in contexts[:, j])
+    )
 
 
 def filled_mean(reward: Matrix) -> Matrix:

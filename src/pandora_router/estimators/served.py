@@ -17,10 +17,10 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import UsageError
-from .embedders import checked_texts
-from .persistence import Saved, read, write
-from .rewards import Contexts, Matrix, checked_contexts
+from pandora_router.errors import UsageError
+from pandora_router.estimators.embedders import checked_texts
+from pandora_router.estimators.persistence import Saved, read, write
+from pandora_router.estimators.rewards import Contexts, Matrix, checked_contexts
 
 Form = Literal["all", "named"]
 Tokens = NDArray[np.int64]
@@ -66,14 +66,23 @@ def padded(rows: Sequence[list[int]]) -> tuple[Tokens, Tokens]:
 
 @dataclass(frozen=True)
 class Served:
-    """A fitted transformer: its graph (tokens, mask -> rewards), its tokenizer as JSON, and its form."""
+    """A fitted transformer: its graph (tokens, mask -> rewards), its tokenizer as JSON, and its form.
+
+    `peeks` names the specialists it saw contexts of.
+    """
 
     specialists: tuple[str, ...]
     text: Text
     graph: bytes = field(repr=False)
     tokenizer_json: str = field(repr=False)
     mean: Matrix
+    peeks: tuple[str, ...] = ()
     batch: int = 32
+
+    @property
+    def together(self) -> bool:
+        """Whether one call shows all specialists: with one named in the text each takes its own."""
+        return self.text.form == "all"
 
     def predict(self, prompts: Sequence[str], contexts: Contexts | None = None) -> Matrix:
         """Estimated rewards (prompts, specialists); contexts are read only in the form "named"."""
@@ -131,6 +140,7 @@ class Served:
             "form": self.text.form,
             "tokens": self.text.tokens,
             "characters": self.text.characters,
+            "peeks": list(self.peeks),
         }
         texts, graphs = {"tokenizer": self.tokenizer_json}, {"model": self.graph}
         return Saved("transformer", settings, {"mean": self.mean}, texts, graphs=graphs)
@@ -141,7 +151,9 @@ class Served:
         kept = saved.of_kind("transformer").settings
         text = Text(kept["form"], kept["tokens"], kept["characters"])
         graph, tokenizer = saved.graphs["model"], saved.texts["tokenizer"]
-        return cls(tuple(kept["specialists"]), text, graph, tokenizer, saved.arrays["mean"])
+        return cls(
+            tuple(kept["specialists"]), text, graph, tokenizer, saved.arrays["mean"], tuple(kept["peeks"])
+        )
 
     def save(self, folder: Path | str) -> Path:
         """Writes the estimator to a folder, whole or not at all."""

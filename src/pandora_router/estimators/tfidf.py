@@ -19,9 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from ..errors import UsageError
-from .embedders import Vectors, checked_texts, normalised
-from .persistence import Saved
+from pandora_router.errors import UsageError
+from pandora_router.estimators.embedders import Vectors, checked_texts, normalised
+from pandora_router.estimators.persistence import Saved
 
 WORD = re.compile(r"\w+|[^\w\s]")
 

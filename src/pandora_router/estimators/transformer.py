@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import tempfile
 import warnings
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -19,11 +19,22 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
-from ..errors import UsageError
-from .embedders import checked_texts, package_folder
-from .minilm import HEADS, LAYERS, WIDTH
-from .rewards import Contexts, Matrix, checked_contexts, checked_reward, filled_mean
-from .served import Form, Served, Text, padded
+from pandora_router.errors import UsageError
+from pandora_router.estimators.embedders import checked_texts, package_folder
+from pandora_router.estimators.minilm import HEADS, LAYERS, WIDTH
+from pandora_router.estimators.persistence import Saved
+from pandora_router.estimators.rewards import (
+    Contexts,
+    Matrix,
+    checked_contexts,
+    checked_reward,
+    filled_mean,
+    told_of,
+)
+from pandora_router.estimators.served import Form, Served, Text, padded
+from pandora_router.estimators.stages import Stages
+
+ROOM = 2**31  # bytes that activations of frozen layers may take
 
 
 @dataclass(frozen=True)
@@ -57,8 +68,8 @@ class Block(nn.Module):
             part(x).view(batch, length, HEADS, WIDTH // HEADS).transpose(1, 2)
             for part in (self.query, self.key, self.value)
         )
-        share = torch.softmax(query @ key.transpose(2, 3) / (WIDTH / HEADS) ** 0.5 + hidden, dim=-1)
-        mixed = (share @ value).transpose(1, 2).reshape(batch, length, WIDTH)
+        seen = nn.functional.scaled_dot_product_attention(query, key, value, attn_mask=hidden)
+        mixed = seen.transpose(1, 2).reshape(batch, length, WIDTH)
         x = self.first(x + self.mixed(mixed))
         out: Tensor = self.second(x + self.narrow(nn.functional.gelu(self.wide(x))))
         return out
@@ -84,14 +95,25 @@ class Encoder(nn.Module):
 
     def pooled(self, tokens: Tensor, mask: Tensor) -> Tensor:
         """Mean of the last layer over the tokens (batch, WIDTH)."""
-        there = mask.to(torch.float32)
+        return self.above(self.below(tokens, mask, LAYERS), mask, LAYERS)
+
+    def below(self, tokens: Tensor, mask: Tensor, layers: int) -> Tensor:
+        """What the embeddings and the first `layers` blocks make of the tokens (batch, length, WIDTH)."""
         places = torch.arange(tokens.shape[1], device=tokens.device)
-        x = self.norm(self.words(tokens) + self.places(places) + self.kind)
-        hidden = (there[:, None, None, :] - 1.0) * 1e9
-        for block in self.blocks:
-            x = block(x, hidden)
+        x: Tensor = self.norm(self.words(tokens) + self.places(places) + self.kind)
+        return self._through(x, mask, self.blocks[:layers])
+
+    def above(self, x: Tensor, mask: Tensor, layers: int) -> Tensor:
+        """The blocks after the first `layers` and the mean over the tokens (batch, WIDTH)."""
+        x, there = self._through(x, mask, self.blocks[layers:]), mask.to(torch.float32)
         mean: Tensor = (x * there[:, :, None]).sum(1) / there.sum(1, keepdim=True)
         return mean
+
+    def _through(self, x: Tensor, mask: Tensor, blocks: Iterable[nn.Module]) -> Tensor:
+        hidden = (mask.to(torch.float32)[:, None, None, :] - 1.0) * 1e9
+        for block in blocks:
+            x = block(x, hidden)
+        return x
 
 
 def pretrained(outputs: int) -> tuple[Encoder, str]:
@@ -133,8 +155,12 @@ def fine_tune(
     text: Text | None = None,
     tuning: Tuning = Tuning(),  # noqa: B008 (frozen)
     progress: Callable[[str, float], None] | None = None,
+    work: Path | str | None = None,
 ) -> Served:
-    """Fits on rewards (prompts, specialists), NaN where missing; contexts only in the form "named"."""
+    """Fits on rewards (prompts, specialists), NaN where missing; contexts only in the form "named".
+
+    What an epoch has learnt is kept in `work`, so that a second start goes on with the next one.
+    """
     matrix = checked_reward(reward, len(prompts), specialists)
     seen = checked_contexts(contexts, matrix.shape)
     if seen is not None and form == "all":
@@ -149,10 +175,11 @@ def fine_tune(
     torch.manual_seed(tuning.seed)
     encoder, tokenizer_json = pretrained(len(specialists) if form == "all" else 1)
     mean = filled_mean(matrix)
-    served = Served(tuple(specialists), chosen, b"", tokenizer_json, mean)
+    served = Served(tuple(specialists), chosen, b"", tokenizer_json, mean, told_of(specialists, seen))
     rows, target = _examples(served, checked_texts(prompts), matrix - mean, seen)
-    _train(encoder, rows, target, tuning, progress or (lambda what, done: None))
-    return Served(tuple(specialists), chosen, exported(encoder), tokenizer_json, mean)
+    stages = Stages.of(work, rows, target, tuning)
+    _train(encoder, rows, target, tuning, progress or (lambda what, done: None), stages)
+    return replace(served, graph=exported(encoder))
 
 
 def _examples(
@@ -170,44 +197,100 @@ def _examples(
 
 
 def _train(
-    encoder: Encoder, rows: list[list[int]], target: Matrix, tuning: Tuning, say: Callable[[str, float], None]
+    encoder: Encoder,
+    rows: list[list[int]],
+    target: Matrix,
+    tuning: Tuning,
+    say: Callable[[str, float], None],
+    stages: Stages,
 ) -> None:
     """AdamW on the mean squared error over the cells that are there; linear warm-up and decay."""
-    kept = [*encoder.blocks[LAYERS - tuning.layers :].parameters()]
-    if tuning.layers >= LAYERS:
-        kept = [p for name, p in encoder.named_parameters() if not name.startswith("head")]
-    for parameter in encoder.parameters():
-        parameter.requires_grad_(False)
-    groups = [
-        {"params": kept, "lr": tuning.rate},
-        {"params": [*encoder.head.parameters()], "lr": tuning.head_rate},
-    ]
-    for group in groups:
-        for parameter in group["params"]:  # type: ignore[attr-defined]
-            parameter.requires_grad_(True)
+    optimiser = _optimiser(encoder, tuning)
     steps = tuning.epochs * -(-len(rows) // tuning.batch)
-    optimiser = torch.optim.AdamW(groups, weight_decay=tuning.decay)
     warm = max(1, int(tuning.warm_up * steps))
-    plan = torch.optim.lr_scheduler.LambdaLR(
-        optimiser, lambda step: min((step + 1) / warm, max(0.0, (steps - step) / max(1, steps - warm)))
-    )
-    rng, step = np.random.default_rng(tuning.seed), 0
+    done = next((e for e in range(tuning.epochs, 0, -1) if _recall(encoder, optimiser, stages, e)), 0)
+    rng, step = np.random.default_rng(tuning.seed), done * steps // tuning.epochs
+    frozen = Frozen(encoder, rows, max(0, LAYERS - tuning.layers))
     encoder.train()
-    for _ in range(tuning.epochs):
-        for chosen in _batches([len(row) for row in rows], tuning.batch, rng):
-            tokens, mask = (torch.from_numpy(part) for part in padded([rows[i] for i in chosen]))
+    for epoch in range(tuning.epochs):
+        batches = _batches([len(row) for row in rows], tuning.batch, rng)
+        for chosen in batches if epoch >= done else []:
+            pace = min((step + 1) / warm, max(0.0, (steps - step) / max(1, steps - warm)))
+            for group, rate in zip(optimiser.param_groups, (tuning.rate, tuning.head_rate), strict=True):
+                group["lr"] = rate * pace
+            x, mask = frozen.batch(chosen)
             wanted = torch.from_numpy(target[chosen]).to(torch.float32)
             there = torch.isfinite(wanted)
-            gap = torch.where(there, encoder(tokens, mask) - torch.nan_to_num(wanted), 0.0)
+            found = encoder.head(encoder.above(x, mask, frozen.layers))
+            gap = torch.where(there, found - torch.nan_to_num(wanted), 0.0)
             loss = (gap**2).sum() / there.sum().clamp(min=1)
             optimiser.zero_grad()
             loss.backward()
             nn.utils.clip_grad_norm_([p for p in encoder.parameters() if p.requires_grad], 1.0)
             optimiser.step()
-            plan.step()
             step += 1
             say("fine-tuning", step / steps)
+        if epoch >= done:
+            stages.put(f"epoch-{epoch + 1}", Saved("epoch", arrays=_learnt(encoder, optimiser)))
     encoder.eval()
+
+
+def _optimiser(encoder: Encoder, tuning: Tuning) -> torch.optim.AdamW:
+    """AdamW over the last layers and the head; everything else is frozen."""
+    kept = [*encoder.blocks[LAYERS - tuning.layers :].parameters()]
+    if tuning.layers >= LAYERS:
+        kept = [p for name, p in encoder.named_parameters() if not name.startswith("head")]
+    head = [*encoder.head.parameters()]
+    encoder.requires_grad_(False)
+    for parameter in (*kept, *head):
+        parameter.requires_grad_(True)
+    groups = [{"params": kept, "lr": tuning.rate}, {"params": head, "lr": tuning.head_rate}]
+    return torch.optim.AdamW(groups, weight_decay=tuning.decay)
+
+
+def _learnt(encoder: Encoder, optimiser: torch.optim.AdamW) -> dict[str, np.ndarray]:
+    """Weights that learn, and what the optimiser remembers of each, by name."""
+    found = {}
+    for name, weight in encoder.named_parameters():
+        if weight.requires_grad:
+            found[f"weight {name}"] = weight.detach().numpy()
+            found |= {f"{what} {name}": value.numpy() for what, value in optimiser.state[weight].items()}
+    return found
+
+
+def _recall(encoder: Encoder, optimiser: torch.optim.AdamW, stages: Stages, epoch: int) -> bool:
+    """Take over what an earlier start had learnt by the end of an epoch, if it got so far."""
+    kept = stages.get(f"epoch-{epoch}")
+    if kept is None:
+        return False
+    weights = dict(encoder.named_parameters())
+    for label, values in kept.arrays.items():
+        what, name = label.split(" ", 1)
+        if what == "weight":
+            weights[name].data.copy_(torch.from_numpy(values))
+        else:
+            optimiser.state[weights[name]][what] = torch.tensor(values)
+    return True
+
+
+class Frozen:
+    """What the layers that do not learn make of each row, computed once as long as it fits in `ROOM`."""
+
+    def __init__(self, encoder: Encoder, rows: list[list[int]], layers: int) -> None:
+        self.encoder, self.rows, self.layers = encoder, rows, layers
+        fits = sum(len(row) for row in rows) * WIDTH * 4 <= ROOM
+        self.kept: dict[int, Tensor] | None = {} if layers and fits else None
+
+    def batch(self, chosen: list[int]) -> tuple[Tensor, Tensor]:
+        """Activations (batch, length, WIDTH), zero where a row has ended, and the mask."""
+        tokens, mask = (torch.from_numpy(part) for part in padded([self.rows[i] for i in chosen]))
+        if self.kept is None:
+            return self.encoder.below(tokens, mask, self.layers), mask
+        if not all(i in self.kept for i in chosen):
+            with torch.no_grad():
+                x = self.encoder.below(tokens, mask, self.layers)
+            self.kept |= {i: x[at, : len(self.rows[i])].clone() for at, i in enumerate(chosen)}
+        return nn.utils.rnn.pad_sequence([self.kept[i] for i in chosen], batch_first=True), mask
 
 
 def _batches(lengths: list[int], size: int, rng: np.random.Generator) -> list[list[int]]:

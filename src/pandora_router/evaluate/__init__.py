@@ -4,6 +4,7 @@
     domains, estimates        its routing table; F, G and R of one fresh split, kept by content
     instances, outcomes       what an arm sees; what was lost and saved, addable
     arms, variants, sweep     every way of routing, and variations of the router, at every inspection cost
+    stream, chunks, exact     the same over Parquet longer than memory, with sums that do not round
     campaign, results         run over seeds, resumable; Parquet
     checks, money             errors, coverage and reliability of estimates; USD from token prices
     statistics, paired        paired, clustered, replicated

@@ -2,6 +2,7 @@
 
     recipes      how f and g are to be fitted, as small values; an estimator that is ready made
     fitting      table -> f, g, signal model, policy, evidence; stages kept on disk for a second start
+    bought       costly estimates from outside, each kept before it counts
     report       what was found on held-out prompts: errors, coverage, what routing earns
     router       Router: fit, route, aroute, route_batch, save, load, add_specialist
     opening      buying costly estimates: who may be inspected, what failed, what it showed
@@ -16,7 +17,7 @@ It refuses to know files other than its own, strings that stand for objects (`co
 
 from pandora_router.router.decision import Decision, Estimates, Prices
 from pandora_router.router.explanation import Explanation, explain
-from pandora_router.router.recipes import Neighbouring, Ready, Stacked
+from pandora_router.router.recipes import Neighbouring, Ready, Stacked, Tuned
 from pandora_router.router.router import Router
 
 __all__ = [
@@ -28,5 +29,6 @@ __all__ = [
     "Ready",
     "Router",
     "Stacked",
+    "Tuned",
     "explain",
 ]

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 KIND = folders.Kind(
     format="pandora-router artifact",
-    version=1,
+    version=2,
     noun="a fitted router",
     make="Fit one: pandora fit pandora.yaml -o router",
     mend="restore it or fit the router anew.",

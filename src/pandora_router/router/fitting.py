@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import platform
+import shutil
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -32,7 +33,9 @@ from pandora_router.calibrate import (
     SignalModel,
     Unfitted,
     candidates,
+    worth_of_parts,
 )
+from pandora_router.calibrate.readings import Readings
 from pandora_router.data import Table
 from pandora_router.data.table import normalise
 from pandora_router.errors import UsageError
@@ -41,7 +44,7 @@ from pandora_router.estimators.extended import Lasting
 from pandora_router.estimators.opened import load_estimator
 from pandora_router.estimators.persistence import write as write_estimator
 from pandora_router.router.readings import readings
-from pandora_router.router.recipes import Costly, Progress, Ready, Recipe, shown_together
+from pandora_router.router.recipes import Costly, Progress, Ready, Recipe, Tuned, shown_together
 from pandora_router.router.report import HeldOut, report
 from pandora_router.search import Committing, Policy
 
@@ -67,19 +70,19 @@ class Order:
 
     def key(self, *parts: object) -> str:
         """A name for a stage: the same data, recipe and versions give the same name."""
-        told = json.dumps([self.table.fingerprint(), versions(), *(repr(part) for part in parts)])
+        told = json.dumps([self.table.fingerprint(), self.versions(), *(repr(part) for part in parts)])
         return hashlib.sha256(told.encode()).hexdigest()[:16]
 
-
-def versions() -> dict[str, str]:
-    """The versions that fitted numbers depend on."""
-    found = {"python": platform.python_version()}
-    for package in PACKAGES:
-        try:
-            found[package] = metadata.version(package)
-        except metadata.PackageNotFoundError:
-            found[package] = "unknown"
-    return found
+    def versions(self) -> dict[str, str]:
+        """The versions that fitted numbers depend on."""
+        found = {"python": platform.python_version()}
+        more = ("torch", "onnxruntime") if isinstance(self.costly, Tuned) else ()
+        for package in (*PACKAGES, *more):
+            try:
+                found[package] = metadata.version(package)
+            except metadata.PackageNotFoundError:
+                found[package] = "unknown"
+        return found
 
 
 def fit(order: Order, say: Progress, work: Path | None) -> Router:
@@ -90,21 +93,30 @@ def fit(order: Order, say: Progress, work: Path | None) -> Router:
     train, calibration, test, repeated = parted(order.table)
     say("fitting the cheap estimate", 0.0)
     cheap = _estimator(order, order.cheap, train, work, lambda what, share: say(what, 0.1 * share))
-    costly = _costly(order, train, work, lambda what, share: say(what, 0.1 + 0.7 * share))
+    made = _costly(order, train, work, lambda what, share: say(what, 0.1 + 0.7 * share))
+    costly = made.estimator if isinstance(made, Ready) else made
     say("estimating calibration and test prompts", 0.8)
-    held = readings(cheap, costly, _held_out(order, calibration, test), _kept(order, work))
+    held = readings(
+        cheap,
+        made,
+        _held_out(order, calibration, test),
+        _kept(order, work),
+        lambda done, total: say("buying costly estimates", 0.8 + 0.05 * done / total),
+    )
     costs = costs_of(order, costly)
     say("fitting the signal model and weighing policies", 0.85)
     signal, policy, evidence = choose(order, held["calibration"], costs)
     say("checking on held-out prompts", 0.95)
     usual, fees = np.nanmean(train.reward, axis=0), np.nanmean(train.fee, axis=0)
     found = report(held, signal, order.signal, policy, costs, training_mean=usual, fee=fees)
+    say("weighing the parts of the signal model", 0.97)
+    found["parts"] = parts_of(order.signal, policy, held["calibration"], costs)
     default = order.default or train.specialists[int(usual.argmax())]
     counts = {"train": len(train), "calibration": len(calibration), "test": len(test), "left_out": repeated}
     record = {
         "fingerprint": order.table.fingerprint(),
         "prompts": counts,
-        "versions": versions(),
+        "versions": order.versions(),
         "settings": {**_told(order), **order.settings},
         "evidence": evidence,
         "report": found,
@@ -167,14 +179,15 @@ def _estimator(order: Order, recipe: Recipe, train: Table, work: Path | None, sa
     kept = work / f"estimator-{order.key(recipe)}"
     if folders.is_stored(kept):
         return load_estimator(kept, embedder=getattr(recipe, "embedder", None))
-    fitted = recipe.fit(train, say)
+    fitted = recipe.fit(train, say, work / "parts")
     write_estimator(kept, fitted.state())
+    shutil.rmtree(work / "parts", ignore_errors=True)
     return fitted
 
 
-def _costly(order: Order, train: Table, work: Path | None, say: Progress) -> Lasting | Estimator:
+def _costly(order: Order, train: Table, work: Path | None, say: Progress) -> Lasting | Ready:
     if isinstance(order.costly, Ready):
-        return order.costly.estimator
+        return order.costly
     return _estimator(order, order.costly, train, work, say)
 
 
@@ -206,6 +219,18 @@ def choose(order: Order, held: HeldOut, costs: Costs) -> tuple[SignalModel, Poli
         return choice.signal, choice.candidate.policy, choice.to_dict()
     told = choice.to_dict() | {"chosen": "named", "policy": repr(policy), "best": choice.candidate.name}
     return order.signal.fit(held.f, held.g, held.r), policy, told
+
+
+def parts_of(signal: Unfitted, policy: Policy, held: HeldOut, costs: Costs) -> list[dict[str, Any]]:
+    """What each part of a calibrated signal model is worth; nothing for other models or too few prompts."""
+    if not isinstance(signal, Calibrated):
+        return []
+    try:
+        return [
+            one.to_dict() for one in worth_of_parts(signal, policy, Readings(held.f, held.g, held.r), costs)
+        ]
+    except UsageError:
+        return []
 
 
 def _runners(order: Order, costs: Costs) -> tuple[Candidate, ...]:

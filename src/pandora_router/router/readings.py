@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +11,11 @@ import numpy as np
 from pandora_router import folders
 from pandora_router.boxes.checks import Matrix
 from pandora_router.data import Table
-from pandora_router.estimators.estimator import Estimator, Query
 from pandora_router.estimators.extended import Lasting
 from pandora_router.estimators.neighbours import Neighbours
+from pandora_router.router.bought import buy
 from pandora_router.router.opening import finish
-from pandora_router.router.recipes import needs_context
+from pandora_router.router.recipes import Ready, needs_context
 from pandora_router.router.report import HeldOut
 
 READINGS = folders.Kind(
@@ -27,13 +26,20 @@ READINGS = folders.Kind(
     mend="remove the work folder and start the fit again.",
 )
 ARRAYS = "arrays.npz"
-AT_ONCE = 8  # calibration prompts an estimator from outside is asked about at the same time
+JOURNAL = "judgements.journal"
 
 
 def readings(
-    cheap: Lasting, costly: Lasting | Estimator, parts: Mapping[str, Table], kept: Path | None
+    cheap: Lasting,
+    costly: Lasting | Ready,
+    parts: Mapping[str, Table],
+    kept: Path | None,
+    say: Callable[[int, int], None] = lambda done, total: None,
 ) -> dict[str, HeldOut]:
-    """F, G and R of each part, from the folder `kept` if they are there; otherwise they are put there."""
+    """F, G and R of each part, from the folder `kept` if they are there; otherwise they are put there.
+
+    Estimates from outside are kept one by one in a journal beside it.
+    """
     if kept is not None and folders.is_stored(kept):
         folders.read(kept, READINGS, frozenset({ARRAYS}))
         with np.load(kept / ARRAYS, allow_pickle=False) as stored:
@@ -42,7 +48,8 @@ def readings(
         arrays = {}
         for name, part in parts.items():
             arrays |= {f"{name}.{what}": values for what, values in _cheap(cheap, part).items()}
-            arrays[f"{name}.g"] = ask(costly, part)
+            journal = None if kept is None else kept.parent / JOURNAL
+            arrays[f"{name}.g"] = ask(costly, part, journal, say)
         if kept is not None:
             folders.write(kept, READINGS, lambda folder: _fill(folder, arrays))
     return {name: HeldOut.of(name, part, arrays) for name, part in parts.items()}
@@ -62,25 +69,15 @@ def _cheap(cheap: Lasting, part: Table) -> dict[str, Matrix]:
     return {"f": f, "kNN-3": three, "kNN-50": fifty}
 
 
-def ask(costly: Lasting | Estimator, part: Table) -> Matrix:
+def ask(
+    costly: Lasting | Ready, part: Table, journal: Path | None, say: Callable[[int, int], None]
+) -> Matrix:
     """Costly estimates (N, M); NaN where the estimator needs a context and the table has none."""
-    if isinstance(costly, Estimator):
-        return finish(_ask_outside(costly, part), waits=True)
+    if isinstance(costly, Ready):
+        return finish(buy(costly, part, journal, say), waits=True)
     found = np.array(costly.predict(part.prompts, part.contexts))
     for j, name in enumerate(part.specialists):
         if needs_context(costly, name):
             there = [part.contexts is not None and part.contexts[i, j] is not None for i in range(len(part))]
             found[~np.array(there, dtype=np.bool_), j] = np.nan
     return found
-
-
-async def _ask_outside(costly: Estimator, part: Table) -> Matrix:
-    gate = asyncio.Semaphore(AT_ONCE)
-
-    async def one(i: int) -> Any:
-        told = [] if part.contexts is None else zip(part.specialists, part.contexts[i].tolist(), strict=True)
-        query = Query(part.prompts[i], {name: text for name, text in told if text is not None})
-        async with gate:
-            return await costly.estimate(query, part.specialists)
-
-    return np.array(await asyncio.gather(*(one(i) for i in range(len(part)))), dtype=np.float64)

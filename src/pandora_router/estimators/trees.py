@@ -1,0 +1,124 @@
+"""One ensemble of gradient-boosted trees per fold, over all (prompt, specialist) pairs (LightGBM).
+
+Fold by fold, so that a fit that was killed goes on with the next ensemble.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import lightgbm
+import numpy as np
+from numpy.typing import NDArray
+
+from pandora_router.estimators.heads import Folds
+from pandora_router.estimators.persistence import Saved
+from pandora_router.estimators.rewards import Matrix
+from pandora_router.estimators.stages import Stages
+
+SPECIALIST = 0
+BLIND_SHARE = 0.2
+Progress = Callable[[str, float], None]
+Pairs = NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Trees:
+    """How trees are grown. `smallest` is the least number of pairs in a leaf (less when data are few)."""
+
+    rounds: int = 600
+    patience: int = 40
+    rate: float = 0.05
+    leaves: int = 15
+    smallest: int = 200
+    features: float = 0.5
+    rows: float = 0.5
+    penalty: float = 10.0
+    folds: int = 5
+    threads: int = 1
+
+    def parameters(self, pairs: int, seed: int) -> dict[str, Any]:
+        """The same in LightGBM's words."""
+        return {
+            "objective": "l2",
+            "learning_rate": self.rate,
+            "num_leaves": self.leaves,
+            "min_data_in_leaf": max(2, min(self.smallest, pairs // 16)),
+            "feature_fraction": self.features,
+            "bagging_fraction": self.rows,
+            "bagging_freq": 1,
+            "lambda_l2": self.penalty,
+            "max_bin": 63,
+            "num_threads": self.threads,
+            "seed": seed,
+            "deterministic": True,
+            "force_row_wise": True,
+            "verbosity": -1,
+        }
+
+
+def grow(
+    table: Pairs,
+    reward: Matrix,
+    folds: Folds,
+    trees: Trees,
+    seed: int,
+    say: Progress,
+    blind: int | None,
+    stages: Stages = Stages(),  # noqa: B008 (frozen)
+) -> tuple[tuple[lightgbm.Booster, ...], Matrix]:
+    """One ensemble per fold, stopped early on it; and every pair as seen by the one that left it out.
+
+    With a peek, a part of the pairs is shown a second time with the last `blind` columns (all that comes from
+    contexts) missing, so that the trees also know what to say of a specialist nobody has looked at.
+    """
+    target, pair_folds = reward.ravel(), np.repeat(folds, reward.shape[1])
+    there = np.isfinite(target)
+    outside = np.zeros(len(target))
+    boosters = []
+    count = int(folds.max()) + 1
+    for k in range(count):
+        say("growing trees", 0.4 + 0.6 * k / count)
+        learn, watch = there & (pair_folds != k), there & (pair_folds == k)
+        if not learn.any() or not watch.any():
+            continue
+        kept = stages.get(f"trees-{k}")
+        if kept is None:
+            text = _grown(table, target, learn, watch, trees, seed + k, blind)
+            stages.put(f"trees-{k}", Saved("trees", texts={"trees": text}))
+        else:
+            text = kept.texts["trees"]
+        boosters.append(lightgbm.Booster(model_str=text))
+        outside[pair_folds == k] = predicted(boosters[-1], table[pair_folds == k])
+    return tuple(boosters), outside.reshape(reward.shape)
+
+
+def _grown(
+    table: Pairs,
+    target: Matrix,
+    learn: NDArray[np.bool_],
+    watch: NDArray[np.bool_],
+    trees: Trees,
+    seed: int,
+    blind: int | None,
+) -> str:
+    """One ensemble as text, cut where the pairs in `watch` were predicted best."""
+    parameters = trees.parameters(int(learn.sum()), seed)
+    shown, wanted = table[learn], target[learn]
+    if blind is not None:
+        again = np.random.default_rng(seed).random(len(shown)) < BLIND_SHARE
+        unseen = shown[again]
+        unseen[:, -blind:] = np.nan
+        shown, wanted = np.vstack([shown, unseen]), np.concatenate([wanted, wanted[again]])
+    data = lightgbm.Dataset(shown, wanted, categorical_feature=[SPECIALIST], params=dict(parameters))
+    kept = lightgbm.Dataset(table[watch], target[watch], reference=data, params=dict(parameters))
+    stop = lightgbm.early_stopping(trees.patience, verbose=False)
+    booster = lightgbm.train(parameters, data, trees.rounds, valid_sets=[kept], callbacks=[stop])
+    return str(booster.model_to_string(num_iteration=booster.best_iteration))
+
+
+def predicted(booster: lightgbm.Booster, table: Pairs) -> Matrix:
+    """What an ensemble says of each pair."""
+    return np.asarray(booster.predict(table, num_threads=1), dtype=np.float64)

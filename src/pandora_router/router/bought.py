@@ -1,0 +1,81 @@
+"""Costly estimates from outside for a whole split: each is on disk before it counts, none is bought twice.
+
+Where one call shows all specialists a prompt is one purchase, otherwise a cell is. A purchase that failed is
+a missing cell, and is tried again at the next start.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+from collections.abc import Callable
+from contextlib import nullcontext
+from pathlib import Path
+
+import numpy as np
+
+from pandora_router.boxes.checks import Matrix, Vector
+from pandora_router.collect.journal import Journal
+from pandora_router.data import Table
+from pandora_router.estimators.estimator import Query
+from pandora_router.router.recipes import Ready
+from pandora_router.specialists.answer import Answer
+
+AT_ONCE = 8  # purchases under way, unless the estimator says how many it takes
+
+
+async def buy(ready: Ready, part: Table, kept: Path | None, say: Callable[[int, int], None]) -> Matrix:
+    """Costly estimates (N, M), NaN where none could be had; `say(done, all)` after each purchase.
+
+    `kept` is the journal of what was bought before; without one nothing is remembered.
+    """
+    names = part.specialists
+    columns = [tuple(range(len(names)))] if ready.together else [(j,) for j in range(len(names))]
+    found = np.full((len(part), len(names)), np.nan)
+    gate = asyncio.Semaphore(int(getattr(ready.estimator, "at_once", AT_ONCE)))
+    done = 0
+
+    async def one(i: int, which: tuple[int, ...], journal: Journal | None) -> None:
+        nonlocal done
+        query = query_of(part, i)
+        keys = [key_of(ready.name, query, names[j]) for j in which]
+        async with gate:
+            if journal is not None and all(key in journal.grades for key in keys):
+                found[i, which] = [journal.grades[key] for key in keys]
+            else:
+                told = await ready.estimator.estimate(query, [names[j] for j in which])
+                await _keep(journal, keys, told)
+                found[i, which] = told
+        done += 1
+        say(done, len(part) * len(columns))
+
+    with nullcontext() if kept is None else Journal(kept) as journal:
+        try:
+            async with asyncio.TaskGroup() as group:
+                for i in range(len(part)):
+                    for which in columns:
+                        group.create_task(one(i, which, journal))
+        except BaseExceptionGroup as failed:
+            raise failed.exceptions[0] from failed
+    return found
+
+
+async def _keep(journal: Journal | None, keys: list[str], told: Vector) -> None:
+    """Have the disk hold what arrived before anybody uses it."""
+    if journal is not None:
+        nothing = Answer("", None, None, seconds=0.0, fee=0.0)
+        arrived = [(key, float(g)) for key, g in zip(keys, told, strict=True) if np.isfinite(g)]
+        await asyncio.gather(*(journal.grade(key, g, nothing) for key, g in arrived))
+
+
+def query_of(part: Table, i: int) -> Query:
+    """What an estimator is shown of a prompt: its text and all contexts the table has."""
+    told = [] if part.contexts is None else zip(part.specialists, part.contexts[i].tolist(), strict=True)
+    return Query(part.prompts[i], {name: text for name, text in told if text is not None})
+
+
+def key_of(estimator: str, query: Query, specialist: str) -> str:
+    """The name of a purchase: the same estimator shown the same texts."""
+    told = json.dumps([estimator, query.prompt, sorted(query.contexts.items()), specialist])
+    return hashlib.sha256(told.encode("utf-8", "surrogatepass")).hexdigest()

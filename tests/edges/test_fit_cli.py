@@ -1,0 +1,121 @@
+"""`pandora fit --data` on every shared folder, what it says before it starts, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner, Result
+
+from pandora_router.cli.compiling import first_use
+from pandora_router.cli.main import main
+from pandora_router.data import save
+from pandora_router.router import Router
+from tests.tables import generate
+
+SHARED = Path(__file__).resolve().parents[3] / "shared" / "data"
+SCORED = sorted(p.parent.name for p in SHARED.glob("*/scores.parquet"))
+PARTS = {"mean", "scale", "correlation", "slope", "law"}
+
+
+def pandora(*words: object) -> Result:
+    return CliRunner().invoke(main, [str(word) for word in words], catch_exceptions=False)
+
+
+def few(folder: Path, place: Path, prompts: int = 150) -> Path:
+    """The first prompts of a folder of every task, with all that belongs to them."""
+    place.mkdir()
+    every = pq.read_table(folder / "prompts.parquet")
+    step = max(1, len(every) // prompts)
+    chosen = every.take(np.arange(0, len(every), step)[:prompts])
+    ids = set(chosen["prompt_id"].to_pylist())
+    pq.write_table(chosen, place / "prompts.parquet")
+    for name in ("scores", "models", "context"):
+        if (folder / f"{name}.parquet").exists():
+            rows = pq.read_table(folder / f"{name}.parquet")
+            if "prompt_id" in rows.column_names:
+                rows = rows.filter([one in ids for one in rows["prompt_id"].to_pylist()])
+            pq.write_table(rows, place / f"{name}.parquet")
+    return place
+
+
+@pytest.mark.skipif(not SCORED, reason="the shared routing data are not here")
+@pytest.mark.parametrize("name", SCORED)
+def test_one_command_fits_and_reports_on_a_part_of_every_shared_folder(tmp_path: Path, name: str) -> None:
+    folder = few(SHARED / name, tmp_path / "data")
+    result = pandora("fit", "--data", folder, "--free", "-o", tmp_path / "router", "--json")
+    assert result.exit_code == 0, result.output
+    told = json.loads(result.stdout)
+    assert {"training mean", "kNN-3", "kNN-50", "h(f)", "g"} <= set(told["report"]["mse"])
+    assert 0.0 < told["report"]["coverage_1"] <= told["report"]["coverage_2"] <= 1.0
+    weighed = {one["off"] for one in told["report"]["parts"]}
+    assert weighed in ({None, *PARTS}, set()), "all parts, or none where too few prompts are complete"
+    router = Router.load(tmp_path / "router")
+    assert router.route("How many apples are left?").specialist in router.specialists
+
+
+def test_a_stored_table_keeps_its_split_and_parts_are_shown(tmp_path: Path) -> None:
+    save(generate(), tmp_path / "table")
+    result = pandora(
+        "fit", "--data", tmp_path / "table", "-o", tmp_path / "router", "--inspection-cost", 0.01
+    )
+    assert result.exit_code == 0, result.output
+    assert "roughly" in result.stderr
+    assert "What each part of the signal model is worth" in result.stdout
+    for part in PARTS:
+        assert part in result.stdout
+    router = Router.load(tmp_path / "router")
+    assert router.record["prompts"]["train"] == int((generate().split == "train").sum())
+    assert router.costs.shared.tolist() == [0.01]
+
+
+def test_a_part_that_the_config_switches_off_is_not_weighed(tmp_path: Path) -> None:
+    save(generate(), tmp_path / "table")
+    (tmp_path / "pandora.yaml").write_text(
+        "data: {table: table}\ninspection_cost: 0.002\ncostly: {rounds: 10, folds: 2}\n"
+        "signal: {mean: identity, scale: constant, correlation: none, slope: false, law: normal}\n"
+    )
+    result = pandora("fit", tmp_path / "pandora.yaml", "-o", tmp_path / "router", "--json")
+    assert result.exit_code == 0, result.output
+    told = json.loads(result.stdout)["report"]["parts"]
+    assert [one["off"] for one in told] == [None]
+    kept = Router.load(tmp_path / "router").record["report"]["parts"]
+    assert kept == told
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ([], "neither"),
+        (["pandora.yaml", "--data", "table"], "both"),
+        (["pandora.yaml", "--free"], "both"),
+        (["--data", "nowhere"], "nothing there"),
+    ],
+)
+def test_unclear_orders_are_refused(tmp_path: Path, words: list[str], said: str) -> None:
+    result = pandora("fit", *words, "-o", tmp_path / "router")
+    assert result.exit_code != 0
+    assert said in result.output
+
+
+@pytest.mark.skipif(not SCORED, reason="the shared routing data are not here")
+def test_unpriced_specialists_are_refused(tmp_path: Path) -> None:
+    result = pandora("fit", "--data", SHARED / "gsm8k_6b_175b", "-o", tmp_path / "router")
+    assert result.exit_code != 0
+    assert "--free" in result.output
+
+
+def test_kernels_are_announced_until_they_are_compiled(tmp_path: Path) -> None:
+    (tmp_path / "rows.py").write_text("")
+    assert first_use("rows", tmp_path)
+    (tmp_path / "__pycache__").mkdir()
+    compiled = tmp_path / "__pycache__" / "rows.gradient_rows-1.py311.nbi"
+    compiled.write_text("")
+    assert not first_use("rows", tmp_path)
+    assert first_use("gradient", tmp_path)
+    os.utime(compiled, (0, 0))
+    assert first_use("rows", tmp_path)
