@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from pandora_router.evaluate import paired, results
+from pandora_router.evaluate import paired, results, theirs
 from pandora_router.evaluate.arms import DEFAULT
 from pandora_router.evaluate.checks import slope
 from pandora_router.evaluate.experiments import Experiment
@@ -17,6 +18,7 @@ from pandora_router.evaluate.outcomes import Outcomes, Routed
 from pandora_router.evaluate.results import Results
 from pandora_router.evaluate.sweep import Run
 from pandora_router.evaluate.verdicts import Verdict, against, averaged, chosen_elsewhere, gaps, verdict_on
+from tests.conftest import ROOT
 
 COSTS = (0.01, 0.1)
 PROMPTS = 200
@@ -138,3 +140,15 @@ def test_the_slope_of_differences_is_that_of_least_squares() -> None:
     design = np.column_stack([g.ravel(), fixed])
     assert slope(g, reward) == pytest.approx(np.linalg.lstsq(design, reward.ravel(), rcond=None)[0][0])
     assert slope(np.ones((5, 2)), np.ones((5, 2))) is None
+
+
+def test_the_papers_tables_are_copied_whole() -> None:
+    path = ROOT.parent / "shared" / "paper" / "figures.json"
+    if not path.is_file():
+        pytest.skip("figures.json lies in the shared folder beside the repository, which is absent here")
+    told, known = theirs.markdown(path), json.loads(path.read_text())["tables"]
+    for domain in ("MATH", "RAG", "EmbedLLM"):
+        regret, cost, total = known["overall"][domain]["pandora-router"]
+        assert f"| {regret:.3f} | {cost:.3f} | {total:.3f} |" in told
+        row = " | ".join(f"{one['pandora-router']:.3f}" for one in known["regret_plus_cost_per_c_g"][domain])
+        assert f"| pandora-router | {row} |" in told

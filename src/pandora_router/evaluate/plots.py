@@ -145,6 +145,7 @@ def _above(axis: Any, results: Results, k: int, arms: Sequence[str]) -> None:
 
 def queries(axis: Any, results: Results, k: int, arms: Sequence[str]) -> None:
     """Inspections per prompt; margin-N has the router's own number by construction."""
+    most = 0.0
     for arm in arms:
         if paired.has(results, k, arm) and not arm.startswith("margin"):
             each = np.array(
@@ -152,6 +153,8 @@ def queries(axis: Any, results: Results, k: int, arms: Sequence[str]) -> None:
             )
             half = BAND * each.std(axis=0, ddof=1) / np.sqrt(len(each)) if len(each) > 1 else None
             line(axis, arm, results.costs, each.mean(axis=0), half)
+            most = max(most, float(each.mean(axis=0).max()))
+    axis.set_ylim(-0.05 * most, 1.1 * most or 1.0)  # of two splits a band can be wider than the axis
     label_costs(axis, results.costs, "Inspections (bands over splits; purple: obligatory)", "per prompt")
 
 

@@ -74,7 +74,9 @@ def _summary(found: Sequence[Results]) -> str:
         said = verdict_on(one, k)
         name = one.name + (" (negative control)" if one.control else "")
         worst = f"{said.worst.cost:g}: {said.worst} ({said.worst.static})"
-        missed = f"{tables.listed(said.behind)} [{tables.listed(said.behind_elsewhere)}]"
+        missed = tables.listed(said.behind)
+        if len(one.seeds) > 1:
+            missed += f" [{tables.listed(said.behind_elsewhere)}]"
         prompts = f"{one.mean('prompts', (k, one.costs[0], DEFAULT)):.0f}"
         start = [name, str(len(one.seeds)), prompts, f"{said.average} ({said.average.static})"]
         rows.append([*start, tables.listed(said.better_than_all), worst, missed, said.words])
