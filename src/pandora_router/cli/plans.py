@@ -29,7 +29,7 @@ from pandora_router.specialists.gate import Gate
 from pandora_router.specialists.local import LocalModel
 from pandora_router.specialists.retrieval import Passages, Retrieval
 from pandora_router.specialists.sampling import Sampling, same
-from pandora_router.specialists.templates import Template
+from pandora_router.specialists.templates import Template, few_shot
 
 TOP = (
     "prompts",
@@ -38,6 +38,7 @@ TOP = (
     "at_once",
     "give_up",
     "fee_weight",
+    "log_probabilities",
     "seed",
     "grader",
     "endpoints",
@@ -55,9 +56,11 @@ ASKING = (
     "context_tokens",
     "context_characters",
     "options",
+    "as_text",
+    "examples",
 )
 KINDS = {
-    "chat": ("endpoint", "model", "prices", *ASKING),
+    "chat": ("endpoint", "model", "prices", "stream", *ASKING),
     "local": ("path", "prices", "window", "deadline", *ASKING),
     "retrieval": ("inner", "passages", "text", "title", "k", "price", "template"),
     "sampling": ("inner", "n", "majority_of"),
@@ -80,6 +83,7 @@ def read_plan(path: Path) -> Plan:
         at_once=top.count("at_once", 64),
         give_up=top.count("give_up", 5),
         fee_weight=top.number("fee_weight", 1.0),
+        log_probabilities=top.flag("log_probabilities"),
     )
 
 
@@ -234,8 +238,9 @@ def _prices(said: Section) -> Prices:
 
 def _asking(said: Section, tokens: int) -> Asking:
     options: Mapping[str, Any] = said.section("options").content if "options" in said.content else {}
+    examples = _examples(said)
     return Asking(
-        template=_template(said, "plain", {"question"}),
+        template=few_shot(*examples) if examples else _template(said, "plain", {"question"}),
         system=said.text("system", ""),
         temperature=said.number("temperature", 0.0),
         tokens=said.count("tokens", tokens),
@@ -243,7 +248,19 @@ def _asking(said: Section, tokens: int) -> Asking:
         context_tokens=said.count("context_tokens", 0, least=0),
         context_characters=said.count("context_characters", 400, least=0),
         options=options,
+        as_text=bool(examples) or said.flag("as_text"),
+        stream="stream" in said.content and said.flag("stream"),
     )
+
+
+def _examples(said: Section) -> list[tuple[str, str]]:
+    """Worked examples as pairs of question and answer, for a text to be continued; they are a template."""
+    given = said.content.get("examples", [])
+    pairs = isinstance(given, list) and all(isinstance(one, list) and len(one) == 2 for one in given)
+    if not pairs or (given and "template" in said.content):
+        expected = "a list of pairs [question, answer], and no template beside it"
+        raise UsageError(f"{said.place}.examples", expected=expected, came="something else", do="Change it.")
+    return [(str(asked), str(answer)) for asked, answer in given]
 
 
 def _template(said: Section, default: str, fields: set[str]) -> Template:

@@ -38,7 +38,8 @@ class Plan:
 
     `graders` holds one grader per task; the one under "" is for all other tasks. `at_once` bounds the calls
     in flight per specialist (most have a bound of their own); after `give_up` failures in a row a
-    specialist is asked no more. `fee_weight` goes into the table.
+    specialist is asked no more. `fee_weight` goes into the table. With `log_probabilities` those of the first
+    tokens, where they were given, stand on the first line of a context.
     """
 
     questions: tuple[Question, ...]
@@ -49,6 +50,7 @@ class Plan:
     at_once: int = 64
     give_up: int = 5
     fee_weight: float = 1.0
+    log_probabilities: bool = False
 
     def __post_init__(self) -> None:
         if min(self.samples, self.at_once, self.give_up) < 1 or not self.questions or not self.specialists:
@@ -126,7 +128,8 @@ def assemble(plan: Plan, journal: Journal) -> Table:
                 grades = [_grade(plan, cell, answer, journal) for cell, answer in found]
                 score[i, j] = _mean([one for one in grades if one is not None])
                 fee[i, j] = _mean([answer.fee for _, answer in found])
-                contexts[i, j] = found[0][1].context
+                first = found[0][1]
+                contexts[i, j] = shown(first) if plan.log_probabilities and first.logprobs else first.context
     return Table(
         prompt_ids=tuple(q.id for q in plan.questions),
         prompts=tuple(q.text for q in plan.questions),
@@ -138,6 +141,12 @@ def assemble(plan: Plan, journal: Journal) -> Table:
         contexts=contexts if any(text is not None for text in contexts.flat) else None,
         fee_weight=plan.fee_weight,
     )
+
+
+def shown(answer: Answer) -> str:
+    """A context as `estimators.beginnings` reads it: a line of log-probabilities, then the words."""
+    chances = " ".join(f"{one:.3f}" for one in answer.logprobs or ())
+    return f"log-probabilities: {chances}\n{answer.context or ''}"
 
 
 def _grade(plan: Plan, cell: Cell, answer: Answer, journal: Journal) -> float | None:

@@ -149,7 +149,7 @@ class Journal:
         self.spent += Fraction(record.get("fee", 0.0))
         self.lost += Fraction(record.get("lost", 0.0))
         if kind == "answer":
-            fields = {name: record[name] for name in Answer.__dataclass_fields__}
+            fields = {name: record[name] for name in Answer.__dataclass_fields__ if name in record}
             chances = fields["logprobs"]
             answer = Answer(**{**fields, "logprobs": None if chances is None else tuple(chances)})
             self.answers.setdefault(key, answer)

@@ -29,6 +29,10 @@ def estimator_of(saved: Saved, *, embedder: Embedder | None = None) -> Lasting:
             from pandora_router.estimators.boosted import Boosted
 
             return Boosted.from_state(saved, embedder=embedder)
+        case "beginnings":
+            from .beginnings import Beginnings
+
+            return Beginnings.from_state(saved, embedder=embedder)
         case "transformer":
             from pandora_router.estimators.served import Served
 
@@ -39,7 +43,7 @@ def estimator_of(saved: Saved, *, embedder: Embedder | None = None) -> Lasting:
             return Extended(base, str(saved.settings["newcomer"]), head)
     raise UsageError(
         "saved estimator",
-        expected="neighbours, boosted, transformer or extended",
+        expected="neighbours, boosted, beginnings, transformer or extended",
         came=f"{saved.kind!r}",
         do="It may have been written by a newer version: upgrade, or fit and save it again.",
     )

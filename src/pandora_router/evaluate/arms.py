@@ -18,14 +18,24 @@ import numpy as np
 
 from pandora_router.boxes import Costs
 from pandora_router.boxes.checks import Mask, Vector
-from pandora_router.calibrate import Auto, Calibrated, GaussianJoint, Unfitted
+from pandora_router.calibrate import Auto, Calibrated, GaussianIndependent, GaussianJoint, Unfitted
 from pandora_router.calibrate.choose import decide
 from pandora_router.errors import UsageError
 from pandora_router.evaluate.instances import Instance
 from pandora_router.evaluate.outcomes import Routed
-from pandora_router.search import Committing, KnowledgeGradient, Policy, Relative, Rollout, baselines
+from pandora_router.search import (
+    Committing,
+    KnowledgeGradient,
+    Obligatory,
+    Optimal,
+    Policy,
+    Relative,
+    Rollout,
+    baselines,
+)
 
 DEFAULT = "knowledge gradient"  # the router under test
+PAPER = "committing (paper)"
 STATIC = ("mean-only", "inspect-all", "inspect-all, mean", "margin-N, f", "margin-N, mean")
 Rng = np.random.Generator
 
@@ -105,15 +115,16 @@ class Plan:
 
 @dataclass(frozen=True)
 class Search:
-    """A policy over the boxes of a signal model."""
+    """A policy over the boxes of a signal model, fitted on `calibration` prompts (0: all there are)."""
 
     name: str
     signal: Unfitted
     policy: Policy
+    calibration: int = 0
 
     def route(self, instance: Instance, costs: Costs, budget: int, rng: Rng) -> Routed:
         """Search every test prompt."""
-        model, test = instance.signal(self.signal), instance.test
+        model, test = instance.signal(self.signal, self.calibration), instance.test
         choice, spent, queries = decide(self.policy, model.batch(test.f, costs), model.values(test.f, test.g))
         return Routed(choice, spent, queries)
 
@@ -151,16 +162,23 @@ ARMS: tuple[Arm, ...] = (
     Fixed("cheapest"),
     Fixed("random"),
     Fixed("oracle"),
-    Search("committing (paper)", GaussianJoint(), Committing()),
+    Search(PAPER, GaussianJoint(), Committing()),
+    Search("committing, mean outside", GaussianJoint(), Committing(outside="mean")),
+    Search("committing, exact", GaussianJoint(), Committing(payoff="exact")),
+    Search("obligatory", GaussianJoint(), Obligatory()),
+    Search("one step", Calibrated(), KnowledgeGradient(depth=1)),
     Search("rollout", _NORMAL, Rollout()),
     Search("relative", _NORMAL, Relative()),
     Chosen(),
 )
+BY_NAME: tuple[Arm, ...] = (  # only where an experiment names them: up to 8 specialists, no shared costs
+    Search("optimal, independent", GaussianIndependent(), Optimal()),
+)
 
 
 def named(names: Sequence[str] = ()) -> tuple[Arm, ...]:
-    """The arms of these names, the router under test first; all of them if none are named."""
-    known = {arm.name: arm for arm in ARMS}
+    """The arms of these names, the router under test first; all of `ARMS` if none are named."""
+    known = {arm.name: arm for arm in (*ARMS, *BY_NAME)}
     for name in names:
         if name not in known:
             near = difflib.get_close_matches(name, known, n=1)
@@ -170,4 +188,6 @@ def named(names: Sequence[str] = ()) -> tuple[Arm, ...]:
                 came=repr(name),
                 do=f"Did you mean {near[0]!r}?" if near else "Choose one of them.",
             )
-    return tuple(arm for arm in ARMS if not names or arm.name in names or arm.name == DEFAULT)
+    if not names:
+        return ARMS
+    return tuple(arm for arm in known.values() if arm.name in names or arm.name == DEFAULT)

@@ -12,13 +12,14 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from pandora_router.evaluate import results
-from pandora_router.evaluate.arms import named
+from pandora_router.evaluate import checks, results
+from pandora_router.evaluate.checks import Measured
 from pandora_router.evaluate.estimates import VERSION, estimates, table_of
 from pandora_router.evaluate.experiments import Experiment
 from pandora_router.evaluate.instances import instance_of
 from pandora_router.evaluate.results import Flat, Results
 from pandora_router.evaluate.sweep import sweep
+from pandora_router.evaluate.variants import arms_of
 from pandora_router.run import InPlace, Runner
 
 Progress = Callable[[str, int, int], None]
@@ -83,12 +84,14 @@ def run_all(
     with closing((runner or InPlace()).finish(compute, shards)) as coming:
         for number, found in coming:
             shard = waiting.pop(number)
-            results.write(output / shard.experiment.name, shard.experiment, shard.seed, shard.key, found)
+            folder = output / shard.experiment.name
+            checks.write(folder, shard.seed, found[1])
+            results.write(folder, shard.experiment, shard.seed, shard.key, found[0])
             say(_words(waiting), len(shards) - len(waiting), len(shards))
     return [_finished(one, output) for one in asked]
 
 
-def compute(shard: Shard) -> Flat:
+def compute(shard: Shard) -> tuple[Flat, Measured]:
     """Everything about one seed: estimates, then every arm at every cost, for each number of neighbours."""
     experiment, seed = shard.experiment, shard.seed
     table = table_of(experiment, shard.root)
@@ -97,14 +100,15 @@ def compute(shard: Shard) -> Flat:
     runs = {}
     for k in experiment.neighbours:
         instance = instance_of(made, k)
-        runs[k] = (instance.test, sweep(instance, named(experiment.arms), experiment.costs, costs_at, seed))
-    return results.flat(experiment, seed, runs)
+        runs[k] = (instance.test, sweep(instance, arms_of(experiment, k), experiment.costs, costs_at, seed))
+    measured = checks.measure(table, made, {k: done for k, (_, done) in runs.items()})
+    return results.flat(experiment, seed, runs), measured
 
 
 def _missing(one: Asked, output: Path, cache: Path | None) -> list[Shard]:
     """The seeds that were not yet run as asked: same settings, same data, same estimators."""
     experiment, folder = one.experiment, output / one.experiment.name
-    arms = [repr(arm) for arm in named(experiment.arms)]
+    arms = [repr(arm) for k in experiment.neighbours for arm in arms_of(experiment, k)]
     key = results.asked_for(experiment, arms, table_of(experiment, one.root).fingerprint(), VERSION)
     wanted = [seed for seed in one.wanted if not results.is_finished(folder, seed, key)]
     return [Shard(experiment, one.root, seed, cache, key) for seed in wanted]

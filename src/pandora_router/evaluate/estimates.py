@@ -11,6 +11,7 @@ import hashlib
 import json
 import os
 import secrets
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -18,12 +19,11 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from pandora_router.data import Free, PerParameter, Table, resplit, storage
-from pandora_router.data.importers import read_folder
-from pandora_router.errors import UsageError
+from pandora_router.data import Table, resplit
 from pandora_router.estimators.boosted import Boosted
 from pandora_router.estimators.neighbours import Neighbours
 from pandora_router.estimators.peek import Peek
+from pandora_router.evaluate import domains
 from pandora_router.evaluate.experiments import Experiment
 from pandora_router.evaluate.instances import standing
 
@@ -34,7 +34,7 @@ Progress = Callable[[str, int, int], None]
 
 def table_of(experiment: Experiment, root: Path) -> Table:
     """The specialists that take part, with their fees; the split is still that of the data."""
-    table = _read(experiment, root / experiment.data)
+    table = domains.read(experiment, root)
     if experiment.specialists is not None:
         table = table.only(tuple(experiment.specialists))
     share = (~table.missing).mean(axis=0)
@@ -46,23 +46,6 @@ def table_of(experiment: Experiment, root: Path) -> Table:
         stated = np.array([experiment.specialists[name] for name in table.specialists])
         table = replace(table, fee=table.fee + stated)
     return table
-
-
-def _read(experiment: Experiment, place: Path) -> Table:
-    """A table that `pandora data import` wrote, with the fees it has, or a folder of files and a fee rule."""
-    weight, per_trillion = experiment.fee_weight, experiment.fee_per_trillion
-    if not storage.is_stored(place):
-        rule = PerParameter(per_trillion) if per_trillion > 0.0 else Free()
-        return read_folder(place, fees=rule, fee_weight=1.0 if weight is None else weight)
-    if per_trillion > 0.0:
-        raise UsageError(
-            f"{experiment.name}: fee_per_trillion",
-            expected="none: a stored table has its fees",
-            came=f"{per_trillion:g}",
-            do="Leave it out, or import with --fee-per-trillion-parameters.",
-        )
-    table = storage.load(place)
-    return table if weight is None else table.with_fee_weight(weight)
 
 
 def split_of(experiment: Experiment, table: Table, seed: int) -> Table:
@@ -82,7 +65,8 @@ def estimates(
     split = split_of(experiment, table, seed)
     if cache is None:
         return _make(experiment, split, table, seed, progress)
-    path = cache / f"{experiment.name}-{seed}-{_key(experiment, split, seed)}.npz"
+    key = _key(experiment, split, seed)  # other experiments on the same table share what is kept
+    path = next(cache.glob(f"*-{seed}-{key}.npz"), cache / f"{experiment.name}-{seed}-{key}.npz")
     if not path.is_file():
         made = _make(experiment, split, table, seed, progress)
         cache.mkdir(parents=True, exist_ok=True)
@@ -101,6 +85,7 @@ def _key(experiment: Experiment, split: Table, seed: int) -> str:
 
 
 def _make(experiment: Experiment, split: Table, whole: Table, seed: int, progress: Progress | None) -> Made:
+    begun = time.process_time()
     train = split.in_split("train")
     say = None if progress is None else (lambda what, done: progress(what, round(100 * done), 100))
     cheap = Neighbours.fit(train.prompts, train.reward, train.specialists)
@@ -123,4 +108,5 @@ def _make(experiment: Experiment, split: Table, whole: Table, seed: int, progres
         made[f"{name}_score"] = part.score
         made[f"{name}_fee"] = split.fee_weight * part.fee
         made[f"{name}_prompt"] = np.array([number[i] for i in part.prompt_ids], dtype=np.float64)
+    made["seconds"] = np.array(time.process_time() - begun)
     return made

@@ -73,14 +73,20 @@ class Instance:
     test: Arrays
     single: int
     cheapest: int
-    _fitted: dict[Unfitted, SignalModel] = field(default_factory=dict, repr=False)
+    _fitted: dict[tuple[Unfitted, int], SignalModel] = field(default_factory=dict, repr=False)
 
-    def signal(self, unfitted: Unfitted | None = None) -> SignalModel:
-        """A signal model fitted on the calibration prompts; the default one if none is named."""
-        wanted = unfitted or Calibrated()
+    def signal(self, unfitted: Unfitted | None = None, prompts: int = 0) -> SignalModel:
+        """A signal model fitted on the calibration prompts; the default one if none is named.
+
+        With `prompts` only so many of them are used, the same ones for every model: smaller sets lie inside
+        larger ones. 0, or more than there are, means all.
+        """
+        known = self.calibration
+        count = prompts if 0 < prompts < len(known) else 0
+        wanted = (unfitted or Calibrated(), count)
         if wanted not in self._fitted:
-            known = self.calibration
-            self._fitted[wanted] = wanted.fit(known.f, known.g, known.reward)
+            rows = np.random.default_rng(0).permutation(len(known))[:count] if count else slice(None)
+            self._fitted[wanted] = wanted[0].fit(known.f[rows], known.g[rows], known.reward[rows])
         return self._fitted[wanted]
 
 

@@ -43,6 +43,35 @@ class Routed:
         return self.regret(arrays) + self.spent
 
 
+def summands(routed: Routed, arrays: Arrays, single: int) -> dict[str, Vector]:
+    """What each prompt (N,) adds to every sum of `Outcomes` but the number of prompts."""
+    boxes = arrays.f.shape[1]
+    if len(routed.choice) != len(arrays) or not 0 <= single < boxes:
+        raise UsageError(
+            "outcomes",
+            expected=f"decisions on {len(arrays)} prompts and a specialist below {boxes}",
+            came=f"{len(routed.choice)} decisions, specialist {single}",
+            do="Route the same prompts that are judged.",
+        )
+    rows = np.arange(len(arrays))
+    score, fee = arrays.score[rows, routed.choice], arrays.fee[rows, routed.choice]
+    regret = routed.regret(arrays)
+    total = regret + routed.spent
+    gain = score - fee - routed.spent - arrays.reward[:, single]
+    return {
+        "regret": regret,
+        "inspection_cost": routed.spent,
+        "queries": routed.queries,
+        "inspected": (routed.queries > 0).astype(np.float64),
+        "score": score,
+        "fee": fee,
+        "gain": gain,
+        "fee_saving": arrays.fee[:, single] - fee - routed.spent,
+        "total_square": total**2,
+        "gain_square": gain**2,
+    }
+
+
 @dataclass(frozen=True)
 class Outcomes:
     """Sums over prompts; see the head of the module for what each is a sum of."""
@@ -67,32 +96,10 @@ class Outcomes:
     @classmethod
     def of(cls, routed: Routed, arrays: Arrays, single: int) -> Self:
         """The outcomes of decisions on these prompts; `single` is the specialist to compare with."""
-        boxes = arrays.f.shape[1]
-        if len(routed.choice) != len(arrays) or not 0 <= single < boxes:
-            raise UsageError(
-                "outcomes",
-                expected=f"decisions on {len(arrays)} prompts and a specialist below {boxes}",
-                came=f"{len(routed.choice)} decisions, specialist {single}",
-                do="Route the same prompts that are judged.",
-            )
-        rows = np.arange(len(arrays))
-        score, fee = arrays.score[rows, routed.choice], arrays.fee[rows, routed.choice]
-        regret = routed.regret(arrays)
-        total = regret + routed.spent
-        gain = score - fee - routed.spent - arrays.reward[:, single]
-        return cls(
-            prompts=len(arrays),
-            regret=float(regret.sum()),
-            inspection_cost=float(routed.spent.sum()),
-            queries=float(routed.queries.sum()),
-            inspected=int((routed.queries > 0).sum()),
-            score=float(score.sum()),
-            fee=float(fee.sum()),
-            gain=float(gain.sum()),
-            fee_saving=float((arrays.fee[:, single] - fee - routed.spent).sum()),
-            total_square=float((total**2).sum()),
-            gain_square=float((gain**2).sum()),
-        )
+        found = summands(routed, arrays, single)
+        inspected = int(found.pop("inspected").sum())
+        sums = {name: float(values.sum()) for name, values in found.items()}
+        return cls(prompts=len(arrays), inspected=inspected, **sums)
 
     def __add__(self, other: Outcomes) -> Outcomes:
         if not isinstance(other, Outcomes):

@@ -35,7 +35,8 @@
   const tell = (x) => (x === null ? "–" : Math.abs(x) >= 100 ? x.toFixed(0) : x.toFixed(now.metric === "above" ? 2 : 4));
   const one = () => data.experiments[now.experiment];
   const curves = () => one().frames[now.frame].curves[now.metric];
-  const visible = () => one().arms.filter((arm) => !now.off.has(arm));
+  const here = () => one().arms.filter((arm) => arm in curves()); // some arms were run on one number of neighbours only
+  const visible = () => here().filter((arm) => !now.off.has(arm));
   const every = [...new Set(data.experiments.flatMap((e) => e.arms))];
   const order = [...data.first.filter((a) => every.includes(a)), ...every.filter((a) => !data.first.includes(a))];
   const look = (arm) => {
@@ -184,7 +185,7 @@
   }
 
   function pick() {
-    const wanted = order.filter((arm) => one().arms.includes(arm));
+    const wanted = order.filter((arm) => here().includes(arm));
     if ([...legend.children].map((b) => b.dataset.arm).join("\n") !== wanted.join("\n")) legend.replaceChildren(...wanted.map(key));
     for (const button of legend.children) button.setAttribute("aria-pressed", String(!now.off.has(button.dataset.arm)));
   }

@@ -17,12 +17,15 @@ import math
 import re
 from collections.abc import Sequence
 from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from pandora_router.evaluate import report
 from pandora_router.evaluate.arms import DEFAULT
+from pandora_router.evaluate.experiments import Experiment
+from pandora_router.evaluate.paired import has
 from pandora_router.evaluate.results import Key, Results
 
 BAND = 1.96
@@ -38,9 +41,10 @@ STEEP = ("inspect-all", "inspect-all, mean", "top-2", "coin flip", "random")  # 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; base-uri 'none'"
 
 
-def page(found: Sequence[Results]) -> str:
-    """The whole page; `found` in the order they are offered."""
-    body = [_element(block.strip()) for block in re.split(r"\n\n+", report.markdown(found))]
+def page(found: Sequence[Results], settings: Sequence[Experiment] = (), paper: Path | None = None) -> str:
+    """The whole page; `found` in the order they are offered, `settings` and `paper` as for the Markdown."""
+    words = report.markdown(found, settings=settings, paper=paper)
+    body = [_element(block.strip()) for block in re.split(r"\n\n+", words)]
     data = json.dumps(curves(found), allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
     style, script = (files(__package__).joinpath(f"page.{kind}").read_text("utf-8") for kind in ("css", "js"))
     return (
@@ -82,7 +86,7 @@ def _frame(one: Results, k: int) -> dict[str, Any]:
     frame: dict[str, Any] = {"above": _above(one, k)}
     for metric in ("total", "queries", "regret", "accuracy"):
         frame[metric] = {}
-        for arm in one.arms:
+        for arm in _arms(one, k):
             keys = [(k, cost, arm) for cost in one.costs]
             bands = [BAND * _error(one, metric, key) for key in keys]
             frame[metric][arm] = {
@@ -92,8 +96,13 @@ def _frame(one: Results, k: int) -> dict[str, Any]:
     return frame
 
 
+def _arms(one: Results, k: int) -> list[str]:
+    """The arms that were run on k neighbours."""
+    return [arm for arm in one.arms if has(one, k, arm)]
+
+
 def _above(one: Results, k: int) -> dict[str, Any]:
-    others = [arm for arm in one.arms if arm != DEFAULT]
+    others = [arm for arm in _arms(one, k) if arm != DEFAULT]
     pairs: list[tuple[Key, Key]] = [((k, c, a), (k, c, DEFAULT)) for a in others for c in one.costs]
     nothing = [0.0] * len(one.costs)
     curves: dict[str, Any] = {DEFAULT: {"mean": nothing, "band": nothing, "star": [False] * len(one.costs)}}
@@ -121,11 +130,15 @@ def _plain(numbers: Sequence[float]) -> list[float | None]:
 
 
 def _element(block: str) -> str:
-    """A block of our own Markdown as HTML: heading, table, list or paragraph."""
+    """A block of our own Markdown as HTML: heading, table, list, fold or paragraph."""
     heading = re.match(r"(#+) (.*)", block)
     if heading:
         level = len(heading[1])
         return f"<h{level}>{_inline(heading[2])}</h{level}>"
+    if folded := re.fullmatch(r"<details><summary>([^<>]*)</summary>", block):
+        return f"<details><summary>{_inline(folded[1])}</summary>"
+    if block == "</details>":
+        return block
     if block.startswith("|"):
         head, _, *rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in block.split("\n")]
         top = "".join(f'<th scope="col">{_inline(cell)}</th>' for cell in head)

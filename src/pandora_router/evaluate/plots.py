@@ -1,62 +1,82 @@
 """Figures against the inspection cost, with bands, as PNG and SVG: routing, and bidding at posted prices.
 
-The only home of matplotlib (extra `plots`). Where the paper's numbers are given (`figures.json`), its curves
-stand in a panel of their own beside ours: other data, other estimators, so shapes can be compared, not
-levels. Bands belong to differences: 1.96 times the larger of the standard errors over prompts and splits.
+The only home of matplotlib (extra `plots`); `curves` draws more on its sheets. Where the paper's numbers are
+given (`figures.json`), its curves stand in panels of their own beside ours: other data, other estimators, so
+shapes can be compared, not levels. Bands are 1.96 times the larger of the standard errors over prompts and
+over splits; inspections and reliability vary over splits alone.
 """
 
 from __future__ import annotations
 
 import io
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from pandora_router.errors import UsageError
-from pandora_router.evaluate.arms import DEFAULT
+from pandora_router.evaluate import checks, paired
+from pandora_router.evaluate.arms import DEFAULT, PAPER
 from pandora_router.evaluate.bidding import Bids
 from pandora_router.evaluate.results import Results
-from pandora_router.evaluate.tables import gaps
+from pandora_router.evaluate.verdicts import gaps
 
 BAND = 1.96
 TICKS = (0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2)
 SHOWN = {  # arm: colour, line, marker
     DEFAULT: ("#0072b2", "-", "o"),
-    "committing (paper)": ("#d55e00", "-", "s"),
+    PAPER: ("#d55e00", "-", "s"),
     "auto": ("#009e73", "-", "^"),
     "margin-N, mean": ("#cc79a7", "--", "v"),
     "mean-only": ("#555555", "--", ""),
     "inspect-all": ("#999999", ":", ""),
     "f-only": ("#c9a400", "-.", ""),
+    "obligatory": ("#8c6bb1", "-", "D"),
+    "committing, mean outside": ("#56b4e9", "-", "P"),
 }
-BANDED = (DEFAULT, "committing (paper)")
-PAPER = {
-    "pandora-router": ("the paper's router", SHOWN["committing (paper)"]),
-    "margin-npr": ("margin-N, f", SHOWN["margin-N, mean"]),
-    "f-only": ("f-only", SHOWN["f-only"]),
-    "g-always": ("inspect-all", SHOWN["inspect-all"]),
+MAIN = (DEFAULT, PAPER, "auto", "margin-N, mean", "mean-only", "inspect-all", "f-only")
+BANDED = (DEFAULT, PAPER, "committing, mean outside")
+THEIRS = {  # the paper's names: what they are called here, drawn like
+    "pandora-router": ("the paper's router", PAPER),
+    "pandora-ni": ("the paper's router", PAPER),
+    "pandora-ni-bk": ("mean as outside option (BK)", "committing, mean outside"),
+    "pandora-oi": ("obligatory", "obligatory"),
+    "margin-npr": ("margin-N, f", "margin-N, mean"),
+    "f-only": ("f-only", "f-only"),
+    "g-always": ("inspect-all", "inspect-all"),
 }
+Points = dict[str, list[list[float]]]
 
 
 def figure(results: Results, k: int, *, paper: Path | None = None, domain: str = "") -> Any:
-    """Regret + cost, distance to the envelope and inspections; the paper's curves where given."""
-    sheet = _sheet((10.0, 8.0))
-    axes = sheet.subplots(2, 2).ravel()
-    arms = [arm for arm in SHOWN if arm in results.arms]
-    _totals(axes[0], results, k, arms)
-    _above(axes[1], results, k, [arm for arm in BANDED if arm in arms])
-    _queries(axes[2], results, k, arms)
-    _theirs(axes[3], _paper(paper, domain), domain)
-    lines, labels = axes[0].get_legend_handles_labels()
-    sheet.legend(lines, labels, loc="outside lower center", ncols=4, fontsize=8, frameon=False)
-    splits = len(results.seeds)
-    sheet.suptitle(f"{results.title}\nf of {k} neighbours, {splits} splits", fontsize=11)
-    return sheet
+    """Regret + cost, distance to the envelope, inspections, reliability of g; the paper's curves below."""
+    told = checks.of(results)
+    theirs = [theirs_of(paper, name, domain) for name in ("routing_regret_plus_cost", "queries_per_prompt")]
+    below = bool(theirs[0]) or told is not None
+    page = sheet((12.5, 7.6 if below else 4.2))
+    axes = page.subplots(2 if below else 1, 3, squeeze=False)
+    arms = [arm for arm in MAIN if paired.has(results, k, arm)]
+    _totals(axes[0, 0], results, k, arms)
+    _above(axes[0, 1], results, k, [arm for arm in BANDED if arm in arms])
+    queries(axes[0, 2], results, k, [*arms, "obligatory"])
+    if below:
+        draw_theirs(
+            axes[1, 0], theirs[0], f"The paper's {domain}: regret + cost (other data)", "reward per prompt"
+        )
+        draw_theirs(
+            axes[1, 2], theirs[1], f"The paper's {domain}: inspections (other data)", "per prompt", clip=False
+        )
+        _reliability(axes[1, 1], told, k)
+    lines, labels = axes[0, 0].get_legend_handles_labels()
+    page.legend(lines, labels, loc="outside lower center", ncols=7, fontsize=8, frameon=False)
+    page.suptitle(f"{results.title}\nf of {k} neighbours, {len(results.seeds)} splits", fontsize=11)
+    return page
 
 
-def _sheet(size: tuple[float, float]) -> Any:
+def sheet(size: tuple[float, float]) -> Any:
+    """An empty figure."""
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
@@ -66,79 +86,119 @@ def _sheet(size: tuple[float, float]) -> Any:
     return Figure(figsize=size, layout="constrained")
 
 
-def save(sheet: Any, path: Path) -> tuple[Path, Path]:
+def save(page: Any, path: Path) -> tuple[Path, Path]:
     """Write a figure as PNG and SVG; returns both paths."""
     path.parent.mkdir(parents=True, exist_ok=True)
     made = path.with_suffix(".png"), path.with_suffix(".svg")
-    sheet.savefig(made[0], dpi=110)
-    made[1].write_text(svg(sheet), encoding="utf-8")
+    page.savefig(made[0], dpi=110)
+    made[1].write_text(svg(page), encoding="utf-8")
     return made
 
 
-def svg(sheet: Any) -> str:
+def svg(page: Any) -> str:
     """A figure as an SVG element for a page: no declaration, no date."""
     sink = io.StringIO()
-    sheet.savefig(sink, format="svg", metadata={"Date": None})
+    page.savefig(sink, format="svg", metadata={"Date": None})
     text = sink.getvalue()
     return text[text.index("<svg") :]
 
 
-def _line(axis: Any, arm: str, x: Any, y: Any) -> None:
-    colour, line, marker = SHOWN[arm]
-    axis.plot(x, y, line, color=colour, marker=marker or None, ms=4, label=arm)
+def line(axis: Any, arm: str, x: Any, y: Any, half: Any = None, label: str | None = None) -> None:
+    """One curve in the colours of an arm, with a band of this half width."""
+    colour, style, marker = SHOWN[arm]
+    y = np.asarray(y, dtype=float)
+    axis.plot(x, y, style, color=colour, marker=marker or None, ms=4, label=label or arm)
+    if half is not None:
+        axis.fill_between(x, y - half, y + half, color=colour, alpha=0.14, lw=0)
 
 
-def _totals(axis: Any, results: Results, k: int, arms: list[str]) -> None:
-    curves = {arm: np.array([results.mean("total", (k, c, arm)) for c in results.costs]) for arm in arms}
-    for arm, curve in curves.items():
-        _line(axis, arm, results.costs, curve)
+def totals(axis: Any, results: Results, k: int, arms: Sequence[str], title: str) -> None:
+    """Regret + cost with bands; the scale leaves out where inspecting everything becomes dear."""
+    curves = {}
+    for arm in arms:
+        found = paired.levels(results, tuple((k, c, arm) for c in results.costs))
+        curves[arm] = found.mean
+        line(axis, arm, results.costs, found.mean, BAND * found.doubt if arm in BANDED else None)
     within = [curve for arm, curve in curves.items() if arm != "inspect-all"]
     low, high = min(c.min() for c in curves.values()), max(c.max() for c in within)
-    axis.set_ylim(low - 0.08 * (high - low), high + 0.15 * (high - low))
-    _axis(axis, results.costs, "Regret + inspection cost", "reward per prompt")
+    axis.set_ylim(low - 0.25 * (high - low), high + 0.25 * (high - low))
+    label_costs(axis, results.costs, title, "reward per prompt")
 
 
-def _above(axis: Any, results: Results, k: int, arms: list[str]) -> None:
+def _totals(axis: Any, results: Results, k: int, arms: Sequence[str]) -> None:
+    totals(axis, results, k, arms, "Regret + inspection cost (95 % bands of levels)")
+
+
+def _above(axis: Any, results: Results, k: int, arms: Sequence[str]) -> None:
     axis.axhline(0.0, color="#555555", lw=1)
     for arm in arms:
         found = gaps(results, k, arm)
         mean = 1e3 * np.array([gap.mean for gap in found])
-        half = 1e3 * BAND * np.array([np.fmax(gap.error, gap.split_error) for gap in found])
-        _line(axis, arm, results.costs, mean)
-        axis.fill_between(results.costs, mean - half, mean + half, color=SHOWN[arm][0], alpha=0.14, lw=0)
+        line(axis, arm, results.costs, mean, 1e3 * BAND * np.array([gap.doubt for gap in found]))
         stars = [i for i, gap in enumerate(found) if gap.star]
         axis.plot(
             [results.costs[i] for i in stars], mean[stars], "*", ms=13, color=SHOWN[arm][0], mec="white"
         )
     title = "Above the best static arm (95 % bands, stars)"
-    _axis(axis, results.costs, title, "1e-3 of reward; below 0 is better")
+    label_costs(axis, results.costs, title, "1e-3 of reward; below 0 is better")
 
 
-def _queries(axis: Any, results: Results, k: int, arms: list[str]) -> None:
+def queries(axis: Any, results: Results, k: int, arms: Sequence[str]) -> None:
+    """Inspections per prompt; margin-N has the router's own number by construction."""
+    most = 0.0
     for arm in arms:
-        if not arm.startswith("margin"):  # the router's own number, by construction
-            _line(axis, arm, results.costs, [results.mean("queries", (k, c, arm)) for c in results.costs])
-    _axis(axis, results.costs, "Inspections", "per prompt")
+        if paired.has(results, k, arm) and not arm.startswith("margin"):
+            each = np.array(
+                [[seed.rows[k, c, arm]["queries"] for c in results.costs] for seed in results.seeds.values()]
+            )
+            half = BAND * each.std(axis=0, ddof=1) / np.sqrt(len(each)) if len(each) > 1 else None
+            line(axis, arm, results.costs, each.mean(axis=0), half)
+            most = max(most, float(each.mean(axis=0).max()))
+    axis.set_ylim(-0.05 * most, 1.1 * most or 1.0)  # of two splits a band can be wider than the axis
+    label_costs(axis, results.costs, "Inspections (bands over splits; purple: obligatory)", "per prompt")
 
 
-def _theirs(axis: Any, curves: dict[str, list[list[float]]], domain: str) -> None:
-    """The paper's panel, or an empty corner."""
-    if not curves:
+def _reliability(axis: Any, told: checks.Checks | None, k: int) -> None:
+    if told is None:
         axis.axis("off")
         return
-    shown = {name: np.array(curves[name], dtype=float) for name in PAPER if name in curves}
+    points = told.reliability(k)
+    mean, spread = points.mean(axis=0), points[:, :, 1].std(axis=0, ddof=1) if len(points) > 1 else None
+    line(
+        axis,
+        DEFAULT,
+        mean[:, 0],
+        mean[:, 1],
+        None if spread is None else BAND * spread / np.sqrt(len(points)),
+    )
+    ends = [float(mean.min()), float(mean.max())]
+    axis.plot(ends, ends, "--", color="#555555", lw=1)
+    axis.set_title("Reliability of g: tenths of g (bands over splits)", fontsize=9)
+    axis.set_xlabel("mean g", fontsize=9)
+    axis.set_ylabel("mean reward", fontsize=9)
+    axis.grid(alpha=0.25)
+    axis.tick_params(labelsize=8)
+
+
+def draw_theirs(axis: Any, curves: Points, title: str, label: str, *, clip: bool = True) -> None:
+    """A panel with the paper's curves, or an empty corner."""
+    shown = {name: np.array(curves[name], dtype=float) for name in THEIRS if name in curves}
+    if not shown:
+        axis.axis("off")
+        return
     for name, points in shown.items():
-        label, (colour, line, marker) = PAPER[name]
-        axis.plot(points[:, 0], points[:, 1], line, color=colour, marker=marker or None, ms=4, label=label)
-    low = min(points[:, 1].min() for points in shown.values())
-    high = max(points[:, 1].max() for name, points in shown.items() if name != "g-always")
-    axis.set_ylim(low - 0.08 * (high - low), high + 0.15 * (high - low))
-    costs = tuple(next(iter(shown.values()))[:, 0].tolist())
-    _axis(axis, costs, f"The paper's own figure, {domain} (other data)", "regret + inspection cost")
+        called, arm = THEIRS[name]
+        line(axis, arm, points[:, 0], points[:, 1], label=called)
+    if clip:
+        low = min(points[:, 1].min() for points in shown.values())
+        high = max(points[:, 1].max() for name, points in shown.items() if name != "g-always")
+        axis.set_ylim(low - 0.08 * (high - low), high + 0.15 * (high - low))
+    label_costs(axis, tuple(next(iter(shown.values()))[:, 0].tolist()), title, label)
     axis.legend(fontsize=7)
 
 
-def _axis(axis: Any, costs: tuple[float, ...], title: str, label: str) -> None:
+def label_costs(axis: Any, costs: Sequence[float], title: str, label: str) -> None:
+    """A logarithmic axis of inspection costs."""
     axis.set_xscale("log")
     ticks = [c for c in TICKS if min(costs) * 0.99 <= c <= max(costs) * 1.01]
     axis.set_xticks(ticks, [f"{c:g}" for c in ticks])
@@ -150,12 +210,12 @@ def _axis(axis: Any, costs: tuple[float, ...], title: str, label: str) -> None:
     axis.tick_params(labelsize=8)
 
 
-def _paper(path: Path | None, domain: str) -> dict[str, list[list[float]]]:
-    if path is None or not domain:
+def theirs_of(path: Path | None, name: str, domain: str) -> Points:
+    """One of the paper's figures for a domain, or nothing."""
+    if path is None or not domain or not path.is_file():
         return {}
     found = json.loads(path.read_text(encoding="utf-8"))
-    domains = found["figures"]["routing_regret_plus_cost"]["domains"]
-    return dict(domains.get(domain, {}))
+    return dict(found["figures"][name]["domains"].get(domain, {}))
 
 
 CONDUCT = {  # conduct: the paper's name for it, style
@@ -169,8 +229,8 @@ CONDUCT = {  # conduct: the paper's name for it, style
 def bidding(bids: Bids, *, paper: Path | None = None) -> Any:
     """Surplus and efficiency regret against c, strong and weak opponents; the paper's curves beside ours."""
     theirs = {who: _paper_bidding(paper, who, bids.domain) for who in ("strong", "weak")}
-    sheet = _sheet((12.0, 6.5) if theirs["strong"] else (8.0, 6.5))
-    axes = sheet.subplots(2, 4 if theirs["strong"] else 2, squeeze=False)
+    page = sheet((12.0, 6.5) if theirs["strong"] else (8.0, 6.5))
+    axes = page.subplots(2, 4 if theirs["strong"] else 2, squeeze=False)
     for column, measure in enumerate(("surplus", "efficiency")):
         for row, who in enumerate(("strong", "weak")):
             title = f"{measure.capitalize()} regret, {who} opponents"
@@ -180,10 +240,10 @@ def bidding(bids: Bids, *, paper: Path | None = None) -> Any:
                 own = {name: curves[their] for name, (their, _) in CONDUCT.items() if their in curves}
                 _bid_curves(axes[row, column + 2], own, f"{title}\nthe paper's, {bids.domain} (other data)")
     lines, labels = axes[0, 0].get_legend_handles_labels()
-    sheet.legend(lines, labels, loc="outside lower center", ncols=4, fontsize=8, frameon=False)
+    page.legend(lines, labels, loc="outside lower center", ncols=4, fontsize=8, frameon=False)
     facts = f"f of {bids.neighbours} neighbours, {len(bids.splits)} splits, against hindsight on R"
-    sheet.suptitle(f"{bids.title}\n{facts}; bands: 95 % of the difference to mean-only", fontsize=10)
-    return sheet
+    page.suptitle(f"{bids.title}\n{facts}; bands: 95 % of the difference to mean-only", fontsize=10)
+    return page
 
 
 def _ours(bids: Bids, who: str, measure: str) -> dict[str, list[list[float]]]:
@@ -211,7 +271,7 @@ def _bid_curves(axis: Any, curves: dict[str, list[list[float]]], title: str) -> 
     span = max(high - low, 1e-3)
     axis.set_ylim(low - 0.08 * span, high + 0.08 * span)
     costs = next(iter(shown.values()))[:, 0]
-    _axis(axis, tuple(costs.tolist()), title, "reward per prompt")
+    label_costs(axis, tuple(costs.tolist()), title, "reward per prompt")
     ticks = 10.0 ** np.arange(np.ceil(np.log10(costs.min()) - 1e-9), np.log10(costs.max()) + 1e-9)
     axis.set_xticks(ticks, [f"{c:g}" for c in ticks])
 

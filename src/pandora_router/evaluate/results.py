@@ -13,7 +13,7 @@ import os
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -73,16 +73,17 @@ def flat(experiment: Experiment, seed: int, runs: Mapping[int, tuple[Arrays, Seq
 def write(folder: Path, experiment: Experiment, seed: int, key: str, found: Flat) -> None:
     """Write one seed; the file that says it is finished comes last."""
     facts = {"key": key, "title": experiment.title, "control": str(experiment.control)}
-    _replace(folder / f"prompts-{seed}.parquet", pa.table(dict(found.columns)))
+    replace_file(folder / f"prompts-{seed}.parquet", pa.table(dict(found.columns)))
     made = pa.Table.from_pylist([dict(row) for row in found.rows])
-    _replace(folder / f"seed-{seed}.parquet", made.replace_schema_metadata(facts))
+    replace_file(folder / f"seed-{seed}.parquet", made.replace_schema_metadata(facts))
 
 
 def _column(key: Key) -> str:
     return "|".join(("total", *(str(part) for part in key)))
 
 
-def _replace(path: Path, table: pa.Table) -> None:
+def replace_file(path: Path, table: pa.Table) -> None:
+    """Write a Parquet file whole or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}")
     try:
@@ -90,6 +91,12 @@ def _replace(path: Path, table: pa.Table) -> None:
         draft.replace(path)
     finally:
         draft.unlink(missing_ok=True)
+
+
+@lru_cache(maxsize=8)
+def _whole(path: Path, changed: int) -> pa.Table:
+    """A file of totals, read once: it has hundreds of columns, and opening it takes longer than reading."""
+    return pq.read_table(path)
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,14 +108,14 @@ class Seed:
 
     def clusters(self, k: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """The prompt behind each row of totals, and the number of its f vector."""
-        table = pq.read_table(self.path, columns=["prompt", f"cluster|{k}"])
-        prompt, cluster = (column.to_numpy().astype(np.int64) for column in table.columns)
+        table = _whole(self.path, self.path.stat().st_mtime_ns)
+        prompt, cluster = (table[name].to_numpy().astype(np.int64) for name in ("prompt", f"cluster|{k}"))
         return prompt, cluster
 
     def totals(self, keys: Sequence[Key]) -> Mapping[Key, Vector]:
         """Regret + cost of each prompt for these runs."""
         wanted = list(dict.fromkeys(keys))
-        table = pq.read_table(self.path, columns=[_column(key) for key in wanted])
+        table = _whole(self.path, self.path.stat().st_mtime_ns)
         return {key: table[_column(key)].to_numpy().astype(np.float64) for key in wanted}
 
 

@@ -8,6 +8,7 @@ are routed like all others: what a row says was computed at its own cost.
 from __future__ import annotations
 
 import hashlib
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -25,13 +26,14 @@ CostsAt = Callable[[float], Costs]
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """One arm at one inspection cost: its outcomes and the total (regret + cost) of each test prompt."""
+    """One arm at one inspection cost: outcomes, the total (regret + cost) of each test prompt, CPU time."""
 
     arm: str
     cost: float
     outcomes: Outcomes
     total: Vector
     routed: Routed
+    seconds: float = 0.0
 
 
 def sweep(
@@ -49,11 +51,13 @@ def sweep(
     for level in levels:
         costs, budget = costs_at(level), 0
         for arm in arms:
+            begun = time.process_time()
             routed = arm.route(instance, costs, budget, _stream(seed, arm.name, level))
+            seconds = time.process_time() - begun
             if arm.name == DEFAULT:
                 budget = int(routed.queries.sum())
             outcomes = Outcomes.of(routed, instance.test, instance.single)
-            runs.append(Run(arm.name, level, outcomes, routed.total(instance.test), routed))
+            runs.append(Run(arm.name, level, outcomes, routed.total(instance.test), routed, seconds))
     return runs
 
 

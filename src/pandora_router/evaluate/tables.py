@@ -1,20 +1,23 @@
-"""Results as Markdown tables, and the verdict: does the router beat the best static way of routing?
+"""Results as Markdown tables: the paper's, and those that say whether a difference is real.
 
-The envelope at an inspection cost is the best of mean-only, inspect-all and margin-N there, each on f and on
-the mean, picked on the very test prompts: a bound that no static router could have known to meet.
 Regret + cost is in reward; differences are in 1e-3 of reward with two standard errors behind them, over
 prompts (clustered bootstrap) and over splits; a star only where both tests agree.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import lru_cache
+from collections.abc import Sequence
 
 import numpy as np
 
-from pandora_router.evaluate.arms import DEFAULT, STATIC
+from pandora_router.evaluate import paired
+from pandora_router.evaluate.arms import DEFAULT, PAPER
+from pandora_router.evaluate.checks import COVERED, PREDICTORS, Checks
+from pandora_router.evaluate.money import Prices
+from pandora_router.evaluate.paired import Way, has
 from pandora_router.evaluate.results import Key, Results
+from pandora_router.evaluate.statistics import Comparison
+from pandora_router.evaluate.verdicts import against, gaps, statics, verdict_on
 
 OVERALL = (
     "total",
@@ -27,118 +30,234 @@ OVERALL = (
     "gain",
     "fee_saving",
 )
+GROUPS = {  # what stands before the colon of a variation: what it is compared with
+    "calibration": (DEFAULT, "calibration prompts"),
+    "S": (PAPER, "simulated outcomes S (the paper: 100)"),
+    "K": (PAPER, "neighbours K of the signal model; compared with the paper's Gaussian"),
+}
 
 
-@dataclass(frozen=True)
-class Gap:
-    """How far the router is above (+) the best static arm at one inspection cost."""
-
-    cost: float
-    static: str
-    mean: float
-    error: float
-    split_error: float
-    star: bool
-
-    @property
-    def behind(self) -> bool:
-        """Worse than the envelope by more than one standard error, the larger of the two."""
-        return self.mean > np.fmax(self.error, self.split_error)
-
-    @property
-    def ahead(self) -> bool:
-        """Better than the envelope, with a star."""
-        return self.star and self.mean < 0.0
+def base_arms(results: Results, k: int) -> list[str]:
+    """The arms that are no variations."""
+    return [arm for arm in results.arms if ": " not in arm and has(results, k, arm)]
 
 
-@lru_cache(maxsize=256)
-def gaps(results: Results, k: int, arm: str = DEFAULT) -> tuple[Gap, ...]:
-    """The distance of one arm to the envelope at every cost."""
-    statics = [name for name in STATIC if name in results.arms and name != arm]
-    chosen = [_best(results, k, cost, statics) for cost in results.costs]
-    pairs = [((k, c, arm), (k, c, s)) for c, s in zip(results.costs, chosen, strict=True)]
-    found = results.compare(pairs)
-    numbers = zip(results.costs, chosen, found.mean, found.error, found.split_error, found.star, strict=True)
-    return tuple(Gap(c, s, float(m), float(e), float(p), bool(x)) for c, s, m, e, p, x in numbers)
+def grid(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A Markdown table."""
+    lines = ["| " + " | ".join(head) + " |", "|---|" + "---|" * (len(head) - 1)]
+    return "\n".join([*lines, *("| " + " | ".join(row) + " |" for row in rows)])
+
+
+def difference(found: Comparison, at: int) -> str:
+    """One difference in 1e-3 with both standard errors and its star."""
+    star = "*" if found.star[at] else ""
+    return (
+        f"{1e3 * found.mean[at]:+.1f} ({1e3 * found.error[at]:.1f}; {1e3 * found.split_error[at]:.1f}){star}"
+    )
 
 
 def totals(results: Results, k: int) -> str:
     """Regret + cost of every arm at every cost; a star where it differs from the router's."""
-    others = [arm for arm in results.arms if arm != DEFAULT]
-    pairs: list[tuple[Key, Key]] = [((k, c, a), (k, c, DEFAULT)) for a in others for c in results.costs]
+    arms = base_arms(results, k)
+    pairs: list[tuple[Key, Key]] = [
+        ((k, c, a), (k, c, DEFAULT)) for a in arms if a != DEFAULT for c in results.costs
+    ]
     star = dict(zip([pair[0] for pair in pairs], results.compare(pairs).star, strict=True))
-    lines = ["| arm | " + " | ".join(f"{c:g}" for c in results.costs) + " |", _rule(len(results.costs))]
-    for arm in results.arms:
-        keys = [(k, c, arm) for c in results.costs]
-        cells = [f"{results.mean('total', key):.4f}{'*' if star.get(key) else ''}" for key in keys]
-        lines.append(f"| {_bold(arm)} | " + " | ".join(cells) + " |")
-    return "\n".join(lines)
+    best = {
+        c: min((a for a in arms if a != "oracle"), key=lambda a: results.mean("total", (k, c, a)))
+        for c in results.costs
+    }
+    rows = []
+    for arm in arms:
+        cells = []
+        for cost in results.costs:
+            text = f"{results.mean('total', (k, cost, arm)):.4f}"
+            cells.append(
+                (f"**{text}**" if best[cost] == arm else text) + ("*" if star.get((k, cost, arm)) else "")
+            )
+        rows.append([bold(arm), *cells])
+    return grid(["arm", *(f"{c:g}" for c in results.costs)], rows)
 
 
 def overall(results: Results, k: int) -> str:
-    """Every metric of every arm, averaged over the costs of the sweep."""
+    """Every metric of every arm, averaged over the costs of the sweep; the paper's accounting at the end.
+
+    The paper's Cost column is mean(queries) x mean(c), and its Regret the rest of the total (METHOD section
+    5): Total is what can be compared.
+    """
     names = [name.replace("_", " ") for name in OVERALL]
-    lines = ["| arm | " + " | ".join(names) + " | total s.e. |", _rule(len(OVERALL) + 1)]
-    for arm in results.arms:
+    rows, middle = [], float(np.mean(results.costs))
+    for arm in base_arms(results, k):
         keys = [(k, c, arm) for c in results.costs]
-        cells = [f"{np.mean([results.mean(m, key) for key in keys]):.4f}" for m in OVERALL]
-        error = np.mean([results.mean("total_error", key) for key in keys])
-        lines.append(f"| {_bold(arm)} | " + " | ".join(cells) + f" | {error:.4f} |")
-    return "\n".join(lines)
+        mean = {m: float(np.mean([results.mean(m, key) for key in keys])) for m in OVERALL}
+        paper = mean["queries"] * middle
+        error = (
+            paired.averages(results, (((k, arm), (k, "oracle")),)).doubt[0]
+            if has(results, k, "oracle") and arm != "oracle"
+            else 0.0
+        )
+        cells = [f"{mean[m]:.4f}" for m in OVERALL]
+        rows.append([bold(arm), *cells, f"{error:.4f}", f"{mean['total'] - paper:.4f}", f"{paper:.4f}"])
+    return grid(["arm", *names, "s.e. of total", "regret, paper's way", "cost, paper's way"], rows)
 
 
-def envelope(results: Results, k: int, arms: tuple[str, ...]) -> str:
+def envelope(results: Results, k: int, arms: Sequence[str]) -> str:
     """1e-3 above the envelope for some arms at every cost, and averaged over costs."""
-    lines = ["| 1e-3 above the envelope | " + " | ".join(f"{c:g}" for c in results.costs) + " | mean |"]
-    lines.append(_rule(len(results.costs) + 1))
+    rows = []
     for arm in arms:
-        if arm not in results.arms:
-            continue
-        found = gaps(results, k, arm)
-        cells = [
-            f"{1e3 * g.mean:+.1f} ({1e3 * g.error:.1f}; {1e3 * g.split_error:.1f}){_mark(g)}" for g in found
-        ]
-        average = 1e3 * np.mean([g.mean for g in found])
-        lines.append(f"| {_bold(arm)} | " + " | ".join(cells) + f" | {average:+.2f} |")
-    statics = [g.static for g in gaps(results, k)]
-    return "\n".join([*lines, "| best static arm | " + " | ".join(statics) + " | |"])
+        if has(results, k, arm):
+            found = gaps(results, k, arm)
+            average = 1e3 * np.mean([g.mean for g in found])
+            rows.append([bold(arm), *(str(g) for g in found), f"{average:+.2f}"])
+    rows.append(["best static arm", *(g.static for g in gaps(results, k)), ""])
+    return grid(["1e-3 above the envelope", *(f"{c:g}" for c in results.costs), "mean"], rows)
+
+
+def each_static(results: Results, k: int) -> str:
+    """The router against each static arm by itself, at every cost and averaged."""
+    found, names = against(results, k), statics(results, k)
+    mean = paired.averages(results, tuple(((k, DEFAULT), (k, s)) for s in names))
+    rows = []
+    for i, name in enumerate(names):
+        rows.append([name, *(str(each[i]) for each in found.values()), difference(mean, i)])
+    return grid(["1e-3 above", *(f"{c:g}" for c in results.costs), "averaged"], rows)
+
+
+def estimators(checks: Checks, ks: Sequence[int]) -> str:
+    """MSE against rewards of each predictor, and how far it is below the mean's (1e-3, paired)."""
+    rows = []
+    for k in ks:
+        columns = [f"error|{name}" for name in PREDICTORS]
+        level, gain = checks.compare(k, columns), checks.compare(k, columns, "error|mean")
+        for i, name in enumerate(PREDICTORS):
+            if k == ks[0] or name in ("f", "h(f)"):
+                named = f"{name}, {k} neighbours" if "f" in name else name
+                rows.append([named, f"{level.mean[i]:.4f}", "" if name == "mean" else difference(gain, i)])
+    return grid(["predictor", "MSE", "1e-3 above the mean's"], rows)
+
+
+def signals(results: Results, k: int, checks: Checks | None) -> str:
+    """Signal models: regret + cost and queries averaged over costs, and coverage where it is their own."""
+    shown = [DEFAULT, *(a for a in results.arms if a.startswith("signal: "))]
+    shown += [PAPER, *(a for a in results.arms if a.startswith("committing on: "))]
+    cover = {DEFAULT: "calibrated", PAPER: "Gaussian (paper)", "signal: empirical draws": "empirical draws"}
+    for name in (
+        "signal: Gaussian joint (paper)",
+        "signal: Gaussian independent",
+        "committing on: Gaussian independent",
+    ):
+        cover[name] = "Gaussian (paper)"
+    for name in ("signal: neighbours, K=16 (paper)", "committing on: neighbours, K=16 (paper)"):
+        cover[name] = "neighbours, K=16 (paper)"
+    inside = {}
+    if checks is not None:
+        for name in COVERED:
+            inside[name] = checks.compare(k, [f"inside1|{name}", f"inside2|{name}"]).mean
+    others = [a for a in shown if a not in (DEFAULT, PAPER)]
+    base = [PAPER if a.startswith("committing") else DEFAULT for a in others]
+    found = paired.averages(results, tuple(((k, a), (k, b)) for a, b in zip(others, base, strict=True)))
+    rows = []
+    for arm in shown:
+        mean = [np.mean([results.mean(m, (k, c, arm)) for c in results.costs]) for m in ("total", "queries")]
+        covered = [f"{x:.3f}" for x in inside[cover[arm]]] if arm in cover and inside else ["", ""]
+        gap = difference(found, others.index(arm)) if arm in others else "0"
+        rows.append([bold(arm), f"{mean[0]:.4f}", gap, f"{mean[1]:.2f}", *covered])
+    head = ["policy or signal model", "regret + cost", "1e-3 above its policy's usual model", "queries"]
+    return grid([*head, "within 1 s.d.", "within 2 s.d."], rows)
+
+
+def sweep(results: Results, k: int, group: str) -> str:
+    """One group of variations, averaged over costs, against what it varies."""
+    base, words = GROUPS[group]
+    arms = [arm for arm in results.arms if arm.startswith(f"{group}: ")]
+    return _averaged(results, words, [(arm.split(": ", 1)[1], (k, arm), (k, base)) for arm in arms], base)
+
+
+def neighbours(results: Results) -> str:
+    """The router, mean-only and the paper's policy by the number of neighbours behind f."""
+    first, rows = results.neighbours[0], []
+    for k in results.neighbours:
+        cells = [str(k)]
+        for arm in (DEFAULT, "mean-only", PAPER):
+            if has(results, k, arm):
+                found = paired.averages(results, (((k, arm), (first, arm)),))
+                mean = np.mean([results.mean("total", (k, c, arm)) for c in results.costs])
+                cells.append(f"{mean:.4f}" + ("" if k == first else f", {difference(found, 0)}"))
+            else:
+                cells.append("")
+        rows.append(cells)
+    return grid(["neighbours k behind f", DEFAULT, "mean-only", PAPER], rows)
+
+
+def choices(results: Results, k: int) -> str:
+    """Outside option, obligation, payoff and depth, each against what it would replace; "" if none ran."""
+    rows: list[tuple[str, Way, Way]] = []
+    for name, arm, base in (
+        ("outside option: mean in place of backup price", "committing, mean outside", PAPER),
+        ("payoffs: exact on marginals in place of S=100", "committing, exact", PAPER),
+        ("inspection: obligatory in place of not", "obligatory", PAPER),
+        ("knowledge gradient: one step in place of two", "one step", DEFAULT),
+        ("the paper's policy in place of the router", PAPER, DEFAULT),
+    ):
+        if has(results, k, arm) and has(results, k, base):
+            rows.append((name, (k, arm), (k, base)))
+    return _averaged(results, "what is changed", rows, "it") if rows else ""
+
+
+def _averaged(results: Results, title: str, rows: Sequence[tuple[str, Way, Way]], base: str) -> str:
+    found = paired.averages(results, tuple((way, usual) for _, way, usual in rows))
+    made = []
+    for i, (name, (k, arm), _) in enumerate(rows):
+        mean = [np.mean([results.mean(m, (k, c, arm)) for c in results.costs]) for m in ("total", "queries")]
+        made.append([name, f"{mean[0]:.4f}", difference(found, i), f"{mean[1]:.2f}"])
+    return grid([title, "regret + cost", f"1e-3 above {base}", "queries"], made)
+
+
+def money(results: Results, k: int, checks: Checks, prices: Prices, arms: Sequence[str]) -> str:
+    """USD per thousand prompts beside regret, per arm and cost."""
+    rows = []
+    for arm in arms:
+        if has(results, k, arm):
+            points = [usd(results, k, checks, prices, arm, c) for c in results.costs]
+            rows.append([bold(arm), *(f"{x:.4g}, {y:.4f}" for x, y in points)])
+    return grid(["USD per 1000 prompts, regret", *(f"{c:g}" for c in results.costs)], rows)
+
+
+def usd(
+    results: Results, k: int, checks: Checks, prices: Prices, arm: str, cost: float
+) -> tuple[float, float]:
+    """USD per thousand prompts and regret of one run."""
+    fact = next(iter(checks.facts.values()))
+    queries, specialists = results.mean("queries", (k, cost, arm)), len(fact["specialists"])
+    looks = arm not in ("inspect-all", "best single", "cheapest", "random", "oracle")
+    spent = prices.prompt(fact["characters"], specialists, queries, cheap=looks)
+    return 1e3 * spent, results.mean("regret", (k, cost, arm))
 
 
 def verdict(results: Results, k: int) -> str:
-    """One plain sentence or two on where the router beats or misses the envelope."""
-    found = gaps(results, k)
-    behind, ahead = [g for g in found if g.behind], [g for g in found if g.ahead]
+    """One plain sentence or two on where the router beats or misses the static ways of routing."""
+    said = verdict_on(results, k)
     parts = []
-    if ahead:
-        parts.append(f"beats the envelope with a star at c = {_list(ahead)}")
-    if behind:
-        parts.append(f"**misses** it by more than one standard error at c = {_list(behind)}")
-    if not parts:
+    if said.better_than_all:
+        parts.append(f"beats every static arm with a star at c = {listed(said.better_than_all)}")
+    if said.behind:
         parts.append(
-            "is within one standard error of the envelope, or below it without a star, at every cost"
+            f"**misses** the best of them by more than one standard error at c = {listed(said.behind)}"
         )
-    average = 1e3 * float(np.mean([g.mean for g in found]))
+    if not parts:
+        parts.append("is at every cost within one standard error of the best static arm, or below it")
+    mean = said.average
     return (
-        f"The default router {' and '.join(parts)}; averaged over costs it is {abs(average):.1f}e-3 "
-        f"{'above' if average > 0 else 'below'} it ({len(results.seeds)} splits)."
+        f"The default router {' and '.join(parts)}. Averaged over costs it is {mean} e-3 against the best "
+        f"single static arm ({mean.static}), {len(results.seeds)} splits."
     )
 
 
-def _best(results: Results, k: int, cost: float, arms: list[str]) -> str:
-    return min(arms, key=lambda arm: results.mean("total", (k, cost, arm)))
+def listed(costs: Sequence[float]) -> str:
+    """Costs in words."""
+    return ", ".join(f"{c:g}" for c in costs) or "none"
 
 
-def _list(found: list[Gap]) -> str:
-    return ", ".join(f"{g.cost:g} ({1e3 * g.mean:+.1f}e-3)" for g in found)
-
-
-def _mark(gap: Gap) -> str:
-    return "*" if gap.star else ""
-
-
-def _bold(arm: str) -> str:
+def bold(arm: str) -> str:
+    """The router under test stands out."""
     return f"**{arm}**" if arm == DEFAULT else arm
-
-
-def _rule(columns: int) -> str:
-    return "|---|" + "---|" * columns

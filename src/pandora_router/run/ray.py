@@ -30,8 +30,8 @@ class Cluster(Runner):
     tries: int = 3
 
     def finish(self, function: Callable[[S], R], shards: Iterable[S]) -> Generator[tuple[int, R], None, None]:
-        """As `Runner.finish`; connects first and leaves the cluster at the end."""
-        ray = _joined(self.address)
+        """As `Runner.finish`; connects first and leaves at the end, unless this process had joined before."""
+        ray, joined = _joined(self.address)
         remote = ray.remote(num_cpus=1, max_retries=self.tries - 1)(on_one_core)
         fresh = enumerate(shards)
         waiting: dict[Any, int] = {}
@@ -48,7 +48,8 @@ class Cluster(Runner):
         finally:
             for reference in waiting:
                 ray.cancel(reference, force=True)
-            ray.shutdown()
+            if joined:
+                ray.shutdown()
 
 
 def _got(ray: Any, reference: Any, number: int, tries: int) -> Any:
@@ -61,13 +62,16 @@ def _got(ray: Any, reference: Any, number: int, tries: int) -> Any:
         raise UpstreamError(f"shard {number}: its worker was lost {tries} times ({error})") from error
 
 
-def _joined(address: str) -> Any:
+def _joined(address: str) -> tuple[Any, bool]:
+    """The library, connected, and whether that was done here."""
     try:
         import ray
     except ImportError as error:
         raise UsageError(
             "--ray", expected="ray", came="none installed", do="pip install 'pandora-router[ray]'"
         ) from error
+    if ray.is_initialized():
+        return ray, False
     try:
         if address != "auto":
             _knock(address)
@@ -79,7 +83,7 @@ def _joined(address: str) -> Any:
             came=(str(error) or type(error).__name__).splitlines()[0],
             do="Start one with `ray start --head`, join it from other machines, name its host:port.",
         ) from error
-    return ray
+    return ray, True
 
 
 def _knock(address: str) -> None:

@@ -17,7 +17,7 @@ Finish = Literal["stop", "truncated", "empty", "refusal"]
 """How an answer ended. All four are answers: they cost money and are graded as they are."""
 
 Failure = Literal[
-    "status", "timeout", "connection", "broken json", "content type", "not as agreed", "unpriced"
+    "status", "timeout", "connection", "cut", "broken json", "content type", "not as agreed", "unpriced"
 ]
 """Why there is no answer."""
 
@@ -26,7 +26,8 @@ Failure = Literal[
 class Answer:
     """One answer. `seconds` is measured; `context` is what an estimator may look at before judging.
 
-    `logprobs` belong to the first tokens of the context, where they were asked for and given.
+    `logprobs` belong to the first tokens of the context, where they were asked for and given;
+    `context_seconds` are those of the seconds after which the context was there: what a look takes.
     """
 
     text: str
@@ -38,6 +39,7 @@ class Answer:
     finish: Finish = "stop"
     lost: float = 0.0
     logprobs: tuple[float, ...] | None = None
+    context_seconds: float | None = None
 
     def __post_init__(self) -> None:
         """Halves of surrogate pairs, which some providers send, become question marks: files refuse them."""

@@ -10,12 +10,13 @@ import asyncio
 import json
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from ..errors import UsageError
 from .answer import Answer, Finish, Prices, Unanswered
-from .endpoint import Endpoint, Failed
+from .endpoint import Endpoint
+from .endpoint_failures import Failed
 from .gate import Gate, in_thread
 from .templates import PLAIN, Template
 
@@ -35,7 +36,10 @@ class Asking:
 
     `tokens` bounds the answer and so its fee. The context is the first `context_tokens` tokens, if those are
     asked for and the other side gives them with log-probabilities, else the first `context_characters`
-    characters of the reasoning (or of the answer). `options` are further fields of the request.
+    characters of the reasoning (or of the answer). `options` are further fields of the request. `as_text`
+    asks for the continuation of a plain text, without the marks of a conversation around it: examples in the
+    template then cost few tokens. With `stream` the answer comes in pieces and it is measured when its
+    context was there.
     """
 
     template: Template = PLAIN
@@ -46,6 +50,8 @@ class Asking:
     context_tokens: int = 0
     context_characters: int = 400
     options: Mapping[str, Any] = field(default_factory=dict)
+    as_text: bool = False
+    stream: bool = False
 
     def __post_init__(self) -> None:
         if self.tokens < 1:
@@ -60,11 +66,28 @@ class Asking:
 
     def body(self, prompt: str) -> dict[str, Any]:
         """The request without the model's name."""
-        body: dict[str, Any] = {"messages": self.messages(prompt), "temperature": self.temperature}
-        body[self.tokens_as] = self.tokens
+        body: dict[str, Any] = {"temperature": self.temperature, self.tokens_as: self.tokens}
+        if self.as_text:
+            body["prompt"] = "".join(message["content"] for message in self.messages(prompt))
+        else:
+            body["messages"] = self.messages(prompt)
         if self.context_tokens:
-            body["logprobs"] = True
+            body["logprobs"] = 1 if self.as_text else True
+        if self.stream:
+            body |= {"stream": True, "stream_options": {"include_usage": True}}
         return {**body, **self.options}
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What decides the answers: everything but `stream`; `as_text`, which came later, if it is used."""
+        parts = asdict(self)
+        del parts["stream"]
+        return parts if self.as_text else {name: part for name, part in parts.items() if name != "as_text"}
+
+    @property
+    def path(self) -> str:
+        """Where such a request goes, below the base URL."""
+        return "completions" if self.as_text else "chat/completions"
 
     def most(self, prompt: str, prices: Prices, seconds: float) -> float:
         """An upper bound on the fee of one try."""
@@ -85,7 +108,7 @@ class ChatEndpoint:
     @property
     def identity(self) -> str:
         """Address, model and way of asking; never the key, nor the prices."""
-        parts = {"base_url": self.endpoint.base_url, "model": self.model, "asking": asdict(self.asking)}
+        parts = {"base_url": self.endpoint.base_url, "model": self.model, "asking": self.asking.identity}
         return json.dumps(parts, sort_keys=True)
 
     @property
@@ -108,8 +131,9 @@ class ChatEndpoint:
             try:
                 async with self.gate.enter():
                     begun = time.monotonic()
-                    reply = await in_thread(lambda: self.endpoint.once("chat/completions", body))
-                    return read_completion(reply, time.monotonic() - begun, self, charged * worst)
+                    reply, seen = await in_thread(lambda: self._once(body))
+                    answer = read_completion(reply, time.monotonic() - begun, self, charged * worst)
+                    return answer if seen is None else replace(answer, context_seconds=seen)
             except Failed as error:
                 last = error
                 charged += error.charged
@@ -118,6 +142,12 @@ class ChatEndpoint:
             await self._wait(last, min(self.endpoint.pause * 2**attempt, 60.0))
         what = f"{self.name}: {last} (tries: {attempt + 1})"
         raise Unanswered(what, failure=last.failure, dead=last.dead, lost=charged * worst)
+
+    def _once(self, body: Mapping[str, Any]) -> tuple[dict[str, Any], float | None]:
+        asking = self.asking
+        if not asking.stream:
+            return self.endpoint.once(asking.path, body), None
+        return self.endpoint.streamed(asking.path, body, asking.context_tokens, asking.context_characters)
 
     async def _wait(self, failed: Failed, pause: float) -> None:
         """As long as was asked for, or the pause; if the endpoint is busy, all who ask it wait."""
@@ -133,7 +163,7 @@ def read_completion(reply: Mapping[str, Any], seconds: float, one: Any, lost: fl
     asking: Asking = one.asking
     try:
         choice = reply["choices"][0]
-        message = choice["message"]
+        message = {"content": choice["text"]} if "text" in choice else choice["message"]
         said = message.get("content") or ""
         refusal = message.get("refusal") or ""
         reasoning = message.get("reasoning_content") or message.get("reasoning") or ""
@@ -171,7 +201,8 @@ def _beginning(
         try:
             first = choice["logprobs"]["content"][: asking.context_tokens]
             said = "".join(str(token["token"]) for token in first)
-            return said or None, tuple(float(token["logprob"]) for token in first)
+            if first:
+                return said or None, tuple(float(token["logprob"]) for token in first)
         except (KeyError, TypeError, ValueError):
             pass
     return text[: asking.context_characters] or None, None

@@ -16,12 +16,15 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 from ..errors import UpstreamError, UsageError
 from .answer import Failure
+from .endpoint_failures import Failed as Failed
+from .streaming import events, whole
 
 AGAIN = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
 DEAD = frozenset({401, 402, 403, 404, 405})
@@ -33,30 +36,6 @@ LONGEST_WAIT = 120.0
 class _Refuse(urllib.request.HTTPRedirectHandler):
     def redirect_request(self, *_: Any) -> None:
         return None
-
-
-class Failed(UpstreamError):
-    """One try that brought nothing.
-
-    `again`: the same question may succeed later, not before `wait` seconds if that is given. `charged`: the
-    other side may have done the work, so it may be on the bill. `busy`: it has too much to do, whatever the
-    question. `dead`: no question will ever succeed.
-    """
-
-    def __init__(
-        self,
-        what: str,
-        failure: Failure,
-        *,
-        again: bool,
-        charged: bool = False,
-        busy: bool = False,
-        dead: bool = False,
-        wait: float | None = None,
-    ) -> None:
-        self.failure, self.again, self.charged, self.wait = failure, again, charged, wait
-        self.busy, self.dead = busy, dead
-        super().__init__(what)
 
 
 @dataclass(frozen=True)
@@ -100,16 +79,43 @@ class Endpoint:
         self, path: str, body: Mapping[str, Any], headers: Mapping[str, str] | None = None
     ) -> dict[str, Any]:
         """The parsed answer to one try; raises `Failed`."""
-        url, request = self.url(path), self._request(path, body, headers or {})
+        with self._opened(path, body, headers or {}) as answer:
+            return self._object(path, answer)
+
+    def streamed(
+        self, path: str, body: Mapping[str, Any], tokens: int, characters: int
+    ) -> tuple[dict[str, Any], float | None]:
+        """One try whose answer comes in pieces: the whole, and after how many seconds its context was there.
+
+        An endpoint that answers in one piece all the same is taken at its word.
+        """
+        begun = time.monotonic()
+        with self._opened(path, body, {"Accept": "text/event-stream, application/json"}) as answer:
+            if answer.headers.get_content_type() != "text/event-stream":
+                return self._object(path, answer), None
+            pieces = events(answer, begun + self.timeout)
+            reply, seen = whole(pieces, tokens, characters)
+            return reply, None if seen is None else seen - begun
+
+    @contextmanager
+    def _opened(
+        self, path: str, body: Mapping[str, Any], headers: Mapping[str, str]
+    ) -> Iterator[http.client.HTTPResponse]:
+        """The response to a request; whatever goes wrong while it is read is `Failed`."""
+        url, request = self.url(path), self._request(path, body, headers)
         opener = urllib.request.build_opener(_Refuse)
         try:
             with opener.open(request, timeout=self.timeout) as answer:
-                raw = _read(answer, time.monotonic() + self.timeout)
-                kind = answer.headers.get_content_type() if "Content-Type" in answer.headers else None
+                yield answer
         except urllib.error.HTTPError as error:
             raise self._refused(url, error) from None
         except (OSError, http.client.HTTPException) as error:
             raise _unheard(url, error) from None
+
+    def _object(self, path: str, answer: http.client.HTTPResponse) -> dict[str, Any]:
+        """The JSON object in a response."""
+        url, raw = self.url(path), _read(answer, time.monotonic() + self.timeout)
+        kind = answer.headers.get_content_type() if "Content-Type" in answer.headers else None
         if kind is not None and "json" not in kind:
             what = f"{url} did not answer with a JSON object but with {kind}"
             raise Failed(what, "content type", again=True, charged=True)
@@ -182,4 +188,6 @@ def _unheard(url: str, error: OSError | http.client.HTTPException) -> Failed:
     late = isinstance(error, TimeoutError) or isinstance(reason, TimeoutError)
     unsent = isinstance(reason, ConnectionRefusedError)
     what = f"{url} did not answer: {type(error).__name__}: {reason}"
-    return Failed(what, "timeout" if late else "connection", again=True, charged=not unsent)
+    cut = isinstance(error, http.client.IncompleteRead)
+    failure: Failure = "timeout" if late else "cut" if cut else "connection"
+    return Failed(what, failure, again=True, charged=not unsent)

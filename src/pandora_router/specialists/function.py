@@ -7,7 +7,7 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
-from .answer import Answer, Prices, Unanswered
+from .answer import Answer, Finish, Prices, Unanswered
 from .gate import in_thread
 
 
@@ -49,7 +49,8 @@ class Function:
         assert fee is not None
         if fee > self.most(prompt):
             raise Unanswered(f"{self.name}: took {seconds:.1f} s", failure="timeout", lost=self.most(prompt))
-        return Answer(text, None, None, seconds, fee, text[:400] or None, "stop" if text.strip() else "empty")
+        finish: Finish = "stop" if text.strip() else "empty"
+        return Answer(text, None, None, seconds, fee, text[:400] or None, finish, context_seconds=seconds)
 
     async def _timed(self, prompt: str) -> tuple[str | None, float]:
         begun = time.monotonic()

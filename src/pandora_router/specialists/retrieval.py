@@ -8,7 +8,6 @@ Terms are lower-case runs of letters and digits. An index holds its postings as 
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import re
 import time
@@ -22,6 +21,7 @@ from numpy.typing import NDArray
 
 from ..errors import UsageError
 from .answer import Answer, Specialist
+from .gate import in_thread
 from .templates import OPEN_BOOK, Template
 
 _TERM = re.compile(r"[^\W_]+")
@@ -160,13 +160,21 @@ class Retrieval:
 
     async def answer(self, prompt: str) -> Answer:
         """The inner specialist's answer to question and passages; the passages are its context."""
-        begun = time.monotonic()
-        context = await asyncio.to_thread(self.look_up, prompt)
-        spent = time.monotonic() - begun
+        context, spent = await in_thread(lambda: self.timed(prompt))
         answer = await self.inner.answer(self._asked(prompt, context))
         return replace(
-            answer, fee=answer.fee + self.price, seconds=answer.seconds + spent, context=context or None
+            answer,
+            fee=answer.fee + self.price,
+            seconds=answer.seconds + spent,
+            context=context or None,
+            logprobs=None,
+            context_seconds=spent,
         )
+
+    def timed(self, prompt: str) -> tuple[str, float]:
+        """The passages and the processor seconds of looking them up."""
+        begun = time.thread_time()
+        return self.look_up(prompt), time.thread_time() - begun
 
     def _asked(self, prompt: str, passages: str) -> str:
         return self.template.fill(question=prompt, passages=passages or "(nothing was found)")

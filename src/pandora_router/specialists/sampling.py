@@ -6,6 +6,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol, runtime_checkable
 
 from ..errors import UsageError
 from .answer import Answer, Specialist, Unanswered
@@ -17,11 +18,22 @@ def same(text: str) -> str:
     return " ".join(word for word in (one.rstrip(".-/") for one in kept.split()) if word)
 
 
+@runtime_checkable
+class Several(Protocol):
+    """Reads a prompt once and answers it n times; the whole bill is with the first answer."""
+
+    async def several(self, prompt: str, n: int) -> list[Answer]:
+        """n answers."""
+        ...
+
+
 @dataclass(frozen=True)
 class Sampling:
     """`n` answers bought together; those with equal `key(text)` are one vote, ties go to the earliest.
 
-    Empty answers do not vote unless all are empty. The fee is that of all n; seconds are of the slowest.
+    Empty answers do not vote unless all are empty. The fee is that of all n; seconds are of the slowest. The
+    context is how all n begin, one to a line. A specialist that can give `several` for one reading is asked
+    so.
     """
 
     name: str
@@ -51,6 +63,8 @@ class Sampling:
 
     async def answer(self, prompt: str) -> Answer:
         """The majority's answer; if one of the n cannot be had there is none, and the others are lost."""
+        if isinstance(self.inner, Several):
+            return self._elected(await self.inner.several(prompt, self.n))
         asked = (self.inner.answer(prompt) for _ in range(self.n))
         found = await asyncio.gather(*asked, return_exceptions=True)
         answers = [one for one in found if isinstance(one, Answer)]
@@ -77,8 +91,9 @@ class Sampling:
             sum(counted_out) if len(counted_out) == len(answers) else None,
             max(one.seconds for one in answers),
             sum(one.fee for one in answers),
-            answers[0].context,
+            "\n".join(one.context or "" for one in answers).strip() or None,
             best.finish,
             sum(one.lost for one in answers),
             answers[0].logprobs,
+            answers[0].context_seconds,
         )

@@ -51,6 +51,21 @@ class Template:
 
 PLAIN = Template("{question}")
 
+
+def few_shot(*examples: tuple[str, str], question: str = "Q", answer: str = "A") -> Template:
+    """Worked examples before the question, in the same short form, for a model that continues a text.
+
+    A question is filled in as it is, braces and all; examples may hold no word in braces.
+    """
+    for said in (text for pair in examples for text in pair):
+        if _FIELD.search(said):
+            raise UsageError(
+                "an example", expected="no word in braces", came=repr(said), do="Reword it: {x} is a field."
+            )
+    shown = "".join(f"{question}: {asked}\n{answer}: {said}\n" for asked, said in examples)
+    return Template(f"{shown}{question}: {{question}}\n{answer}:")
+
+
 MATHEMATICS = Template(
     "Here is a problem in mathematics.\n\n{question}\n\nWork it out one step after the other and give a "
     "reason for each step. On the last line write nothing but the result, as \\boxed{...}."

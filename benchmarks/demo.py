@@ -1,0 +1,62 @@
+"""`python -m benchmarks.demo`: how well the demo's rewards are predicted by several costly estimates.
+
+Mean squared errors on the held-out questions: the usual reward, f, the boosted stack without and with a peek
+at the words seen, and the numbers read off them (`Beginnings`). Then net rewards at several weights.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from pandora_router.demo.recording import Recorded
+from pandora_router.demo.study import WAYS, WEIGHT, Looking, nearest, study
+from pandora_router.estimators.neighbours import Neighbours
+from pandora_router.router import Stacked
+
+
+def errors(recorded: Recorded) -> dict[str, np.ndarray]:
+    table = recorded.table.with_fee_weight(WEIGHT)
+    train, test = table.in_split("train"), table.in_split("test")
+    test = test.rows(~test.missing.any(axis=1))
+
+    def quiet(what: str, share: float) -> None:
+        return
+
+    cheap = Neighbours.fit(train.prompts, train.reward, train.specialists, k=nearest(train))
+    guesses = {
+        "usual": np.broadcast_to(np.nanmean(train.reward, axis=0), test.reward.shape),
+        "f": cheap.predict(test.prompts),
+        "boosted, prompt only": Stacked(peek=0).fit(train, quiet).predict(test.prompts),
+        "boosted, words": Stacked().fit(train, quiet).predict(test.prompts, test.contexts),
+        "numbers": Looking().fit(train, quiet).predict(test.prompts, test.contexts),
+    }
+    return {name: ((guess - test.reward) ** 2).mean(axis=0) for name, guess in guesses.items()}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--weights", type=float, nargs="*", default=[0.03, 0.1, 0.3])
+    chosen = parser.parse_args()
+    console, recorded = Console(width=120), Recorded.read()
+    shown = Table(title="mean squared error of predicted reward, held-out questions", title_justify="left")
+    for heading in ("estimate", *recorded.table.specialists, "all"):
+        shown.add_column(heading, justify="left" if heading == "estimate" else "right")
+    for name, row in errors(recorded).items():
+        shown.add_row(name, *(f"{one:.4f}" for one in row), f"{row.mean():.4f}")
+    console.print(shown)
+    swept = Table(title="net reward per question; how much less than the router (se)", title_justify="left")
+    for heading in ("way", *(f"weight {weight:g}" for weight in chosen.weights)):
+        swept.add_column(heading, justify="left" if heading == "way" else "right")
+    studies = [study(recorded, weight).ways for weight in chosen.weights]
+    for i, name in enumerate(WAYS):
+        cells = [f"{s[i].net:.4f}  {s[i].behind:+.4f} ({s[i].error:.4f})" for s in studies]
+        swept.add_row(name, *cells)
+    console.print(swept)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,79 @@
+"""`pandora sweep`: what ways of routing lose over estimates that are longer than memory."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table as Grid
+
+from pandora_router.cli.failures import told_plainly
+from pandora_router.cli.progress import SlowProgress
+from pandora_router.cli.runners import with_runner
+from pandora_router.evaluate import stream
+from pandora_router.evaluate.experiments import COSTS
+from pandora_router.run import Runner
+
+SHOWN = ("total", "total_error", "regret", "inspection_cost", "queries", "accuracy", "fee", "gain")
+FILE = click.Path(path_type=Path, dir_okay=False)
+
+
+@click.command()
+@click.argument("files", nargs=-1, required=True, type=FILE)
+@click.option("--calibration", required=True, type=FILE, help="Rows to fit the signal model on; not judged.")
+@click.option("--cost", "costs", multiple=True, type=click.FloatRange(0), help="Inspection cost; repeat it.")
+@click.option(
+    "--arm", "arms", multiple=True, help="A way of routing; default: the router and all static ones."
+)
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="For arms that draw lots.")
+@click.option("--json", "as_json", is_flag=True, help="Print every row as JSON.")
+@told_plainly
+@with_runner
+def sweep(
+    files: tuple[Path, ...],
+    calibration: Path,
+    costs: tuple[float, ...],
+    arms: tuple[str, ...],
+    seed: int,
+    as_json: bool,
+    runner: Runner,
+) -> None:
+    """Stream FILES (Parquet) of estimates through every arm at every cost, in bounded memory.
+
+    A row is a prompt with list columns f, g and reward (or score, and fee where there are fees), one number
+    per specialist. Row groups are computed on all cores, or over Ray; totals are the same to the last bit.
+
+    \b
+    Examples:
+      pandora sweep estimates.parquet --calibration calibration.parquet --cost 0.001 --cost 0.01
+      pandora sweep part-*.parquet --calibration calibration.parquet --arm mean-only --json
+      pandora sweep /shared/part-*.parquet --calibration /shared/calibration.parquet --ray 10.0.0.5:6379
+    """
+    paths, known = [path.resolve() for path in files], calibration.resolve()
+    with SlowProgress() as progress:
+        found = stream.sweep(
+            paths, known, costs or COSTS, arms=arms, seed=seed, runner=runner, progress=progress
+        )
+    rows: list[dict[str, Any]] = [
+        {"cost": cost, "arm": arm, "prompts": outcomes.prompts, **outcomes.means()}
+        for (cost, arm), outcomes in found.items()
+    ]
+    if as_json:
+        plain = [{name: (None if value != value else value) for name, value in row.items()} for row in rows]
+        click.echo(json.dumps(plain, indent=1, allow_nan=False))
+        return
+    console = Console(highlight=False)
+    for cost in dict.fromkeys(row["cost"] for row in rows):
+        own = sorted((row for row in rows if row["cost"] == cost), key=lambda row: row["total"])
+        title = f"inspection cost {cost:g}, {own[0]['prompts']:,} prompts"
+        grid = Grid(title=title, title_justify="left", box=SIMPLE_HEAD)
+        for name in ("arm", *SHOWN):
+            grid.add_column(name.replace("_", " "), justify="left" if name == "arm" else "right")
+        for row in own:
+            grid.add_row(escape(str(row["arm"])), *(f"{row[name]:.4f}" for name in SHOWN))
+        console.print(grid)

@@ -1,0 +1,12 @@
+"""A demo that is true: small specialists that really compute, measured costs, recorded and live answers.
+
+    facts        capitals, elements and definitions, and the corpus that says half of them
+    questions    questions with answers that can be checked, recorded and fresh ones
+    calculator   sympy on the one expression in a question
+    people       the five specialists and what each may show before it answers
+    recording    running them all, the file of what they said and took
+    study        fitting on the recorded answers, the table of ways to route
+    live         ten fresh questions through the running specialists
+
+This module imports nothing; take what you need from the one that has it.
+"""

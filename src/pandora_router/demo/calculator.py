@@ -1,0 +1,38 @@
+"""A calculator that answers what it can parse and nothing else: sympy on the one expression in a question.
+
+It looks for a stretch of figures, points, brackets and + - * / with an operator between numbers. No such
+stretch, or more than one, or one too long: no answer.
+"""
+
+from __future__ import annotations
+
+import re
+
+_STRETCH = re.compile(r"[-(]*\d[\d\s().+*/×÷x-]*")
+_CALCULATION = re.compile(r"\d\s*\)*\s*[-+*/]")
+LONGEST = 60
+
+
+def expression(question: str) -> str | None:
+    """The one calculation in a question in Python's notation, None if there is none or several."""
+    found = []
+    for stretch in _STRETCH.findall(question):
+        plain = re.sub(r"[x×]", "*", stretch).replace("÷", "/").strip().rstrip(".")
+        if _CALCULATION.search(plain) and len(plain) <= LONGEST and "**" not in plain and "//" not in plain:
+            found.append(plain)
+    return found[0] if len(found) == 1 else None
+
+
+def calculate(question: str) -> str | None:
+    """The exact value of the one calculation in the question, as a whole number, fraction or decimal."""
+    import sympy
+    from sympy.parsing.sympy_parser import parse_expr
+
+    text = expression(question)
+    if text is None:
+        return None
+    try:
+        value = parse_expr(text, evaluate=True)
+    except (SyntaxError, TypeError, ValueError):
+        return None
+    return str(value) if isinstance(value, sympy.Number) and value.is_finite else None

@@ -1,0 +1,46 @@
+"""Capitals, elements and definitions from three packages, and the corpus that says about half of them.
+
+`facts.parquet` is made by `python -m tools.make_facts`; sources and licences are in `NOTICE.txt` beside it.
+It refuses to know how a fact is asked for.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..specialists.retrieval import Passage, Passages
+
+FILE = Path(__file__).with_name("facts.parquet")
+
+
+@dataclass(frozen=True)
+class Fact:
+    """One thing that is known: `answer` is its capital, symbol or definition, `also` are other words for it.
+
+    `listed` if the corpus says it.
+    """
+
+    kind: str
+    name: str
+    answer: str
+    number: int
+    passage: str
+    also: tuple[str, ...]
+    listed: bool
+
+
+@functools.cache
+def facts() -> tuple[Fact, ...]:
+    """Every fact, in the order of the file."""
+    import pyarrow.parquet
+
+    rows = pyarrow.parquet.read_table(FILE).to_pylist()
+    return tuple(Fact(**{**row, "also": tuple(row["also"])}) for row in rows)
+
+
+@functools.cache
+def corpus() -> Passages:
+    """The passages that can be found: those of the listed facts, and fillers nobody is asked about."""
+    return Passages(tuple(Passage("", one.passage) for one in facts() if one.listed))

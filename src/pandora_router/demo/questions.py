@@ -1,0 +1,190 @@
+"""Questions with answers that can be checked, in four tasks that suit different specialists.
+
+    sums         arithmetic of one to four digits, written in figures
+    reasoning    sums in words, little stories, sequences, weekdays, words backwards
+    facts        capitals and countries, symbols, names and numbers of elements
+    definitions  which word has this meaning
+
+`recorded(n)` are the questions whose answers ship with the package; `fresh(n, seed)` are others: a tenth of
+all questions, by a hash of their words, is kept back for them, so no fresh question was ever recorded.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+from ..collect.assemble import Question
+from ..collect.graders import Comparison, contains, numeric
+from .facts import Fact, facts
+
+ONES = (
+    *("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven"),
+    *("twelve", "thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen"),
+)
+TENS = ("", "", "twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety")
+DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
+NAMES = ("Ann", "Tom", "Mia", "Leo", "Eva", "Sam", "Ida", "Max")
+THINGS = ("apples", "coins", "books", "cards", "stamps", "pears", "shells", "eggs")
+GRADERS: dict[str, Comparison] = {
+    "sums": Comparison(numeric),
+    "": Comparison(lambda said, wanted: (numeric if wanted[-1].isdigit() else contains)(said, wanted)),
+}
+"""Numbers are compared as numbers, everything else by the words it must contain."""
+
+FRESH = 0.1
+"""The part of all questions that is kept back."""
+TEST = 0.3
+CALIBRATION = 0.2
+Asked = tuple[str, tuple[str, ...]]
+"""A question and all answers that count as right."""
+
+
+def recorded(n: int = 2000, seed: int = 2026) -> tuple[Question, ...]:
+    """n questions in a mixed order: 30 % held out, 20 % for calibration, the rest to learn from.
+
+    Where two facts are asked for in the same words the question is asked once and both answers are right.
+    """
+    rng = random.Random(seed)
+    asked = [(task, one) for task, one in _about_facts() if not _kept_back(one)]
+    rng.shuffle(asked)
+    made = [(task, one) for task, one in asked if task == "facts"][: n // 3]
+    made += [(task, one) for task, one in asked if task == "definitions"][: n * 23 // 100]
+    seen = {text for _, (text, _) in made}
+    while len(made) < n:
+        made.append(_computed(rng, seen))
+    rng.shuffle(made)
+    found: dict[str, Question] = {}
+    for number, (task, (text, answers)) in enumerate(made):
+        split = _split(rng.random())
+        known = found[text].references if text in found else ()
+        first = found.get(text, Question(f"{number:05d}", text, (), task, split))
+        found[text] = replace(first, references=(*known, *answers))
+    while len(found) < n:
+        task, (text, answers) = _computed(rng, seen)
+        number, split = number + 1, _split(rng.random())
+        found[text] = Question(f"{number:05d}", text, answers, task, split)
+    return tuple(found.values())
+
+
+def _computed(rng: random.Random, seen: set[str]) -> tuple[str, Asked]:
+    """One more sum or piece of reasoning that is not among `seen`, which it joins."""
+    while True:
+        task, family = ("sums", _sum) if rng.random() < 0.5 else ("reasoning", rng.choice(REASONING))
+        one = family(rng)
+        if one[0] not in seen and not _kept_back(one):
+            seen.add(one[0])
+            return task, one
+
+
+def fresh(n: int, seed: int) -> tuple[Question, ...]:
+    """n questions of all tasks in turn that are not among the recorded ones, whatever their number."""
+    rng = random.Random(seed)
+    about = [(task, one) for task, one in _about_facts() if _kept_back(one)]
+    pools = {task: [one for kind, one in about if kind == task] for task in ("facts", "definitions")}
+    makers: list[tuple[str, Callable[[], Asked]]] = [
+        ("facts", lambda: rng.choice(pools["facts"])),
+        ("sums", lambda: _sum(rng)),
+        ("definitions", lambda: rng.choice(pools["definitions"])),
+        ("reasoning", lambda: rng.choice(REASONING)(rng)),
+    ]
+    found: dict[str, Question] = {}
+    while len(found) < n:
+        task, make = makers[len(found) % len(makers)]
+        text, answers = make()
+        if _kept_back((text, answers)):
+            found.setdefault(text, Question(f"fresh-{len(found)}", text, answers, task))
+    return tuple(found.values())
+
+
+def _split(u: float) -> str:
+    return "test" if u < TEST else "calibration" if u < TEST + CALIBRATION else "train"
+
+
+def _kept_back(one: Asked) -> bool:
+    """Whether a question is among those that are never recorded."""
+    return hashlib.sha256(one[0].encode()).digest()[0] < FRESH * 256
+
+
+@functools.cache
+def _about_facts() -> tuple[tuple[str, Asked], ...]:
+    return tuple(pair for fact in facts() for pair in _about(fact))
+
+
+def _about(fact: Fact) -> Iterator[tuple[str, Asked]]:
+    if fact.kind == "country":
+        yield "facts", (f"What is the capital of {fact.name}?", (fact.answer,))
+        yield "facts", (f"{fact.answer} is the capital of which country?", (fact.name,))
+    elif fact.kind.startswith("element"):
+        yield "facts", (f"Which chemical element has the symbol {fact.answer}?", (fact.name,))
+        yield "facts", (f"What is the atomic number of {fact.name.lower()}?", (str(fact.number),))
+        if fact.kind == "element":
+            yield "facts", (f"What is the chemical symbol of {fact.name.lower()}?", (fact.answer,))
+    elif fact.kind == "word":
+        yield "definitions", (f"Which word means: {fact.answer}?", (fact.name, *fact.also))
+
+
+def _sum(rng: random.Random) -> Asked:
+    """One to four digits a side; products at most of two and three."""
+    a, b = (rng.randrange(10 ** (d - 1), 10**d) for d in (rng.randint(1, 4), rng.randint(1, 4)))
+    kind = rng.randrange(5)
+    if kind == 0:
+        text, value = f"{a} + {b}", a + b
+    elif kind == 1:
+        text, value = f"{a} - {b}", a - b
+    elif kind == 2:
+        a, b = a % 100 + 2, b % 1000 + 2
+        text, value = f"{a} * {b}", a * b
+    elif kind == 3:
+        a, b = a % 100 + 2, b % 100 + 2
+        text, value = f"{a * b} / {a}", b
+    else:
+        a, b, c = a % 100 + 1, b % 100 + 1, rng.randint(1, 99)
+        text, value = f"{a} + {b} - {c}", a + b - c
+    return rng.choice(("What is {}?", "Calculate {}.", "How much is {}?")).format(text), (str(value),)
+
+
+def spelled(number: int) -> str:
+    """A number from 0 to 99 in words."""
+    if number < 20:
+        return ONES[number]
+    return TENS[number // 10] + (f"-{ONES[number % 10]}" if number % 10 else "")
+
+
+def _in_words(rng: random.Random) -> Asked:
+    a, b = rng.randint(1, 12) if rng.random() < 0.5 else rng.randint(1, 49), rng.randint(1, 30)
+    if rng.random() < 0.5:
+        return f"What is {spelled(a)} plus {spelled(b)}?", (str(a + b), spelled(a + b))
+    return f"What is {spelled(a + b)} minus {spelled(a)}?", (str(b), spelled(b))
+
+
+def _story(rng: random.Random) -> Asked:
+    who, what, a, b = rng.choice(NAMES), rng.choice(THINGS), rng.randint(2, 30), rng.randint(1, 20)
+    if rng.random() < 0.5:
+        return f"{who} has {a} {what} and gets {b} more. How many {what} does {who} have now?", (
+            str(a + b),
+            spelled(a + b),
+        )
+    return f"{who} has {a + b} {what} and gives away {a}. How many {what} are left?", (str(b), spelled(b))
+
+
+def _sequence(rng: random.Random) -> Asked:
+    start, step = rng.randint(1, 40), rng.choice((1, 2, 2, 3, 4, 5, 5, 7, 10, 10))
+    terms = [start + step * i for i in range(5)]
+    return f"Which number comes next: {', '.join(map(str, terms[:4]))}?", (str(terms[4]),)
+
+
+def _weekday(rng: random.Random) -> Asked:
+    day, ahead = rng.randrange(7), rng.randint(1, 6)
+    return f"Which day is {ahead} day{'s' * (ahead > 1)} after {DAYS[day]}?", (DAYS[(day + ahead) % 7],)
+
+
+def _backwards(rng: random.Random) -> Asked:
+    word = rng.choice([one.name for one in facts() if one.kind == "filler" and len(one.name) <= 5])
+    return f"Spell the word {word} backwards.", (word[::-1],)
+
+
+REASONING: tuple[Callable[[random.Random], Asked], ...] = (_in_words, _story, _sequence, _weekday, _backwards)

@@ -1,0 +1,143 @@
+"""Running all specialists over the questions, and the file of what they said, took and let be seen.
+
+`record` buys with `collect`, specialist after specialist in blocks of questions so that processor seconds are
+one specialist's alone; it resumes where it was stopped. `pack` writes what the journals hold to one Parquet
+file, `Recorded.read` reads it. Cells that were not bought are missing, never zero.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..collect.assemble import Plan, Question, cells, shown
+from ..collect.journal import Journal
+from ..collect.run import Progress, collect
+from ..data.table import Table
+from ..specialists.answer import Answer
+from .people import NAMES, people
+from .questions import GRADERS, recorded
+
+FILE = Path(__file__).with_name("answers.parquet")
+BLOCK = 100
+ENOUGH = 1e9  # seconds are the money here, and there is no limit to them
+Matrix = NDArray[np.float64]
+
+
+def record(
+    journal: Path,
+    names: Sequence[str] = NAMES,
+    questions: int = 2000,
+    tell: Callable[[Progress], None] | None = None,
+) -> None:
+    """Ask the named specialists the first so many questions, unless the journal holds the answers."""
+    asked, who = recorded()[:questions], people()
+    with Journal(journal) as kept:
+        for start in range(0, len(asked), BLOCK):
+            for name in names:
+                plan = Plan(asked[start : start + BLOCK], (who[name],), GRADERS, ENOUGH)
+                if any(cell.key not in kept.answers for cell in cells(plan, who[name])):
+                    asyncio.run(
+                        who[name].answer("Is this a question?")
+                    )  # what loading takes is nobody's answer
+                    asyncio.run(collect(plan, kept, tell))
+
+
+def pack(journals: Sequence[Path], target: Path = FILE, questions: int = 2000) -> int:
+    """Write all answers of the journals to one Parquet file, whole or not at all; says how many."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    asked, who = recorded()[:questions], people()
+    answers: dict[str, Answer] = {}
+    for path in journals:
+        with Journal(path) as kept:
+            answers |= kept.answers
+    rows = []
+    for specialist in who.values():
+        for cell in cells(Plan(asked, (specialist,), GRADERS, ENOUGH), specialist):
+            if cell.key in answers:
+                about = {"prompt_id": cell.question.id, "specialist": specialist.name}
+                rows.append({**about, **_row(answers[cell.key])})
+    schema = pa.schema(
+        [
+            *((name, pa.string()) for name in ("prompt_id", "specialist", "text", "finish", "context")),
+            *((name, pa.int32()) for name in ("tokens_in", "tokens_out")),
+            *((name, pa.float32()) for name in ("seconds", "context_seconds")),
+            ("logprobs", pa.list_(pa.float32())),
+        ]
+    )
+    draft = target.with_name(f".{target.name}.{os.getpid()}")
+    pq.write_table(pa.Table.from_pylist(rows, schema), draft, compression="zstd", compression_level=15)
+    draft.replace(target)
+    return len(rows)
+
+
+def _row(answer: Answer) -> dict[str, object]:
+    names = ("text", "finish", "context", "tokens_in", "tokens_out", "seconds", "context_seconds", "logprobs")
+    return {name: getattr(answer, name) for name in names}
+
+
+@dataclass(frozen=True, eq=False)
+class Recorded:
+    """Questions by specialists: what was said, how right it was, processor seconds of answer and look.
+
+    `table` has fees in processor seconds and contexts as `shown` writes them; `looks` (N, M) are the seconds
+    of a look. Rows without any answer are left out.
+    """
+
+    table: Table
+    looks: Matrix
+    answers: Mapping[tuple[str, str], Answer]
+
+    @classmethod
+    def read(cls, path: Path = FILE) -> Recorded:
+        """The recorded answers, graded anew."""
+        import pyarrow.parquet as pq
+
+        answers: dict[tuple[str, str], Answer] = {}
+        for row in pq.read_table(path).to_pylist():
+            chances = row["logprobs"]
+            given = {**row, "logprobs": None if chances is None else tuple(chances), "fee": row["seconds"]}
+            key = str(given.pop("prompt_id")), str(given.pop("specialist"))
+            answers[key] = Answer(**given)
+        there = {prompt_id for prompt_id, _ in answers}
+        return cls.of([one for one in recorded() if one.id in there], answers)
+
+    @classmethod
+    def of(cls, questions: Sequence[Question], answers: Mapping[tuple[str, str], Answer]) -> Recorded:
+        """The same from questions and their answers by question and specialist."""
+        shape = (len(questions), len(NAMES))
+        score, fee, looks = (np.full(shape, np.nan) for _ in range(3))
+        contexts = np.full(shape, None, dtype=object)
+        for i, question in enumerate(questions):
+            for j, name in enumerate(NAMES):
+                answer = answers.get((question.id, name))
+                if answer is None:
+                    continue
+                score[i, j], fee[i, j] = graded(question, answer), answer.seconds
+                looks[i, j] = answer.context_seconds or 0.0
+                contexts[i, j] = shown(answer)
+        table = Table(
+            prompt_ids=tuple(one.id for one in questions),
+            prompts=tuple(one.text for one in questions),
+            tasks=tuple(one.task for one in questions),
+            split=np.array([one.split for one in questions]),
+            specialists=NAMES,
+            score=score,
+            fee=fee,
+            contexts=contexts,
+        )
+        return cls(table, looks, answers)
+
+
+def graded(question: Question, answer: Answer) -> float:
+    """1 if the answer is right, else 0."""
+    grader = GRADERS.get(question.task, GRADERS[""])
+    return grader.score(answer.text, question.references)

@@ -1,0 +1,185 @@
+"""A costly estimate that reads numbers off what a specialist shows: log-probabilities, hits, agreement.
+
+A context is text. Its first line may be "log-probabilities: -0.1 -2.3 ..." (the first tokens); every other
+line is something shown: a passage, the beginning of an answer, the beginnings of several. From prompt and
+context come eleven numbers (`NUMBERS`); one small LightGBM ensemble per specialist predicts its reward from
+them and from f, the mean reward of near training prompts at two sizes. While fitting, f is made without the
+prompt's own reward. Where there is no context the numbers are missing and f decides. Squared loss; no text is
+kept.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import lightgbm
+import numpy as np
+from numpy.typing import ArrayLike
+
+from .embedders import Embedder
+from .neighbours import Neighbours
+from .peek import Peek
+from .persistence import Saved
+from .rewards import Contexts, Matrix, checked_contexts, checked_reward
+
+HEAD = "log-probabilities:"
+NUMBERS = (
+    "tokens", "sum", "mean", "worst", "first",
+    "words", "hits", "weighty hits", "figures", "lines", "agreement",
+)  # fmt: skip
+NEAR, FAR = 10, 50
+FEWEST = 40
+_WORD = re.compile(r"[^\W_]+")
+
+
+def numbers(prompt: str, context: str) -> list[float]:
+    """The `NUMBERS` of one context beside its prompt; NaN where there is nothing to count."""
+    lines = context.split("\n")
+    chances: list[float] = []
+    if lines[0].startswith(HEAD):
+        chances = [float(one) for one in lines[0][len(HEAD) :].split()]
+        lines = lines[1:]
+    said = [" ".join(_WORD.findall(line.casefold())) for line in lines]
+    words = set(" ".join(said).split())
+    asked = [word for word in _WORD.findall(prompt.casefold()) if not word.isdigit()]
+    weights = [math.exp(min(len(word), 10) / 3.0) for word in asked]  # long words are rare words
+    met = [weight for word, weight in zip(asked, weights, strict=True) if word in words]
+    votes = Counter(line for line in said if line)
+    return [
+        len(chances),
+        sum(chances) if chances else math.nan,
+        sum(chances) / len(chances) if chances else math.nan,
+        min(chances) if chances else math.nan,
+        chances[0] if chances else math.nan,
+        len(words),
+        len(met) / max(len(asked), 1),
+        sum(met) / max(sum(weights), 1e-9),
+        float(any(word.isdigit() for word in words)),
+        len([line for line in said if line]),
+        max(votes.values()) / votes.total() if votes else 0.0,
+    ]
+
+
+@dataclass(frozen=True)
+class Look:
+    """How a router sees that this estimator wants contexts: each specialist's own, so many characters."""
+
+    peek: Peek = Peek(4000)  # noqa: RUF009 (frozen)
+
+
+@dataclass(frozen=True)
+class Trees:
+    """How the ensemble of each specialist is grown."""
+
+    rounds: int = 150
+    rate: float = 0.05
+    leaves: int = 8
+    smallest: int = 15
+    penalty: float = 5.0
+
+    def parameters(self, rows: int, seed: int) -> dict[str, Any]:
+        """The same in LightGBM's words."""
+        return {
+            "objective": "l2",
+            "learning_rate": self.rate,
+            "num_leaves": self.leaves,
+            "min_data_in_leaf": max(2, min(self.smallest, rows // 8)),
+            "lambda_l2": self.penalty,
+            "feature_fraction": 0.7,
+            "bagging_fraction": 0.7,
+            "bagging_freq": 1,
+            "num_threads": 1,
+            "seed": seed,
+            "deterministic": True,
+            "force_row_wise": True,
+            "verbosity": -1,
+        }
+
+
+@dataclass(frozen=True)
+class Beginnings:
+    """The fitted estimator; a specialist with fewer than `FEWEST` scored contexts keeps f."""
+
+    neighbours: Neighbours
+    boosters: tuple[lightgbm.Booster | None, ...] = field(repr=False)
+    contexts: Look = Look()
+
+    @classmethod
+    def fit(
+        cls,
+        prompts: Sequence[str],
+        reward: ArrayLike,
+        specialists: Sequence[str],
+        contexts: Contexts,
+        *,
+        embedder: Embedder | None = None,
+        trees: Trees = Trees(),  # noqa: B008 (frozen)
+        seed: int = 0,
+    ) -> Beginnings:
+        """Fits on rewards (prompts, specialists), NaN where missing, and contexts of the same shape."""
+        matrix = checked_reward(reward, len(prompts), specialists)
+        seen = checked_contexts(contexts, matrix.shape)
+        assert seen is not None
+        neighbours = Neighbours.fit(prompts, matrix, specialists, embedder=embedder, k=FAR)
+        near, far = neighbours.leave_one_out_each([NEAR, FAR])
+        boosters: list[lightgbm.Booster | None] = []
+        for j in range(matrix.shape[1]):
+            shown = np.array([one is not None for one in seen[:, j]])
+            learn = np.flatnonzero(shown & np.isfinite(matrix[:, j]))
+            if len(learn) < FEWEST:
+                boosters.append(None)
+                continue
+            table = _table(prompts, seen[:, j], near[:, j], far[:, j], far)[learn]
+            parameters = trees.parameters(len(learn), seed)
+            data = lightgbm.Dataset(table, matrix[learn, j], params=dict(parameters))
+            grown = lightgbm.train(parameters, data, trees.rounds)
+            boosters.append(lightgbm.Booster(model_str=grown.model_to_string()))
+        return cls(neighbours, tuple(boosters))
+
+    @property
+    def specialists(self) -> tuple[str, ...]:
+        """Columns of `predict`, by name."""
+        return self.neighbours.specialists
+
+    def predict(self, prompts: Sequence[str], contexts: Contexts | None = None) -> Matrix:
+        """Estimated rewards (prompts, specialists); f where a context is None."""
+        near, far = self.neighbours.predict_each(self.neighbours.embedder.embed(prompts), [NEAR, FAR])
+        found = far.copy()
+        if contexts is None:
+            return found
+        seen = checked_contexts(contexts, found.shape)
+        assert seen is not None
+        for j, booster in enumerate(self.boosters):
+            rows = np.flatnonzero([one is not None for one in seen[:, j]])
+            if booster is not None and len(rows):
+                table = _table(prompts, seen[:, j], near[:, j], far[:, j], far)[rows]
+                found[rows, j] = np.asarray(booster.predict(table, num_threads=1), dtype=np.float64)
+        return found
+
+    def state(self) -> Saved:
+        """What is written to disk."""
+        grown = {f"trees{j}": one.model_to_string() for j, one in enumerate(self.boosters) if one is not None}
+        settings = {"boosters": len(self.boosters)}
+        return Saved("beginnings", settings, texts=grown, parts={"neighbours": self.neighbours.state()})
+
+    @classmethod
+    def from_state(cls, saved: Saved, *, embedder: Embedder | None = None) -> Beginnings:
+        """The estimator that `state` described."""
+        count = saved.of_kind("beginnings").settings["boosters"]
+        texts = [saved.texts.get(f"trees{j}") for j in range(count)]
+        boosters = tuple(None if text is None else lightgbm.Booster(model_str=text) for text in texts)
+        return cls(Neighbours.from_state(saved.parts["neighbours"], embedder=embedder), boosters)
+
+
+def _table(prompts: Sequence[str], seen: Contexts, near: Matrix, far: Matrix, everybody: Matrix) -> Matrix:
+    """One row per prompt: f of this specialist at two sizes, f of all, then the numbers of its context."""
+    blank = [math.nan] * len(NUMBERS)
+    counted = [
+        blank if one is None else numbers(prompt, str(one)) for prompt, one in zip(prompts, seen, strict=True)
+    ]
+    return np.column_stack([near, far, everybody, np.asarray(counted, dtype=np.float64)])

@@ -1,0 +1,198 @@
+"""Are the estimates and the signal model any good? Measured on test prompts and kept beside the results.
+
+`checks-N.parquet` has one row per test prompt and, per number of neighbours, the squared error of each
+predictor and the share of costly estimates within one and two predicted deviations, both averaged over
+specialists; its metadata carry what is one number per split: slopes of g, correlation of residuals,
+reliability of g, CPU-seconds, how many prompts could not be judged. Predictors: the specialist's mean reward
+on the calibration prompts ("mean"), f, h(f) and g.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from pandora_router.boxes.checks import Matrix, Vector
+from pandora_router.calibrate import (
+    Calibrated,
+    EmpiricalDraws,
+    GaussianIndependent,
+    NeighbourSignal,
+    Unfitted,
+)
+from pandora_router.calibrate import check as check_signal
+from pandora_router.calibrate.slopes import centred
+from pandora_router.data import Table
+from pandora_router.evaluate.instances import Instance, instance_of
+from pandora_router.evaluate.results import Results, replace_file
+from pandora_router.evaluate.statistics import Comparison, Split, compare
+from pandora_router.evaluate.sweep import Run
+
+PREDICTORS = ("mean", "f", "h(f)", "g")
+COVERED: Mapping[str, Unfitted] = {
+    "calibrated": Calibrated(),
+    "Gaussian (paper)": GaussianIndependent(),
+    "neighbours, K=16 (paper)": NeighbourSignal(),
+    "empirical draws": EmpiricalDraws(),
+}
+BINS = 10
+
+
+@dataclass(frozen=True, eq=False)
+class Measured:
+    """One split as it is stored: columns with a number per test prompt, facts with one number per split."""
+
+    columns: Mapping[str, NDArray[Any]]
+    facts: Mapping[str, Any]
+
+
+def measure(
+    table: Table, made: Mapping[str, NDArray[np.float64]], runs: Mapping[int, Sequence[Run]]
+) -> Measured:
+    """Measure one split; `made` are its estimates, `runs` what the arms did by number of neighbours."""
+    columns: dict[str, NDArray[Any]] = {}
+    facts: dict[str, Any] = {
+        "specialists": list(table.specialists),
+        "characters": float(np.mean([len(prompt) for prompt in table.prompts])),
+        "left_out": int((~np.isfinite(made["test_score"] - made["test_fee"]).all(axis=1)).sum()),
+        "seconds": {
+            "estimates": float(made["seconds"]) if "seconds" in made else None,
+            "arms": _seconds([run for each in runs.values() for run in each]),
+        },
+    }
+    for k in runs:
+        instance = instance_of(made, k)
+        columns.setdefault("prompt", instance.test.prompt.astype(np.int32))
+        columns[f"cluster|{k}"] = instance.test.cluster.astype(np.int32)
+        for name, values in {**_errors(instance), **_inside(instance)}.items():
+            kind, rest = name.split("|", 1)
+            columns[f"{kind}|{k}|{rest}"] = values.astype(np.float32)
+        facts[str(k)] = _numbers(instance)
+    return Measured(columns, facts)
+
+
+def write(folder: Path, seed: int, found: Measured) -> None:
+    """Keep one split's checks beside its results."""
+    kept = pa.table(dict(found.columns)).replace_schema_metadata({"facts": json.dumps(found.facts)})
+    replace_file(folder / f"checks-{seed}.parquet", kept)
+
+
+def _seconds(runs: Sequence[Run]) -> dict[str, float]:
+    spent: dict[str, float] = {}
+    for run in runs:
+        spent[run.arm] = spent.get(run.arm, 0.0) + run.seconds
+    return {arm: round(seconds, 4) for arm, seconds in spent.items()}
+
+
+def _errors(instance: Instance) -> dict[str, Vector]:
+    test, known = instance.test, instance.calibration
+    guesses = (known.reward.mean(axis=0), test.f, instance.signal().expected(test.f), test.g)
+    squares = ((guess - test.reward) ** 2 for guess in guesses)
+    return {f"error|{name}": square.mean(axis=1) for name, square in zip(PREDICTORS, squares, strict=True)}
+
+
+def _inside(instance: Instance) -> dict[str, Vector]:
+    test, found = instance.test, {}
+    for name, unfitted in COVERED.items():
+        signal = instance.signal(unfitted)
+        away = np.abs(test.g - signal.expected(test.f))
+        spread = signal.spread(test.f)
+        for times in (1, 2):
+            found[f"inside{times}|{name}"] = (away <= times * spread).mean(axis=1)
+    return found
+
+
+def _numbers(instance: Instance) -> dict[str, Any]:
+    test = instance.test
+    signal = instance.signal()
+    mean = signal.expected(test.f)
+    whole = check_signal(signal, test.f, test.g, test.reward)
+    return {
+        "clusters": int(test.cluster.max()) + 1,
+        "slope": slope(test.g, test.reward),
+        "slope_of_news": slope(test.g - mean, test.reward - mean),
+        "residual_correlation": whole.to_dict()["residual_correlation"],
+        "reliability": _reliability(test.g, test.reward),
+    }
+
+
+def slope(x: Matrix, y: Matrix) -> float | None:
+    """The slope of differences between specialists in y on those in x, within prompts; None if x has none.
+
+    Below 1: x is over-dispersed, what it tells apart is not as far apart in truth.
+    """
+    across, down = centred(x, y)
+    weight = float((across**2).sum())
+    return float((across * down).sum()) / weight if weight > 1e-12 else None
+
+
+def _reliability(g: Matrix, reward: Matrix) -> list[list[float]]:
+    """Mean g and mean reward of the cells in each tenth of g, in order."""
+    order = np.argsort(g, axis=None, kind="stable")
+    said, came = g.ravel()[order], reward.ravel()[order]
+    parts = zip(np.array_split(said, BINS), np.array_split(came, BINS), strict=True)
+    return [[float(a.mean()), float(b.mean())] for a, b in parts if len(a)]
+
+
+@dataclass(frozen=True, eq=False)
+class Checks:
+    """The checks of all finished splits of one experiment, by seed."""
+
+    facts: Mapping[int, Mapping[str, Any]]
+    paths: Mapping[int, Path]
+
+    def number(self, k: int, name: str) -> tuple[float, float]:
+        """Mean over splits of one number of k neighbours, and its standard deviation over splits."""
+        found = [fact[str(k)][name] for fact in self.facts.values() if fact[str(k)][name] is not None]
+        if not found:
+            return float("nan"), float("nan")
+        return float(np.mean(found)), float(np.std(found, ddof=1)) if len(found) > 1 else float("nan")
+
+    def reliability(self, k: int) -> NDArray[np.float64]:
+        """(splits, tenths, 2): mean g and mean reward."""
+        return np.array([fact[str(k)]["reliability"] for fact in self.facts.values()])
+
+    def seconds(self) -> tuple[float, dict[str, float], int]:
+        """CPU-seconds of estimates and of each arm over all splits; how many splits lack the former."""
+        spent = [fact["seconds"] for fact in self.facts.values()]
+        arms: dict[str, float] = {}
+        for one in spent:
+            for arm, seconds in one["arms"].items():
+                arms[arm] = arms.get(arm, 0.0) + seconds
+        known = [one["estimates"] for one in spent if one["estimates"] is not None]
+        return float(sum(known)), arms, len(spent) - len(known)
+
+    def compare(self, k: int, columns: Sequence[str], base: str | None = None) -> Comparison:
+        """Means of columns such as "error|f", less those of `base`, with both standard errors."""
+        splits = []
+        for path in self.paths.values():
+            wanted = [_column(name, k) for name in (*columns, *([base] if base else []))]
+            table = pq.read_table(path, columns=["prompt", f"cluster|{k}", *dict.fromkeys(wanted)])
+            values = np.stack([table[_column(name, k)].to_numpy() for name in columns], axis=1).astype(float)
+            if base:
+                values = values - table[_column(base, k)].to_numpy().astype(float)[:, None]
+            prompt, cluster = (table[name].to_numpy().astype(np.int64) for name in ("prompt", f"cluster|{k}"))
+            splits.append(Split(values, prompt, cluster))
+        return compare(splits)
+
+
+def _column(name: str, k: int) -> str:
+    kind, rest = name.split("|", 1)
+    return f"{kind}|{k}|{rest}"
+
+
+def of(results: Results) -> Checks | None:
+    """The checks beside these results, or None if some split has none."""
+    paths = {seed: one.path.with_name(f"checks-{seed}.parquet") for seed, one in results.seeds.items()}
+    if not all(path.is_file() for path in paths.values()):
+        return None
+    metadata = {seed: pq.read_schema(path).metadata or {} for seed, path in paths.items()}
+    return Checks({seed: json.loads(kept[b"facts"]) for seed, kept in metadata.items()}, paths)

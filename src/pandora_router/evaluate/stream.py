@@ -1,0 +1,171 @@
+"""A sweep over estimates in Parquet that are longer than memory: chunk -> decisions -> exact sums, added up.
+
+The signal models are fitted once, on a calibration file. Shards are row groups, computed wherever the runner
+does and read in chunks (`chunks`), so memory does not grow with the files. Sums are exact (`exact`), so
+totals do not depend on shards or their order. Arms that share a budget of inspections among all prompts
+(margin-N, random-N) or choose by cross-validation (auto) need all prompts at once and cannot stream.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+
+import numpy as np
+
+from pandora_router.boxes import Costs
+from pandora_router.errors import UsageError
+from pandora_router.evaluate.arms import ARMS, DEFAULT, Arm, Fixed, Plan, Search, named
+from pandora_router.evaluate.chunks import chunks, groups, whole
+from pandora_router.evaluate.exact import exact_sums, rounded
+from pandora_router.evaluate.instances import Arrays, Instance, standing
+from pandora_router.evaluate.outcomes import Outcomes, Routed, summands
+from pandora_router.run import InPlace, Runner, on_one_core
+
+Progress = Callable[[str, int, int], None]
+Place = tuple[float, str]  # inspection cost, arm
+
+
+@dataclass(frozen=True)
+class Tally:
+    """`Outcomes` before rounding: the same sums as integers, so that adding is associative."""
+
+    prompts: int
+    sums: Mapping[str, int]
+
+    @classmethod
+    def of(cls, routed: Routed, arrays: Arrays, single: int) -> Tally:
+        """The exact outcomes of decisions on these prompts."""
+        found = summands(routed, arrays, single)
+        return cls(len(arrays), dict(zip(found, exact_sums(np.stack(list(found.values()))), strict=True)))
+
+    def __add__(self, other: Tally) -> Tally:
+        names = self.sums or other.sums
+        sums = {name: self.sums.get(name, 0) + other.sums.get(name, 0) for name in names}
+        return Tally(self.prompts + other.prompts, sums)
+
+    def outcomes(self) -> Outcomes:
+        """Each sum rounded once."""
+        names = [one.name for one in fields(Outcomes) if one.name not in ("prompts", "inspected")]
+        inspected = int(rounded(self.sums.get("inspected", 0)))
+        return Outcomes(
+            prompts=self.prompts,
+            inspected=inspected,
+            **{name: rounded(self.sums.get(name, 0)) for name in names},
+        )
+
+
+NOTHING = Tally(0, {})
+
+
+@dataclass(frozen=True)
+class Shard:
+    """One row group of one file, and the number of the file for its random streams."""
+
+    path: Path
+    group: int
+    file: int
+
+
+@dataclass(frozen=True, eq=False)
+class Sweep:
+    """Everything a worker needs but the rows: fitted signal models, arms, costs, seed."""
+
+    instance: Instance
+    arms: tuple[Arm, ...]
+    costs: tuple[float, ...]
+    seed: int
+
+    def __call__(self, shard: Shard) -> dict[Place, Tally]:
+        """The exact outcomes of every arm at every cost on the rows of a shard."""
+        boxes = self.instance.calibration.f.shape[1]
+        tallies = {(cost, arm.name): NOTHING for cost in self.costs for arm in self.arms}
+        for number, arrays in enumerate(chunks(shard.path, shard.group, boxes)):
+            here = replace(self.instance, test=arrays)
+            for arm in self.arms:
+                for cost in self.costs:
+                    rng = self._rng(arm.name, cost, shard.file, shard.group, number)
+                    routed = arm.route(here, Costs(np.full(boxes, cost)), 0, rng)
+                    tallies[cost, arm.name] += Tally.of(routed, arrays, here.single)
+        return tallies
+
+    def _rng(self, *parts: object) -> np.random.Generator:
+        key = hashlib.blake2b(repr(parts).encode(), digest_size=8).digest()
+        return np.random.Generator(np.random.Philox(key=[self.seed, int.from_bytes(key, "little")]))
+
+
+def sweep(
+    files: Sequence[Path],
+    calibration: Path,
+    costs: Sequence[float],
+    *,
+    arms: Sequence[str] = (),
+    seed: int = 0,
+    runner: Runner | None = None,
+    progress: Progress | None = None,
+) -> dict[Place, Outcomes]:
+    """The outcomes of arms at inspection costs over all rows of all files."""
+    say = progress or (lambda what, done, total: None)
+    function = prepare(calibration, costs, arms, seed)
+    sizes = {
+        Shard(path, group, number): rows
+        for number, path in enumerate(files)
+        for group, rows in enumerate(groups(path))
+    }
+    shards, total, done = list(sizes), sum(sizes.values()), 0
+    tallies = {(cost, arm.name): NOTHING for cost in function.costs for arm in function.arms}
+    say("rows", 0, max(1, total))
+    with closing((runner or InPlace()).finish(function, shards)) as coming:
+        for number, found in coming:
+            for place, tally in found.items():
+                tallies[place] += tally
+            done += sizes[shards[number]]
+            say("rows", done, total)
+    return {place: tally.outcomes() for place, tally in tallies.items()}
+
+
+def prepare(calibration: Path, costs: Sequence[float], arms: Sequence[str], seed: int) -> Sweep:
+    """Fit every signal model that the arms ask for, once, on the calibration rows."""
+    chosen = streamable(arms)
+    known = whole(calibration)
+    instance = Instance(known, known, *standing(known.reward, known.fee))
+    few = Arrays(known.f[:2], known.g[:2], known.score[:2], known.fee[:2], known.prompt[:2])
+    boxes = known.f.shape[1]
+
+    def fit(levels: tuple[float, ...]) -> Sweep:
+        for arm in chosen:  # routing two prompts makes an arm ask for the signal model it needs
+            arm.route(
+                replace(instance, test=few), Costs(np.full(boxes, levels[0])), 0, np.random.default_rng(0)
+            )
+        return Sweep(replace(instance, calibration=few, test=few), chosen, levels, seed)
+
+    return on_one_core(fit, tuple(dict.fromkeys(float(cost) for cost in costs)))
+
+
+def streamable(names: Sequence[str] = ()) -> tuple[Arm, ...]:
+    """The arms of these names; if none are named, the router and all that do not search.
+
+    Other searches draw samples for every prompt and take a thousand times as long: they must be named.
+    """
+    able = [arm.name for arm in ARMS if _decides_alone(arm)]
+    wanted = names or [
+        DEFAULT,
+        *(arm.name for arm in ARMS if arm.name in able and not isinstance(arm, Search)),
+    ]
+    arms = tuple(arm for arm in named(wanted) if arm.name in wanted)
+    for arm in arms:
+        if arm.name not in able:
+            raise UsageError(
+                f"arm {arm.name!r}",
+                expected=f"one that decides prompt by prompt: {', '.join(able)}",
+                came="one that needs all prompts at once",
+                do="Compare it on a sample with `pandora evaluate`.",
+            )
+    return arms
+
+
+def _decides_alone(arm: Arm) -> bool:
+    return isinstance(arm, Search | Fixed) or (isinstance(arm, Plan) and arm.kind not in ("random", "margin"))

@@ -1,0 +1,138 @@
+"""Does the router beat the static ways of routing? Against each of them, against the best, and in words.
+
+The envelope at an inspection cost is the best of mean-only, inspect-all and margin-N there, each on f and on
+the mean, picked on the very test prompts: a bound that no static router could have known to meet. Beside it
+stand the comparison with every static arm by itself and the one with the arm that was best on the other
+splits. One standard error is the larger of those over prompts and over splits.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from pandora_router.evaluate import paired
+from pandora_router.evaluate.arms import DEFAULT, STATIC
+from pandora_router.evaluate.results import Results
+from pandora_router.evaluate.statistics import Comparison
+
+CHANCE = 0.159  # how often a normal number lies more than one standard error above its mean
+
+
+@dataclass(frozen=True)
+class Gap:
+    """How far the router is above (+) a static arm at one inspection cost (NaN: averaged over all)."""
+
+    cost: float
+    static: str
+    mean: float
+    error: float
+    split_error: float
+    star: bool
+
+    @property
+    def doubt(self) -> float:
+        """The larger of the two standard errors."""
+        return float(np.fmax(self.error, self.split_error))
+
+    @property
+    def behind(self) -> bool:
+        """Worse by more than one standard error."""
+        return self.mean > self.doubt
+
+    @property
+    def ahead(self) -> bool:
+        """Better, with a star."""
+        return self.star and self.mean < 0.0
+
+    @property
+    def errors_behind(self) -> float:
+        """How many standard errors the router is behind; 0 if both always did the same."""
+        return self.mean / self.doubt if self.doubt > 0.0 else 0.0
+
+    def __str__(self) -> str:
+        errors = f"{1e3 * self.error:.1f}; {1e3 * self.split_error:.1f}"
+        return f"{1e3 * self.mean:+.1f} ({errors}){'*' if self.star else ''}"
+
+
+def statics(results: Results, k: int, arm: str = DEFAULT) -> tuple[str, ...]:
+    """The static arms that were run."""
+    return tuple(name for name in STATIC if name != arm and paired.has(results, k, name))
+
+
+@lru_cache(maxsize=256)
+def against(results: Results, k: int, arm: str = DEFAULT) -> dict[float, tuple[Gap, ...]]:
+    """At every cost, the distance to each static arm by itself."""
+    names = statics(results, k, arm)
+    pairs = [((k, c, arm), (k, c, s)) for c in results.costs for s in names]
+    found = _gaps([(c, s) for c in results.costs for s in names], results.compare(pairs))
+    return {c: tuple(gap for gap in found if gap.cost == c) for c in results.costs}
+
+
+@lru_cache(maxsize=256)
+def gaps(results: Results, k: int, arm: str = DEFAULT) -> tuple[Gap, ...]:
+    """The distance of one arm to the envelope at every cost."""
+    return tuple(max(each, key=lambda gap: gap.mean) for each in against(results, k, arm).values())
+
+
+@lru_cache(maxsize=256)
+def averaged(results: Results, k: int, arm: str = DEFAULT) -> tuple[Gap, ...]:
+    """The distance to each static arm, averaged over costs; the best of them first."""
+    names = statics(results, k, arm)
+    found = paired.averages(results, tuple(((k, arm), (k, s)) for s in names))
+    made = _gaps([(float("nan"), s) for s in names], found)
+    return tuple(sorted(made, key=lambda gap: -gap.mean))
+
+
+def chosen_elsewhere(results: Results, k: int, arm: str = DEFAULT) -> tuple[Gap, ...]:
+    """The distance, at every cost, to the static arm that was best on the other splits; () of one split."""
+    found = paired.elsewhere(results, k, arm, statics(results, k, arm))
+    return () if found is None else _gaps([(c, "best elsewhere") for c in results.costs], found)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What an experiment says about one arm."""
+
+    better_than_all: tuple[float, ...]
+    worst: Gap
+    behind: tuple[float, ...]
+    behind_elsewhere: tuple[float, ...]
+    average: Gap
+    average_beats: tuple[str, ...]
+    rivals: int
+
+    @property
+    def words(self) -> str:
+        """In a few words."""
+        beats = len(self.average_beats) == self.rivals
+        good = (
+            "better than every static arm" if beats else "ahead at some costs" if self.better_than_all else ""
+        )
+        bad = f"worse at {len(self.behind)} costs" if len(self.behind) > 1 else "worse at one cost"
+        if self.behind:
+            return f"{good}, but {bad}" if good else bad
+        return f"{good}, never worse" if good else "never worse"
+
+
+@lru_cache(maxsize=256)
+def verdict_on(results: Results, k: int, arm: str = DEFAULT) -> Verdict:
+    """Judge one arm: "better" needs a star against every static arm, "worse" more than one standard error."""
+    every, best = against(results, k, arm), gaps(results, k, arm)
+    mean = averaged(results, k, arm)
+    return Verdict(
+        better_than_all=tuple(c for c, each in every.items() if all(gap.ahead for gap in each)),
+        worst=max(best, key=lambda gap: gap.errors_behind),
+        behind=tuple(gap.cost for gap in best if gap.behind),
+        behind_elsewhere=tuple(gap.cost for gap in chosen_elsewhere(results, k, arm) if gap.behind),
+        average=mean[0],
+        average_beats=tuple(gap.static for gap in mean if gap.ahead),
+        rivals=len(mean),
+    )
+
+
+def _gaps(names: list[tuple[float, str]], found: Comparison) -> tuple[Gap, ...]:
+    numbers = zip(names, found.mean, found.error, found.split_error, found.star, strict=True)
+    return tuple(Gap(c, s, float(m), float(e), float(p), bool(x)) for (c, s), m, e, p, x in numbers)
