@@ -3,8 +3,8 @@
     OMP_NUM_THREADS=1 python -m benchmarks.transformer [folder ...] [--cache build/measured]
 
 Everything in one row is fitted on the same training prompts and specialists and measured on the same test
-prompts (`PLANS`: small enough for one core; three specialists of low, middle and high training reward where
-there are 29). Forms: "all" (prompt, all specialists at once), "named" (prompt, specialist in the text),
+prompts (`PLANS`: small enough for one core; two specialists of lower and higher training reward where there
+are 29). Forms: "all" (prompt, all specialists at once), "named" (prompt, specialist in the text),
 "context" (named, with what the specialist has begun to say, or its passages). Two of MiniLM's six layers
 learn, two epochs. "with a context" counts only test cells that have one. Every model is kept in the cache
 as soon as it is done, so a run that is broken off goes on; `python -m benchmarks.estimators --page` puts
@@ -51,10 +51,10 @@ class Plan:
 
 
 PLANS = {
-    "rag_adarague": Plan(2400, 800, None, ("all", "named", "context"), characters=1000),
-    "rag_mirage": Plan(800, 600),
-    "zeroeval_math": Plan(650, 408, 3),
-    "mmlupro_cot": Plan(650, 408, 3),
+    "zeroeval_math": Plan(400, 300, 2),
+    "rag_mirage": Plan(400, 300),
+    "mmlupro_cot": Plan(400, 300, 2),
+    "rag_adarague": Plan(400, 300, None, characters=1000),
 }
 
 
