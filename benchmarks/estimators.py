@@ -31,8 +31,8 @@ from pandora_router.estimators.neighbours import Neighbours
 from pandora_router.estimators.peek import Peek
 from pandora_router.router import Router, Stacked
 
-LENGTHS = (100, 200, 400)
-SHORTER = {"mmlupro_cot": (100, 400)}  # 350,000 contexts: one length costs minutes
+LENGTHS = (100, 200)  # beside 400, which a whole default fit takes
+ONE_LENGTH = ("mmlupro_cot",)  # 350,000 contexts: every length costs five minutes, agreement more
 INSPECTION_COST = 0.002
 
 
@@ -97,10 +97,10 @@ def measure(name: str, cache: Path, *, fit: bool = True, contexts: bool = True) 
     makers = {**cheap(table), "g": lambda: routed(table, Stacked(peek=0))}
     if contexts and table.contexts is not None:
         makers["own 400"] = lambda: routed(table, Stacked(peek=400))
-        for far in SHORTER.get(name, LENGTHS):
-            if far != 400:
-                makers[f"own {far}"] = lambda far=far: peeked(table, Peek(far))
-        makers["agreement 400"] = lambda: peeked(table, Peek(400, True))
+        for far in () if name in ONE_LENGTH else LENGTHS:
+            makers[f"own {far}"] = lambda far=far: peeked(table, Peek(far))
+        if name not in ONE_LENGTH:
+            makers["agreement 400"] = lambda: peeked(table, Peek(400, True))
     settings = {"split": split, "reward": "score", "inspection_cost": INSPECTION_COST}
     cells: dict[str, Cell] = {}
     for label, make in makers.items():

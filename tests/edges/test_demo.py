@@ -54,6 +54,7 @@ def test_questions_are_many_different_and_the_same_every_time() -> None:
     fresh = questions.fresh(200, seed=3)
     assert not {one.text for one in fresh} & {one.text for one in asked}
     assert questions.fresh(10, 1) != questions.fresh(10, 2)
+    assert len({one.text for one in questions.fresh(400, 1)}) == 400  # more than there are facts to ask for
 
 
 def valued(tree: ast.expr) -> Fraction:
@@ -91,6 +92,8 @@ def test_sums_have_the_right_answers() -> None:
         ("Which number comes next: 3, 5, 7, 9?", None),
         ("What is 2 + 3 and 4 + 5?", None),
         ("What is 1 / 0?", None),
+        ("Calculate ( -9 / 9.", None),
+        ("Calculate ( 56 - 6 ) / 5.", "10"),
         ("What is 9 ** 9 ** 9?", None),
         ("", None),
     ],

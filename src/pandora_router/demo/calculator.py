@@ -7,8 +7,9 @@ stretch, or more than one, or one too long: no answer.
 from __future__ import annotations
 
 import re
+import tokenize
 
-_STRETCH = re.compile(r"[-(]*\d[\d\s().+*/×÷x-]*")
+_STRETCH = re.compile(r"(?:-|\(\s*)*\d[\d\s().+*/×÷x-]*")
 _CALCULATION = re.compile(r"\d\s*\)*\s*[-+*/]")
 LONGEST = 60
 
@@ -33,6 +34,6 @@ def calculate(question: str) -> str | None:
         return None
     try:
         value = parse_expr(text, evaluate=True)
-    except (SyntaxError, TypeError, ValueError):
+    except (SyntaxError, TypeError, ValueError, tokenize.TokenError):
         return None
     return str(value) if isinstance(value, sympy.Number) and value.is_finite else None

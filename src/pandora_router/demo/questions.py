@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import itertools
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -37,6 +38,7 @@ GRADERS: dict[str, Comparison] = {
 
 FRESH = 0.1
 """The part of all questions that is kept back."""
+TRIES = 1000  # draws before a task counts as used up: there are so many facts and no more
 TEST = 0.3
 CALIBRATION = 0.2
 Asked = tuple[str, tuple[str, ...]]
@@ -92,11 +94,13 @@ def fresh(n: int, seed: int) -> tuple[Question, ...]:
         ("reasoning", lambda: rng.choice(REASONING)(rng)),
     ]
     found: dict[str, Question] = {}
+    turns = itertools.cycle(makers)
     while len(found) < n:
-        task, make = makers[len(found) % len(makers)]
-        text, answers = make()
-        if _kept_back((text, answers)):
-            found.setdefault(text, Question(f"fresh-{len(found)}", text, answers, task))
+        task, make = next(turns)
+        for text, answers in (make() for _ in range(TRIES)):
+            if text not in found and _kept_back((text, answers)):
+                found[text] = Question(f"fresh-{len(found)}", text, answers, task)
+                break
     return tuple(found.values())
 
 
