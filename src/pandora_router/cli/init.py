@@ -36,9 +36,9 @@ inspection_cost: 0.002
 # or the paper's transformer (extra [transformer]): form all (prompt, every specialist at once) or named (the
 # specialist in the text, with peek characters of its context); the last `layers` of six learn
 # costly: {{kind: transformer, form: named, peek: 400, tokens: 192, layers: 2, epochs: 2, rate: 0.0001}}
-# or a judge:
-# costly: {{kind: judge, base_url: "http://127.0.0.1:8000/v1", model: some-model, key_from: OPENAI_API_KEY,
-#          price: 0.0002}}   # price: money per judgement, only for what `pandora fit` says before it starts
+# or a judge (key_from: the variable that holds its key; price: money per judgement, only for what
+# `pandora fit` says before it starts)
+# costly: {{kind: judge, base_url: "http://127.0.0.1:8000/v1", model: some-model, price: 0.0002}}
 
 # How estimates become boxes: calibrated, gaussian_joint, gaussian_independent, neighbours or draws.
 # signal:
