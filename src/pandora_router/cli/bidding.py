@@ -20,8 +20,9 @@ from pandora_router.cli.progress import SlowProgress
 from pandora_router.errors import UsageError
 
 if TYPE_CHECKING:
-    from pandora_router.evaluate.bidding import Bids, Estimate
+    from pandora_router.evaluate.bidding import Bids
     from pandora_router.evaluate.experiments import Experiment
+    from pandora_router.evaluate.statistics import Estimate
 
 FILE = click.Path(path_type=Path, dir_okay=False)
 FOLDER = click.Path(path_type=Path, file_okay=False)

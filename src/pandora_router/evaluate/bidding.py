@@ -27,7 +27,7 @@ from pandora_router.evaluate.estimates import estimates, table_of
 from pandora_router.evaluate.experiments import Experiment
 from pandora_router.evaluate.instances import Instance, instance_of
 from pandora_router.evaluate.outcomes import Routed
-from pandora_router.evaluate.statistics import Clusters, Split, compare
+from pandora_router.evaluate.statistics import Clusters, Estimate, Split, compare
 from pandora_router.market.posted import Bidding, Conduct, Measure, Opponents, Reference
 from pandora_router.search import KnowledgeGradient
 
@@ -52,21 +52,6 @@ K = TypeVar("K")
 Setting = tuple[Opponents, Conduct, float]
 CostsAt = Callable[[float], Vector]
 Progress = Callable[[str, int, int], None]
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """A mean with its standard errors over prompts and over splits (NaN of one); a star where both agree."""
-
-    mean: float
-    error: float
-    split_error: float
-    star: bool
-
-    @property
-    def doubt(self) -> float:
-        """The larger of the two standard errors."""
-        return float(np.fmax(self.error, self.split_error))
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,10 +14,10 @@ from pandora_router.evaluate.bidding import (
     OPPONENTS,
     PLAIN,
     Bids,
-    Estimate,
     Kind,
     Setting,
 )
+from pandora_router.evaluate.statistics import Estimate
 from pandora_router.market.posted import Measure, Opponents
 
 MEASURES: tuple[Measure, ...] = ("surplus", "efficiency")

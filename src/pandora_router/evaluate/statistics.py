@@ -107,6 +107,21 @@ class Comparison:
         return np.fmax(self.error, self.split_error)
 
 
+@dataclass(frozen=True)
+class Estimate:
+    """A mean with its standard errors over prompts and over splits (NaN of one); a star where both agree."""
+
+    mean: float
+    error: float
+    split_error: float
+    star: bool
+
+    @property
+    def doubt(self) -> float:
+        """The larger of the two standard errors."""
+        return float(np.fmax(self.error, self.split_error))
+
+
 def compare(
     splits: Sequence[Split], *, seed: int = 0, draws: int = DRAWS, level: float = LEVEL
 ) -> Comparison:

@@ -11,31 +11,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 
-import numpy as np
-
 from pandora_router.evaluate import paired
 from pandora_router.evaluate.arms import DEFAULT, STATIC
 from pandora_router.evaluate.results import Results
-from pandora_router.evaluate.statistics import Comparison
+from pandora_router.evaluate.statistics import Comparison, Estimate
 
 CHANCE = 0.159  # how often a normal number lies more than one standard error above its mean
 
 
 @dataclass(frozen=True)
-class Gap:
+class Gap(Estimate):
     """How far the router is above (+) a static arm at one inspection cost (NaN: averaged over all)."""
 
     cost: float
     static: str
-    mean: float
-    error: float
-    split_error: float
-    star: bool
-
-    @property
-    def doubt(self) -> float:
-        """The larger of the two standard errors."""
-        return float(np.fmax(self.error, self.split_error))
 
     @property
     def behind(self) -> bool:
@@ -135,4 +124,4 @@ def verdict_on(results: Results, k: int, arm: str = DEFAULT) -> Verdict:
 
 def _gaps(names: list[tuple[float, str]], found: Comparison) -> tuple[Gap, ...]:
     numbers = zip(names, found.mean, found.error, found.split_error, found.star, strict=True)
-    return tuple(Gap(c, s, float(m), float(e), float(p), bool(x)) for (c, s), m, e, p, x in numbers)
+    return tuple(Gap(float(m), float(e), float(p), bool(x), c, s) for (c, s), m, e, p, x in numbers)
