@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,7 +40,7 @@ class Interval:
 
 
 def bootstrap(
-    differences: Matrix, cluster: Clusters, rng: np.random.Generator, draws: int = DRAWS, level: float = LEVEL
+    differences: Matrix, cluster: Clusters, seed: int = 0, draws: int = DRAWS, level: float = LEVEL
 ) -> Interval:
     """Resample clusters of rows; differences (N, A) share the draws, so columns stay comparable.
 
@@ -64,18 +65,28 @@ def bootstrap(
         return Interval(mean, nothing, mean - nothing, mean + nothing)
     spread = np.zeros(values.shape[1])
     residual = sums - size[:, None] * mean  # centred: a draw's error is its weighted sum by its size
-    for first in range(0, draws, 100):
-        weights = _resampled(count, min(100, draws - first), rng)
+    for block in _resampled(count, draws, seed):
+        weights = block.astype(np.float64)
         spread += (((weights @ residual) / (weights @ size)[:, None]) ** 2).sum(axis=0)
     error = np.sqrt(spread / draws * count / (count - 1))
     half = float(t.ppf(1.0 - level / 2.0, count - 1)) * error
     return Interval(mean, error, mean - half, mean + half)
 
 
-def _resampled(count: int, draws: int, rng: np.random.Generator) -> Matrix:
-    """How often each of `count` clusters is drawn in each draw (draws, count): multinomial, but faster."""
-    drawn = rng.integers(0, count, size=(draws, count)) + count * np.arange(draws)[:, None]
-    return np.bincount(drawn.ravel(), minlength=draws * count).reshape(draws, count).astype(np.float64)
+@lru_cache(maxsize=32)
+def _resampled(count: int, draws: int, seed: int) -> tuple[NDArray[np.uint16], ...]:
+    """How often each of `count` clusters is drawn in each draw, in blocks of draws: multinomial, but faster.
+
+    Kept, since a report compares hundreds of things on the same prompts and drawing takes most of the time.
+    """
+    rng = np.random.Generator(np.random.Philox(key=[seed, count]))
+    blocks = []
+    for first in range(0, draws, 100):
+        rows = min(100, draws - first)
+        drawn = rng.integers(0, count, size=(rows, count)) + count * np.arange(rows)[:, None]
+        often = np.bincount(drawn.ravel(), minlength=rows * count).reshape(rows, count)
+        blocks.append(often.astype(np.uint16))
+    return tuple(blocks)
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,12 +139,11 @@ def compare(
     """Compare over fresh splits; every split carries the same A comparisons."""
     if not splits:
         raise UsageError("splits to compare", expected="one or more", came="none", do="Run some seeds first.")
-    rng = np.random.Generator(np.random.Philox(key=[seed, len(splits)]))
     means = np.stack([split.differences.mean(axis=0) for split in splits])
-    effect = np.mean([_design_effect(split, rng, draws, level) for split in splits], axis=0)
+    effect = np.mean([_design_effect(split, seed, draws, level) for split in splits], axis=0)
     stacked = np.concatenate([split.differences for split in splits])
     prompts = np.concatenate([split.prompt for split in splits])
-    error = bootstrap(stacked, prompts, rng, draws, level).error * effect
+    error = bootstrap(stacked, prompts, seed, draws, level).error * effect
     mean = means.mean(axis=0)
     by_prompt = np.abs(mean) > norm.ppf(1.0 - level / 2.0) * error
     count = len(splits)
@@ -145,10 +155,10 @@ def compare(
     return Comparison(mean, error, split_error, by_prompt & by_split & (np.abs(mean) > 0.0), count)
 
 
-def _design_effect(split: Split, rng: np.random.Generator, draws: int, level: float) -> Vector:
+def _design_effect(split: Split, seed: int, draws: int, level: float) -> Vector:
     """How much wider clustering by f vector makes the standard error; never below 1."""
     if len(np.unique(split.cluster)) == len(split.cluster):
         return np.ones(split.differences.shape[1])
-    clustered = bootstrap(split.differences, split.cluster, rng, draws, level).error
+    clustered = bootstrap(split.differences, split.cluster, seed, draws, level).error
     plain = split.differences.std(axis=0, ddof=1) / np.sqrt(len(split.differences))
     return np.maximum(1.0, np.divide(clustered, plain, out=np.ones_like(plain), where=plain > 0.0))
