@@ -109,6 +109,21 @@ def test_few_distinct_f_vectors_widen_the_doubt() -> None:
     assert few > 2 * many
 
 
+def test_the_doubt_of_one_split_is_that_of_its_clustered_bootstrap() -> None:
+    """Widening by a design effect and resampling the clusters themselves are two ways to one number."""
+    rng = np.random.default_rng(8)
+    values, code = clustered(rng, 60, 10, 0.3)
+    values, code = values[:-7], code[:-7]  # of unequal sizes
+    widened = compare([Split(values, np.arange(len(values)), code)], draws=4000).error[0]
+    resampled = bootstrap(values, code, draws=4000).error[0]
+    assert widened == pytest.approx(resampled, rel=0.06)  # 4,000 draws: 1.1 % each
+
+
+def test_a_single_f_vector_leaves_all_in_doubt() -> None:
+    values = np.random.default_rng(9).standard_normal((50, 1))
+    assert np.isinf(compare([Split(values, np.arange(50), np.zeros(50, dtype=int))]).error[0])
+
+
 def test_bad_input_is_told_plainly() -> None:
     with pytest.raises(UsageError, match="one row per prompt"):
         bootstrap(np.zeros((3, 1)), np.zeros(4, dtype=int))
