@@ -153,7 +153,8 @@ def _element(block: str) -> str:
 
 
 def _inline(text: str) -> str:
-    """Bold and code; of a link only its words, since files beside the page may not be there."""
+    """Bold, italics and code; of a link only its words, since files beside the page may not be there."""
     safe = html.escape(re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", text))
     safe = re.sub(r"\*\*(.+?)\*\*", r"<b>\1</b>", safe)
+    safe = re.sub(r"(?<!\S)\*(\S[^*]*)\*(?!\w)", r"<i>\1</i>", safe)  # not the star behind a number
     return re.sub(r"`(.+?)`", r"<code>\1</code>", safe)
