@@ -93,7 +93,8 @@ def test_report_with_figures_beside_the_papers(home):
 def test_the_papers_panels_are_left_out_without_its_numbers(home):
     pytest.importorskip("matplotlib")
     plots = pytest.importorskip("pandora_router.evaluate.plots")
-    found = bidding.run(load(home / "pair.yaml"), home, costs=(0.01, 0.1), traded=(), cache=home / "cache")
+    game = bidding.Game(load(home / "pair.yaml"), home, 5, (1, 2), (0.01, 0.1), (), home / "cache")
+    (found,) = bidding.run([game])
     assert len(plots.bidding(found, paper=home / "none.json").axes) == 4
 
 

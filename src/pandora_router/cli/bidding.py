@@ -17,8 +17,10 @@ import click
 
 from pandora_router.cli.failures import told_plainly
 from pandora_router.cli.progress import SlowProgress
+from pandora_router.cli.runners import with_runner
 from pandora_router.errors import UsageError
 from pandora_router.folders import replace_text
+from pandora_router.run import Runner
 
 if TYPE_CHECKING:
     from pandora_router.evaluate.bidding import Bids
@@ -53,15 +55,11 @@ def simulate_table(
     from pandora_router.evaluate import bidding
 
     with SlowProgress() as progress:
-        found = bidding.run(
-            experiment,
-            root,
-            seeds=experiment.seeds[:seeds],
-            costs=costs,
-            traded=costs,
-            cache=cache,
-            progress=progress,
+        every = tuple(costs)
+        game = bidding.Game(
+            experiment, root, experiment.neighbours[0], experiment.seeds[:seeds], every, every, cache
         )
+        (found,) = bidding.run([game], progress=progress)
     if as_json:
         click.echo(json.dumps(_rows(found), indent=1, allow_nan=False))
     else:
@@ -171,6 +169,7 @@ Examples:
     "--generated", type=click.IntRange(0), default=20, show_default=True, help="Generated instances; 0: none."
 )
 @told_plainly
+@with_runner
 def report(
     experiments: tuple[Path, ...],
     output: Path,
@@ -180,21 +179,21 @@ def report(
     plots_to: Path | None,
     paper: Path | None,
     generated: int,
+    runner: Runner,
 ) -> None:
     """Write the page on bidding: posted prices and mechanisms on routing tables and generated instances."""
     from pandora_router.evaluate import bidding, bidding_report
     from pandora_router.evaluate.experiments import load
 
-    found = []
+    keep = None if cache is None else cache.resolve()
+    games = [
+        bidding.Game(one, (root or path.parent).resolve(), k, one.seeds[:seeds], cache=keep)
+        for path in experiments
+        for one in (load(path),)
+        for k in one.neighbours[:2]  # the default and the paper's
+    ]
     with SlowProgress() as progress:
-        for path in experiments:
-            one = load(path)
-            wanted = one.seeds[:seeds]
-            for k in one.neighbours[:2]:  # the default and the paper's
-                where = root or path.parent
-                found.append(
-                    bidding.run(one, where, neighbours=k, seeds=wanted, cache=cache, progress=progress)
-                )
+        found = bidding.run(games, runner, progress)
     images = _draw(found, plots_to, paper, output)
     made = bidding_report.generated(generated, GENERATED_COST) if generated else {}
     command = "pandora market report " + shlex.join(_asked(experiments, root, seeds, plots_to, paper, output))

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TypeVar, get_args
 
@@ -29,6 +29,7 @@ from pandora_router.evaluate.instances import Instance, instance_of
 from pandora_router.evaluate.outcomes import Routed
 from pandora_router.evaluate.statistics import Clusters, Estimate, Split, compare
 from pandora_router.market.posted import Bidding, Conduct, Measure, Opponents, Reference
+from pandora_router.run import InPlace, Runner
 from pandora_router.search import KnowledgeGradient
 
 COSTS = (0.0001, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3)
@@ -58,6 +59,7 @@ Progress = Callable[[str, int, int], None]
 class Played:
     """One split: what every conduct and every mechanism did on its test prompts."""
 
+    specialists: int
     prompt: Clusters
     cluster: Clusters
     bids: Mapping[Setting, Bidding]
@@ -167,7 +169,7 @@ def play(
             _default(instance, costs_at(cost)),
         )
     }
-    return Played(instance.test.prompt, instance.test.cluster, bids, trades)
+    return Played(instance.test.f.shape[1], instance.test.prompt, instance.test.cluster, bids, trades)
 
 
 def _default(instance: Instance, costs: Vector) -> tuple[str, market.Outcome]:
@@ -179,30 +181,45 @@ def _default(instance: Instance, costs: Vector) -> tuple[str, market.Outcome]:
     return DEFAULT, market.Outcome(routed.total(test), routed.queries, nothing, nothing)
 
 
-def run(
-    experiment: Experiment,
-    root: Path,
-    *,
-    neighbours: int | None = None,
-    seeds: Sequence[int] | None = None,
-    costs: Sequence[float] = COSTS,
-    traded: Sequence[float] = TRADED,
-    cache: Path | None = None,
-    progress: Progress | None = None,
-) -> Bids:
-    """Play an experiment over fresh splits; `cache` keeps estimates (numbers, no texts)."""
+@dataclass(frozen=True)
+class Game:
+    """An experiment to be played with f of k neighbours at these costs; mechanisms at the costs `traded`."""
+
+    experiment: Experiment
+    root: Path
+    neighbours: int
+    seeds: tuple[int, ...]
+    costs: tuple[float, ...] = COSTS
+    traded: tuple[float, ...] = TRADED
+    cache: Path | None = None  # where estimates are kept (numbers, no texts)
+
+
+def run(games: Sequence[Game], runner: Runner | None = None, progress: Progress | None = None) -> list[Bids]:
+    """Play games over their fresh splits; a shard is one split, and a runner computes them anywhere."""
     say = progress or (lambda what, done, total: None)
-    k = experiment.neighbours[0] if neighbours is None else neighbours
-    wanted = tuple(experiment.seeds if seeds is None else seeds)
-    table = table_of(experiment, root)
+    shards = [(game, seed) for game in games for seed in game.seeds]
+    coming = (runner or InPlace()).map(_split, shards)
+    done, found = 0, []
+    for game in games:
+        splits = []
+        for seed in game.seeds:
+            say(f"{game.experiment.name}: seed {seed}, {game.neighbours} neighbours", done, len(shards))
+            splits.append(next(coming))
+            done += 1
+        about = game.experiment.name, game.experiment.title or game.experiment.name, game.experiment.domain
+        size = splits[0].specialists
+        found.append(Bids(*about, size, game.neighbours, game.costs, game.traded, splits))
+    return found
 
-    def costs_at(cost: float) -> Vector:
-        return experiment.inspection.costs(cost, table.specialists).marginal
 
-    splits = []
-    for done, seed in enumerate(wanted):
-        say(f"{experiment.name}: seed {seed}, {k} neighbours", done, len(wanted))
-        instance = instance_of(estimates(experiment, table, seed, cache), k)
-        splits.append(play(instance, costs, costs_at, traded=traded))
-    title, size = experiment.title or experiment.name, len(table.specialists)
-    return Bids(experiment.name, title, experiment.domain, size, k, tuple(costs), tuple(traded), splits)
+def _split(shard: tuple[Game, int]) -> Played:
+    """One game on one split."""
+    game, seed = shard
+    table = table_of(game.experiment, game.root)
+    costs_at = partial(_marginal, game.experiment, table.specialists)
+    instance = instance_of(estimates(game.experiment, table, seed, game.cache), game.neighbours)
+    return play(instance, game.costs, costs_at, traded=game.traded)
+
+
+def _marginal(experiment: Experiment, specialists: tuple[str, ...], cost: float) -> Vector:
+    return experiment.inspection.costs(cost, specialists).marginal
