@@ -56,7 +56,8 @@ paper: .venv/dev
 		--report docs/results.md --plots docs/figures --html results/report.html \
 		$(if $(wildcard $(PAPER)),--paper $(PAPER))
 	$(BIN)/pandora market report experiments/math_small_pro.yaml experiments/adarague.yaml \
-		experiments/openllm.yaml --data $(DATA) --cache results/cache --plots docs/figures -o docs/bidding.md
+		experiments/openllm.yaml --data $(DATA) --cache results/cache --plots docs/figures \
+		$(if $(wildcard $(PAPER)),--paper $(PAPER)) -o docs/bidding.md
 
 clean:
 	rm -rf .venv build dist demo.html
