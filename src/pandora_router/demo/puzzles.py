@@ -1,0 +1,43 @@
+"""Puzzles of five families of reasoning-gym, and what counts as a right answer to one.
+
+`puzzles.parquet` is made by `python -m tools.make_reasoning`; the licence is in `NOTICE.txt` beside it. It
+refuses to know which of them are recorded.
+
+    basic_arithmetic         a whole number      calculate an expression of two to four terms
+    products                 a whole number      multiply two numbers of up to three digits
+    fraction_simplification  a fraction          in its lowest terms
+    gcd                      a whole number      the greatest common divisor of two numbers
+    calendar_arithmetic      Yes or No           is this a leap year
+"""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+
+from ..collect.graders import contains, numeric
+
+FILE = Path(__file__).with_name("puzzles.parquet")
+OTHER = {"Yes": "No", "No": "Yes"}
+
+
+@functools.cache
+def families() -> dict[str, tuple[tuple[str, str], ...]]:
+    """Texts with their answers by family, in the order of the file."""
+    import pyarrow.parquet
+
+    found: dict[str, list[tuple[str, str]]] = {}
+    for row in pyarrow.parquet.read_table(FILE).to_pylist():
+        found.setdefault(row["family"], []).append((row["text"], row["answer"]))
+    return {family: tuple(rows) for family, rows in found.items()}
+
+
+def agree(said: str, wanted: str) -> float:
+    """Whether an answer is right: the number it ends on, and a fraction in the same figures: 2/4 is not 1/2.
+
+    Who says both Yes and No has not answered.
+    """
+    if wanted in OTHER:
+        return float(contains(said, wanted) and not contains(said, OTHER[wanted]))
+    same = numeric(said, wanted)
+    return min(same, contains(said, wanted)) if "/" in wanted else same
