@@ -6,8 +6,9 @@ has a family, a text and an answer.
 
 Every answer is computed a second time, exactly and without reasoning-gym; a question where the two differ is
 left out (a division that does not come out even is rounded down there), and so is a fraction that comes out
-whole (1 and 1/1 would both be right). Questions of the same figures in other words or another order count
-once. Leap years and others come in turn: a guess that is always No is right half the time.
+whole (1 and 1/1 would both be right) or cannot be simplified (to repeat it would be right). Questions of the
+same figures in other words or another order count once. Leap years and others come in turn: a guess that is
+always No is right half the time.
 """
 
 from __future__ import annotations
@@ -83,9 +84,11 @@ def questions(family: str) -> Iterator[Row]:
     for one in reasoning_gym.create_dataset(family, size=DRAWN, seed=SEED, **FAMILIES[family]):
         text = " ".join(one["question"].split())
         asked = tuple(sorted(figures(text)))
-        if asked not in seen and exact(family, text) == one["answer"]:
+        answer = one["answer"]
+        repeated = "/" in answer and answer in text.split()
+        if asked not in seen and exact(family, text) == answer and not repeated:
             seen.add(asked)
-            yield {"family": family, "text": text, "answer": one["answer"]}
+            yield {"family": family, "text": text, "answer": answer}
 
 
 def in_turn(rows: Iterator[Row]) -> Iterator[Row]:

@@ -1,4 +1,4 @@
-"""Puzzles of five families of reasoning-gym, and what counts as a right answer to one.
+"""Puzzles of five families of reasoning-gym.
 
 `puzzles.parquet` is made by `python -m tools.make_reasoning`; the licence is in `NOTICE.txt` beside it. It
 refuses to know which of them are recorded.
@@ -15,10 +15,7 @@ from __future__ import annotations
 import functools
 from pathlib import Path
 
-from ..collect.graders import contains, numeric
-
 FILE = Path(__file__).with_name("puzzles.parquet")
-OTHER = {"Yes": "No", "No": "Yes"}
 
 
 @functools.cache
@@ -30,14 +27,3 @@ def families() -> dict[str, tuple[tuple[str, str], ...]]:
     for row in pyarrow.parquet.read_table(FILE).to_pylist():
         found.setdefault(row["family"], []).append((row["text"], row["answer"]))
     return {family: tuple(rows) for family, rows in found.items()}
-
-
-def agree(said: str, wanted: str) -> float:
-    """Whether an answer is right: the number it ends on, and a fraction in the same figures: 2/4 is not 1/2.
-
-    Who says both Yes and No has not answered.
-    """
-    if wanted in OTHER:
-        return float(contains(said, wanted) and not contains(said, OTHER[wanted]))
-    same = numeric(said, wanted)
-    return min(same, contains(said, wanted)) if "/" in wanted else same

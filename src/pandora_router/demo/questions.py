@@ -20,9 +20,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from ..collect.assemble import Question
-from ..collect.graders import Comparison, contains, numeric
 from .facts import Fact, facts
-from .puzzles import agree, families
+from .puzzles import families
 
 EACH = 48
 """How many puzzles of each family are recorded."""
@@ -34,13 +33,6 @@ TENS = ("", "", "twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eight
 DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 NAMES = ("Ann", "Tom", "Mia", "Leo", "Eva", "Sam", "Ida", "Max")
 THINGS = ("apples", "coins", "books", "cards", "stamps", "pears", "shells", "eggs")
-GRADERS: dict[str, Comparison] = {
-    "sums": Comparison(numeric),
-    "puzzles": Comparison(agree),
-    "": Comparison(lambda said, wanted: (numeric if wanted[-1].isdigit() else contains)(said, wanted)),
-}
-"""Numbers are compared as numbers, everything else by the words it must contain."""
-
 FRESH = 0.1
 """The part of all questions that is kept back."""
 TRIES = 1000  # draws before a task counts as used up: there are so many facts and no more

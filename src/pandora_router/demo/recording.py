@@ -22,8 +22,9 @@ from ..collect.journal import Journal
 from ..collect.run import Progress, collect
 from ..data.table import Table
 from ..specialists.answer import Answer
+from .grading import GRADERS, graded
 from .people import NAMES, people
-from .questions import GRADERS, recorded
+from .questions import recorded
 
 FILE = Path(__file__).with_name("answers.parquet")
 BLOCK = 100
@@ -148,9 +149,3 @@ class Recorded:
             contexts=contexts,
         )
         return cls(table, looks, answers)
-
-
-def graded(question: Question, answer: Answer) -> float:
-    """1 if the answer is right, else 0."""
-    grader = GRADERS.get(question.task, GRADERS[""])
-    return grader.score(answer.text, question.references)
