@@ -16,10 +16,10 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.folders import DATA
-from pandora_router.calibrate import Never
 from pandora_router.data import Free, Table, resplit
 from pandora_router.data.importers import read_folder
 from pandora_router.router import Decision, Router
+from pandora_router.search import Never
 
 
 def timed(router: Router, prompts: list[str]) -> tuple[np.ndarray, np.ndarray, list[Decision]]:

@@ -37,6 +37,17 @@ class Kind:
         return UsageError(str(path), expected=expected, came=came, do=f"The folder is damaged: {self.mend}")
 
 
+def replace_text(path: Path, text: str) -> None:
+    """Write one text file whole or not at all, whatever was there before."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}")
+    try:
+        draft.write_text(text, encoding="utf-8")
+        draft.replace(path)
+    finally:
+        draft.unlink(missing_ok=True)
+
+
 def is_stored(path: Path) -> bool:
     """Whether a folder looks like one that `write` wrote."""
     return (path / MANIFEST).is_file()

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from pandora_router.boxes import Costs
-from pandora_router.evaluate import results
+from pandora_router.evaluate import report, results
 from pandora_router.evaluate.arms import DEFAULT, named
 from pandora_router.evaluate.experiments import Experiment
 from pandora_router.evaluate.instances import Arrays, Instance
@@ -60,7 +60,8 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> list[Results]:
 
 @pytest.fixture(scope="module")
 def document(found: list[Results]) -> str:
-    return page(found)
+    pictures = {one.name: f"figures/{one.name}.png" for one in found}
+    return page(found, report.markdown(found, pictures))
 
 
 class Elements(HTMLParser):

@@ -18,13 +18,12 @@ import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner, Result
 
-from pandora_router.calibrate import Never
 from pandora_router.cli.main import main
 from pandora_router.data import save
 from pandora_router.errors import UsageError
 from pandora_router.estimators.estimator import Scorer
 from pandora_router.router import Neighbouring, Ready, Router, Stacked
-from pandora_router.search import Optimal
+from pandora_router.search import Never, Optimal
 from tests.tables import generate, row_contexts
 
 QUICK = Stacked(rounds=20, folds=2)

@@ -9,14 +9,14 @@ import pytest
 from click.testing import CliRunner
 
 from pandora_router.boxes import Costs
-from pandora_router.calibrate import Always, Auto, Calibrated, EmpiricalDraws, Identity
+from pandora_router.calibrate import Auto, Calibrated, EmpiricalDraws, Identity
 from pandora_router.cli.init import TEMPLATE
 from pandora_router.cli.main import main
 from pandora_router.config import Config, read_config
 from pandora_router.data import save
 from pandora_router.errors import UsageError
 from pandora_router.router import Neighbouring, Ready, Stacked
-from pandora_router.search import KnowledgeGradient, Rollout
+from pandora_router.search import Always, KnowledgeGradient, Rollout
 from tests.tables import generate
 
 LEAST = "data: {table: t}\ninspection_cost: 0.01\n"

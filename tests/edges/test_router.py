@@ -10,13 +10,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pandora_router.calibrate import Always, EmpiricalDraws
+from pandora_router.calibrate import EmpiricalDraws
 from pandora_router.data import PerSpecialist, resplit
 from pandora_router.data.importers import read_folder
 from pandora_router.errors import UpstreamError, UsageError
 from pandora_router.estimators.embedders import Wrapped
 from pandora_router.estimators.estimator import Query, Scorer
 from pandora_router.router import Neighbouring, Ready, Router, Stacked, explain
+from pandora_router.search import Always
 from tests.tables import generate, row_contexts
 
 SHARED = Path(__file__).resolve().parents[3] / "shared" / "data" / "gsm8k_6b_175b"

@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pandora_router.calibrate import Always
 from pandora_router.config import open_router, read_config
 from pandora_router.data import save
 from pandora_router.errors import UsageError
 from pandora_router.router import Neighbouring, Router, Tuned
+from pandora_router.search import Always
 from tests.tables import generate, row_contexts
 
 pytest.importorskip("torch", reason="extra [transformer] is not installed")

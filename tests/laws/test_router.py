@@ -12,18 +12,16 @@ import pytest
 
 from pandora_router.boxes import Costs
 from pandora_router.calibrate import (
-    Always,
     Auto,
     Calibrated,
     Candidate,
     EmpiricalDraws,
     GaussianIndependent,
     NeighbourSignal,
-    Never,
 )
 from pandora_router.estimators.estimator import Query, Scorer
 from pandora_router.router import Decision, Neighbouring, Ready, Router, Stacked
-from pandora_router.search import KnowledgeGradient, Obligatory, Relative, Rollout
+from pandora_router.search import Always, KnowledgeGradient, Never, Obligatory, Relative, Rollout
 from tests.tables import generate, row_contexts
 
 QUICK = Stacked(rounds=20, folds=2)

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from pandora_router.boxes import Boxes, Costs, Draws, Independent, Joint, LowRank
 from pandora_router.calibrate import (
-    Always,
     Auto,
     Boosted,
     Calibrated,
@@ -23,7 +22,6 @@ from pandora_router.calibrate import (
     GaussianJoint,
     Identity,
     NeighbourSignal,
-    Never,
     Unfitted,
     candidates,
     cross_check,
@@ -34,7 +32,7 @@ from pandora_router.calibrate import (
 from pandora_router.calibrate.choose import decide
 from pandora_router.calibrate.laws import classify, cut, law_of
 from pandora_router.calibrate.persistence import pack, unpack
-from pandora_router.search import KnowledgeGradient, Rollout, drive, reveal, run
+from pandora_router.search import Always, KnowledgeGradient, Never, Rollout, drive, reveal, run
 
 SIGNALS: dict[str, Unfitted] = {
     "calibrated": Calibrated(),

@@ -25,7 +25,7 @@ def test_intervals_cover_the_truth() -> None:
     hits = 0
     for _ in range(200):
         values, code = clustered(rng, 40, 5, 0.3)
-        found = bootstrap(values, code, rng, draws=300)
+        found = bootstrap(values, code, draws=300)
         hits += bool(found.low[0] <= 0.3 <= found.high[0])
     low, high = binom.ppf([1e-5, 1 - 1e-5], 200, 0.95)
     assert low <= hits <= high
@@ -37,7 +37,7 @@ def test_taking_rows_as_independent_covers_too_rarely() -> None:
     hits = 0
     for _ in range(200):
         values, code = clustered(rng, 40, 5, 0.3)
-        found = bootstrap(values, np.arange(len(code)), rng, draws=200)
+        found = bootstrap(values, np.arange(len(code)), draws=200)
         hits += bool(found.low[0] <= 0.3 <= found.high[0])
     assert hits <= 180
 
@@ -47,9 +47,9 @@ def test_repeated_clusters_widen_the_interval() -> None:
     rng = np.random.default_rng(2)
     once = rng.standard_normal((200, 1))
     code = np.repeat(np.arange(200), 5)
-    naive = bootstrap(np.repeat(once, 5, axis=0), np.arange(1000), rng).error[0]
-    honest = bootstrap(np.repeat(once, 5, axis=0), code, rng).error[0]
-    alone = bootstrap(once, np.arange(200), rng).error[0]
+    naive = bootstrap(np.repeat(once, 5, axis=0), np.arange(1000)).error[0]
+    honest = bootstrap(np.repeat(once, 5, axis=0), code).error[0]
+    alone = bootstrap(once, np.arange(200)).error[0]
     assert honest == pytest.approx(alone, rel=0.12)  # 1,000 draws: five standard errors of a deviation
     assert honest / naive == pytest.approx(np.sqrt(5), rel=0.15)
 
@@ -57,7 +57,7 @@ def test_repeated_clusters_widen_the_interval() -> None:
 def test_the_error_is_the_textbook_one_when_rows_are_alone() -> None:
     rng = np.random.default_rng(3)
     values = rng.standard_normal((500, 2)) * [1.0, 3.0]
-    found = bootstrap(values, np.arange(500), rng, draws=4000)
+    found = bootstrap(values, np.arange(500), draws=4000)
     assert found.error == pytest.approx(values.std(axis=0, ddof=1) / np.sqrt(500), rel=0.06)
     assert found.mean == pytest.approx(values.mean(axis=0))
 
@@ -109,8 +109,23 @@ def test_few_distinct_f_vectors_widen_the_doubt() -> None:
     assert few > 2 * many
 
 
+def test_the_doubt_of_one_split_is_that_of_its_clustered_bootstrap() -> None:
+    """Widening by a design effect and resampling the clusters themselves are two ways to one number."""
+    rng = np.random.default_rng(8)
+    values, code = clustered(rng, 60, 10, 0.3)
+    values, code = values[:-7], code[:-7]  # of unequal sizes
+    widened = compare([Split(values, np.arange(len(values)), code)], draws=4000).error[0]
+    resampled = bootstrap(values, code, draws=4000).error[0]
+    assert widened == pytest.approx(resampled, rel=0.06)  # 4,000 draws: 1.1 % each
+
+
+def test_a_single_f_vector_leaves_all_in_doubt() -> None:
+    values = np.random.default_rng(9).standard_normal((50, 1))
+    assert np.isinf(compare([Split(values, np.arange(50), np.zeros(50, dtype=int))]).error[0])
+
+
 def test_bad_input_is_told_plainly() -> None:
     with pytest.raises(UsageError, match="one row per prompt"):
-        bootstrap(np.zeros((3, 1)), np.zeros(4, dtype=int), np.random.default_rng(0))
+        bootstrap(np.zeros((3, 1)), np.zeros(4, dtype=int))
     with pytest.raises(UsageError, match="one or more"):
         compare([])

@@ -1,7 +1,7 @@
 """From estimates to boxes: fit the signal model, check it, choose a policy, add a specialist, keep it all."""
 
 from pandora_router.calibrate.check import Check, check, cross_check
-from pandora_router.calibrate.choose import Always, Auto, Candidate, Choice, Evidence, Never, candidates
+from pandora_router.calibrate.choose import Auto, Candidate, Choice, Evidence, candidates
 from pandora_router.calibrate.extend import extend
 from pandora_router.calibrate.means import Boosted, Identity, Ridge
 from pandora_router.calibrate.persistence import load, save
@@ -17,7 +17,6 @@ from pandora_router.calibrate.signals import (
 from pandora_router.calibrate.worth import Worth, worth_of_parts
 
 __all__ = [
-    "Always",
     "Auto",
     "Boosted",
     "Calibrated",
@@ -33,7 +32,6 @@ __all__ = [
     "GaussianJoint",
     "Identity",
     "NeighbourSignal",
-    "Never",
     "Ridge",
     "SignalModel",
     "Unfitted",

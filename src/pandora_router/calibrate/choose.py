@@ -25,41 +25,19 @@ from pandora_router.calibrate.readings import Readings
 from pandora_router.calibrate.signals import Calibrated, GaussianJoint, SignalModel, Unfitted
 from pandora_router.errors import UsageError
 from pandora_router.search import (
+    Always,
     Batch,
     Committing,
-    Inspect,
     KnowledgeGradient,
+    Never,
     Policy,
     Relative,
     Rollout,
-    Select,
-    State,
     run,
 )
-from pandora_router.search.policies import Memoryless
-from pandora_router.search.state import Action
 
 SIMULATED = 20  # above so many specialists the paper's simulated payoffs take too long to cross-validate
 FEWEST = 20  # complete prompts below which nothing is chosen
-
-
-@dataclass(frozen=True)
-class Never(Memoryless):
-    """Open nothing and take the argmax of the mean: mean-only."""
-
-    def next(self, state: State) -> Action:
-        """Stop."""
-        return Select(state.richest.box)
-
-
-@dataclass(frozen=True)
-class Always(Memoryless):
-    """Open everything in one purchase and take the best: inspect-all."""
-
-    def next(self, state: State) -> Action:
-        """Open what is sealed, then stop."""
-        sealed = np.flatnonzero(state.boxes.sealed)
-        return Inspect(tuple(int(j) for j in sealed)) if len(sealed) else Select(state.richest.box)
 
 
 @dataclass(frozen=True)

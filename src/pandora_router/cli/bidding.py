@@ -18,6 +18,7 @@ import click
 from pandora_router.cli.failures import told_plainly
 from pandora_router.cli.progress import SlowProgress
 from pandora_router.errors import UsageError
+from pandora_router.folders import replace_text
 
 if TYPE_CHECKING:
     from pandora_router.evaluate.bidding import Bids
@@ -199,7 +200,7 @@ def report(
     command = "pandora market report " + shlex.join(_asked(experiments, root, seeds, plots_to, paper, output))
     output.parent.mkdir(parents=True, exist_ok=True)
     page = bidding_report.markdown(found, made, images, command, GENERATED_COST)
-    output.write_text(page, encoding="utf-8")
+    replace_text(output, page)
 
 
 def _asked(

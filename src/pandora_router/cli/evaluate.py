@@ -21,6 +21,7 @@ from pandora_router.evaluate.arms import DEFAULT
 from pandora_router.evaluate.campaign import Asked
 from pandora_router.evaluate.experiments import Experiment, load
 from pandora_router.evaluate.results import Key, Results
+from pandora_router.folders import replace_text
 from pandora_router.run import Runner
 
 NARROW = ("total", "regret", "queries", "accuracy")
@@ -126,19 +127,25 @@ def _write(
     paper: Path | None,
 ) -> None:
     images: dict[str, Path] = {}
-    if plots_to is not None:
-        from pandora_router.evaluate import curves, plots
+    with SlowProgress() as progress:
+        if plots_to is not None:
+            from pandora_router.evaluate import curves, plots
 
-        for setting, one in zip(settings, found, strict=True):
-            for ending, sheet in curves.sheets(one, setting, paper).items():
-                images[one.name + ending] = plots.save(sheet, plots_to / (one.name + ending))[0]
-    if report_to is not None:
-        near = {name: relative(image, report_to) for name, image in images.items()}
-        report_to.write_text(report.markdown(found, near, settings, paper), encoding="utf-8")
-    if html_to is not None:
-        from pandora_router.evaluate.page import page
+            for done, (setting, one) in enumerate(zip(settings, found, strict=True)):
+                progress(f"{one.name}: drawing", done, len(found))
+                for ending, sheet in curves.sheets(one, setting, paper).items():
+                    images[one.name + ending] = plots.save(sheet, plots_to / (one.name + ending))[0]
+        if report_to is None and html_to is None:
+            return
+        progress("writing the report", len(found), len(found) + 1)
+        near = {name: relative(image, report_to) for name, image in images.items()} if report_to else {}
+        words = report.markdown(found, near, settings, paper)
+        if report_to is not None:
+            replace_text(report_to, words)
+        if html_to is not None:
+            from pandora_router.evaluate.page import page
 
-        html_to.write_text(page(found, settings, paper), encoding="utf-8")
+            replace_text(html_to, page(found, words))
 
 
 def relative(image: Path, page: Path) -> str:

@@ -13,7 +13,6 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from pandora_router.boxes import Costs
 from pandora_router.calibrate import (
-    Always,
     Auto,
     Boosted,
     Calibrated,
@@ -22,7 +21,6 @@ from pandora_router.calibrate import (
     GaussianJoint,
     Identity,
     NeighbourSignal,
-    Never,
     Ridge,
     Unfitted,
 )
@@ -33,7 +31,16 @@ from pandora_router.estimators.endpoint import Endpoint, RemoteEmbedder
 from pandora_router.estimators.estimator import Judge, Scorer
 from pandora_router.router import Neighbouring, Ready, Router, Stacked, Tuned
 from pandora_router.router.recipes import Costly, Progress
-from pandora_router.search import Committing, KnowledgeGradient, Obligatory, Policy, Relative, Rollout
+from pandora_router.search import (
+    Always,
+    Committing,
+    KnowledgeGradient,
+    Never,
+    Obligatory,
+    Policy,
+    Relative,
+    Rollout,
+)
 
 NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 

@@ -17,14 +17,11 @@ import math
 import re
 from collections.abc import Sequence
 from importlib.resources import files
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from pandora_router.evaluate import report
 from pandora_router.evaluate.arms import DEFAULT
-from pandora_router.evaluate.experiments import Experiment
 from pandora_router.evaluate.paired import has
 from pandora_router.evaluate.results import Key, Results
 
@@ -41,10 +38,13 @@ STEEP = ("inspect-all", "inspect-all, mean", "top-2", "coin flip", "random")  # 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; base-uri 'none'"
 
 
-def page(found: Sequence[Results], settings: Sequence[Experiment] = (), paper: Path | None = None) -> str:
-    """The whole page; `found` in the order they are offered, `settings` and `paper` as for the Markdown."""
-    words = report.markdown(found, settings=settings, paper=paper)
-    body = [_element(block.strip()) for block in re.split(r"\n\n+", words)]
+def page(found: Sequence[Results], words: str) -> str:
+    """The whole page: curves of `found`, in the order they are offered, then the report that `words` is.
+
+    Its images are left out, since the curves above show the same and files beside the page may not be there.
+    """
+    blocks = [block.strip() for block in re.split(r"\n\n+", words)]
+    body = [_element(block) for block in blocks if not block.startswith("![")]
     data = json.dumps(curves(found), allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
     style, script = (files(__package__).joinpath(f"page.{kind}").read_text("utf-8") for kind in ("css", "js"))
     return (
@@ -153,7 +153,8 @@ def _element(block: str) -> str:
 
 
 def _inline(text: str) -> str:
-    """Bold and code; of a link or image only its words, since files beside the page may not be there."""
-    safe = html.escape(re.sub(r"!?\[([^\]]*)\]\([^)]*\)", r"\1", text))
+    """Bold, italics and code; of a link only its words, since files beside the page may not be there."""
+    safe = html.escape(re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", text))
     safe = re.sub(r"\*\*(.+?)\*\*", r"<b>\1</b>", safe)
+    safe = re.sub(r"(?<!\S)\*(\S[^*]*)\*(?!\w)", r"<i>\1</i>", safe)  # not the star behind a number
     return re.sub(r"`(.+?)`", r"<code>\1</code>", safe)

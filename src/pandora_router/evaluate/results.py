@@ -93,7 +93,7 @@ def replace_file(path: Path, table: pa.Table) -> None:
         draft.unlink(missing_ok=True)
 
 
-@lru_cache(maxsize=8)
+@lru_cache(maxsize=128)
 def _whole(path: Path, changed: int) -> pa.Table:
     """A file of totals, read once: it has hundreds of columns, and opening it takes longer than reading."""
     return pq.read_table(path)

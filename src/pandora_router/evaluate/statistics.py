@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,7 +40,7 @@ class Interval:
 
 
 def bootstrap(
-    differences: Matrix, cluster: Clusters, rng: np.random.Generator, draws: int = DRAWS, level: float = LEVEL
+    differences: Matrix, cluster: Clusters, seed: int = 0, draws: int = DRAWS, level: float = LEVEL
 ) -> Interval:
     """Resample clusters of rows; differences (N, A) share the draws, so columns stay comparable.
 
@@ -55,27 +56,40 @@ def bootstrap(
             do="Give one row per prompt and one column per comparison.",
         )
     _, code, size = np.unique(cluster, return_inverse=True, return_counts=True)
-    sums = np.zeros((len(size), values.shape[1]))
-    np.add.at(sums, code.ravel(), values)
+    sums = _by_cluster(values, code)
     mean = values.mean(axis=0)
     count = len(size)
     if count < 2:
         nothing = np.full_like(mean, np.inf)
         return Interval(mean, nothing, mean - nothing, mean + nothing)
     spread = np.zeros(values.shape[1])
-    residual = sums - size[:, None] * mean  # centred: a draw's error is its weighted sum by its size
-    for first in range(0, draws, 100):
-        weights = _resampled(count, min(100, draws - first), rng)
-        spread += (((weights @ residual) / (weights @ size)[:, None]) ** 2).sum(axis=0)
+    residual = (sums - size[:, None] * mean).astype(
+        np.float32
+    )  # a draw's error: its weighted sum by its size
+    size = size.astype(np.float32)
+    for weights in _resampled(count, draws, seed):
+        error = (weights @ residual) / (weights @ size)[:, None]
+        spread += np.einsum("da,da->a", error, error, dtype=np.float64)
     error = np.sqrt(spread / draws * count / (count - 1))
     half = float(t.ppf(1.0 - level / 2.0, count - 1)) * error
     return Interval(mean, error, mean - half, mean + half)
 
 
-def _resampled(count: int, draws: int, rng: np.random.Generator) -> Matrix:
-    """How often each of `count` clusters is drawn in each draw (draws, count): multinomial, but faster."""
-    drawn = rng.integers(0, count, size=(draws, count)) + count * np.arange(draws)[:, None]
-    return np.bincount(drawn.ravel(), minlength=draws * count).reshape(draws, count).astype(np.float64)
+@lru_cache(maxsize=16)
+def _resampled(count: int, draws: int, seed: int) -> tuple[NDArray[np.float32], ...]:
+    """How often each of `count` clusters is drawn in each draw, in blocks of draws: multinomial, but faster.
+
+    Kept, since a report compares hundreds of things on the same prompts and drawing takes most of the time.
+    Single precision: a standard error needs three digits.
+    """
+    rng = np.random.Generator(np.random.Philox(key=[seed, count]))
+    blocks = []
+    for first in range(0, draws, 100):
+        rows = min(100, draws - first)
+        drawn = rng.integers(0, count, size=(rows, count)) + count * np.arange(rows)[:, None]
+        often = np.bincount(drawn.ravel(), minlength=rows * count).reshape(rows, count)
+        blocks.append(often.astype(np.float32))
+    return tuple(blocks)
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,12 +142,11 @@ def compare(
     """Compare over fresh splits; every split carries the same A comparisons."""
     if not splits:
         raise UsageError("splits to compare", expected="one or more", came="none", do="Run some seeds first.")
-    rng = np.random.Generator(np.random.Philox(key=[seed, len(splits)]))
     means = np.stack([split.differences.mean(axis=0) for split in splits])
-    effect = np.mean([_design_effect(split, rng, draws, level) for split in splits], axis=0)
+    effect = np.mean([_design_effect(split) for split in splits], axis=0)
     stacked = np.concatenate([split.differences for split in splits])
     prompts = np.concatenate([split.prompt for split in splits])
-    error = bootstrap(stacked, prompts, rng, draws, level).error * effect
+    error = bootstrap(stacked, prompts, seed, draws, level).error * effect
     mean = means.mean(axis=0)
     by_prompt = np.abs(mean) > norm.ppf(1.0 - level / 2.0) * error
     count = len(splits)
@@ -145,10 +158,23 @@ def compare(
     return Comparison(mean, error, split_error, by_prompt & by_split & (np.abs(mean) > 0.0), count)
 
 
-def _design_effect(split: Split, rng: np.random.Generator, draws: int, level: float) -> Vector:
-    """How much wider clustering by f vector makes the standard error; never below 1."""
-    if len(np.unique(split.cluster)) == len(split.cluster):
-        return np.ones(split.differences.shape[1])
-    clustered = bootstrap(split.differences, split.cluster, rng, draws, level).error
-    plain = split.differences.std(axis=0, ddof=1) / np.sqrt(len(split.differences))
-    return np.maximum(1.0, np.divide(clustered, plain, out=np.ones_like(plain), where=plain > 0.0))
+def _design_effect(split: Split) -> Vector:
+    """How much wider clustering by f vector makes the standard error of a mean; never below 1.
+
+    The square root of sum over clusters of (sum of residuals)^2 over the sum of their squares: what
+    `bootstrap` tends to with many draws, clustered over not clustered.
+    """
+    residual = split.differences - split.differences.mean(axis=0)
+    _, code = np.unique(split.cluster, return_inverse=True)
+    sums = _by_cluster(residual, code)
+    if len(sums) == 1:  # nothing can be said
+        return np.full(residual.shape[1], np.inf)
+    wide, plain = (len(x) / (len(x) - 1) * (x**2).sum(axis=0) for x in (sums, residual))
+    return np.sqrt(np.maximum(1.0, np.divide(wide, plain, out=np.ones_like(plain), where=plain > 0.0)))
+
+
+def _by_cluster(values: Matrix, code: Clusters) -> Matrix:
+    """The sum of the rows of each cluster; clusters are numbered from 0."""
+    order = np.argsort(code.ravel(), kind="stable")
+    starts = np.flatnonzero(np.diff(code.ravel()[order], prepend=-1))
+    return np.add.reduceat(values[order], starts, axis=0)

@@ -23,7 +23,6 @@ import numpy as np
 
 from pandora_router import folders
 from pandora_router.boxes import Costs
-from pandora_router.calibrate import Always, Never
 from pandora_router.calibrate.persistence import pack, unpack
 from pandora_router.errors import UsageError
 from pandora_router.estimators.embedders import Embedder
@@ -31,7 +30,16 @@ from pandora_router.estimators.estimator import Estimator
 from pandora_router.estimators.extended import Lasting
 from pandora_router.estimators.opened import load_estimator
 from pandora_router.estimators.persistence import write as write_estimator
-from pandora_router.search import Committing, KnowledgeGradient, Obligatory, Policy, Relative, Rollout
+from pandora_router.search import (
+    Always,
+    Committing,
+    KnowledgeGradient,
+    Never,
+    Obligatory,
+    Policy,
+    Relative,
+    Rollout,
+)
 
 if TYPE_CHECKING:
     from pandora_router.router.router import Router

@@ -25,11 +25,9 @@ from pandora_router import folders
 from pandora_router.boxes import Costs
 from pandora_router.boxes.costs import as_costs
 from pandora_router.calibrate import (
-    Always,
     Auto,
     Calibrated,
     Candidate,
-    Never,
     SignalModel,
     Unfitted,
     candidates,
@@ -46,7 +44,7 @@ from pandora_router.estimators.persistence import write as write_estimator
 from pandora_router.router.readings import readings
 from pandora_router.router.recipes import Costly, Progress, Ready, Recipe, Tuned, shown_together
 from pandora_router.router.report import HeldOut, report
-from pandora_router.search import Committing, Policy
+from pandora_router.search import Always, Committing, Never, Policy
 
 if TYPE_CHECKING:
     from pandora_router.router.router import Router

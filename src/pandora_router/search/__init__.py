@@ -1,6 +1,6 @@
 """The search: states and actions, policies, baselines, drivers, and batches of queries."""
 
-from pandora_router.search.baselines import Plan, Planned
+from pandora_router.search.baselines import Always, Never, Plan, Planned
 from pandora_router.search.batch import Batch, Decisions, run, stream
 from pandora_router.search.drive import adrive, drive, replay, reveal
 from pandora_router.search.gradient import KnowledgeGradient
@@ -11,12 +11,14 @@ from pandora_router.search.state import OUTSIDE, Inspect, Policy, Select, State,
 
 __all__ = [
     "OUTSIDE",
+    "Always",
     "Batch",
     "Committing",
     "Decisions",
     "Held",
     "Inspect",
     "KnowledgeGradient",
+    "Never",
     "Obligatory",
     "Optimal",
     "Plan",

@@ -1,5 +1,7 @@
 """Baselines: which boxes to open is planned before anything is seen, then the best opened box is taken.
 
+`Never` and `Always` need no plan and are policies like any other.
+
 A plan covers a batch of queries, because two of the baselines spend one budget over all of them. `scores` are
 the cheap estimates f or the means mu (N, M): the paper's "f-only" and margin use f, and part of a router's
 lead is the step from f to mu, so both are always reported (METHOD section 5). Ties go to the lowest index.
@@ -18,6 +20,25 @@ from pandora_router.search.policies import Memoryless
 from pandora_router.search.state import Action, Inspect, Select, State
 
 Choices = NDArray[np.intp]
+
+
+@dataclass(frozen=True)
+class Never(Memoryless):
+    """Open nothing and take the argmax of the mean: mean-only."""
+
+    def next(self, state: State) -> Action:
+        """Stop."""
+        return Select(state.richest.box)
+
+
+@dataclass(frozen=True)
+class Always(Memoryless):
+    """Open everything in one purchase and take the best: inspect-all."""
+
+    def next(self, state: State) -> Action:
+        """Open what is sealed, then stop."""
+        sealed = np.flatnonzero(state.boxes.sealed)
+        return Inspect(tuple(int(j) for j in sealed)) if len(sealed) else Select(state.richest.box)
 
 
 @dataclass(frozen=True)
