@@ -210,10 +210,12 @@ def test_replayed_looks_are_bought_one_by_one(found: Study, kept: Recorded) -> N
 
 def test_the_command_shows_everything(tmp_path: Path) -> None:
     page = tmp_path / "demo.html"
-    shown = CliRunner().invoke(demo, ["--recorded", "--live", "3", "--html", str(page)])
+    shown = CliRunner().invoke(demo, ["--recorded", "--live", "10", "--html", str(page)])
     assert shown.exit_code == 0, shown.output
     for words in ("Ways to route", "No live answers (as asked)", "The bill", "Nothing is worth buying"):
         assert words in shown.output
+    shown_puzzles = [one.text for one in questions.recorded()[2000:] if one.text in shown.output]
+    assert shown_puzzles
     text = page.read_text()
     assert "<svg" in text
     assert "http:" not in text

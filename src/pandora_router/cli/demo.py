@@ -39,7 +39,7 @@ Examples:
   pandora demo --recorded --html demo.html
   pandora demo --weight 0.3 --live 0 --json
   pandora demo --record work
-  pandora demo --record work --answers anew.parquet
+  pandora demo --record empty --answers anew.parquet
 """
 
 
@@ -93,8 +93,9 @@ def demo(
     Fits on the recorded answers in the package, compares ways of routing on held-out questions, explains
     three decisions, then routes fresh questions live, showing each look as it is bought, and the bill.
     Recording (--record) asks each specialist the questions whose answers the file lacks and resumes where it
-    was stopped; answers that are there stay. With --answers naming a file that is not there yet everything is
-    asked anew, in hours of one processor: do that after a change of questions or specialists.
+    was stopped; answers that are there stay. In an empty folder, with --answers naming a file that is not
+    there yet, everything is asked anew: about an hour of one processor. Do that after a change of questions
+    or specialists.
     """
     console = Console(highlight=False, width=max(Console().width, 110))
     if work is not None:
@@ -205,7 +206,8 @@ def _live(
         console.print(f"\n[bold]No live answers ({why}): held-out questions from the record instead.[/bold]")
         source = live.Replayed(known.answers)
         by_id = {one.id: one for one in recorded()}
-        questions = [by_id[name] for name in found.held_out.prompt_ids[:count]]
+        held_out = found.held_out.prompt_ids  # puzzles stand last: a few from everywhere
+        questions = [by_id[name] for name in held_out[:: max(1, len(held_out) // count)][:count]]
     else:
         console.print(f"\n[bold]{count} fresh questions, answered now[/bold]")
         source, questions = live.Running(people()), list(fresh(count, seed))
