@@ -42,7 +42,7 @@ def main() -> None:
         text = html.escape("\n".join(lines))
         (folder / "shown.html").write_text(f"<meta charset=utf-8><style>{STYLE}</style><pre>{text}</pre>")
         shot(folder / "shown.html", FIGURES / "demo.png", f"1000,{17 * len(lines) + 40}", folder / "profile")
-        shot(folder / "page.html", FIGURES / "demo-page.png", "1000,640", folder / "profile")
+        shot(folder / "page.html", FIGURES / "demo-page.png", "1000,680", folder / "profile")
 
 
 if __name__ == "__main__":

@@ -38,7 +38,8 @@ Examples:
   pandora demo
   pandora demo --recorded --html demo.html
   pandora demo --weight 0.3 --live 0 --json
-  pandora demo --record work --answers answers.parquet
+  pandora demo --record work
+  pandora demo --record empty --answers anew.parquet
 """
 
 
@@ -68,7 +69,10 @@ Examples:
     help="File of recorded answers.  [default: the one in the package]",
 )
 @click.option(
-    "--record", "work", type=click.Path(path_type=Path, file_okay=False), help="Record anew, in WORK."
+    "--record",
+    "work",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Ask what the file of answers lacks, with journals in this folder; then complete the file.",
 )
 @click.option("--who", multiple=True, type=click.Choice(NAMES), help="Record only these.")
 @click.option("--json", "as_json", is_flag=True, help="Print the table for machines.")
@@ -88,7 +92,10 @@ def demo(
 
     Fits on the recorded answers in the package, compares ways of routing on held-out questions, explains
     three decisions, then routes fresh questions live, showing each look as it is bought, and the bill.
-    Recording (--record) asks every specialist every question: hours of one processor; it resumes.
+    Recording (--record) asks each specialist the questions whose answers the file lacks and resumes where it
+    was stopped; answers that are there stay. In an empty folder, with --answers naming a file that is not
+    there yet, everything is asked anew: about an hour of one processor. Do that after a change of questions
+    or specialists.
     """
     console = Console(highlight=False, width=max(Console().width, 110))
     if work is not None:
@@ -115,13 +122,14 @@ def demo(
 def _record(work: Path, answers: Path, who: tuple[str, ...]) -> None:
     if answers.exists() and answers != recording.FILE and not os.access(answers, os.W_OK):
         raise UsageError(str(answers), expected="a file to write", came="no permission", do="Choose another.")
+    known = recording.Recorded.read(answers).answers if answers.exists() else {}
     work.mkdir(parents=True, exist_ok=True)
     with SlowProgress() as tell:
         for name in who or NAMES:
             journal = work / f"{name}.journal"
-            recording.record(journal, [name], tell=lambda now: tell(name, now.done, now.total))  # noqa: B023
-    count = recording.pack(sorted(work.glob("*.journal")), answers)
-    click.echo(f"{count:,} answers in {answers}")
+            recording.record(journal, [name], known, lambda now: tell(name, now.done, now.total))  # noqa: B023
+    count = recording.pack(sorted(work.glob("*.journal")), answers, known)
+    click.echo(f"{count:,} answers in {answers}, {len(known):,} of them as they were")
 
 
 def _facts(found: Study) -> dict[str, object]:
@@ -198,7 +206,8 @@ def _live(
         console.print(f"\n[bold]No live answers ({why}): held-out questions from the record instead.[/bold]")
         source = live.Replayed(known.answers)
         by_id = {one.id: one for one in recorded()}
-        questions = [by_id[name] for name in found.held_out.prompt_ids[:count]]
+        held_out = found.held_out.prompt_ids  # puzzles stand last: a few from everywhere
+        questions = [by_id[name] for name in held_out[:: max(1, len(held_out) // count)][:count]]
     else:
         console.print(f"\n[bold]{count} fresh questions, answered now[/bold]")
         source, questions = live.Running(people()), list(fresh(count, seed))

@@ -1,7 +1,9 @@
 """A demo that is true: small specialists that really compute, measured costs, recorded and live answers.
 
     facts        capitals, elements and definitions, and the corpus that says half of them
+    puzzles      questions of reasoning-gym
     questions    questions with answers that can be checked, recorded and fresh ones
+    grading      what counts as a right answer
     calculator   sympy on the one expression in a question
     people       the five specialists and what each may show before it answers
     recording    running them all, the file of what they said and took

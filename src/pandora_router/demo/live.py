@@ -19,8 +19,8 @@ from ..estimators.beginnings import Beginnings
 from ..estimators.estimator import Fitted, Named, Query, names
 from ..router import Decision, Router
 from ..specialists.answer import Answer, Specialist
+from .grading import graded
 from .people import look
-from .recording import graded
 
 Tell = Callable[[str, Answer, float], None]
 """Called after each look with the specialist, what was seen and the estimate that came of it."""

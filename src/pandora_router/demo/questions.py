@@ -1,11 +1,12 @@
-"""Questions with answers that can be checked, in four tasks that suit different specialists.
+"""Questions with answers that can be checked, in five tasks that suit different specialists.
 
     sums         arithmetic of one to four digits, written in figures
     reasoning    sums in words, little stories, sequences, weekdays, words backwards
     facts        capitals and countries, symbols, names and numbers of elements
     definitions  which word has this meaning
+    puzzles      arithmetic, products, fractions, divisors and leap years of reasoning-gym
 
-`recorded(n)` are the questions whose answers ship with the package; `fresh(n, seed)` are others: a tenth of
+`recorded()` are the questions whose answers ship with the package; `fresh(n, seed)` are others: a tenth of
 all questions, by a hash of their words, is kept back for them, so no fresh question was ever recorded.
 """
 
@@ -19,9 +20,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from ..collect.assemble import Question
-from ..collect.graders import Comparison, contains, numeric
 from .facts import Fact, facts
+from .puzzles import families
 
+EACH = 48
+"""How many puzzles of each family are recorded."""
 ONES = (
     *("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven"),
     *("twelve", "thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen"),
@@ -30,12 +33,6 @@ TENS = ("", "", "twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eight
 DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 NAMES = ("Ann", "Tom", "Mia", "Leo", "Eva", "Sam", "Ida", "Max")
 THINGS = ("apples", "coins", "books", "cards", "stamps", "pears", "shells", "eggs")
-GRADERS: dict[str, Comparison] = {
-    "sums": Comparison(numeric),
-    "": Comparison(lambda said, wanted: (numeric if wanted[-1].isdigit() else contains)(said, wanted)),
-}
-"""Numbers are compared as numbers, everything else by the words it must contain."""
-
 FRESH = 0.1
 """The part of all questions that is kept back."""
 TRIES = 1000  # draws before a task counts as used up: there are so many facts and no more
@@ -46,9 +43,10 @@ Asked = tuple[str, tuple[str, ...]]
 
 
 def recorded(n: int = 2000, seed: int = 2026) -> tuple[Question, ...]:
-    """n questions in a mixed order: 30 % held out, 20 % for calibration, the rest to learn from.
+    """n questions in a mixed order, then the puzzles; of both 30 % are held out, 20 % calibrate.
 
     Where two facts are asked for in the same words the question is asked once and both answers are right.
+    Puzzles have numbers and splits of their own, so that the other questions are what they were without them.
     """
     rng = random.Random(seed)
     asked = [(task, one) for task, one in _about_facts() if not _kept_back(one)]
@@ -69,7 +67,18 @@ def recorded(n: int = 2000, seed: int = 2026) -> tuple[Question, ...]:
         task, (text, answers) = _computed(rng, seen)
         number, split = number + 1, _split(rng.random())
         found[text] = Question(f"{number:05d}", text, answers, task, split)
-    return tuple(found.values())
+    return (*found.values(), *_puzzles(frozenset(found), seed))
+
+
+def _puzzles(seen: frozenset[str], seed: int) -> Iterator[Question]:
+    """The first `EACH` of every family that are neither kept back nor among `seen`, in a mixed order."""
+    rng, made = random.Random(seed), list[Asked]()
+    for family in families().values():
+        asked: list[Asked] = [(text, (answer,)) for text, answer in family if text not in seen]
+        made += [one for one in asked if not _kept_back(one)][:EACH]
+    rng.shuffle(made)
+    for number, (text, answers) in enumerate(made):
+        yield Question(f"puzzle-{number:03d}", text, answers, "puzzles", _split(rng.random()))
 
 
 def _computed(rng: random.Random, seen: set[str]) -> tuple[str, Asked]:
@@ -87,11 +96,14 @@ def fresh(n: int, seed: int) -> tuple[Question, ...]:
     rng = random.Random(seed)
     about = [(task, one) for task, one in _about_facts() if _kept_back(one)]
     pools = {task: [one for kind, one in about if kind == task] for task in ("facts", "definitions")}
+    puzzles = [(text, (answer,)) for family in families().values() for text, answer in family]
+    pools["puzzles"] = [one for one in puzzles if _kept_back(one)]
     makers: list[tuple[str, Callable[[], Asked]]] = [
         ("facts", lambda: rng.choice(pools["facts"])),
         ("sums", lambda: _sum(rng)),
         ("definitions", lambda: rng.choice(pools["definitions"])),
         ("reasoning", lambda: rng.choice(REASONING)(rng)),
+        ("puzzles", lambda: rng.choice(pools["puzzles"])),
     ]
     found: dict[str, Question] = {}
     turns = itertools.cycle(makers)

@@ -1,15 +1,16 @@
 """Running all specialists over the questions, and the file of what they said, took and let be seen.
 
 `record` buys with `collect`, specialist after specialist in blocks of questions so that processor seconds are
-one specialist's alone; it resumes where it was stopped. `pack` writes what the journals hold to one Parquet
-file, `Recorded.read` reads it. Cells that were not bought are missing, never zero.
+one specialist's alone; it resumes where it was stopped and asks nobody what is known. `pack` writes what is
+known and what the journals hold to one Parquet file, `Recorded.read` reads it. Cells that were not bought are
+missing, never zero.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,8 +22,9 @@ from ..collect.journal import Journal
 from ..collect.run import Progress, collect
 from ..data.table import Table
 from ..specialists.answer import Answer
+from .grading import GRADERS, graded
 from .people import NAMES, people
-from .questions import GRADERS, recorded
+from .questions import recorded
 
 FILE = Path(__file__).with_name("answers.parquet")
 BLOCK = 100
@@ -33,15 +35,21 @@ Matrix = NDArray[np.float64]
 def record(
     journal: Path,
     names: Sequence[str] = NAMES,
-    questions: int = 2000,
+    known: Collection[tuple[str, str]] = (),
     tell: Callable[[Progress], None] | None = None,
 ) -> None:
-    """Ask the named specialists the first so many questions, unless the journal holds the answers."""
-    asked, who = recorded()[:questions], people()
+    """Ask the named specialists every question, unless the answer is in the journal or `known`.
+
+    `known` holds pairs of question id and specialist.
+    """
+    asked, who = recorded(), people()
     with Journal(journal) as kept:
         for start in range(0, len(asked), BLOCK):
             for name in names:
-                plan = Plan(asked[start : start + BLOCK], (who[name],), GRADERS, ENOUGH)
+                block = tuple(one for one in asked[start : start + BLOCK] if (one.id, name) not in known)
+                if not block:
+                    continue
+                plan = Plan(block, (who[name],), GRADERS, ENOUGH)
                 if any(cell.key not in kept.answers for cell in cells(plan, who[name])):
                     asyncio.run(
                         who[name].answer("Is this a question?")
@@ -49,22 +57,28 @@ def record(
                     asyncio.run(collect(plan, kept, tell))
 
 
-def pack(journals: Sequence[Path], target: Path = FILE, questions: int = 2000) -> int:
-    """Write all answers of the journals to one Parquet file, whole or not at all; says how many."""
+def pack(
+    journals: Sequence[Path], target: Path = FILE, known: Mapping[tuple[str, str], Answer] | None = None
+) -> int:
+    """Write all answers to one Parquet file, whole or not at all; says how many.
+
+    What is `known`, by question id and specialist, stays as it is; the journals give the rest.
+    """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    asked, who = recorded()[:questions], people()
-    answers: dict[str, Answer] = {}
+    asked, who = recorded(), people()
+    bought: dict[str, Answer] = {}
     for path in journals:
         with Journal(path) as kept:
-            answers |= kept.answers
+            bought |= kept.answers
     rows = []
     for specialist in who.values():
         for cell in cells(Plan(asked, (specialist,), GRADERS, ENOUGH), specialist):
-            if cell.key in answers:
-                about = {"prompt_id": cell.question.id, "specialist": specialist.name}
-                rows.append({**about, **_row(answers[cell.key])})
+            place = cell.question.id, specialist.name
+            answer = (known or {}).get(place) or bought.get(cell.key)
+            if answer is not None:
+                rows.append({"prompt_id": place[0], "specialist": place[1], **_row(answer)})
     schema = pa.schema(
         [
             *((name, pa.string()) for name in ("prompt_id", "specialist", "text", "finish", "context")),
@@ -135,9 +149,3 @@ class Recorded:
             contexts=contexts,
         )
         return cls(table, looks, answers)
-
-
-def graded(question: Question, answer: Answer) -> float:
-    """1 if the answer is right, else 0."""
-    grader = GRADERS.get(question.task, GRADERS[""])
-    return grader.score(answer.text, question.references)

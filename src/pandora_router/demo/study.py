@@ -81,13 +81,17 @@ class Way:
 
 @dataclass(frozen=True, eq=False)
 class Study:
-    """A fitted router, the ways to route compared, and how well f and g predict (mean squared errors)."""
+    """A fitted router, the ways to route compared, and how well f and g predict (mean squared errors).
+
+    `nets` has what each way nets on every held-out question.
+    """
 
     router: Router
     ways: tuple[Way, ...]
     errors: dict[str, float]
     questions: dict[str, int]
     routed: Routed
+    nets: dict[str, Vector]
     held_out: Table
     weight: float
 
@@ -130,12 +134,15 @@ def study(
     routed = {arm.name: arm.route(instance, router.costs, 0, rng) for arm in named(WAYS)}
     test = parts["test"]
     whole = table.in_split("test")
+    rows = np.arange(len(test))
+    nets = {name: np.asarray(test.reward[rows, one.choice] - one.spent) for name, one in routed.items()}
     return Study(
         router,
-        tuple(_way(name, routed, test, weight) for name in WAYS),
+        tuple(_way(name, routed[name], nets, test, weight) for name in WAYS),
         _errors(test, train),
         {"train": len(train), "calibration": len(parts["calibration"]), "test": len(test)},
         routed[DEFAULT],
+        nets,
         whole.rows(~whole.missing.any(axis=1)),
         weight,
     )
@@ -153,15 +160,9 @@ def _costly(router: Router, part: Table) -> Any:
     return router.costly.predict(part.prompts, part.contexts)
 
 
-def _way(name: str, routed: dict[str, Routed], test: Arrays, weight: float) -> Way:
-    rows = np.arange(len(test))
-
-    def net(one: Routed) -> Vector:
-        return np.asarray(test.reward[rows, one.choice] - one.spent)
-
-    mine = routed[name]
-    earned, lost = net(mine), net(routed[DEFAULT]) - net(mine)
-    root = np.sqrt(len(rows))
+def _way(name: str, mine: Routed, nets: dict[str, Vector], test: Arrays, weight: float) -> Way:
+    rows, root = np.arange(len(test)), np.sqrt(len(test))
+    earned, lost = nets[name], nets[DEFAULT] - nets[name]
     return Way(
         name,
         right=float(test.score[rows, mine.choice].mean()),

@@ -1,0 +1,52 @@
+"""What counts as a right answer in the demo.
+
+Numbers are compared as numbers, everything else by the words it must contain. The figures of a question said
+again are no answer: "To calculate 42 / 7, we" is a beginning, not a six.
+"""
+
+from __future__ import annotations
+
+import re
+
+from ..collect.assemble import Question
+from ..collect.graders import Comparison, contains, numeric
+from ..specialists.answer import Answer
+
+OTHER = {"Yes": "No", "No": "Yes"}
+_FIGURES = re.compile(r"\d+")
+_THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}\b)")
+
+
+def solved(said: str, wanted: str) -> float:
+    """Whether a puzzle is solved: by the number an answer ends on, by Yes or by No.
+
+    A fraction has to be written as it is in its lowest terms (2/4 is not 1/2), and who says both Yes and
+    No has not answered.
+    """
+    if wanted in OTHER:
+        return float(contains(said, wanted) and not contains(said, OTHER[wanted]))
+    same = numeric(said, wanted)
+    return min(same, contains(said, wanted)) if "/" in wanted else same
+
+
+GRADERS: dict[str, Comparison] = {
+    "sums": Comparison(numeric),
+    "puzzles": Comparison(solved),
+    "": Comparison(lambda said, wanted: (numeric if wanted[-1].isdigit() else contains)(said, wanted)),
+}
+"""By task; the one under "" is for all others."""
+
+
+def beyond(question: str, said: str) -> str:
+    """What is said behind the figures of the question, if those are several and come first."""
+    asked, plain = _FIGURES.findall(question), _THOUSANDS.sub("", said)
+    found = list(_FIGURES.finditer(plain))[: len(asked)]
+    if len(asked) < 2 or [one[0] for one in found] != asked:
+        return said
+    return plain[found[-1].end() :]
+
+
+def graded(question: Question, answer: Answer) -> float:
+    """1 if the answer is right, else 0."""
+    grader = GRADERS.get(question.task, GRADERS[""])
+    return grader.score(beyond(question.text, answer.text), question.references)
