@@ -33,6 +33,7 @@ from tests.instances import EXACT, SIMULATED
 POLICIES = (*EXACT, *SIMULATED, Held(0, 0.45), Held(0, 0.65), Held(2, 0.65), Held(1, 0.7), Held(0, -np.inf))
 VARIANTS = (
     "independent",
+    "repeated",
     "correlated",
     "quantiles",
     "shared groups",
@@ -91,6 +92,9 @@ def make_batch(variant: str, seed: int, queries: int = 30, boxes: int = 4) -> tu
         linked[0, 1:] = linked[1:, 0] = -1.0
     if variant == "one box":
         mean, std = mean[:, :1], std[:, :1]
+    if variant == "repeated":  # the same means with other deviations too
+        mean = mean[np.arange(queries) % 2]
+        std = std[np.arange(queries) % 3]
     values = mean + std * rng.standard_normal(mean.shape)
     if variant == "ties":
         values = np.round(values, 1)

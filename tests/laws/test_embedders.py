@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pandora_router.errors import UsageError
+from pandora_router.estimators import embedders
 from pandora_router.estimators.cache import Cached
 from pandora_router.estimators.embedders import Embedder, Wrapped, default_embedder, normalised
 from pandora_router.estimators.joined import Joined, fitted_embedder
@@ -85,3 +88,17 @@ def test_a_callable_with_too_few_rows_or_odd_values_is_refused() -> None:
 
 def test_two_prompts_that_share_nothing_still_get_an_embedder() -> None:
     assert fitted_embedder(["one"]).name == default_embedder().name
+
+
+def test_what_is_remembered_is_what_would_be_computed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever was asked before, in whatever order, also when the memory overflows."""
+    monkeypatch.setattr(embedders, "REMEMBERED", 5)
+    remembering = dataclasses.replace(default_embedder(), _known={})
+    rng = np.random.default_rng(0)
+    texts = [f"text number {i} {'is long ' * i}" for i in range(12)]
+    for size in (0, 1, 3, 7, 12, 4, 4, 9):
+        asked = [texts[int(i)] for i in rng.integers(0, len(texts), size)]
+        fresh = dataclasses.replace(default_embedder(), _known={})
+        one_by_one = [fresh._pooled([text])[0] for text in asked]
+        np.testing.assert_array_equal(remembering.embed(asked), np.reshape(one_by_one, (size, 256)))
+        assert len(remembering._known) <= 5

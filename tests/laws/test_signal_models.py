@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -318,6 +319,16 @@ def test_auto_depends_on_nothing_but_data_and_seed() -> None:
     taken = {e.name: e for e in thrifty.evidence}[thrifty.candidate.name]
     assert taken.behind <= taken.behind_error
     assert taken.inspections <= {e.name: e for e in one.evidence}[one.candidate.name].inspections
+
+
+def test_auto_chooses_the_same_with_models_fitted_before() -> None:
+    data, fits = generate(120), dict[Any, Any]()
+    for cost in (0.001, 0.01, 0.1):
+        alone, again = Auto().choose(*data, cost), Auto().choose(*data, cost, fits)
+        assert alone.evidence == again.evidence
+        assert alone.candidate == again.candidate
+        np.testing.assert_array_equal(alone.signal.expected(data[0]), again.signal.expected(data[0]))
+    assert len({signal for signal, _ in fits}) == len({one.signal for one in candidates()})
 
 
 def test_a_check_is_plain_data() -> None:

@@ -12,7 +12,7 @@ from pandora_router.estimators.boosted import Boosted, Trees
 from pandora_router.estimators.extended import Extended
 from pandora_router.estimators.neighbours import Neighbours
 from pandora_router.estimators.peek import Peek
-from pandora_router.estimators.surface import PEEKED, SURFACE, peeked, surface
+from pandora_router.estimators.surface import PEEKED, SURFACE, asked_for, characters, peeked, surface
 
 WORDS = ["river", "stone", "cloud", "engine", "violin", "harbour", "meadow", "candle"]
 
@@ -106,8 +106,19 @@ def test_a_newcomer_like_one_already_known_is_learnt_from_a_few_prompts() -> Non
 def test_surface_is_finite_for_every_text(text: str) -> None:
     assert surface([text]).shape == (1, SURFACE)
     assert np.isfinite(surface([text])).all()
-    assert np.isfinite(peeked(text, text)).all()
-    assert len(peeked("", text)) == PEEKED
+    assert np.isfinite(peeked(asked_for(text), text)).all()
+    assert len(peeked(asked_for(""), text)) == PEEKED
+
+
+def test_characters_are_counted_as_one_by_one() -> None:
+    rng = np.random.default_rng(0)
+    kinds = [*map(chr, range(0x3000)), "\ud800", "\U0001f600", "\u2167", *map(chr, range(128))] + ["e"] * 9000
+    for length in rng.integers(0, 60, 500):
+        text = "".join(kinds[int(i)] for i in rng.integers(0, len(kinds), length))
+        marks = sum(1 for one in text if not one.isalnum() and not one.isspace())
+        beyond = sum(1 for one in text if ord(one) > 127)
+        one_by_one = (sum(map(str.isdigit, text)), sum(map(str.isupper, text)), marks, beyond)
+        assert characters(text) == one_by_one
 
 
 def shared(name: str) -> tuple[Folder, Folder]:

@@ -37,6 +37,8 @@ from pandora_router.search import (
 )
 
 SIMULATED = 20  # above so many specialists the paper's simulated payoffs take too long to cross-validate
+WHOLE = -1  # no fold is held out
+Fits = dict[tuple[Unfitted, int], SignalModel]
 FEWEST = 20  # complete prompts below which nothing is chosen
 
 
@@ -136,9 +138,19 @@ class Auto:
             )
 
     def choose(
-        self, cheap: ArrayLike, costly: ArrayLike, reward: ArrayLike, inspection_cost: ArrayLike | Costs
+        self,
+        cheap: ArrayLike,
+        costly: ArrayLike,
+        reward: ArrayLike,
+        inspection_cost: ArrayLike | Costs,
+        fits: Fits | None = None,
     ) -> Choice:
-        """Return the best candidate on F, G and R (N, M) at this inspection cost."""
+        """Return the best candidate on F, G and R (N, M) at this inspection cost.
+
+        Signal models do not depend on costs: whoever chooses at several costs on the same prompts gives the
+        same `fits`, a dictionary that starts empty.
+        """
+        fits = {} if fits is None else fits
         readings = Readings(cheap, costly, reward).enough()
         boxes = readings.cheap.shape[1]
         costs = as_costs(inspection_cost, boxes)
@@ -151,25 +163,31 @@ class Auto:
                 came=f"{judged} of {len(readings)}",
                 do="Fill in missing cells, or name a policy instead of choosing one.",
             )
-        losses = self._losses(readings, costs, runners)
+        losses = self._losses(readings, costs, runners, fits)
         evidence = _evidence(runners, losses)
         winner = runners[self._best(evidence)]
-        fitted = winner.signal.fit(readings.cheap, readings.costly, readings.reward)
-        return Choice(winner, fitted, evidence, judged, len(readings) - judged, self.folds, self.rule)
+        return Choice(
+            winner,
+            _fitted(winner.signal, readings, WHOLE, fits),
+            evidence,
+            judged,
+            len(readings) - judged,
+            self.folds,
+            self.rule,
+        )
 
-    def _losses(self, readings: Readings, costs: Costs, runners: tuple[Candidate, ...]) -> NDArray[Any]:
+    def _losses(
+        self, readings: Readings, costs: Costs, runners: tuple[Candidate, ...], fits: Fits
+    ) -> NDArray[Any]:
         """Regret, cost and inspections (candidates, 3, prompts) of each candidate on each complete prompt."""
         losses = np.full((len(runners), 3, len(readings)), np.nan)
-        for held in folds_of(len(readings), self.folds, self.seed):
+        for fold, held in enumerate(folds_of(len(readings), self.folds, self.seed)):
             rest, test = readings.rows(~held), np.flatnonzero(held & readings.complete)
             if not len(test):
                 continue
             f, g, r = readings.cheap[test], readings.costly[test], readings.reward[test]
-            fitted: dict[Unfitted, SignalModel] = {}
             for k, one in enumerate(runners):
-                if one.signal not in fitted:
-                    fitted[one.signal] = one.signal.fit(rest.cheap, rest.costly, rest.reward)
-                model = fitted[one.signal]
+                model = _fitted(one.signal, rest, fold, fits)
                 choice, spent, opened = decide(one.policy, model.batch(f, costs), model.values(f, g))
                 losses[k, 0, test] = r.max(axis=1) - r[np.arange(len(test)), choice]
                 losses[k, 1, test] = spent
@@ -182,6 +200,13 @@ class Auto:
             return leader
         near = [k for k, one in enumerate(evidence) if one.behind <= one.behind_error]
         return min(near, key=lambda k: (evidence[k].inspections, k))
+
+
+def _fitted(signal: Unfitted, readings: Readings, fold: int, fits: Fits) -> SignalModel:
+    """The model fitted on these readings, which are those left when `fold` is held out."""
+    if (signal, fold) not in fits:
+        fits[signal, fold] = signal.fit(readings.cheap, readings.costly, readings.reward)
+    return fits[signal, fold]
 
 
 def decide(policy: Policy, batch: Batch, values: Matrix) -> tuple[NDArray[np.intp], Vector, Vector]:

@@ -23,7 +23,7 @@ from pandora_router.estimators.heads import Features, Folds, Ridge, fit_ridge
 from pandora_router.estimators.persistence import Saved
 from pandora_router.estimators.reopened import embedder_state, reopened_embedder
 from pandora_router.estimators.rewards import Contexts, Matrix
-from pandora_router.estimators.surface import PEEKED, peeked
+from pandora_router.estimators.surface import PEEKED, asked_for, peeked
 
 DIRECTIONS = 12
 PENALTIES = (10.0, 30.0, 100.0, 300.0, 1000.0, 3000.0)
@@ -182,7 +182,8 @@ def _see(peek: Peek, prompts: Sequence[str], contexts: Contexts, embedder: Embed
     rows, columns = present(short)
     texts = [str(short[i, j]) for i, j in zip(rows, columns, strict=True)]
     vectors = embedder.embed(texts)
-    outside = [peeked(prompts[int(i)], text) for i, text in zip(rows, texts, strict=True)]
+    about = {int(i): asked_for(prompts[int(i)]) for i in np.unique(rows)}
+    outside = [peeked(about[int(i)], text) for i, text in zip(rows, texts, strict=True)]
     asked = embedder.embed(prompts)
     nearness = np.einsum("nf,nf->n", vectors, asked[rows]).astype(np.float64)
     matrix = np.asarray(outside, dtype=np.float64).reshape(len(texts), PEEKED)

@@ -96,7 +96,8 @@ def _leading(weights: csr_array, width: int, rng: np.random.Generator, rounds: i
     basis = np.linalg.qr(weights @ rng.standard_normal((weights.shape[1], extra)))[0]
     for _ in range(rounds):
         basis = np.linalg.qr(weights @ (across @ basis))[0]
-    right = np.linalg.svd((across @ basis).T, full_matrices=False)[2][:width].T
+    tall, small = np.linalg.qr(across @ basis)  # the SVD of a small square matrix instead of a tall one
+    right = (tall @ np.linalg.svd(small)[0])[:, :width]
     signs = np.sign(right[np.argmax(np.abs(right), axis=0), np.arange(width)])
     return np.ascontiguousarray(right * signs, dtype=np.float32)
 

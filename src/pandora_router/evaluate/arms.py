@@ -139,7 +139,7 @@ class Chosen:
     def route(self, instance: Instance, costs: Costs, budget: int, rng: Rng) -> Routed:
         """Choose, then search."""
         known = instance.calibration
-        choice = self.auto.choose(known.f, known.g, known.reward, costs)
+        choice = self.auto.choose(known.f, known.g, known.reward, costs, instance.fits)
         test, model = instance.test, choice.signal
         batch, values = model.batch(test.f, costs), model.values(test.f, test.g)
         return Routed(*decide(choice.candidate.policy, batch, values))

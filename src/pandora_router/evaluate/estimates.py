@@ -27,7 +27,7 @@ from pandora_router.evaluate import domains
 from pandora_router.evaluate.experiments import Experiment
 from pandora_router.evaluate.instances import standing
 
-VERSION = 1  # raise when the estimators change what they predict
+VERSION = 2  # raise when the estimators change what they predict
 Made = dict[str, NDArray[np.float64]]
 Progress = Callable[[str, int, int], None]
 

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from pandora_router.boxes.checks import Matrix, Vector
 from pandora_router.calibrate import Calibrated, SignalModel, Unfitted
+from pandora_router.calibrate.choose import Fits
 from pandora_router.errors import UsageError
 
 
@@ -73,6 +74,7 @@ class Instance:
     test: Arrays
     single: int
     cheapest: int
+    fits: Fits = field(default_factory=dict, repr=False)  # what `Auto` fitted at other costs
     _fitted: dict[tuple[Unfitted, int], SignalModel] = field(default_factory=dict, repr=False)
 
     def signal(self, unfitted: Unfitted | None = None, prompts: int = 0) -> SignalModel:

@@ -258,15 +258,23 @@ def _compiled(
 def _simulate_holdouts(
     policy: Committing, batch: Batch, lo: int, hi: int, held: NDArray[np.int64], at: Vector
 ) -> None:
-    """Choose the committing policy of each query in a slice by simulation, as `Committing.start` does."""
+    """Choose the committing policy of each query in a slice by simulation, as `Committing.start` does.
+
+    Outcomes are drawn by the means, so queries with the same boxes choose the same and are simulated once.
+    """
     kernel = kernels.load()
     boxes = batch.mean.shape[1]
     correlation = np.eye(boxes) if batch.correlation is None else batch.correlation
     sealed = np.ones(boxes, dtype=np.bool_)
     sealed.setflags(write=False)
     price, payoffs = np.empty(boxes), np.empty(boxes + 1)
+    before: dict[bytes, int] = {}
     for i in range(lo, hi):
         mean, std = batch.mean[i], batch.std[i]
+        same = before.setdefault(mean.tobytes() + std.tobytes(), i)
+        if same != i:
+            held[i], at[i] = held[same], at[same]
+            continue
         kernel.normal_prices(mean, std, batch.costs.own, sealed, price)
         option = mean if policy.outside == "mean" else locked(2.0 * mean - price)
         normals = normal_stream(mean, policy.seed).standard_normal((policy.samples, boxes))

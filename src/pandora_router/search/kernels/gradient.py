@@ -14,6 +14,7 @@ from pandora_router.search.kernels.special import NOTHING, jit, loss
 
 REACH = 9.0  # crossings beyond so many standard deviations add less than 1e-20 of a slope
 PHI_0 = 0.3989422804014327
+ROUNDING = 1e-12  # a line counts as below another only by more than this
 NODES, WEIGHTS = normal_rule()  # for the outcome of the first of two inspections
 
 
@@ -41,20 +42,32 @@ def envelope_gain(a, b, count):  # type: ignore[no-untyped-def]
 
 
 @jit
-def gain(a, b, count, quantiles, box):  # type: ignore[no-untyped-def]
-    """E[max(a + b Z)] - max a, Z normal or, where there are quantiles, a residual of `box`."""
+def gain(a, b, count, quantiles, box, high, steep):  # type: ignore[no-untyped-def]
+    """E[max(a + b Z)] - max a, Z normal or, where there are quantiles, a residual of `box`.
+
+    Lines that lie below the highest one at the first and at the last quantile are below it at all of them and
+    are left out; `high` and `steep` hold the others.
+    """
     if quantiles.shape[0] == 0:
         return envelope_gain(a, b, count)
-    highest = -np.inf
+    lead = 0
+    for k in range(1, count):
+        if a[k] > a[lead]:
+            lead = k
+    first, last = quantiles[box, 0], quantiles[box, -1]
+    left, right = a[lead] + b[lead] * first - ROUNDING, a[lead] + b[lead] * last - ROUNDING
+    kept = 0
     for k in range(count):
-        highest = max(highest, a[k])
+        if k == lead or a[k] + b[k] * first >= left or a[k] + b[k] * last >= right:
+            high[kept], steep[kept] = a[k], b[k]
+            kept += 1
     total = 0.0
     for q in range(quantiles.shape[1]):
         top = -np.inf
-        for k in range(count):
-            top = max(top, a[k] + b[k] * quantiles[box, q])
+        for k in range(kept):
+            top = max(top, high[k] + steep[k] * quantiles[box, q])
         total += top
-    return total / quantiles.shape[1] - highest
+    return total / quantiles.shape[1] - a[lead]
 
 
 @jit
@@ -62,6 +75,7 @@ def knowledge_gradient(mean, covariance, std, sealed, quantiles, outside, out): 
     """Fill out[j] with the worth of opening j alone, before its cost; 0 where nothing is left to open."""
     boxes = len(mean)
     a, b = np.empty(boxes + 1), np.empty(boxes + 1)
+    high, steep = np.empty(boxes + 1), np.empty(boxes + 1)
     a[:boxes] = mean
     a[boxes], b[boxes] = outside, 0.0
     count = boxes + 1 if outside > -np.inf else boxes
@@ -70,7 +84,7 @@ def knowledge_gradient(mean, covariance, std, sealed, quantiles, outside, out): 
         if sealed[j] and std[j] > 0.0:
             for k in range(boxes):
                 b[k] = covariance[j, k] / std[j]
-            out[j] = max(gain(a, b, count, quantiles, j), 0.0)
+            out[j] = max(gain(a, b, count, quantiles, j, high, steep), 0.0)
 
 
 @jit
@@ -81,7 +95,7 @@ def second_gain(mean, covariance, std, after, sealed, quantiles, outside, first,
     """
     boxes = len(mean)
     count = boxes + 1 if outside > -np.inf else boxes
-    a = np.empty(boxes + 1)
+    a, high, steep = np.empty(boxes + 1), np.empty(boxes + 1), np.empty(boxes + 1)
     a[boxes] = outside
     slopes = np.zeros((len(rivals), boxes + 1))
     most = np.full(len(rivals), -1.0)  # no news moves the maximum by more: (highest - lowest slope) E|Z|+
@@ -106,7 +120,8 @@ def second_gain(mean, covariance, std, after, sealed, quantiles, outside, first,
         best = 0.0
         for r in range(len(rivals)):
             if most[r] > best:
-                best = max(best, gain(a, slopes[r], count, quantiles, rivals[r]) - after[rivals[r]])
+                news = gain(a, slopes[r], count, quantiles, rivals[r], high, steep)
+                best = max(best, news - after[rivals[r]])
         total += best / outcomes if quantiles.shape[0] > 0 else best * WEIGHTS[n]
     return total
 
