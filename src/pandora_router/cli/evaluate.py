@@ -69,13 +69,14 @@ def evaluate(
       pandora evaluate experiments/*.yaml -o results --finished --report docs/results.md
       pandora evaluate experiments/*.yaml -o results --data /shared/data --ray 10.0.0.5:6379
     """
-    settings = [load(path) for path in experiments]
+    read = sorted(((path, load(path)) for path in experiments), key=lambda pair: pair[1].control)
+    settings = [one for _, one in read]  # negative controls come last
     if finished:
         found = [results.read(output / one.name) for one in settings]
     else:
         asked = [
             Asked(one, (root or path.parent).resolve(), one.seeds[:seeds])
-            for path, one in zip(experiments, settings, strict=True)
+            for path, one in read
         ]
         keep = (cache or output / "cache").resolve()
         with SlowProgress() as progress:
