@@ -74,10 +74,7 @@ def evaluate(
     if finished:
         found = [results.read(output / one.name) for one in settings]
     else:
-        asked = [
-            Asked(one, (root or path.parent).resolve(), one.seeds[:seeds])
-            for path, one in read
-        ]
+        asked = [Asked(one, (root or path.parent).resolve(), one.seeds[:seeds]) for path, one in read]
         keep = (cache or output / "cache").resolve()
         with SlowProgress() as progress:
             found = campaign.run_all(asked, output, cache=keep, runner=runner, progress=progress)
