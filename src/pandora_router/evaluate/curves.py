@@ -54,7 +54,7 @@ def more(results: Results, k: int, told: Checks | None, setting: Experiment, pap
         _money(axes[0, 1], results, k, told, prices)
         if holdout:
             _their_money(axes[1, 1], money, setting.domain)
-    page.suptitle(results.title, fontsize=10)
+    plots.titled(page, results.title)
     return page
 
 
@@ -125,9 +125,8 @@ def sweeps(results: Results, k: int, told: Checks | None) -> Any:
         axis.set_title("signal model", fontsize=9)
         axis.set_xlabel("1e-3 above the calibrated one", fontsize=9)
         axis.tick_params(labelsize=7)
-    page.suptitle(
-        f"{results.title}\nregret + cost averaged over costs; 95 % bars of paired differences", fontsize=10
-    )
+    what = "regret + cost averaged over costs; 95 % bars of paired differences"
+    plots.titled(page, f"{results.title}\n{what}")
     return page
 
 

@@ -12,6 +12,7 @@ import io
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from textwrap import wrap
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,7 @@ from pandora_router.evaluate.results import Results
 from pandora_router.evaluate.verdicts import gaps
 
 BAND = 1.96
+MANY = 8  # inspections per prompt from which a linear scale hides the small numbers
 TICKS = (0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2)
 SHOWN = {  # arm: colour, line, marker
     DEFAULT: ("#0072b2", "-", "o"),
@@ -71,7 +73,7 @@ def figure(results: Results, k: int, *, paper: Path | None = None, domain: str =
         _reliability(axes[1, 1], told, k)
     lines, labels = axes[0, 0].get_legend_handles_labels()
     page.legend(lines, labels, loc="outside lower center", ncols=7, fontsize=8, frameon=False)
-    page.suptitle(f"{results.title}\nf of {k} neighbours, {len(results.seeds)} splits", fontsize=11)
+    titled(page, f"{results.title}\nf of {k} neighbours, {len(results.seeds)} splits", 11)
     return page
 
 
@@ -93,6 +95,12 @@ def save(page: Any, path: Path) -> tuple[Path, Path]:
     page.savefig(made[0], dpi=110)
     made[1].write_text(svg(page), encoding="utf-8")
     return made
+
+
+def titled(page: Any, text: str, size: int = 10) -> None:
+    """A title over the whole sheet, broken where it would run over the edges."""
+    width = round(page.get_figwidth() * 130 / size)
+    page.suptitle("\n".join(line for part in text.split("\n") for line in wrap(part, width)), fontsize=size)
 
 
 def svg(page: Any) -> str:
@@ -154,8 +162,18 @@ def queries(axis: Any, results: Results, k: int, arms: Sequence[str]) -> None:
             half = BAND * each.std(axis=0, ddof=1) / np.sqrt(len(each)) if len(each) > 1 else None
             line(axis, arm, results.costs, each.mean(axis=0), half)
             most = max(most, float(each.mean(axis=0).max()))
-    axis.set_ylim(-0.05 * most, 1.1 * most or 1.0)  # of two splits a band can be wider than the axis
+    counted(axis, most)
     label_costs(axis, results.costs, "Inspections (bands over splits; purple: obligatory)", "per prompt")
+
+
+def counted(axis: Any, most: float) -> None:
+    """The scale of inspections per prompt; with many, logarithmic above one, so that few show too."""
+    # of two splits a band can be wider than the axis
+    axis.set_ylim(-0.05 * min(most, 4.0), 1.1 * most or 1.0)
+    if most > MANY:
+        axis.set_yscale("symlog", linthresh=1.0)
+        ticks = [n for n in (0, 1, 2, 5, 10, 20, 50, 100) if n <= most]
+        axis.set_yticks(ticks, [str(n) for n in ticks])
 
 
 def _reliability(axis: Any, told: checks.Checks | None, k: int) -> None:
@@ -193,6 +211,8 @@ def draw_theirs(axis: Any, curves: Points, title: str, label: str, *, clip: bool
         low = min(points[:, 1].min() for points in shown.values())
         high = max(points[:, 1].max() for name, points in shown.items() if name != "g-always")
         axis.set_ylim(low - 0.08 * (high - low), high + 0.15 * (high - low))
+    else:
+        counted(axis, max(float(points[:, 1].max()) for points in shown.values()))
     label_costs(axis, tuple(next(iter(shown.values()))[:, 0].tolist()), title, label)
     axis.legend(fontsize=7)
 
@@ -201,6 +221,8 @@ def label_costs(axis: Any, costs: Sequence[float], title: str, label: str) -> No
     """A logarithmic axis of inspection costs."""
     axis.set_xscale("log")
     ticks = [c for c in TICKS if min(costs) * 0.99 <= c <= max(costs) * 1.01]
+    if max(costs) > 300.0 * min(costs):  # powers of ten alone
+        ticks = [10.0**n for n in range(-8, 3) if min(costs) * 0.99 <= 10.0**n <= max(costs) * 1.01]
     axis.set_xticks(ticks, [f"{c:g}" for c in ticks])
     axis.set_xticks([], minor=True)
     axis.set_title(title, fontsize=9)
@@ -242,7 +264,7 @@ def bidding(bids: Bids, *, paper: Path | None = None) -> Any:
     lines, labels = axes[0, 0].get_legend_handles_labels()
     page.legend(lines, labels, loc="outside lower center", ncols=4, fontsize=8, frameon=False)
     facts = f"f of {bids.neighbours} neighbours, {len(bids.splits)} splits, against hindsight on R"
-    page.suptitle(f"{bids.title}\n{facts}; bands: 95 % of the difference to mean-only", fontsize=10)
+    titled(page, f"{bids.title}\n{facts}; bands: 95 % of the difference to mean-only")
     return page
 
 
