@@ -20,13 +20,16 @@ _THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}\b)")
 def solved(said: str, wanted: str) -> float:
     """Whether a puzzle is solved: by the number an answer ends on, by Yes or by No.
 
-    A fraction has to be written as it is in its lowest terms (2/4 is not 1/2), and who says both Yes and
-    No has not answered.
+    A fraction has to be written as it is in its lowest terms (neither 2/4 nor 3 1/2 is 1/2), and who says
+    both Yes and No has not answered.
     """
     if wanted in OTHER:
         return float(contains(said, wanted) and not contains(said, OTHER[wanted]))
     same = numeric(said, wanted)
-    return min(same, contains(said, wanted)) if "/" in wanted else same
+    if "/" not in wanted:
+        return same
+    mixed = re.search(rf"\d\s+{re.escape(wanted)}\b", said)
+    return 0.0 if mixed else min(same, contains(said, wanted))
 
 
 GRADERS: dict[str, Comparison] = {
