@@ -18,6 +18,7 @@ import numpy as np
 from benchmarks.folders import DATA
 from pandora_router.data import Free, Table, resplit
 from pandora_router.data.importers import read_folder
+from pandora_router.estimators.embedders import default_embedder
 from pandora_router.router import Decision, Router
 from pandora_router.search import Never
 
@@ -34,6 +35,7 @@ def timed(router: Router, prompts: list[str]) -> tuple[np.ndarray, np.ndarray, l
 
 def one_by_one(name: str, router: Router, prompts: list[str]) -> None:
     timed(router, prompts[:20])
+    default_embedder().forget()  # prompts are new to a router
     wall, cpu, decisions = timed(router, prompts)
     bought = np.array([bool(d.inspected) for d in decisions])
     for what, rows in (("nothing bought", ~bought), ("something bought", bought)):
@@ -47,6 +49,7 @@ def one_by_one(name: str, router: Router, prompts: list[str]) -> None:
 
 def in_batches(name: str, router: Router, prompts: list[str]) -> None:
     router.route_batch(prompts[:64])
+    default_embedder().forget()  # prompts are new to a router
     start, spent = time.perf_counter(), time.process_time()
     router.route_batch(prompts)
     wall, cpu = time.perf_counter() - start, time.process_time() - spent

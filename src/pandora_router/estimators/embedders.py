@@ -103,6 +103,10 @@ class WordVectors:
             len(keys), self.table.shape[1]
         )
 
+    def forget(self) -> None:
+        """Drop the vectors that are remembered."""
+        self._known.clear()
+
     def _pooled(self, texts: list[str]) -> Vectors:
         pooled = np.zeros((len(texts), self.table.shape[1]), dtype=np.float32)
         for row, encoding in enumerate(self.tokenizer.encode_batch(texts, add_special_tokens=False)):
