@@ -189,3 +189,11 @@ def test_recording_by_the_verb_asks_what_is_missing_and_survives_a_kill(tmp_path
             assert float(str(row["seconds"])) > 0
         else:
             assert row == before[place]
+
+
+def test_a_record_that_cannot_be_written_is_refused_before_anything_is_asked(tmp_path: Path) -> None:
+    command = [*COMMAND, str(tmp_path / "work"), "--answers", str(tmp_path / "none" / "answers.parquet")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 2
+    assert "no such folder" in done.stderr
+    assert not (tmp_path / "work").exists()

@@ -120,8 +120,13 @@ def demo(
 
 
 def _record(work: Path, answers: Path, who: tuple[str, ...]) -> None:
-    if answers.exists() and answers != recording.FILE and not os.access(answers, os.W_OK):
-        raise UsageError(str(answers), expected="a file to write", came="no permission", do="Choose another.")
+    if not os.access(answers.parent, os.W_OK):  # said now, not after an hour of answers
+        raise UsageError(
+            str(answers),
+            expected="a file in a folder that can be written to",
+            came="no permission" if answers.parent.is_dir() else "no such folder",
+            do="Name another with --answers.",
+        )
     known = recording.Recorded.read(answers).answers if answers.exists() else {}
     work.mkdir(parents=True, exist_ok=True)
     with SlowProgress() as tell:

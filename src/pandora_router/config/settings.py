@@ -30,17 +30,9 @@ from pandora_router.estimators.embedders import Embedder, default_embedder
 from pandora_router.estimators.endpoint import Endpoint, RemoteEmbedder
 from pandora_router.estimators.estimator import Judge, Scorer
 from pandora_router.router import Neighbouring, Ready, Router, Stacked, Tuned
+from pandora_router.router.artifact import POLICIES
 from pandora_router.router.recipes import Costly, Progress
-from pandora_router.search import (
-    Always,
-    Committing,
-    KnowledgeGradient,
-    Never,
-    Obligatory,
-    Policy,
-    Relative,
-    Rollout,
-)
+from pandora_router.search import KnowledgeGradient, Policy
 
 NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
@@ -235,15 +227,8 @@ class OtherPolicySettings(Closed):
 
     def build(self) -> Policy | Auto:
         """The policy."""
-        named: dict[str, Policy] = {
-            "rollout": Rollout(),
-            "relative": Relative(),
-            "committing": Committing(),
-            "obligatory": Obligatory(),
-            "never": Never(),
-            "always": Always(),
-        }
-        return named[self.kind]
+        named = {name.lower(): kind for name, kind in POLICIES.items()}
+        return named[self.kind]()
 
 
 def _by_kind(usual: type[Closed]) -> Any:

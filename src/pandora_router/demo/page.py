@@ -8,6 +8,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from ..evaluate.arms import DEFAULT
+from ..folders import replace_text
 from ..router import Explanation
 from .live import Routed
 from .study import Study, Way
@@ -23,9 +24,7 @@ svg .bar{fill:#9aa5b1}svg .mine{fill:#0072b2}svg .error{stroke:var(--ink);stroke
 
 def write(path: Path, found: Study, told: Stories, routed: Sequence[Routed]) -> None:
     """Write the page, whole or not at all."""
-    draft = path.with_name(f".{path.name}.draft")
-    draft.write_text(render(found, told, routed), encoding="utf-8")
-    draft.replace(path)
+    replace_text(path, render(found, told, routed))
 
 
 def render(found: Study, told: Stories, routed: Sequence[Routed]) -> str:

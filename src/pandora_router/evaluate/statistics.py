@@ -63,10 +63,8 @@ def bootstrap(
         nothing = np.full_like(mean, np.inf)
         return Interval(mean, nothing, mean - nothing, mean + nothing)
     spread = np.zeros(values.shape[1])
-    residual = (sums - size[:, None] * mean).astype(
-        np.float32
-    )  # a draw's error: its weighted sum by its size
-    size = size.astype(np.float32)
+    # centred, so that a draw's error is its weighted sum by its size
+    residual, size = (sums - size[:, None] * mean).astype(np.float32), size.astype(np.float32)
     for weights in _resampled(count, draws, seed):
         error = (weights @ residual) / (weights @ size)[:, None]
         spread += np.einsum("da,da->a", error, error, dtype=np.float64)
