@@ -14,12 +14,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from pandora_router import index_tables as tables
 from pandora_router.errors import UsageError
-
-Array = NDArray[np.float64]
+from pandora_router.types import Positions, Vector
 
 SQRT_TWO_PI = 2.5066282746310002
 # phi(0) as an unevaluated sum: T is ill-conditioned at its zero, so y - phi(0) must not lose a bit.
@@ -36,7 +35,7 @@ SPLIT = 0.25  # below: polynomials in w = sqrt(-2 log y); above: in y
 LINEAR = 9.0  # from here on T(y) = -y
 
 
-def _horner(table: Array, piece: NDArray[np.intp], local: Array) -> Array:
+def _horner(table: Vector, piece: Positions, local: Vector) -> Vector:
     """Evaluate polynomial number `piece` of the table at the local variable in [-1, 1]."""
     result = table[piece, 0]
     for k in range(1, table.shape[1]):
@@ -45,20 +44,20 @@ def _horner(table: Array, piece: NDArray[np.intp], local: Array) -> Array:
     return result
 
 
-def normal_density(t: Array) -> Array:
+def normal_density(t: Vector) -> Vector:
     """phi(t) to full relative precision for every |t|, with t^2 split so that its rounding does not show."""
     high = np.float32(t).astype(np.float64)
     return np.exp(-0.5 * high * high) * np.exp(-0.5 * (t - high) * (t + high)) / SQRT_TWO_PI
 
 
-def normal_cdf(t: Array) -> Array:
+def normal_cdf(t: Vector) -> Vector:
     """Phi(t)."""
     from scipy.special import ndtr  # half of the time `import pandora_router` would take; rarely needed
 
     return ndtr(t)
 
 
-def unit_loss(t: ArrayLike) -> Array:
+def unit_loss(t: ArrayLike) -> Vector:
     """Return psi(t) = phi(t) - t Phi(-t) = E[(Z - t)+] for a standard normal Z.
 
     Full double precision for every finite t; psi(+inf) = 0, psi(-inf) = inf.
@@ -75,7 +74,7 @@ def unit_loss(t: ArrayLike) -> Array:
     return np.where(t < 0.0, upper - t, upper)
 
 
-def unit_loss_inverse(y: ArrayLike) -> Array:
+def unit_loss_inverse(y: ArrayLike) -> Vector:
     """Return T(y) with psi(T(y)) = y, for y in [0, inf]; T(0) = inf and T(y) = -y from y = 9 on.
 
     Full double precision from the smallest positive double up, by polynomial pieces without any iteration:
@@ -115,7 +114,7 @@ def unit_loss_inverse(y: ArrayLike) -> Array:
     return np.where(y == 0.0, np.inf, np.where(y >= LINEAR, -y, result))
 
 
-def normal_gain(mean: Array, std: Array, outside: ArrayLike) -> Array:
+def normal_gain(mean: Vector, std: Vector, outside: ArrayLike) -> Vector:
     """Return E[(G - v)+] = s psi((v - mu)/s) for G ~ N(mu, s^2); (mu - v)+ where s = 0."""
     gap = np.asarray(outside, dtype=np.float64) - mean
     safe = np.where(std > 0.0, std, 1.0)
@@ -123,7 +122,7 @@ def normal_gain(mean: Array, std: Array, outside: ArrayLike) -> Array:
         return np.where(std > 0.0, safe * unit_loss(gap / safe), np.maximum(-gap, 0.0))
 
 
-def price_offset(std: Array, cost: Array) -> Array:
+def price_offset(std: Vector, cost: Vector) -> Vector:
     """Return s T(c/s): how far the reservation price lies above the mean, and the backup price below it.
 
     Edges: -c for s = 0; +inf for c = 0 with s > 0; 0 for c = s = 0.
@@ -137,7 +136,7 @@ def price_offset(std: Array, cost: Array) -> Array:
     )
 
 
-def ladder_offsets(stds: ArrayLike, costs: ArrayLike, *, skip: bool = True) -> tuple[Array, NDArray[np.intp]]:
+def ladder_offsets(stds: ArrayLike, costs: ArrayLike, *, skip: bool = True) -> tuple[Vector, Positions]:
     r"""Return, per tier, the offset w of the reservation price over the estimate and what to buy next.
 
     A box climbs tiers 0 (the cheap estimate) to T (the last); buying tier k from tier t costs `costs[k-1]`
@@ -183,12 +182,12 @@ def ladder_offsets(stds: ArrayLike, costs: ArrayLike, *, skip: bool = True) -> t
 class _Worth:
     """V of one tier at quadrature nodes; above the last node it grows with slope one."""
 
-    nodes: Array
-    weights: Array
-    values: Array
+    nodes: Vector
+    weights: Vector
+    values: Vector
 
 
-def _panels(start: float, stop: float, width: float) -> tuple[Array, Array]:
+def _panels(start: float, stop: float, width: float) -> tuple[Vector, Vector]:
     """Gauss-Legendre nodes and weights on equal panels of [start, stop] no wider than `width`."""
     x, w = np.polynomial.legendre.leggauss(16)
     edges = np.linspace(start, stop, int(np.ceil((stop - start) / width)) + 1)
@@ -196,7 +195,7 @@ def _panels(start: float, stop: float, width: float) -> tuple[Array, Array]:
     return (edges[:-1, None] + half * (1.0 + x)).ravel(), (half * w).ravel()
 
 
-def _expected(worth: _Worth | None, d: Array, std: float) -> Array:
+def _expected(worth: _Worth | None, d: Vector, std: float) -> Vector:
     """E[V(d + std Z)], with V = (.)+ when `worth` is None."""
     if worth is None:
         return std * unit_loss(-d / std)
@@ -206,7 +205,7 @@ def _expected(worth: _Worth | None, d: Array, std: float) -> Array:
     return _inner(worth, d, std) + beyond
 
 
-def _inner(worth: _Worth, d: Array, std: float) -> Array:
+def _inner(worth: _Worth, d: Vector, std: float) -> Vector:
     """The integral of V over its nodes against N(d, std^2), for ascending d: block by block, near d only."""
     weighted = worth.weights * worth.values
     result = np.empty(len(d))

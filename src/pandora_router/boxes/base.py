@@ -12,8 +12,9 @@ from typing import Any, Protocol, Self, runtime_checkable
 import numpy as np
 from numpy.typing import ArrayLike
 
-from pandora_router.boxes.checks import Mask, Matrix, Vector, sealed_box
+from pandora_router.boxes.checks import sealed_box
 from pandora_router.boxes.costs import Costs
+from pandora_router.types import Mask, Matrix, Vector
 
 
 @runtime_checkable

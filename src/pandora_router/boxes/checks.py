@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from pandora_router.errors import UsageError
-
-Vector = NDArray[np.float64]
-Matrix = NDArray[np.float64]
-Mask = NDArray[np.bool_]
+from pandora_router.types import Mask, Matrix, Positions, Vector
 
 TOLERANCE = 1e-9  # how far a covariance may be from symmetric and positive semi-definite: rounding
 
@@ -54,7 +51,7 @@ def finite(name: str, values: ArrayLike, *, ndim: int) -> Vector:
     return locked(array)
 
 
-def whole(name: str, values: ArrayLike, *, ndim: int) -> NDArray[np.intp]:
+def whole(name: str, values: ArrayLike, *, ndim: int) -> Positions:
     """Return `values` as integers, refusing numbers that are not whole."""
     array = finite(name, values, ndim=ndim)
     if (array != np.floor(array)).any():

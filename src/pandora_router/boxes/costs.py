@@ -10,10 +10,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from pandora_router.boxes.checks import Vector, locked, not_negative, same_length, whole
+from pandora_router.boxes.checks import locked, not_negative, same_length, whole
 from pandora_router.errors import UsageError
+from pandora_router.types import Positions, Vector
 
 NO_GROUP = -1
 NO_FEES = locked(np.zeros(0))
@@ -34,11 +35,9 @@ class Costs:
 
     own: Vector
     shared: Vector = field(default_factory=lambda: np.zeros(0))
-    group: NDArray[np.intp] = field(default_factory=lambda: np.zeros(0, dtype=np.intp))
+    group: Positions = field(default_factory=lambda: np.zeros(0, dtype=np.intp))
 
-    def __init__(
-        self, own: ArrayLike, shared: ArrayLike = (), group: Sequence[int] | NDArray[np.intp] = ()
-    ) -> None:
+    def __init__(self, own: ArrayLike, shared: ArrayLike = (), group: Sequence[int] | Positions = ()) -> None:
         checked = not_negative("inspection_cost", own)
         groups, fees = NO_GROUPS, NO_FEES
         if np.size(group) or np.size(shared):
@@ -78,7 +77,7 @@ class Costs:
             object.__setattr__(settled, name, part)
         return settled
 
-    def mates(self, box: int) -> NDArray[np.intp]:
+    def mates(self, box: int) -> Positions:
         """Return the boxes of the unpaid group of `box` (itself alone if it has none)."""
         if not len(self.shared) or self.group[box] < 0 or self.shared[self.group[box]] == 0.0:
             return np.array([box], dtype=np.intp)

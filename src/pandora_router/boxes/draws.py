@@ -13,8 +13,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from pandora_router.boxes.base import Bookkeeping
-from pandora_router.boxes.checks import Mask, Matrix, Vector, finite
+from pandora_router.boxes.checks import finite
 from pandora_router.boxes.costs import Costs, as_costs
+from pandora_router.types import Mask, Matrix, Vector
 
 
 def discrete_gain(support: Matrix, outside: ArrayLike) -> Vector:

@@ -9,9 +9,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from pandora_router.boxes.base import Bookkeeping
-from pandora_router.boxes.checks import Mask, Matrix, Vector, finite, not_negative
+from pandora_router.boxes.checks import finite, not_negative
 from pandora_router.boxes.costs import Costs, as_costs
 from pandora_router.index import normal_gain, price_offset
+from pandora_router.types import Mask, Matrix, Vector
 
 
 class NormalPrices(Bookkeeping):

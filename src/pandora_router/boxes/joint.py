@@ -15,12 +15,13 @@ from typing import Self
 import numpy as np
 from numpy.typing import ArrayLike
 
-from pandora_router.boxes.checks import Mask, Matrix, Vector, covariance_matrix, finite, locked, not_negative
+from pandora_router.boxes.checks import covariance_matrix, finite, locked, not_negative
 from pandora_router.boxes.costs import Costs, as_costs
 from pandora_router.boxes.draws import discrete_backup_price, discrete_gain, discrete_reservation_price
 from pandora_router.boxes.independent import NormalPrices
 from pandora_router.errors import UsageError
 from pandora_router.index import normal_cdf
+from pandora_router.types import Mask, Matrix, Vector
 
 # What is left of a variance below this share of what it was is rounding, and dividing by it makes up news.
 NOTHING = 1e-12

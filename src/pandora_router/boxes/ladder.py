@@ -14,10 +14,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from pandora_router.boxes.base import Bookkeeping
-from pandora_router.boxes.checks import Mask, Matrix, Vector, finite, sealed_box
+from pandora_router.boxes.checks import finite, sealed_box
 from pandora_router.boxes.costs import Costs
 from pandora_router.errors import UsageError
 from pandora_router.index import ladder_offsets, normal_gain
+from pandora_router.types import Mask, Matrix, Positions, Vector
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,11 +37,11 @@ class Ladder(Bookkeeping):
 
     mean: Vector
     sealed: Mask
-    tier: NDArray[np.intp]
+    tier: Positions
     stds: Matrix
     tier_costs: Matrix
     offsets: Matrix
-    plan: NDArray[np.intp]
+    plan: Positions
 
     def __init__(self, mean: ArrayLike, stds: ArrayLike, tier_costs: ArrayLike, *, skip: bool = True) -> None:
         means = finite("mean", mean, ndim=1)
@@ -52,7 +53,7 @@ class Ladder(Bookkeeping):
                 came=f"{steps.shape} and {prices.shape}",
                 do="Give one row per box and one column per tier.",
             )
-        climbs: dict[bytes, tuple[Vector, NDArray[np.intp]]] = {}  # equal ladders are solved once
+        climbs: dict[bytes, tuple[Vector, Positions]] = {}  # equal ladders are solved once
         for s, c in zip(steps, prices, strict=True):
             key = s.tobytes() + c.tobytes()
             if key not in climbs:
@@ -73,7 +74,7 @@ class Ladder(Bookkeeping):
         return table[np.arange(len(self)), np.minimum(self.tier, table.shape[1] - 1)]
 
     @property
-    def next_tier(self) -> NDArray[np.intp]:
+    def next_tier(self) -> Positions:
         """The tier that the next purchase of each box reveals."""
         return self._now(self.plan).astype(np.intp)
 

@@ -18,7 +18,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from pandora_router.boxes import Costs
-from pandora_router.boxes.checks import Matrix, Vector
 from pandora_router.boxes.costs import as_costs
 from pandora_router.calibrate.check import folds_of
 from pandora_router.calibrate.readings import Readings
@@ -35,6 +34,7 @@ from pandora_router.search import (
     Rollout,
     run,
 )
+from pandora_router.types import Matrix, Vector
 
 SIMULATED = 20  # above so many specialists the paper's simulated payoffs take too long to cross-validate
 WHOLE = -1  # no fold is held out

@@ -10,9 +10,9 @@ from typing import Literal
 
 import numpy as np
 
-from pandora_router.boxes.checks import Matrix, Vector
 from pandora_router.calibrate.readings import frozen_fields
 from pandora_router.errors import UsageError
+from pandora_router.types import Matrix, Vector
 
 CorrelationKind = Literal["ledoit_wolf", "none"]
 DENSE = 50  # above so many specialists the correlation is kept as factors plus a diagonal

@@ -17,7 +17,6 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import ArrayLike
 
-from pandora_router.boxes.checks import Matrix, Vector
 from pandora_router.calibrate.correlations import OWN, Correlation
 from pandora_router.calibrate.laws import Laws, cut
 from pandora_router.calibrate.means import STRENGTHS, Linear, fit_ridge
@@ -25,6 +24,7 @@ from pandora_router.calibrate.readings import Readings
 from pandora_router.calibrate.scales import LEAST, REACH, Scale, fit_curve
 from pandora_router.calibrate.signals import FittedSignal
 from pandora_router.errors import UsageError
+from pandora_router.types import Matrix, Vector
 
 PENALTY = (5.0, 15.0, 15.0)  # pull of the colleagues' scale on that of the newcomer; 5 on a is 10 prompts
 BELIEF = 30.0  # prompts that the colleagues' average correlation counts for

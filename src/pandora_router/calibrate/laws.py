@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
-from pandora_router.boxes.checks import Matrix, Vector
 from pandora_router.calibrate.readings import frozen_fields
 from pandora_router.errors import UsageError
+from pandora_router.types import Matrix, Vector
 
 LawKind = Literal["normal", "quantiles"]
 CLASSES = 3

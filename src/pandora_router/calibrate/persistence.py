@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 
 from pandora_router import folders
-from pandora_router.boxes.checks import Matrix
 from pandora_router.calibrate.correlations import Correlation
 from pandora_router.calibrate.laws import Laws
 from pandora_router.calibrate.means import FittedMean, Linear, Trees
@@ -23,6 +22,7 @@ from pandora_router.calibrate.samples import FittedDraws, FittedNeighbours
 from pandora_router.calibrate.scales import Scale
 from pandora_router.calibrate.signals import FittedSignal, SignalModel
 from pandora_router.errors import UsageError
+from pandora_router.types import Matrix
 
 KIND = folders.Kind(
     format="pandora-router signal model",

@@ -12,12 +12,11 @@ from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from pandora_router.boxes.checks import Mask, Matrix, Vector, finite, same_length
+from pandora_router.boxes.checks import finite, same_length
 from pandora_router.errors import UsageError
-
-Positions = NDArray[np.intp]
+from pandora_router.types import Mask, Matrix, Positions, Vector
 
 FEWEST = 8  # costly estimates of a specialist below which nothing can be said of it
 

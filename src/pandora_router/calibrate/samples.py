@@ -9,12 +9,12 @@ from numpy.typing import ArrayLike
 from scipy.spatial.distance import cdist
 
 from pandora_router.boxes import Boxes, Costs, Draws, Independent
-from pandora_router.boxes.checks import Matrix, Vector
 from pandora_router.calibrate.laws import classify, cut
 from pandora_router.calibrate.means import FittedMean, MeanModel, Ridge
 from pandora_router.calibrate.readings import Readings, cells, estimates, frozen_fields, same_presence
 from pandora_router.errors import UsageError
 from pandora_router.search import Batch
+from pandora_router.types import Matrix, Vector
 
 CHUNK = 4096  # prompts whose distances are held at once
 

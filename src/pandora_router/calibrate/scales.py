@@ -16,9 +16,9 @@ from typing import Literal
 
 import numpy as np
 
-from pandora_router.boxes.checks import Matrix, Vector
 from pandora_router.calibrate.readings import frozen_fields
 from pandora_router.errors import UsageError
+from pandora_router.types import Matrix, Vector
 
 ScaleKind = Literal["constant", "by_mean"]
 PENALTY = (0.0, 10.0, 10.0)  # on a, b, c: what it takes to believe that the scale bends

@@ -19,7 +19,6 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from pandora_router.boxes import Boxes, Costs, Independent, Joint, LowRank
-from pandora_router.boxes.checks import Matrix, Vector
 from pandora_router.calibrate.correlations import Correlation, CorrelationKind, fit_correlation
 from pandora_router.calibrate.laws import LawKind, Laws, fit_laws
 from pandora_router.calibrate.means import FittedMean, MeanModel, Ridge
@@ -27,6 +26,7 @@ from pandora_router.calibrate.readings import Readings, cells, estimates
 from pandora_router.calibrate.scales import Scale, ScaleKind, fit_scale
 from pandora_router.calibrate.slopes import fit_slope
 from pandora_router.search import Batch
+from pandora_router.types import Matrix, Vector
 
 
 class SignalModel(Protocol):

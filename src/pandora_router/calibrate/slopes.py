@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from pandora_router.boxes.checks import Matrix
+from pandora_router.types import Matrix
 
 LOWEST, HIGHEST = 0.0, 1.5
 PRIOR = (1.0, 0.2)  # before any data g is taken at its word, give or take (decision 0030)

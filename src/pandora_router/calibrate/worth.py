@@ -19,7 +19,6 @@ from scipy.linalg import solve_triangular
 from scipy.special import ndtri
 
 from pandora_router.boxes import Costs
-from pandora_router.boxes.checks import Matrix, Vector
 from pandora_router.calibrate.check import folds_of
 from pandora_router.calibrate.choose import FEWEST, decide
 from pandora_router.calibrate.means import Identity
@@ -27,6 +26,7 @@ from pandora_router.calibrate.readings import Readings
 from pandora_router.calibrate.signals import Calibrated, FittedSignal
 from pandora_router.errors import UsageError
 from pandora_router.search import Policy
+from pandora_router.types import Matrix, Vector
 
 MOST = 1500  # prompts searched: every part costs as much as weighing one more policy
 CENTRAL = 0.9

@@ -13,10 +13,10 @@ import click
 from pandora_router.cli.failures import Failure
 from pandora_router.data import importers, splits, storage
 from pandora_router.data.fees import Fees, FirstOf, Free, FromColumn, PerParameter, PerSpecialist, PerToken
-from pandora_router.data.importers.sheet import Progress
 from pandora_router.data.limits import Limits
 from pandora_router.data.table import Table
 from pandora_router.errors import UsageError
+from pandora_router.types import Progress
 
 FORMATS = ("table", "folder", "long", "wide", "embedllm", "routerbench", "routellm")
 

@@ -31,8 +31,9 @@ from pandora_router.estimators.endpoint import Endpoint, RemoteEmbedder
 from pandora_router.estimators.estimator import Judge, Scorer
 from pandora_router.router import Neighbouring, Ready, Router, Stacked, Tuned
 from pandora_router.router.artifact import POLICIES
-from pandora_router.router.recipes import Costly, Progress
+from pandora_router.router.recipes import Costly
 from pandora_router.search import KnowledgeGradient, Policy
+from pandora_router.types import Advance
 
 NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
@@ -295,7 +296,7 @@ class Config(Closed):
         each = [own[name] for name in specialists] if isinstance(own, dict) else [own] * len(specialists)
         return Costs(each, [told.shared], [0] * len(each)) if told.shared else Costs(each)
 
-    def fit(self, table: Table, *, progress: Progress | None = None, work: Path | None = None) -> Router:
+    def fit(self, table: Table, *, progress: Advance | None = None, work: Path | None = None) -> Router:
         """Fit the router that this file describes."""
         return Router.fit(
             table,

@@ -12,12 +12,9 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
-import numpy.typing as npt
 
-from pandora_router.data.table import Mask, Matrix
 from pandora_router.errors import UsageError
-
-Vector = npt.NDArray[np.float64]
+from pandora_router.types import Mask, Matrix, Vector
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,8 +11,9 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
-from pandora_router.data.table import Contexts, Table, normalise
+from pandora_router.data.table import Table, normalise
 from pandora_router.errors import UsageError
+from pandora_router.types import Contexts
 
 
 def beside(left: Table, right: Table, *, shared: bool = False) -> Table:

@@ -16,8 +16,9 @@ from types import MappingProxyType
 
 import numpy as np
 
-from pandora_router.data.table import Table, Texts, normalise
+from pandora_router.data.table import Table, normalise
 from pandora_router.errors import UsageError
+from pandora_router.types import Texts
 
 NAMES = ("train", "calibration", "test")
 

@@ -17,8 +17,9 @@ import pyarrow.parquet
 
 from pandora_router import folders
 from pandora_router.data.limits import Limits
-from pandora_router.data.table import Contexts, Matrix, Table
+from pandora_router.data.table import Table
 from pandora_router.errors import UsageError
+from pandora_router.types import Contexts, Matrix
 
 KIND = folders.Kind(
     format="pandora-router table",

@@ -18,11 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pandora_router.errors import UsageError
-
-Matrix = npt.NDArray[np.float64]
-Mask = npt.NDArray[np.bool_]
-Texts = npt.NDArray[np.str_]
-Contexts = npt.NDArray[np.object_]
+from pandora_router.types import Contexts, Mask, Matrix, Texts
 
 SPLITS = ("train", "calibration", "test", "")
 """The names a split can have; the empty one means "in no split"."""

@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
+
+from pandora_router.types import Matrix
 
 from ..collect.assemble import Plan, Question, cells, shown
 from ..collect.journal import Journal
@@ -29,7 +30,6 @@ from .questions import recorded
 FILE = Path(__file__).with_name("answers.parquet")
 BLOCK = 100
 ENOUGH = 1e9  # seconds are the money here, and there is no limit to them
-Matrix = NDArray[np.float64]
 
 
 def record(

@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+
+from pandora_router.types import Advance, Vector
 
 from ..boxes.costs import as_costs
 from ..data.table import Table
@@ -26,7 +27,6 @@ from ..evaluate.arms import DEFAULT, named
 from ..evaluate.instances import Arrays, Instance, standing
 from ..evaluate.outcomes import Routed
 from ..router import Neighbouring, Router
-from ..router.recipes import Progress
 from ..search import KnowledgeGradient
 from .recording import Recorded
 
@@ -44,7 +44,6 @@ WAYS = (
     "oracle",
 )
 KS = (3, 10, 20, 50)
-Vector = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -53,7 +52,7 @@ class Looking:
 
     seed: int = 0
 
-    def fit(self, train: Table, say: Progress, work: Path | None = None) -> Beginnings:
+    def fit(self, train: Table, say: Advance, work: Path | None = None) -> Beginnings:
         """Fit on the training questions; too quick for anything to be kept in `work`."""
         say("reading what specialists let be seen", 0.0)
         assert train.contexts is not None

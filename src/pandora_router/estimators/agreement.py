@@ -13,8 +13,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from pandora_router.estimators.rewards import Contexts, Matrix
 from pandora_router.estimators.surface import NUMBER, WORD
+from pandora_router.types import Contexts, Matrix
 
 LETTER = re.compile(r"\(([A-J])\)|\b(?:answer|option|choice)\W+(?:is\W+)?(?:option\W+)?([A-J])\b")
 NAME = re.compile(r"\b[A-Z][\w'-]+|\b\d[\d.,]*")

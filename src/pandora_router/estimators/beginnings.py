@@ -21,11 +21,13 @@ import lightgbm
 import numpy as np
 from numpy.typing import ArrayLike
 
+from pandora_router.types import Contexts, Matrix
+
 from .embedders import Embedder
 from .neighbours import Neighbours
 from .peek import Peek
 from .persistence import Saved
-from .rewards import Contexts, Matrix, checked_contexts, checked_reward
+from .rewards import checked_contexts, checked_reward
 
 HEAD = "log-probabilities:"
 NUMBERS = (

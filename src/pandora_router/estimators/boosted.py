@@ -25,12 +25,13 @@ from scipy.optimize import nnls
 from pandora_router.errors import UsageError
 from pandora_router.estimators.embedders import Embedder, checked_texts
 from pandora_router.estimators.evidence import Layer, PromptEvidence
-from pandora_router.estimators.heads import Folds, grouped_folds
+from pandora_router.estimators.heads import grouped_folds
 from pandora_router.estimators.peek import ContextEvidence, Peek
 from pandora_router.estimators.persistence import Saved, read, write
-from pandora_router.estimators.rewards import Contexts, Matrix, checked_contexts, checked_reward, told_of
+from pandora_router.estimators.rewards import checked_contexts, checked_reward, told_of
 from pandora_router.estimators.stages import Stages
-from pandora_router.estimators.trees import Progress, Trees, grow, predicted
+from pandora_router.estimators.trees import Trees, grow, predicted
+from pandora_router.types import Advance, Contexts, Matrix, Positions
 
 __all__ = ["Boosted", "Trees"]
 
@@ -62,7 +63,7 @@ class Boosted:
         embedder: Embedder | None = None,
         trees: Trees = Trees(),  # noqa: B008 (frozen)
         seed: int = 0,
-        progress: Progress | None = None,
+        progress: Advance | None = None,
         work: Path | str | None = None,
     ) -> Boosted:
         """Fits on rewards (prompts, specialists), NaN where missing; with a peek, on contexts as well.
@@ -158,7 +159,7 @@ def _prompt_stage(
     prompts: Sequence[str],
     reward: Matrix,
     specialists: Sequence[str],
-    folds: Folds,
+    folds: Positions,
     embedder: Embedder | None,
 ) -> tuple[PromptEvidence, Layer]:
     """The evidence of prompts and its training layer, from an earlier start if it got so far."""
@@ -178,7 +179,7 @@ def _context_stage(
     reward: Matrix,
     evidence: PromptEvidence,
     layer: Layer,
-    folds: Folds,
+    folds: Positions,
     embedder: Embedder | None,
 ) -> tuple[ContextEvidence, Matrix]:
     """The evidence of contexts and its training columns, from an earlier start if it got so far."""

@@ -17,13 +17,10 @@ from types import MappingProxyType
 from typing import Protocol, runtime_checkable
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pandora_router.errors import UpstreamError, UsageError
-from pandora_router.estimators.rewards import Contexts, Matrix
 from pandora_router.specialists.endpoint import Endpoint
-
-Vector = NDArray[np.float64]
+from pandora_router.types import Contexts, Matrix, Vector
 
 
 @dataclass(frozen=True)

@@ -15,12 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pandora_router.estimators.embedders import Embedder, Vectors
-from pandora_router.estimators.heads import Folds, Ridge, fit_ridge
+from pandora_router.estimators.heads import Ridge, fit_ridge
 from pandora_router.estimators.joined import fitted_embedder
 from pandora_router.estimators.neighbours import Neighbours
 from pandora_router.estimators.persistence import Saved
-from pandora_router.estimators.rewards import Matrix
 from pandora_router.estimators.surface import surface
+from pandora_router.types import Matrix, Positions
 
 NEAR, FAR = 15, 50
 DIRECTIONS = 24
@@ -57,7 +57,7 @@ class PromptEvidence:
         prompts: Sequence[str],
         reward: Matrix,
         specialists: Sequence[str],
-        folds: Folds,
+        folds: Positions,
         embedder: Embedder | None,
     ) -> tuple[PromptEvidence, Layer]:
         """The evidence, and the layer of the training prompts (out of fold, leave-one-out)."""

@@ -13,9 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pandora_router.errors import UsageError
-from pandora_router.estimators.rewards import Matrix
+from pandora_router.types import Matrix, Positions
 
-Folds = NDArray[np.intp]
 Features = NDArray[np.float32] | NDArray[np.float64]
 PENALTIES = (1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0)
 CHUNK = 8192
@@ -34,7 +33,7 @@ class Ridge:
 
 
 def fit_ridge(
-    features: Features, reward: Matrix, folds: Folds, penalties: Sequence[float] = PENALTIES
+    features: Features, reward: Matrix, folds: Positions, penalties: Sequence[float] = PENALTIES
 ) -> tuple[Ridge, Matrix]:
     """The head with the penalty of least cross-validated error, and its out-of-fold predictions.
 
@@ -57,7 +56,7 @@ def fit_ridge(
 
 
 def _fit_complete(
-    features: Features, reward: Matrix, folds: Folds, penalties: Sequence[float]
+    features: Features, reward: Matrix, folds: Positions, penalties: Sequence[float]
 ) -> tuple[Matrix, Matrix]:
     there = ~np.isnan(reward[:, 0])
     count = int(folds.max()) + 1
@@ -97,7 +96,7 @@ def _solve(gram: Matrix, cross: Matrix, penalty: float) -> Matrix:
     return solution
 
 
-def grouped_folds(groups: Sequence[object], count: int, seed: int) -> Folds:
+def grouped_folds(groups: Sequence[object], count: int, seed: int) -> Positions:
     """Fold numbers, balanced over distinct members of `groups`; equal members always share a fold."""
     members = {member: i for i, member in enumerate(dict.fromkeys(groups))}
     if len(members) < 2:

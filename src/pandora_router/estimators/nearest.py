@@ -15,15 +15,15 @@ from numpy.typing import NDArray
 
 from pandora_router.errors import UsageError
 from pandora_router.estimators.embedders import Vectors
+from pandora_router.types import Positions
 
-Rows = NDArray[np.intp]
 EXACT_UP_TO = 100_000
 
 
 class Nearest(Protocol):
     """Rows of the training set nearest to each query, nearest first."""
 
-    def nearest(self, queries: Vectors, k: int) -> Rows:
+    def nearest(self, queries: Vectors, k: int) -> Positions:
         """Row numbers (queries, min(k, rows)), by falling cosine."""
         ...
 
@@ -35,11 +35,11 @@ class Exact:
     vectors: Vectors = field(repr=False)
     cells: int = 4_000_000
 
-    def nearest(self, queries: Vectors, k: int) -> Rows:
+    def nearest(self, queries: Vectors, k: int) -> Positions:
         """The k rows of largest inner product; ties go to the lowest row number."""
         return self.nearest_except(queries, k, None)
 
-    def nearest_except(self, queries: Vectors, k: int, skip: list[Rows] | None) -> Rows:
+    def nearest_except(self, queries: Vectors, k: int, skip: list[Positions] | None) -> Positions:
         """As `nearest`, leaving out rows `skip[i]` for query i (-1 pads where fewer than k are left)."""
         total = len(self.vectors)
         k = min(k, total)
@@ -79,13 +79,13 @@ class Graph:
         index.add(np.ascontiguousarray(vectors))
         return cls(index, len(vectors))
 
-    def nearest(self, queries: Vectors, k: int) -> Rows:
+    def nearest(self, queries: Vectors, k: int) -> Positions:
         """Nearly the k rows of largest inner product (-1 where the graph finds fewer)."""
         _, found = self.index.search(np.ascontiguousarray(queries), min(k, self.rows))
         return np.asarray(found, dtype=np.intp)
 
 
-def _largest(near: NDArray[np.float32], k: int) -> Rows:
+def _largest(near: NDArray[np.float32], k: int) -> Positions:
     """Columns of the k largest entries of each row, ties to the lowest column, -inf never chosen (-1)."""
     total = near.shape[1]
     if k < total:

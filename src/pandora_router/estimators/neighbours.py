@@ -20,10 +20,11 @@ from numpy.typing import ArrayLike, NDArray
 from pandora_router.errors import UsageError
 from pandora_router.estimators.embedders import Embedder, Vectors, normalised
 from pandora_router.estimators.joined import fitted_embedder
-from pandora_router.estimators.nearest import EXACT_UP_TO, Exact, Graph, Nearest, Rows
+from pandora_router.estimators.nearest import EXACT_UP_TO, Exact, Graph, Nearest
 from pandora_router.estimators.persistence import Saved, read, write
 from pandora_router.estimators.reopened import embedder_state, reopened_embedder
-from pandora_router.estimators.rewards import Contexts, Matrix, checked_reward, filled_mean
+from pandora_router.estimators.rewards import checked_reward, filled_mean
+from pandora_router.types import Contexts, Matrix, Positions
 
 
 @dataclass(frozen=True)
@@ -111,7 +112,7 @@ class Neighbours:
         """Each specialist's training mean (M,)."""
         return filled_mean(self.reward)
 
-    def _mean(self, found: Rows) -> Matrix:
+    def _mean(self, found: Positions) -> Matrix:
         near = np.where(found[:, :, None] >= 0, self.reward[found], np.nan)
         there = ~np.isnan(near)
         count = there.sum(axis=1)
@@ -147,7 +148,7 @@ class Neighbours:
         return cls.from_state(read(folder), embedder=embedder)
 
 
-def same_rows(vectors: Vectors) -> list[Rows]:
+def same_rows(vectors: Vectors) -> list[Positions]:
     """For each row the numbers of all rows equal to it, itself included."""
     groups: dict[bytes, list[int]] = {}
     keys = [row.tobytes() for row in vectors]

@@ -19,11 +19,11 @@ from pandora_router.errors import UsageError
 from pandora_router.estimators.agreement import agreement
 from pandora_router.estimators.embedders import Embedder, Vectors, default_embedder
 from pandora_router.estimators.evidence import leading_directions
-from pandora_router.estimators.heads import Features, Folds, Ridge, fit_ridge
+from pandora_router.estimators.heads import Features, Ridge, fit_ridge
 from pandora_router.estimators.persistence import Saved
 from pandora_router.estimators.reopened import embedder_state, reopened_embedder
-from pandora_router.estimators.rewards import Contexts, Matrix
 from pandora_router.estimators.surface import PEEKED, asked_for, peeked
+from pandora_router.types import Contexts, Matrix, Positions
 
 DIRECTIONS = 12
 PENALTIES = (10.0, 30.0, 100.0, 300.0, 1000.0, 3000.0)
@@ -85,7 +85,7 @@ class ContextEvidence:
         contexts: Contexts,
         unexplained: Matrix,
         strength: Matrix,
-        folds: Folds,
+        folds: Positions,
         embedder: Embedder | None = None,
     ) -> tuple[ContextEvidence, Matrix]:
         """The evidence and the training features (n, M, P), heads out of fold.
@@ -156,7 +156,7 @@ class ContextEvidence:
 
 
 def _heads(
-    features: Features, target: Matrix, folds: Folds, columns: NDArray[np.intp], total: int
+    features: Features, target: Matrix, folds: Positions, columns: NDArray[np.intp], total: int
 ) -> tuple[Ridge, Matrix]:
     """One head per specialist with `FEWEST` scored contexts or more, zero for the others; and out of fold."""
     heads = Ridge(np.zeros((features.shape[1], total)), np.zeros(total))

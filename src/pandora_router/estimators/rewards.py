@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from pandora_router.errors import UsageError
-
-Matrix = NDArray[np.float64]
-Contexts = NDArray[np.object_]
+from pandora_router.types import Contexts, Matrix
 
 
 def checked_reward(reward: ArrayLike, prompts: int, specialists: Sequence[str]) -> Matrix:

@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 from pandora_router.errors import UsageError
 from pandora_router.estimators.embedders import checked_texts
 from pandora_router.estimators.persistence import Saved, read, write
-from pandora_router.estimators.rewards import Contexts, Matrix, checked_contexts
+from pandora_router.estimators.rewards import checked_contexts
+from pandora_router.types import Contexts, Matrix
 
 Form = Literal["all", "named"]
 Tokens = NDArray[np.int64]

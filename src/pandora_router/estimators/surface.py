@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from pandora_router.estimators.rewards import Matrix
+from pandora_router.types import Matrix
 
 NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
 OPTION = re.compile(r"^\s*\(?[A-Za-z][.)]\s", re.MULTILINE)

@@ -5,7 +5,6 @@ Fold by fold, so that a fit that was killed goes on with the next ensemble.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,14 +12,12 @@ import lightgbm
 import numpy as np
 from numpy.typing import NDArray
 
-from pandora_router.estimators.heads import Folds
 from pandora_router.estimators.persistence import Saved
-from pandora_router.estimators.rewards import Matrix
 from pandora_router.estimators.stages import Stages
+from pandora_router.types import Advance, Matrix, Positions
 
 SPECIALIST = 0
 BLIND_SHARE = 0.2
-Progress = Callable[[str, float], None]
 Pairs = NDArray[np.float32]
 
 
@@ -62,10 +59,10 @@ class Trees:
 def grow(
     table: Pairs,
     reward: Matrix,
-    folds: Folds,
+    folds: Positions,
     trees: Trees,
     seed: int,
-    say: Progress,
+    say: Advance,
     blind: int | None,
     stages: Stages = Stages(),  # noqa: B008 (frozen)
 ) -> tuple[tuple[lightgbm.Booster, ...], Matrix]:

@@ -17,7 +17,6 @@ from typing import Literal, Protocol
 import numpy as np
 
 from pandora_router.boxes import Costs
-from pandora_router.boxes.checks import Mask, Vector
 from pandora_router.calibrate import Auto, Calibrated, GaussianIndependent, GaussianJoint, Unfitted
 from pandora_router.calibrate.choose import decide
 from pandora_router.errors import UsageError
@@ -33,6 +32,7 @@ from pandora_router.search import (
     Rollout,
     baselines,
 )
+from pandora_router.types import Mask, Vector
 
 DEFAULT = "knowledge gradient"  # the router under test
 PAPER = "committing (paper)"

@@ -20,7 +20,6 @@ import numpy as np
 
 from pandora_router import market
 from pandora_router.boxes import Costs
-from pandora_router.boxes.checks import Vector
 from pandora_router.calibrate import GaussianIndependent
 from pandora_router.calibrate.choose import decide
 from pandora_router.evaluate.estimates import estimates, table_of
@@ -31,6 +30,7 @@ from pandora_router.evaluate.statistics import Clusters, Estimate, Split, compar
 from pandora_router.market.posted import Bidding, Conduct, Measure, Opponents, Reference
 from pandora_router.run import InPlace, Runner
 from pandora_router.search import KnowledgeGradient
+from pandora_router.types import Progress, Vector
 
 COSTS = (0.0001, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3)
 TRADED = (0.001, 0.01, 0.03)  # the costs of the mechanism table
@@ -52,7 +52,6 @@ KINDS: tuple[Kind, ...] = (
 K = TypeVar("K")
 Setting = tuple[Opponents, Conduct, float]
 CostsAt = Callable[[float], Vector]
-Progress = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True, eq=False)

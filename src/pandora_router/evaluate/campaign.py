@@ -6,7 +6,7 @@ So an interruption loses the shards under way and nothing else, whatever the run
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
@@ -21,8 +21,7 @@ from pandora_router.evaluate.results import Flat, Results
 from pandora_router.evaluate.sweep import sweep
 from pandora_router.evaluate.variants import arms_of
 from pandora_router.run import InPlace, Runner
-
-Progress = Callable[[str, int, int], None]
+from pandora_router.types import Progress
 
 
 @dataclass(frozen=True)

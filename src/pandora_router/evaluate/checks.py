@@ -20,7 +20,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from pandora_router.boxes.checks import Matrix, Vector
 from pandora_router.calibrate import (
     Calibrated,
     EmpiricalDraws,
@@ -35,6 +34,7 @@ from pandora_router.evaluate.instances import Instance, instance_of
 from pandora_router.evaluate.results import Results, replace_file
 from pandora_router.evaluate.statistics import Comparison, Split, compare
 from pandora_router.evaluate.sweep import Run
+from pandora_router.types import Matrix, Vector
 
 PREDICTORS = ("mean", "f", "h(f)", "g")
 COVERED: Mapping[str, Unfitted] = {

@@ -20,9 +20,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from pandora_router.boxes.checks import Matrix
 from pandora_router.errors import UsageError
 from pandora_router.evaluate.instances import Arrays
+from pandora_router.types import Matrix
 
 CHUNK = 1 << 14
 NAMES = ("f", "g", "score", "fee")

@@ -21,9 +21,9 @@ from pandora_router.data import Free, FromColumn, PerParameter, Table, storage
 from pandora_router.data.fees import Facts, Fees
 from pandora_router.data.importers import read_folder
 from pandora_router.data.joins import beside
-from pandora_router.data.table import Matrix
 from pandora_router.errors import UsageError
 from pandora_router.evaluate.experiments import Experiment
+from pandora_router.types import Matrix
 
 
 def read(experiment: Experiment, root: Path) -> Table:

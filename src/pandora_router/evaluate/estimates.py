@@ -12,7 +12,6 @@ import json
 import os
 import secrets
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -26,10 +25,10 @@ from pandora_router.estimators.peek import Peek
 from pandora_router.evaluate import domains
 from pandora_router.evaluate.experiments import Experiment
 from pandora_router.evaluate.instances import standing
+from pandora_router.types import Progress
 
 VERSION = 2  # raise when the estimators change what they predict
 Made = dict[str, NDArray[np.float64]]
-Progress = Callable[[str, int, int], None]
 
 
 def table_of(experiment: Experiment, root: Path) -> Table:

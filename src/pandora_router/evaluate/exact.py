@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from pandora_router.boxes.checks import Matrix
+from pandora_router.types import Matrix
 
 UNIT = 1127  # 2^-1127 divides every double: frexp's smallest exponent is -1073, less 53 digits
 _LOW = 27  # the lower digits of a significand of 53; the upper 26 and a sign are the rest

@@ -13,10 +13,10 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from pandora_router.boxes.checks import Matrix, Vector
 from pandora_router.calibrate import Calibrated, SignalModel, Unfitted
 from pandora_router.calibrate.choose import Fits
 from pandora_router.errors import UsageError
+from pandora_router.types import Matrix, Vector
 
 
 @dataclass(frozen=True, eq=False)

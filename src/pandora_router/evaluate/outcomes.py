@@ -20,9 +20,9 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from pandora_router.boxes.checks import Vector
 from pandora_router.errors import UsageError
 from pandora_router.evaluate.instances import Arrays
+from pandora_router.types import Vector
 
 
 @dataclass(frozen=True, eq=False)

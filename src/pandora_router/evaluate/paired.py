@@ -11,9 +11,9 @@ from functools import lru_cache
 
 import numpy as np
 
-from pandora_router.boxes.checks import Matrix
 from pandora_router.evaluate.results import Key, Results, Seed
 from pandora_router.evaluate.statistics import Comparison, Split, compare
+from pandora_router.types import Matrix
 
 Way = tuple[int, str]  # neighbours, arm
 

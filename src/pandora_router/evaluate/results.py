@@ -22,12 +22,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from pandora_router.boxes.checks import Vector
 from pandora_router.errors import UsageError
 from pandora_router.evaluate.experiments import Experiment
 from pandora_router.evaluate.instances import Arrays
 from pandora_router.evaluate.statistics import Comparison, Split, compare
 from pandora_router.evaluate.sweep import Run
+from pandora_router.types import Vector
 
 FORMAT = 1
 Key = tuple[int, float, str]  # neighbours, inspection cost, arm

@@ -21,8 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import norm, t
 
-from pandora_router.boxes.checks import Matrix, Vector
 from pandora_router.errors import UsageError
+from pandora_router.types import Matrix, Vector
 
 DRAWS = 1000
 LEVEL = 0.05

@@ -9,7 +9,7 @@ totals do not depend on shards or their order. Arms that share a budget of inspe
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -24,8 +24,8 @@ from pandora_router.evaluate.exact import exact_sums, rounded
 from pandora_router.evaluate.instances import Arrays, Instance, standing
 from pandora_router.evaluate.outcomes import Outcomes, Routed, summands
 from pandora_router.run import InPlace, Runner, on_one_core
+from pandora_router.types import Progress
 
-Progress = Callable[[str, int, int], None]
 Place = tuple[float, str]  # inspection cost, arm
 
 

@@ -15,11 +15,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from pandora_router.boxes import Costs
-from pandora_router.boxes.checks import Vector
 from pandora_router.errors import UsageError
 from pandora_router.evaluate.arms import DEFAULT, Arm
 from pandora_router.evaluate.instances import Instance
 from pandora_router.evaluate.outcomes import Outcomes, Routed
+from pandora_router.types import Vector
 
 CostsAt = Callable[[float], Costs]
 

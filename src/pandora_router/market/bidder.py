@@ -14,12 +14,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from pandora_router.boxes import Boxes
-from pandora_router.boxes.checks import Matrix, Vector
 from pandora_router.index import price_offset
 from pandora_router.search import Batch, Inspect, Select, State
 from pandora_router.search.payoffs import outside_options, reservation_prices
 from pandora_router.search.policies import Memoryless
 from pandora_router.search.state import OUTSIDE, Action
+from pandora_router.types import Matrix, Vector
 
 
 def interval(boxes: Boxes) -> tuple[Vector, Vector]:

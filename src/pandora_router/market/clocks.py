@@ -9,18 +9,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from pandora_router.boxes.checks import Mask, Matrix, Vector
 from pandora_router.errors import UsageError
 from pandora_router.market.plans import Plans
+from pandora_router.types import Mask, Matrix, Positions, Vector
 
 
 @dataclass(frozen=True, eq=False)
 class Sales:
     """Who answers (N,), at which price (N,), who looked (N, M) and what looking cost (N, M)."""
 
-    winner: NDArray[np.intp]
+    winner: Positions
     price: Vector
     inspected: Mask
     cost: Matrix

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from pandora_router.boxes.checks import Vector
 from pandora_router.market.clocks import Sales, ascending, descending, second_price
 from pandora_router.market.instances import Instance
 from pandora_router.market.plans import (
@@ -27,6 +26,7 @@ from pandora_router.market.posted import LeaveOneOut, Opponents
 from pandora_router.market.sealed import inspection_equilibrium
 from pandora_router.search import Batch, Committing, Obligatory, Policy, Rollout, run
 from pandora_router.search.baselines import never
+from pandora_router.types import Vector
 
 
 @dataclass(frozen=True)

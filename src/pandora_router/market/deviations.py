@@ -13,11 +13,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from pandora_router.boxes.checks import Mask, Matrix
 from pandora_router.market.clocks import Sales, ascending, descending, second_price
 from pandora_router.market.plans import Plans, covered_plans, myopic_plans, sealed_plans
 from pandora_router.market.sealed import inspection_equilibrium
 from pandora_router.search import Batch
+from pandora_router.types import Mask, Matrix
 
 SHADES = (-0.05, -0.02, 0.01, 0.02, 0.05, 0.1, 0.2)
 

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from pandora_router.boxes.checks import Matrix
 from pandora_router.errors import UsageError
 from pandora_router.search import Batch
+from pandora_router.types import Matrix
 
 
 @dataclass(frozen=True)

@@ -11,15 +11,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from pandora_router.boxes.checks import Mask, Matrix, Vector, finite
+from pandora_router.boxes.checks import finite
 from pandora_router.errors import UsageError
 from pandora_router.market.bidder import intervals
 from pandora_router.market.strategies import Moment
 from pandora_router.search import Batch, Committing, Held
 from pandora_router.search.payoffs import Outside
 from pandora_router.search.policies import NOBODY
+from pandora_router.types import Mask, Matrix, Positions, Vector
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,7 +89,7 @@ def held_plans(batch: Batch, values: ArrayLike, held: ArrayLike, at: ArrayLike) 
     return Plans(plans.looks & ~mine, plans.call, limit, plans.cost)
 
 
-def announced_holdout(batch: Batch, outside: Outside = "mean") -> tuple[NDArray[np.intp], Vector]:
+def announced_holdout(batch: Batch, outside: Outside = "mean") -> tuple[Positions, Vector]:
     """The box the exact committing router would hold for each prompt (-1: none), and at which outside option.
 
     A platform that announces it turns the descending clock into that router (`held_plans`).

@@ -20,11 +20,12 @@ from functools import cached_property
 from typing import Literal, get_args
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from pandora_router.boxes.checks import Mask, Matrix, Vector, finite, not_negative
+from pandora_router.boxes.checks import finite, not_negative
 from pandora_router.errors import UsageError
 from pandora_router.index import price_offset
+from pandora_router.types import Mask, Matrix, Positions, Vector
 
 Opponents = Literal["strong", "weak"]
 Conduct = Literal["f-only", "mean-only", "g-always", "bidder"]
@@ -37,7 +38,7 @@ def _one_of(name: str, came: str, choices: tuple[str, ...]) -> None:
         raise UsageError(name, expected=f"one of {', '.join(choices)}", came=repr(came), do="Choose one.")
 
 
-def best_of_others(scores: Matrix) -> tuple[Matrix, NDArray[np.intp]]:
+def best_of_others(scores: Matrix) -> tuple[Matrix, Positions]:
     """For each entry of a row the largest score of the others and where it is (N, M), (N, M).
 
     >>> [a.tolist() for a in best_of_others(np.array([[0.3, 0.9, 0.5]]))]
@@ -126,7 +127,7 @@ class LeaveOneOut:
         self.__dict__.update(tables, std=per_entry, opponents=opponents)
 
     @cached_property
-    def posted(self) -> tuple[Matrix, NDArray[np.intp]]:
+    def posted(self) -> tuple[Matrix, Positions]:
         """The posted price of every prompt and held-out specialist, and who sets it."""
         return best_of_others(self.values if self.opponents == "strong" else self.scores)
 

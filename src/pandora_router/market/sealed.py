@@ -17,10 +17,10 @@ from __future__ import annotations
 import numpy as np
 
 from pandora_router.boxes import Boxes
-from pandora_router.boxes.checks import Mask, Matrix, Vector
 from pandora_router.errors import UsageError
 from pandora_router.index import normal_gain
 from pandora_router.search import Batch
+from pandora_router.types import Mask, Matrix, Vector
 
 REACH = 6.0  # standard deviations around the mean that the price grid covers
 TINY = 1e-200

@@ -14,13 +14,14 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from pandora_router.boxes import Boxes
-from pandora_router.boxes.checks import Vector, finite, same_length
+from pandora_router.boxes.checks import finite, same_length
 from pandora_router.errors import UsageError
 from pandora_router.market.events import Answer, Call, Event, Opened, Wait
 from pandora_router.market.mechanisms import Mechanism
 from pandora_router.market.strategies import Strategy
 from pandora_router.search.drive import Opener, Shown
 from pandora_router.search.state import OUTSIDE, Inspect, State
+from pandora_router.types import Vector
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from pandora_router.boxes import Boxes
-from pandora_router.boxes.checks import Mask, Matrix
 from pandora_router.boxes.draws import discrete_backup_price, discrete_reservation_price
 from pandora_router.errors import UsageError
 from pandora_router.estimators.estimator import Estimator
@@ -36,6 +35,7 @@ from pandora_router.search import (
     run,
 )
 from pandora_router.search.drive import Shown, search
+from pandora_router.types import Mask, Matrix
 
 if TYPE_CHECKING:
     from pandora_router.router.router import Router

@@ -15,12 +15,12 @@ from pathlib import Path
 
 import numpy as np
 
-from pandora_router.boxes.checks import Matrix, Vector
 from pandora_router.collect.journal import Journal
 from pandora_router.data import Table
 from pandora_router.estimators.estimator import Query
 from pandora_router.router.recipes import Ready
 from pandora_router.specialists.answer import Answer
+from pandora_router.types import Matrix, Vector
 
 AT_ONCE = 8  # purchases under way, unless the estimator says how many it takes
 

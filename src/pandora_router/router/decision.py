@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from pandora_router.boxes import Boxes, Draws
-from pandora_router.boxes.checks import Vector
 from pandora_router.search import Inspect, Select, Trace
 from pandora_router.search.payoffs import marginal_std
+from pandora_router.types import Vector
 
 
 @dataclass(frozen=True, eq=False)

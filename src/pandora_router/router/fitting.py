@@ -42,9 +42,10 @@ from pandora_router.estimators.extended import Lasting
 from pandora_router.estimators.opened import load_estimator
 from pandora_router.estimators.persistence import write as write_estimator
 from pandora_router.router.readings import readings
-from pandora_router.router.recipes import Costly, Progress, Ready, Recipe, Tuned, shown_together
+from pandora_router.router.recipes import Costly, Ready, Recipe, Tuned, shown_together
 from pandora_router.router.report import HeldOut, report
 from pandora_router.search import Always, Committing, Never, Policy
+from pandora_router.types import Advance
 
 if TYPE_CHECKING:
     from pandora_router.router.router import Router
@@ -83,7 +84,7 @@ class Order:
         return found
 
 
-def fit(order: Order, say: Progress, work: Path | None) -> Router:
+def fit(order: Order, say: Advance, work: Path | None) -> Router:
     """Run all stages; see `Router.fit`."""
     from pandora_router.router.router import Router
 
@@ -170,7 +171,7 @@ def parted(table: Table) -> tuple[Table, Table, Table, int]:
     return train, others[0], others[1], repeated
 
 
-def _estimator(order: Order, recipe: Recipe, train: Table, work: Path | None, say: Progress) -> Lasting:
+def _estimator(order: Order, recipe: Recipe, train: Table, work: Path | None, say: Advance) -> Lasting:
     """The fitted estimator, from the work folder if it is there."""
     if work is None:
         return recipe.fit(train, say)
@@ -183,7 +184,7 @@ def _estimator(order: Order, recipe: Recipe, train: Table, work: Path | None, sa
     return fitted
 
 
-def _costly(order: Order, train: Table, work: Path | None, say: Progress) -> Lasting | Ready:
+def _costly(order: Order, train: Table, work: Path | None, say: Advance) -> Lasting | Ready:
     if isinstance(order.costly, Ready):
         return order.costly
     return _estimator(order, order.costly, train, work, say)

@@ -16,13 +16,13 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from pandora_router.boxes import Costs
-from pandora_router.boxes.checks import Matrix, Vector
 from pandora_router.calibrate import FittedSignal, extend
 from pandora_router.errors import UsageError
 from pandora_router.estimators.estimator import Estimator, Query
 from pandora_router.estimators.extended import Extended, Lasting
 from pandora_router.estimators.heads import grouped_folds
 from pandora_router.router.opening import finish
+from pandora_router.types import Matrix, Vector
 
 if TYPE_CHECKING:
     from pandora_router.router.router import Router

@@ -14,13 +14,13 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from pandora_router.boxes.checks import Mask, Vector
 from pandora_router.calibrate import SignalModel
 from pandora_router.errors import UpstreamError, UsageError
 from pandora_router.estimators.estimator import Estimator, Fitted, Query
 from pandora_router.estimators.extended import Lasting
 from pandora_router.router.recipes import needs_context
 from pandora_router.search import Inspect, State
+from pandora_router.types import Mask, Vector
 
 T = TypeVar("T")
 FAILURES = (UpstreamError, TimeoutError, OSError)

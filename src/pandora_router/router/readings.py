@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from pandora_router import folders
-from pandora_router.boxes.checks import Matrix
 from pandora_router.data import Table
 from pandora_router.estimators.extended import Lasting
 from pandora_router.estimators.neighbours import Neighbours
@@ -17,6 +16,7 @@ from pandora_router.router.bought import buy
 from pandora_router.router.opening import finish
 from pandora_router.router.recipes import Ready, needs_context
 from pandora_router.router.report import HeldOut
+from pandora_router.types import Matrix
 
 READINGS = folders.Kind(
     format="pandora-router readings",

@@ -6,7 +6,6 @@ else made (a judge behind an endpoint, any callable) and is only ever asked, nev
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, Protocol
@@ -19,14 +18,13 @@ from pandora_router.estimators.embedders import Embedder
 from pandora_router.estimators.estimator import Estimator
 from pandora_router.estimators.extended import Extended, Lasting
 from pandora_router.estimators.neighbours import Neighbours
-
-Progress = Callable[[str, float], None]
+from pandora_router.types import Advance
 
 
 class Recipe(Protocol):
     """A way to fit an estimator on a routing table."""
 
-    def fit(self, train: Table, say: Progress, work: Path | None = None) -> Lasting:
+    def fit(self, train: Table, say: Advance, work: Path | None = None) -> Lasting:
         """The fitted estimator; `say(what, share)` is called between steps, `work` holds finished parts."""
 
 
@@ -41,7 +39,7 @@ class Neighbouring:
     k: int = 50
     embedder: Embedder | None = None
 
-    def fit(self, train: Table, say: Progress, work: Path | None = None) -> Neighbours:
+    def fit(self, train: Table, say: Advance, work: Path | None = None) -> Neighbours:
         """Remember the training prompts."""
         say("embedding prompts", 0.0)
         return Neighbours.fit(
@@ -65,7 +63,7 @@ class Stacked:
     rounds: int = 600
     folds: int = 5
 
-    def fit(self, train: Table, say: Progress, work: Path | None = None) -> Lasting:
+    def fit(self, train: Table, say: Advance, work: Path | None = None) -> Lasting:
         """Fit the stack."""
         from pandora_router.estimators.boosted import Boosted, Trees
         from pandora_router.estimators.peek import Peek
@@ -114,7 +112,7 @@ class Tuned:
     batch: int = 32
     seed: int = 0
 
-    def fit(self, train: Table, say: Progress, work: Path | None = None) -> Lasting:
+    def fit(self, train: Table, say: Advance, work: Path | None = None) -> Lasting:
         """Fine-tune on the training prompts."""
         try:
             from pandora_router.estimators.transformer import Tuning, fine_tune

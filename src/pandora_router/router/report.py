@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 
 from pandora_router.boxes import Costs
-from pandora_router.boxes.checks import Matrix, Vector
 from pandora_router.calibrate import SignalModel, Unfitted, check, cross_check
 from pandora_router.calibrate.choose import decide
 from pandora_router.data import Table
 from pandora_router.errors import UsageError
 from pandora_router.search import Always, Never, Policy
+from pandora_router.types import Matrix, Vector
 
 
 @dataclass(frozen=True, eq=False)

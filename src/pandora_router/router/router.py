@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from pandora_router.boxes import Boxes, Costs
-from pandora_router.boxes.checks import Vector
 from pandora_router.calibrate import Auto, Calibrated, SignalModel, Unfitted
 from pandora_router.data import Table
 from pandora_router.errors import UpstreamError, UsageError
@@ -21,8 +20,9 @@ from pandora_router.estimators.estimator import Estimator
 from pandora_router.estimators.extended import Lasting
 from pandora_router.router.decision import Decision, Estimates, Prices, declined, new_id, std_of
 from pandora_router.router.opening import Purchases, checked_contexts, finish, is_local
-from pandora_router.router.recipes import Costly, Neighbouring, Progress, Recipe, Stacked
+from pandora_router.router.recipes import Costly, Neighbouring, Recipe, Stacked
 from pandora_router.search import KnowledgeGradient, Policy, State, Trace, adrive
+from pandora_router.types import Advance, Vector
 
 Contexts = Mapping[str, str]
 
@@ -70,7 +70,7 @@ class Router:
         inspection_cost: ArrayLike | Costs = 0.01,
         default: str | None = None,
         timeout: float | None = 30.0,
-        progress: Progress | None = None,
+        progress: Advance | None = None,
         work: Path | str | None = None,
         settings: Mapping[str, Any] | None = None,
     ) -> Router:

@@ -12,14 +12,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from pandora_router.boxes.checks import Mask, Matrix, finite
+from pandora_router.boxes.checks import finite
 from pandora_router.errors import UsageError
 from pandora_router.search.policies import Memoryless
 from pandora_router.search.state import Action, Inspect, Select, State
-
-Choices = NDArray[np.intp]
+from pandora_router.types import Mask, Matrix, Positions
 
 
 @dataclass(frozen=True)
@@ -62,13 +60,13 @@ class Plan:
     """Which boxes each query opens (N, M), and which box it takes if it opens none (N,)."""
 
     opened: Mask
-    default: Choices
+    default: Positions
 
     def policy(self, query: int) -> Planned:
         """The plan of one query as a policy."""
         return Planned(tuple(int(j) for j in np.flatnonzero(self.opened[query])), int(self.default[query]))
 
-    def choices(self, values: Matrix) -> Choices:
+    def choices(self, values: Matrix) -> Positions:
         """The box each query takes, given what its opened boxes show (N, M)."""
         best = np.where(self.opened, values, -np.inf).argmax(axis=1)
         return np.where(self.opened.any(axis=1), best, self.default)

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from pandora_router.boxes import Costs, Independent, Joint
-from pandora_router.boxes.checks import Matrix, Vector, covariance_matrix, finite, locked, whole
+from pandora_router.boxes.checks import covariance_matrix, finite, locked, whole
 from pandora_router.boxes.costs import as_costs
 from pandora_router.boxes.joint import checked_quantiles
 from pandora_router.errors import UsageError
@@ -30,6 +30,7 @@ from pandora_router.search.gradient import KnowledgeGradient
 from pandora_router.search.policies import NOBODY, Committing, Held, Obligatory, Relative, Rollout
 from pandora_router.search.simulation import stream as normal_stream
 from pandora_router.search.state import Action, Inspect, Policy, Select, State, Trace
+from pandora_router.types import Matrix, Positions, Vector
 
 SLICE = 256  # queries a thread takes at a time
 _most: ContextVar[int | None] = ContextVar("most threads", default=None)
@@ -47,7 +48,7 @@ class Batch:
     costs: Costs
     correlation: Matrix | None = None
     quantiles: Matrix | None = None
-    rank: NDArray[np.intp] | None = None
+    rank: Positions | None = None
     outside: float = -np.inf
 
     def __init__(
@@ -154,7 +155,7 @@ class Decisions:
     stage: NDArray[np.int32]
 
     @property
-    def inspections(self) -> NDArray[np.intp]:
+    def inspections(self) -> Positions:
         """How many boxes each query opened."""
         return (self.order >= 0).sum(axis=1)
 

@@ -13,10 +13,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pandora_router.boxes import Boxes, Draws, Independent
-from pandora_router.boxes.checks import Matrix, Vector, locked
+from pandora_router.boxes.checks import locked
 from pandora_router.boxes.joint import CorrelatedNormal, root
 from pandora_router.errors import UsageError
 from pandora_router.index import unit_loss
@@ -24,6 +23,7 @@ from pandora_router.search import kernels
 from pandora_router.search.payoffs import marginal_std
 from pandora_router.search.policies import Memoryless, purchase
 from pandora_router.search.state import Action, Inspect, Select, State
+from pandora_router.types import Matrix, Positions, Vector
 
 NO_QUANTILES = locked(np.empty((0, 0)))
 
@@ -219,7 +219,7 @@ class KnowledgeGradient(Memoryless):
         return best
 
 
-def group_gain(boxes: Boxes, members: NDArray[np.intp], outside: float, samples: int, seed: int) -> float:
+def group_gain(boxes: Boxes, members: Positions, outside: float, samples: int, seed: int) -> float:
     """E[best posterior mean once all `members` are open] - best mean now, over paired simulated outcomes.
 
     With y the outcome of the members, all means move by P_.A P_AA^-1 (y - mean_A).

@@ -17,11 +17,12 @@ from typing import Literal
 import numpy as np
 
 from pandora_router.boxes import Boxes, Draws, Independent
-from pandora_router.boxes.checks import Mask, Matrix, Vector, locked
+from pandora_router.boxes.checks import locked
 from pandora_router.boxes.joint import CorrelatedNormal
 from pandora_router.errors import UsageError
 from pandora_router.index import normal_cdf
 from pandora_router.search import kernels
+from pandora_router.types import Mask, Matrix, Vector
 
 Outside = Literal["backup", "mean"]
 

@@ -13,7 +13,6 @@ from typing import Literal
 import numpy as np
 
 from pandora_router.boxes import Boxes, Independent
-from pandora_router.boxes.checks import Vector
 from pandora_router.boxes.joint import CorrelatedNormal
 from pandora_router.errors import UsageError
 from pandora_router.search import kernels
@@ -28,6 +27,7 @@ from pandora_router.search.payoffs import (
 )
 from pandora_router.search.simulation import simulated_payoffs
 from pandora_router.search.state import Action, Inspect, Policy, Select, State, Worth
+from pandora_router.types import Vector
 
 NOBODY = -1  # no box is held
 

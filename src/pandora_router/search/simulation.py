@@ -11,11 +11,12 @@ import hashlib
 import numpy as np
 
 from pandora_router.boxes import Boxes, Ladder
-from pandora_router.boxes.checks import Matrix, Vector, locked
+from pandora_router.boxes.checks import locked
 from pandora_router.boxes.joint import CorrelatedNormal
 from pandora_router.search import kernels
 from pandora_router.search.payoffs import Outside, marginal_std, normal_law, outside_options
 from pandora_router.search.state import State
+from pandora_router.types import Matrix, Vector
 
 
 def stream(boxes_mean: Vector, seed: int) -> np.random.Generator:

@@ -19,11 +19,12 @@ from pandora_router.data.fees import Facts, Fees, Free, price
 from pandora_router.data.importers.formats import Column
 from pandora_router.data.importers.grid import Repeats, assemble, prompts_of
 from pandora_router.data.importers.long import LongColumns, answers_of
-from pandora_router.data.importers.sheet import Progress, Sheet, read_sheet
+from pandora_router.data.importers.sheet import Sheet, read_sheet
 from pandora_router.data.joins import stack
 from pandora_router.data.limits import Limits
 from pandora_router.data.table import Table
 from pandora_router.errors import UsageError
+from pandora_router.types import Progress
 
 _PARTS = {"train": "train", "val": "calibration", "test": "test"}
 _COLUMNS = ("prompt_id", "model_id", "category", "label", "model_name", "prompt")

@@ -25,11 +25,12 @@ from pandora_router.data.importers.grid import (
     prompts_of,
 )
 from pandora_router.data.importers.long import LongColumns, answers_of
-from pandora_router.data.importers.sheet import Progress, Sheet, read_sheet
+from pandora_router.data.importers.sheet import Sheet, read_sheet
 from pandora_router.data.limits import Limits
 from pandora_router.data.splits import USUAL
-from pandora_router.data.table import Contexts, Table
+from pandora_router.data.table import Table
 from pandora_router.errors import UsageError
+from pandora_router.types import Contexts, Progress
 
 _CELLS = LongColumns(specialist="model", score="score", prompt_id="prompt_id")
 

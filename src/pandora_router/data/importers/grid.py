@@ -17,8 +17,9 @@ from pandora_router.data.importers.formats import Codes, Column
 from pandora_router.data.importers.sheet import Sheet
 from pandora_router.data.limits import Limits
 from pandora_router.data.splits import USUAL, keep
-from pandora_router.data.table import Contexts, Matrix, Table
+from pandora_router.data.table import Table
 from pandora_router.errors import UsageError
+from pandora_router.types import Contexts, Matrix
 
 Repeats = Literal["refuse", "first", "max"]
 """What to do when one cell is stated twice: refuse, take the first, or take the highest score."""

@@ -18,10 +18,11 @@ from pandora_router.data.importers.grid import (
     place,
     prompts_of,
 )
-from pandora_router.data.importers.sheet import Progress, Sheet, read_sheet
+from pandora_router.data.importers.sheet import Sheet, read_sheet
 from pandora_router.data.limits import Limits
 from pandora_router.data.splits import USUAL
 from pandora_router.data.table import Table
+from pandora_router.types import Progress
 
 
 @dataclass(frozen=True)

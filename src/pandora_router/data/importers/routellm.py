@@ -15,12 +15,13 @@ import numpy as np
 from pandora_router.data.fees import Fees
 from pandora_router.data.importers.formats import Column
 from pandora_router.data.importers.grid import Repeats
-from pandora_router.data.importers.sheet import Progress, Sheet, read_sheet
+from pandora_router.data.importers.sheet import Sheet, read_sheet
 from pandora_router.data.importers.wide import WideColumns, table_of
 from pandora_router.data.joins import stack
 from pandora_router.data.limits import Limits
 from pandora_router.data.table import Table
 from pandora_router.errors import UsageError
+from pandora_router.types import Progress
 
 _ROW = "\0row"
 

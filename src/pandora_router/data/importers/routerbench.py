@@ -13,12 +13,13 @@ from pathlib import Path
 
 from pandora_router.data.fees import Fees, FromColumn
 from pandora_router.data.importers.grid import Repeats
-from pandora_router.data.importers.sheet import Progress, read_sheet
+from pandora_router.data.importers.sheet import read_sheet
 from pandora_router.data.importers.wide import WideColumns, find_specialists, reworded, table_of
 from pandora_router.data.joins import stack
 from pandora_router.data.limits import Limits
 from pandora_router.data.table import Table
 from pandora_router.errors import UsageError
+from pandora_router.types import Progress
 
 _COLUMNS = WideColumns(
     prompt_id="sample_id",

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,8 +28,8 @@ from pandora_router.data.importers.formats import (
 )
 from pandora_router.data.limits import Limits
 from pandora_router.errors import UsageError
+from pandora_router.types import Progress
 
-Progress = Callable[[str, int, int], None]
 """Told what is being read, how much is done and how much there is."""
 
 SUFFIXES = (".csv", ".tsv", ".jsonl", ".ndjson", ".parquet")

@@ -24,11 +24,12 @@ from pandora_router.data.importers.grid import (
     place,
     prompts_of,
 )
-from pandora_router.data.importers.sheet import Progress, Sheet, number_of, read_sheet
+from pandora_router.data.importers.sheet import Sheet, number_of, read_sheet
 from pandora_router.data.limits import Limits
 from pandora_router.data.splits import USUAL
 from pandora_router.data.table import Table
 from pandora_router.errors import UsageError
+from pandora_router.types import Progress
 
 Reword = Callable[[str], str]
 

@@ -1,0 +1,21 @@
+"""The words for arrays and callbacks that every room shares, each defined here and nowhere else.
+
+N counts prompts (rows), M specialists or boxes (columns). Shapes are said where an array is used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+Vector = NDArray[np.float64]  # (M,) or (N,)
+Matrix = NDArray[np.float64]  # (N, M) or (M, M)
+Mask = NDArray[np.bool_]  # which boxes, rows or cells
+Positions = NDArray[np.intp]  # row, column or group numbers, counted from 0
+Texts = NDArray[np.str_]  # (N,)
+Contexts = NDArray[np.object_]  # (N, M): the beginning of each specialist's answer, None if unknown
+
+Progress = Callable[[str, int, int], None]  # what is being done, steps done, steps in all
+Advance = Callable[[str, float], None]  # what is being done, the share of it that is done (0 to 1)
