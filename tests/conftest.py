@@ -1,4 +1,4 @@
-"""Fixtures all tests share: the reference vectors and how hypothesis searches."""
+"""Fixtures all tests share: a fitted router, the reference vectors, and how hypothesis searches."""
 
 from __future__ import annotations
 
@@ -6,10 +6,13 @@ import json
 import os
 import signal
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+if TYPE_CHECKING:
+    from pandora_router.router import Router
 
 ROOT = Path(__file__).resolve().parent.parent
 VECTORS = ROOT.parent / "shared" / "vectors.json"
@@ -49,3 +52,19 @@ def vectors() -> list[dict[str, Any]]:
     if not found:
         pytest.skip("vectors.json lies in the shared folder beside the repository, which is absent here")
     return found
+
+
+@pytest.fixture(scope="session")
+def router() -> Router:
+    """A small fitted router; immutable, so all tests share it."""
+    from tests.support import routers
+
+    return routers.fitted()
+
+
+@pytest.fixture(scope="session")
+def saved_router(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The artifact of that router; tests must not write into it."""
+    from tests.support import routers
+
+    return routers.saved(tmp_path_factory.mktemp("artifact"))

@@ -5,43 +5,64 @@
 >>> trace = pr.drive(pr.KnowledgeGradient(), pr.State(boxes), pr.reveal([0.58, 0.95]))
 >>> trace.actions
 (Inspect(boxes=(1,)), Select(box=1))
+
+`pr.Router` fits, loads and routes; `pr.Table` is what it is fitted on. The names in `__all__` are the public
+interface. Each is imported from its package the first time it is used, so `import pandora_router` alone
+imports no other library.
 """
 
-from pandora_router.boxes import Boxes, Costs, Draws, Independent, Joint, Ladder, LowRank
-from pandora_router.errors import PandoraError, UpstreamError, UsageError
-from pandora_router.search import (
-    OUTSIDE,
-    Batch,
-    Committing,
-    Decisions,
-    Held,
-    Inspect,
-    KnowledgeGradient,
-    Obligatory,
-    Optimal,
-    Policy,
-    Relative,
-    Rollout,
-    Select,
-    State,
-    Trace,
-    adrive,
-    committing_payoffs,
-    drive,
-    replay,
-    reveal,
-)
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pandora_router.boxes import Boxes, Costs, Draws, Independent, Joint, Ladder, LowRank
+    from pandora_router.calibrate import Auto, Calibrated
+    from pandora_router.data import Table
+    from pandora_router.errors import PandoraError, UpstreamError, UsageError
+    from pandora_router.estimators.estimator import Estimator
+    from pandora_router.router import Decision, Explanation, Router, explain
+    from pandora_router.search import (
+        OUTSIDE,
+        Always,
+        Batch,
+        Committing,
+        Decisions,
+        Held,
+        Inspect,
+        KnowledgeGradient,
+        Never,
+        Obligatory,
+        Optimal,
+        Policy,
+        Relative,
+        Rollout,
+        Select,
+        State,
+        Trace,
+        committing_payoffs,
+    )
+    from pandora_router.search.drive import adrive, drive, replay, reveal
+    from pandora_router.specialists.answer import Answer, Specialist
 
 __version__ = "0.1.0"
 
 __all__ = [
     "OUTSIDE",
+    "Always",
+    "Answer",
+    "Auto",
     "Batch",
     "Boxes",
+    "Calibrated",
     "Committing",
     "Costs",
+    "Decision",
     "Decisions",
     "Draws",
+    "Estimator",
+    "Explanation",
     "Held",
     "Independent",
     "Inspect",
@@ -49,20 +70,51 @@ __all__ = [
     "KnowledgeGradient",
     "Ladder",
     "LowRank",
+    "Never",
     "Obligatory",
     "Optimal",
     "PandoraError",
     "Policy",
     "Relative",
     "Rollout",
+    "Router",
     "Select",
+    "Specialist",
     "State",
+    "Table",
     "Trace",
     "UpstreamError",
     "UsageError",
     "adrive",
     "committing_payoffs",
     "drive",
+    "explain",
     "replay",
     "reveal",
 ]
+
+# module -> the public names it holds; every name that is missing here is held by `search`
+_HOMES = {
+    "boxes": ("Boxes", "Costs", "Draws", "Independent", "Joint", "Ladder", "LowRank"),
+    "calibrate": ("Auto", "Calibrated"),
+    "data": ("Table",),
+    "errors": ("PandoraError", "UpstreamError", "UsageError"),
+    "estimators.estimator": ("Estimator",),
+    "router": ("Decision", "Explanation", "Router", "explain"),
+    "specialists.answer": ("Answer", "Specialist"),
+}
+_HOME = {name: module for module, names in _HOMES.items() for name in names}
+
+
+def __getattr__(name: str) -> object:
+    """Import a public name the first time it is used, and keep it."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value: object = getattr(import_module(f"{__name__}.{_HOME.get(name, 'search')}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    """List the public names, also those that were not used yet."""
+    return sorted({*globals(), *__all__})

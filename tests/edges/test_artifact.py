@@ -16,15 +16,14 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from click.testing import CliRunner, Result
 
-from pandora_router.cli.main import main
 from pandora_router.data import save
 from pandora_router.errors import UsageError
 from pandora_router.estimators.estimator import Scorer
 from pandora_router.router import Neighbouring, Ready, Router, Stacked
 from pandora_router.search import Never, Optimal
-from tests.tables import generate, row_contexts
+from tests.support.command import pandora
+from tests.support.tables import generate, row_contexts
 
 QUICK = Stacked(rounds=20, folds=2)
 CONFIG = """\
@@ -143,10 +142,6 @@ def test_a_ready_made_estimator_is_handed_over_again(tmp_path: Path) -> None:
         Router.load(tmp_path / "r")
     again = Router.load(tmp_path / "r", costly=ready)
     assert again.route("count the king").specialist == router.route("count the king").specialist
-
-
-def pandora(*words: object) -> Result:
-    return CliRunner().invoke(main, [str(word) for word in words], catch_exceptions=False)
 
 
 @pytest.fixture

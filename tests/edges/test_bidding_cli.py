@@ -6,13 +6,11 @@ import json
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
-from pandora_router.cli.data import data
-from pandora_router.cli.market import market
 from pandora_router.evaluate import bidding
 from pandora_router.evaluate.experiments import load
 from tests.edges.test_evaluate import write_folder
+from tests.support.command import pandora
 
 YAML = """
 title: A small pair
@@ -34,7 +32,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def run(home: Path, *arguments: str) -> str:
     given = [word.replace("HOME", str(home)) for word in arguments]
-    result = CliRunner().invoke(market, given, catch_exceptions=False)
+    result = pandora("market", *given)
     assert result.exit_code == 0, result.output
     return result.output
 
@@ -54,7 +52,7 @@ def test_simulate_on_an_experiment(home):
 
 def test_simulate_on_a_stored_table_is_the_experiment_on_the_same_data(home):
     fees = ("--fee", "cheap=0", "--fee", "dear=0.2")
-    done = CliRunner().invoke(data, ["import", str(home / "small"), "-o", str(home / "stored"), *fees])
+    done = pandora("data", "import", str(home / "small"), "-o", str(home / "stored"), *fees)
     assert done.exit_code == 0, done.output
     (home / "same.yaml").write_text(YAML.replace("[5]", "[50, 3]") + "peek: 9\n")
     asked = ("--seeds", "2", "--cost", "0.01", "--json")
@@ -67,11 +65,11 @@ def test_simulate_on_a_stored_table_is_the_experiment_on_the_same_data(home):
 
 
 def test_a_folder_that_is_no_table_is_refused(home):
-    result = CliRunner().invoke(market, ["simulate", "--table", str(home / "small")])
+    result = pandora("market", "simulate", "--table", str(home / "small"))
     assert result.exit_code != 0
     assert "pandora data import" in result.output
     both = ["--table", str(home / "small"), "--experiment", str(home / "pair.yaml")]
-    assert "one of them" in CliRunner().invoke(market, ["simulate", *both]).output
+    assert "one of them" in pandora("market", "simulate", *both).output
 
 
 def test_report_with_figures_beside_the_papers(home):
@@ -99,7 +97,7 @@ def test_the_papers_panels_are_left_out_without_its_numbers(home):
 
 
 def test_mistakes_are_told_plainly(home):
-    result = CliRunner().invoke(market, ["simulate", "--experiment", str(home / "none.yaml")])
+    result = pandora("market", "simulate", "--experiment", str(home / "none.yaml"))
     assert result.exit_code == 2
     assert "none.yaml" in result.output
     assert "Examples:" in run(home, "report", "--help")

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import click
 import pytest
-from click.testing import CliRunner
 
-from pandora_router.cli.main import main
+from pandora_router import cli as package
+from pandora_router.cli.main import SUMMARIES, main
+from tests.support.command import pandora, start
 
 
 def leaves(command: click.Command, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
@@ -24,7 +26,7 @@ def leaves(command: click.Command, path: tuple[str, ...] = ()) -> Iterator[tuple
 
 @pytest.mark.parametrize("path", sorted(leaves(main)), ids=" ".join)
 def test_help_shows_examples(path: tuple[str, ...]) -> None:
-    result = CliRunner().invoke(main, [*path, "--help"])
+    result = pandora(*path, "--help")
     assert result.exit_code == 0
     lines = result.output.splitlines()
     examples = [line for line in lines if line.strip().startswith("pandora " + " ".join(path))]
@@ -34,7 +36,27 @@ def test_help_shows_examples(path: tuple[str, ...]) -> None:
     assert not result.output.startswith("Usage: pandora [OPTIONS] COMMAND")
 
 
-def test_an_unknown_verb_is_refused() -> None:
-    result = CliRunner().invoke(main, ["rout"])
-    assert result.exit_code == 2
-    assert "rout" in result.output
+def test_an_unknown_verb_is_refused_and_the_nearest_is_named() -> None:
+    result = pandora("rout")
+    assert (result.exit_code, "Did you mean 'route'?" in result.stderr) == (2, True)
+    other = pandora("xylophone")
+    assert (other.exit_code, "xylophone" in other.stderr, "mean" in other.stderr) == (2, True, False)
+
+
+def test_the_help_lists_every_verb_on_one_line_each() -> None:
+    shown = pandora("-h")
+    assert (shown.exit_code, shown.output) == (0, pandora("--help").output)
+    lines = shown.output.splitlines()
+    assert max(map(len, lines)) <= 80
+    for verb, summary in SUMMARIES.items():
+        assert [line.split() for line in lines if line.split()[:1] == [verb]] == [[verb, *summary.split()]]
+    modules = {path.stem for path in Path(package.__file__).parent.glob("*.py")}
+    assert set(SUMMARIES) <= modules
+    assert pandora("route", "-h").output.startswith("Usage: pandora route")
+
+
+def test_completion_names_verbs_and_their_summaries() -> None:
+    asked = {"_PANDORA_COMPLETE": "zsh_complete", "COMP_WORDS": "pandora ", "COMP_CWORD": "1"}
+    with start(**asked) as shell:
+        out, _ = shell.communicate(timeout=60)
+    assert "route\n" + SUMMARIES["route"] in out

@@ -12,14 +12,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 
-from pandora_router.cli.collect import collect
 from pandora_router.cli.plans import read_plan
 from pandora_router.collect.journal import unline
 from pandora_router.data import storage
 from pandora_router.errors import UsageError
 from tests.edges.upstream import SECRET, Upstream
+from tests.support.command import pandora
 
 COMMAND = [sys.executable, "-c", "from pandora_router.cli.collect import collect; collect()"]
 PLAN = """
@@ -51,7 +51,7 @@ def written(folder: Path, url: str, text: str = PLAN, questions: int = 30) -> Pa
 
 
 def invoke(*arguments: object) -> Result:
-    return CliRunner().invoke(collect, [str(one) for one in arguments])
+    return pandora("collect", *arguments)
 
 
 def records(path: Path, kind: str) -> list[dict[str, Any]]:

@@ -6,18 +6,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 
 from pandora_router.boxes import Costs
 from pandora_router.calibrate import Auto, Calibrated, EmpiricalDraws, Identity
 from pandora_router.cli.init import TEMPLATE
-from pandora_router.cli.main import main
 from pandora_router.config import Config, read_config
 from pandora_router.data import save
 from pandora_router.errors import UsageError
 from pandora_router.router import Neighbouring, Ready, Stacked
 from pandora_router.search import Always, KnowledgeGradient, Rollout
-from tests.tables import generate
+from tests.support.command import pandora
+from tests.support.tables import generate
 
 LEAST = "data: {table: t}\ninspection_cost: 0.01\n"
 
@@ -138,8 +137,8 @@ def test_the_table_of_a_config(tmp_path: Path) -> None:
 
 def test_init_writes_once(tmp_path: Path) -> None:
     path = tmp_path / "c.yaml"
-    assert CliRunner().invoke(main, ["init", str(path), "--table", "x/y"]).exit_code == 0
+    assert pandora("init", str(path), "--table", "x/y").exit_code == 0
     assert read_config(path).data.table == "x/y"
-    again = CliRunner().invoke(main, ["init", str(path)])
+    again = pandora("init", str(path))
     assert again.exit_code == 2
     assert "one that exists" in again.output

@@ -8,16 +8,16 @@ import json
 
 import numpy as np
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 from rich.console import Console
 
-from pandora_router.cli.data import data
-from pandora_router.cli.progress import SlowProgress
+from pandora_router.cli.console import SlowProgress
 from pandora_router.data import load
+from tests.support.command import pandora
 
 
 def run(*words: object) -> Result:
-    return CliRunner().invoke(data, [str(word) for word in words], catch_exceptions=False)
+    return pandora("data", *words)
 
 
 @pytest.fixture
@@ -180,4 +180,5 @@ def test_progress_waits_before_it_shows():
 
     assert shown(60, terminal=True) == ""
     assert "reading x" in shown(0, terminal=True)
-    assert shown(0, terminal=False) == ""
+    assert shown(60, terminal=False) == ""
+    assert shown(0, terminal=False) == "reading x: 1 of 2 (50%)\n"

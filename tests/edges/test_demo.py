@@ -12,9 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 
-from pandora_router.cli.demo import demo
 from pandora_router.demo import questions
 from pandora_router.demo.calculator import calculate, expression
 from pandora_router.demo.facts import corpus, facts
@@ -26,6 +24,7 @@ from pandora_router.demo.study import Study, study
 from pandora_router.evaluate.arms import DEFAULT
 from pandora_router.specialists.answer import Answer
 from pandora_router.testing import check_specialist
+from tests.support.command import pandora
 
 MODEL = weights()
 needs_model = pytest.mark.skipif(
@@ -210,7 +209,7 @@ def test_replayed_looks_are_bought_one_by_one(found: Study, kept: Recorded) -> N
 
 def test_the_command_shows_everything(tmp_path: Path) -> None:
     page = tmp_path / "demo.html"
-    shown = CliRunner().invoke(demo, ["--recorded", "--live", "10", "--html", str(page)])
+    shown = pandora("demo", "--recorded", "--live", "10", "--html", str(page))
     assert shown.exit_code == 0, shown.output
     for words in ("Ways to route", "No live answers (as asked)", "The bill", "Nothing is worth buying"):
         assert words in shown.output
@@ -220,6 +219,6 @@ def test_the_command_shows_everything(tmp_path: Path) -> None:
     assert "<svg" in text
     assert "http:" not in text
     assert "https:" not in text
-    machine = CliRunner().invoke(demo, ["--live", "0", "--json"])
+    machine = pandora("demo", "--live", "0", "--json")
     facts_of = json.loads(machine.output)
     assert [way["name"] for way in facts_of["ways"]][-1] == "oracle"

@@ -18,18 +18,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from click.testing import CliRunner
 from rich.console import Console
 
-from pandora_router.cli.compare import compare
-from pandora_router.cli.evaluate import evaluate
-from pandora_router.cli.progress import SlowProgress
+from pandora_router.cli.console import SlowProgress
 from pandora_router.errors import UsageError
 from pandora_router.evaluate import campaign, checks, results
 from pandora_router.evaluate.estimates import estimates, table_of
 from pandora_router.evaluate.experiments import Inspection, load, parse
 from pandora_router.evaluate.instances import instance_of
 from pandora_router.run import Pool, on_one_core
+from tests.support.command import pandora
 
 YAML = """
 title: A small pair
@@ -66,7 +64,7 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Path:
     home = tmp_path_factory.mktemp("evaluate")
     write_folder(home / "small")
     (home / "pair.yaml").write_text(YAML)
-    done = CliRunner().invoke(evaluate, [str(home / "pair.yaml"), "-o", str(home / "results")])
+    done = pandora("evaluate", str(home / "pair.yaml"), "-o", str(home / "results"))
     assert done.exit_code == 0, done.output
     assert "The default router" in done.output
     return home
@@ -170,13 +168,13 @@ def test_the_bar_appears_while_the_first_shard_is_under_way() -> None:
 
 def test_workers_and_a_cluster_exclude_each_other(ran: Path) -> None:
     asked = [str(ran / "pair.yaml"), "-o", str(ran / "results"), "--ray", "auto", "--workers", "2"]
-    done = CliRunner().invoke(evaluate, asked)
+    done = pandora("evaluate", *asked)
     assert (done.exit_code, "The cluster knows its cores" in done.output) == (2, True)
 
 
 def test_json_and_reports_load_nothing(ran: Path) -> None:
     arguments = [str(ran / "pair.yaml"), "-o", str(ran / "results"), "--finished", "--json"]
-    done = CliRunner().invoke(evaluate, [*arguments, "--report", str(ran / "results.md")])
+    done = pandora("evaluate", *arguments, "--report", str(ran / "results.md"))
     assert done.exit_code == 0, done.output
     assert len(json.loads(done.stdout)) == 5 * 2 * 2 * 2
     assert "1e-3 above the envelope" in (ran / "results.md").read_text()
@@ -185,7 +183,7 @@ def test_json_and_reports_load_nothing(ran: Path) -> None:
 def test_figures_are_written(ran: Path) -> None:
     pytest.importorskip("matplotlib")
     arguments = [str(ran / "pair.yaml"), "-o", str(ran / "results"), "--finished"]
-    done = CliRunner().invoke(evaluate, [*arguments, "--plots", str(ran / "plots")])
+    done = pandora("evaluate", *arguments, "--plots", str(ran / "plots"))
     assert done.exit_code == 0, done.output
     assert (ran / "plots" / "pair.png").read_bytes()[:4] == b"\x89PNG"
 
@@ -207,7 +205,7 @@ sweep: {calibration: [10, 20], samples: [5], signal_neighbours: [4], signals: tr
 def swept(ran: Path) -> Path:
     """The same folder with a second experiment that varies the router."""
     (ran / "swept.yaml").write_text(SWEPT)
-    done = CliRunner().invoke(evaluate, [str(ran / "swept.yaml"), "-o", str(ran / "results")])
+    done = pandora("evaluate", str(ran / "swept.yaml"), "-o", str(ran / "results"))
     assert done.exit_code == 0, done.output
     assert "signal: " not in done.output  # variations are for reports
     return ran
@@ -248,7 +246,7 @@ def test_the_report_has_every_part(swept: Path) -> None:
     pytest.importorskip("matplotlib")
     names = [str(swept / f"{name}.yaml") for name in ("pair", "swept")]
     written = ["--report", str(swept / "all.md"), "--plots", str(swept / "figures")]
-    done = CliRunner().invoke(evaluate, [*names, "-o", str(swept / "results"), "--finished", *written])
+    done = pandora("evaluate", *names, "-o", str(swept / "results"), "--finished", *written)
     assert done.exit_code == 0, done.output
     page = (swept / "all.md").read_text()
     for part in (
@@ -275,12 +273,12 @@ def test_the_report_has_every_part(swept: Path) -> None:
 
 def test_compare_has_an_exit_code(ran: Path) -> None:
     folder = str(ran / "results" / "pair")
-    assert CliRunner().invoke(compare, [folder, folder]).exit_code == 0
-    worse = CliRunner().invoke(compare, [folder, folder, "--arm", "oracle", "--arm-b", "inspect-all"])
+    assert pandora("compare", folder, folder).exit_code == 0
+    worse = pandora("compare", folder, folder, "--arm", "oracle", "--arm-b", "inspect-all")
     assert worse.exit_code == 1, worse.output
     better = ["--arm", "inspect-all", "--arm-b", "oracle", "--json"]
-    assert CliRunner().invoke(compare, [folder, folder, *better]).exit_code == 0
-    assert CliRunner().invoke(compare, [folder, str(ran)]).exit_code == 2
+    assert pandora("compare", folder, folder, *better).exit_code == 0
+    assert pandora("compare", folder, str(ran)).exit_code == 2
 
 
 @pytest.mark.parametrize(

@@ -9,21 +9,16 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from click.testing import CliRunner, Result
 
 from pandora_router.cli.compiling import first_use
-from pandora_router.cli.main import main
 from pandora_router.data import save
 from pandora_router.router import Router
-from tests.tables import generate
+from tests.support.command import pandora
+from tests.support.tables import generate
 
 SHARED = Path(__file__).resolve().parents[3] / "shared" / "data"
 SCORED = sorted(p.parent.name for p in SHARED.glob("*/scores.parquet"))
 PARTS = {"mean", "scale", "correlation", "slope", "law"}
-
-
-def pandora(*words: object) -> Result:
-    return CliRunner().invoke(main, [str(word) for word in words], catch_exceptions=False)
 
 
 def few(folder: Path, place: Path, prompts: int = 150) -> Path:

@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 
 import pytest
-from click.testing import CliRunner
 
-from pandora_router.cli.market import market
+from tests.support.command import pandora
 
 
 def run(*arguments: str) -> str:
-    result = CliRunner().invoke(market, arguments, catch_exceptions=False)
+    result = pandora("market", *arguments)
     assert result.exit_code == 0, result.output
     return result.output
 
@@ -68,7 +67,7 @@ def test_best_response_prints_a_table():
     "arguments", [("simulate", "-m", "1"), ("simulate", "--cost", "-1"), ("simulate", "--signal", "odd")]
 )
 def test_wrong_input_is_refused(arguments):
-    result = CliRunner().invoke(market, arguments)
+    result = pandora("market", *arguments)
     assert result.exit_code == 2
     assert "Invalid value" in result.output
 

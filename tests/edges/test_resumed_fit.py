@@ -11,15 +11,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-from click.testing import CliRunner
 
-from pandora_router.cli.main import main
 from pandora_router.data import save
 from pandora_router.estimators.boosted import Boosted, Trees
 from pandora_router.estimators.peek import Peek
 from pandora_router.router import Router
 from tests.edges.upstream import Upstream
-from tests.tables import generate
+from tests.support.command import pandora
+from tests.support.tables import generate
 
 
 def killed_when(code: str, ready: Callable[[], bool], cwd: Path, *words: str) -> None:
@@ -38,7 +37,7 @@ import sys
 from pandora_router.estimators.boosted import Boosted, Trees
 from pandora_router.estimators.peek import Peek
 sys.path.insert(0, sys.argv[1])
-from tests.tables import generate
+from tests.support.tables import generate
 t = generate(200, 2, contexts=True)
 Boosted.fit(t.prompts, t.reward, t.specialists, contexts=t.contexts, peek=Peek(40),
             trees=Trees(rounds=400, patience=400, folds=5), work=sys.argv[2])
@@ -93,7 +92,7 @@ def test_a_killed_fit_with_a_judge_never_buys_a_judgement_twice(tmp_path: Path) 
         assert 8 <= bought <= asked <= bought + 4
         assert asked < cells
         out = str(tmp_path / "router")
-        result = CliRunner().invoke(main, ["fit", str(tmp_path / "pandora.yaml"), "-o", out])
+        result = pandora("fit", str(tmp_path / "pandora.yaml"), "-o", out)
         assert result.exit_code == 0, result.output
         assert (
             f"{cells - bought:,} calls to the judge ({bought} of {cells} were bought before)" in result.stderr

@@ -18,7 +18,7 @@ from pandora_router.estimators.embedders import Wrapped
 from pandora_router.estimators.estimator import Query, Scorer
 from pandora_router.router import Neighbouring, Ready, Router, Stacked, explain
 from pandora_router.search import Always
-from tests.tables import generate, row_contexts
+from tests.support.tables import generate, row_contexts
 
 SHARED = Path(__file__).resolve().parents[3] / "shared" / "data" / "gsm8k_6b_175b"
 QUICK = Stacked(rounds=20, folds=2)

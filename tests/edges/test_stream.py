@@ -12,10 +12,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from click.testing import CliRunner
 
 from pandora_router.boxes import Costs
-from pandora_router.cli.sweep import sweep as command
 from pandora_router.errors import UsageError
 from pandora_router.evaluate import stream
 from pandora_router.evaluate.arms import DEFAULT, named
@@ -24,6 +22,7 @@ from pandora_router.evaluate.instances import Arrays, Instance, standing
 from pandora_router.evaluate.outcomes import Outcomes, summands
 from pandora_router.evaluate.sweep import sweep as in_memory
 from pandora_router.run import InPlace, Pool
+from tests.support.command import pandora
 
 COSTS = (0.002, 0.03)
 ROWS = CHUNK + 4_000  # more than a chunk, and no multiple of one
@@ -109,9 +108,7 @@ def test_lots_are_the_same_whoever_draws(files: dict[str, Path]) -> None:
 
 def test_the_command_adds_files_up(files: dict[str, Path], streamed: Any) -> None:
     words = [str(files["one"]), str(files["many"]), "--calibration", str(files["calibration"]), "--json"]
-    done = CliRunner().invoke(
-        command, [*words, "--cost", "0.03", "--arm", "oracle", "--arm", DEFAULT, "--workers", "1"]
-    )
+    done = pandora("sweep", *words, "--cost", "0.03", "--arm", "oracle", "--arm", DEFAULT, "--workers", "1")
     assert done.exit_code == 0, done.output
     rows = {row["arm"]: row for row in json.loads(done.stdout)}
     assert set(rows) == {DEFAULT, "oracle"}
@@ -119,7 +116,7 @@ def test_the_command_adds_files_up(files: dict[str, Path], streamed: Any) -> Non
     mean = streamed[0.03, DEFAULT].means()
     assert rows[DEFAULT]["total"] == pytest.approx(mean["total"], rel=1e-14)
     assert rows[DEFAULT]["total_error"] == pytest.approx(mean["total_error"] / math.sqrt(2), rel=1e-4)
-    shown = CliRunner().invoke(command, [*words[:1], *words[2:4], "--cost", "0.03", "--arm", "oracle"])
+    shown = pandora("sweep", *words[:1], *words[2:4], "--cost", "0.03", "--arm", "oracle")
     assert f"{ROWS:,} prompts" in shown.output
 
 
@@ -159,7 +156,7 @@ def test_bad_files_and_arms_are_told_plainly(tmp_path: Path, files: dict[str, Pa
     with pytest.raises(UsageError, match="needs all prompts at once"):
         stream.sweep([files["one"]], files["calibration"], [0.01], arms=["margin-N, mean"])
     asked = [str(tmp_path / "nothing"), "--calibration", str(files["calibration"])]
-    done = CliRunner().invoke(command, asked)
+    done = pandora("sweep", *asked)
     assert (done.exit_code, "Traceback" in done.output) == (2, False)
 
 

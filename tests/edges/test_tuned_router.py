@@ -13,7 +13,7 @@ from pandora_router.data import save
 from pandora_router.errors import UsageError
 from pandora_router.router import Neighbouring, Router, Tuned
 from pandora_router.search import Always
-from tests.tables import generate, row_contexts
+from tests.support.tables import generate, row_contexts
 
 pytest.importorskip("torch", reason="extra [transformer] is not installed")
 pytest.importorskip("onnxruntime", reason="extra [transformer] is not installed")

@@ -28,7 +28,7 @@ from pandora_router.search import (
     stream,
 )
 from pandora_router.search.state import Action
-from tests.instances import EXACT, SIMULATED
+from tests.support.instances import EXACT, SIMULATED
 
 POLICIES = (*EXACT, *SIMULATED, Held(0, 0.45), Held(0, 0.65), Held(2, 0.65), Held(1, 0.7), Held(0, -np.inf))
 VARIANTS = (

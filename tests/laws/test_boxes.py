@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pandora_router.boxes import Boxes, Costs, Independent, Ladder
 from pandora_router.boxes.joint import CorrelatedNormal
 from pandora_router.errors import UsageError
-from tests.instances import KINDS, ONE_TIER, Spec, make, specs
+from tests.support.instances import KINDS, ONE_TIER, Spec, make, specs
 
 
 def first_value(spec: Spec, box: int) -> float:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from pandora_router.boxes import Independent, Joint
 from pandora_router.index import PHI_0, price_offset, unit_loss
 from pandora_router.search import Optimal, State, committing_payoffs
-from tests.instances import KINDS, NORMAL, ONE_TIER, Spec, specs
+from tests.support.instances import KINDS, NORMAL, ONE_TIER, Spec, specs
 
 reals = st.floats(-1e3, 1e3, allow_nan=False)
 positive = st.floats(1e-6, 1e3)

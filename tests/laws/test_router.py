@@ -22,7 +22,7 @@ from pandora_router.calibrate import (
 from pandora_router.estimators.estimator import Query, Scorer
 from pandora_router.router import Decision, Neighbouring, Ready, Router, Stacked
 from pandora_router.search import Always, KnowledgeGradient, Never, Obligatory, Relative, Rollout
-from tests.tables import generate, row_contexts
+from tests.support.tables import generate, row_contexts
 
 QUICK = Stacked(rounds=20, folds=2)
 RUNNERS = (Candidate("n", Calibrated(), Never()), Candidate("k", Calibrated(), KnowledgeGradient()))

@@ -31,7 +31,7 @@ from pandora_router.search import (
     replay,
 )
 from pandora_router.search.state import Action
-from tests.instances import EXACT, KINDS, ONE_TIER, SIMULATED, Spec, policies_for, specs
+from tests.support.instances import EXACT, KINDS, ONE_TIER, SIMULATED, Spec, policies_for, specs
 
 
 def every_policy(spec: Spec) -> tuple[Policy, ...]:

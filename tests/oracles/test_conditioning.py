@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from pandora_router.boxes import Joint, LowRank
-from tests.instances import make
+from tests.support.instances import make
 
 
 def textbook(

@@ -12,7 +12,7 @@ from pandora_router.boxes import Costs, Draws, Independent, Joint, LowRank
 from pandora_router.boxes.joint import CorrelatedNormal
 from pandora_router.search import Inspect, KnowledgeGradient, State
 from pandora_router.search.gradient import envelope_gain, gradient, group_gain, plain_gradient
-from tests.instances import make
+from tests.support.instances import make
 
 KINDS = ("independent", "joint", "low rank", "quantiles", "draws", "ladder")
 

@@ -7,8 +7,8 @@ import pytest
 
 from pandora_router.boxes import Independent
 from pandora_router.search import OUTSIDE, Inspect, Optimal, Select, State, drive, reveal
-from tests.instances import make
 from tests.oracles.correlated_optimum import correlated_optimum
+from tests.support.instances import make
 
 # Values replaced by many equally likely ones: a finite problem that a plain recursion can solve.
 Z, W = np.polynomial.hermite_e.hermegauss(41)

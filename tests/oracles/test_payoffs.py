@@ -16,7 +16,7 @@ from pandora_router.search.payoffs import (
     reservation_prices,
 )
 from pandora_router.search.simulation import plain_payoffs, simulated_payoffs
-from tests.instances import make
+from tests.support.instances import make
 
 SEEDS = range(25)
 

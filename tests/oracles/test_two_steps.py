@@ -13,8 +13,8 @@ from pandora_router.boxes import Costs, Independent, Joint
 from pandora_router.search import KnowledgeGradient, Optimal, State, run
 from pandora_router.search.batch import Batch
 from pandora_router.search.gradient import best_inspection, plain_inspection
-from tests.instances import make
 from tests.oracles.correlated_optimum import correlated_optimum
+from tests.support.instances import make
 
 KINDS = ("independent", "joint", "low rank", "quantiles")
 

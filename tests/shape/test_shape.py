@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -60,17 +61,58 @@ def test_importing_has_no_side_effects(module: str) -> None:
     assert printed.splitlines() == ["[]", "[]", "[] 1"]
 
 
-def test_public_names_can_be_imported_in_a_fresh_process() -> None:
+HELP = {"_PANDORA_COMPLETE": "bash_complete", "COMP_WORDS": "pandora r", "COMP_CWORD": "1"}
+
+
+@pytest.mark.parametrize("words", [["--help"], ["-h"], ["--version"], ["rout"], []], ids=" ".join)
+@pytest.mark.parametrize("environment", [{}, HELP], ids=["run", "completed"])
+def test_help_and_completion_import_only_click(words: list[str], environment: dict[str, str]) -> None:
+    printed = in_fresh_process(
+        f"""
+import contextlib, os
+os.environ.update({environment!r})
+sys.argv = ["pandora", *{words!r}]
+from pandora_router.cli.main import main
+with contextlib.suppress(SystemExit):
+    main(prog_name="pandora")
+heavy = {{"numpy", "scipy", "numba", "lightgbm", "pyarrow", "pydantic", "yaml", "rich", "tokenizers"}}
+print(sorted(heavy & set(sys.modules)))
+"""
+    )
+    assert printed.splitlines()[-1] == "[]"
+
+
+def test_public_names_are_imported_when_they_are_first_used() -> None:
     printed = in_fresh_process(
         "import pandora_router as p\n"
-        "names = getattr(p, '__all__', [])\n"
-        "print([n for n in names if not hasattr(p, n)], len(set(names)) == len(names))\n"
-        "print('numba' in sys.modules)"
+        "print({'numpy', 'click'} & set(sys.modules), set(p.__all__) <= set(dir(p)))\n"
+        "print([n for n in p.__all__ if not hasattr(p, n)], len(set(p.__all__)) == len(p.__all__))\n"
+        "print('numba' in sys.modules)\n"
+        "try: p.Roter\n"
+        "except AttributeError as error: print(error)"
     )
-    assert printed == "[] True\nFalse"
-    import pandora_router.search as search
+    assert printed.splitlines() == [
+        "set() True",
+        "[] True",
+        "False",
+        "module 'pandora_router' has no attribute 'Roter'",
+    ]
 
-    assert all(hasattr(search, name) for name in search.__all__)
+
+def test_a_public_name_is_the_same_object_as_in_its_package() -> None:
+    """Type checkers read the imports at the head of the package, users meet `__getattr__`: they agree."""
+    tree = ast.parse((PACKAGE / "__init__.py").read_text())
+    declared = {
+        alias.name: node.module
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and str(node.module).startswith("pandora_router.")
+        for alias in node.names
+    }
+    assert sorted(declared) == sorted(pandora_router.__all__)
+    for name, module in declared.items():
+        assert getattr(pandora_router, name) is getattr(import_module(str(module)), name)
+    modules = {path.stem for path in PACKAGE.iterdir()}
+    assert not modules & set(pandora_router.__all__)  # importing such a module would hide the name
 
 
 def test_a_decision_without_kernels_does_without_numba() -> None:

@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pandora_router.cli.failures import told_plainly
-from pandora_router.cli.progress import SlowProgress
-from pandora_router.cli.runners import with_runner
+from pandora_router.cli.console import SlowProgress
+from pandora_router.cli.options import with_runner
 from pandora_router.errors import UsageError
 from pandora_router.folders import replace_text
 from pandora_router.run import Runner
@@ -168,7 +167,6 @@ Examples:
 @click.option(
     "--generated", type=click.IntRange(0), default=20, show_default=True, help="Generated instances; 0: none."
 )
-@told_plainly
 @with_runner
 def report(
     experiments: tuple[Path, ...],

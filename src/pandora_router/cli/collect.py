@@ -16,7 +16,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
 from rich.progress import Progress as Bar
 from rich.table import Table as Grid
 
-from pandora_router.cli.failures import Failure, told_plainly
+from pandora_router.cli.console import Interrupted
 from pandora_router.cli.plans import read_plan
 from pandora_router.collect.assemble import Plan, Question
 from pandora_router.collect.graders import Judge
@@ -55,7 +55,6 @@ A small PLAN:
 @click.option("--dry-run", is_flag=True, help="Check the file and print the worst-case bill; buy nothing.")
 @click.option("--replace", is_flag=True, help="Replace a table there that has no journal beside it.")
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON.")
-@told_plainly
 def collect(
     plan: Path, output: Path, journal: Path | None, dry_run: bool, replace: bool, as_json: bool
 ) -> None:
@@ -75,7 +74,9 @@ def collect(
         try:
             collected = asyncio.run(run(wanted, kept, tell))
         except KeyboardInterrupt:
-            raise Failure(f"stopped; the same command goes on from {path}") from None
+            raise Interrupted(
+                f"Answers bought so far are in {path}: run the same command again to continue."
+            ) from None
     storage.save(collected.table, output, replace=True)
     if as_json:
         click.echo(json.dumps(_facts(collected)))

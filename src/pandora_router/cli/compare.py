@@ -10,7 +10,6 @@ import click
 from rich.console import Console
 from rich.table import Table as Grid
 
-from pandora_router.cli.failures import told_plainly
 from pandora_router.errors import UsageError
 from pandora_router.evaluate import results
 from pandora_router.evaluate.arms import DEFAULT
@@ -26,7 +25,6 @@ FOLDER = click.Path(path_type=Path, file_okay=False)
 @click.option("--arm-b", help="Another way of routing for B.")
 @click.option("--tolerance", type=click.FloatRange(0), default=0.0, help="Reward that B may lose.")
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
-@told_plainly
 def compare(a: Path, b: Path, arm: str, arm_b: str | None, tolerance: float, as_json: bool) -> None:
     """Compare two result folders of one experiment (RESULTS/EXPERIMENT), prompt by prompt.
 

@@ -11,8 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table as Grid
 
-from pandora_router.cli.failures import told_plainly
-from pandora_router.cli.progress import SlowProgress
+from pandora_router.cli.console import SlowProgress
 from pandora_router.cli.sources import Source, Splitting, source_options, split_options
 from pandora_router.data import storage
 from pandora_router.data.check import Baselines, Mean, Summary, summarise
@@ -30,7 +29,6 @@ def data() -> None:
 @split_options
 @click.option("--replace", is_flag=True, help="Replace a routing table that is there already.")
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON.")
-@told_plainly
 def import_(source: Source, splitting: Splitting, output: Path, replace: bool, as_json: bool) -> None:
     """Read SOURCE and write a routing table.
 
@@ -63,7 +61,6 @@ def import_(source: Source, splitting: Splitting, output: Path, replace: bool, a
 @source_options
 @click.option("--split", type=click.Choice(["train", "calibration", "test"]), help="Look at one split only.")
 @click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
-@told_plainly
 def check(source: Source, split: str | None, as_json: bool) -> None:
     """Print what is in SOURCE: a routing table, or anything that `import` reads.
 

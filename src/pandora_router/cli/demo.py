@@ -19,9 +19,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table as Grid
 
+from pandora_router.cli.console import SlowProgress
 from pandora_router.cli.explain import show
-from pandora_router.cli.failures import told_plainly
-from pandora_router.cli.progress import SlowProgress
 from pandora_router.collect.assemble import Question
 from pandora_router.demo import live, page, recording
 from pandora_router.demo.people import NAMES, people, weights
@@ -76,7 +75,6 @@ Examples:
 )
 @click.option("--who", multiple=True, type=click.Choice(NAMES), help="Record only these.")
 @click.option("--json", "as_json", is_flag=True, help="Print the table for machines.")
-@told_plainly
 def demo(
     count: int,
     replay: bool,

@@ -12,9 +12,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table as Grid
 
-from pandora_router.cli.failures import told_plainly
-from pandora_router.cli.progress import SlowProgress
-from pandora_router.cli.runners import with_runner
+from pandora_router.cli.console import SlowProgress
+from pandora_router.cli.options import with_runner
 from pandora_router.errors import UsageError
 from pandora_router.evaluate import campaign, report, results, tables
 from pandora_router.evaluate.arms import DEFAULT
@@ -42,7 +41,6 @@ FOLDER = click.Path(path_type=Path, file_okay=False)
 @click.option("--html", "html_to", type=FILE, help="Write one HTML page with curves to explore, offline.")
 @click.option("--plots", "plots_to", type=FOLDER, help="Write figures as PNG and SVG.")
 @click.option("--paper", type=FILE, help="figures.json: draw the paper's curves beside ours.")
-@told_plainly
 @with_runner
 def evaluate(
     experiments: tuple[Path, ...],
@@ -76,7 +74,7 @@ def evaluate(
     else:
         asked = [Asked(one, (root or path.parent).resolve(), one.seeds[:seeds]) for path, one in read]
         keep = (cache or output / "cache").resolve()
-        with SlowProgress() as progress:
+        with SlowProgress(resumes=True) as progress:
             found = campaign.run_all(asked, output, cache=keep, runner=runner, progress=progress)
     if as_json:
         click.echo(json.dumps([row for one in found for row in _rows(one)], indent=1, allow_nan=False))

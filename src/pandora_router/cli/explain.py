@@ -11,7 +11,6 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table as Grid
 
-from pandora_router.cli.failures import told_plainly
 from pandora_router.cli.route import CONTEXT, CONTEXTS, ROUTER, read_contexts
 from pandora_router.config import open_router
 from pandora_router.router import Explanation
@@ -29,7 +28,6 @@ MOST = 12  # specialists shown in a step; the others are counted
 @CONTEXTS
 @click.option("--all", "everybody", is_flag=True, help=f"Show all specialists, not only the best {MOST}.")
 @click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
-@told_plainly
 def explain(
     prompt: str, artifact: Path, pairs: tuple[str, ...], file: Path | None, everybody: bool, as_json: bool
 ) -> None:

@@ -17,8 +17,7 @@ from rich.table import Table as Grid
 
 from pandora_router import folders
 from pandora_router.cli.compiling import tell_first_use
-from pandora_router.cli.failures import told_plainly
-from pandora_router.cli.progress import SlowProgress
+from pandora_router.cli.console import SlowProgress
 from pandora_router.cli.sources import Source, fees_of
 from pandora_router.config import Config, read_config
 from pandora_router.config.settings import JudgeSettings, TransformerSettings
@@ -49,7 +48,6 @@ WORTH_SAYING = 1e-3  # differences of reward below this are no reason to change 
 @click.option("--free", is_flag=True, help="The same: answers cost nothing.")
 @click.option("--replace", is_flag=True, help="Replace an artifact that is there already.")
 @click.option("--json", "as_json", is_flag=True, help="Print the record of the fit as JSON.")
-@told_plainly
 def fit(
     config: Path | None,
     output: Path,
@@ -97,7 +95,7 @@ def fit(
     click.echo(forecast(settings, table, work), err=True)
     tell_first_use("rows")
     begun = time.monotonic()
-    with SlowProgress() as bar:
+    with SlowProgress(resumes=True) as bar:
         router = settings.fit(table, progress=lambda what, share: bar(what, int(100 * share), 100), work=work)
         bar("writing", 99, 100)
         router.save(output, replace=replace)

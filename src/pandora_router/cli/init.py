@@ -7,7 +7,6 @@ from pathlib import Path
 
 import click
 
-from pandora_router.cli.failures import told_plainly
 from pandora_router.errors import UsageError
 
 TEMPLATE = """\
@@ -65,7 +64,6 @@ inspection_cost: 0.002
 @click.argument("path", type=click.Path(path_type=Path), default=Path("pandora.yaml"))
 @click.option("--table", default="table", show_default=True, help="The routing table to name in it.")
 @click.option("--json", "as_json", is_flag=True, help="Print where it is as JSON.")
-@told_plainly
 def init(path: Path, table: str, as_json: bool) -> None:
     """Write a commented config to PATH [pandora.yaml]; a file that is there already is left alone.
 

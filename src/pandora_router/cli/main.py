@@ -1,43 +1,139 @@
-"""The command `pandora`: one file per verb, imported only when the verb is used."""
+"""The command `pandora`: one module per verb, imported only when that verb runs.
+
+`pandora --help`, shell completion and a mistyped verb import no verb: the one-line summaries stand here.
+Every verb fails in the same way, handled in one place (`Verbs.invoke`):
+
+    exit code    when
+    0            the command did what it was asked
+    1            somebody else failed (`UpstreamError`), or `collect` could not fill every cell
+    2            wrong options, files or settings (`UsageError`, click's errors, the file system's)
+    130          Ctrl-C
+    141          the reader of standard output went away (`pandora ... | head`); nothing is printed
+"""
 
 from __future__ import annotations
 
+import difflib
+import os
+import sys
 from importlib import import_module
+from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
-# one module of this package per verb, and in it a command of the same name
-VERBS = (
-    "collect",
-    "compare",
-    "data",
-    "demo",
-    "evaluate",
-    "explain",
-    "fit",
-    "init",
-    "market",
-    "route",
-    "sweep",
-)
+from pandora_router import __version__
+from pandora_router.errors import PandoraError, UpstreamError
+
+# section of the help -> verb -> summary; each verb is a command of the same name in a module of the same name
+SECTIONS: dict[str, dict[str, str]] = {
+    "Start": {
+        "demo": "Fit and route with five local specialists, in a minute.",
+        "init": "Write a first config file for your own data.",
+    },
+    "From data to a router": {
+        "collect": "Ask specialists, grade answers: a routing table.",
+        "data": "Import scored answers into a routing table; check one.",
+        "fit": "Fit a router on a routing table.",
+    },
+    "Route": {
+        "route": "Say who should answer a prompt, or a file of prompts.",
+        "explain": "Show one decision step by step.",
+    },
+    "Measure": {
+        "evaluate": "Compare ways of routing over fresh splits.",
+        "compare": "Test two ways of routing against each other.",
+        "sweep": "Evaluate ways of routing on your own estimates.",
+        "market": "Simulate markets in which specialists bid.",
+    },
+}
+SUMMARIES = {verb: summary for verbs in SECTIONS.values() for verb, summary in verbs.items()}
+
+INTERRUPTED = 130
+BROKEN_PIPE = 141
 
 
 class Verbs(click.Group):
-    """A group that imports a verb's module when it is asked for, so that `pandora --help` stays quick."""
+    """The group of all verbs: imports a verb's module when the verb runs, and turns errors into messages."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """All verbs, in alphabetical order."""
-        return list(VERBS)
+        """Return the names of all verbs, in the order of the help."""
+        return list(SUMMARIES)
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
-        """Import and return one verb."""
-        if name not in VERBS:
+        """Import the module of verb `name` and return its command; None if there is no such verb."""
+        if name not in SUMMARIES:
             return None
         command: click.Command = getattr(import_module(f"pandora_router.cli.{name}"), name)
         return command
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Return the verb that `args` begins with; an unknown one is refused, with the nearest verb named."""
+        name = args[0]
+        if name not in SUMMARIES and not name.startswith("-") and not ctx.resilient_parsing:
+            near = difflib.get_close_matches(name, SUMMARIES, n=1)
+            hint = f" Did you mean {near[0]!r}?" if near else ""
+            ctx.fail(f"No such command {name!r}.{hint}")
+        return super().resolve_command(ctx, args)
 
-@click.command(cls=Verbs, epilog="Start with: pandora demo")
-@click.version_option(package_name="pandora-router")
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the verbs and their summaries, section by section."""
+        widest = max(map(len, SUMMARIES))
+        for section, verbs in SECTIONS.items():
+            with formatter.section(section):
+                formatter.write_dl([(verb.ljust(widest), summary) for verb, summary in verbs.items()])
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Return the verbs, and the options, that begin with `incomplete`."""
+        verbs = [CompletionItem(v, help=s) for v, s in SUMMARIES.items() if v.startswith(incomplete)]
+        return [*verbs, *click.Command.shell_complete(self, ctx, incomplete)]
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the verb that was asked for; see the head of this module for exit codes."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt as stop:
+            click.echo(f"\nInterrupted. {stop}".rstrip(), err=True)
+            ctx.exit(INTERRUPTED)
+        except UpstreamError as error:
+            raise UpstreamFailure(str(error)) from error
+        except PandoraError as error:
+            raise Failure(str(error)) from error
+        except BrokenPipeError:
+            # what is still buffered is flushed when Python ends: to nowhere, or it would fail once more
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            ctx.exit(BROKEN_PIPE)
+        except OSError as error:
+            raise Failure(f"{error.filename or 'file system'}: {error.strerror or error}") from error
+
+
+class Failure(click.ClickException):
+    """An error of ours, shown by click as one message on standard error."""
+
+    exit_code = 2
+
+
+class UpstreamFailure(Failure):
+    """The same for an error of somebody else."""
+
+    exit_code = 1
+
+
+@click.command(
+    "pandora",
+    cls=Verbs,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="""\b
+Start with: pandora demo
+Help on a verb: pandora route -h
+Shell completion, in the start file of your shell:
+  bash  eval "$(_PANDORA_COMPLETE=bash_source pandora)"
+  zsh   eval "$(_PANDORA_COMPLETE=zsh_source pandora)"
+  fish  _PANDORA_COMPLETE=fish_source pandora | source
+""",
+)
+@click.version_option(__version__, prog_name="pandora")
 def main() -> None:
     """Decide, prompt by prompt, which estimates are worth buying and which specialist should answer."""

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from pandora_router.cli.bidding import FILE, FOLDER, experiment_on, report, simulate_table
-from pandora_router.cli.failures import told_plainly
 from pandora_router.errors import UsageError
 
 if TYPE_CHECKING:
@@ -131,7 +130,6 @@ Examples:
 @click.option("--data", "root", type=FOLDER, help="Where data folders lie; else beside the YAML file.")
 @click.option("--cache", type=FOLDER, help="Where the experiment's estimates are kept (numbers only).")
 @_shared
-@told_plainly
 def simulate(
     specialists: tuple[int, ...],
     prompts: int,

@@ -9,8 +9,7 @@ import click
 
 from pandora_router.cli.batches import route_file
 from pandora_router.cli.compiling import tell_first_use
-from pandora_router.cli.failures import told_plainly
-from pandora_router.cli.progress import SlowProgress
+from pandora_router.cli.console import SlowProgress
 from pandora_router.config import open_router
 from pandora_router.errors import UsageError
 
@@ -60,7 +59,6 @@ def read_contexts(pairs: tuple[str, ...], file: Path | None) -> dict[str, str]:
 @click.option("--prompt-column", default="prompt", show_default=True, help="With --batch: where prompts are.")
 @click.option("--replace", is_flag=True, help="With --batch: replace an output that is there already.")
 @click.option("--json", "as_json", is_flag=True, help="Print the whole decision (or summary) as JSON.")
-@told_plainly
 def route(
     prompt: str | None,
     artifact: Path,
@@ -103,7 +101,7 @@ def route(
         return
     assert batch is not None
     assert output is not None
-    with SlowProgress() as bar:
+    with SlowProgress(resumes=True) as bar:
         summary = route_file(router, batch, output, prompt_column, replace=replace, say=bar)
     if as_json:
         click.echo(json.dumps(summary, indent=1, ensure_ascii=False))

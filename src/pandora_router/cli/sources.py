@@ -10,7 +10,6 @@ from typing import Any, Literal
 
 import click
 
-from pandora_router.cli.failures import Failure
 from pandora_router.data import importers, splits, storage
 from pandora_router.data.fees import Fees, FirstOf, Free, FromColumn, PerParameter, PerSpecialist, PerToken
 from pandora_router.data.limits import Limits
@@ -192,11 +191,7 @@ def source_options(command: Callable[..., None]) -> Callable[..., None]:
 
     @wraps(command)
     def run(**given: Any) -> None:
-        try:
-            source = _source(given)
-        except UsageError as error:
-            raise Failure(str(error)) from error
-        command(source=source, **given)
+        command(source=_source(given), **given)
 
     for option in reversed(_OPTIONS):
         run = option(run)
@@ -209,18 +204,13 @@ def split_options(command: Callable[..., None]) -> Callable[..., None]:
     @wraps(command)
     def run(keep_split: bool, calibration_from_train: float | None, **given: Any) -> None:
         seed, shares = given.pop("seed"), given.pop("fractions")
-        try:
-            if keep_split and (shares or (seed is not None and calibration_from_train is None)):
-                raise UsageError(
-                    "--keep-split", expected="no --seed or --fractions", came="both", do="Choose one."
-                )
-            if calibration_from_train is not None and not keep_split:
-                raise UsageError(
-                    "--calibration-from-train", expected="--keep-split", came="none", do="Add it."
-                )
-            fractions = splits.Fractions(*shares) if shares else splits.Fractions()
-        except UsageError as error:
-            raise Failure(str(error)) from error
+        if keep_split and (shares or (seed is not None and calibration_from_train is None)):
+            raise UsageError(
+                "--keep-split", expected="no --seed or --fractions", came="both", do="Choose one."
+            )
+        if calibration_from_train is not None and not keep_split:
+            raise UsageError("--calibration-from-train", expected="--keep-split", came="none", do="Add it.")
+        fractions = splits.Fractions(*shares) if shares else splits.Fractions()
         command(splitting=Splitting(keep_split, seed or 0, fractions, calibration_from_train), **given)
 
     for option in reversed(_SPLIT_OPTIONS):

@@ -12,9 +12,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table as Grid
 
-from pandora_router.cli.failures import told_plainly
-from pandora_router.cli.progress import SlowProgress
-from pandora_router.cli.runners import with_runner
+from pandora_router.cli.console import SlowProgress
+from pandora_router.cli.options import with_runner
 from pandora_router.evaluate import stream
 from pandora_router.evaluate.experiments import COSTS
 from pandora_router.run import Runner
@@ -32,7 +31,6 @@ FILE = click.Path(path_type=Path, dir_okay=False)
 )
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="For arms that draw lots.")
 @click.option("--json", "as_json", is_flag=True, help="Print every row as JSON.")
-@told_plainly
 @with_runner
 def sweep(
     files: tuple[Path, ...],

@@ -1,4 +1,4 @@
-"""`--workers` and `--ray`: where a command computes."""
+"""Options that several verbs share: `--workers` and `--ray` say where a command computes."""
 
 from __future__ import annotations
 

@@ -1,0 +1,113 @@
+"""What verbs print: tables that never cut a number, and progress on standard error.
+
+Results go to standard output, everything else to standard error, so that `pandora ... | next` and
+`pandora ... --json > file` hold results alone.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+from types import TracebackType
+
+from rich.console import Console
+from rich.markup import escape
+from rich.measure import Measurement
+from rich.progress import Progress
+from rich.table import Table as Grid
+
+CONTINUE = "Finished work is kept: run the same command again to continue."
+LINE_EVERY = 10.0  # seconds between progress lines where standard error is no terminal
+
+
+class Screen(Console):
+    """Standard output as rich sees it: no guessed colours, lines never folded in a pipe."""
+
+    def __init__(self) -> None:
+        super().__init__(highlight=False, soft_wrap=True)
+
+    def on_broken_pipe(self) -> None:
+        """Leave a reader that went away to `cli.main`."""
+        raise BrokenPipeError
+
+    def show(self, grid: Grid) -> None:
+        """Print a table: as wide as the terminal if that holds every number whole, otherwise wider."""
+        fits = Measurement.get(self, self.options.update(max_width=10_000), grid)
+        width = max(self.width, fits.minimum) if self.is_terminal else fits.maximum
+        self.print(grid, width=width, soft_wrap=False, crop=False)
+
+
+def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], *, words: int = 1) -> Grid:
+    """Return a table of `rows`, to be printed by `Screen.show`.
+
+    The first `words` columns hold text: left-aligned, folded over lines where the terminal is narrow. All
+    others hold numbers: right-aligned, never folded, never cut.
+    """
+    grid = Grid(title=escape(title), title_justify="left")
+    for j, name in enumerate(columns):
+        if j < words:
+            grid.add_column(escape(name), overflow="fold")
+        else:
+            grid.add_column(escape(name), justify="right", no_wrap=True)
+    for row in rows:
+        grid.add_row(*map(escape, row))
+    return grid
+
+
+class Interrupted(KeyboardInterrupt):
+    """Ctrl-C in a command whose finished work is kept; the text says what to do."""
+
+
+class SlowProgress:
+    """Progress of long work on standard error; call it with what is being done, how much of it, of how much.
+
+    On a terminal a bar appears once the work has taken `patience` seconds, even if nothing new is reported
+    until then. Elsewhere a line is printed on the first report after `patience` seconds and every ten
+    seconds after that. With `resumes`, Ctrl-C says that the same command continues the work.
+    """
+
+    def __init__(
+        self, patience: float = 2.0, console: Console | None = None, *, resumes: bool = False
+    ) -> None:
+        self._patience = patience
+        self._resumes = resumes
+        self._console = console or Console(stderr=True)
+        self._bar = Progress(console=self._console, transient=True, disable=not self._console.is_terminal)
+        self._task = self._bar.add_task("")
+        self._timer: threading.Timer | None = None
+        self._next_line = time.monotonic() + patience
+
+    def __call__(self, what: str, done: int, total: int) -> None:
+        """Report that `done` of `total` steps of `what` are finished."""
+        what = escape(what)
+        if not self._console.is_terminal:
+            self._line(what, done, total)
+            return
+        self._bar.update(self._task, description=what, completed=done, total=total)
+        if self._patience <= 0.0:
+            self._bar.start()
+        elif self._timer is None:
+            self._timer = threading.Timer(self._patience, self._bar.start)
+            self._timer.daemon = True
+            self._timer.start()
+
+    def _line(self, what: str, done: int, total: int) -> None:
+        now = time.monotonic()
+        if now >= self._next_line:
+            self._next_line = now + LINE_EVERY
+            share = f" ({done / total:.0%})" if total else ""
+            self._console.print(f"{what}: {done:,} of {total:,}{share}", highlight=False, soft_wrap=True)
+
+    def __enter__(self) -> SlowProgress:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer.join()
+        self._bar.stop()
+        if self._resumes and kind is KeyboardInterrupt:
+            raise Interrupted(CONTINUE) from error

@@ -1,0 +1,30 @@
+"""The command `pandora` as tests run it: in this process (`pandora`) or in one of its own (`start`)."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from click.testing import CliRunner, Result
+
+from pandora_router.cli.main import main
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def pandora(*words: object, stdin: str | bytes | None = None) -> Result:
+    """Run `pandora` with these words in this process; an error that it does not handle is raised."""
+    return CliRunner().invoke(main, [str(word) for word in words], input=stdin, catch_exceptions=False)
+
+
+def start(
+    *words: object, stdin: int = subprocess.DEVNULL, stdout: int = subprocess.PIPE, **environment: str
+) -> subprocess.Popen[str]:
+    """Start `pandora` with these words in a process of its own; `environment` is added to ours."""
+    command = [sys.executable, "-m", "pandora_router", *(str(word) for word in words)]
+    ours = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)]), **environment}
+    return subprocess.Popen(
+        command, stdin=stdin, stdout=stdout, stderr=subprocess.PIPE, text=True, env=ours, cwd=ROOT
+    )

@@ -1,0 +1,27 @@
+"""Routers fitted on small generated tables; each is fitted once per process and shared by all tests."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+from pandora_router.router import Router, Stacked
+from tests.support.tables import generate
+
+QUICK = Stacked(rounds=20, folds=2)  # the default costly estimator, too small to be good but fast to fit
+CHEAP_TO_INSPECT = 0.002
+
+
+@cache
+def fitted(*, contexts: bool = False, specialists: int = 3) -> Router:
+    """A router over `generate(m=specialists, contexts=contexts)`: neighbours as f, a small stack as g."""
+    table = generate(m=specialists, contexts=contexts)
+    return Router.fit(table, costly=QUICK, inspection_cost=CHEAP_TO_INSPECT)
+
+
+def saved(folder: Path) -> Path:
+    """Write the router `fitted()` to `folder/router`, unless it is there, and return that path."""
+    path = folder / "router"
+    if not path.exists():
+        fitted().save(path)
+    return path
