@@ -1,0 +1,327 @@
+"""One POST to an endpoint: opened, read whole or as a stream of events, closed. On aiohttp.
+
+Every wait of a call ends at one deadline, `endpoint.timeout` seconds after it began: connecting, headers,
+bodies, error bodies, each chunk. Redirects are refused, since they would carry the key elsewhere. Replies are
+asked for without compression, and a compressed one is refused, so that a size limit means what it says. No
+cookies are kept. Messages of failures are our own words; nothing that a server sends is repeated in them but
+a status code and a short error code, from which the key has been removed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from dataclasses import replace
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from pandora_router.errors import PandoraError, UsageError
+from pandora_router.transport.endpoint import Endpoint
+from pandora_router.transport.events import Event, EventParser
+from pandora_router.transport.failures import Failed
+from pandora_router.transport.parsing import parse
+from pandora_router.transport.retries import waited
+from pandora_router.transport.secrets import Redaction
+
+if TYPE_CHECKING:
+    import aiohttp
+
+AGAIN = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
+"""Statuses after which the same call may succeed."""
+DEAD = frozenset({401, 402, 403, 404, 405})
+"""Statuses after which no call to this model with this key will succeed."""
+BUSY = frozenset({429, 503, 529})
+ERROR_SECONDS = 2.0
+"""How long the body of an error is waited for: its status says enough."""
+LARGE = 2**18
+"""Larger bodies are parsed in a thread, so that the event loop does not wait for the parser."""
+_CODE = re.compile(r"[A-Za-z0-9_.-]{1,60}")
+
+_sessions: dict[asyncio.AbstractEventLoop, AsyncGenerator[aiohttp.ClientSession, None]] = {}
+_open: dict[asyncio.AbstractEventLoop, aiohttp.ClientSession] = {}
+
+
+def encoded(body: Mapping[str, Any]) -> bytes:
+    """A request body as it is sent: JSON in UTF-8; halves of surrogate pairs become question marks."""
+    return json.dumps(body, ensure_ascii=False).encode("utf-8", "replace")
+
+
+class Call:
+    """One POST whose reply has begun to arrive: status and headers are there, the body is not read yet.
+
+    Made by `Call.open`. Read it with `json` or `events`, then `close` it, on every way out: a reply that is
+    only dropped keeps its connection, and the server goes on working.
+    """
+
+    def __init__(self, endpoint: Endpoint, path: str, deadline: float, redaction: Redaction) -> None:
+        self.endpoint = endpoint
+        self.url = endpoint.url(path)
+        self.redaction = redaction
+        self._deadline = deadline
+        self._response: aiohttp.ClientResponse | None = None
+
+    def __repr__(self) -> str:
+        return f"Call({self.url!r})"
+
+    @classmethod
+    async def open(
+        cls,
+        endpoint: Endpoint,
+        path: str,
+        body: Mapping[str, Any] | None,
+        *,
+        accept: str = "application/json",
+    ) -> Call:
+        """POST `body` (GET if it is None) and wait for status and headers; `accept` is the type asked for.
+
+        Raises `Failed` for every status but 2xx and when the deadline or the connection ends before.
+        """
+        key = endpoint.key()
+        deadline = asyncio.get_running_loop().time() + endpoint.timeout
+        call = cls(endpoint, path, deadline, Redaction(key))
+        headers = {"Accept": accept, "Accept-Encoding": "identity"}
+        if body is not None:
+            headers["Content-Type"] = "application/json"
+        if key is not None:
+            headers["Authorization"] = f"Bearer {key}"
+        try:
+            async with call.guarded():
+                session = await _session()
+                call._response = await session.request(
+                    "GET" if body is None else "POST",
+                    call.url,
+                    data=None if body is None else encoded(body),
+                    headers=headers,
+                    proxy=endpoint.proxy(),
+                    allow_redirects=False,
+                )
+                await call._check()
+        except BaseException:
+            call.close()
+            raise
+        return call
+
+    @property
+    def streamed(self) -> bool:
+        """Whether the reply is a stream of events."""
+        return self._opened.content_type == "text/event-stream"
+
+    async def json(self) -> dict[str, Any]:
+        """The whole reply as a JSON object from which the key has been removed; raises `Failed`."""
+        response = self._opened
+        kind = response.content_type if "Content-Type" in response.headers else "application/json"
+        if "json" not in kind:
+            raise Failed(f"{self.url} did not answer with JSON", "content type", again=True, charged=True)
+        async with self.guarded():
+            raw = await self._read(self.endpoint.limits.body)
+            what = f"the reply of {self.url}"
+            if len(raw) <= LARGE:
+                parsed = parse(raw, what)
+            else:
+                parsed = await asyncio.to_thread(parse, raw, what)
+        cleaned: dict[str, Any] = self.redaction.tree(parsed)
+        return cleaned
+
+    async def events(self) -> AsyncIterator[Event]:
+        """The events of the reply as they arrive; raises `Failed` when the deadline or the connection ends.
+
+        Can be left and entered again as long as the same iterator is kept. The caller must remove the key
+        with `redaction` once texts that may be spread over several events are put together.
+        """
+        parser, size, limits = EventParser(self.endpoint.limits.event), 0, self.endpoint.limits
+        while True:
+            async with self.guarded():
+                chunk = await self._opened.content.readany()
+            if not chunk:
+                break
+            size += len(chunk)
+            if size > limits.stream:
+                raise Failed("the stream is too large", "not as agreed", again=False, charged=True)
+            for event in parser.feed(chunk):
+                yield event
+        for event in parser.close():
+            yield event
+
+    def close(self) -> None:
+        """End the call, and its connection unless the reply was read to its end; can be repeated."""
+        if self._response is not None:
+            response, self._response = self._response, None
+            response.close()
+
+    @property
+    def _opened(self) -> aiohttp.ClientResponse:
+        if self._response is None:
+            raise Failed(f"the call to {self.url} was closed", "cut", again=True, charged=True)
+        return self._response
+
+    async def _check(self) -> None:
+        response = self._opened
+        coding = response.headers.get("Content-Encoding", "identity").strip().lower()
+        if coding not in {"", "identity"}:
+            why = f"{self.url} answered with a compressed body, which was not asked for"
+            raise Failed(why, "content type", again=False, charged=True)
+        status = response.status
+        if 200 <= status < 300:
+            return
+        code = await self._error_code()
+        wait = waited(response.headers.get("Retry-After")) if status in AGAIN else None
+        raise Failed(
+            f"{self.url} did not answer: status {status}" + (f" ({code})" if code else ""),
+            "status",
+            status=status,
+            again=status in AGAIN,
+            busy=status in BUSY,
+            dead=status in DEAD,
+            wait=wait,
+        )
+
+    async def _error_code(self) -> str | None:
+        """The short code in the body of an error, None if there is none; the rest may hold anything."""
+        left = self._deadline - asyncio.get_running_loop().time()
+        try:
+            async with asyncio.timeout(min(ERROR_SECONDS, left / 2)):
+                error = parse(await self._read(self.endpoint.limits.error), "the error")["error"]
+            said = error.get("code") or error.get("type")
+        except (Failed, KeyError, AttributeError):
+            return None
+        except _errors():
+            return None
+        code = self.redaction.text(said) if isinstance(said, str) else ""
+        return code if _CODE.fullmatch(code) else None
+
+    async def _read(self, limit: int) -> bytes:
+        """The whole body; raises `Failed` beyond `limit` bytes."""
+        parts: list[bytes] = []
+        size = 0
+        while chunk := await self._opened.content.readany():
+            parts.append(chunk)
+            size += len(chunk)
+            if size > limit:
+                raise Failed(
+                    f"the reply of {self.url} is too large", "not as agreed", again=False, charged=True
+                )
+        return b"".join(parts)
+
+    def guarded(self) -> _Guard:
+        """A block in which whatever goes wrong on the wire, or past the deadline, is `Failed`."""
+        return _Guard(self.url, self._deadline, self.endpoint.timeout)
+
+
+class _Guard:
+    """Turns errors of aiohttp, of the system and of the deadline into `Failed` without their texts."""
+
+    def __init__(self, url: str, deadline: float, timeout: float) -> None:
+        self._url, self._timeout = url, timeout
+        self._clock = asyncio.timeout_at(deadline)
+
+    async def __aenter__(self) -> None:
+        await self._clock.__aenter__()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: Any
+    ) -> None:
+        try:
+            await self._clock.__aexit__(kind, error, trace)
+        except TimeoutError:
+            why = f"{self._url} did not answer within {self._timeout:g} s"
+            raise Failed(why, "timeout", again=True, charged=True) from None
+        if error is not None and not isinstance(error, PandoraError) and isinstance(error, _errors()):
+            raise _unheard(self._url, error) from None
+
+
+def _errors() -> tuple[type[Exception], ...]:
+    """What can go wrong on the wire."""
+    library = _library()
+    return (library.ClientError, OSError, ValueError, asyncio.IncompleteReadError)
+
+
+def _unheard(url: str, error: BaseException) -> Failed:
+    library = _library()
+    name = type(error).__name__
+    if isinstance(error, library.ClientConnectorError | library.ClientConnectionResetError):
+        reason = type(error.os_error).__name__ if isinstance(error, library.ClientConnectorError) else name
+        return Failed(f"{url} could not be reached ({reason})", "connection", again=True)
+    if isinstance(error, library.ClientPayloadError):
+        return Failed(f"the reply of {url} was cut off", "cut", again=True, charged=True)
+    if isinstance(error, library.ClientResponseError | ValueError):
+        return Failed(f"{url} did not answer in HTTP ({name})", "not as agreed", again=True, charged=True)
+    return Failed(f"the connection to {url} broke ({name})", "connection", again=True, charged=True)
+
+
+def _library() -> ModuleType:
+    """aiohttp, imported when it is first needed."""
+    try:
+        import aiohttp
+    except ImportError:
+        raise UsageError(
+            "a call to an endpoint",
+            expected="the package aiohttp",
+            came="no such package",
+            do="Run: pip install 'pandora-router[http]'",
+        ) from None
+    return aiohttp
+
+
+async def _session() -> aiohttp.ClientSession:
+    """The session of the running event loop; made at its first call and closed when the loop shuts down."""
+    loop = asyncio.get_running_loop()
+    if loop not in _open:
+        for closed in [other for other in _open if other.is_closed()]:
+            del _open[closed], _sessions[closed]
+        # A loop closes its asynchronous generators before it ends, which is how the session is closed.
+        _sessions[loop] = _kept()
+        _open[loop] = await anext(_sessions[loop])
+    return _open[loop]
+
+
+async def _kept() -> AsyncGenerator[aiohttp.ClientSession, None]:
+    library = _library()
+    connector = library.TCPConnector(limit=0)  # `rate_limit` decides how many calls there are
+    session = library.ClientSession(
+        connector=connector,
+        cookie_jar=library.DummyCookieJar(),
+        headers={"User-Agent": "pandora-router"},
+        timeout=library.ClientTimeout(total=None, sock_connect=None),
+        auto_decompress=False,
+        read_bufsize=2**16,
+    )
+    loop = asyncio.get_running_loop()
+    try:
+        yield session
+    finally:
+        await session.close()
+        _open.pop(loop, None)
+        _sessions.pop(loop, None)
+
+
+async def close() -> None:
+    """Close the session of the running event loop now, for servers that end without ending their loop."""
+    session = _sessions.get(asyncio.get_running_loop())
+    if session is not None:
+        await session.aclose()
+
+
+async def post(endpoint: Endpoint, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
+    """The JSON object that one POST brings; raises `Failed`."""
+    call = await Call.open(endpoint, path, body)
+    try:
+        return await call.json()
+    finally:
+        call.close()
+
+
+async def probe(endpoint: Endpoint, seconds: float = 10.0) -> None:
+    """Ask for the list of models, which costs nothing, to see whether address and key are good.
+
+    Waits at most `seconds`, tries once. Raises `Failed` if no HTTP server answers or if it refuses the key
+    (401, 403); any other status means that there is a server, whether or not it lists its models.
+    """
+    try:
+        call = await Call.open(replace(endpoint, timeout=min(seconds, endpoint.timeout)), "models", None)
+    except Failed as error:
+        if error.failure == "status" and error.status not in {401, 403}:
+            return
+        raise
+    call.close()

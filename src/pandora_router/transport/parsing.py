@@ -1,0 +1,67 @@
+"""JSON from a server: bounded depth, bounded numbers, one kind of failure.
+
+The standard parser recurses once per level and turns any number of digits into an integer, so a reply of a
+few kilobytes can exhaust the stack or take minutes. Both are refused here before they happen.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from itertools import accumulate
+from typing import Any
+
+from pandora_router.transport.failures import Failed
+
+DEEPEST = 64
+MOST_DIGITS = 40
+_ESCAPED = re.compile(rb"\\.", re.DOTALL)
+_QUOTED = re.compile(rb'"[^"]*"?')
+_OTHER = bytes(set(range(256)) - set(b'[]{}"'))
+_STEP = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}
+
+
+def too_deep(raw: bytes, deepest: int = DEEPEST) -> bool:
+    """Whether arrays and objects in the JSON text `raw` are nested deeper than `deepest`.
+
+    Brackets inside strings do not count.
+
+    >>> too_deep(b'{"a": [1, "[[["]}', 2), too_deep(b'{"a": [[1]]}', 2)
+    (False, True)
+    """
+    if raw.count(b"[") + raw.count(b"{") <= deepest:
+        return False
+    plain = _ESCAPED.sub(b"", raw) if b"\\" in raw else raw
+    brackets = _QUOTED.sub(b"", plain.translate(None, _OTHER))
+    return max(accumulate(_STEP[bracket] for bracket in brackets), default=0) > deepest
+
+
+class _TooManyDigits(ValueError):
+    """An integer that nobody needs and that takes long to convert."""
+
+
+def _integer(digits: str) -> int:
+    if len(digits) > MOST_DIGITS:
+        raise _TooManyDigits
+    return int(digits)
+
+
+def parse(raw: bytes, what: str) -> dict[str, Any]:
+    """The JSON object in `raw`; `what` names the reply in the message of a failure.
+
+    Numbers beyond the range of a float become infinite, NaN stays NaN: who uses a number checks it. Raises
+    `Failed`: "not as agreed" for nesting deeper than 64 or integers of more than 40 digits, "broken json"
+    for anything else that is not one JSON object in UTF-8.
+    """
+    if too_deep(raw):
+        raise Failed(f"{what} is nested too deeply", "not as agreed", again=False, charged=True)
+    try:
+        parsed = json.loads(raw.decode("utf-8"), parse_int=_integer)
+    except _TooManyDigits:
+        why = f"{what} holds an integer of more than {MOST_DIGITS} digits"
+        raise Failed(why, "not as agreed", again=False, charged=True) from None
+    except (ValueError, RecursionError):
+        parsed = None
+    if not isinstance(parsed, dict):
+        raise Failed(f"{what} is no JSON object", "broken json", again=True, charged=True)
+    return parsed

@@ -1,0 +1,97 @@
+"""Calling again after a failure that may pass, and adding up what the failures may have cost."""
+
+from __future__ import annotations
+
+import asyncio
+import email.utils
+import math
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from pandora_router.transport.endpoint import Endpoint
+from pandora_router.transport.failures import Failed
+from pandora_router.transport.rate_limit import RateLimit
+
+T = TypeVar("T")
+
+LONGEST_WAIT = 120.0
+LONGEST_PAUSE = 60.0
+MOST_CHARGED = 3
+"""How many calls of one purchase may be charged and bring nothing before it is given up."""
+
+
+@dataclass(frozen=True)
+class Tried(Generic[T]):
+    """What came at last, and how many calls before it may have been charged without bringing anything."""
+
+    value: T
+    charged: int
+
+
+class GaveUp(Failed):
+    """The last failure of several; `tries` calls were made, `charged_calls` of them may be on the bill."""
+
+    def __init__(self, last: Failed, tries: int, charged_calls: int) -> None:
+        self.tries, self.charged_calls = tries, charged_calls
+        super().__init__(
+            f"{last} (tries: {tries})",
+            last.failure,
+            again=last.again,
+            charged=charged_calls > 0,
+            busy=last.busy,
+            dead=last.dead,
+            bill=last.bill,
+            status=last.status,
+        )
+
+
+def most_charged(endpoint: Endpoint) -> int:
+    """The most calls that one purchase may be charged for, with the one that brings the answer."""
+    return 1 + min(endpoint.retries, MOST_CHARGED)
+
+
+async def retried(
+    call: Callable[[], Awaitable[T]], endpoint: Endpoint, limit: RateLimit, *, charged: int = 0
+) -> Tried[T]:
+    """The result of `call`, called up to 1 + `endpoint.retries` times.
+
+    `call` takes its own place under `limit`. After a failure that may pass this waits as long as the server
+    asked for, or `endpoint.pause` doubled each time; if the server is busy, every call under `limit` waits.
+    `charged` counts calls made before that may be on the bill. Raises `GaveUp` when a failure cannot pass,
+    when all tries failed, or when more than `MOST_CHARGED` were charged in vain.
+    """
+    for attempt in range(endpoint.retries + 1):
+        try:
+            return Tried(await call(), charged)
+        except Failed as error:
+            last = error
+            charged += error.charged
+        if not last.again or charged > min(endpoint.retries, MOST_CHARGED) or attempt == endpoint.retries:
+            break
+        pause = min(endpoint.pause * 2**attempt, LONGEST_PAUSE)
+        seconds = pause if last.wait is None else last.wait
+        if last.busy:
+            limit.rest(seconds)
+        else:
+            await asyncio.sleep(seconds)
+    raise GaveUp(last, attempt + 1, charged)
+
+
+def waited(asked: str | None, now: float | None = None) -> float | None:
+    """The seconds that a Retry-After header asks for, from 0 to `LONGEST_WAIT`; None if it is not readable.
+
+    `asked` is a number of seconds or an HTTP date; `now` is the time since the epoch, for tests.
+    """
+    if asked is None:
+        return None
+    try:
+        seconds = float(asked)
+    except ValueError:
+        try:
+            moment = email.utils.parsedate_to_datetime(asked).timestamp()
+        except (TypeError, ValueError, OverflowError, IndexError):
+            return None
+        seconds = moment - (time.time() if now is None else now)
+    return None if math.isnan(seconds) else min(max(seconds, 0.0), LONGEST_WAIT)

@@ -1,0 +1,122 @@
+"""Keys of endpoints: where they are read from, and how they are kept out of everything that is written.
+
+A key is read from an environment variable or a file at the moment of a call and lives only in the header of
+that call. A server knows the key and may send it back: in a status line, an error, an answer, encoded or
+plain. `Redaction` removes it from every text that comes from a server.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import re
+import urllib.parse
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pandora_router.errors import UsageError
+
+REMOVED = "[key removed]"
+SHORTEST = 8
+"""Shorter keys are placeholders such as "EMPTY" for a local server: they are not secret and not removed."""
+LONGEST = 8192
+_PLAIN = re.compile(r"[\x21-\x7e]+")
+
+
+def read_key(variable: str | None, file: Path | None) -> str | None:
+    """The key in the environment variable `variable`, else in `file`, else None.
+
+    One line end at the end of a file is taken off, since editors write it. A key with any other white space,
+    control character or character outside ASCII is refused: in a header it would end the header or be
+    mistaken for another one. Raises `UsageError`, which names the place and never shows the key.
+    """
+    if variable is not None and os.environ.get(variable):
+        return checked_key(os.environ[variable], f"the key in ${variable}")
+    if file is None:
+        return None
+    place = f"the key in {file}"
+    try:
+        with Path(file).open("rb") as source:
+            raw = source.read(LONGEST + 1)
+    except OSError as error:
+        raise UsageError(
+            place, expected="a file", came=type(error).__name__, do="Check path and permissions."
+        ) from None
+    return checked_key(raw.decode("latin-1").removesuffix("\n").removesuffix("\r"), place)
+
+
+def checked_key(key: str, place: str) -> str:
+    """The key itself if it can stand in a header; raises `UsageError` naming `place` and not the key."""
+    if not _PLAIN.fullmatch(key) or len(key) > LONGEST:
+        raise UsageError(
+            place,
+            expected=f"1 to {LONGEST} printable ASCII characters without spaces or line ends",
+            came=f"{len(key)} characters, some of them others (not shown, since it is a key)",
+            do="Remove white space and line ends, for example with: printf %s \"$KEY\" | tr -d '[:space:]'",
+        )
+    return key
+
+
+@dataclass(frozen=True)
+class Redaction:
+    """Removes one key from texts, in the forms in which a server may repeat it.
+
+    The forms: as it is; URL-quoted; base64 and URL-safe base64 at each of the three alignments (so also
+    inside an encoded "Bearer ..."); hexadecimal; with JSON or HTML escapes. Upper and lower case are the
+    same here.
+    """
+
+    key: str | None = field(repr=False)
+
+    def text(self, text: str) -> str:
+        """`text` with every form of the key replaced by `REMOVED`."""
+        forms = self._forms()
+        return text if forms is None else forms.sub(REMOVED, text)
+
+    def tree(self, value: Any) -> Any:
+        """A parsed JSON value with the key removed from all its strings, names of members included."""
+        if self._forms() is None:
+            return value
+        return self._cleaned(value)
+
+    def _cleaned(self, value: Any) -> Any:
+        if isinstance(value, str):
+            return self.text(value)
+        if isinstance(value, Mapping):
+            return {self.text(name): self._cleaned(part) for name, part in value.items()}
+        if isinstance(value, list):
+            return value if _numbers(value) else [self._cleaned(part) for part in value]
+        return value
+
+    def _forms(self) -> re.Pattern[str] | None:
+        """One pattern for all forms; None if there is no key worth hiding."""
+        if self.key is None or len(self.key) < SHORTEST:
+            return None
+        if "_pattern" not in vars(self):
+            pattern = "|".join(re.escape(form) for form in sorted(forms_of(self.key), key=len, reverse=True))
+            object.__setattr__(self, "_pattern", re.compile(pattern, re.IGNORECASE))
+        found: re.Pattern[str] = vars(self)["_pattern"]
+        return found
+
+
+def _numbers(values: list[Any]) -> bool:
+    """Whether a list holds numbers only, as an embedding does, and need not be walked through."""
+    return set(map(type, values)) <= {int, float}
+
+
+def forms_of(key: str) -> set[str]:
+    """The texts by which `key` can be recognised."""
+    raw = key.encode()
+    forms = {key, urllib.parse.quote(key), urllib.parse.quote(key, safe=""), urllib.parse.quote_plus(key)}
+    forms |= {"".join(f"%{byte:02x}" for byte in raw), raw.hex(), json.dumps(key)[1:-1]}
+    forms |= {"".join(f"\\u{byte:04x}" for byte in raw), key.replace("&", "&amp;").replace("/", "\\/")}
+    for shift in range(3):
+        # Characters that also depend on the bytes around the key are cut off at both ends.
+        coded = base64.b64encode(b"\0" * shift + raw).decode().rstrip("=")
+        end = len(coded) - ((shift + len(raw)) % 3 != 0)
+        middle = coded[(0, 2, 3)[shift] : end]
+        forms |= {middle, middle.translate(str.maketrans("+/", "-_"))}
+    return {form for form in forms if len(form) >= SHORTEST}
