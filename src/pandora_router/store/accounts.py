@@ -1,0 +1,191 @@
+"""API keys, rate limits and budgets: reserve the worst case before a call, settle what it cost, once.
+
+A budget has one row per key and period, holding what was spent and what is reserved. `reserve` is one
+conditional UPDATE: it succeeds only if spent + reserved + worst case <= budget, so workers and hosts that
+race on one key cannot overspend together. A reservation is a lease with an expiry: if the process that
+holds it dies, `log.recover` settles it. A settlement counts in the period in which it was reserved.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+
+from pandora_router.errors import UsageError
+from pandora_router.store.database import Row, Transaction
+from pandora_router.store.money import dollars, period_of
+from pandora_router.store.rows import Key, Refusal
+
+PREFIX = "pk-"
+COLUMNS = "id, name, created_at, budget, period, per_minute, revoked_at"
+
+
+def hashed(secret: str) -> str:
+    """Hash the secret of a key. A secret has 192 random bits, so one round of SHA-256 is enough."""
+    return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def add_key(
+    open_: Transaction,
+    name: str,
+    now: float,
+    *,
+    budget: int | None = None,
+    period: str = "month",
+    per_minute: int | None = None,
+) -> tuple[Key, str]:
+    """Create a key and return it with its secret, which is shown once and not stored.
+
+    `budget` is in nanodollars per `period`. Raises `UsageError` if the name is taken.
+    """
+    period_of(period, now)
+    for what, bound in (("budget", budget), ("requests per minute", per_minute)):
+        if bound is not None and bound < 0:
+            raise UsageError(f"the {what} of a key", expected="zero or more", came=str(bound), do="Raise it.")
+    secret = PREFIX + secrets.token_urlsafe(24)
+    key = Key(secrets.token_hex(8), name, now, budget, period, per_minute)
+    added = open_.run(
+        "INSERT INTO keys (id, name, hash, created_at, budget, period, per_minute) "
+        "VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (name) DO NOTHING",
+        *(key.id, name, hashed(secret), now, budget, period, per_minute),
+    )
+    if not added:
+        raise UsageError("a new key", expected="a name not in use", came=repr(name), do="Choose another.")
+    return key, secret
+
+
+def revoke_key(open_: Transaction, name: str, now: float) -> None:
+    """Revoke a key by name; revoking it again changes nothing. Raises `UsageError` for an unknown name."""
+    if not open_.rows("SELECT 1 FROM keys WHERE name = ?", name):
+        raise UsageError("a key", expected="the name of a key", came=repr(name), do="See: pandora keys list")
+    open_.run("UPDATE keys SET revoked_at = ? WHERE name = ? AND revoked_at IS NULL", now, name)
+
+
+def keys(open_: Transaction) -> list[Key]:
+    """All keys, oldest first."""
+    return [_key(row) for row in open_.rows(f"SELECT {COLUMNS} FROM keys ORDER BY created_at, id")]
+
+
+def identify(open_: Transaction, secret: str) -> Key | Refusal:
+    """Find the key that a secret belongs to."""
+    found = open_.rows(f"SELECT {COLUMNS} FROM keys WHERE hash = ?", hashed(secret))
+    if not found:
+        return Refusal("unknown key", "This API key is not known here.")
+    key = _key(found[0])
+    return key if key.revoked_at is None else Refusal("revoked key", f"The key {key.name} was revoked.")
+
+
+def admit(open_: Transaction, key: Key, now: float) -> Refusal | None:
+    """Count one request against the rate limit of a key, or say how long to wait.
+
+    Requests may come in bursts of up to one minute's allowance and are then spaced evenly (the generic cell
+    rate algorithm). One conditional UPDATE, so the limit holds over all workers.
+    """
+    if key.per_minute is None:
+        return None
+    if key.per_minute == 0:
+        return Refusal("rate", f"The key {key.name} allows no requests.")
+    step = 60.0 / key.per_minute
+    latest = now + 60.0 - step + 1e-9
+    if open_.run(
+        "UPDATE keys SET next_at = (CASE WHEN next_at > ? THEN next_at ELSE ? END) + ? "
+        "WHERE id = ? AND next_at <= ?",
+        *(now, now, step, key.id, latest),
+    ):
+        return None
+    next_at = float(open_.rows("SELECT next_at FROM keys WHERE id = ?", key.id)[0][0])
+    message = f"The key {key.name} allows {key.per_minute} requests per minute."
+    return Refusal("rate", message, max(next_at - latest, 0.001))
+
+
+def reserve(
+    open_: Transaction, key: Key, decision: str, worst: int, now: float, seconds: float
+) -> Refusal | None:
+    """Reserve the worst-case cost of a decision for `seconds`; None if that is done, else why not.
+
+    Reserving again for the same decision changes nothing. Keys without a budget are counted too.
+    """
+    period = period_of(key.period, now)
+    open_.run(
+        "INSERT INTO budgets (key, period) VALUES (?, ?) ON CONFLICT (key, period) DO NOTHING", key.id, period
+    )
+    if not open_.run(
+        "INSERT INTO leases (decision, key, period, reserved, remaining, expires_at) "
+        "VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (decision) DO NOTHING",
+        *(decision, key.id, period, worst, worst, now + seconds),
+    ):
+        return None
+    bound = 2**62 if key.budget is None else key.budget
+    if open_.run(
+        "UPDATE budgets SET reserved = reserved + ? "
+        "WHERE key = ? AND period = ? AND spent + reserved + ? <= ?",
+        *(worst, key.id, period, worst, bound),
+    ):
+        return None
+    open_.run("DELETE FROM leases WHERE decision = ?", decision)
+    spent, reserved = account(open_, key, now)
+    message = (
+        f"The budget of the key {key.name} is ${dollars(bound):.6g} per {key.period}: ${dollars(spent):.6g} "
+        f"spent, ${dollars(reserved):.6g} reserved; this request may cost ${dollars(worst):.6g}."
+    )
+    return Refusal("budget", message)
+
+
+def renew(open_: Transaction, decision: str, now: float, seconds: float) -> None:
+    """Extend the lease of a decision that is still being answered."""
+    open_.run(
+        "UPDATE leases SET expires_at = ? WHERE decision = ? AND closed_at IS NULL", now + seconds, decision
+    )
+
+
+def charge(open_: Transaction, decision: str, cost: int) -> None:
+    """Move `cost` from the reservation of a decision to what its key has spent.
+
+    More than was reserved is counted in full: it was really charged. A decision without a lease (no key)
+    is free to spend.
+    """
+    lease = _locked_lease(open_, decision)
+    if lease is None:
+        return
+    key, period, remaining, _ = lease
+    used = min(cost, remaining)
+    open_.run("UPDATE leases SET remaining = remaining - ? WHERE decision = ?", used, decision)
+    open_.run(
+        "UPDATE budgets SET spent = spent + ?, reserved = reserved - ? WHERE key = ? AND period = ?",
+        *(cost, used, key, period),
+    )
+
+
+def release(open_: Transaction, decision: str, now: float) -> None:
+    """Give back what is left of a reservation; releasing it again changes nothing."""
+    lease = _locked_lease(open_, decision)
+    if lease is None or lease[3] is not None:
+        return
+    key, period, remaining, _ = lease
+    open_.run("UPDATE leases SET remaining = 0, closed_at = ? WHERE decision = ?", now, decision)
+    open_.run(
+        "UPDATE budgets SET reserved = reserved - ? WHERE key = ? AND period = ?", remaining, key, period
+    )
+
+
+def account(open_: Transaction, key: Key, now: float) -> tuple[int, int]:
+    """What a key has spent and reserved in the current period, in nanodollars."""
+    found = open_.rows(
+        "SELECT spent, reserved FROM budgets WHERE key = ? AND period = ?",
+        *(key.id, period_of(key.period, now)),
+    )
+    return (int(found[0][0]), int(found[0][1])) if found else (0, 0)
+
+
+def _locked_lease(open_: Transaction, decision: str) -> tuple[str, str, int, float | None] | None:
+    """Key, period, remaining amount and closing time of a lease, its row locked until the commit."""
+    if not open_.run("UPDATE leases SET remaining = remaining WHERE decision = ?", decision):
+        return None
+    key, period, remaining, closed_at = open_.rows(
+        "SELECT key, period, remaining, closed_at FROM leases WHERE decision = ?", decision
+    )[0]
+    return str(key), str(period), int(remaining), closed_at
+
+
+def _key(row: Row) -> Key:
+    return Key(*row)

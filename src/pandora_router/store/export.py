@@ -1,0 +1,127 @@
+"""Traffic as files: decisions as Parquet, and traffic with feedback as a routing table to fit on.
+
+A routing table needs the prompt, so it holds only decisions whose bodies were kept. Each decision fills one
+cell: the specialist that answered, with the last feedback of one metric as its score and the cost of its
+answer in dollars as its fee. Cells that nobody measured stay missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pandora_router.data import Table
+from pandora_router.errors import UsageError
+from pandora_router.store.database import Row, Transaction
+from pandora_router.store.log import DECISION, ENDED
+from pandora_router.store.money import dollars
+
+BLOCK = 10_000
+"""Rows that are held in memory at once while decisions are written to Parquet."""
+MONEY = ("cost", "inspection_cost", "baseline")
+
+
+def write_parquet(open_: Transaction, path: Path, since: float, until: float) -> int:
+    """Write all decisions that came in [since, until) to `path` and return how many there were.
+
+    Money is in dollars; `detail` is JSON text. The file appears whole or not at all. Raises `UsageError` if
+    `path` exists.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    if path.exists():
+        raise UsageError(str(path), expected="a new file", came="one that exists", do="Name another file.")
+    columns = [*DECISION.split(", "), *ENDED.split(", ")]
+    schema = pa.schema([(name, _kind(name, pa)) for name in columns])
+    draft = path.with_name(f".{path.name}.draft")
+    rows = 0
+    try:
+        with pq.ParquetWriter(draft, schema) as sink:
+            for block in _blocks(_decisions(open_, since, until)):
+                named = [_plain(columns, row) for row in block]
+                sink.write_table(pa.Table.from_pylist(named, schema=schema))
+                rows += len(block)
+        draft.replace(path)
+    finally:
+        draft.unlink(missing_ok=True)
+    return rows
+
+
+def routing_table(open_: Transaction, metric: str, since: float, until: float) -> Table:
+    """The routing table of all decisions in [since, until) with a kept prompt and feedback of `metric`.
+
+    Raises `UsageError` if there is none.
+    """
+    cells: dict[str, dict[str, tuple[float, float]]] = {}
+    for prompt, specialist, cost, score in open_.stream(_FEEDBACK, metric, since, until):
+        cells.setdefault(str(prompt), {})[str(specialist)] = (float(score), dollars(int(cost)))
+    if not cells:
+        raise UsageError(
+            "a routing table from the log",
+            expected=f"decisions with a kept prompt and feedback of the metric {metric!r}",
+            came="none",
+            do="Keep bodies (`serve: {bodies: true}`) and send POST /v1/feedback; see: pandora log tail",
+        )
+    specialists = tuple(sorted({name for row in cells.values() for name in row}))
+    score = np.full((len(cells), len(specialists)), np.nan)
+    fee = np.full(score.shape, np.nan)
+    for i, row in enumerate(cells.values()):
+        for name, (value, cost) in row.items():
+            score[i, specialists.index(name)], fee[i, specialists.index(name)] = value, cost
+    prompts = tuple(cells)
+    return Table(
+        prompt_ids=tuple(f"log-{i}" for i in range(len(prompts))),
+        prompts=prompts,
+        tasks=("",) * len(prompts),
+        split=np.full(len(prompts), ""),
+        specialists=specialists,
+        score=score,
+        fee=fee,
+    )
+
+
+# the last feedback of a decision counts; of equal prompts the last decision does
+_FEEDBACK = """
+    SELECT b.prompt, d.specialist,
+           (SELECT coalesce(sum(a.cost), 0) FROM attempts a
+            WHERE a.decision = d.id AND a.specialist = d.specialist AND a.kind <> 'loser'),
+           (SELECT f.value FROM feedback f WHERE f.decision = d.id AND f.metric = m.metric
+            ORDER BY f.at DESC, f.id DESC LIMIT 1)
+    FROM decisions d
+    JOIN bodies b ON b.decision = d.id
+    JOIN (SELECT DISTINCT decision, metric FROM feedback) m ON m.decision = d.id
+    WHERE m.metric = ? AND d.at >= ? AND d.at < ? AND b.prompt IS NOT NULL
+    ORDER BY d.at, d.id
+"""
+
+
+def _decisions(open_: Transaction, since: float, until: float) -> Iterator[Row]:
+    return open_.stream(
+        f"SELECT {DECISION}, {ENDED} FROM decisions WHERE at >= ? AND at < ? ORDER BY at, id", since, until
+    )
+
+
+def _blocks(rows: Iterator[Row]) -> Iterator[list[Row]]:
+    block: list[Row] = []
+    for row in rows:
+        block.append(row)
+        if len(block) == BLOCK:
+            yield block
+            block = []
+    yield block
+
+
+def _plain(columns: Sequence[str], row: Row) -> dict[str, Any]:
+    named = dict(zip(columns, row, strict=True))
+    return named | {name: None if named[name] is None else dollars(named[name]) for name in MONEY}
+
+
+def _kind(name: str, pa: Any) -> Any:
+    if name in ("generation", "inspected"):
+        return pa.int64()
+    numbers = ("at", "propensity", "overhead", "first_token", "seconds", "closed_at", *MONEY)
+    return pa.float64() if name in numbers else pa.string()

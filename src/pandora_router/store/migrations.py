@@ -1,0 +1,101 @@
+"""The schema as numbered steps. A step that has been released is never changed; a new one is added.
+
+`migrate` runs the steps that a database has not seen, each in a transaction of its own, and refuses a
+database that was written by a newer version. Two processes that start together are safe: the second waits
+for the lock and then finds the step done.
+"""
+
+from __future__ import annotations
+
+import time
+
+from pandora_router.errors import UsageError
+from pandora_router.store.database import Database
+
+STEPS: tuple[tuple[str, ...], ...] = (
+    (
+        """CREATE TABLE keys (
+            id TEXT PRIMARY KEY, name TEXT NOT NULL UNIQUE, hash TEXT NOT NULL UNIQUE,
+            created_at DOUBLE PRECISION NOT NULL, revoked_at DOUBLE PRECISION,
+            budget BIGINT, period TEXT NOT NULL, per_minute BIGINT,
+            next_at DOUBLE PRECISION NOT NULL DEFAULT 0)""",
+        """CREATE TABLE budgets (
+            key TEXT NOT NULL REFERENCES keys(id), period TEXT NOT NULL,
+            spent BIGINT NOT NULL DEFAULT 0, reserved BIGINT NOT NULL DEFAULT 0,
+            PRIMARY KEY (key, period))""",
+        """CREATE TABLE leases (
+            decision TEXT PRIMARY KEY, key TEXT NOT NULL REFERENCES keys(id), period TEXT NOT NULL,
+            reserved BIGINT NOT NULL, remaining BIGINT NOT NULL,
+            expires_at DOUBLE PRECISION NOT NULL, closed_at DOUBLE PRECISION)""",
+        "CREATE INDEX leases_open ON leases (expires_at) WHERE closed_at IS NULL",
+        """CREATE TABLE decisions (
+            id TEXT PRIMARY KEY, at DOUBLE PRECISION NOT NULL, key TEXT, wire TEXT NOT NULL,
+            mode TEXT NOT NULL, policy TEXT NOT NULL, artifact TEXT NOT NULL, generation BIGINT NOT NULL,
+            specialist TEXT NOT NULL, proposed TEXT NOT NULL, propensity DOUBLE PRECISION NOT NULL,
+            session TEXT, declined TEXT, inspected BIGINT NOT NULL, inspection_cost BIGINT NOT NULL,
+            baseline BIGINT, overhead DOUBLE PRECISION NOT NULL, detail TEXT NOT NULL,
+            status TEXT NOT NULL, cost BIGINT NOT NULL, first_token DOUBLE PRECISION,
+            seconds DOUBLE PRECISION, closed_at DOUBLE PRECISION)""",
+        "CREATE INDEX decisions_at ON decisions (at)",
+        "CREATE INDEX decisions_specialist ON decisions (specialist, at)",
+        "CREATE INDEX decisions_key ON decisions (key, at)",
+        "CREATE INDEX decisions_open ON decisions (at) WHERE closed_at IS NULL",
+        """CREATE TABLE bodies (
+            decision TEXT PRIMARY KEY REFERENCES decisions(id) ON DELETE CASCADE,
+            prompt TEXT, request TEXT, response TEXT)""",
+        """CREATE TABLE attempts (
+            id TEXT PRIMARY KEY, decision TEXT NOT NULL REFERENCES decisions(id) ON DELETE CASCADE,
+            kind TEXT NOT NULL, specialist TEXT NOT NULL, at DOUBLE PRECISION NOT NULL,
+            estimate BIGINT NOT NULL, status TEXT NOT NULL, cost BIGINT NOT NULL DEFAULT 0,
+            fresh BIGINT, cached BIGINT, written BIGINT, output BIGINT, reasoning BIGINT,
+            usage_complete BIGINT, first_token DOUBLE PRECISION, seconds DOUBLE PRECISION,
+            reason TEXT NOT NULL DEFAULT '', settled_at DOUBLE PRECISION)""",
+        "CREATE INDEX attempts_decision ON attempts (decision)",
+        """CREATE TABLE feedback (
+            id TEXT PRIMARY KEY, decision TEXT NOT NULL REFERENCES decisions(id) ON DELETE CASCADE,
+            at DOUBLE PRECISION NOT NULL, metric TEXT NOT NULL, value DOUBLE PRECISION NOT NULL,
+            source TEXT NOT NULL, observed_at DOUBLE PRECISION)""",
+        "CREATE INDEX feedback_decision ON feedback (decision, metric, at)",
+        """CREATE TABLE sessions (
+            id TEXT PRIMARY KEY, specialist TEXT NOT NULL, expires_at DOUBLE PRECISION NOT NULL)""",
+        """CREATE TABLE generations (
+            number BIGINT PRIMARY KEY, at DOUBLE PRECISION NOT NULL, hash TEXT NOT NULL UNIQUE,
+            artifact TEXT NOT NULL)""",
+        """CREATE TABLE minutes (
+            minute BIGINT NOT NULL, specialist TEXT NOT NULL, key TEXT NOT NULL,
+            requests BIGINT NOT NULL, errors BIGINT NOT NULL, declined BIGINT NOT NULL,
+            inspected BIGINT NOT NULL, looks BIGINT NOT NULL, cost BIGINT NOT NULL,
+            inspection_cost BIGINT NOT NULL, baseline BIGINT NOT NULL, compared BIGINT NOT NULL,
+            overhead DOUBLE PRECISION NOT NULL, first_token DOUBLE PRECISION NOT NULL,
+            first_tokens BIGINT NOT NULL, seconds DOUBLE PRECISION NOT NULL, timed BIGINT NOT NULL,
+            PRIMARY KEY (minute, specialist, key))""",
+    ),
+)
+
+
+def migrate(database: Database) -> int:
+    """Bring the schema up to date and return its number; safe to call from several processes at once."""
+    with database.transaction() as open_:
+        open_.run(
+            "CREATE TABLE IF NOT EXISTS migrations (number BIGINT PRIMARY KEY, at DOUBLE PRECISION NOT NULL)"
+        )
+    for number, statements in enumerate(STEPS, start=1):
+        with database.transaction() as open_:
+            if not open_.run(
+                "INSERT INTO migrations (number, at) VALUES (?, ?) ON CONFLICT (number) DO NOTHING",
+                number,
+                time.time(),
+            ):
+                continue
+            for statement in statements:
+                open_.run(statement)
+    with database.transaction() as open_:
+        newest = int(open_.rows("SELECT max(number) FROM migrations")[0][0])
+    if newest > len(STEPS):
+        raise UsageError(
+            "the store",
+            expected=f"a schema of version {len(STEPS)} or older",
+            came=f"version {newest}",
+            do="Upgrade pandora-router, or name another store.",
+        )
+    return newest

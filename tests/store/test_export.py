@@ -1,0 +1,49 @@
+"""Traffic that was logged comes out as the files and tables it would have been written as."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from pandora_router.errors import UsageError
+from pandora_router.store import export, log
+from pandora_router.store.database import connect
+from pandora_router.store.migrations import migrate
+from pandora_router.store.rows import Attempt, Feedback, Outcome
+from tests.store.test_laws import NOW, opened
+
+
+def test_the_log_becomes_parquet_and_a_routing_table(url: str, tmp_path: Path) -> None:
+    database = connect(url)
+    migrate(database)
+    with database.transaction() as open_:
+        for i, (prompt, name) in enumerate([("one", "small"), ("two", "large"), ("one", "large")]):
+            row = replace(opened(f"d{i}", at=NOW + i), specialist=name)
+            log.begin(open_, row, [Attempt(f"a{i}", row.id, "answer", name, NOW, 1)], prompt=prompt)
+            log.attempt(open_, Attempt(f"l{i}", row.id, "loser", "other", NOW, 1))
+            log.settle(open_, f"a{i}", Outcome("ok", 2_000_000_000), NOW)
+            log.settle(open_, f"l{i}", Outcome("cancelled", 500_000_000), NOW)
+            log.close(open_, row.id, NOW, status="ok")
+        for k, (i, value) in enumerate([(0, 0.0), (0, 1.0), (2, 0.5)]):
+            log.give_feedback(open_, Feedback(f"f{k}", f"d{i}", NOW + k, "reward", value), None)
+        log.give_feedback(open_, Feedback("x", "d1", NOW, "another metric", 9.0), None)
+        table = export.routing_table(open_, "reward", NOW, NOW + 10)
+        assert table.prompts == ("one",)
+        assert table.specialists == ("large", "small")
+        np.testing.assert_array_equal(table.score, [[0.5, 1.0]])
+        np.testing.assert_array_equal(table.fee, [[2.0, 2.0]])
+        with pytest.raises(UsageError, match="feedback"):
+            export.routing_table(open_, "nothing", NOW, NOW + 10)
+        assert export.write_parquet(open_, tmp_path / "log.parquet", NOW, NOW + 2) == 2
+        with pytest.raises(UsageError, match="exists"):
+            export.write_parquet(open_, tmp_path / "log.parquet", NOW, NOW + 2)
+        assert export.write_parquet(open_, tmp_path / "empty.parquet", 0.0, 1.0) == 0
+    rows = pq.read_table(tmp_path / "log.parquet").to_pylist()
+    assert [row["id"] for row in rows] == ["d0", "d1"]
+    assert rows[0]["cost"] == 2.5
+    assert sorted(path.name for path in tmp_path.glob("*log*")) == ["log.parquet"]
+    database.close()

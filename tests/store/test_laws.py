@@ -1,0 +1,327 @@
+"""Laws of the store, over SQLite and a real PostgreSQL."""
+
+from __future__ import annotations
+
+import asyncio
+import multiprocessing
+import random
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+import pytest
+
+from pandora_router.errors import UpstreamError, UsageError
+from pandora_router.store import accounts, log
+from pandora_router.store.database import Database, connect
+from pandora_router.store.migrations import STEPS, migrate
+from pandora_router.store.rows import Attempt, Feedback, Key, Opened, Outcome, Refusal, Usage
+from pandora_router.store.worker import Store
+from tests.store.databases import Server
+
+NOW = 1_800_000_000.0
+
+
+@pytest.fixture
+def database(url: str) -> Iterator[Database]:
+    opened = connect(url)
+    migrate(opened)
+    yield opened
+    opened.close()
+
+
+def opened(id_: str = "d1", key: str | None = None, at: float = NOW) -> Opened:
+    return Opened(
+        *(id_, at, key, "chat", "route", "KnowledgeGradient()", "abc", 1, "small", "small"),
+        inspected=1,
+        inspection_cost=5,
+        baseline=1000,
+        detail={"steps": [1, 2]},
+    )
+
+
+def test_migrating_twice_changes_nothing_and_a_newer_schema_is_refused(database: Database) -> None:
+    assert migrate(database) == len(STEPS)
+    with database.transaction() as open_:
+        open_.run("INSERT INTO migrations (number, at) VALUES (?, ?)", len(STEPS) + 1, NOW)
+    with pytest.raises(UsageError, match="Upgrade"):
+        migrate(database)
+
+
+def test_a_key_is_found_by_its_secret_which_is_not_stored(database: Database) -> None:
+    with database.transaction() as open_:
+        key, secret = accounts.add_key(open_, "team", NOW, budget=100, per_minute=5)
+        assert accounts.identify(open_, secret) == key
+        stored = str(open_.rows("SELECT * FROM keys"))
+        assert secret not in stored
+        assert secret.removeprefix(accounts.PREFIX) not in stored
+        assert isinstance(accounts.identify(open_, secret + "x"), Refusal)
+        with pytest.raises(UsageError, match="not in use"):
+            accounts.add_key(open_, "team", NOW)
+        accounts.revoke_key(open_, "team", NOW)
+        refused = accounts.identify(open_, secret)
+        assert isinstance(refused, Refusal)
+        assert refused.reason == "revoked key"
+        with pytest.raises(UsageError):
+            accounts.revoke_key(open_, "nobody", NOW)
+
+
+@pytest.mark.parametrize("per_minute", [1, 7, 60])
+def test_a_rate_limit_is_what_a_list_of_arrivals_says(database: Database, per_minute: int) -> None:
+    """Oracle: over any minute at most 2 x the allowance (a burst, then evenly), in the long run the rate."""
+    rng = random.Random(per_minute)
+    with database.transaction() as open_:
+        key, _ = accounts.add_key(open_, "team", NOW, per_minute=per_minute)
+        now, let_in = NOW, []
+        for _ in range(300):
+            now += rng.expovariate(per_minute / 20.0)
+            refused = accounts.admit(open_, key, now)
+            if refused is None:
+                let_in.append(now)
+            else:
+                assert refused.retry_after is not None
+                assert accounts.admit(open_, key, now + refused.retry_after + 1e-6) is None
+                let_in.append(now + refused.retry_after)
+                now += refused.retry_after + 1e-6
+    let_in.sort()
+    minutes = (let_in[-1] - let_in[0]) / 60.0
+    assert len(let_in) <= per_minute * (minutes + 1) + 1
+    # a bucket that holds one minute's allowance and refills evenly, replayed independently
+    level, before = float(per_minute), let_in[0]
+    for at in let_in:
+        level = min(per_minute, level + (at - before) * per_minute / 60.0) - 1.0
+        before = at
+        assert level >= -1e-3
+
+
+def test_an_attempt_is_settled_once_and_the_rest_of_the_lease_goes_back(database: Database) -> None:
+    with database.transaction() as open_:
+        key, _ = accounts.add_key(open_, "team", NOW, budget=1000)
+        assert accounts.reserve(open_, key, "d1", 600, NOW, 60.0) is None
+        assert accounts.reserve(open_, key, "d1", 600, NOW, 60.0) is None  # the same again
+        assert accounts.account(open_, key, NOW) == (0, 600)
+        refused = accounts.reserve(open_, key, "d2", 401, NOW, 60.0)
+        assert isinstance(refused, Refusal)
+        assert "team" in refused.message
+        log.begin(open_, opened(key=key.id), [Attempt("a1", "d1", "inspection", "small", NOW, 50)])
+        log.attempt(open_, Attempt("a2", "d1", "answer", "small", NOW, 300))
+        assert log.settle(open_, "a1", Outcome("cancelled", 40), NOW)
+        assert not log.settle(open_, "a1", Outcome("ok", 999), NOW)
+        assert accounts.account(open_, key, NOW) == (40, 560)
+        assert log.settle(open_, "a2", Outcome("ok", 300, Usage(10, 5, 0, 20)), NOW)
+        assert log.close(open_, "d1", NOW, status="ok", seconds=1.5)
+        assert not log.close(open_, "d1", NOW, status="error")
+        assert accounts.account(open_, key, NOW) == (340, 0)
+        row = log.decision(open_, "d1")
+        assert row is not None
+        assert (row["cost"], row["status"], row["detail"]) == (340, "ok", {"steps": [1, 2]})
+        assert [one["cost"] for one in row["attempts"]] == [40, 300]
+        assert row["attempts"][1]["cached"] == 5
+
+
+def test_more_than_was_reserved_is_counted_in_full(database: Database) -> None:
+    with database.transaction() as open_:
+        key, _ = accounts.add_key(open_, "team", NOW, budget=1000)
+        accounts.reserve(open_, key, "d1", 100, NOW, 60.0)
+        log.begin(open_, opened(key=key.id), [Attempt("a1", "d1", "answer", "small", NOW, 50)])
+        log.settle(open_, "a1", Outcome("ok", 2000), NOW)
+        log.close(open_, "d1", NOW, status="ok")
+        assert accounts.account(open_, key, NOW) == (2000, 0)
+        assert isinstance(accounts.reserve(open_, key, "d2", 0, NOW, 60.0), Refusal)
+
+
+def test_a_new_period_starts_empty_and_old_leases_settle_in_their_own(database: Database) -> None:
+    later = NOW + 86_400.0
+    with database.transaction() as open_:
+        key, _ = accounts.add_key(open_, "team", NOW, budget=100, period="day")
+        accounts.reserve(open_, key, "d1", 100, NOW, 60.0)
+        log.begin(open_, opened(key=key.id), [Attempt("a1", "d1", "answer", "small", NOW, 50)])
+        assert accounts.account(open_, key, later) == (0, 0)
+        assert accounts.reserve(open_, key, "d2", 100, later, 60.0) is None
+        log.settle(open_, "a1", Outcome("ok", 90), later)
+        log.close(open_, "d1", later, status="ok")
+        assert accounts.account(open_, key, later) == (0, 100)
+        assert accounts.account(open_, key, NOW) == (90, 0)
+
+
+def test_what_a_dead_process_left_is_settled_at_its_estimate(database: Database) -> None:
+    with database.transaction() as open_:
+        key, _ = accounts.add_key(open_, "team", NOW, budget=1000)
+        accounts.reserve(open_, key, "d1", 600, NOW, 10.0)
+        accounts.reserve(open_, key, "never begun", 200, NOW, 10.0)
+        log.begin(open_, opened(key=key.id), [Attempt("a1", "d1", "answer", "small", NOW, 250)])
+        assert log.recover(open_, NOW + 11.0) == 0  # not yet
+        assert log.recover(open_, NOW + 11.0 + log.LATE) == 1
+        assert log.recover(open_, NOW + 11.0 + log.LATE) == 0
+        assert accounts.account(open_, key, NOW) == (250, 0)
+        row = log.decision(open_, "d1")
+        assert row is not None
+        assert row["status"] == "lost"
+
+
+def test_feedback_is_idempotent_and_only_for_the_owner(database: Database) -> None:
+    with database.transaction() as open_:
+        log.begin(open_, opened(key="k1"))
+        said = Feedback("f1", "d1", NOW, "reward", 0.5)
+        assert log.give_feedback(open_, said, "k2") == "foreign"
+        assert log.give_feedback(open_, said, "k1") == "added"
+        assert log.give_feedback(open_, said, "k1") == "known"
+        assert log.give_feedback(open_, replace(said, decision="none"), "k1") == "unknown"
+
+
+def test_sessions_expire_and_generations_count_contents(database: Database) -> None:
+    with database.transaction() as open_:
+        log.pin(open_, "s", "small", NOW, 10.0)
+        log.pin(open_, "s", "large", NOW, 10.0)
+        assert log.pinned(open_, "s", NOW + 9.0) == "large"
+        assert log.pinned(open_, "s", NOW + 10.0) is None
+        numbers = [log.generation(open_, name, "a", NOW) for name in ("x", "y", "x", "z")]
+        assert numbers == [1, 2, 1, 3]
+
+
+def test_sums_per_minute_equal_sums_over_the_log(database: Database) -> None:
+    rng = random.Random(1)
+    with database.transaction() as open_:
+        for i in range(60):
+            one = replace(
+                opened(f"d{i}", at=NOW + rng.uniform(0, 300)),
+                specialist=rng.choice(["small", "large"]),
+                inspected=rng.randrange(3),
+                baseline=rng.choice([None, 700]),
+                declined=rng.choice([None, "empty"]),
+            )
+            log.begin(open_, one, [Attempt(f"a{i}", one.id, "answer", one.specialist, NOW, 50)])
+            log.settle(open_, f"a{i}", Outcome("ok", rng.randrange(1000)), NOW)
+            log.close(open_, one.id, NOW, status=rng.choice(["ok", "error"]), seconds=rng.random())
+        sums = log.minutes(open_, NOW, NOW + 400)
+        for specialist in ("small", "large"):
+            rows = log.recent(open_, most=100, specialist=specialist)
+            mine = [minute for minute in sums if minute["specialist"] == specialist]
+            assert sum(m["requests"] for m in mine) == len(rows)
+            assert sum(m["cost"] for m in mine) == sum(row["cost"] for row in rows)
+            assert sum(m["looks"] for m in mine) == sum(row["inspected"] for row in rows)
+            assert sum(m["errors"] for m in mine) == sum(row["status"] != "ok" for row in rows)
+            compared = [row for row in rows if row["baseline"] is not None]
+            assert sum(m["baseline"] for m in mine) == 700 * len(compared)
+            assert sum(m["compared"] for m in mine) == sum(row["cost"] for row in compared)
+
+
+def test_pages_of_decisions_hold_each_once(database: Database) -> None:
+    with database.transaction() as open_:
+        for i in range(25):
+            log.begin(open_, opened(f"d{i:02}", at=NOW + i // 3))
+        met: list[str] = []
+        before = None
+        while page := log.recent(open_, most=4, before=before):
+            met += [row["id"] for row in page]
+            before = (page[-1]["at"], page[-1]["id"])
+        assert sorted(met) == [f"d{i:02}" for i in range(25)]
+        assert len(log.recent(open_, most=100, specialist="nobody")) == 0
+
+
+def test_old_rows_go_and_sums_stay(database: Database) -> None:
+    with database.transaction() as open_:
+        log.begin(open_, opened("old", at=NOW - 100), prompt="a secret")
+        log.begin(open_, opened("new"), prompt="kept")
+        log.close(open_, "old", NOW, status="ok")
+        log.close(open_, "new", NOW, status="ok")
+        assert log.prune(open_, before=NOW - 50, bodies_before=NOW - 50) == 1
+        assert log.decision(open_, "old") is None
+        assert open_.rows("SELECT prompt FROM bodies") == [("kept",)]
+        assert sum(m["requests"] for m in log.minutes(open_, NOW - 200, NOW + 60)) == 2
+
+
+def _spend(url: str, key: Key, worker: int, done: object) -> None:
+    """One process that reserves, settles or dies, as fast as it can, on a key that others use too."""
+    database = connect(url)
+    rng = random.Random(worker)
+    for i in range(60):
+        id_ = f"{worker}-{i}"
+        worst = rng.randrange(1, 400)
+        with database.transaction() as open_:
+            if accounts.reserve(open_, key, id_, worst, NOW, 10.0) is not None:
+                continue
+            log.begin(open_, opened(id_, key.id), [Attempt(id_, id_, "answer", "small", NOW, worst)])
+        if rng.random() < 0.2:
+            continue  # as if killed: nobody settles
+        with database.transaction() as open_:
+            log.settle(open_, id_, Outcome("ok", rng.randrange(worst + 1)), NOW)
+            log.close(open_, id_, NOW, status="ok")
+    database.close()
+
+
+def test_racing_processes_never_exceed_a_budget(url: str, database: Database) -> None:
+    with database.transaction() as open_:
+        key, _ = accounts.add_key(open_, "team", NOW, budget=5000)
+    spawn = multiprocessing.get_context("spawn")
+    workers = [spawn.Process(target=_spend, args=(url, key, worker, None)) for worker in range(4)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join(120)
+        assert worker.exitcode == 0
+    with database.transaction() as open_:
+        spent, reserved = accounts.account(open_, key, NOW)
+        assert spent + reserved <= 5000
+        costs = open_.rows("SELECT coalesce(sum(cost), 0) FROM attempts WHERE settled_at IS NOT NULL")
+        assert spent == int(costs[0][0])
+        log.recover(open_, NOW + 60.0)
+        spent, reserved = accounts.account(open_, key, NOW)
+        assert reserved == 0
+        assert spent <= 5000
+        assert open_.rows("SELECT count(*) FROM decisions WHERE closed_at IS NULL") == [(0,)]
+
+
+def test_operations_committed_together_fail_alone(url: str) -> None:
+    store = Store(url)
+
+    async def many() -> list[object]:
+        def good(i: int) -> object:
+            return lambda open_: log.begin(open_, opened(f"d{i}"))
+
+        jobs = [store.run(good(i % 40)) for i in range(80)]  # type: ignore[arg-type]
+        return await asyncio.gather(*jobs, return_exceptions=True)
+
+    try:
+        results = asyncio.run(many())
+        assert sum(isinstance(one, Exception) for one in results) == 40
+        ids = store.submit(lambda open_: open_.rows("SELECT count(*) FROM decisions")).result()
+        assert ids == [(40,)]
+    finally:
+        store.close()
+
+
+def test_threads_share_a_store(url: str) -> None:
+    store = Store(url)
+    with ThreadPoolExecutor(8) as pool:
+        jobs = [
+            pool.submit(lambda i=i: store.submit(lambda open_: log.begin(open_, opened(f"d{i}"))).result())
+            for i in range(100)
+        ]
+        for job in jobs:
+            job.result()
+    assert store.submit(lambda open_: open_.rows("SELECT count(*) FROM decisions")).result() == [(100,)]
+    store.close()
+
+
+def test_a_store_outlives_its_server(server: Server) -> None:
+    """Operations fail while PostgreSQL is dead and work again when it is back, without hands."""
+    store = Store(server.url)
+    try:
+        server.kill()
+        with pytest.raises(UpstreamError):
+            store.submit(lambda open_: open_.rows("SELECT 1")).result(30)
+        server.start()
+        assert store.submit(lambda open_: open_.rows("SELECT 1")).result(30) == [(1,)]
+    finally:
+        store.close()
+
+
+def test_an_unknown_scheme_and_an_unwritable_file_are_refused(tmp_path: object) -> None:
+    with pytest.raises(UsageError, match="postgresql://"):
+        connect("mysql://root:hunter2@localhost/x")
+    with pytest.raises(UsageError) as refused:
+        connect("mysql://root:hunter2@localhost/x")
+    assert "hunter2" not in str(refused.value)
+    with pytest.raises(UsageError, match="SQLite"):
+        connect("/proc/nowhere/store.sqlite")
