@@ -22,9 +22,11 @@ import numpy as np
 
 from .boxes import Boxes, Draws, Independent, Joint
 from .errors import UpstreamError, UsageError
-from .estimators.estimator import Estimator, Query
+from .estimators.estimator import Estimator, Predictor, Query
+from .estimators.persistence import Saved
 from .search import OUTSIDE, Inspect, Policy, Select, State, adrive, drive, replay, reveal
 from .specialists.answer import Answer, Specialist, Unanswered
+from .types import Contexts
 
 DRAWS = 4000
 FINISHES = frozenset({"stop", "truncated", "empty", "refusal"})
@@ -224,19 +226,54 @@ def check_estimator(
 ) -> None:
     """Laws of an estimator: one number per specialist asked for, in the order asked, NaN where there is none.
 
-    `same`: the same question twice gives the same numbers (leave it out for a sampled judge).
+    `same`: the same question twice gives the same numbers (pass False for a sampled judge). Specialists in
+    `estimator.needs` are asked about only in queries that carry their context.
     """
-    _law(isinstance(estimator, Estimator), "an estimator has `estimate`")
+    _law(isinstance(estimator, Estimator), "an estimator has `needs`, `together` and `estimate`")
+    _declared(estimator.needs, estimator.together, specialists)
     for query in queries:
-        everybody = _estimates(estimator, query, specialists)
-        if not same:
+        asked = [name for name in specialists if name not in estimator.needs or name in query.contexts]
+        everybody = _estimates(estimator, query, asked)
+        if not same or not asked:
             continue
-        again = _estimates(estimator, query, specialists)
+        again = _estimates(estimator, query, asked)
         _law(np.array_equal(everybody, again, equal_nan=True), "the same question gives the same numbers")
-        turned = _estimates(estimator, query, specialists[::-1])
+        turned = _estimates(estimator, query, asked[::-1])
         _law(np.allclose(everybody, turned[::-1], equal_nan=True), "numbers come in the order asked")
-        alone = np.concatenate([_estimates(estimator, query, [name]) for name in specialists])
+        alone = np.concatenate([_estimates(estimator, query, [name]) for name in asked])
         _law(np.allclose(everybody, alone, equal_nan=True), "who else is asked about does not matter")
+
+
+def check_predictor(predictor: Predictor, prompts: Sequence[str], contexts: Contexts | None = None) -> None:
+    """Laws of a fitted estimator: declared columns, one finite number per cell, each prompt on its own.
+
+    `contexts` (prompts, specialists) of str or None are read if the predictor reads contexts at all.
+    """
+    _law(isinstance(predictor, Predictor), "a predictor has all that the protocol names")
+    names = predictor.specialists
+    _law(
+        isinstance(names, tuple) and len(set(names)) == len(names), "specialists is a tuple of distinct names"
+    )
+    _declared(predictor.needs, predictor.together, names)
+    _law(isinstance(predictor.state(), Saved), "state() is a Saved")
+    blind = np.full((len(prompts), len(names)), None, dtype=object)
+    for seen in (None, blind, contexts):
+        found = predictor.predict(prompts, seen)
+        _law(found.shape == blind.shape, "predict has a row per prompt and a column per specialist")
+        _law(bool(np.isfinite(found).all()), "a prediction is a finite number")
+        each = [
+            predictor.predict([prompt], None if seen is None else seen[i : i + 1])
+            for i, prompt in enumerate(prompts)
+        ]
+        _law(np.allclose(found, np.concatenate(each), atol=1e-6), "each prompt is predicted on its own")
+    same = np.array_equal(predictor.predict(prompts), predictor.predict(prompts, blind))
+    _law(same, "contexts of None are no contexts")
+
+
+def _declared(needs: object, together: object, specialists: Sequence[str]) -> None:
+    _law(isinstance(needs, frozenset), "needs is a frozenset of names")
+    _law(isinstance(needs, frozenset) and needs <= set(specialists), "needs names specialists that are known")
+    _law(isinstance(together, bool), "together is true or false")
 
 
 def _estimates(estimator: Estimator, query: Query, names: Sequence[str]) -> np.ndarray:

@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 
 from pandora_router.calibrate import EmpiricalDraws
-from pandora_router.data import PerSpecialist, resplit
+from pandora_router.data import PerSpecialist, Table, resplit
 from pandora_router.data.importers import read_folder
 from pandora_router.errors import UpstreamError, UsageError
+from pandora_router.estimators.beginnings import Beginnings
 from pandora_router.estimators.embedders import Wrapped
 from pandora_router.estimators.estimator import Query, Scorer
 from pandora_router.router import Neighbouring, Ready, Router, Stacked, explain
@@ -55,6 +56,49 @@ def test_a_multi_output_estimate_is_one_purchase_and_a_peek_is_one_each() -> Non
     assert fitted().costs.shared.tolist() == [0.002]
     assert fitted().costs.own.tolist() == [0.0] * 3
     assert fitted(True).costs.own.tolist() == [0.002] * 3
+
+
+class Looking:
+    """A recipe of g that reads what each specialist lets be seen."""
+
+    def fit(self, train: Table, say: object, work: Path | None = None) -> Beginnings:
+        assert train.contexts is not None
+        return Beginnings.fit(train.prompts, train.reward, train.specialists, train.contexts)
+
+
+@cache
+def looking() -> Router:
+    return Router.fit(generate(contexts=True), costly=Looking(), inspection_cost=0.002)
+
+
+def test_looks_at_beginnings_are_paid_one_by_one() -> None:
+    assert looking().costs.own.tolist() == [0.002] * 3
+    assert len(looking().costs.shared) == 0
+
+
+def test_looks_that_would_show_nothing_are_not_for_sale() -> None:
+    router = looking().with_policy(Always())
+    assert router.route("count the king").inspected == ()
+    told = {"large": "clearly it is"}
+    assert router.route("count the king", told).inspected == ("large",)
+    assert router.route_batch(["count the king"] * 2, [None, told])[1].inspected == ("large",)
+    grown = looking().add_specialist("poet", *scored(), fee=0.03).with_policy(Always())
+    assert grown.costs.own.tolist() == pytest.approx([0.002] * 4)
+    assert grown.route("count the king").inspected == ("poet",)
+
+
+def scored() -> tuple[tuple[str, ...], np.ndarray]:
+    few = generate(m=4).in_split("test").rows(slice(0, 40))
+    return few.prompts, few.score[:, 3]
+
+
+def test_an_estimator_that_declares_nothing_is_refused_with_what_is_missing() -> None:
+    class Silent:
+        async def estimate(self, query: Query, specialists: list[str]) -> np.ndarray:
+            return np.zeros(len(specialists))
+
+    with pytest.raises(UsageError, match=r"needs, together, estimate.*Silent"):
+        dataclasses.replace(judged(), costly=Silent())
 
 
 def test_prompts_that_stand_in_train_are_left_out_elsewhere() -> None:
@@ -146,6 +190,9 @@ def test_a_failed_inspection_loses_the_box_but_not_the_bill(kind: str) -> None:
         return float("nan")
 
     class Plain:
+        needs: frozenset[str] = frozenset()
+        together = False
+
         async def estimate(self, query: Query, specialists: list[str]) -> np.ndarray:
             return np.array([await fails(query, name) for name in specialists])
 

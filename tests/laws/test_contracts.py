@@ -39,6 +39,7 @@ from pandora_router.testing import (
     check_boxes,
     check_estimator,
     check_policy,
+    check_predictor,
     check_specialist,
 )
 from tests.edges.upstream import PRICE_IN, PRICE_OUT, Upstream
@@ -170,6 +171,8 @@ def fitted(contexts: bool) -> Any:
 def test_our_estimators_keep_the_contract(contexts: bool) -> None:
     queries = [Query("add 5 and 5"), Query("name a lake", {"town": "log-probabilities: -0.3 -1\nComo"})]
     check_estimator(Fitted(fitted(contexts)), queries, ["sum", "town"])
+    told = np.array([["log-probabilities: -1\n5", None], [None, "Como"]], dtype=object)
+    check_predictor(fitted(contexts), [query.prompt for query in queries], told)
     check_estimator(Scorer(lambda query, name: len(query.prompt) / len(name)), queries, ["sum", "town"])
     check_estimator(Scorer(lambda query, name: float("inf")), queries, ["sum", "town"])
 
@@ -179,6 +182,11 @@ class Broken:
     """An estimator that is wrong in one way."""
 
     how: str
+    together: bool = False
+
+    @property
+    def needs(self) -> Any:
+        return {"unknown": frozenset({"nobody"}), "a list": ["sum"]}.get(self.how, frozenset())
 
     async def estimate(self, query: Query, specialists: Sequence[Any]) -> Any:
         values = {"sum": 0.2, "town": 0.7}
@@ -202,6 +210,8 @@ class Broken:
         ("short", "one number per"),
         ("infinite", "finite"),
         ("raises", "NaN, not ValueError"),
+        ("unknown", "specialists that are known"),
+        ("a list", "needs is a frozenset"),
     ],
 )
 def test_broken_estimators_are_caught(how: str, law: str) -> None:

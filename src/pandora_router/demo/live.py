@@ -69,6 +69,8 @@ class Looks:
     tell: Tell
     seen: dict[str, str] = field(default_factory=dict)
     seconds: float = 0.0
+    needs: frozenset[str] = frozenset()
+    together: bool = False
 
     async def estimate(self, query: Query, specialists: Sequence[Named | str]) -> NDArray[np.float64]:
         """One look per specialist asked for, then the fitted estimate of what was seen."""

@@ -25,7 +25,6 @@ from pandora_router.types import Contexts, Matrix
 
 from .embedders import Embedder
 from .neighbours import Neighbours
-from .peek import Peek
 from .persistence import Saved
 from .rewards import checked_contexts, checked_reward
 
@@ -68,13 +67,6 @@ def numbers(prompt: str, context: str) -> list[float]:
 
 
 @dataclass(frozen=True)
-class Look:
-    """How a router sees that this estimator wants contexts: each specialist's own, so many characters."""
-
-    peek: Peek = Peek(4000)  # noqa: RUF009 (frozen)
-
-
-@dataclass(frozen=True)
 class Trees:
     """How the ensemble of each specialist is grown."""
 
@@ -109,7 +101,6 @@ class Beginnings:
 
     neighbours: Neighbours
     boosters: tuple[lightgbm.Booster | None, ...] = field(repr=False)
-    contexts: Look = Look()
 
     @classmethod
     def fit(
@@ -147,6 +138,17 @@ class Beginnings:
     def specialists(self) -> tuple[str, ...]:
         """Columns of `predict`, by name."""
         return self.neighbours.specialists
+
+    @property
+    def needs(self) -> frozenset[str]:
+        """The specialists with trees of their own: without a context there is nothing to count."""
+        pairs = zip(self.specialists, self.boosters, strict=True)
+        return frozenset(name for name, booster in pairs if booster is not None)
+
+    @property
+    def together(self) -> bool:
+        """Each look shows one specialist, and each is paid for."""
+        return False
 
     def predict(self, prompts: Sequence[str], contexts: Contexts | None = None) -> Matrix:
         """Estimated rewards (prompts, specialists); f where a context is None."""

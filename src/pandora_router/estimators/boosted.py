@@ -40,7 +40,7 @@ __all__ = ["Boosted", "Trees"]
 class Boosted:
     """A fitted stack. `blend` weighs trees, ridge and neighbours, each as a difference to the mean reward.
 
-    `peeks` names the specialists of which contexts were seen; of others the prompt alone decides.
+    `needs` has the specialists whose contexts were seen in training; for others the prompt alone decides.
     """
 
     specialists: tuple[str, ...]
@@ -49,7 +49,7 @@ class Boosted:
     boosters: tuple[lightgbm.Booster, ...] = field(repr=False)
     blend: Matrix
     out_of_fold: Matrix = field(repr=False)
-    peeks: tuple[str, ...] = ()
+    needs: frozenset[str] = frozenset()
 
     @classmethod
     def fit(
@@ -97,7 +97,7 @@ class Boosted:
 
     @property
     def together(self) -> bool:
-        """Whether one call shows all specialists: no peek, or one at all contexts."""
+        """Whether one purchase shows all specialists: it reads no contexts, or all of them at once."""
         return self.contexts is None or self.contexts.peek.agreement
 
     def predict(self, prompts: Sequence[str], contexts: Contexts | None = None) -> Matrix:
@@ -125,7 +125,7 @@ class Boosted:
             parts["contexts"] = self.contexts.state()
         arrays: dict[str, NDArray[Any]] = {"blend": self.blend, "out_of_fold": self.out_of_fold}
         settings = {"specialists": list(self.specialists), "trees": len(self.boosters)}
-        settings["peeks"] = list(self.peeks)
+        settings["peeks"] = sorted(self.needs)
         return Saved("boosted", settings, arrays, texts, parts)
 
     @classmethod
@@ -141,7 +141,7 @@ class Boosted:
             tuple(lightgbm.Booster(model_str=text) for text in texts),
             saved.arrays["blend"],
             saved.arrays["out_of_fold"],
-            tuple(settings["peeks"]),
+            frozenset(settings["peeks"]),
         )
 
     def save(self, folder: Path | str) -> Path:

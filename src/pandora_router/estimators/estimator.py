@@ -19,6 +19,7 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 
 from pandora_router.errors import UpstreamError, UsageError
+from pandora_router.estimators.persistence import Saved
 from pandora_router.specialists.endpoint import Endpoint
 from pandora_router.types import Contexts, Matrix, Vector
 
@@ -42,24 +43,67 @@ class Named(Protocol):
 
 @runtime_checkable
 class Estimator(Protocol):
-    """Predicts the reward of specialists for a query."""
+    """Predicts rewards one query at a time and may wait for it: a judge, any callable, a look at answers."""
+
+    @property
+    def needs(self) -> frozenset[str]:
+        """The specialists that can be estimated only if the query carries their context."""
+        ...
+
+    @property
+    def together(self) -> bool:
+        """True if one purchase pays for the estimates of all specialists, false if each has its price."""
+        ...
 
     async def estimate(self, query: Query, specialists: Sequence[Named | str]) -> Vector:
-        """One estimate per specialist, in order; NaN where none could be had."""
+        """One estimate per specialist, in the order asked; NaN where none could be had."""
         ...
 
 
+@runtime_checkable
 class Predictor(Protocol):
-    """What every fitted estimator of this room has."""
+    """A fitted estimator: computes in this process, for many prompts at once, and can be saved."""
 
     @property
     def specialists(self) -> tuple[str, ...]:
         """Columns of `predict`, by name."""
         ...
 
-    def predict(self, prompts: Sequence[str], contexts: Contexts | None = None) -> Matrix:
-        """Estimated rewards (prompts, specialists)."""
+    @property
+    def needs(self) -> frozenset[str]:
+        """The specialists whose context was read in training, and must be there for their estimate."""
         ...
+
+    @property
+    def together(self) -> bool:
+        """True if one purchase pays for the estimates of all specialists, false if each has its price."""
+        ...
+
+    def predict(self, prompts: Sequence[str], contexts: Contexts | None = None) -> Matrix:
+        """Estimated rewards (prompts, specialists); `contexts` has that shape, None where nothing is seen."""
+        ...
+
+    def state(self) -> Saved:
+        """What is written to disk, without pickle; `opened.estimator_of` turns it back."""
+        ...
+
+
+def fitted(costly: Predictor | Estimator) -> Predictor | None:
+    """The predictor behind a costly estimate, or None if it is an `Estimator`, asked one query at a time.
+
+    The only place that tells the two contracts apart. Raises `UsageError` if neither is kept.
+    """
+    if isinstance(costly, Estimator):
+        return None
+    if isinstance(costly, Predictor):
+        return costly
+    raise UsageError(
+        "a costly estimate",
+        expected="an Estimator (needs, together, estimate) or a Predictor (specialists, needs, together, "
+        "predict, state)",
+        came=type(costly).__name__,
+        do="Declare what is missing; pandora_router.testing.check_estimator checks the rest.",
+    )
 
 
 def names(specialists: Sequence[Named | str]) -> list[str]:
@@ -73,6 +117,16 @@ class Fitted:
 
     predictor: Predictor = field(repr=False)
     price: float = 0.0
+
+    @property
+    def needs(self) -> frozenset[str]:
+        """As the predictor's."""
+        return self.predictor.needs
+
+    @property
+    def together(self) -> bool:
+        """As the predictor's."""
+        return self.predictor.together
 
     async def estimate(self, query: Query, specialists: Sequence[Named | str]) -> Vector:
         """Estimates for these specialists, from the prompt and whatever contexts the query carries."""
@@ -103,7 +157,9 @@ class Scorer:
 
     Specialists are scored at the same time, `at_once` of them. Plain callables run in threads. Each try has
     `timeout` seconds; a timeout or an `UpstreamError` is tried again `retries` times, then the estimate is
-    NaN. Any other exception is a bug of the callable and is raised. `price` is per specialist.
+    NaN. Any other exception is a bug of the callable and is raised. `price` is per specialist. `needs` has
+    the specialists that the callable can score only with their context; `together` says that one purchase
+    pays for all specialists.
     """
 
     score: Score = field(repr=False)
@@ -111,6 +167,8 @@ class Scorer:
     timeout: float = 30.0
     retries: int = 1
     at_once: int = 8
+    needs: frozenset[str] = frozenset()
+    together: bool = False
 
     async def estimate(self, query: Query, specialists: Sequence[Named | str]) -> Vector:
         """One score per specialist, NaN where the callable did not deliver a finite number in time."""

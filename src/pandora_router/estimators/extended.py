@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -26,25 +25,17 @@ from pandora_router.types import Contexts, Matrix
 PENALTIES = (0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 1000.0, 1e5)
 
 
-class Lasting(Predictor, Protocol):
-    """A fitted estimator that can be written to disk."""
-
-    def state(self) -> Saved:
-        """What is written to disk."""
-        ...
-
-
 @dataclass(frozen=True)
 class Extended:
     """A fitted estimator with one more specialist at the end; everything else predicts as before."""
 
-    base: Lasting
+    base: Predictor
     newcomer: str
     head: Ridge = field(repr=False)
 
     @classmethod
     def fit(
-        cls, base: Lasting, newcomer: str, prompts: Sequence[str], reward: ArrayLike, *, seed: int = 0
+        cls, base: Predictor, newcomer: str, prompts: Sequence[str], reward: ArrayLike, *, seed: int = 0
     ) -> Extended:
         """`reward` (prompts,) of the newcomer on prompts it was scored on; NaN where it was not."""
         if newcomer in base.specialists:
@@ -66,6 +57,16 @@ class Extended:
     def specialists(self) -> tuple[str, ...]:
         """Those of the base, then the newcomer."""
         return (*self.base.specialists, self.newcomer)
+
+    @property
+    def needs(self) -> frozenset[str]:
+        """Those of the base; the newcomer's context is never read."""
+        return self.base.needs
+
+    @property
+    def together(self) -> bool:
+        """As the base: the newcomer's estimate comes with those of the others."""
+        return self.base.together
 
     def predict(self, prompts: Sequence[str], contexts: Contexts | None = None) -> Matrix:
         """Estimated rewards (prompts, specialists); contexts of the newcomer are not looked at."""

@@ -64,6 +64,16 @@ class Neighbours:
             )
         return cls(embedder, tuple(specialists), rows, matrix, k, exact_up_to)
 
+    @property
+    def needs(self) -> frozenset[str]:
+        """No specialist's context is read."""
+        return frozenset()
+
+    @property
+    def together(self) -> bool:
+        """One search for neighbours shows all specialists."""
+        return True
+
     def predict(self, prompts: Sequence[str], contexts: Contexts | None = None) -> Matrix:
         """Estimated rewards (prompts, specialists); contexts are not looked at."""
         return self.predict_vectors(self.embedder.embed(prompts))

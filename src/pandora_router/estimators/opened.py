@@ -9,18 +9,19 @@ from pathlib import Path
 
 from pandora_router.errors import UsageError
 from pandora_router.estimators.embedders import Embedder
-from pandora_router.estimators.extended import Extended, Lasting
+from pandora_router.estimators.estimator import Predictor
+from pandora_router.estimators.extended import Extended
 from pandora_router.estimators.heads import Ridge
 from pandora_router.estimators.neighbours import Neighbours
 from pandora_router.estimators.persistence import Saved, read
 
 
-def load_estimator(folder: Path | str, *, embedder: Embedder | None = None) -> Lasting:
+def load_estimator(folder: Path | str, *, embedder: Embedder | None = None) -> Predictor:
     """Reads what any `save` of this room wrote; `embedder` only if it was a callable or an endpoint."""
     return estimator_of(read(folder), embedder=embedder)
 
 
-def estimator_of(saved: Saved, *, embedder: Embedder | None = None) -> Lasting:
+def estimator_of(saved: Saved, *, embedder: Embedder | None = None) -> Predictor:
     """The estimator a `state` described, whatever its kind."""
     match saved.kind:
         case "neighbours":

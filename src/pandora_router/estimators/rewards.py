@@ -55,11 +55,11 @@ def checked_contexts(contexts: Contexts | None, shape: tuple[int, int]) -> Conte
     return matrix
 
 
-def told_of(specialists: Sequence[str], contexts: Contexts | None) -> tuple[str, ...]:
-    """The specialists of which there is any context at all."""
+def told_of(specialists: Sequence[str], contexts: Contexts | None) -> frozenset[str]:
+    """The specialists that have at least one context in `contexts` (N, M)."""
     if contexts is None:
-        return ()
-    return tuple(
+        return frozenset()
+    return frozenset(
         name for j, name in enumerate(specialists) if any(text is not None for text in contexts[:, j])
     )
 

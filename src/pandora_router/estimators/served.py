@@ -69,7 +69,7 @@ def padded(rows: Sequence[list[int]]) -> tuple[Tokens, Tokens]:
 class Served:
     """A fitted transformer: its graph (tokens, mask -> rewards), its tokenizer as JSON, and its form.
 
-    `peeks` names the specialists it saw contexts of.
+    `needs` has the specialists whose contexts it saw in training.
     """
 
     specialists: tuple[str, ...]
@@ -77,12 +77,12 @@ class Served:
     graph: bytes = field(repr=False)
     tokenizer_json: str = field(repr=False)
     mean: Matrix
-    peeks: tuple[str, ...] = ()
+    needs: frozenset[str] = frozenset()
     batch: int = 32
 
     @property
     def together(self) -> bool:
-        """Whether one call shows all specialists: with one named in the text each takes its own."""
+        """Whether one purchase shows all specialists; in the form "named" each needs a run of its own."""
         return self.text.form == "all"
 
     def predict(self, prompts: Sequence[str], contexts: Contexts | None = None) -> Matrix:
@@ -141,7 +141,7 @@ class Served:
             "form": self.text.form,
             "tokens": self.text.tokens,
             "characters": self.text.characters,
-            "peeks": list(self.peeks),
+            "peeks": sorted(self.needs),
         }
         texts, graphs = {"tokenizer": self.tokenizer_json}, {"model": self.graph}
         return Saved("transformer", settings, {"mean": self.mean}, texts, graphs=graphs)
@@ -153,7 +153,7 @@ class Served:
         text = Text(kept["form"], kept["tokens"], kept["characters"])
         graph, tokenizer = saved.graphs["model"], saved.texts["tokenizer"]
         return cls(
-            tuple(kept["specialists"]), text, graph, tokenizer, saved.arrays["mean"], tuple(kept["peeks"])
+            tuple(kept["specialists"]), text, graph, tokenizer, saved.arrays["mean"], frozenset(kept["peeks"])
         )
 
     def save(self, folder: Path | str) -> Path:

@@ -26,8 +26,7 @@ from pandora_router.boxes import Costs
 from pandora_router.calibrate.persistence import pack, unpack
 from pandora_router.errors import UsageError
 from pandora_router.estimators.embedders import Embedder
-from pandora_router.estimators.estimator import Estimator
-from pandora_router.estimators.extended import Lasting
+from pandora_router.estimators.estimator import Estimator, Predictor
 from pandora_router.estimators.opened import load_estimator
 from pandora_router.estimators.persistence import write as write_estimator
 from pandora_router.search import (
@@ -140,7 +139,7 @@ def settings_of(path: Path) -> dict[str, Any]:
 
 def _costly(
     path: Path, told: Mapping[str, Any], costly: Estimator | None, embedder: Embedder | None
-) -> Lasting | Estimator:
+) -> Predictor | Estimator:
     if not told["ready"]:
         return load_estimator(path / "costly", embedder=embedder)
     if costly is None:

@@ -31,7 +31,7 @@ async def buy(ready: Ready, part: Table, kept: Path | None, say: Callable[[int, 
     `kept` is the journal of what was bought before; without one nothing is remembered.
     """
     names = part.specialists
-    columns = [tuple(range(len(names)))] if ready.together else [(j,) for j in range(len(names))]
+    columns = [tuple(range(len(names)))] if ready.estimator.together else [(j,) for j in range(len(names))]
     found = np.full((len(part), len(names)), np.nan)
     gate = asyncio.Semaphore(int(getattr(ready.estimator, "at_once", AT_ONCE)))
     done = 0

@@ -37,12 +37,11 @@ from pandora_router.calibrate.readings import Readings
 from pandora_router.data import Table
 from pandora_router.data.table import normalise
 from pandora_router.errors import UsageError
-from pandora_router.estimators.estimator import Estimator
-from pandora_router.estimators.extended import Lasting
+from pandora_router.estimators.estimator import Estimator, Predictor
 from pandora_router.estimators.opened import load_estimator
 from pandora_router.estimators.persistence import write as write_estimator
 from pandora_router.router.readings import readings
-from pandora_router.router.recipes import Costly, Ready, Recipe, Tuned, shown_together
+from pandora_router.router.recipes import Costly, Ready, Recipe, Tuned
 from pandora_router.router.report import HeldOut, report
 from pandora_router.search import Always, Committing, Never, Policy
 from pandora_router.types import Advance
@@ -171,7 +170,7 @@ def parted(table: Table) -> tuple[Table, Table, Table, int]:
     return train, others[0], others[1], repeated
 
 
-def _estimator(order: Order, recipe: Recipe, train: Table, work: Path | None, say: Advance) -> Lasting:
+def _estimator(order: Order, recipe: Recipe, train: Table, work: Path | None, say: Advance) -> Predictor:
     """The fitted estimator, from the work folder if it is there."""
     if work is None:
         return recipe.fit(train, say)
@@ -184,20 +183,21 @@ def _estimator(order: Order, recipe: Recipe, train: Table, work: Path | None, sa
     return fitted
 
 
-def _costly(order: Order, train: Table, work: Path | None, say: Advance) -> Lasting | Ready:
+def _costly(order: Order, train: Table, work: Path | None, say: Advance) -> Predictor | Ready:
     if isinstance(order.costly, Ready):
         return order.costly
     return _estimator(order, order.costly, train, work, say)
 
 
-def costs_of(order: Order, costly: Lasting | Estimator) -> Costs:
+def costs_of(order: Order, costly: Predictor | Estimator) -> Costs:
     """Inspection costs as boxes take them; one number is the price of one purchase."""
     boxes = len(order.table.specialists)
     if isinstance(order.inspection_cost, Costs) or np.ndim(order.inspection_cost) > 0:
         return as_costs(order.inspection_cost, boxes)
-    once = order.costly.together if isinstance(order.costly, Ready) else shown_together(costly)
     price = float(np.asarray(order.inspection_cost, dtype=np.float64))
-    return Costs(np.zeros(boxes), [price], [0] * boxes) if once and price > 0.0 else as_costs(price, boxes)
+    if costly.together and price > 0.0:
+        return Costs(np.zeros(boxes), [price], [0] * boxes)
+    return as_costs(price, boxes)
 
 
 def choose(order: Order, held: HeldOut, costs: Costs) -> tuple[SignalModel, Policy, dict[str, Any]]:

@@ -18,8 +18,8 @@ from numpy.typing import ArrayLike
 from pandora_router.boxes import Costs
 from pandora_router.calibrate import FittedSignal, extend
 from pandora_router.errors import UsageError
-from pandora_router.estimators.estimator import Estimator, Query
-from pandora_router.estimators.extended import Extended, Lasting
+from pandora_router.estimators.estimator import Estimator, Predictor, Query
+from pandora_router.estimators.extended import Extended
 from pandora_router.estimators.heads import grouped_folds
 from pandora_router.router.opening import finish
 from pandora_router.types import Matrix, Vector
@@ -58,7 +58,7 @@ def add_specialist(
         )
     cheap = Extended.fit(router.cheap, name, prompts, reward, seed=seed)
     f = np.column_stack([router.cheap.predict(prompts), _outside(router.cheap, name, prompts, reward, seed)])
-    costly: Lasting | Estimator
+    costly: Predictor | Estimator
     if isinstance(router.costly, Estimator):
         costly = router.costly
         g = finish(_ask(costly, prompts, (*router.specialists, name)), waits=True)
@@ -105,7 +105,7 @@ def _reward(router: Router, name: str, prompts: Sequence[str], score: ArrayLike,
     return reward
 
 
-def _outside(base: Lasting, name: str, prompts: Sequence[str], reward: Vector, seed: int) -> Vector:
+def _outside(base: Predictor, name: str, prompts: Sequence[str], reward: Vector, seed: int) -> Vector:
     """The newcomer's estimates, each by a head that did not see the prompt (n,)."""
     folds = grouped_folds(list(prompts), FOLDS, seed)
     out = np.full(len(prompts), np.nan)

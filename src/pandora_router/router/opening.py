@@ -16,9 +16,7 @@ import numpy as np
 
 from pandora_router.calibrate import SignalModel
 from pandora_router.errors import UpstreamError, UsageError
-from pandora_router.estimators.estimator import Estimator, Fitted, Query
-from pandora_router.estimators.extended import Lasting
-from pandora_router.router.recipes import needs_context
+from pandora_router.estimators.estimator import Estimator, Fitted, Predictor, Query, fitted
 from pandora_router.search import Inspect, State
 from pandora_router.types import Mask, Vector
 
@@ -26,9 +24,9 @@ T = TypeVar("T")
 FAILURES = (UpstreamError, TimeoutError, OSError)
 
 
-def is_local(costly: Lasting | Estimator) -> bool:
+def is_local(costly: Predictor | Estimator) -> bool:
     """Whether estimates come from this process: no waiting, no timeouts, many prompts at once."""
-    return not isinstance(costly, Estimator)
+    return fitted(costly) is not None
 
 
 @dataclass
@@ -38,7 +36,7 @@ class Purchases:
     prompt: str
     contexts: Mapping[str, str]
     specialists: tuple[str, ...]
-    costly: Lasting | Estimator
+    costly: Predictor | Estimator
     signal: SignalModel
     cheap: Vector
     timeout: float | None
@@ -50,7 +48,7 @@ class Purchases:
         """The boxes that cannot be inspected because their context is not there (M,); says so in `notes`."""
         out = np.zeros(len(self.specialists), dtype=np.bool_)
         for j, name in enumerate(self.specialists):
-            if name not in self.contexts and needs_context(self.costly, name):
+            if name not in self.contexts and name in self.costly.needs:
                 out[j] = True
                 self.notes[name] = "cannot be inspected: its context was not given"
         return out

@@ -10,11 +10,11 @@ import numpy as np
 
 from pandora_router import folders
 from pandora_router.data import Table
-from pandora_router.estimators.extended import Lasting
+from pandora_router.estimators.estimator import Predictor
 from pandora_router.estimators.neighbours import Neighbours
 from pandora_router.router.bought import buy
 from pandora_router.router.opening import finish
-from pandora_router.router.recipes import Ready, needs_context
+from pandora_router.router.recipes import Ready
 from pandora_router.router.report import HeldOut
 from pandora_router.types import Matrix
 
@@ -30,8 +30,8 @@ JOURNAL = "judgements.journal"
 
 
 def readings(
-    cheap: Lasting,
-    costly: Lasting | Ready,
+    cheap: Predictor,
+    costly: Predictor | Ready,
     parts: Mapping[str, Table],
     kept: Path | None,
     say: Callable[[int, int], None] = lambda done, total: None,
@@ -60,7 +60,7 @@ def _fill(folder: Path, arrays: Mapping[str, Any]) -> dict[str, Any]:
     return {}
 
 
-def _cheap(cheap: Lasting, part: Table) -> dict[str, Matrix]:
+def _cheap(cheap: Predictor, part: Table) -> dict[str, Matrix]:
     """The cheap estimates, and those of 3 and of 50 neighbours beside them."""
     if not isinstance(cheap, Neighbours):
         return {"f": cheap.predict(part.prompts)}
@@ -70,14 +70,14 @@ def _cheap(cheap: Lasting, part: Table) -> dict[str, Matrix]:
 
 
 def ask(
-    costly: Lasting | Ready, part: Table, journal: Path | None, say: Callable[[int, int], None]
+    costly: Predictor | Ready, part: Table, journal: Path | None, say: Callable[[int, int], None]
 ) -> Matrix:
     """Costly estimates (N, M); NaN where the estimator needs a context and the table has none."""
     if isinstance(costly, Ready):
         return finish(buy(costly, part, journal, say), waits=True)
     found = np.array(costly.predict(part.prompts, part.contexts))
     for j, name in enumerate(part.specialists):
-        if needs_context(costly, name):
+        if name in costly.needs:
             there = [part.contexts is not None and part.contexts[i, j] is not None for i in range(len(part))]
             found[~np.array(there, dtype=np.bool_), j] = np.nan
     return found

@@ -15,8 +15,7 @@ import numpy as np
 from pandora_router.data import Table
 from pandora_router.errors import UsageError
 from pandora_router.estimators.embedders import Embedder
-from pandora_router.estimators.estimator import Estimator
-from pandora_router.estimators.extended import Extended, Lasting
+from pandora_router.estimators.estimator import Estimator, Predictor
 from pandora_router.estimators.neighbours import Neighbours
 from pandora_router.types import Advance
 
@@ -24,7 +23,7 @@ from pandora_router.types import Advance
 class Recipe(Protocol):
     """A way to fit an estimator on a routing table."""
 
-    def fit(self, train: Table, say: Advance, work: Path | None = None) -> Lasting:
+    def fit(self, train: Table, say: Advance, work: Path | None = None) -> Predictor:
         """The fitted estimator; `say(what, share)` is called between steps, `work` holds finished parts."""
 
 
@@ -63,7 +62,7 @@ class Stacked:
     rounds: int = 600
     folds: int = 5
 
-    def fit(self, train: Table, say: Advance, work: Path | None = None) -> Lasting:
+    def fit(self, train: Table, say: Advance, work: Path | None = None) -> Predictor:
         """Fit the stack."""
         from pandora_router.estimators.boosted import Boosted, Trees
         from pandora_router.estimators.peek import Peek
@@ -112,7 +111,7 @@ class Tuned:
     batch: int = 32
     seed: int = 0
 
-    def fit(self, train: Table, say: Advance, work: Path | None = None) -> Lasting:
+    def fit(self, train: Table, say: Advance, work: Path | None = None) -> Predictor:
         """Fine-tune on the training prompts."""
         try:
             from pandora_router.estimators.transformer import Tuning, fine_tune
@@ -155,11 +154,10 @@ class Tuned:
 
 @dataclass(frozen=True)
 class Ready:
-    """An estimator that needs no fitting; `together` if one call shows all specialists for one price."""
+    """An estimator that needs no fitting."""
 
     estimator: Estimator = field(repr=False)
     name: str = "ready"
-    together: bool = False
 
 
 Costly = Stacked | Tuned | Ready | Recipe
@@ -177,19 +175,3 @@ def often_told(table: Table) -> bool:
     there = np.array([text is not None for text in table.contexts.ravel()]).reshape(table.contexts.shape)
     told = there[:, there.any(axis=0)]
     return bool(told.size and told.mean() >= 0.5)
-
-
-def needs_context(estimator: object, specialist: str) -> bool:
-    """Whether an inspection of this specialist must look at its context, as it did in training."""
-    while isinstance(estimator, Extended):
-        if specialist == estimator.newcomer:
-            return False
-        estimator = estimator.base
-    return specialist in getattr(estimator, "peeks", ())
-
-
-def shown_together(estimator: object) -> bool:
-    """Whether one call of a fitted estimator shows all specialists at one price."""
-    while isinstance(estimator, Extended):
-        estimator = estimator.base
-    return bool(getattr(estimator, "together", True))

@@ -16,8 +16,7 @@ from pandora_router.calibrate import Auto, Calibrated, SignalModel, Unfitted
 from pandora_router.data import Table
 from pandora_router.errors import UpstreamError, UsageError
 from pandora_router.estimators.embedders import Embedder
-from pandora_router.estimators.estimator import Estimator
-from pandora_router.estimators.extended import Lasting
+from pandora_router.estimators.estimator import Estimator, Predictor, fitted
 from pandora_router.router.decision import Decision, Estimates, Prices, declined, new_id, std_of
 from pandora_router.router.opening import Purchases, checked_contexts, finish, is_local
 from pandora_router.router.recipes import Costly, Neighbouring, Recipe, Stacked
@@ -37,8 +36,8 @@ class Router:
     """
 
     specialists: tuple[str, ...]
-    cheap: Lasting = field(repr=False)
-    costly: Lasting | Estimator = field(repr=False)
+    cheap: Predictor = field(repr=False)
+    costly: Predictor | Estimator = field(repr=False)
     signal: SignalModel = field(repr=False)
     policy: Policy
     costs: Costs = field(repr=False)
@@ -50,6 +49,7 @@ class Router:
     timeout: float | None = 30.0
 
     def __post_init__(self) -> None:
+        fitted(self.costly)  # refuses what keeps neither contract
         if self.default not in self.specialists:
             raise UsageError(
                 "the default specialist",
