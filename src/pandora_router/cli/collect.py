@@ -21,12 +21,11 @@ from pandora_router.cli.plans import read_plan
 from pandora_router.collect.assemble import Plan, Question
 from pandora_router.collect.graders import Judge
 from pandora_router.collect.journal import Journal
-from pandora_router.collect.run import Collected, Progress
+from pandora_router.collect.run import LONGEST_JUDGED, Collected, Progress
 from pandora_router.collect.run import collect as run
 from pandora_router.data import storage
 from pandora_router.errors import UsageError
 
-LONGEST_JUDGED = 4096  # characters of an answer that the worst case of a judge allows for
 EXAMPLES = """\b
 Examples:
   pandora collect collect.yaml -o table
@@ -135,6 +134,7 @@ def _facts(collected: Collected) -> dict[str, object]:
         "ends": collected.finishes,
         "stopped": collected.stopped,
         "torn_bytes": collected.torn,
+        "damaged_lines": collected.damaged,
         "fingerprint": collected.table.fingerprint(),
     }
 
@@ -158,6 +158,8 @@ def _show(collected: Collected, output: Path) -> None:
         console.print(f"{collected.unaffordable:,} calls did not fit into the budget")
     if collected.torn:
         console.print(f"the journal ended in a torn line ({collected.torn} bytes), which was cut off")
+    if collected.damaged:
+        console.print(f"{collected.damaged:,} damaged lines of the journal were moved to a file beside it")
     lost = f"; at most {collected.lost:.6f} lost on calls that brought nothing" if collected.lost else ""
     console.print(
         f"{collected.answers:,} of {collected.wanted:,} answers, {collected.spent:.6f} spent{lost}\n"

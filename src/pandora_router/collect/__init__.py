@@ -3,8 +3,8 @@
     exact         numbers that stay exact as long as they can
     mathematics   are two results the same number, expression, tuple or set?
     graders       what an answer is worth beside its reference
-    journal       every bought answer, on disk before it counts
-    purse         money spent, lost and set aside; the budget is never exceeded
+    journal       every call and bought answer, on disk before it counts
+    budget        money spent, lost and reserved; the limit holds
     run           prompts x specialists x samples -> data.Table
     assemble      answers and grades -> the table
 

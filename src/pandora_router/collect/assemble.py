@@ -14,11 +14,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ..data.table import Table
-from ..errors import UsageError
-from ..specialists.answer import Answer, Specialist
-from .graders import Comparison, Grader, Judge
-from .journal import Journal
+from pandora_router.collect.graders import Comparison, Grader, Judge
+from pandora_router.collect.journal import Journal
+from pandora_router.data.table import Table
+from pandora_router.errors import UsageError
+from pandora_router.specialists.answer import Answer, Specialist
 
 
 @dataclass(frozen=True)

@@ -15,10 +15,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
-from ..errors import UsageError
-from ..specialists.answer import Answer, Specialist, Unanswered
-from ..specialists.templates import JUDGE, Template
-from .mathematics import boxed, equal
+from pandora_router.collect.mathematics import boxed, equal
+from pandora_router.errors import UsageError
+from pandora_router.specialists.answer import Answer, Specialist, Unanswered
+from pandora_router.specialists.templates import JUDGE, Template
 
 Compare = Callable[[str, str], float]
 

@@ -1,17 +1,25 @@
-"""Every call and every bought answer, on disk before it counts: an append-only file of checked lines.
+"""The journal of a collection: an append-only file of every call and every bought answer.
 
-A line is the CRC-32 of a JSON object, a space and the object. Kinds: `begin` (a call, with its worst case),
-`answer`, `grade` (a judge's verdict), `failure`. A line is written and fsynced before anybody is told that it
-is there; lines that arrive together share one fsync. After a kill a torn tail is cut off; a `begin` that
-nothing followed is money that may be gone, and is counted as lost. A bad line before good ones is damage, and
-refused. Two processes cannot hold one journal.
+A line is the CRC-32 of a JSON object in hexadecimal, a space and the object. Kinds of records:
+
+    begin     a call is about to be made; `most` is its worst case
+    answer    what a specialist said, with its fee
+    grade     a judge's verdict, with its fee
+    failure   why a call brought nothing, and what it may have cost
+
+A record is written and fsynced before the caller goes on; records that arrive together share one fsync. On
+opening, the end of a line that was being written during a crash is cut off. Other unreadable lines are moved
+to the file `<journal>.damaged` and the journal is rewritten without them (atomically). A `begin` without an
+end is money that may be gone: its worst case counts as lost. Only one process can hold a journal.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import math
 import os
+import tempfile
 import threading
 import zlib
 from collections.abc import Mapping
@@ -20,15 +28,22 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from ..errors import UsageError
-from ..specialists.answer import Answer
-from ..specialists.gate import in_thread
+from pandora_router.errors import UsageError
+from pandora_router.specialists.answer import Answer
+from pandora_router.specialists.gate import in_thread
 
 HEADER = {"kind": "journal", "format": "pandora-router journal", "version": 1}
+KINDS = frozenset({"begin", "answer", "grade", "failure"})
+UNREADABLE = (ValueError, TypeError, KeyError, ArithmeticError, RecursionError)
 
 
 class Journal:
-    """Open one with a path; it reads what is there and takes more."""
+    """The journal in the file `path`, which is created if it does not exist.
+
+    `answers` and `grades` hold what was bought, by key; `spent` and `lost` what it cost. `torn` is the number
+    of bytes cut off the end on opening, `damaged` the number of lines moved to `damaged_path`. Raises
+    `UsageError` if `path` is a file of another kind or another process holds it.
+    """
 
     def __init__(self, path: Path | str) -> None:
         self.path = Path(path)
@@ -37,43 +52,57 @@ class Journal:
         self.spent = Fraction(0)
         self.lost = Fraction(0)
         self.torn = 0
+        self.damaged = 0
         self._open: dict[str, Fraction] = {}
         self._pending: list[tuple[bytes, asyncio.Future[None]]] = []
         self._flusher: asyncio.Task[None] | None = None
         self._writing = threading.Lock()
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        self._file: BinaryIO = self.path.open("a+b")
+        self._files: list[BinaryIO] = [self.path.open("a+b")]
         try:
             _lock(self._file, self.path)
             self._recover()
         except BaseException:
-            self._file.close()
+            self._close()
             raise
+
+    @property
+    def damaged_path(self) -> Path:
+        """Where lines that could not be read are kept."""
+        return self.path.with_name(self.path.name + ".damaged")
+
+    @property
+    def _file(self) -> BinaryIO:
+        return self._files[-1]
 
     def __enter__(self) -> Journal:
         return self
 
     def __exit__(self, *_: object) -> None:
-        with self._writing:  # an fsync under way would keep the file, and our lock on it, open
-            self._file.close()
+        with self._writing:  # an fsync in a thread would keep the file, and the lock on it, open
+            self._close()
+
+    def _close(self) -> None:
+        for file in self._files:
+            file.close()
 
     async def begin(self, key: str, most: float) -> None:
-        """Say that a call is about to be made that may cost so much."""
+        """Record that a call is about to be made that costs at most `most`."""
         await self._append({"kind": "begin", "key": key, "most": most})
 
     async def answer(self, key: str, answer: Answer, **about: Any) -> None:
-        """Keep a bought answer; `about` is for readers of the file."""
+        """Record a bought answer; `about` is for people who read the file."""
         await self._append({"kind": "answer", "key": key, **about, **asdict(answer)})
         self.answers[key] = answer
 
     async def grade(self, key: str, score: float, answer: Answer) -> None:
-        """Keep a judge's verdict and what it cost."""
+        """Record a judge's verdict `score`, what the judge said and what it cost."""
         bill = {"fee": answer.fee, "lost": answer.lost, "said": answer.text}
         await self._append({"kind": "grade", "key": key, "score": score, **bill})
         self.grades[key] = score
 
     async def failure(self, key: str, failure: str, lost: float, **about: Any) -> None:
-        """Keep why a call brought nothing, and what it may have cost."""
+        """Record why a call brought nothing, and what it may have cost."""
         await self._append({"kind": "failure", "key": key, "failure": failure, "lost": lost, **about})
 
     async def _append(self, record: Mapping[str, Any]) -> None:
@@ -84,7 +113,7 @@ class Journal:
         await future
 
     async def _flush(self) -> None:
-        """Write whatever waits, fsync once, tell all who waited; so with an error of the disk."""
+        """Write all pending records with one fsync and wake their callers; all of them get a disk error."""
         while self._pending:
             batch, self._pending = self._pending, []
             error: Exception | None = None
@@ -93,7 +122,7 @@ class Journal:
                 await in_thread(lambda data=data: self._write(data))  # type: ignore[misc]
             except (OSError, ValueError) as caught:
                 error = caught
-                self._file.close()
+                self._close()
             for _, future in batch:
                 if not future.done():
                     future.set_exception(error) if error else future.set_result(None)
@@ -105,66 +134,127 @@ class Journal:
             os.fsync(self._file.fileno())
 
     def _recover(self) -> None:
-        """Read all good lines, cut off a torn tail, count what was begun and never ended as lost."""
+        """Read all good lines, cut off a torn end, set other bad lines aside, count calls without an end."""
         self._file.seek(0)
         data = self._file.read()
-        at, number = 0, 0
-        while at < len(data):
-            end = data.find(b"\n", at)
-            record = unline(data[at:end]) if end >= 0 else None
-            if record is None or (number == 0 and record != HEADER):
-                self._refuse_damage(data, at, number)
-                self.torn = len(data) - at
-                self._file.truncate(at)
-                break
-            self._replay(record)
-            at, number = end + 1, number + 1
-        if at == 0:
-            self._file.write(line(HEADER))
-        self._file.flush()
-        os.fsync(self._file.fileno())
+        lines = data.split(b"\n")
+        if not _is_journal(data, lines):
+            raise UsageError(
+                str(self.path),
+                expected="a journal of answers",
+                came="a file of another kind or version",
+                do="Name another file with --journal.",
+            )
+        whole, self.torn = lines[:-1], len(lines[-1])
+        good = [self._replay(text, number) for number, text in enumerate(whole)]
+        if all(good):
+            self._file.truncate(len(data) - self.torn)
+            if not whole:
+                self._file.write(line(HEADER))
+            self._file.flush()
+            os.fsync(self._file.fileno())
+        else:
+            self._set_aside(whole, good)
         _sync_folder(self.path.parent)
         self.lost += sum(self._open.values(), Fraction(0))
         self._open.clear()
 
-    def _refuse_damage(self, data: bytes, at: int, number: int) -> None:
-        rest = data[at:].split(b"\n")[1:]
-        if number == 0 and not line(HEADER).startswith(data):
-            came = "a file of another kind or version"
-        elif any(unline(text) is not None for text in rest):
-            came = f"line {number + 1} damaged, with good lines after it"
-        else:
-            return
-        raise UsageError(
-            str(self.path), expected="a journal of answers", came=came, do="Restore it from a copy."
-        )
+    def _set_aside(self, lines: list[bytes], good: list[bool]) -> None:
+        """Move bad lines to `damaged_path` and replace the journal by its good lines, atomically.
 
-    def _replay(self, record: Mapping[str, Any]) -> None:
-        kind, key = record["kind"], record.get("key", "")
-        if kind == "begin":
-            self.lost += self._open.pop(key, Fraction(0))
-            self._open[key] = Fraction(record["most"])
-            return
-        self._open.pop(key, None)
-        self.spent += Fraction(record.get("fee", 0.0))
-        self.lost += Fraction(record.get("lost", 0.0))
-        if kind == "answer":
-            fields = {name: record[name] for name in Answer.__dataclass_fields__ if name in record}
-            chances = fields["logprobs"]
-            answer = Answer(**{**fields, "logprobs": None if chances is None else tuple(chances)})
+        The old file stays open, and so locked, until the journal is closed: a process that opened it before
+        the replacement is refused like one that opens the new file.
+        """
+        bad = [text for text, readable in zip(lines, good, strict=True) if not readable]
+        kept = [text for text, readable in zip(lines, good, strict=True) if readable]
+        self.damaged = len(bad)
+        with self.damaged_path.open("ab") as aside:
+            aside.write(b"".join(text + b"\n" for text in bad))
+            aside.flush()
+            os.fsync(aside.fileno())
+        handle, name = tempfile.mkstemp(prefix=f".{self.path.name}.", dir=self.path.parent)
+        os.close(handle)
+        os.chmod(name, self.path.stat().st_mode & 0o777)
+        file = Path(name).open("a+b")  # noqa: SIM115 - this file is the journal from here on
+        self._files.append(file)
+        _lock(file, self.path)
+        header = line(HEADER)
+        file.write(header + b"".join(text + b"\n" for text in kept if text + b"\n" != header))
+        file.flush()
+        os.fsync(file.fileno())
+        os.replace(name, self.path)
+
+    def _replay(self, text: bytes, number: int) -> bool:
+        """Count one line; False, and nothing counted, if it cannot be read."""
+        try:
+            record = unline(text)
+            if record == HEADER and number == 0:
+                return True
+            if record is None or record["kind"] not in KINDS:
+                return False
+            key = str(record["key"])
+            most, fee, lost = (_money(record.get(name, 0.0)) for name in ("most", "fee", "lost"))
+            answer = _answer(record) if record["kind"] == "answer" else None
+            score = float(record["score"]) if record["kind"] == "grade" else 0.0
+            if not math.isfinite(score):
+                return False
+        except UNREADABLE:
+            return False
+        earlier = self._open.pop(key, Fraction(0))
+        if record["kind"] == "begin":
+            self.lost += earlier
+            self._open[key] = most
+            return True
+        self.spent += fee
+        self.lost += lost
+        if answer is not None:
             self.answers.setdefault(key, answer)
-        elif kind == "grade":
-            self.grades.setdefault(key, float(record["score"]))
+        elif record["kind"] == "grade":
+            self.grades.setdefault(key, score)
+        return True
+
+
+def _is_journal(data: bytes, lines: list[bytes]) -> bool:
+    """Whether this is a journal of this version, however damaged: nothing in another file is touched."""
+    header = line(HEADER)
+    if header.startswith(data) or data.startswith(header):
+        return True
+    known = [record for text in lines[:-1] if (record := _readable(text)) is not None]
+    other = any(record.get("kind") == "journal" and record != HEADER for record in known)
+    return not other and any(record.get("kind") in KINDS for record in known)
+
+
+def _readable(text: bytes) -> dict[str, Any] | None:
+    try:
+        return unline(text)
+    except UNREADABLE:
+        return None
+
+
+def _money(value: Any) -> Fraction:
+    """An amount of money in a record; raises `ValueError` if it is negative or not finite."""
+    if not math.isfinite(value) or value < 0:
+        raise ValueError
+    return Fraction(value)
+
+
+def _answer(record: Mapping[str, Any]) -> Answer:
+    fields = {name: record[name] for name in Answer.__dataclass_fields__ if name in record}
+    logprobs = fields["logprobs"]
+    return Answer(**{**fields, "logprobs": None if logprobs is None else tuple(logprobs)})
 
 
 def line(record: Mapping[str, Any]) -> bytes:
-    """A record as a checked line."""
-    body = json.dumps(record, ensure_ascii=True, separators=(",", ":")).encode()
+    """A record as one line with its checksum; raises `ValueError` for numbers that JSON cannot hold."""
+    body = json.dumps(record, ensure_ascii=True, separators=(",", ":"), allow_nan=False).encode()
     return b"%08x %s\n" % (zlib.crc32(body), body)
 
 
 def unline(text: bytes) -> dict[str, Any] | None:
-    """The record of a line without its end, None if the line is not whole."""
+    """The record of a line (without its line end); None if the checksum does not fit.
+
+    Raises `ValueError` or `RecursionError` if the checksum fits but the JSON cannot be read.
+    """
     check, _, body = text.partition(b" ")
     if len(check) != 8 or check != b"%08x" % zlib.crc32(body):
         return None
@@ -173,7 +263,7 @@ def unline(text: bytes) -> dict[str, Any] | None:
 
 
 def _lock(file: BinaryIO, path: Path) -> None:
-    """One process at a time, where the system can say so."""
+    """Take the journal for this process, where the operating system has file locks."""
     try:
         import fcntl
     except ImportError:
@@ -183,7 +273,7 @@ def _lock(file: BinaryIO, path: Path) -> None:
     except OSError as error:
         raise UsageError(
             str(path),
-            expected="a journal that nobody else is writing",
+            expected="a journal that no other process is writing",
             came="one in use",
             do="Wait for the other collect to end, or choose another output.",
         ) from error

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
-from .exact import Number, close, magnitude, power
+from pandora_router.collect.exact import Number, close, magnitude, power
 
 Tree = Callable[[Mapping[str, Number]], Number]
 

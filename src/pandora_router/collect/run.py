@@ -1,29 +1,40 @@
-"""Buy what a plan asks for and the journal does not hold yet; hand back the table and the bill.
+"""Buy what a plan asks for and the journal does not hold yet; return the routing table and the bill.
 
-Each specialist is a column with workers of its own, so one that is slow or dead holds up nobody else. For
-every call: the worst case is set aside, `begin` is on disk, then the call is made, then what came is on disk,
-then it counts. It refuses to know HTTP (specialists try again by themselves) and YAML.
+Each specialist is a column with workers of its own, so a slow or dead specialist holds up nobody else.
+Prompts are taken in order, and a prompt is begun only when the worst case of all its missing cells fits into
+the budget: a budget that is too small gives fewer complete rows, not more incomplete ones. For every call the
+journal holds its worst case before the call is made, and its result before the result counts. Retries are the
+specialists' own affair.
 """
 
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from fractions import Fraction
 
-from ..data.table import Table
-from ..specialists.answer import Answer, Unanswered
-from .assemble import Cell, Plan, assemble, cells, grade_key
-from .graders import Judge
-from .journal import Journal
-from .purse import Purse
+from pandora_router.collect.assemble import Cell, Plan, assemble, cells, grade_key
+from pandora_router.collect.budget import Budget
+from pandora_router.collect.graders import Judge
+from pandora_router.collect.journal import Journal
+from pandora_router.data.table import Table
+from pandora_router.errors import UsageError
+from pandora_router.specialists.answer import Answer, Unanswered
+
+LONGEST_JUDGED = 4096
+"""Characters of an answer that the reservation for a judge allows for before the answer is known."""
+
+MOST_TOKENS = 10**12
+"""Token counts above this are refused: no provider bills them and no file format holds them."""
 
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a run is: answers there and wanted, money, seconds left (None while nobody can say)."""
+    """How far a run is: answers held and wanted, money, and seconds left (None before the first answer)."""
 
     done: int
     total: int
@@ -35,10 +46,11 @@ class Progress:
 
 @dataclass(frozen=True)
 class Collected:
-    """What came of a run: the table, the bill, how answers ended, why some are missing.
+    """The result of a run.
 
-    `finishes` counts per specialist how answers ended and why calls failed in this run; `stopped` names the
-    specialists that were asked no more, and why; `unaffordable` are answers the budget had no room for.
+    `finishes` counts, per specialist, how answers ended and why calls failed in this run; `stopped` says why
+    a specialist was not asked any more; `unaffordable` answers and verdicts did not fit into the budget;
+    `torn` bytes and `damaged` lines of the journal could not be read.
     """
 
     table: Table
@@ -51,6 +63,7 @@ class Collected:
     finishes: Mapping[str, Mapping[str, int]]
     stopped: Mapping[str, str]
     torn: int
+    damaged: int
 
     @property
     def complete(self) -> bool:
@@ -60,7 +73,7 @@ class Collected:
 
 @dataclass
 class _Column:
-    """One specialist's cells still to buy or to judge, and how it fares."""
+    """One specialist's cells that still have to be bought or judged, and what happened to them."""
 
     name: str
     todo: Iterator[Cell]
@@ -74,13 +87,16 @@ class _Column:
 
 
 async def collect(plan: Plan, journal: Journal, tell: Callable[[Progress], None] | None = None) -> Collected:
-    """Run the plan to its end, or as far as the budget and the specialists go."""
+    """Run `plan` to its end, or as far as the budget and the specialists allow; `tell` hears of progress."""
     run = _Run(plan, journal, tell or (lambda _: None))
     try:
         async with asyncio.TaskGroup() as group:
-            for column in run.columns:
-                for _ in range(min(plan.at_once, column.at_once, column.left)):
-                    group.create_task(run.work(column))
+            admission = group.create_task(run.rows.admit())
+            async with asyncio.TaskGroup() as workers:
+                for column in run.columns:
+                    for _ in range(min(plan.at_once, column.at_once, column.left)):
+                        workers.create_task(run.work(column))
+            admission.cancel()
     except ExceptionGroup as errors:
         raise _first(errors) from None
     return run.result()
@@ -89,16 +105,21 @@ async def collect(plan: Plan, journal: Journal, tell: Callable[[Progress], None]
 class _Run:
     def __init__(self, plan: Plan, journal: Journal, tell: Callable[[Progress], None]) -> None:
         self.plan, self.journal, self.tell = plan, journal, tell
-        self.purse = Purse(plan.budget, journal.spent, journal.lost)
+        self.budget = Budget(plan.budget, journal.spent, journal.lost)
         self.judging = _Column("judge", iter(()), 0)
         self.begun = time.monotonic()
         self.keys: set[str] = set()
         self.columns: list[_Column] = []
+        rows: dict[str, list[tuple[_Column, Cell]]] = {question.id: [] for question in plan.questions}
         for specialist in plan.specialists:
             wanted = cells(plan, specialist)
             self.keys.update(cell.key for cell in wanted)
             todo = [cell for cell in wanted if not self._done(cell)]
-            self.columns.append(_Column(specialist.name, iter(todo), len(todo), specialist.at_once))
+            column = _Column(specialist.name, iter(todo), len(todo), specialist.at_once)
+            for cell in todo:
+                rows[cell.question.id].append((column, cell))
+            self.columns.append(column)
+        self.rows = _Rows(self.budget, rows, self._worst)
         self.held = len(self.keys & journal.answers.keys())
 
     def _done(self, cell: Cell) -> bool:
@@ -106,37 +127,53 @@ class _Run:
         return answer is not None and self._judge(cell, answer) is None
 
     def _judge(self, cell: Cell, answer: Answer) -> Judge | None:
-        """Who still has to grade this answer, if anybody has."""
+        """The judge who still has to grade this answer, if any."""
         grader = self.plan.grader(cell.question)
         if not isinstance(grader, Judge) or answer.finish in {"refusal", "empty"}:
             return None
         return None if grade_key(cell, grader) in self.journal.grades else grader
 
+    def _worst(self, cell: Cell) -> float:
+        """The most that buying and grading one cell can cost, for answers of usual length."""
+        question, grader = cell.question, self.plan.grader(cell.question)
+        worst = 0.0 if cell.key in self.journal.answers else cell.specialist.most(question.text)
+        if isinstance(grader, Judge) and not self.judging.stopped:
+            said = self.journal.answers.get(cell.key)
+            text = "x" * LONGEST_JUDGED if said is None else said.text
+            worst += grader.specialist.most(grader.asked(question.text, text, question.references))
+        return worst
+
     async def work(self, column: _Column) -> None:
-        """Take cells until there are none or the column stops."""
+        """Take cells of a column until there are none or the column stops."""
         for cell in column.todo:
-            if column.stopped:
-                return
-            answer = self.journal.answers.get(cell.key) or await self._buy(column, cell)
-            judge = self._judge(cell, answer) if answer is not None else None
-            if answer is not None and judge is not None and not self.judging.stopped:
-                await self._grade(judge, cell, answer)
+            affordable = not column.stopped and await self.rows.admitted(cell)
+            if affordable and not column.stopped:
+                await self._cell(column, cell)
+            elif not column.stopped:
+                column.unaffordable += 1
+            self.rows.give_back(cell)
             column.left -= 1
             self.tell(self.progress())
+
+    async def _cell(self, column: _Column, cell: Cell) -> None:
+        answer = self.journal.answers.get(cell.key) or await self._buy(column, cell)
+        judge = self._judge(cell, answer) if answer is not None else None
+        if answer is not None and judge is not None and not self.judging.stopped:
+            await self._grade(judge, cell, answer)
 
     async def _buy(self, column: _Column, cell: Cell) -> Answer | None:
         prompt = cell.question.text
         most = cell.specialist.most(prompt)
-        if not await self._set_aside(column, cell.key, most):
-            return None
+        reserved = self.rows.draw(cell, most)
+        await self.journal.begin(cell.key, most)
         about = {"specialist": column.name, "prompt_id": cell.question.id, "sample": cell.sample}
         try:
-            answer = await cell.specialist.answer(prompt)
+            answer = await _sound(column.name, most, lambda: cell.specialist.answer(prompt))
         except Unanswered as error:
-            await self._failed(column, cell.key, most, error, about)
+            await self._failed(column, cell.key, reserved, error, about)
             return None
         await self.journal.answer(cell.key, answer, **about)
-        self._settle(column, most, answer.fee, answer.lost)
+        self.budget.settle(reserved, answer.fee, answer.lost)
         self.held += 1
         column.bought += 1
         column.in_a_row = 0
@@ -146,50 +183,46 @@ class _Run:
     async def _grade(self, judge: Judge, cell: Cell, answer: Answer) -> None:
         asked = judge.asked(cell.question.text, answer.text, cell.question.references)
         key, most = grade_key(cell, judge), judge.specialist.most(asked)
-        if not await self._set_aside(self.judging, key, most):
+        self.rows.give_back(cell)
+        reserved = Fraction(most)
+        if not self.budget.try_reserve(reserved):
+            self.judging.unaffordable += 1
             return
-        try:
-            score, verdict = await judge.verdict(asked)
-        except Unanswered as error:
-            await self._failed(self.judging, key, most, error, {"specialist": "judge"})
-            return
-        await self.journal.grade(key, score, verdict)
-        self._settle(self.judging, most, verdict.fee, verdict.lost)
-        self.judging.in_a_row = 0
-        self.judging.ends[verdict.finish] += 1
-
-    async def _set_aside(self, column: _Column, key: str, most: float) -> bool:
-        """The worst case reserved and on disk; False if the budget has no room or the column has stopped."""
-        if not await self.purse.reserve(most):
-            column.unaffordable += 1
-            return False
-        if column.stopped:
-            self.purse.settle(most, 0.0, 0.0)
-            return False
         await self.journal.begin(key, most)
-        return True
+        score = math.nan
+
+        async def verdict() -> Answer:
+            nonlocal score
+            score, said = await judge.verdict(asked)
+            return said
+
+        try:
+            said = await _sound("judge", most, verdict)
+        except Unanswered as error:
+            await self._failed(self.judging, key, reserved, error, {"specialist": "judge"})
+            return
+        await self.journal.grade(key, score, said)
+        self.budget.settle(reserved, said.fee, said.lost)
+        self.judging.in_a_row = 0
+        self.judging.ends[said.finish] += 1
 
     async def _failed(
-        self, column: _Column, key: str, most: float, error: Unanswered, about: Mapping[str, object]
+        self, column: _Column, key: str, reserved: Fraction, error: Unanswered, about: Mapping[str, object]
     ) -> None:
-        await self.journal.failure(key, error.failure, error.lost, why=str(error), **about)
-        self._settle(column, most, 0.0, error.lost)
+        most = float(reserved)
+        lost = error.lost if 0 <= error.lost <= most else most
+        await self.journal.failure(key, error.failure, lost, why=str(error), **about)
+        self.budget.settle(reserved, lost=lost)
         column.ends[error.failure] += 1
         column.in_a_row += 1
         if error.dead or column.in_a_row >= self.plan.give_up:
             column.stopped = column.stopped or str(error)
 
-    def _settle(self, column: _Column, most: float, fee: float, lost: float) -> None:
-        """Replace the worst case by what it came to; who charges more than that is asked no more."""
-        self.purse.settle(most, fee, lost)
-        if fee + lost > most * (1 + 1e-9):
-            column.stopped = f"charged {fee + lost:.6g} where at most {most:.6g} was agreed"
-
     def progress(self) -> Progress:
-        """Where the run stands now. Columns run side by side: the slowest says how long it takes."""
+        """Where the run stands. Columns run side by side: the slowest one decides how long it takes."""
         elapsed = time.monotonic() - self.begun
         paces = [c.left * elapsed / c.bought for c in self.columns if c.bought and c.left and not c.stopped]
-        money = (float(self.purse.spent), float(self.purse.lost), float(self.purse.budget))
+        money = (float(self.budget.spent), float(self.budget.lost), float(self.budget.limit))
         return Progress(self.held, len(self.keys), *money, max(paces) if paces else None)
 
     def result(self) -> Collected:
@@ -197,8 +230,8 @@ class _Run:
         every = [*self.columns, self.judging]
         return Collected(
             table=assemble(self.plan, self.journal),
-            spent=float(self.purse.spent),
-            lost=float(self.purse.lost),
+            spent=float(self.budget.spent),
+            lost=float(self.budget.lost),
             answers=self.held,
             wanted=len(self.keys),
             bought=sum(column.bought for column in self.columns),
@@ -206,7 +239,92 @@ class _Run:
             finishes={column.name: dict(column.ends) for column in every if column.ends},
             stopped={column.name: column.stopped for column in every if column.stopped},
             torn=self.journal.torn,
+            damaged=self.journal.damaged,
         )
+
+
+class _Rows:
+    """Reserves money for whole rows: all missing cells of one prompt, over all columns that still run.
+
+    One task (`admit`) reserves rows strictly in order, up to the last one that a worker asked for. So a row
+    that waits for money waits only for calls of earlier rows, whose workers never wait for it.
+    """
+
+    def __init__(
+        self,
+        budget: Budget,
+        rows: Mapping[str, list[tuple[_Column, Cell]]],
+        worst: Callable[[Cell], float],
+    ) -> None:
+        self._budget, self._rows, self._worst = budget, rows, worst
+        self._place = {row: place for place, row in enumerate(rows)}
+        self._decided: list[asyncio.Future[bool]] = []
+        self._shares: dict[str, Fraction] = {}
+        self._asked = asyncio.Event()
+
+    async def admit(self) -> None:
+        """Decide row after row; runs until it is cancelled."""
+        order, place = list(self._rows), 0
+        while True:
+            while place < len(self._decided):
+                self._decided[place].set_result(await self._reserve(order[place]))
+                place += 1
+            self._asked.clear()
+            await self._asked.wait()
+
+    async def admitted(self, cell: Cell) -> bool:
+        """Whether the row of this cell has its money reserved, after waiting for it if need be."""
+        place = self._place[cell.question.id]
+        while len(self._decided) <= place:
+            self._decided.append(asyncio.get_running_loop().create_future())
+            self._asked.set()
+        return await asyncio.shield(self._decided[place])
+
+    async def _reserve(self, row: str) -> bool:
+        worst = {cell.key: self._worst(cell) for column, cell in self._rows[row] if not column.stopped}
+        if not all(math.isfinite(most) for most in worst.values()):
+            return False
+        shares = {key: Fraction(most) for key, most in worst.items()}
+        if not await self._budget.reserve(sum(shares.values(), Fraction(0))):
+            return False
+        self._shares |= shares
+        return True
+
+    def draw(self, cell: Cell, most: float) -> Fraction:
+        """Take `most` out of a cell's reserved share, for one call; the caller settles it."""
+        reserved = Fraction(most)
+        self._shares[cell.key] -= reserved
+        return reserved
+
+    def give_back(self, cell: Cell) -> None:
+        """Return what is left of a cell's share to the budget."""
+        self._budget.settle(self._shares.pop(cell.key, Fraction(0)))
+
+
+async def _sound(name: str, most: float, call: Callable[[], Awaitable[Answer]]) -> Answer:
+    """Await `call` and return its answer.
+
+    Raises `Unanswered` for a reply that cannot be read, holds impossible numbers or claims a fee above
+    `most`: such a reply costs its own cell (the worst case counts as lost) and never reaches the journal as
+    an answer.
+    """
+    try:
+        answer = await call()
+    except UsageError:
+        raise
+    except (ArithmeticError, RecursionError, ValueError) as error:
+        what = f"{name}: the reply could not be read ({type(error).__name__})"
+        raise Unanswered(what, failure="not as agreed", lost=most) from error
+    bill = answer.fee + answer.lost
+    counts = [count for count in (answer.tokens_in, answer.tokens_out) if count is not None]
+    numbers = (answer.seconds, answer.context_seconds or 0.0, *(answer.logprobs or ()))
+    if not all(0 <= count <= MOST_TOKENS for count in counts) or not all(map(math.isfinite, numbers)):
+        what = f"{name}: the reply holds numbers that cannot be true"
+        raise Unanswered(what, failure="not as agreed", lost=most)
+    if not (0 <= bill <= most * (1 + 1e-9)) or min(answer.fee, answer.lost) < 0:
+        what = f"{name}: charged {bill:.6g} where at most {most:.6g} was agreed"
+        raise Unanswered(what, failure="not as agreed", dead=True, lost=most)
+    return answer
 
 
 def _first(group: ExceptionGroup[Exception]) -> Exception:
