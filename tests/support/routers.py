@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from functools import cache
 from pathlib import Path
 
@@ -25,3 +26,7 @@ def saved(folder: Path) -> Path:
     if not path.exists():
         fitted().save(path)
     return path
+
+
+if __name__ == "__main__":
+    print(saved(Path(sys.argv[1])))

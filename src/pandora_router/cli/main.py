@@ -49,6 +49,9 @@ SECTIONS: dict[str, dict[str, str]] = {
 }
 SUMMARIES = {verb: summary for verbs in SECTIONS.values() for verb, summary in verbs.items()}
 
+# library -> the extra of pyproject.toml that installs it, for libraries that whole verbs need
+EXTRAS = {"pyarrow": "fit", "aiohttp": "http", "sympy": "demo"}
+
 INTERRUPTED = 130
 BROKEN_PIPE = 141
 
@@ -101,6 +104,11 @@ class Verbs(click.Group):
             raise UpstreamFailure(str(error)) from error
         except PandoraError as error:
             raise Failure(str(error)) from error
+        except ModuleNotFoundError as error:
+            if error.name not in EXTRAS:
+                raise
+            install = f"pip install 'pandora-router[{EXTRAS[error.name]}]'"
+            raise Failure(f"this command needs {error.name}, which is not installed: {install}") from error
         except BrokenPipeError:
             # what is still buffered is flushed when Python ends: to nowhere, or it would fail once more
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

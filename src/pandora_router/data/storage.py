@@ -9,17 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet
 
 from pandora_router import folders
 from pandora_router.data.limits import Limits
 from pandora_router.data.table import Table
 from pandora_router.errors import UsageError
 from pandora_router.types import Contexts, Matrix
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 KIND = folders.Kind(
     format="pandora-router table",
@@ -47,6 +48,8 @@ def save(table: Table, path: Path | str, *, replace: bool = False) -> None:
 
 def load(path: Path | str, *, limits: Limits | None = None) -> Table:
     """Read a table back; a file that is missing, changed or of a newer format is refused."""
+    import pyarrow as pa
+
     path, limits = Path(path), limits or Limits()
     manifest = folders.read(path, KIND, NEEDED, weigh=lambda f, size: limits.hold(str(f), "file_bytes", size))
     try:
@@ -61,8 +64,10 @@ def load(path: Path | str, *, limits: Limits | None = None) -> Table:
 
 
 def _read(path: Path, manifest: Mapping[str, Any]) -> Table:
+    from pyarrow import parquet
+
     specialists = tuple(manifest["specialists"])
-    prompts = pa.parquet.read_table(path / "prompts.parquet")
+    prompts = parquet.read_table(path / "prompts.parquet")
     contexts = "contexts.parquet" in manifest["files"]
     return Table(
         prompt_ids=tuple(prompts["prompt_id"].to_pylist()),
@@ -78,6 +83,9 @@ def _read(path: Path, manifest: Mapping[str, Any]) -> Table:
 
 
 def _write(table: Table, folder: Path) -> dict[str, Any]:
+    import pyarrow as pa
+    from pyarrow import parquet
+
     files = {
         "prompts.parquet": pa.table(
             {
@@ -93,7 +101,7 @@ def _write(table: Table, folder: Path) -> dict[str, Any]:
     if table.contexts is not None:
         files["contexts.parquet"] = _columns(table.contexts, table.specialists, pa.large_string())
     for name, content in files.items():
-        pa.parquet.write_table(content, folder / name, compression="zstd")
+        parquet.write_table(content, folder / name, compression="zstd")
     return {
         "fingerprint": table.fingerprint(),
         "prompts": len(table),
@@ -104,20 +112,26 @@ def _write(table: Table, folder: Path) -> dict[str, Any]:
 
 
 def _columns(values: Matrix | Contexts, names: tuple[str, ...], kind: pa.DataType) -> pa.Table:
+    import pyarrow as pa
+
     return pa.table({name: pa.array(values[:, j], kind, from_pandas=False) for j, name in enumerate(names)})
 
 
 def _verify_size(path: Path, manifest: Mapping[str, Any], limits: Limits) -> None:
     """Refuse what would unpack to more than is allowed, before it is unpacked."""
+    from pyarrow import parquet
+
     for name in manifest["files"]:
-        meta = pa.parquet.read_metadata(path / name)
+        meta = parquet.read_metadata(path / name)
         unpacked = sum(meta.row_group(i).total_byte_size for i in range(meta.num_row_groups))
         limits.hold(f"{path / name}, unpacked,", "file_bytes", unpacked)
         limits.hold(f"{path}, prompts x specialists,", "cells", meta.num_rows * len(manifest["specialists"]))
 
 
 def _matrix(path: Path, names: tuple[str, ...], rows: int) -> Matrix:
-    table = pa.parquet.read_table(path)
+    from pyarrow import parquet
+
+    table = parquet.read_table(path)
     matrix = np.empty((rows, len(names)))
     for j, name in enumerate(names):
         matrix[:, j] = table[name].to_numpy()
@@ -125,7 +139,9 @@ def _matrix(path: Path, names: tuple[str, ...], rows: int) -> Matrix:
 
 
 def _texts(path: Path, names: tuple[str, ...]) -> Contexts:
-    table = pa.parquet.read_table(path)
+    from pyarrow import parquet
+
+    table = parquet.read_table(path)
     texts = np.empty((table.num_rows, len(names)), dtype=object)
     for j, name in enumerate(names):
         texts[:, j] = table[name].to_pylist()
