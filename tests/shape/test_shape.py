@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import pandora_router
+from tests.support import routers
 
 PACKAGE = Path(pandora_router.__file__).parent
 MODULES = sorted(PACKAGE.rglob("*.py"))
@@ -113,6 +114,29 @@ def test_a_public_name_is_the_same_object_as_in_its_package() -> None:
         assert getattr(pandora_router, name) is getattr(import_module(str(module)), name)
     modules = {path.stem for path in PACKAGE.iterdir()}
     assert not modules & set(pandora_router.__all__)  # importing such a module would hide the name
+
+
+def test_routing_needs_the_core_dependencies_alone(saved_router: Path) -> None:
+    """With every extra missing a saved router routes, and a command that needs an extra names it."""
+    extras = {"pyarrow", "sklearn", "aiohttp", "matplotlib", "torch", "onnxruntime", "faiss", "ray", "sympy"}
+    printed = in_fresh_process(
+        f"""
+import contextlib
+class Missing:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in {extras!r}:
+            raise ModuleNotFoundError(name, name=name)
+sys.meta_path.insert(0, Missing())
+sys.stderr = sys.stdout
+from pandora_router.cli.main import main
+for words in (["route", "-r", {str(saved_router)!r}, "tell about the river"], ["data", "check", "table"]):
+    with contextlib.suppress(SystemExit):
+        main(words, prog_name="pandora")
+"""
+    )
+    first, second = printed.splitlines()
+    assert first in routers.fitted().specialists
+    assert "pip install 'pandora-router[fit]'" in second
 
 
 def test_a_decision_without_kernels_does_without_numba() -> None:

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table as Grid
 
-from pandora_router.cli.route import CONTEXT, CONTEXTS, ROUTER, read_contexts
+from pandora_router.cli.options import CONTEXT, CONTEXTS, ROUTER, read_contexts
 from pandora_router.config import open_router
 from pandora_router.router import Explanation
 from pandora_router.router import explain as tell

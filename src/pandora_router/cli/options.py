@@ -1,22 +1,63 @@
-"""Options that several verbs share: `--workers` and `--ray` say where a command computes."""
+"""Options that several verbs share: where a command computes, which router, what specialists began to say."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from functools import wraps
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from pandora_router.errors import UsageError
-from pandora_router.run import InPlace, Pool, Runner
+
+if TYPE_CHECKING:
+    from pandora_router.run import Runner
+
+ROUTER = click.option(
+    "-r", "--router", "artifact", default="router", show_default=True, type=click.Path(path_type=Path),
+    help="Folder that `pandora fit` wrote.",
+)  # fmt: skip
+CONTEXT = click.option(
+    "--context", "pairs", multiple=True, metavar="NAME=TEXT",
+    help="What a specialist has begun to say; repeatable.",
+)  # fmt: skip
+CONTEXTS = click.option(
+    "--contexts", "file", type=click.Path(path_type=Path), help="The same for several: JSON {name: text}."
+)
+
+
+def read_contexts(pairs: tuple[str, ...], file: Path | None) -> dict[str, str]:
+    """Return contexts by specialist from `--context NAME=TEXT` (`pairs`) and a JSON `file`.
+
+    A name that is in both takes its text from `pairs`. Raises `UsageError` if either is malformed.
+    """
+    contexts: dict[str, str] = {}
+    if file is not None:
+        expected = "a JSON object {name: text}"
+        try:
+            read = json.loads(file.read_text(encoding="utf-8"))
+        except (ValueError, RecursionError) as error:
+            raise UsageError(str(file), expected=expected, came=str(error), do="Correct it.") from error
+        if not isinstance(read, dict):
+            raise UsageError(str(file), expected=expected, came=type(read).__name__, do="Correct it.")
+        contexts.update(read)
+    for pair in pairs:
+        name, sign, text = pair.partition("=")
+        if not sign or not name:
+            raise UsageError(
+                "--context", expected="NAME=TEXT", came=repr(pair[:40]), do="Try --context small='Let us'."
+            )
+        contexts[name] = text
+    return contexts
 
 
 def with_runner(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command the two options, and the runner they ask for as `runner`."""
+    """Give `command` the options --workers and --ray, handed over as one argument `runner`."""
 
-    @click.option("--workers", type=click.IntRange(1), help="Processes; default: one per core. 1: none.")
-    @click.option("--ray", metavar="auto|HOST:PORT", help="A Ray cluster instead of processes of this one.")
+    @click.option("--workers", type=click.IntRange(1), help="Processes [one per core]; 1: only this one.")
+    @click.option("--ray", metavar="auto|HOST:PORT", help="A Ray cluster instead of local processes.")
     @wraps(command)
     def run(*args: Any, workers: int | None, ray: str | None, **kwargs: Any) -> Any:
         return command(*args, runner=runner_of(workers, ray), **kwargs)
@@ -25,7 +66,9 @@ def with_runner(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def runner_of(workers: int | None, ray: str | None) -> Runner:
-    """In this process, over processes, or over a cluster."""
+    """Return the runner that --workers and --ray ask for; raises `UsageError` if both are given."""
+    from pandora_router.run import InPlace, Pool
+
     if ray is None:
         return InPlace() if workers == 1 else Pool(workers)
     if workers is not None:

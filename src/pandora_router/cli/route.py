@@ -7,46 +7,11 @@ from pathlib import Path
 
 import click
 
-from pandora_router.cli.batches import route_file
 from pandora_router.cli.compiling import tell_first_use
 from pandora_router.cli.console import SlowProgress
+from pandora_router.cli.options import CONTEXT, CONTEXTS, ROUTER, read_contexts
 from pandora_router.config import open_router
 from pandora_router.errors import UsageError
-
-ROUTER = click.option(
-    "-r", "--router", "artifact", default="router", show_default=True, type=click.Path(path_type=Path),
-    help="The artifact that `pandora fit` wrote.",
-)  # fmt: skip
-CONTEXT = click.option(
-    "--context", "pairs", multiple=True, metavar="NAME=TEXT",
-    help="What a specialist has begun to say; repeatable.",
-)  # fmt: skip
-CONTEXTS = click.option(
-    "--contexts", "file", type=click.Path(path_type=Path), help="The same for several: JSON {name: text}."
-)
-
-
-def read_contexts(pairs: tuple[str, ...], file: Path | None) -> dict[str, str]:
-    """Contexts by specialist from options."""
-    told: dict[str, str] = {}
-    if file is not None:
-        try:
-            found = json.loads(file.read_text(encoding="utf-8"))
-        except (ValueError, UnicodeDecodeError) as error:
-            raise UsageError(
-                str(file), expected="JSON {name: text}", came=str(error), do="Mend it."
-            ) from error
-        if not isinstance(found, dict):
-            raise UsageError(str(file), expected="JSON {name: text}", came="something else", do="Mend it.")
-        told.update(found)
-    for pair in pairs:
-        name, sign, text = pair.partition("=")
-        if not sign or not name:
-            raise UsageError(
-                "--context", expected="NAME=TEXT", came=repr(pair[:40]), do="Try --context small='Let us'."
-            )
-        told[name] = text
-    return told
 
 
 @click.command()
@@ -101,6 +66,8 @@ def route(
         return
     assert batch is not None
     assert output is not None
+    from pandora_router.cli.batches import route_file
+
     with SlowProgress(resumes=True) as bar:
         summary = route_file(router, batch, output, prompt_column, replace=replace, say=bar)
     if as_json:
