@@ -83,7 +83,7 @@ minimum: wheel
 	rm -rf build/minimum build/fitted
 	$(BIN)/python -m tests.support.routers build/fitted
 	$(PYTHON) -m venv build/minimum
-	build/minimum/bin/pip install --quiet --disable-pip-version-check -c constraints.txt dist/*.whl
+	build/minimum/bin/pip install --no-compile --quiet --disable-pip-version-check -c constraints.txt dist/*.whl
 	build/minimum/bin/pip check
 	build/minimum/bin/pandora route -r build/fitted/router "count the river king number 7"
 	build/minimum/bin/python -m tools.sizes --most 500

@@ -54,10 +54,21 @@ def closure(wanted: list[Requirement]) -> tuple[dict[str, Distribution], set[str
     return found, missing
 
 
-def size(package: Distribution) -> float:
-    """Return the bytes of a package's files, compiled Python files apart."""
+def files_of(package: Distribution) -> list[Path]:
+    """Return the files of a package, byte-code apart."""
     files = (Path(str(package.locate_file(file))) for file in package.files or [])
-    return sum(file.stat().st_size for file in files if file.suffix != ".pyc" and file.is_file())
+    return [file for file in files if file.suffix != ".pyc" and file.is_file()]
+
+
+def size(files: list[Path]) -> float:
+    """Return the size of `files` in MB."""
+    return sum(file.stat().st_size for file in files) / MEGABYTE
+
+
+def byte_code(files: list[Path]) -> list[Path]:
+    """Return the files in which Python keeps `files` compiled."""
+    folders = {file.parent / "__pycache__" for file in files if file.suffix == ".py"}
+    return [file for folder in folders for file in folder.glob("*.pyc")]
 
 
 def main() -> None:
@@ -68,18 +79,16 @@ def main() -> None:
     parser.add_argument("--most", type=float, help="largest sum allowed, in MB")
     given = parser.parse_args()
     found, missing = closure(required(given.extras))
-    sizes = {name: size(package) / MEGABYTE for name, package in found.items()}
-    own = ROOT / "src"
-    sizes["pandora-router"] = (
-        sum(f.stat().st_size for f in own.rglob("*") if f.suffix not in (".pyc", ".nbi", ".nbc")) / MEGABYTE
-    )
+    files = {name: files_of(package) for name, package in found.items()}
+    files["pandora-router"] = [file for file in (ROOT / "src").rglob("*") if "__pycache__" not in file.parts]
+    sizes = {name: size(some) for name, some in files.items()}
     for name, megabytes in sorted(sizes.items(), key=lambda item: -item[1]):
         print(f"{megabytes:8.1f} MB  {name}")
     total = sum(sizes.values())
-    print(
-        f"{total:8.1f} MB  in all"
-        + (f"; not installed here: {', '.join(sorted(missing))}" if missing else "")
-    )
+    compiled = sum(size(byte_code(some)) for some in files.values())
+    print(f"{total:8.1f} MB  in all; and {compiled:.0f} MB of byte-code (none with pip install --no-compile)")
+    if missing:
+        print(f"not installed here: {', '.join(sorted(missing))}")
     if given.most is not None and total > given.most:
         sys.exit(f"more than {given.most:g} MB")
 
