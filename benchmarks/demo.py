@@ -17,7 +17,7 @@ from pandora_router.demo.recording import Recorded
 from pandora_router.demo.study import WAYS, WEIGHT, Looking, Study, nearest, study
 from pandora_router.estimators.neighbours import Neighbours
 from pandora_router.evaluate.arms import DEFAULT
-from pandora_router.router import Stacked
+from pandora_router.router import StackRecipe
 
 
 def errors(recorded: Recorded) -> dict[str, np.ndarray]:
@@ -32,8 +32,8 @@ def errors(recorded: Recorded) -> dict[str, np.ndarray]:
     guesses = {
         "usual": np.broadcast_to(np.nanmean(train.reward, axis=0), test.reward.shape),
         "f": cheap.predict(test.prompts),
-        "boosted, prompt only": Stacked(peek=0).fit(train, quiet).predict(test.prompts),
-        "boosted, words": Stacked().fit(train, quiet).predict(test.prompts, test.contexts),
+        "boosted, prompt only": StackRecipe(peek=0).fit(train, quiet).predict(test.prompts),
+        "boosted, words": StackRecipe().fit(train, quiet).predict(test.prompts, test.contexts),
         "numbers": Looking().fit(train, quiet).predict(test.prompts, test.contexts),
     }
     return {name: ((guess - test.reward) ** 2).mean(axis=0) for name, guess in guesses.items()}

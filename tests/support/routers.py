@@ -6,10 +6,10 @@ import sys
 from functools import cache
 from pathlib import Path
 
-from pandora_router.router import Router, Stacked
+from pandora_router.router import Router, StackRecipe
 from tests.support.tables import generate
 
-QUICK = Stacked(rounds=20, folds=2)  # the default costly estimator, too small to be good but fast to fit
+QUICK = StackRecipe(rounds=20, folds=2)  # the default costly estimator, too small to be good but fast to fit
 CHEAP_TO_INSPECT = 0.002
 
 

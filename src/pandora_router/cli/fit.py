@@ -23,7 +23,7 @@ from pandora_router.config import Config, read_config
 from pandora_router.config.settings import JudgeSettings, TransformerSettings
 from pandora_router.data import Limits, Table, resplit
 from pandora_router.errors import UsageError
-from pandora_router.router import Tuned
+from pandora_router.router import TransformerRecipe
 from pandora_router.router.readings import JOURNAL
 
 CHARACTERS_PER_TOKEN = 4.0
@@ -155,7 +155,7 @@ def judge_bill(judge: JudgeSettings, calls: int, work: Path) -> str:
 
 def tuning_seconds(tuned: TransformerSettings, table: Table, train: int) -> float:
     """What fine-tuning and asking a transformer take: tokens x layers x measured seconds of one core."""
-    form, far = Tuned(tuned.form, tuned.peek).reads(table)
+    form, far = TransformerRecipe(tuned.form, tuned.peek).reads(table)
     typical = float(np.mean([len(prompt) for prompt in table.prompts[:500]])) + far
     tokens = min(tuned.tokens, 8 + typical / CHARACTERS_PER_TOKEN)
     if form == "named":

@@ -29,7 +29,7 @@ from pandora_router.errors import UsageError
 from pandora_router.estimators.embedders import Embedder, default_embedder
 from pandora_router.estimators.endpoint import Endpoint, RemoteEmbedder
 from pandora_router.estimators.estimator import Judge, Scorer
-from pandora_router.router import Neighbouring, Ready, Router, Stacked, Tuned
+from pandora_router.router import External, NeighbourRecipe, Router, StackRecipe, TransformerRecipe
 from pandora_router.router.artifact import POLICIES
 from pandora_router.router.recipes import Costly
 from pandora_router.search import KnowledgeGradient, Policy
@@ -97,9 +97,9 @@ class CheapSettings(Closed):
     k: Annotated[int, Field(ge=1)] = 50
     embedder: Embedding = "fitted"
 
-    def build(self) -> Neighbouring:
+    def build(self) -> NeighbourRecipe:
         """The recipe."""
-        return Neighbouring(self.k, embedder(self.embedder))
+        return NeighbourRecipe(self.k, embedder(self.embedder))
 
 
 class StackSettings(Closed):
@@ -114,7 +114,7 @@ class StackSettings(Closed):
 
     def build(self) -> Costly:
         """The recipe."""
-        return Stacked(self.peek, self.agreement, None, self.seed, self.rounds, self.folds)
+        return StackRecipe(self.peek, self.agreement, None, self.seed, self.rounds, self.folds)
 
 
 class TransformerSettings(Closed):
@@ -132,7 +132,7 @@ class TransformerSettings(Closed):
 
     def build(self) -> Costly:
         """The recipe."""
-        return Tuned(**self.model_dump(exclude={"kind"}))
+        return TransformerRecipe(**self.model_dump(exclude={"kind"}))
 
 
 class JudgeSettings(Closed):
@@ -152,7 +152,7 @@ class JudgeSettings(Closed):
 
     def build(self) -> Costly:
         """The estimator, ready made."""
-        return Ready(self.scorer(), f"judge {self.model}")
+        return External(self.scorer(), f"judge {self.model}")
 
     def scorer(self) -> Scorer:
         """The judge as an estimator; retries are left to the endpoint."""

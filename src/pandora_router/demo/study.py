@@ -26,7 +26,7 @@ from ..estimators.neighbours import Neighbours
 from ..evaluate.arms import DEFAULT, named
 from ..evaluate.instances import Arrays, Instance, standing
 from ..evaluate.outcomes import Routed
-from ..router import Neighbouring, Router
+from ..router import NeighbourRecipe, Router
 from ..search import KnowledgeGradient
 from .recording import Recorded
 
@@ -119,7 +119,7 @@ def study(
     k = nearest(train)
     router = Router.fit(
         table,
-        cheap=Neighbouring(k),
+        cheap=NeighbourRecipe(k),
         costly=Looking(),
         policy=KnowledgeGradient(),
         inspection_cost=as_costs(looks, len(looks)),

@@ -17,18 +17,18 @@ It refuses to know files other than its own, strings that stand for objects (`co
 
 from pandora_router.router.decision import Decision, Estimates, Prices
 from pandora_router.router.explanation import Explanation, explain
-from pandora_router.router.recipes import Neighbouring, Ready, Stacked, Tuned
+from pandora_router.router.recipes import External, NeighbourRecipe, StackRecipe, TransformerRecipe
 from pandora_router.router.router import Router
 
 __all__ = [
     "Decision",
     "Estimates",
     "Explanation",
-    "Neighbouring",
+    "External",
+    "NeighbourRecipe",
     "Prices",
-    "Ready",
     "Router",
-    "Stacked",
-    "Tuned",
+    "StackRecipe",
+    "TransformerRecipe",
     "explain",
 ]

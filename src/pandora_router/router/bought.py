@@ -18,33 +18,33 @@ import numpy as np
 from pandora_router.collect.journal import Journal
 from pandora_router.data import Table
 from pandora_router.estimators.estimator import Query
-from pandora_router.router.recipes import Ready
+from pandora_router.router.recipes import External
 from pandora_router.specialists.answer import Answer
 from pandora_router.types import Matrix, Vector
 
 AT_ONCE = 8  # purchases under way, unless the estimator says how many it takes
 
 
-async def buy(ready: Ready, part: Table, kept: Path | None, say: Callable[[int, int], None]) -> Matrix:
+async def buy(external: External, part: Table, kept: Path | None, say: Callable[[int, int], None]) -> Matrix:
     """Costly estimates (N, M), NaN where none could be had; `say(done, all)` after each purchase.
 
     `kept` is the journal of what was bought before; without one nothing is remembered.
     """
     names = part.specialists
-    columns = [tuple(range(len(names)))] if ready.estimator.together else [(j,) for j in range(len(names))]
+    columns = [tuple(range(len(names)))] if external.estimator.together else [(j,) for j in range(len(names))]
     found = np.full((len(part), len(names)), np.nan)
-    gate = asyncio.Semaphore(int(getattr(ready.estimator, "at_once", AT_ONCE)))
+    gate = asyncio.Semaphore(int(getattr(external.estimator, "at_once", AT_ONCE)))
     done = 0
 
     async def one(i: int, which: tuple[int, ...], journal: Journal | None) -> None:
         nonlocal done
         query = query_of(part, i)
-        keys = [key_of(ready.name, query, names[j]) for j in which]
+        keys = [key_of(external.name, query, names[j]) for j in which]
         async with gate:
             if journal is not None and all(key in journal.grades for key in keys):
                 found[i, which] = [journal.grades[key] for key in keys]
             else:
-                told = await ready.estimator.estimate(query, [names[j] for j in which])
+                told = await external.estimator.estimate(query, [names[j] for j in which])
                 await _keep(journal, keys, told)
                 found[i, which] = told
         done += 1

@@ -41,7 +41,7 @@ from pandora_router.estimators.estimator import Estimator, Predictor
 from pandora_router.estimators.opened import load_estimator
 from pandora_router.estimators.persistence import write as write_estimator
 from pandora_router.router.readings import readings
-from pandora_router.router.recipes import Costly, Ready, Recipe, Tuned
+from pandora_router.router.recipes import Costly, External, Recipe, TransformerRecipe
 from pandora_router.router.report import HeldOut, report
 from pandora_router.search import Always, Committing, Never, Policy
 from pandora_router.types import Advance
@@ -74,7 +74,7 @@ class Order:
     def versions(self) -> dict[str, str]:
         """The versions that fitted numbers depend on."""
         found = {"python": platform.python_version()}
-        more = ("torch", "onnxruntime") if isinstance(self.costly, Tuned) else ()
+        more = ("torch", "onnxruntime") if isinstance(self.costly, TransformerRecipe) else ()
         for package in (*PACKAGES, *more):
             try:
                 found[package] = metadata.version(package)
@@ -92,7 +92,7 @@ def fit(order: Order, say: Advance, work: Path | None) -> Router:
     say("fitting the cheap estimate", 0.0)
     cheap = _estimator(order, order.cheap, train, work, lambda what, share: say(what, 0.1 * share))
     made = _costly(order, train, work, lambda what, share: say(what, 0.1 + 0.7 * share))
-    costly = made.estimator if isinstance(made, Ready) else made
+    costly = made.estimator if isinstance(made, External) else made
     say("estimating calibration and test prompts", 0.8)
     held = readings(
         cheap,
@@ -138,14 +138,14 @@ def fit(order: Order, say: Advance, work: Path | None) -> Router:
 
 def _held_out(order: Order, calibration: Table, test: Table) -> dict[str, Table]:
     """The parts to estimate: one from outside is only asked about calibration: it costs money."""
-    if isinstance(order.costly, Ready) or not len(test):
+    if isinstance(order.costly, External) or not len(test):
         return {"calibration": calibration}
     return {"calibration": calibration, "test": test}
 
 
 def _kept(order: Order, work: Path | None) -> Path | None:
     """Where readings are kept; an estimator without a name of its own may be another one next time."""
-    nameless = isinstance(order.costly, Ready) and order.costly.name == Ready.name
+    nameless = isinstance(order.costly, External) and order.costly.name == External.name
     return None if work is None or nameless else work / f"readings-{order.key(order.cheap, order.costly)}"
 
 
@@ -183,8 +183,8 @@ def _estimator(order: Order, recipe: Recipe, train: Table, work: Path | None, sa
     return fitted
 
 
-def _costly(order: Order, train: Table, work: Path | None, say: Advance) -> Predictor | Ready:
-    if isinstance(order.costly, Ready):
+def _costly(order: Order, train: Table, work: Path | None, say: Advance) -> Predictor | External:
+    if isinstance(order.costly, External):
         return order.costly
     return _estimator(order, order.costly, train, work, say)
 

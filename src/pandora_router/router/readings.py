@@ -14,7 +14,7 @@ from pandora_router.estimators.estimator import Predictor
 from pandora_router.estimators.neighbours import Neighbours
 from pandora_router.router.bought import buy
 from pandora_router.router.opening import finish
-from pandora_router.router.recipes import Ready
+from pandora_router.router.recipes import External
 from pandora_router.router.report import HeldOut
 from pandora_router.types import Matrix
 
@@ -31,7 +31,7 @@ JOURNAL = "judgements.journal"
 
 def readings(
     cheap: Predictor,
-    costly: Predictor | Ready,
+    costly: Predictor | External,
     parts: Mapping[str, Table],
     kept: Path | None,
     say: Callable[[int, int], None] = lambda done, total: None,
@@ -70,10 +70,10 @@ def _cheap(cheap: Predictor, part: Table) -> dict[str, Matrix]:
 
 
 def ask(
-    costly: Predictor | Ready, part: Table, journal: Path | None, say: Callable[[int, int], None]
+    costly: Predictor | External, part: Table, journal: Path | None, say: Callable[[int, int], None]
 ) -> Matrix:
     """Costly estimates (N, M); NaN where the estimator needs a context and the table has none."""
-    if isinstance(costly, Ready):
+    if isinstance(costly, External):
         return finish(buy(costly, part, journal, say), waits=True)
     found = np.array(costly.predict(part.prompts, part.contexts))
     for j, name in enumerate(part.specialists):

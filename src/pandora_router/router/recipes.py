@@ -1,7 +1,7 @@
 """How the estimators of a router are to be had, as small frozen values.
 
-`Neighbouring`, `Stacked` and `Tuned` are fitted on the train split; `Ready` is an estimator that somebody
-else made (a judge behind an endpoint, any callable) and is only ever asked, never fitted.
+`NeighbourRecipe`, `StackRecipe` and `TransformerRecipe` are fitted on the train split. `External` holds an
+estimator that was made elsewhere (a judge behind an endpoint, any callable): it is asked, never fitted.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Recipe(Protocol):
 
 
 @dataclass(frozen=True)
-class Neighbouring:
+class NeighbourRecipe:
     """The cheap estimate: mean reward of the k nearest training prompts by cosine.
 
     The paper has k = 3; its error is mostly its own variance and a constant beats it on most data, so the
@@ -47,7 +47,7 @@ class Neighbouring:
 
 
 @dataclass(frozen=True)
-class Stacked:
+class StackRecipe:
     """The default costly estimate: the boosted stack, which looks at contexts where the table has them.
 
     `peek` is how far it looks: the first so many characters of a specialist's own context, 0 for not at
@@ -94,7 +94,7 @@ class Stacked:
 
 
 @dataclass(frozen=True)
-class Tuned:
+class TransformerRecipe:
     """The paper's costly estimate: a small transformer, fine-tuned (extra `[transformer]`).
 
     `form` "all" predicts all specialists from the prompt; "named" has the specialist in the text and reads
@@ -153,14 +153,14 @@ class Tuned:
 
 
 @dataclass(frozen=True)
-class Ready:
+class External:
     """An estimator that needs no fitting."""
 
     estimator: Estimator = field(repr=False)
-    name: str = "ready"
+    name: str = "external"
 
 
-Costly = Stacked | Tuned | Ready | Recipe
+Costly = StackRecipe | TransformerRecipe | External | Recipe
 Part = Literal["cheap", "costly"]
 
 

@@ -19,7 +19,7 @@ from pandora_router.estimators.embedders import Embedder
 from pandora_router.estimators.estimator import Estimator, Predictor, fitted
 from pandora_router.router.decision import Decision, Estimates, Prices, declined, new_id, std_of
 from pandora_router.router.opening import Purchases, checked_contexts, finish, is_local
-from pandora_router.router.recipes import Costly, Neighbouring, Recipe, Stacked
+from pandora_router.router.recipes import Costly, NeighbourRecipe, Recipe, StackRecipe
 from pandora_router.search import KnowledgeGradient, Policy, State, Trace, adrive
 from pandora_router.types import Advance, Vector
 
@@ -85,8 +85,8 @@ class Router:
 
         order = Order(
             table=table,
-            cheap=cheap or Neighbouring(),
-            costly=costly or Stacked(),
+            cheap=cheap or NeighbourRecipe(),
+            costly=costly or StackRecipe(),
             signal=signal or Calibrated(),
             policy=policy or KnowledgeGradient(),
             inspection_cost=inspection_cost,
