@@ -74,7 +74,7 @@ def main() -> None:
     parser.add_argument("--cost", type=float, default=0.01)
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
     args = parser.parse_args()
-    arms = args.arms or ["mean-only", "inspect-all"]
+    arms = args.arms or ["never inspect", "always inspect, raw g"]
     if args.folder:
         measure(args.folder, args.rows[0], args.workers, arms, args.cost)
         return

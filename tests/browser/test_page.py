@@ -16,13 +16,15 @@ import numpy as np
 import pytest
 
 from pandora_router.boxes import Costs
+from pandora_router.calibrate.readings import Readings
+from pandora_router.calibrate.ways import Standing
 from pandora_router.evaluate import report, results
-from pandora_router.evaluate.arms import DEFAULT, named
+from pandora_router.evaluate.arms import DEFAULT, RAW, named
 from pandora_router.evaluate.experiments import Experiment
-from pandora_router.evaluate.instances import Arrays, Instance
 from pandora_router.evaluate.page import BAND, page
 from pandora_router.evaluate.results import Results
 from pandora_router.evaluate.sweep import sweep
+from pandora_router.evaluate.trials import Trial
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 browser = pytest.mark.skipif(
@@ -31,14 +33,15 @@ browser = pytest.mark.skipif(
 )
 COSTS = (0.001, 0.01, 0.05)
 EVIL = """A </script><img src=x onerror="document.title='broken'"> & <b>"pair"</b> **bold**"""
-ARMS = ("mean-only", "inspect-all", "oracle", "f-only")
+ARMS = ("never inspect", "always inspect, raw g", "oracle", "f-only")
 
 
-def arrays(rng: np.random.Generator, n: int) -> Arrays:
+def arrays(rng: np.random.Generator, n: int) -> Readings:
     chance = rng.random((n, 2))
     f, g = (np.clip(chance + s * rng.standard_normal((n, 2)), 0, 1) for s in (0.3, 0.1))
     score = (rng.random((n, 2)) < chance).astype(float)
-    return Arrays(f, g, score, np.broadcast_to([0.0, 0.1], (n, 2)), np.arange(n))
+    fee = np.broadcast_to([0.0, 0.1], (n, 2))
+    return Readings(f, g, score - fee, fee)
 
 
 @pytest.fixture(scope="module")
@@ -51,8 +54,8 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> list[Results]:
             rng = np.random.default_rng([seed, len(name)])
             runs = {}
             for k in experiment.neighbours:
-                instance = Instance(arrays(rng, 120), arrays(rng, 200), 0, 0)
-                runs[k] = instance.test, sweep(instance, named(ARMS), COSTS, lambda c: Costs([c, c]), seed)
+                trial = Trial(arrays(rng, 120), arrays(rng, 200), Standing(0, 0))
+                runs[k] = trial, sweep(trial, named(ARMS), COSTS, lambda c: Costs([c, c]), seed)
             results.write(home / name, experiment, seed, "key", results.flat(experiment, seed, runs))
         made.append(results.read(home / name))
     return made
@@ -130,7 +133,7 @@ def test_the_page_loads_nothing_and_titles_are_text(document: str) -> None:
 @browser
 def test_curves_lie_where_the_numbers_are(document: str, found: list[Results], tmp_path: Path) -> None:
     dom = Elements(rendered(document, tmp_path, view="experiment=second&f=3&metric=total&costs=log"))
-    second, shown = found[1], (DEFAULT, "mean-only", "f-only")
+    second, shown = found[1], (DEFAULT, "never inspect", "f-only")
     values, pixels = [], []
     for arm in shown:
         corners = points(dom.of("path", **{"class": "curve", "data-arm": arm})[0]["d"])
@@ -156,9 +159,9 @@ const button = (arm) => all(".legend button").find((b) => b.dataset.arm === arm)
 const put = (id, value) => { get(id).value = value; get(id).dispatchEvent(new Event("change")); };
 const say = () => all(".readout")[0].textContent;
 told.push(arms());
-button("mean-only").click();
+button("never inspect").click();
 button("oracle").click();
-told.push(arms(), button("mean-only").getAttribute("aria-pressed"));
+told.push(arms(), button("never inspect").getAttribute("aria-pressed"));
 button("oracle").dispatchEvent(new MouseEvent("dblclick", {bubbles: true}));
 told.push(arms());
 key("ArrowRight");
@@ -169,7 +172,7 @@ told.push(say());
 put("choose-metric", "above");
 put("choose-experiment", "1");
 key("End");
-button("inspect-all").click();
+button("always inspect, raw g").click();
 told.push(say(), location.hash, all("#explorer img").length, document.title);
 get("choose-log").checked = false;
 get("choose-log").dispatchEvent(new Event("change"));
@@ -187,14 +190,17 @@ def test_somebody_uses_it(document: str, found: list[Results], tmp_path: Path) -
     start, changed, pressed, alone, read, gone, above, view, images, title, line = json.loads(
         html.unescape(first[1])
     )
-    assert start == sorted([DEFAULT, "mean-only", "inspect-all", "f-only"])
-    assert changed == sorted([DEFAULT, "oracle", "inspect-all", "f-only"])
+    assert start == sorted([DEFAULT, "never inspect", "always inspect, raw g", "f-only"])
+    assert changed == sorted([DEFAULT, "oracle", "always inspect, raw g", "f-only"])
     assert (pressed, alone) == ("false", ["oracle"])
     assert read.startswith("regret + cost at c = 0.05")
     assert "0.0000 ± 0.0000" in read  # what the oracle loses
     assert gone == ""
-    gap = found[1].compare([((7, 0.05, arm), (7, 0.05, DEFAULT)) for arm in ("oracle", "inspect-all")])
-    said = re.fullmatch(r".*c = 0.05● oracle(\S+) ± (\S+)( ★)?● inspect-all(\S+) ± (\S+)( ★)?", above)
+    pairs = [((7, 0.05, arm), (7, 0.05, DEFAULT)) for arm in ("oracle", RAW)]
+    gap = found[1].compare(pairs)
+    said = re.fullmatch(
+        r".*c = 0.05● oracle(\S+) ± (\S+)( ★)?● always inspect, raw g(\S+) ± (\S+)( ★)?", above
+    )
     assert said is not None, above
     assert [float(said[1]), float(said[4])] == pytest.approx((1e3 * gap.mean).tolist(), abs=0.5)
     assert [said[3] is not None, said[6] is not None] == gap.star.tolist()

@@ -13,11 +13,11 @@ import pytest
 from pandora_router import folders
 from pandora_router.calibrate import (
     Auto,
-    Boosted,
     Calibrated,
     EmpiricalDraws,
     NeighbourSignal,
-    Ridge,
+    RidgeMean,
+    TreeMean,
     check,
     cross_check,
     extend,
@@ -62,7 +62,7 @@ def test_bad_readings_are_refused(f: np.ndarray, g: np.ndarray, r: np.ndarray, s
         (lambda: Calibrated(scale="x").fit(F, G, G), "by_mean"),
         (lambda: Calibrated(correlation="x").fit(F, G, G), "ledoit_wolf"),
         (lambda: Calibrated(law="x").fit(F, G, G), "quantiles"),
-        (lambda: Ridge(strengths=(0.0,)), "positive"),
+        (lambda: RidgeMean(strengths=(0.0,)), "positive"),
         (lambda: NeighbourSignal(neighbours=1), "2 or more"),
         (lambda: NeighbourSignal(neighbours=41).fit(F, G), "41 or more"),
         (lambda: EmpiricalDraws(draws=1), "draws"),
@@ -81,7 +81,7 @@ def test_bad_readings_are_refused(f: np.ndarray, g: np.ndarray, r: np.ndarray, s
         (lambda: Calibrated().fit(F, G).values(F, G[:3]), "costly estimates"),
         (lambda: NeighbourSignal().fit(F, G).values(F, G[:3]), "costly estimates"),
         (lambda: extend(Calibrated().fit(F, G), F, G), "3 columns"),
-        (lambda: extend(Calibrated(mean=Boosted(rounds=2)).fit(F, G), F, G), "linear"),
+        (lambda: extend(Calibrated(mean=TreeMean(rounds=2)).fit(F, G), F, G), "linear"),
         (lambda: extend(Calibrated().fit(F[:, :1], G[:, :1]), F[:5], G[:5]), "8 or more"),
     ],
 )

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from pandora_router.boxes import Costs
-from pandora_router.calibrate import Auto, Calibrated, EmpiricalDraws, Identity
+from pandora_router.calibrate import Auto, Calibrated, CheapMean, EmpiricalDraws
 from pandora_router.cli.init import TEMPLATE
 from pandora_router.config import Config, read_config
 from pandora_router.data import save
@@ -60,7 +60,7 @@ def test_the_template_is_valid_and_every_commented_line_too(tmp_path: Path) -> N
         ("policy: {kind: always}", Always()),
         ("policy: {depth: 1}", KnowledgeGradient(1)),
         ("signal: {kind: draws}", EmpiricalDraws()),
-        ("signal: {mean: identity, slope: false}", Calibrated(Identity(), slope=False)),
+        ("signal: {mean: identity, slope: false}", Calibrated(CheapMean(), slope=False)),
         ("costly: {peek: 100, agreement: true}", StackRecipe(100, True)),
         ("cheap: {k: 3}", NeighbourRecipe(3)),
     ],

@@ -14,7 +14,7 @@ from pandora_router.errors import UsageError
 from pandora_router.evaluate.domains import read
 from pandora_router.evaluate.estimates import estimates, table_of
 from pandora_router.evaluate.experiments import parse
-from pandora_router.evaluate.instances import instance_of
+from pandora_router.evaluate.trials import trial_of
 
 
 def folder(
@@ -96,7 +96,7 @@ def test_prompts_without_every_reward_are_fitted_on_but_not_judged(tmp_path: Pat
     experiment = parse("x", {"data": "gappy", "neighbours": [5]})
     table = table_of(experiment, tmp_path)
     made = estimates(experiment, table, 1)
-    judged = instance_of(made, 5).test
+    judged = trial_of(made, 5).test
     assert len(made["test_score"]) == 36  # 0.3 of 120
     whole = np.isfinite(made["test_score"]).all(axis=1)
     assert 0 < len(judged) == whole.sum() < 36

@@ -23,9 +23,10 @@ from rich.console import Console
 from pandora_router.cli.console import SlowProgress
 from pandora_router.errors import UsageError
 from pandora_router.evaluate import campaign, checks, results
+from pandora_router.evaluate.arms import RAW
 from pandora_router.evaluate.estimates import estimates, table_of
 from pandora_router.evaluate.experiments import Inspection, load, parse
-from pandora_router.evaluate.instances import instance_of
+from pandora_router.evaluate.trials import trial_of
 from pandora_router.run import Pool, on_one_core
 from tests.support.command import pandora
 
@@ -37,7 +38,7 @@ peek: 40
 neighbours: [5, 3]
 costs: [0.001, 0.05]
 seeds: 2
-arms: [mean-only, inspect-all, "margin-N, mean", oracle]
+arms: [never inspect, "always inspect, raw g", margin, oracle]
 """
 
 
@@ -73,11 +74,11 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_results_have_a_row_per_arm_cost_and_neighbours(ran: Path) -> None:
     found = results.read(ran / "results" / "pair")
     assert len(found.seeds) == 2
-    assert found.arms == ("knowledge gradient", "mean-only", "inspect-all", "margin-N, mean", "oracle")
+    assert found.arms == ("router", "never inspect", RAW, "margin", "oracle")
     assert len(found.keys) == 5 * 2 * 2
     assert found.mean("total", (5, 0.05, "oracle")) == 0.0
-    slope = found.mean("total", (5, 0.05, "inspect-all")) - found.mean("total", (5, 0.001, "inspect-all"))
-    assert slope == pytest.approx(2 * 0.049)
+    high, low = (found.mean("total", (5, cost, RAW)) for cost in (0.05, 0.001))
+    assert high - low == pytest.approx(2 * 0.049)
 
 
 def test_finished_seeds_are_not_run_again_and_changed_ones_are(ran: Path) -> None:
@@ -216,7 +217,7 @@ def test_variations_run_on_the_first_number_of_neighbours(swept: Path) -> None:
     by_k = {k: {arm for n, _, arm in found.keys if n == k} for k in (5, 3, 7)}
     assert {"calibration: 10", "S: 5", "K: 4", "signal: no slope", "one step"} <= by_k[5]
     assert not any(": " in arm for arm in by_k[3] | by_k[7])
-    assert {"knowledge gradient", "mean-only", "committing (paper)", "rollout"} <= by_k[7] == by_k[3]
+    assert {"router", "never inspect", "committing (paper)", "rollout"} <= by_k[7] == by_k[3]
     assert "auto" in by_k[5] - by_k[3]
 
 
@@ -227,18 +228,20 @@ def test_checks_are_measured_on_test_prompts(swept: Path) -> None:
     assert told is not None
     table = table_of(experiment, swept)
     made = on_one_core(lambda seed: estimates(experiment, table, seed), 1)  # as every runner computes
-    instance = instance_of(made, 5)
-    test = instance.test
+    trial = trial_of(made, 5)
+    test = trial.test
     path = swept / "results" / "swept" / "checks-1.parquet"
     kept = pq.read_table(path)
-    assert kept["error|5|g"].to_numpy() == pytest.approx(((test.g - test.reward) ** 2).mean(axis=1), abs=1e-6)
-    away = np.abs(test.g - instance.signal().expected(test.f)) <= 2 * instance.signal().spread(test.f)
+    assert kept["error|5|g"].to_numpy() == pytest.approx(
+        ((test.costly - test.reward) ** 2).mean(axis=1), abs=1e-6
+    )
+    away = np.abs(test.costly - trial.signal().expected(test.cheap)) <= 2 * trial.signal().spread(test.cheap)
     assert kept["inside2|5|calibrated"].to_numpy() == pytest.approx(away.mean(axis=1))
     assert told.compare(5, ["error|f"], "error|f").mean[0] == 0.0
     spent, arms, unknown = told.seconds()
     assert unknown == 0
     assert spent > 0.0
-    assert arms["knowledge gradient"] >= 0.0
+    assert arms["router"] >= 0.0
     assert told.facts[1]["left_out"] == 0
 
 
@@ -274,9 +277,9 @@ def test_the_report_has_every_part(swept: Path) -> None:
 def test_compare_has_an_exit_code(ran: Path) -> None:
     folder = str(ran / "results" / "pair")
     assert pandora("compare", folder, folder).exit_code == 0
-    worse = pandora("compare", folder, folder, "--arm", "oracle", "--arm-b", "inspect-all")
+    worse = pandora("compare", folder, folder, "--arm", "oracle", "--arm-b", RAW)
     assert worse.exit_code == 1, worse.output
-    better = ["--arm", "inspect-all", "--arm-b", "oracle", "--json"]
+    better = ["--arm", RAW, "--arm-b", "oracle", "--json"]
     assert pandora("compare", folder, folder, *better).exit_code == 0
     assert pandora("compare", folder, str(ran)).exit_code == 2
 

@@ -48,7 +48,11 @@ def test_the_record_tells_what_was_fitted_and_found() -> None:
     ways = record["report"]["routing"]["ways"]
     assert {"best single", "cheapest", "random", "oracle", "router", "never inspect"} <= set(ways)
     assert ways["oracle"]["net_reward"] >= ways["router"]["net_reward"]
-    assert [one["name"] for one in record["evidence"]["evidence"]] == ["never", "always", "KnowledgeGradient"]
+    assert [one["name"] for one in record["evidence"]["evidence"]] == [
+        "never inspect",
+        "always inspect",
+        "KnowledgeGradient",
+    ]
     assert judged().record["report"]["on"] == "calibration, cross-validated"
 
 

@@ -14,13 +14,15 @@ import pyarrow.parquet as pq
 import pytest
 
 from pandora_router.boxes import Costs
+from pandora_router.calibrate.readings import Readings
+from pandora_router.calibrate.ways import Standing
 from pandora_router.errors import UsageError
 from pandora_router.evaluate import stream
 from pandora_router.evaluate.arms import DEFAULT, named
 from pandora_router.evaluate.chunks import CHUNK
-from pandora_router.evaluate.instances import Arrays, Instance, standing
 from pandora_router.evaluate.outcomes import Outcomes, summands
 from pandora_router.evaluate.sweep import sweep as in_memory
+from pandora_router.evaluate.trials import Trial
 from pandora_router.run import InPlace, Pool
 from tests.support.command import pandora
 
@@ -29,21 +31,26 @@ ROWS = CHUNK + 4_000  # more than a chunk, and no multiple of one
 LOTTERIES = ("random", "coin flip")  # their streams belong to chunks
 
 
-def generate(n: int, seed: int, boxes: int = 3) -> Arrays:
+def generate(n: int, seed: int, boxes: int = 3) -> Readings:
     rng = np.random.default_rng(seed)
     chance = np.clip(rng.random((n, 1)) + 0.2 * rng.standard_normal((n, boxes)), 0, 1)
     f, g = (chance + s * rng.standard_normal((n, boxes)) for s in (0.2, 0.1))
     score = (rng.random((n, boxes)) < chance).astype(float)
     fee = 0.1 * rng.random((n, boxes)) * np.arange(boxes)
-    return Arrays(f, g, score, fee, np.arange(n))
+    return Readings(f, g, score - fee, fee)
 
 
-def write(path: Path, arrays: Arrays, group: int, *, fixed: bool = True) -> Path:
-    boxes = arrays.f.shape[1]
+def write(path: Path, arrays: Readings, group: int, *, fixed: bool = True) -> Path:
+    boxes = arrays.cheap.shape[1]
     kind = pa.list_(pa.float64(), boxes) if fixed else pa.large_list(pa.float64())
     columns = {}
-    for name in ("f", "g", "score", "fee"):
-        flat = pa.array(getattr(arrays, name).ravel())
+    for name, values in (
+        ("f", arrays.cheap),
+        ("g", arrays.costly),
+        ("score", arrays.score),
+        ("fee", arrays.fee),
+    ):
+        flat = pa.array(values.ravel())
         made = pa.FixedSizeListArray.from_arrays(flat, boxes)
         columns[name] = made.cast(kind)
     pq.write_table(pa.table(columns), path, row_group_size=group)
@@ -67,16 +74,16 @@ def streamed(files: dict[str, Path]) -> dict[tuple[float, str], Outcomes]:
 def test_totals_are_those_of_all_rows_in_memory(streamed: Any) -> None:
     """Against the sweep that holds everything, each field summed once and correctly by math.fsum."""
     test, known = generate(ROWS, 2), generate(3_000, 1)
-    instance = Instance(known, test, *standing(known.reward, known.fee))
+    trial = Trial(known, test, Standing.of(known.reward, known.fee))
     arms = [arm for arm in named() if (COSTS[0], arm.name) in streamed]
-    assert {"oracle", "inspect-all, mean", "mean-only", DEFAULT} <= {arm.name for arm in arms}
-    runs = in_memory(instance, arms, COSTS, lambda c: Costs([c] * 3), 0)
+    assert {"oracle", "always inspect", "never inspect", DEFAULT} <= {arm.name for arm in arms}
+    runs = in_memory(trial, arms, COSTS, lambda c: Costs([c] * 3), 0)
     for run in runs:
         if run.arm in LOTTERIES:
             continue
         found = streamed[run.cost, run.arm]
         assert found.prompts == ROWS
-        for name, values in summands(run.routed, test, instance.single).items():
+        for name, values in summands(run.routed, test, trial.standing.single).items():
             assert getattr(found, name) == math.fsum(values), (run.arm, run.cost, name)
 
 
@@ -154,7 +161,7 @@ def test_bad_files_and_arms_are_told_plainly(tmp_path: Path, files: dict[str, Pa
     with pytest.raises(UsageError, match="Name a Parquet file"):
         stream.sweep([tmp_path / "text"], files["calibration"], [0.01])
     with pytest.raises(UsageError, match="needs all prompts at once"):
-        stream.sweep([files["one"]], files["calibration"], [0.01], arms=["margin-N, mean"])
+        stream.sweep([files["one"]], files["calibration"], [0.01], arms=["margin"])
     asked = [str(tmp_path / "nothing"), "--calibration", str(files["calibration"])]
     done = pandora("sweep", *asked)
     assert (done.exit_code, "Traceback" in done.output) == (2, False)
@@ -163,7 +170,7 @@ def test_bad_files_and_arms_are_told_plainly(tmp_path: Path, files: dict[str, Pa
 def test_every_sum_is_carried() -> None:
     """A field added to Outcomes must be among the summands, or a stream would leave it 0."""
     arrays = generate(5, 0)
-    instance = Instance(arrays, arrays, 0, 0)
+    trial = Trial(arrays, arrays, Standing(0, 0))
     names = {one.name for one in fields(Outcomes)}
-    oracle = named(["oracle"])[1].route(instance, Costs([0.1] * 3), 0, np.random.default_rng(0))
+    oracle = named(["oracle"])[1].route(trial, Costs([0.1] * 3), 0, np.random.default_rng(0))
     assert set(summands(oracle, arrays, 0)) == names - {"prompts"}

@@ -12,30 +12,32 @@ from hypothesis import strategies as st
 
 from pandora_router.boxes import Costs
 from pandora_router.calibrate import Calibrated
+from pandora_router.calibrate.readings import Readings
+from pandora_router.calibrate.ways import Routed, Standing, bill
 from pandora_router.errors import UsageError
-from pandora_router.evaluate.arms import ARMS, DEFAULT, Fixed, Plan, bill, named
+from pandora_router.evaluate.arms import ARMS, DEFAULT, Baseline, Fixed, named
 from pandora_router.evaluate.experiments import Inspection
-from pandora_router.evaluate.instances import Arrays, Instance
-from pandora_router.evaluate.outcomes import Outcomes, Routed
+from pandora_router.evaluate.outcomes import Outcomes
 from pandora_router.evaluate.sweep import sweep
+from pandora_router.evaluate.trials import Trial
 from tests.conftest import of_kind
 
 seeds = st.integers(0, 2**32 - 1)
 
 
-def arrays(rng: np.random.Generator, prompts: int, boxes: int) -> Arrays:
+def arrays(rng: np.random.Generator, prompts: int, boxes: int) -> Readings:
     hard = rng.uniform(0.2, 0.8, (prompts, 1))
     truth = np.clip(hard + rng.normal(0.0, 0.2, (prompts, boxes)), 0.0, 1.0)
     score = (rng.random((prompts, boxes)) < truth).astype(float)
     f = np.clip(truth + rng.normal(0.0, 0.2, truth.shape), 0.0, 1.0)
     g = np.clip(truth + rng.normal(0.0, 0.05, truth.shape), 0.0, 1.0)
     fee = np.broadcast_to(rng.uniform(0.0, 0.2, boxes), truth.shape)
-    return Arrays(f, g, score, fee, np.arange(prompts))
+    return Readings(f, g, score - fee, fee)
 
 
-def instance(seed: int, prompts: int = 60, boxes: int = 3) -> Instance:
+def instance(seed: int, prompts: int = 60, boxes: int = 3) -> Trial:
     rng = np.random.default_rng(seed)
-    return Instance(arrays(rng, 80, boxes), arrays(rng, prompts, boxes), 0, 0)
+    return Trial(arrays(rng, 80, boxes), arrays(rng, prompts, boxes), Standing(0, 0))
 
 
 def routed(seed: int, prompts: int, boxes: int) -> Routed:
@@ -66,7 +68,7 @@ def test_the_sum_of_shards_is_the_whole(seed: int, prompts: int, cut: int) -> No
     every, decided = arrays(np.random.default_rng(seed), prompts, 3), routed(seed, prompts, 3)
 
     def shard(rows: slice) -> Outcomes:
-        part = Arrays(*(getattr(every, name)[rows] for name in ("f", "g", "score", "fee", "prompt")))
+        part = every.rows(rows)
         return Outcomes.of(Routed(decided.choice[rows], decided.spent[rows], decided.queries[rows]), part, 1)
 
     assert near(shard(slice(0, cut)) + shard(slice(cut, None)), shard(slice(None)))
@@ -84,8 +86,8 @@ def test_standard_error_is_that_of_the_prompts(seed: int) -> None:
 @given(seeds, st.integers(1, 5), st.floats(0.0, 0.5), st.floats(0.0, 0.5))
 def test_inspecting_all_costs_exactly_m_per_unit(seed: int, boxes: int, low: float, high: float) -> None:
     one = instance(seed, 20, boxes)
-    runs = sweep(one, named(["inspect-all"]), [low, high], lambda c: Costs([c] * boxes), 0)
-    totals = [run.outcomes.means()["total"] for run in runs if run.arm == "inspect-all"]
+    runs = sweep(one, named(["always inspect, raw g"]), [low, high], lambda c: Costs([c] * boxes), 0)
+    totals = [run.outcomes.means()["total"] for run in runs if run.arm == "always inspect, raw g"]
     assert totals[1] - totals[0] == pytest.approx(boxes * (high - low), abs=1e-12)
 
 
@@ -95,7 +97,7 @@ def test_inspecting_all_pays_every_own_part_and_the_shared_one_once(
 ) -> None:
     names = tuple(str(j) for j in range(len(own)))
     inspection = Inspection(shared, dict(zip(names, own, strict=True)))
-    one, plan, rng = instance(seed, 10, len(own)), Plan("", "always"), np.random.default_rng(0)
+    one, plan, rng = instance(seed, 10, len(own)), Baseline("", "always"), np.random.default_rng(0)
     done = [plan.route(one, inspection.costs(c, names), 0, rng) for c in (0.01, 0.02)]
     totals = [Outcomes.of(routed, one.test, 0).means()["total"] for routed in done]
     assert totals[1] - totals[0] == pytest.approx(0.01 * (shared + sum(own)), abs=1e-12)
@@ -107,7 +109,8 @@ def test_every_arm_that_is_no_oracle_ignores_rewards_of_test_prompts(seed: int) 
     """Other rewards on the test prompts, same decisions."""
     one = instance(seed, 12, 2)
     test = one.test
-    other = Instance(one.calibration, Arrays(test.f, test.g, 1 - test.score, test.fee, test.prompt), 0, 0)
+    changed = Readings(test.cheap, test.costly, 1 - test.reward, test.fee)
+    other = Trial(one.calibration, changed, Standing(0, 0))
     for arm in (arm for arm in ARMS if arm.name != "oracle"):
         runs = [arm.route(x, Costs([0.01] * 2), 7, np.random.default_rng(3)) for x in (one, other)]
         assert np.array_equal(runs[0].choice, runs[1].choice), arm.name
@@ -121,14 +124,14 @@ def test_fewer_calibration_prompts_lie_inside_more() -> None:
     assert small is one.signal(prompts=20)
     rows = np.random.default_rng(0).permutation(80)[:20]
     known = one.calibration
-    again = Calibrated().fit(known.f[rows], known.g[rows], known.reward[rows])
-    assert np.array_equal(small.expected(one.test.f), again.expected(one.test.f))
+    again = Calibrated().fit(known.cheap[rows], known.costly[rows], known.reward[rows])
+    assert np.array_equal(small.expected(one.test.cheap), again.expected(one.test.cheap))
 
 
 @given(seeds)
 def test_top_two_of_two_is_inspecting_all(seed: int) -> None:
     one, costs, rng = instance(seed, 30, 2), Costs([0.01, 0.03]), np.random.default_rng(0)
-    top, every = (Plan("", kind).route(one, costs, 0, rng) for kind in ("top", "always"))  # type: ignore[arg-type]
+    top, every = (Baseline("", kind).route(one, costs, 0, rng) for kind in ("top", "always"))  # type: ignore[arg-type]
     assert np.array_equal(top.choice, every.choice)
     assert np.array_equal(top.spent, every.spent)
 
@@ -136,7 +139,7 @@ def test_top_two_of_two_is_inspecting_all(seed: int) -> None:
 def test_a_coin_flip_pays_half_of_everything() -> None:
     """4,000 x 3 fair coins: six standard errors, so a false alarm once in 5e8."""
     one = instance(1, 4000, 3)
-    cost = Plan("", "coin").route(one, Costs([0.02] * 3), 0, np.random.default_rng(5)).spent.mean()
+    cost = Baseline("", "coin").route(one, Costs([0.02] * 3), 0, np.random.default_rng(5)).spent.mean()
     error = 0.02 * np.sqrt(3 * 0.25 / 4000)
     assert abs(cost - 3 * 0.02 / 2) < 6 * error
 
@@ -145,7 +148,7 @@ def test_a_coin_flip_pays_half_of_everything() -> None:
 def test_the_oracle_has_no_regret_and_nobody_has_less(seed: int) -> None:
     one = instance(seed, 15)
     runs = sweep(
-        one, named(["oracle", "random", "coin flip", "margin-N, f"]), [0.01], lambda c: Costs([c] * 3), 0
+        one, named(["oracle", "random", "coin flip", "margin on f"]), [0.01], lambda c: Costs([c] * 3), 0
     )
     for run in runs:
         assert run.outcomes.regret >= 0.0
@@ -157,7 +160,7 @@ def test_the_oracle_has_no_regret_and_nobody_has_less(seed: int) -> None:
 def test_the_best_single_gains_nothing_over_itself(seed: int) -> None:
     one = instance(seed, 15)
     done = Fixed("best single").route(one, Costs([0.01] * 3), 0, np.random.default_rng(0))
-    means = Outcomes.of(done, one.test, one.single).means()
+    means = Outcomes.of(done, one.test, one.standing.single).means()
     assert means["gain"] == means["fee_saving"] == 0.0
 
 
@@ -165,7 +168,7 @@ def test_the_best_single_gains_nothing_over_itself(seed: int) -> None:
 def test_budgets_are_kept(seed: int, budget: int) -> None:
     one = instance(seed, 20)
     for kind in ("random", "margin"):
-        done = Plan("", kind).route(one, Costs([0.01] * 3), budget, np.random.default_rng(0))  # type: ignore[arg-type]
+        done = Baseline("", kind).route(one, Costs([0.01] * 3), budget, np.random.default_rng(0))  # type: ignore[arg-type]
         assert budget - 1 <= done.queries.sum() <= budget or kind == "margin"
         assert done.queries.sum() <= budget
 
@@ -181,7 +184,9 @@ def test_shared_costs_are_paid_once_a_group(seed: int) -> None:
 def test_adding_an_arm_changes_no_other() -> None:
     one = instance(3)
     few = sweep(one, named(["random"]), [0.01], lambda c: Costs([c] * 3), 7)
-    more = sweep(one, named(["random", "coin flip", "random-N, f"]), [0.01], lambda c: Costs([c] * 3), 7)
+    more = sweep(
+        one, named(["random", "coin flip", "random inspections on f"]), [0.01], lambda c: Costs([c] * 3), 7
+    )
     assert {r.arm: r.outcomes for r in few}.items() <= {r.arm: r.outcomes for r in more}.items()
     assert few[0].arm == DEFAULT
 
@@ -190,10 +195,10 @@ def test_adding_an_arm_changes_no_other() -> None:
 def test_baseline_vectors_through_this_room(vector: dict[str, Any]) -> None:
     given, out = vector["input"], vector["output"]
     f, g, r = (np.array(given[name], dtype=float) for name in ("F", "G", "R"))
-    test = Arrays(f, g, r, np.zeros_like(r), np.arange(len(f)))
-    plan = Plan("", "margin" if given["name"] == "margin" else "always")
+    test = Readings(f, g, r)
+    plan = Baseline("", "margin" if given["name"] == "margin" else "always")
     costs = Costs([given["cg"]] * f.shape[1])
-    done = plan.route(Instance(test, test, 0, 0), costs, given.get("Npr", 0), np.random.default_rng(0))
+    done = plan.route(Trial(test, test, Standing(0, 0)), costs, given.get("Npr", 0), np.random.default_rng(0))
     assert done.choice.tolist() == out["choice"]
     assert done.queries.tolist() == out["queries"]
     means = Outcomes.of(done, test, 0).means()
@@ -202,8 +207,8 @@ def test_baseline_vectors_through_this_room(vector: dict[str, Any]) -> None:
 
 
 def test_bad_input_is_told_plainly() -> None:
-    with pytest.raises(UsageError, match="Did you mean 'mean-only'"):
-        named(["mean only"])
+    with pytest.raises(UsageError, match="Did you mean 'never inspect'"):
+        named(["never inspects"])
     with pytest.raises(UsageError, match="decisions on 4 prompts"):
         Outcomes.of(routed(0, 3, 2), arrays(np.random.default_rng(0), 4, 2), 0)
     with pytest.raises(UsageError, match="sets the budget"):

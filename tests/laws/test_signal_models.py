@@ -14,15 +14,15 @@ from hypothesis import strategies as st
 from pandora_router.boxes import Boxes, Costs, Draws, Independent, Joint, LowRank
 from pandora_router.calibrate import (
     Auto,
-    Boosted,
     Calibrated,
     Candidate,
+    CheapMean,
     EmpiricalDraws,
     FittedSignal,
     GaussianIndependent,
     GaussianJoint,
-    Identity,
     NeighbourSignal,
+    TreeMean,
     Unfitted,
     candidates,
     cross_check,
@@ -30,9 +30,9 @@ from pandora_router.calibrate import (
     load,
     save,
 )
-from pandora_router.calibrate.choose import decide
 from pandora_router.calibrate.laws import classify, cut, law_of
 from pandora_router.calibrate.persistence import pack, unpack
+from pandora_router.calibrate.ways import decide
 from pandora_router.search import Always, KnowledgeGradient, Never, Rollout, drive, reveal, run
 
 SIGNALS: dict[str, Unfitted] = {
@@ -41,8 +41,8 @@ SIGNALS: dict[str, Unfitted] = {
     "no correlation": Calibrated(correlation="none"),
     "no slope": Calibrated(slope=False),
     "normal law": Calibrated(law="normal"),
-    "identity mean": Calibrated(mean=Identity()),
-    "boosted mean": Calibrated(mean=Boosted(rounds=10)),
+    "identity mean": Calibrated(mean=CheapMean()),
+    "boosted mean": Calibrated(mean=TreeMean(rounds=10)),
     "independent": GaussianIndependent(),
     "joint": GaussianJoint(),
     "neighbours": NeighbourSignal(),
@@ -189,7 +189,7 @@ def test_permuting_specialists_permutes_everything(signal: Unfitted) -> None:
     plain, moved = signal.fit(f, g, r), signal.fit(f[:, order], g[:, order], r[:, order])
     rows, shown, _ = generate(60, seed=4)
     if not (
-        isinstance(signal, Calibrated) and isinstance(signal.mean, Boosted)
+        isinstance(signal, Calibrated) and isinstance(signal.mean, TreeMean)
     ):  # trees break ties by position
         np.testing.assert_allclose(moved.expected(rows[:, order]), plain.expected(rows)[:, order], atol=1e-9)
         np.testing.assert_allclose(moved.spread(rows[:, order]), plain.spread(rows)[:, order], atol=1e-8)
@@ -247,7 +247,7 @@ def test_edges_never_fall_on_a_mean(means: list[int], classes: int) -> None:
 
 
 def test_adding_a_specialist_changes_no_colleague() -> None:
-    for part in (Calibrated(), GaussianJoint(), GaussianIndependent(), Calibrated(mean=Identity())):
+    for part in (Calibrated(), GaussianJoint(), GaussianIndependent(), Calibrated(mean=CheapMean())):
         known = part.fit(*generate(300, 3))
         f, g, _ = generate(40, 4, seed=6)
         g[::2, 1] = np.nan
@@ -283,11 +283,11 @@ def test_static_policies_are_what_a_search_with_them_does() -> None:
     for costs in (Costs([0.01, 0.02, 0.03]), Costs([0.01, 0.0, 0.0], shared=[0.05], group=[-1, 0, 0])):
         for policy in (Never(), Always()):
             batch, values = fitted.batch(f, costs), fitted.values(f, g)
-            choice, spent, opened = decide(policy, batch, values)
+            routed = decide(policy, batch, values)
             plain = run(policy, batch, values)
-            np.testing.assert_array_equal(choice, plain.choice)
-            np.testing.assert_allclose(spent, plain.spent)
-            np.testing.assert_array_equal(opened, plain.inspections)
+            np.testing.assert_array_equal(routed.choice, plain.choice)
+            np.testing.assert_allclose(routed.spent, plain.spent)
+            np.testing.assert_array_equal(routed.queries, plain.inspections)
 
 
 def test_auto_never_inspects_when_it_is_dear_and_keeps_its_evidence() -> None:
@@ -295,15 +295,15 @@ def test_auto_never_inspects_when_it_is_dear_and_keeps_its_evidence() -> None:
     telling = (data[0], data[2] + 0.3 * np.random.default_rng(9).standard_normal(data[2].shape))
     dear, free = Auto().choose(*data, 1.0), Auto().choose(*telling, telling[1], 0.0)
     by_name = {one.name: one for one in dear.evidence}
-    assert by_name["never"].loss == min(one.loss for one in dear.evidence)
-    assert by_name["always"].inspection_cost == pytest.approx(3.0)
-    assert dear.candidate.name == "never"
-    assert free.candidate.name != "never"
+    assert by_name["never inspect"].loss == min(one.loss for one in dear.evidence)
+    assert by_name["always inspect"].inspection_cost == pytest.approx(3.0)
+    assert dear.candidate.name == "never inspect"
+    assert free.candidate.name != "never inspect"
     assert {one.name for one in dear.evidence} == {one.name for one in candidates()}
     assert dear.prompts + dear.incomplete == 200
     assert dear.incomplete > 0
     told = dear.to_dict()
-    assert told["chosen"] == "never"
+    assert told["chosen"] == "never inspect"
     assert len(told["evidence"]) == len(candidates())
 
 

@@ -6,32 +6,34 @@ import numpy as np
 import pytest
 
 from pandora_router.calibrate import GaussianIndependent
+from pandora_router.calibrate.readings import Readings
+from pandora_router.calibrate.ways import Standing
 from pandora_router.evaluate import bidding
-from pandora_router.evaluate.instances import Arrays, Instance
+from pandora_router.evaluate.trials import Trial
 from pandora_router.index import price_offset
 
 COSTS = (0.002, 0.03, 0.5)
 WEIGHTS = np.array([1.0, 2.0, 0.5])  # inspection costs differ between specialists
 
 
-def arrays(prompts: int, seed: int) -> Arrays:
+def arrays(prompts: int, seed: int) -> Readings:
     rng = np.random.default_rng(seed)
     chance = rng.random((prompts, 3))
     f = np.round(3 * np.clip(chance + 0.3 * rng.standard_normal(chance.shape), 0, 1)) / 3
     g = np.clip(chance + 0.1 * rng.standard_normal(chance.shape), 0, 1)
     score = (rng.random(chance.shape) < chance).astype(np.float64)
     fee = np.broadcast_to([0.0, 0.05, 0.1], chance.shape)
-    return Arrays(f - fee, g - fee, score, fee, np.arange(prompts))
+    return Readings(f - fee, g - fee, score - fee, fee)
 
 
 @pytest.fixture(scope="module")
-def instance() -> Instance:
-    return Instance(arrays(150, 1), arrays(60, 2), 0, 0)
+def trial() -> Trial:
+    return Trial(arrays(150, 1), arrays(60, 2), Standing(0, 0))
 
 
 @pytest.fixture(scope="module")
-def played(instance: Instance) -> bidding.Played:
-    return bidding.play(instance, COSTS, lambda c: c * WEIGHTS, traded=COSTS[:2])
+def played(trial: Trial) -> bidding.Played:
+    return bidding.play(trial, COSTS, lambda c: c * WEIGHTS, traded=COSTS[:2])
 
 
 def answer(conduct: str, f: float, mu: float, s: float, g: float, p: float, c: float) -> tuple[bool, bool]:
@@ -48,22 +50,24 @@ def answer(conduct: str, f: float, mu: float, s: float, g: float, p: float, c: f
 @pytest.mark.parametrize("opponents", bidding.OPPONENTS)
 @pytest.mark.parametrize("conduct", bidding.CONDUCTS)
 @pytest.mark.parametrize("cost", COSTS)
-def test_regrets_equal_those_of_a_slow_loop(instance, played, opponents, conduct, cost):
-    known, test = instance.calibration, instance.test
-    signal = GaussianIndependent().fit(known.f, known.g, known.reward)
-    mean, std = signal.expected(test.f), signal.spread(test.f)
+def test_regrets_equal_those_of_a_slow_loop(trial, played, opponents, conduct, cost):
+    known, test = trial.calibration, trial.test
+    signal = GaussianIndependent().fit(known.cheap, known.costly, known.reward)
+    mean, std = signal.expected(test.cheap), signal.spread(test.cheap)
     total = dict.fromkeys(bidding.KINDS, 0.0)
     for i in range(len(test)):
         for m in range(3):
             others = [j for j in range(3) if j != m]
-            asked = test.g[i] if opponents == "strong" else test.f[i]
+            asked = test.costly[i] if opponents == "strong" else test.cheap[i]
             rival = max(others, key=lambda j: (asked[j], -j))
             price, c = asked[rival], cost * WEIGHTS[m]
-            looks, accepts = answer(conduct, test.f[i, m], mean[i, m], std[i, m], test.g[i, m], price, c)
+            looks, accepts = answer(
+                conduct, test.cheap[i, m], mean[i, m], std[i, m], test.costly[i, m], price, c
+            )
             mine, theirs = test.reward[i, m], test.reward[i, rival]
             surplus = (mine - price) * accepts - c * looks
             efficiency = (mine if accepts else theirs) - c * looks
-            right = test.g[i, m] > price
+            right = test.costly[i, m] > price
             paid = cost * sum(WEIGHTS[j] for j in others) if opponents == "strong" else 0.0
             best = {
                 ("surplus", "value"): (mine - price) * right,
@@ -81,8 +85,10 @@ def test_regrets_equal_those_of_a_slow_loop(instance, played, opponents, conduct
         )
 
 
-def test_differences_are_paired_and_replicated(instance, played):
-    again = bidding.play(Instance(instance.calibration, arrays(60, 3), 0, 0), COSTS, lambda c: c * WEIGHTS)
+def test_differences_are_paired_and_replicated(trial, played):
+    again = bidding.play(
+        Trial(trial.calibration, arrays(60, 3), Standing(0, 0)), COSTS, lambda c: c * WEIGHTS
+    )
     both = bidding.Bids("x", "x", "", 3, 3, COSTS, (), [played, again])
     at = ("weak", "bidder", 0.002)
     gaps = [
@@ -96,10 +102,10 @@ def test_differences_are_paired_and_replicated(instance, played):
     assert not both.gaps[("weak", "mean-only", 0.002), "surplus"].star
 
 
-def test_mechanisms_are_judged_on_realised_rewards(instance, played):
+def test_mechanisms_are_judged_on_realised_rewards(trial, played):
     one = bidding.Bids("x", "x", "", 3, 3, COSTS, COSTS[:2], [played])
-    test = instance.test
-    mean = bidding.market_of(instance).mean
+    test = trial.test
+    mean = bidding.market_of(trial).mean
     best, taken = test.reward.max(axis=1), test.reward[np.arange(len(test)), mean.argmax(axis=1)]
     level, above = one.welfare["router: mean-only", 0.03]
     assert level.mean == pytest.approx((best - taken).mean())

@@ -12,13 +12,13 @@ from sklearn.model_selection import LeaveOneOut, cross_val_predict
 from sklearn.neighbors import NearestNeighbors
 
 from pandora_router.calibrate import (
-    Boosted,
     Calibrated,
+    CheapMean,
     EmpiricalDraws,
     GaussianJoint,
-    Identity,
     NeighbourSignal,
-    Ridge,
+    RidgeMean,
+    TreeMean,
     check,
     cross_check,
     extend,
@@ -148,8 +148,8 @@ def test_few_prompts_leave_the_slope_near_one() -> None:
     assert 0.5 < Calibrated().fit(world.f, world.g, noisy).slope <= 1.5
 
 
-@pytest.mark.parametrize("mean", [Ridge(), Boosted()])
-def test_coverage_is_near_nominal_on_new_prompts(mean: Ridge | Boosted) -> None:
+@pytest.mark.parametrize("mean", [RidgeMean(), TreeMean()])
+def test_coverage_is_near_nominal_on_new_prompts(mean: RidgeMean | TreeMean) -> None:
     train, test = generate(1500, seed=8), generate(4000, seed=9)
     report = check(Calibrated(mean=mean).fit(*train[:3]), *test[:3])
     assert report.coverage_1 == pytest.approx(0.683, abs=0.03)
@@ -191,7 +191,7 @@ def test_a_skewed_law_is_kept() -> None:
 
 def test_identity_takes_f_at_its_word() -> None:
     world = generate(200)
-    fitted, left_out = Identity().fit(Readings(world.f, world.g))
+    fitted, left_out = CheapMean().fit(Readings(world.f, world.g))
     np.testing.assert_array_equal(fitted.of(world.f), world.f)
     np.testing.assert_array_equal(left_out, world.f)
 
@@ -202,7 +202,7 @@ def test_boosting_follows_a_bend() -> None:
     g = 4.0 * (f - 0.5) ** 2 + 0.02 * rng.standard_normal(f.shape)
     rows = rng.random((500, 2))
     truth = 4.0 * (rows - 0.5) ** 2
-    bent = ((Calibrated(mean=Boosted()).fit(f, g).expected(rows) - truth) ** 2).mean()
+    bent = ((Calibrated(mean=TreeMean()).fit(f, g).expected(rows) - truth) ** 2).mean()
     straight = ((Calibrated().fit(f, g).expected(rows) - truth) ** 2).mean()
     assert bent < 0.1 * straight
 

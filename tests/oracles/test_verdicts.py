@@ -8,15 +8,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from pandora_router.calibrate.readings import Readings
+from pandora_router.calibrate.ways import Routed, Standing
 from pandora_router.evaluate import paired, results, theirs
 from pandora_router.evaluate.arms import DEFAULT
 from pandora_router.evaluate.checks import slope
 from pandora_router.evaluate.experiments import Experiment
-from pandora_router.evaluate.instances import Arrays
 from pandora_router.evaluate.money import Prices
-from pandora_router.evaluate.outcomes import Outcomes, Routed
+from pandora_router.evaluate.outcomes import Outcomes
 from pandora_router.evaluate.results import Results
 from pandora_router.evaluate.sweep import Run
+from pandora_router.evaluate.trials import Trial
 from pandora_router.evaluate.verdicts import Verdict, against, averaged, chosen_elsewhere, gaps, verdict_on
 from tests.conftest import ROOT
 
@@ -32,7 +34,7 @@ def made(
     for seed in range(seeds):
         rng = np.random.default_rng(seed)
         score = np.zeros((PROMPTS, 2))
-        test = Arrays(rng.random((PROMPTS, 2)), score, score, score, np.arange(PROMPTS))
+        test = Readings(rng.random((PROMPTS, 2)), score, score)
         runs = []
         for at, cost in enumerate(COSTS):
             for arm, levels in losses.items():
@@ -42,7 +44,11 @@ def made(
                 outcomes = Outcomes.of(routed, test, 0)
                 runs.append(Run(arm, cost, outcomes, routed.total(test), routed))
         results.write(
-            tmp_path / "made", experiment, seed, "key", results.flat(experiment, seed, {5: (test, runs)})
+            tmp_path / "made",
+            experiment,
+            seed,
+            "key",
+            results.flat(experiment, seed, {5: (Trial(test, test, Standing(0, 0)), runs)}),
         )
     return results.read(tmp_path / "made")
 
@@ -51,26 +57,28 @@ def judged(tmp_path: Path, losses: dict[str, list[list[float]]], **more: float) 
     return verdict_on(made(tmp_path, losses, **more), 5)  # type: ignore[arg-type]
 
 
-FLAT = {"mean-only": [[0.5] * 3, [0.5] * 3], "inspect-all": [[0.4] * 3, [0.9] * 3]}
+FLAT = {"never inspect": [[0.5] * 3, [0.5] * 3], "always inspect, raw g": [[0.4] * 3, [0.9] * 3]}
 
 
 def test_better_than_all_needs_every_rival(tmp_path: Path) -> None:
     said = judged(tmp_path, {DEFAULT: [[0.3] * 3, [0.6] * 3], **FLAT})
     assert said.better_than_all == (0.01,)  # at 0.1 it beats inspect-all but not mean-only
     assert said.behind == said.behind_elsewhere == (0.1,)
-    assert said.worst.static == "mean-only"
+    assert said.worst.static == "never inspect"
     assert said.worst.mean == pytest.approx(0.1, abs=0.005)
-    assert said.average.static == "mean-only"  # 0.5 against 0.65 averaged over costs
-    assert set(said.average_beats) == {"mean-only", "inspect-all"}
+    assert said.average.static == "never inspect"  # 0.5 against 0.65 averaged over costs
+    assert set(said.average_beats) == {"never inspect", "always inspect, raw g"}
     assert said.words == "better than every static arm, but worse at one cost"
 
 
 def test_the_same_decisions_are_never_worse(tmp_path: Path) -> None:
-    said = judged(tmp_path, {DEFAULT: FLAT["mean-only"], **FLAT}, noise=0.0)
+    said = judged(tmp_path, {DEFAULT: FLAT["never inspect"], **FLAT}, noise=0.0)
     assert said.behind == (0.01,)
     assert said.worst.cost == 0.01
     alone = judged(
-        tmp_path / "alone", {DEFAULT: FLAT["mean-only"], "mean-only": FLAT["mean-only"]}, noise=0.0
+        tmp_path / "alone",
+        {DEFAULT: FLAT["never inspect"], "never inspect": FLAT["never inspect"]},
+        noise=0.0,
     )
     assert alone.behind == alone.better_than_all == ()
     assert alone.words == "never worse"
@@ -88,7 +96,7 @@ def test_numbers_are_plain_means(tmp_path: Path) -> None:
         each = [np.mean([totals[n, DEFAULT, c] - totals[n, name, c] for c in COSTS]) for n in found.seeds]
         assert rows.mean == pytest.approx(np.mean(each))
         assert rows.split_error == pytest.approx(np.std(each, ddof=1) / np.sqrt(3))
-    for cost, static in ((0.01, "inspect-all"), (0.1, "mean-only")):
+    for cost, static in ((0.01, "always inspect, raw g"), (0.1, "never inspect")):
         gap = next(g for g in gaps(found, 5) if g.cost == cost)
         each = [np.mean(totals[n, DEFAULT, cost] - totals[n, static, cost]) for n in found.seeds]
         assert gap.static == static
@@ -100,8 +108,8 @@ def test_the_static_arm_is_chosen_on_the_other_splits(tmp_path: Path) -> None:
     """`mean-only` is best on splits 0 and 1, `inspect-all` on split 2, and each only there."""
     losses = {
         DEFAULT: [[0.5] * 3, [0.5] * 3],
-        "mean-only": [[0.1, 0.1, 0.9]] * 2,
-        "inspect-all": [[0.6, 0.6, 0.2]] * 2,
+        "never inspect": [[0.1, 0.1, 0.9]] * 2,
+        "always inspect, raw g": [[0.6, 0.6, 0.2]] * 2,
     }
     found = made(tmp_path, losses, noise=0.0)
     # left out 0: means of the others .5 and .4; left out 2: .1 and .6

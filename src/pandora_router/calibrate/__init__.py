@@ -1,9 +1,10 @@
 """From estimates to boxes: fit the signal model, check it, choose a policy, add a specialist, keep it all."""
 
+from pandora_router.calibrate.ablation import Ablation, ablate
 from pandora_router.calibrate.check import Check, check, cross_check
 from pandora_router.calibrate.choose import Auto, Candidate, Choice, Evidence, candidates
 from pandora_router.calibrate.extend import extend
-from pandora_router.calibrate.means import Boosted, Identity, Ridge
+from pandora_router.calibrate.means import CheapMean, RidgeMean, TreeMean
 from pandora_router.calibrate.persistence import load, save
 from pandora_router.calibrate.samples import EmpiricalDraws, FittedDraws, FittedNeighbours, NeighbourSignal
 from pandora_router.calibrate.signals import (
@@ -14,13 +15,13 @@ from pandora_router.calibrate.signals import (
     SignalModel,
     Unfitted,
 )
-from pandora_router.calibrate.worth import Worth, worth_of_parts
 
 __all__ = [
+    "Ablation",
     "Auto",
-    "Boosted",
     "Calibrated",
     "Candidate",
+    "CheapMean",
     "Check",
     "Choice",
     "EmpiricalDraws",
@@ -30,17 +31,16 @@ __all__ = [
     "FittedSignal",
     "GaussianIndependent",
     "GaussianJoint",
-    "Identity",
     "NeighbourSignal",
-    "Ridge",
+    "RidgeMean",
     "SignalModel",
+    "TreeMean",
     "Unfitted",
-    "Worth",
+    "ablate",
     "candidates",
     "check",
     "cross_check",
     "extend",
     "load",
     "save",
-    "worth_of_parts",
 ]

@@ -22,19 +22,17 @@ from pandora_router.boxes.costs import as_costs
 from pandora_router.calibrate.check import folds_of
 from pandora_router.calibrate.readings import Readings
 from pandora_router.calibrate.signals import Calibrated, GaussianJoint, SignalModel, Unfitted
+from pandora_router.calibrate.ways import ALWAYS, NEVER, search
 from pandora_router.errors import UsageError
 from pandora_router.search import (
     Always,
-    Batch,
     Committing,
     KnowledgeGradient,
     Never,
     Policy,
     Relative,
     Rollout,
-    run,
 )
-from pandora_router.types import Matrix, Vector
 
 SIMULATED = 20  # above so many specialists the paper's simulated payoffs take too long to cross-validate
 WHOLE = -1  # no fold is held out
@@ -61,8 +59,8 @@ def candidates(signal: Calibrated | None = None, *, specialists: int = 2) -> tup
     normal = replace(signal, law="normal")
     simulated = specialists <= SIMULATED
     return (
-        Candidate("never", signal, Never()),
-        Candidate("always", signal, Always()),
+        Candidate(NEVER, signal, Never()),
+        Candidate(ALWAYS, signal, Always()),
         Candidate("knowledge gradient", signal, KnowledgeGradient()),
         Candidate("knowledge gradient, normal law", normal, KnowledgeGradient()),
         Candidate("relative", normal, Relative()),
@@ -185,13 +183,11 @@ class Auto:
             rest, test = readings.rows(~held), np.flatnonzero(held & readings.complete)
             if not len(test):
                 continue
-            f, g, r = readings.cheap[test], readings.costly[test], readings.reward[test]
+            judged = readings.rows(test)
             for k, one in enumerate(runners):
                 model = _fitted(one.signal, rest, fold, fits)
-                choice, spent, opened = decide(one.policy, model.batch(f, costs), model.values(f, g))
-                losses[k, 0, test] = r.max(axis=1) - r[np.arange(len(test)), choice]
-                losses[k, 1, test] = spent
-                losses[k, 2, test] = opened
+                routed = search(one.policy, model, judged, costs)
+                losses[k, :, test] = np.stack([routed.regret(judged), routed.spent, routed.queries], axis=1)
         return losses[:, :, readings.complete]
 
     def _best(self, evidence: tuple[Evidence, ...]) -> int:
@@ -207,22 +203,6 @@ def _fitted(signal: Unfitted, readings: Readings, fold: int, fits: Fits) -> Sign
     if (signal, fold) not in fits:
         fits[signal, fold] = signal.fit(readings.cheap, readings.costly, readings.reward)
     return fits[signal, fold]
-
-
-def decide(policy: Policy, batch: Batch, values: Matrix) -> tuple[NDArray[np.intp], Vector, Vector]:
-    """The choice, bill and number of inspections of every prompt; static policies without a search."""
-    prompts, boxes = batch.mean.shape
-    if isinstance(policy, Never):
-        return batch.mean.argmax(axis=1), np.zeros(prompts), np.zeros(prompts)
-    if isinstance(policy, Always):
-        bill = float(batch.costs.own.sum() + batch.costs.shared[np.unique(_groups(batch.costs))].sum())
-        return values.argmax(axis=1), np.full(prompts, bill), np.full(prompts, float(boxes))
-    done = run(policy, batch, values)
-    return done.choice.astype(np.intp), done.spent, done.inspections.astype(np.float64)
-
-
-def _groups(costs: Costs) -> NDArray[np.intp]:
-    return costs.group[costs.group >= 0]
 
 
 def _evidence(runners: tuple[Candidate, ...], losses: NDArray[Any]) -> tuple[Evidence, ...]:

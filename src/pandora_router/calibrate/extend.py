@@ -65,7 +65,7 @@ def _linear(signal: FittedSignal, readings: Readings) -> Linear:
     if not isinstance(signal.mean, Linear):
         raise UsageError(
             "the signal model to extend",
-            expected="one whose mean is linear (Ridge or Identity)",
+            expected="one whose mean is linear (RidgeMean or CheapMean)",
             came=type(signal.mean).__name__,
             do="Fit the model anew with all specialists.",
         )

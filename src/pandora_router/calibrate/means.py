@@ -56,7 +56,7 @@ class Linear:
 
 
 @dataclass(frozen=True)
-class Identity:
+class CheapMean:
     """mu = f: the cheap estimate is taken at its word."""
 
     def fit(self, readings: Readings) -> tuple[Linear, Matrix]:
@@ -66,7 +66,7 @@ class Identity:
 
 
 @dataclass(frozen=True)
-class Ridge:
+class RidgeMean:
     """Each column of G by ridge on all columns of f, its strength chosen by exact leave-one-out error.
 
     With standardised f = U S V' over the n prompts that have G_m, penalty a and hat values
@@ -123,7 +123,7 @@ def fit_ridge(x: Matrix, y: Matrix, strengths: Vector) -> tuple[Matrix, Vector, 
 
 
 @dataclass(frozen=True, eq=False)
-class Trees:
+class FittedTrees:
     """One gradient-boosted ensemble per specialist, kept as LightGBM's own text."""
 
     models: tuple[str, ...]
@@ -140,7 +140,7 @@ class Trees:
 
 
 @dataclass(frozen=True)
-class Boosted:
+class TreeMean:
     """Each column of G by gradient boosting (LightGBM) on all columns of f, for means that bend.
 
     Trees fit their own prompts too well, so the left-out means come from `folds` refits.
@@ -152,7 +152,7 @@ class Boosted:
     folds: int = 5
     seed: int = 0
 
-    def fit(self, readings: Readings) -> tuple[Trees, Matrix]:
+    def fit(self, readings: Readings) -> tuple[FittedTrees, Matrix]:
         """Fit one ensemble per specialist on the prompts that have its costly estimate."""
         fold = np.random.default_rng(self.seed).permutation(len(readings)) % self.folds
         left_out = np.empty(readings.cheap.shape)
@@ -160,7 +160,7 @@ class Boosted:
             left_out[fold == k] = self._trees(readings.rows(fold != k)).of(readings.cheap[fold == k])
         return self._trees(readings), left_out
 
-    def _trees(self, readings: Readings) -> Trees:
+    def _trees(self, readings: Readings) -> FittedTrees:
         from lightgbm import Dataset, train
 
         settings = {
@@ -179,4 +179,4 @@ class Boosted:
             rows = ~np.isnan(target)
             data = Dataset(readings.cheap[rows], target[rows], params={"verbose": -1})
             models.append(train(settings, data, num_boost_round=self.rounds).model_to_string())
-        return Trees(tuple(models))
+        return FittedTrees(tuple(models))

@@ -17,7 +17,7 @@ import numpy as np
 from pandora_router import folders
 from pandora_router.calibrate.correlations import Correlation
 from pandora_router.calibrate.laws import Laws
-from pandora_router.calibrate.means import FittedMean, Linear, Trees
+from pandora_router.calibrate.means import FittedMean, FittedTrees, Linear
 from pandora_router.calibrate.samples import FittedDraws, FittedNeighbours
 from pandora_router.calibrate.scales import Scale
 from pandora_router.calibrate.signals import FittedSignal, SignalModel
@@ -117,11 +117,11 @@ def unpack(facts: Mapping[str, Any], arrays: Mapping[str, Matrix]) -> SignalMode
 def _pack_mean(mean: FittedMean) -> tuple[dict[str, Any], Arrays]:
     if isinstance(mean, Linear):
         return {"kind": "linear"}, {f"mean.{name}": getattr(mean, name) for name in LINEAR}
-    if isinstance(mean, Trees):
+    if isinstance(mean, FittedTrees):
         return {"kind": "trees", "models": list(mean.models)}, {}
     raise UsageError(
         "the mean to keep",
-        expected="a fitted Ridge, Identity or Boosted",
+        expected="a fitted RidgeMean, CheapMean or TreeMean",
         came=type(mean).__name__,
         do="Means of your own need a form of their own on disk.",
     )
@@ -129,7 +129,7 @@ def _pack_mean(mean: FittedMean) -> tuple[dict[str, Any], Arrays]:
 
 def _unpack_mean(facts: Mapping[str, Any], arrays: Mapping[str, Matrix]) -> FittedMean:
     if facts["kind"] == "trees":
-        return Trees(tuple(facts["models"]))
+        return FittedTrees(tuple(facts["models"]))
     return Linear(*(arrays[f"mean.{name}"] for name in LINEAR))
 
 

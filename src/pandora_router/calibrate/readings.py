@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Self
 
 import numpy as np
@@ -23,18 +24,30 @@ FEWEST = 8  # costly estimates of a specialist below which nothing can be said o
 
 @dataclass(frozen=True, eq=False)
 class Readings:
-    """F, G and R of N prompts and M specialists, checked; without rewards all of R is missing."""
+    """F, G and R of N prompts and M specialists, checked; without rewards all of R is missing.
+
+    `fee` (N, M) is the weighted fee inside the reward (reward = score - fee), 0 unless given: only reports
+    of accuracy and money look at it.
+    """
 
     cheap: Matrix
     costly: Matrix
     reward: Matrix
+    fee: Matrix
 
-    def __init__(self, cheap: ArrayLike, costly: ArrayLike, reward: ArrayLike | None = None) -> None:
+    def __init__(
+        self,
+        cheap: ArrayLike,
+        costly: ArrayLike,
+        reward: ArrayLike | None = None,
+        fee: ArrayLike | None = None,
+    ) -> None:
         f = finite("cheap estimates", cheap, ndim=2)
         object.__setattr__(self, "cheap", f)
         object.__setattr__(self, "costly", cells("costly estimates", costly, f.shape))
         r = np.full(f.shape, np.nan) if reward is None else reward
         object.__setattr__(self, "reward", cells("rewards", r, f.shape))
+        object.__setattr__(self, "fee", cells("fees", np.zeros(f.shape) if fee is None else fee, f.shape))
 
     def __len__(self) -> int:
         return len(self.cheap)
@@ -45,9 +58,19 @@ class Readings:
         known: Mask = np.isfinite((self.costly + self.reward).sum(axis=1))
         return known
 
-    def rows(self, which: Positions | Mask) -> Self:
+    def rows(self, which: Positions | Mask | slice) -> Self:
         """The prompts picked by position or mask."""
-        return type(self)(self.cheap[which], self.costly[which], self.reward[which])
+        return type(self)(self.cheap[which], self.costly[which], self.reward[which], self.fee[which])
+
+    @property
+    def score(self) -> Matrix:
+        """reward + fee: how good each answer was (N, M)."""
+        return self.reward + self.fee
+
+    @cached_property
+    def cluster(self) -> Positions:
+        """A number per distinct f vector (N,): prompts that share one get the same first decision."""
+        return np.unique(self.cheap, axis=0, return_inverse=True)[1].ravel()
 
     def enough(self, fewest: int = FEWEST) -> Self:
         """Return the readings, refusing a specialist with fewer costly estimates than `fewest`."""

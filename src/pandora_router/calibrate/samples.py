@@ -10,7 +10,7 @@ from scipy.spatial.distance import cdist
 
 from pandora_router.boxes import Boxes, Costs, Draws, Independent
 from pandora_router.calibrate.laws import classify, cut
-from pandora_router.calibrate.means import FittedMean, MeanModel, Ridge
+from pandora_router.calibrate.means import FittedMean, MeanModel, RidgeMean
 from pandora_router.calibrate.readings import Readings, cells, estimates, frozen_fields, same_presence
 from pandora_router.errors import UsageError
 from pandora_router.search import Batch
@@ -157,7 +157,7 @@ class EmpiricalDraws:
     law matters more than the policy or the correlation.
     """
 
-    mean: MeanModel = field(default_factory=Ridge)
+    mean: MeanModel = field(default_factory=RidgeMean)
     classes: int = 5
     draws: int = 32
 

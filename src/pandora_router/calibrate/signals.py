@@ -21,7 +21,7 @@ from numpy.typing import ArrayLike
 from pandora_router.boxes import Boxes, Costs, Independent, Joint, LowRank
 from pandora_router.calibrate.correlations import Correlation, CorrelationKind, fit_correlation
 from pandora_router.calibrate.laws import LawKind, Laws, fit_laws
-from pandora_router.calibrate.means import FittedMean, MeanModel, Ridge
+from pandora_router.calibrate.means import FittedMean, MeanModel, RidgeMean
 from pandora_router.calibrate.readings import Readings, cells, estimates
 from pandora_router.calibrate.scales import Scale, ScaleKind, fit_scale
 from pandora_router.calibrate.slopes import fit_slope
@@ -132,7 +132,7 @@ class Calibrated:
     [0.4, 0.5]
     """
 
-    mean: MeanModel = field(default_factory=Ridge)
+    mean: MeanModel = field(default_factory=RidgeMean)
     scale: ScaleKind = "by_mean"
     correlation: CorrelationKind = "ledoit_wolf"
     slope: bool = True
@@ -158,7 +158,7 @@ class Calibrated:
 class GaussianJoint:
     """The paper's signal model with correlated residuals: constant scale, normal law, no slope."""
 
-    mean: MeanModel = field(default_factory=Ridge)
+    mean: MeanModel = field(default_factory=RidgeMean)
 
     def fit(self, cheap: ArrayLike, costly: ArrayLike, reward: ArrayLike | None = None) -> FittedSignal:
         """Fit mean, standard deviations and Ledoit-Wolf correlation; rewards are not used."""
@@ -169,7 +169,7 @@ class GaussianJoint:
 class GaussianIndependent:
     """The paper's signal model with independent residuals."""
 
-    mean: MeanModel = field(default_factory=Ridge)
+    mean: MeanModel = field(default_factory=RidgeMean)
 
     def fit(self, cheap: ArrayLike, costly: ArrayLike, reward: ArrayLike | None = None) -> FittedSignal:
         """Fit mean and standard deviations; rewards are not used."""

@@ -35,7 +35,7 @@ def compare(a: Path, b: Path, arm: str, arm_b: str | None, tolerance: float, as_
     \b
     Examples:
       pandora compare main/math_gpt branch/math_gpt
-      pandora compare results/math_gpt results/math_gpt --arm mean-only --arm-b auto
+      pandora compare results/math_gpt results/math_gpt --arm "never inspect" --arm-b auto
     """
     first, second = results.read(a), results.read(b)
     wanted: list[tuple[Key, Key]] = [

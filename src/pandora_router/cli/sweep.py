@@ -49,7 +49,7 @@ def sweep(
     \b
     Examples:
       pandora sweep estimates.parquet --calibration calibration.parquet --cost 0.001 --cost 0.01
-      pandora sweep part-*.parquet --calibration calibration.parquet --arm mean-only --json
+      pandora sweep part-*.parquet --calibration calibration.parquet --arm "never inspect" --json
       pandora sweep /shared/part-*.parquet --calibration /shared/calibration.parquet --ray 10.0.0.5:6379
     """
     paths, known = [path.resolve() for path in files], calibration.resolve()

@@ -14,14 +14,14 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from pandora_router.boxes import Costs
 from pandora_router.calibrate import (
     Auto,
-    Boosted,
     Calibrated,
+    CheapMean,
     EmpiricalDraws,
     GaussianIndependent,
     GaussianJoint,
-    Identity,
     NeighbourSignal,
-    Ridge,
+    RidgeMean,
+    TreeMean,
     Unfitted,
 )
 from pandora_router.data import Fractions, Table, load, resplit
@@ -180,7 +180,7 @@ class CalibratedSettings(Closed):
 
     def build(self) -> Unfitted:
         """The model before it is fitted."""
-        mean = {"ridge": Ridge, "boosted": Boosted, "identity": Identity}[self.mean]()
+        mean = {"ridge": RidgeMean, "boosted": TreeMean, "identity": CheapMean}[self.mean]()
         return Calibrated(mean, self.scale, self.correlation, self.slope, self.law)
 
 

@@ -20,12 +20,13 @@ import numpy as np
 from pandora_router.types import Advance, Vector
 
 from ..boxes.costs import as_costs
+from ..calibrate.readings import Readings
+from ..calibrate.ways import Routed, Standing
 from ..data.table import Table
 from ..estimators.beginnings import Beginnings
 from ..estimators.neighbours import Neighbours
 from ..evaluate.arms import DEFAULT, named
-from ..evaluate.instances import Arrays, Instance, standing
-from ..evaluate.outcomes import Routed
+from ..evaluate.trials import Trial
 from ..router import NeighbourRecipe, Router
 from ..search import KnowledgeGradient
 from .recording import Recorded
@@ -36,8 +37,8 @@ WAYS = (
     "best single",
     "cheapest",
     "f-only",
-    "mean-only",
-    "inspect-all",
+    "never inspect",
+    "always inspect, raw g",
     "committing (paper)",
     DEFAULT,
     "auto",
@@ -128,7 +129,7 @@ def study(
     )
     parts = {name: _arrays(router, table.in_split(name)) for name in ("calibration", "test")}
     known = table.rows(table.split != "test")
-    instance = Instance(parts["calibration"], parts["test"], *standing(known.reward, known.fee))
+    instance = Trial(parts["calibration"], parts["test"], Standing.of(known.reward, known.fee))
     rng = np.random.default_rng(0)
     routed = {arm.name: arm.route(instance, router.costs, 0, rng) for arm in named(WAYS)}
     test = parts["test"]
@@ -147,11 +148,11 @@ def study(
     )
 
 
-def _arrays(router: Router, part: Table) -> Arrays:
-    """f, g, score and weighted fee of the questions that everybody answered."""
+def _arrays(router: Router, part: Table) -> Readings:
+    """f, g, reward and weighted fee of the questions that everybody answered."""
     part = part.rows(~part.missing.any(axis=1))
     f, g = router.cheap.predict(part.prompts), _costly(router, part)
-    return Arrays(f, g, part.score, part.fee_weight * part.fee, np.arange(len(part)))
+    return Readings(f, g, part.reward, part.fee_weight * part.fee)
 
 
 def _costly(router: Router, part: Table) -> Any:
@@ -159,7 +160,7 @@ def _costly(router: Router, part: Table) -> Any:
     return router.costly.predict(part.prompts, part.contexts)
 
 
-def _way(name: str, mine: Routed, nets: dict[str, Vector], test: Arrays, weight: float) -> Way:
+def _way(name: str, mine: Routed, nets: dict[str, Vector], test: Readings, weight: float) -> Way:
     rows, root = np.arange(len(test)), np.sqrt(len(test))
     earned, lost = nets[name], nets[DEFAULT] - nets[name]
     return Way(
@@ -175,7 +176,11 @@ def _way(name: str, mine: Routed, nets: dict[str, Vector], test: Arrays, weight:
     )
 
 
-def _errors(test: Arrays, train: Table) -> dict[str, float]:
+def _errors(test: Readings, train: Table) -> dict[str, float]:
     usual = np.nanmean(train.reward, axis=0)
-    guesses = {"each specialist's mean": np.broadcast_to(usual, test.f.shape), "f": test.f, "g": test.g}
+    guesses = {
+        "each specialist's mean": np.broadcast_to(usual, test.cheap.shape),
+        "f": test.cheap,
+        "g": test.costly,
+    }
     return {name: float(((guess - test.reward) ** 2).mean()) for name, guess in guesses.items()}

@@ -1,10 +1,13 @@
 """Every way of routing that is compared, each a small frozen value with a name and `route`.
 
-An arm gets an instance, the inspection costs, the number of inspections the router under test bought
-(`budget`, for random-N and margin-N) and its own random stream; it sees rewards of test prompts only if it is
-the oracle. Arms "on f" are the paper's (plan by f, judge by g); arms "on the mean" plan by the mean of the
-default signal model and judge by its values, because part of a router's lead is the step from f to the mean
-(METHOD section 5).
+The names that `pandora fit` also reports are those of `calibrate.ways`; `pandora evaluate --list-arms` prints
+all of them with what they do. An arm gets a trial, the inspection costs, the number of inspections that the
+router bought (`budget`, for margin and random inspections) and its own random stream. Only the oracle sees
+rewards of test prompts.
+
+Arms "on f" are the paper's: they plan by f and judge what they opened by g itself. The others plan by the
+mean of the default signal model and judge by its values, because part of a router's lead is the step from f
+to the mean (docs/method.md, section 5).
 """
 
 from __future__ import annotations
@@ -18,10 +21,21 @@ import numpy as np
 
 from pandora_router.boxes import Costs
 from pandora_router.calibrate import Auto, Calibrated, GaussianIndependent, GaussianJoint, Unfitted
-from pandora_router.calibrate.choose import decide
+from pandora_router.calibrate.ways import (
+    ALWAYS,
+    BEST_SINGLE,
+    CHEAPEST,
+    F_ONLY,
+    NEVER,
+    ORACLE,
+    RANDOM,
+    ROUTER,
+    Routed,
+    bill,
+    search,
+)
 from pandora_router.errors import UsageError
-from pandora_router.evaluate.instances import Instance
-from pandora_router.evaluate.outcomes import Routed
+from pandora_router.evaluate.trials import Trial
 from pandora_router.search import (
     Committing,
     KnowledgeGradient,
@@ -32,11 +46,12 @@ from pandora_router.search import (
     Rollout,
     baselines,
 )
-from pandora_router.types import Mask, Vector
 
-DEFAULT = "knowledge gradient"  # the router under test
+DEFAULT = ROUTER  # the arm under test
 PAPER = "committing (paper)"
-STATIC = ("mean-only", "inspect-all", "inspect-all, mean", "margin-N, f", "margin-N, mean")
+RAW = "always inspect, raw g"
+MARGIN = "margin"
+STATIC = (NEVER, F_ONLY, BEST_SINGLE, ALWAYS, RAW, MARGIN, "margin on f")  # no search, no foresight
 Rng = np.random.Generator
 
 
@@ -47,54 +62,59 @@ class Arm(Protocol):
     def name(self) -> str:
         """What tables call it."""
 
-    def route(self, instance: Instance, costs: Costs, budget: int, rng: Rng) -> Routed:
+    @property
+    def about(self) -> str:
+        """What it does, in one line."""
+
+    @property
+    def alone(self) -> bool:
+        """Whether it decides prompt by prompt; otherwise it needs all prompts at once (a shared budget)."""
+
+    def route(self, trial: Trial, costs: Costs, budget: int, rng: Rng) -> Routed:
         """Decide every test prompt."""
-
-
-def bill(opened: Mask, costs: Costs) -> Vector:
-    """What opening these boxes (N, M) costs each prompt: own parts, and each group's shared part once."""
-    spent = opened @ costs.own
-    for group, shared in enumerate(costs.shared):
-        spent = spent + shared * opened[:, costs.group == group].any(axis=1)
-    return np.asarray(spent, dtype=np.float64)
 
 
 @dataclass(frozen=True)
 class Fixed:
     """One specialist for all prompts, a random one, or the best in hindsight; nothing is inspected."""
 
-    name: Literal["best single", "cheapest", "random", "oracle"]
+    name: str
+    about: str = ""
+    alone: bool = True
 
-    def route(self, instance: Instance, costs: Costs, budget: int, rng: Rng) -> Routed:
+    def route(self, trial: Trial, costs: Costs, budget: int, rng: Rng) -> Routed:
         """Take it."""
-        reward = instance.test.reward
+        reward = trial.test.reward
         prompts, boxes = reward.shape
-        choice = np.full(prompts, instance.single, dtype=np.intp)
-        match self.name:
-            case "cheapest":
-                choice[:] = instance.cheapest
-            case "random":
-                choice[:] = rng.integers(0, boxes, prompts)
-            case "oracle":
-                choice[:] = reward.argmax(axis=1)
-        return Routed(choice, np.zeros(prompts), np.zeros(prompts))
+        if self.name == RANDOM:
+            return Routed.unseen(np.asarray(rng.integers(0, boxes, prompts)))
+        if self.name == ORACLE:
+            return Routed.unseen(np.asarray(reward.argmax(axis=1)))
+        column = trial.standing.cheapest if self.name == CHEAPEST else trial.standing.single
+        return Routed.unseen(np.full(prompts, column))
 
 
 @dataclass(frozen=True)
-class Plan:
+class Baseline:
     """Which boxes to open is settled before anything is seen; the best of them is taken."""
 
     name: str
     kind: Literal["never", "always", "top", "coin", "random", "margin"]
     on: Literal["f", "mean"] = "f"
+    about: str = ""
 
-    def route(self, instance: Instance, costs: Costs, budget: int, rng: Rng) -> Routed:
+    @property
+    def alone(self) -> bool:
+        """Margin and random inspections share one budget over all prompts."""
+        return self.kind not in ("random", "margin")
+
+    def route(self, trial: Trial, costs: Costs, budget: int, rng: Rng) -> Routed:
         """Plan on f or the mean, open, take the best opened box."""
-        test = instance.test
-        scores, values = test.f, test.g
+        test = trial.test
+        scores, values = test.cheap, test.costly
         if self.on == "mean":
-            signal = instance.signal()
-            scores, values = signal.expected(test.f), signal.values(test.f, test.g)
+            signal = trial.signal()
+            scores, values = signal.batch(test.cheap, costs).mean, signal.values(test.cheap, test.costly)
         match self.kind:
             case "never":
                 plan = baselines.never(scores)
@@ -121,12 +141,12 @@ class Search:
     signal: Unfitted
     policy: Policy
     calibration: int = 0
+    about: str = ""
+    alone: bool = True
 
-    def route(self, instance: Instance, costs: Costs, budget: int, rng: Rng) -> Routed:
+    def route(self, trial: Trial, costs: Costs, budget: int, rng: Rng) -> Routed:
         """Search every test prompt."""
-        model, test = instance.signal(self.signal, self.calibration), instance.test
-        choice, spent, queries = decide(self.policy, model.batch(test.f, costs), model.values(test.f, test.g))
-        return Routed(choice, spent, queries)
+        return search(self.policy, trial.signal(self.signal, self.calibration), trial.test, costs)
 
 
 @dataclass(frozen=True)
@@ -135,58 +155,77 @@ class Chosen:
 
     name: str = "auto"
     auto: Auto = Auto()  # noqa: RUF009 (frozen)
+    about: str = "signal model and policy of lowest cross-validated loss on the calibration prompts"
+    alone: bool = False
 
-    def route(self, instance: Instance, costs: Costs, budget: int, rng: Rng) -> Routed:
+    def route(self, trial: Trial, costs: Costs, budget: int, rng: Rng) -> Routed:
         """Choose, then search."""
-        known = instance.calibration
-        choice = self.auto.choose(known.f, known.g, known.reward, costs, instance.fits)
-        test, model = instance.test, choice.signal
-        batch, values = model.batch(test.f, costs), model.values(test.f, test.g)
-        return Routed(*decide(choice.candidate.policy, batch, values))
+        known = trial.calibration
+        choice = self.auto.choose(known.cheap, known.costly, known.reward, costs, trial.fits)
+        return search(choice.candidate.policy, choice.signal, trial.test, costs)
 
 
 _NORMAL = Calibrated(law="normal")
 ARMS: tuple[Arm, ...] = (
-    Search(DEFAULT, Calibrated(), KnowledgeGradient()),
-    Plan("mean-only", "never", "mean"),
-    Plan("inspect-all", "always"),
-    Plan("inspect-all, mean", "always", "mean"),
-    Plan("margin-N, f", "margin"),
-    Plan("margin-N, mean", "margin", "mean"),
-    Plan("random-N, f", "random"),
-    Plan("random-N, mean", "random", "mean"),
-    Plan("f-only", "never"),
-    Plan("top-2", "top"),
-    Plan("coin flip", "coin"),
-    Fixed("best single"),
-    Fixed("cheapest"),
-    Fixed("random"),
-    Fixed("oracle"),
-    Search(PAPER, GaussianJoint(), Committing()),
-    Search("committing, mean outside", GaussianJoint(), Committing(outside="mean")),
-    Search("committing, exact", GaussianJoint(), Committing(payoff="exact")),
-    Search("obligatory", GaussianJoint(), Obligatory()),
-    Search("one step", Calibrated(), KnowledgeGradient(depth=1)),
-    Search("rollout", _NORMAL, Rollout()),
-    Search("relative", _NORMAL, Relative()),
+    Search(ROUTER, Calibrated(), KnowledgeGradient(), about="what `pandora fit` ships by default"),
+    Baseline(NEVER, "never", "mean", "buys nothing, takes the highest mean"),
+    Baseline(F_ONLY, "never", about="buys nothing, takes the highest cheap estimate"),
+    Fixed(BEST_SINGLE, "one specialist for all prompts: the best on known prompts"),
+    Baseline(ALWAYS, "always", "mean", "buys every costly estimate, takes the highest value"),
+    Baseline(RAW, "always", about="buys every costly estimate, takes the highest g (paper: g-always)"),
+    Baseline(MARGIN, "margin", "mean", "as many inspections as the router, on the closest contests"),
+    Baseline("margin on f", "margin", about="the same by cheap estimates (paper: Margin-N)"),
+    Baseline("random inspections", "random", "mean", "as many inspections as the router, drawn at random"),
+    Baseline("random inspections on f", "random", about="the same by cheap estimates (paper: Random-N)"),
+    Baseline("top-2", "top", "mean", "inspects the two specialists of highest mean"),
+    Baseline("top-2 on f", "top", about="inspects the two of highest cheap estimate (paper: Top-2)"),
+    Baseline("coin flip", "coin", about="inspects each specialist with probability one half"),
+    Fixed(CHEAPEST, "one specialist for all prompts: the one of lowest fee"),
+    Fixed(RANDOM, "a specialist drawn at random"),
+    Fixed(ORACLE, "the best specialist in hindsight"),
+    Search(PAPER, GaussianJoint(), Committing(), about="the paper's Algorithm 1"),
+    Search(
+        "committing, mean outside",
+        GaussianJoint(),
+        Committing(outside="mean"),
+        about="Algorithm 1 with the mean as outside option",
+    ),
+    Search(
+        "committing, exact",
+        GaussianJoint(),
+        Committing(payoff="exact"),
+        about="Algorithm 1 with exact payoffs on the marginals",
+    ),
+    Search("obligatory", GaussianJoint(), Obligatory(), about="Weitzman's rule: only opened boxes are taken"),
+    Search("one step", Calibrated(), KnowledgeGradient(depth=1), about="the router looking one step ahead"),
+    Search("rollout", _NORMAL, Rollout(), about="best committing policy after every opening, on marginals"),
+    Search("relative", _NORMAL, Relative(), about="prices from the deviation against the incumbent"),
     Chosen(),
 )
 BY_NAME: tuple[Arm, ...] = (  # only where an experiment names them: up to 8 specialists, no shared costs
-    Search("optimal, independent", GaussianIndependent(), Optimal()),
+    Search(
+        "optimal, independent",
+        GaussianIndependent(),
+        Optimal(),
+        about="dynamic programming on independent boxes; up to 8 specialists, no shared costs",
+    ),
 )
 
 
 def named(names: Sequence[str] = ()) -> tuple[Arm, ...]:
-    """The arms of these names, the router under test first; all of `ARMS` if none are named."""
+    """The arms of these names, the router first; all of `ARMS` if none are named.
+
+    Raises `UsageError` for a name that is not in the list.
+    """
     known = {arm.name: arm for arm in (*ARMS, *BY_NAME)}
     for name in names:
         if name not in known:
             near = difflib.get_close_matches(name, known, n=1)
             raise UsageError(
                 "an arm",
-                expected=f"one of {', '.join(known)}",
+                expected="one of " + "; ".join(known),
                 came=repr(name),
-                do=f"Did you mean {near[0]!r}?" if near else "Choose one of them.",
+                do=f"Did you mean {near[0]!r}?" if near else "`pandora evaluate --list-arms` describes them.",
             )
     if not names:
         return ARMS

@@ -21,12 +21,11 @@ import numpy as np
 from pandora_router import market
 from pandora_router.boxes import Costs
 from pandora_router.calibrate import GaussianIndependent
-from pandora_router.calibrate.choose import decide
+from pandora_router.calibrate.ways import search
 from pandora_router.evaluate.estimates import estimates, table_of
 from pandora_router.evaluate.experiments import Experiment
-from pandora_router.evaluate.instances import Instance, instance_of
-from pandora_router.evaluate.outcomes import Routed
 from pandora_router.evaluate.statistics import Clusters, Estimate, Split, compare
+from pandora_router.evaluate.trials import Trial, trial_of
 from pandora_router.market.posted import Bidding, Conduct, Measure, Opponents, Reference
 from pandora_router.run import InPlace, Runner
 from pandora_router.search import KnowledgeGradient
@@ -141,18 +140,16 @@ def _above(split: Played, key: tuple[str, float]) -> Vector:
     return split.trades[key].regret - split.trades[CENTRAL, key[1]].regret
 
 
-def market_of(instance: Instance) -> market.Instance:
+def market_of(trial: Trial) -> market.Instance:
     """The test prompts as a market: f, mean, standard deviation, G and realised rewards."""
-    test, signal = instance.test, instance.signal(GaussianIndependent())
-    mean, std = signal.expected(test.f), signal.spread(test.f)
-    return market.Instance(test.f, mean, std, test.g, test.reward)
+    test, signal = trial.test, trial.signal(GaussianIndependent())
+    mean, std = signal.expected(test.cheap), signal.spread(test.cheap)
+    return market.Instance(test.cheap, mean, std, test.costly, test.reward)
 
 
-def play(
-    instance: Instance, costs: Sequence[float], costs_at: CostsAt, *, traded: Sequence[float] = ()
-) -> Played:
+def play(trial: Trial, costs: Sequence[float], costs_at: CostsAt, *, traded: Sequence[float] = ()) -> Played:
     """Every conduct at every cost, and every mechanism at the costs `traded`, on one split."""
-    table = market_of(instance)
+    table = market_of(trial)
     bids = {
         (opponents, conduct, cost): one.play(conduct, costs_at(cost))
         for opponents in OPPONENTS
@@ -165,17 +162,16 @@ def play(
         for cost in traded
         for name, outcome in (
             *market.outcomes(table, costs_at(cost)).items(),
-            _default(instance, costs_at(cost)),
+            _default(trial, costs_at(cost)),
         )
     }
-    return Played(instance.test.f.shape[1], instance.test.prompt, instance.test.cluster, bids, trades)
+    return Played(trial.test.cheap.shape[1], trial.prompt, trial.test.cluster, bids, trades)
 
 
-def _default(instance: Instance, costs: Vector) -> tuple[str, market.Outcome]:
+def _default(trial: Trial, costs: Vector) -> tuple[str, market.Outcome]:
     """What the default router does on its own signal model; nobody owns an estimate, so nothing is traded."""
-    model, test = instance.signal(), instance.test
-    batch, values = model.batch(test.f, Costs(costs)), model.values(test.f, test.g)
-    routed = Routed(*decide(KnowledgeGradient(), batch, values))
+    test = trial.test
+    routed = search(KnowledgeGradient(), trial.signal(), test, Costs(costs))
     nothing = np.full(len(test), np.nan)
     return DEFAULT, market.Outcome(routed.total(test), routed.queries, nothing, nothing)
 
@@ -216,8 +212,8 @@ def _split(shard: tuple[Game, int]) -> Played:
     game, seed = shard
     table = table_of(game.experiment, game.root)
     costs_at = partial(_marginal, game.experiment, table.specialists)
-    instance = instance_of(estimates(game.experiment, table, seed, game.cache), game.neighbours)
-    return play(instance, game.costs, costs_at, traded=game.traded)
+    trial = trial_of(estimates(game.experiment, table, seed, game.cache), game.neighbours)
+    return play(trial, game.costs, costs_at, traded=game.traded)
 
 
 def _marginal(experiment: Experiment, specialists: tuple[str, ...], cost: float) -> Vector:

@@ -16,9 +16,9 @@ from pandora_router.evaluate import checks, results
 from pandora_router.evaluate.checks import Measured
 from pandora_router.evaluate.estimates import VERSION, estimates, table_of
 from pandora_router.evaluate.experiments import Experiment
-from pandora_router.evaluate.instances import instance_of
 from pandora_router.evaluate.results import Flat, Results
 from pandora_router.evaluate.sweep import sweep
+from pandora_router.evaluate.trials import trial_of
 from pandora_router.evaluate.variants import arms_of
 from pandora_router.run import InPlace, Runner
 from pandora_router.types import Progress
@@ -98,8 +98,8 @@ def compute(shard: Shard) -> tuple[Flat, Measured]:
     costs_at = partial(experiment.inspection.costs, specialists=table.specialists)
     runs = {}
     for k in experiment.neighbours:
-        instance = instance_of(made, k)
-        runs[k] = (instance.test, sweep(instance, arms_of(experiment, k), experiment.costs, costs_at, seed))
+        trial = trial_of(made, k)
+        runs[k] = (trial, sweep(trial, arms_of(experiment, k), experiment.costs, costs_at, seed))
     measured = checks.measure(table, made, {k: done for k, (_, done) in runs.items()})
     return results.flat(experiment, seed, runs), measured
 

@@ -30,10 +30,10 @@ from pandora_router.calibrate import (
 from pandora_router.calibrate import check as check_signal
 from pandora_router.calibrate.slopes import centred
 from pandora_router.data import Table
-from pandora_router.evaluate.instances import Instance, instance_of
 from pandora_router.evaluate.results import Results, replace_file
 from pandora_router.evaluate.statistics import Comparison, Split, compare
 from pandora_router.evaluate.sweep import Run
+from pandora_router.evaluate.trials import Trial, trial_of
 from pandora_router.types import Matrix, Vector
 
 PREDICTORS = ("mean", "f", "h(f)", "g")
@@ -62,20 +62,20 @@ def measure(
     facts: dict[str, Any] = {
         "specialists": list(table.specialists),
         "characters": float(np.mean([len(prompt) for prompt in table.prompts])),
-        "left_out": int((~np.isfinite(made["test_score"] - made["test_fee"]).all(axis=1)).sum()),
+        "left_out": int((~np.isfinite(made["test_score"] + made["test_g"]).all(axis=1)).sum()),
         "seconds": {
             "estimates": float(made["seconds"]) if "seconds" in made else None,
             "arms": _seconds([run for each in runs.values() for run in each]),
         },
     }
     for k in runs:
-        instance = instance_of(made, k)
-        columns.setdefault("prompt", instance.test.prompt.astype(np.int32))
-        columns[f"cluster|{k}"] = instance.test.cluster.astype(np.int32)
-        for name, values in {**_errors(instance), **_inside(instance)}.items():
+        trial = trial_of(made, k)
+        columns.setdefault("prompt", trial.prompt.astype(np.int32))
+        columns[f"cluster|{k}"] = trial.test.cluster.astype(np.int32)
+        for name, values in {**_errors(trial), **_inside(trial)}.items():
             kind, rest = name.split("|", 1)
             columns[f"{kind}|{k}|{rest}"] = values.astype(np.float32)
-        facts[str(k)] = _numbers(instance)
+        facts[str(k)] = _numbers(trial)
     return Measured(columns, facts)
 
 
@@ -92,35 +92,35 @@ def _seconds(runs: Sequence[Run]) -> dict[str, float]:
     return {arm: round(seconds, 4) for arm, seconds in spent.items()}
 
 
-def _errors(instance: Instance) -> dict[str, Vector]:
-    test, known = instance.test, instance.calibration
-    guesses = (known.reward.mean(axis=0), test.f, instance.signal().expected(test.f), test.g)
+def _errors(trial: Trial) -> dict[str, Vector]:
+    test, known = trial.test, trial.calibration
+    guesses = (known.reward.mean(axis=0), test.cheap, trial.signal().expected(test.cheap), test.costly)
     squares = ((guess - test.reward) ** 2 for guess in guesses)
     return {f"error|{name}": square.mean(axis=1) for name, square in zip(PREDICTORS, squares, strict=True)}
 
 
-def _inside(instance: Instance) -> dict[str, Vector]:
-    test, found = instance.test, {}
+def _inside(trial: Trial) -> dict[str, Vector]:
+    test, found = trial.test, {}
     for name, unfitted in COVERED.items():
-        signal = instance.signal(unfitted)
-        away = np.abs(test.g - signal.expected(test.f))
-        spread = signal.spread(test.f)
+        signal = trial.signal(unfitted)
+        away = np.abs(test.costly - signal.expected(test.cheap))
+        spread = signal.spread(test.cheap)
         for times in (1, 2):
             found[f"inside{times}|{name}"] = (away <= times * spread).mean(axis=1)
     return found
 
 
-def _numbers(instance: Instance) -> dict[str, Any]:
-    test = instance.test
-    signal = instance.signal()
-    mean = signal.expected(test.f)
-    whole = check_signal(signal, test.f, test.g, test.reward)
+def _numbers(trial: Trial) -> dict[str, Any]:
+    test = trial.test
+    signal = trial.signal()
+    mean = signal.expected(test.cheap)
+    whole = check_signal(signal, test.cheap, test.costly, test.reward)
     return {
         "clusters": int(test.cluster.max()) + 1,
-        "slope": slope(test.g, test.reward),
-        "slope_of_news": slope(test.g - mean, test.reward - mean),
+        "slope": slope(test.costly, test.reward),
+        "slope_of_news": slope(test.costly - mean, test.reward - mean),
         "residual_correlation": whole.to_dict()["residual_correlation"],
-        "reliability": _reliability(test.g, test.reward),
+        "reliability": _reliability(test.costly, test.reward),
     }
 
 

@@ -5,8 +5,8 @@ A file has a row per prompt and in each row a list with one number per specialis
     f, g         cheap and costly estimates
     reward       what really happened; or `score` and, if there are fees, `fee` (already weighted)
 
-A row group is read in chunks of CHUNK rows, so memory does not grow with the file. Prompts with missing
-rewards are left out, since regret needs the best specialist in hindsight.
+A row group is read in chunks of CHUNK rows, so memory does not grow with the file. Prompts that miss
+a costly estimate or a reward are left out, since regret needs the best specialist in hindsight.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from pandora_router.calibrate.readings import Readings
 from pandora_router.errors import UsageError
-from pandora_router.evaluate.instances import Arrays
 from pandora_router.types import Matrix
 
 CHUNK = 1 << 14
-NAMES = ("f", "g", "score", "fee")
+NAMES = ("cheap", "costly", "reward", "fee")
 MOST = 1_000_000  # rows that are read whole
 
 
-def chunks(path: Path, group: int | None = None, boxes: int | None = None) -> Iterator[Arrays]:
+def chunks(path: Path, group: int | None = None, boxes: int | None = None) -> Iterator[Readings]:
     """The rows of a row group (None: of the file) in chunks; `boxes`: how many specialists."""
     with _opened(path) as file:
         names = _columns(path, file.schema_arrow.names)
@@ -42,13 +42,12 @@ def chunks(path: Path, group: int | None = None, boxes: int | None = None) -> It
             score = made.get("reward", made.get("score"))
             assert score is not None
             fee = made.get("fee", np.zeros_like(score))
-            known = np.isfinite(score - fee).all(axis=1)
-            if known.any():
-                f, g = made["f"][known], made["g"][known]
-                yield Arrays(f, g, score[known], fee[known], np.flatnonzero(known))
+            readings = Readings(made["f"], made["g"], score - fee, fee)
+            if readings.complete.any():
+                yield readings.rows(readings.complete)
 
 
-def whole(path: Path) -> Arrays:
+def whole(path: Path) -> Readings:
     """All rows of a file that is not large."""
     with _opened(path) as file:
         rows = file.metadata.num_rows
@@ -62,8 +61,8 @@ def whole(path: Path) -> Arrays:
     parts = list(chunks(path))
     if not parts:
         raise UsageError(str(path), expected="rows with every reward", came="none", do="Measure some.")
-    f, g, score, fee = (np.concatenate([getattr(part, name) for part in parts]) for name in NAMES)
-    return Arrays(f, g, score, fee, np.arange(len(f)))
+    f, g, reward, fee = (np.concatenate([getattr(part, name) for part in parts]) for name in NAMES)
+    return Readings(f, g, reward, fee)
 
 
 def groups(path: Path) -> list[int]:

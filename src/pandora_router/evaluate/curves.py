@@ -20,8 +20,8 @@ from pandora_router.evaluate.plots import BAND, SHOWN
 from pandora_router.evaluate.results import Results
 from pandora_router.evaluate.tables import GROUPS, usd
 
-HOLDOUT = (PAPER, "committing, mean outside", "mean-only", "inspect-all", "f-only")
-PAID = (DEFAULT, PAPER, "margin-N, mean", "mean-only", "inspect-all", "f-only")
+HOLDOUT = (PAPER, "committing, mean outside", "never inspect", "always inspect, raw g", "f-only")
+PAID = (DEFAULT, PAPER, "margin", "never inspect", "always inspect, raw g", "f-only")
 UNITS = {"MATH": 1e-3, "RAG": 1.0, "EmbedLLM": 1.0}  # the paper's USD per million or per thousand prompts
 
 

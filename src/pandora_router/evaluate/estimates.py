@@ -12,23 +12,24 @@ import json
 import os
 import secrets
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from pandora_router.calibrate.ways import Standing
 from pandora_router.data import Table, resplit
 from pandora_router.estimators.boosted import Boosted
 from pandora_router.estimators.neighbours import Neighbours
 from pandora_router.estimators.peek import Peek
 from pandora_router.evaluate import domains
 from pandora_router.evaluate.experiments import Experiment
-from pandora_router.evaluate.instances import standing
-from pandora_router.types import Progress
 
 VERSION = 2  # raise when the estimators change what they predict
 Made = dict[str, NDArray[np.float64]]
+Progress = Callable[[str, int, int], None]
 
 
 def table_of(experiment: Experiment, root: Path) -> Table:
@@ -60,7 +61,7 @@ def estimates(
     cache: Path | None = None,
     progress: Progress | None = None,
 ) -> Made:
-    """The arrays of one seed, from the cache if they are there; see `instances.instance_of`."""
+    """The arrays of one seed, from the cache if they are there; see `trials.trial_of`."""
     split = split_of(experiment, table, seed)
     if cache is None:
         return _make(experiment, split, table, seed, progress)
@@ -94,7 +95,8 @@ def _make(experiment: Experiment, split: Table, whole: Table, seed: int, progres
         train.prompts, train.reward, train.specialists, contexts=contexts, peek=peek, seed=seed, progress=say
     )
     known = split.rows(split.split != "test")
-    made: Made = {"standing": np.array(standing(known.reward, known.fee), dtype=np.float64)}
+    standing = Standing.of(known.reward, known.fee)
+    made: Made = {"standing": np.array([standing.single, standing.cheapest], dtype=np.float64)}
     number = {name: i for i, name in enumerate(whole.prompt_ids)}
     for name in ("calibration", "test"):
         part = split.in_split(name)

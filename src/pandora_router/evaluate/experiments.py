@@ -18,7 +18,7 @@
     inspection: {shared: 0, own: {o1-mini: 3}}   # multiples of the cost: once a prompt; per specialist, where
                                                  # those not named pay `each`, usually 1
     seeds: 5                                     # fresh splits
-    arms: [knowledge gradient, mean-only]        # left out: all
+    arms: [router, never inspect]                # left out: all
     sweep: {calibration: [50, 200], samples: [10, 1000], signal_neighbours: [4, 64], signals: true}
     usd: {embed: .2, read: .25, write: 2.5, written: 20, call: 0}  # prices, see `money`
     domain: MATH                                 # whose curves of the paper to draw beside

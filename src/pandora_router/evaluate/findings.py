@@ -104,8 +104,8 @@ def _simple(worse: str, better: str) -> Rule:
 
 FINDINGS = (
     Finding(
-        "Inspecting pays: the router loses less than mean-only, averaged over costs.",
-        _simple("mean-only", DEFAULT),
+        "Inspecting pays: the router loses less than never inspecting, averaged over costs.",
+        _simple("never inspect", DEFAULT),
     ),
     Finding(
         "The paper's router follows the lower envelope of the static ways at every cost (holds: nowhere more "

@@ -18,46 +18,28 @@ from dataclasses import dataclass, fields
 from typing import Self
 
 import numpy as np
-from numpy.typing import NDArray
 
+from pandora_router.calibrate.readings import Readings
+from pandora_router.calibrate.ways import Routed
 from pandora_router.errors import UsageError
-from pandora_router.evaluate.instances import Arrays
 from pandora_router.types import Vector
 
 
-@dataclass(frozen=True, eq=False)
-class Routed:
-    """The specialist each prompt got (N,), what was spent on it and how many boxes were opened for it."""
-
-    choice: NDArray[np.intp]
-    spent: Vector
-    queries: Vector
-
-    def regret(self, arrays: Arrays) -> Vector:
-        """What each prompt lost against the best specialist in hindsight (N,)."""
-        reward = arrays.reward
-        return reward.max(axis=1) - reward[np.arange(len(reward)), self.choice]
-
-    def total(self, arrays: Arrays) -> Vector:
-        """Regret + inspection cost of each prompt (N,)."""
-        return self.regret(arrays) + self.spent
-
-
-def summands(routed: Routed, arrays: Arrays, single: int) -> dict[str, Vector]:
+def summands(routed: Routed, readings: Readings, single: int) -> dict[str, Vector]:
     """What each prompt (N,) adds to every sum of `Outcomes` but the number of prompts."""
-    boxes = arrays.f.shape[1]
-    if len(routed.choice) != len(arrays) or not 0 <= single < boxes:
+    boxes = readings.cheap.shape[1]
+    if len(routed.choice) != len(readings) or not 0 <= single < boxes:
         raise UsageError(
             "outcomes",
-            expected=f"decisions on {len(arrays)} prompts and a specialist below {boxes}",
+            expected=f"decisions on {len(readings)} prompts and a specialist below {boxes}",
             came=f"{len(routed.choice)} decisions, specialist {single}",
             do="Route the same prompts that are judged.",
         )
-    rows = np.arange(len(arrays))
-    score, fee = arrays.score[rows, routed.choice], arrays.fee[rows, routed.choice]
-    regret = routed.regret(arrays)
+    rows = np.arange(len(readings))
+    score, fee = readings.score[rows, routed.choice], readings.fee[rows, routed.choice]
+    regret = routed.regret(readings)
     total = regret + routed.spent
-    gain = score - fee - routed.spent - arrays.reward[:, single]
+    gain = score - fee - routed.spent - readings.reward[:, single]
     return {
         "regret": regret,
         "inspection_cost": routed.spent,
@@ -66,7 +48,7 @@ def summands(routed: Routed, arrays: Arrays, single: int) -> dict[str, Vector]:
         "score": score,
         "fee": fee,
         "gain": gain,
-        "fee_saving": arrays.fee[:, single] - fee - routed.spent,
+        "fee_saving": readings.fee[:, single] - fee - routed.spent,
         "total_square": total**2,
         "gain_square": gain**2,
     }
@@ -94,12 +76,12 @@ class Outcomes:
         return cls()
 
     @classmethod
-    def of(cls, routed: Routed, arrays: Arrays, single: int) -> Self:
+    def of(cls, routed: Routed, readings: Readings, single: int) -> Self:
         """The outcomes of decisions on these prompts; `single` is the specialist to compare with."""
-        found = summands(routed, arrays, single)
+        found = summands(routed, readings, single)
         inspected = int(found.pop("inspected").sum())
         sums = {name: float(values.sum()) for name, values in found.items()}
-        return cls(prompts=len(arrays), inspected=inspected, **sums)
+        return cls(prompts=len(readings), inspected=inspected, **sums)
 
     def __add__(self, other: Outcomes) -> Outcomes:
         if not isinstance(other, Outcomes):

@@ -33,8 +33,8 @@ METRICS = (  # name in results, label, unit
     ("regret", "regret", "reward per prompt"),
     ("accuracy", "accuracy", "mean score of the answers"),
 )
-FIRST = (DEFAULT, "committing (paper)", "auto", "margin-N, mean", "mean-only", "inspect-all", "f-only")
-STEEP = ("inspect-all", "inspect-all, mean", "top-2", "coin flip", "random")  # do not set the scale
+FIRST = (DEFAULT, "committing (paper)", "auto", "margin", "never inspect", "always inspect, raw g", "f-only")
+STEEP = ("always inspect, raw g", "always inspect", "top-2", "coin flip", "random")  # do not set the scale
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; base-uri 'none'"
 
 

@@ -31,23 +31,23 @@ SHOWN = {  # arm: colour, line, marker
     DEFAULT: ("#0072b2", "-", "o"),
     PAPER: ("#d55e00", "-", "s"),
     "auto": ("#009e73", "-", "^"),
-    "margin-N, mean": ("#cc79a7", "--", "v"),
-    "mean-only": ("#555555", "--", ""),
-    "inspect-all": ("#999999", ":", ""),
+    "margin": ("#cc79a7", "--", "v"),
+    "never inspect": ("#555555", "--", ""),
+    "always inspect, raw g": ("#999999", ":", ""),
     "f-only": ("#c9a400", "-.", ""),
     "obligatory": ("#8c6bb1", "-", "D"),
     "committing, mean outside": ("#56b4e9", "-", "P"),
 }
-MAIN = (DEFAULT, PAPER, "auto", "margin-N, mean", "mean-only", "inspect-all", "f-only")
+MAIN = (DEFAULT, PAPER, "auto", "margin", "never inspect", "always inspect, raw g", "f-only")
 BANDED = (DEFAULT, PAPER, "committing, mean outside")
 THEIRS = {  # the paper's names: what they are called here, drawn like
     "pandora-router": ("the paper's router", PAPER),
     "pandora-ni": ("the paper's router", PAPER),
     "pandora-ni-bk": ("mean as outside option (BK)", "committing, mean outside"),
     "pandora-oi": ("obligatory", "obligatory"),
-    "margin-npr": ("margin-N, f", "margin-N, mean"),
+    "margin-npr": ("margin on f", "margin"),
     "f-only": ("f-only", "f-only"),
-    "g-always": ("inspect-all", "inspect-all"),
+    "g-always": ("always inspect, raw g", "always inspect, raw g"),
 }
 Points = dict[str, list[list[float]]]
 
@@ -127,7 +127,7 @@ def totals(axis: Any, results: Results, k: int, arms: Sequence[str], title: str)
         found = paired.levels(results, tuple((k, c, arm) for c in results.costs))
         curves[arm] = found.mean
         line(axis, arm, results.costs, found.mean, BAND * found.doubt if arm in BANDED else None)
-    within = [curve for arm, curve in curves.items() if arm != "inspect-all"]
+    within = [curve for arm, curve in curves.items() if arm != "always inspect, raw g"]
     low, high = min(c.min() for c in curves.values()), max(c.max() for c in within)
     axis.set_ylim(low - 0.25 * (high - low), high + 0.25 * (high - low))
     label_costs(axis, results.costs, title, "reward per prompt")
@@ -242,7 +242,7 @@ def theirs_of(path: Path | None, name: str, domain: str) -> Points:
 
 CONDUCT = {  # conduct: the paper's name for it, style
     "bidder": ("pandora-bidder", ("#0072b2", "-", "o")),
-    "mean-only": ("f-only", ("#555555", "--", "")),
+    "never inspect": ("f-only", ("#555555", "--", "")),
     "g-always": ("g-always", ("#999999", ":", "")),
     "f-only": ("", SHOWN["f-only"]),
 }

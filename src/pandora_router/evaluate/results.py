@@ -24,9 +24,9 @@ from numpy.typing import NDArray
 
 from pandora_router.errors import UsageError
 from pandora_router.evaluate.experiments import Experiment
-from pandora_router.evaluate.instances import Arrays
 from pandora_router.evaluate.statistics import Comparison, Split, compare
 from pandora_router.evaluate.sweep import Run
+from pandora_router.evaluate.trials import Trial
 from pandora_router.types import Vector
 
 FORMAT = 1
@@ -56,13 +56,13 @@ class Flat:
     columns: Mapping[str, NDArray[Any]]
 
 
-def flat(experiment: Experiment, seed: int, runs: Mapping[int, tuple[Arrays, Sequence[Run]]]) -> Flat:
+def flat(experiment: Experiment, seed: int, runs: Mapping[int, tuple[Trial, Sequence[Run]]]) -> Flat:
     """The runs of every number of neighbours with the test prompts they decided, ready to be written."""
     rows: list[dict[str, Any]] = []
     columns: dict[str, NDArray[Any]] = {}
-    for k, (test, made) in runs.items():
-        columns.setdefault("prompt", test.prompt.astype(np.int32))
-        columns[f"cluster|{k}"] = test.cluster.astype(np.int32)
+    for k, (trial, made) in runs.items():
+        columns.setdefault("prompt", trial.prompt.astype(np.int32))
+        columns[f"cluster|{k}"] = trial.test.cluster.astype(np.int32)
         for run in made:
             place = {"experiment": experiment.name, "seed": seed, "neighbours": k, "cost": run.cost}
             rows.append({**place, "arm": run.arm, "prompts": run.outcomes.prompts, **run.outcomes.means()})

@@ -17,12 +17,14 @@ from pathlib import Path
 import numpy as np
 
 from pandora_router.boxes import Costs
+from pandora_router.calibrate.readings import Readings
+from pandora_router.calibrate.ways import Routed, Standing
 from pandora_router.errors import UsageError
-from pandora_router.evaluate.arms import ARMS, DEFAULT, Arm, Fixed, Plan, Search, named
+from pandora_router.evaluate.arms import ARMS, DEFAULT, Arm, Search, named
 from pandora_router.evaluate.chunks import chunks, groups, whole
 from pandora_router.evaluate.exact import exact_sums, rounded
-from pandora_router.evaluate.instances import Arrays, Instance, standing
-from pandora_router.evaluate.outcomes import Outcomes, Routed, summands
+from pandora_router.evaluate.outcomes import Outcomes, summands
+from pandora_router.evaluate.trials import Trial
 from pandora_router.run import InPlace, Runner, on_one_core
 from pandora_router.types import Progress
 
@@ -37,10 +39,10 @@ class Tally:
     sums: Mapping[str, int]
 
     @classmethod
-    def of(cls, routed: Routed, arrays: Arrays, single: int) -> Tally:
+    def of(cls, routed: Routed, readings: Readings, single: int) -> Tally:
         """The exact outcomes of decisions on these prompts."""
-        found = summands(routed, arrays, single)
-        return cls(len(arrays), dict(zip(found, exact_sums(np.stack(list(found.values()))), strict=True)))
+        found = summands(routed, readings, single)
+        return cls(len(readings), dict(zip(found, exact_sums(np.stack(list(found.values()))), strict=True)))
 
     def __add__(self, other: Tally) -> Tally:
         names = self.sums or other.sums
@@ -62,7 +64,7 @@ NOTHING = Tally(0, {})
 
 
 @dataclass(frozen=True)
-class Shard:
+class RowGroup:
     """One row group of one file, and the number of the file for its random streams."""
 
     path: Path
@@ -71,25 +73,25 @@ class Shard:
 
 
 @dataclass(frozen=True, eq=False)
-class Sweep:
+class Streamed:
     """Everything a worker needs but the rows: fitted signal models, arms, costs, seed."""
 
-    instance: Instance
+    trial: Trial
     arms: tuple[Arm, ...]
     costs: tuple[float, ...]
     seed: int
 
-    def __call__(self, shard: Shard) -> dict[Place, Tally]:
+    def __call__(self, shard: RowGroup) -> dict[Place, Tally]:
         """The exact outcomes of every arm at every cost on the rows of a shard."""
-        boxes = self.instance.calibration.f.shape[1]
+        boxes = self.trial.calibration.cheap.shape[1]
         tallies = {(cost, arm.name): NOTHING for cost in self.costs for arm in self.arms}
-        for number, arrays in enumerate(chunks(shard.path, shard.group, boxes)):
-            here = replace(self.instance, test=arrays)
+        for number, readings in enumerate(chunks(shard.path, shard.group, boxes)):
+            here = replace(self.trial, test=readings, prompt=np.arange(len(readings)))
             for arm in self.arms:
                 for cost in self.costs:
                     rng = self._rng(arm.name, cost, shard.file, shard.group, number)
                     routed = arm.route(here, Costs(np.full(boxes, cost)), 0, rng)
-                    tallies[cost, arm.name] += Tally.of(routed, arrays, here.single)
+                    tallies[cost, arm.name] += Tally.of(routed, readings, here.standing.single)
         return tallies
 
     def _rng(self, *parts: object) -> np.random.Generator:
@@ -111,7 +113,7 @@ def sweep(
     say = progress or (lambda what, done, total: None)
     function = prepare(calibration, costs, arms, seed)
     sizes = {
-        Shard(path, group, number): rows
+        RowGroup(path, group, number): rows
         for number, path in enumerate(files)
         for group, rows in enumerate(groups(path))
     }
@@ -127,20 +129,19 @@ def sweep(
     return {place: tally.outcomes() for place, tally in tallies.items()}
 
 
-def prepare(calibration: Path, costs: Sequence[float], arms: Sequence[str], seed: int) -> Sweep:
+def prepare(calibration: Path, costs: Sequence[float], arms: Sequence[str], seed: int) -> Streamed:
     """Fit every signal model that the arms ask for, once, on the calibration rows."""
     chosen = streamable(arms)
     known = whole(calibration)
-    instance = Instance(known, known, *standing(known.reward, known.fee))
-    few = Arrays(known.f[:2], known.g[:2], known.score[:2], known.fee[:2], known.prompt[:2])
-    boxes = known.f.shape[1]
+    trial = Trial(known, known, Standing.of(known.reward, known.fee))
+    few = known.rows(slice(2))
+    small = replace(trial, test=few, prompt=np.arange(2))
+    boxes = known.cheap.shape[1]
 
-    def fit(levels: tuple[float, ...]) -> Sweep:
+    def fit(levels: tuple[float, ...]) -> Streamed:
         for arm in chosen:  # routing two prompts makes an arm ask for the signal model it needs
-            arm.route(
-                replace(instance, test=few), Costs(np.full(boxes, levels[0])), 0, np.random.default_rng(0)
-            )
-        return Sweep(replace(instance, calibration=few, test=few), chosen, levels, seed)
+            arm.route(small, Costs(np.full(boxes, levels[0])), 0, np.random.default_rng(0))
+        return Streamed(replace(small, calibration=few), chosen, levels, seed)
 
     return on_one_core(fit, tuple(dict.fromkeys(float(cost) for cost in costs)))
 
@@ -150,7 +151,7 @@ def streamable(names: Sequence[str] = ()) -> tuple[Arm, ...]:
 
     Other searches draw samples for every prompt and take a thousand times as long: they must be named.
     """
-    able = [arm.name for arm in ARMS if _decides_alone(arm)]
+    able = [arm.name for arm in ARMS if arm.alone]
     wanted = names or [
         DEFAULT,
         *(arm.name for arm in ARMS if arm.name in able and not isinstance(arm, Search)),
@@ -165,7 +166,3 @@ def streamable(names: Sequence[str] = ()) -> tuple[Arm, ...]:
                 do="Compare it on a sample with `pandora evaluate`.",
             )
     return arms
-
-
-def _decides_alone(arm: Arm) -> bool:
-    return isinstance(arm, Search | Fixed) or (isinstance(arm, Plan) and arm.kind not in ("random", "margin"))

@@ -15,10 +15,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from pandora_router.boxes import Costs
+from pandora_router.calibrate.ways import Routed
 from pandora_router.errors import UsageError
 from pandora_router.evaluate.arms import DEFAULT, Arm
-from pandora_router.evaluate.instances import Instance
-from pandora_router.evaluate.outcomes import Outcomes, Routed
+from pandora_router.evaluate.outcomes import Outcomes
+from pandora_router.evaluate.trials import Trial
 from pandora_router.types import Vector
 
 CostsAt = Callable[[float], Costs]
@@ -37,7 +38,7 @@ class Run:
 
 
 def sweep(
-    instance: Instance, arms: Sequence[Arm], levels: Sequence[float], costs_at: CostsAt, seed: int
+    trial: Trial, arms: Sequence[Arm], levels: Sequence[float], costs_at: CostsAt, seed: int
 ) -> list[Run]:
     """Every arm at every level; `costs_at(level)` are the inspection costs there."""
     if not arms or arms[0].name != DEFAULT:
@@ -52,12 +53,12 @@ def sweep(
         costs, budget = costs_at(level), 0
         for arm in arms:
             begun = time.process_time()
-            routed = arm.route(instance, costs, budget, _stream(seed, arm.name, level))
+            routed = arm.route(trial, costs, budget, _stream(seed, arm.name, level))
             seconds = time.process_time() - begun
             if arm.name == DEFAULT:
                 budget = int(routed.queries.sum())
-            outcomes = Outcomes.of(routed, instance.test, instance.single)
-            runs.append(Run(arm.name, level, outcomes, routed.total(instance.test), routed, seconds))
+            outcomes = Outcomes.of(routed, trial.test, trial.standing.single)
+            runs.append(Run(arm.name, level, outcomes, routed.total(trial.test), routed, seconds))
     return runs
 
 

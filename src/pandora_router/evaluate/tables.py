@@ -178,7 +178,7 @@ def neighbours(results: Results) -> str:
     first, rows = results.neighbours[0], []
     for k in results.neighbours:
         cells = [str(k)]
-        for arm in (DEFAULT, "mean-only", PAPER):
+        for arm in (DEFAULT, "never inspect", PAPER):
             if has(results, k, arm):
                 found = paired.averages(results, (((k, arm), (first, arm)),))
                 mean = np.mean([results.mean("total", (k, c, arm)) for c in results.costs])
@@ -186,7 +186,7 @@ def neighbours(results: Results) -> str:
             else:
                 cells.append("")
         rows.append(cells)
-    return grid(["neighbours k behind f", DEFAULT, "mean-only", PAPER], rows)
+    return grid(["neighbours k behind f", DEFAULT, "never inspect", PAPER], rows)
 
 
 def choices(results: Results, k: int) -> str:
@@ -229,7 +229,7 @@ def usd(
     """USD per thousand prompts and regret of one run."""
     fact = next(iter(checks.facts.values()))
     queries, specialists = results.mean("queries", (k, cost, arm)), len(fact["specialists"])
-    looks = arm not in ("inspect-all", "best single", "cheapest", "random", "oracle")
+    looks = arm not in ("always inspect, raw g", "best single", "cheapest", "random", "oracle")
     spent = prices.prompt(fact["characters"], specialists, queries, cheap=looks)
     return 1e3 * spent, results.mean("regret", (k, cost, arm))
 

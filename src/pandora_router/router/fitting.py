@@ -30,10 +30,11 @@ from pandora_router.calibrate import (
     Candidate,
     SignalModel,
     Unfitted,
+    ablate,
     candidates,
-    worth_of_parts,
 )
 from pandora_router.calibrate.readings import Readings
+from pandora_router.calibrate.ways import ALWAYS, NEVER, Standing
 from pandora_router.data import Table
 from pandora_router.data.table import normalise
 from pandora_router.errors import UsageError
@@ -42,7 +43,7 @@ from pandora_router.estimators.opened import load_estimator
 from pandora_router.estimators.persistence import write as write_estimator
 from pandora_router.router.readings import readings
 from pandora_router.router.recipes import Costly, External, Recipe, TransformerRecipe
-from pandora_router.router.report import HeldOut, report
+from pandora_router.router.report import report
 from pandora_router.search import Always, Committing, Never, Policy
 from pandora_router.types import Advance
 
@@ -94,7 +95,7 @@ def fit(order: Order, say: Advance, work: Path | None) -> Router:
     made = _costly(order, train, work, lambda what, share: say(what, 0.1 + 0.7 * share))
     costly = made.estimator if isinstance(made, External) else made
     say("estimating calibration and test prompts", 0.8)
-    held = readings(
+    held, others = readings(
         cheap,
         made,
         _held_out(order, calibration, test),
@@ -106,10 +107,11 @@ def fit(order: Order, say: Advance, work: Path | None) -> Router:
     signal, policy, evidence = choose(order, held["calibration"], costs)
     say("checking on held-out prompts", 0.95)
     usual, fees = np.nanmean(train.reward, axis=0), np.nanmean(train.fee, axis=0)
-    found = report(held, signal, order.signal, policy, costs, training_mean=usual, fee=fees)
+    standing = Standing.of(train.reward, train.fee)
+    found = report(held, others, signal, order.signal, policy, costs, training_mean=usual, standing=standing)
     say("weighing the parts of the signal model", 0.97)
     found["parts"] = parts_of(order.signal, policy, held["calibration"], costs)
-    default = order.default or train.specialists[int(usual.argmax())]
+    default = order.default or train.specialists[standing.single]
     counts = {"train": len(train), "calibration": len(calibration), "test": len(test), "left_out": repeated}
     record = {
         "fingerprint": order.table.fingerprint(),
@@ -200,34 +202,32 @@ def costs_of(order: Order, costly: Predictor | Estimator) -> Costs:
     return as_costs(price, boxes)
 
 
-def choose(order: Order, held: HeldOut, costs: Costs) -> tuple[SignalModel, Policy, dict[str, Any]]:
+def choose(order: Order, held: Readings, costs: Costs) -> tuple[SignalModel, Policy, dict[str, Any]]:
     """The fitted signal model, the policy and the evidence for it, cross-validated on calibration."""
     policy, named = order.policy, not isinstance(order.policy, Auto)
     auto = policy if isinstance(policy, Auto) else Auto()
     if not auto.candidates:
         auto = Auto(_runners(order, costs), auto.folds, auto.rule, auto.seed)
     try:
-        choice = auto.choose(held.f, held.g, held.r, costs)
+        choice = auto.choose(held.cheap, held.costly, held.reward, costs)
     except UsageError as error:
         if not named:
             raise
-        signal = order.signal.fit(held.f, held.g, held.r)
+        signal = order.signal.fit(held.cheap, held.costly, held.reward)
         assert not isinstance(policy, Auto)
         return signal, policy, {"chosen": "named", "policy": repr(policy), "none_because": str(error)}
     if isinstance(policy, Auto):
         return choice.signal, choice.candidate.policy, choice.to_dict()
     told = choice.to_dict() | {"chosen": "named", "policy": repr(policy), "best": choice.candidate.name}
-    return order.signal.fit(held.f, held.g, held.r), policy, told
+    return order.signal.fit(held.cheap, held.costly, held.reward), policy, told
 
 
-def parts_of(signal: Unfitted, policy: Policy, held: HeldOut, costs: Costs) -> list[dict[str, Any]]:
+def parts_of(signal: Unfitted, policy: Policy, held: Readings, costs: Costs) -> list[dict[str, Any]]:
     """What each part of a calibrated signal model is worth; nothing for other models or too few prompts."""
     if not isinstance(signal, Calibrated):
         return []
     try:
-        return [
-            one.to_dict() for one in worth_of_parts(signal, policy, Readings(held.f, held.g, held.r), costs)
-        ]
+        return [one.to_dict() for one in ablate(signal, policy, held, costs)]
     except UsageError:
         return []
 
@@ -236,7 +236,7 @@ def _runners(order: Order, costs: Costs) -> tuple[Candidate, ...]:
     """Never, always and the named policy; for `Auto` the usual candidates that this cost structure allows."""
     if not isinstance(order.policy, Auto):
         named = Candidate(type(order.policy).__name__, order.signal, order.policy)
-        both = Candidate("never", order.signal, Never()), Candidate("always", order.signal, Always())
+        both = Candidate(NEVER, order.signal, Never()), Candidate(ALWAYS, order.signal, Always())
         return both if isinstance(order.policy, Never | Always) else (*both, named)
     signal = order.signal if isinstance(order.signal, Calibrated) else None
     usual = candidates(signal, specialists=len(costs))

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 
 from pandora_router import folders
+from pandora_router.calibrate.readings import Readings
 from pandora_router.data import Table
 from pandora_router.estimators.estimator import Predictor
 from pandora_router.estimators.neighbours import Neighbours
 from pandora_router.router.bought import buy
 from pandora_router.router.opening import finish
 from pandora_router.router.recipes import External
-from pandora_router.router.report import HeldOut
 from pandora_router.types import Matrix
 
 READINGS = folders.Kind(
@@ -35,10 +35,11 @@ def readings(
     parts: Mapping[str, Table],
     kept: Path | None,
     say: Callable[[int, int], None] = lambda done, total: None,
-) -> dict[str, HeldOut]:
-    """F, G and R of each part, from the folder `kept` if they are there; otherwise they are put there.
+) -> tuple[dict[str, Readings], dict[str, dict[str, Matrix]]]:
+    """F, G and R of each part, and the cheap estimates of 3 and of 50 neighbours where f is of neighbours.
 
-    Estimates from outside are kept one by one in a journal beside it.
+    Read from the folder `kept` if it is there, otherwise computed and written to it. External estimates are
+    kept one by one in a journal beside that folder.
     """
     if kept is not None and folders.is_stored(kept):
         folders.read(kept, READINGS, frozenset({ARRAYS}))
@@ -52,7 +53,12 @@ def readings(
             arrays[f"{name}.g"] = ask(costly, part, journal, say)
         if kept is not None:
             folders.write(kept, READINGS, lambda folder: _fill(folder, arrays))
-    return {name: HeldOut.of(name, part, arrays) for name, part in parts.items()}
+    held, others = {}, {}
+    for name, part in parts.items():
+        own = {key.removeprefix(f"{name}."): a for key, a in arrays.items() if key.startswith(f"{name}.")}
+        held[name] = Readings(own.pop("f"), own.pop("g"), part.reward, part.fee_weight * part.fee)
+        others[name] = own
+    return held, others
 
 
 def _fill(folder: Path, arrays: Mapping[str, Any]) -> dict[str, Any]:

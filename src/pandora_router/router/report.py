@@ -1,105 +1,96 @@
-"""What a fitted router is worth on prompts nobody was fitted on.
+"""What a fitted router is worth on prompts that fitted nothing.
 
-Errors against rewards (training mean, kNN-3, kNN-50, f, h(f), g), coverage and residual correlation, and what
-routing earns per prompt net of inspection cost, next to the static ways of routing. On the test split where
-there is one and g can be asked for free, else cross-validated on calibration.
+Squared errors against rewards (training mean, kNN-3, kNN-50, f, h(f), g), coverage and residual correlation,
+and what routing earns per prompt net of inspection cost beside the other ways to route (`calibrate.ways`).
+Measured on the test split where there is one and g can be asked without paying, otherwise cross-validated on
+the calibration split.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from pandora_router.boxes import Costs
 from pandora_router.calibrate import SignalModel, Unfitted, check, cross_check
-from pandora_router.calibrate.choose import decide
-from pandora_router.data import Table
+from pandora_router.calibrate.readings import Readings
+from pandora_router.calibrate.ways import ORACLE, RANDOM, Standing, basic
 from pandora_router.errors import UsageError
-from pandora_router.search import Always, Never, Policy
+from pandora_router.search import Policy
 from pandora_router.types import Matrix, Vector
 
 
-@dataclass(frozen=True, eq=False)
-class HeldOut:
-    """F, G, R and fees of a split that trained nothing; `others` are cheap estimates to compare with."""
-
-    name: str
-    f: Matrix
-    g: Matrix
-    r: Matrix
-    others: Mapping[str, Matrix]
-
-    @classmethod
-    def of(cls, name: str, part: Table, arrays: Mapping[str, Matrix]) -> HeldOut:
-        """The arrays called `name.f`, `name.g` and so on."""
-        mine = {key.removeprefix(f"{name}."): a for key, a in arrays.items() if key.startswith(f"{name}.")}
-        others = {what: values for what, values in mine.items() if what not in ("f", "g")}
-        return cls(name, mine["f"], mine["g"], part.reward, others)
-
-
 def report(
-    held: Mapping[str, HeldOut],
+    held: Mapping[str, Readings],
+    others: Mapping[str, Mapping[str, Matrix]],
     signal: SignalModel,
     unfitted: Unfitted,
     policy: Policy,
     costs: Costs,
     *,
     training_mean: Vector,
-    fee: Vector,
+    standing: Standing,
 ) -> dict[str, Any]:
-    """The report as plain values, ready for JSON."""
-    part = held.get("test") or held["calibration"]
-    if part.name == "test":
-        found = check(signal, part.f, part.g, part.r, training_mean=training_mean)
+    """The report as plain values, ready for JSON.
+
+    `held` has the readings of "calibration" and, where they may be used, of "test"; `others` has further
+    cheap estimates of the same prompts, by name, whose squared errors are reported beside those of f.
+    """
+    name = "test" if "test" in held else "calibration"
+    part = held[name]
+    if name == "test":
+        found = check(signal, part.cheap, part.costly, part.reward, training_mean=training_mean)
     else:
         try:
-            found = cross_check(unfitted, part.f, part.g, part.r, training_mean=training_mean)
+            found = cross_check(unfitted, part.cheap, part.costly, part.reward, training_mean=training_mean)
         except UsageError as error:
             return {"on": "nothing", "because": str(error)}
     told = found.to_dict()
-    cells = ~(np.isnan(part.g) | np.isnan(part.r))
-    errors = {name: float(((values - part.r)[cells] ** 2).mean()) for name, values in part.others.items()}
+    cells = ~(np.isnan(part.costly) | np.isnan(part.reward))
+    errors = {
+        what: float(((values - part.reward)[cells] ** 2).mean()) for what, values in others[name].items()
+    }
     told["mse"] = {"training mean": told["mse"]["training mean"], **errors, **told["mse"]}
-    told["on"] = "test" if part.name == "test" else "calibration, cross-validated"
-    if part.name == "test":
-        told["routing"] = routing(part, signal, policy, costs, training_mean, fee)
+    told["on"] = "test" if name == "test" else "calibration, cross-validated"
+    if name == "test":
+        told["routing"] = routing(part, signal, policy, costs, standing)
     return told
 
 
 def routing(
-    part: HeldOut, signal: SignalModel, policy: Policy, costs: Costs, usual: Vector, fee: Vector
+    part: Readings, signal: SignalModel, policy: Policy, costs: Costs, standing: Standing
 ) -> dict[str, Any]:
-    """Reward per prompt less inspection cost of several ways to route, on prompts with every cell."""
-    whole = ~(np.isnan(part.r) | np.isnan(part.g)).any(axis=1)
-    if whole.sum() < 2:
-        return {"prompts": int(whole.sum())}
-    f, g, r = part.f[whole], part.g[whole], part.r[whole]
-    rows = np.arange(len(r))
-    net = {
-        "best single": r[:, int(usual.argmax())],
-        "cheapest": r[:, int(fee.argmin())],
-        "random": r.mean(axis=1),
-        "f-only": r[rows, f.argmax(axis=1)],
+    """What each way to route earns on prompts with every cell: per prompt, with standard errors.
+
+    Per way: `net_reward` (reward less inspection cost), `accuracy` (score), `fee` (weighted), `spent` on
+    inspections, the number of `inspections`.
+    """
+    part = part.rows(part.complete)
+    if len(part) < 2:
+        return {"prompts": len(part)}
+    rows, root = np.arange(len(part)), np.sqrt(len(part))
+    ways = {}
+    for name, routed in basic(signal, policy, part, costs, standing).items():
+        net = routed.reward(part) - routed.spent
+        ways[name] = {
+            "net_reward": float(net.mean()),
+            "standard_error": float(net.std(ddof=1) / root),
+            "accuracy": float(part.score[rows, routed.choice].mean()),
+            "fee": float(part.fee[rows, routed.choice].mean()),
+            "spent": float(routed.spent.mean()),
+            "inspections": float(routed.queries.mean()),
+        }
+    by_lot = part.reward.mean(axis=1)
+    oracle = ways.pop(ORACLE)
+    ways[RANDOM] = {
+        "net_reward": float(by_lot.mean()),
+        "standard_error": float(by_lot.std(ddof=1) / root),
+        "accuracy": float(part.score.mean()),
+        "fee": float(part.fee.mean()),
+        "spent": 0.0,
+        "inspections": 0.0,
     }
-    batch, values = signal.batch(f, costs), signal.values(f, g)
-    opened = {}
-    for name, how in (("never inspect", Never()), ("always inspect", Always()), ("router", policy)):
-        choice, spent, count = decide(how, batch, values)
-        net[name] = r[rows, choice] - spent
-        opened[name] = {"spent": float(spent.mean()), "inspections": float(count.mean())}
-    net["oracle"] = r.max(axis=1)
-    error = np.sqrt(len(r))
-    return {
-        "prompts": len(r),
-        "ways": {
-            name: {
-                "net_reward": float(values.mean()),
-                "standard_error": float(values.std(ddof=1) / error),
-                **opened.get(name, {}),
-            }
-            for name, values in net.items()
-        },
-    }
+    ways[ORACLE] = oracle
+    return {"prompts": len(part), "ways": ways}

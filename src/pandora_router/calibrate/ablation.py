@@ -20,10 +20,11 @@ from scipy.special import ndtri
 
 from pandora_router.boxes import Costs
 from pandora_router.calibrate.check import folds_of
-from pandora_router.calibrate.choose import FEWEST, decide
-from pandora_router.calibrate.means import Identity
+from pandora_router.calibrate.choose import FEWEST
+from pandora_router.calibrate.means import CheapMean
 from pandora_router.calibrate.readings import Readings
 from pandora_router.calibrate.signals import Calibrated, FittedSignal
+from pandora_router.calibrate.ways import search
 from pandora_router.errors import UsageError
 from pandora_router.search import Policy
 from pandora_router.types import Matrix, Vector
@@ -33,7 +34,7 @@ CENTRAL = 0.9
 
 
 @dataclass(frozen=True)
-class Worth:
+class Ablation:
     """One part switched off; `worth` is what it earns per prompt, None for the model as configured."""
 
     off: str | None
@@ -53,7 +54,7 @@ class Worth:
 def without(signal: Calibrated) -> dict[str, Calibrated]:
     """The model with each part off that is on, by the name of the part in a config."""
     off = {
-        "mean": replace(signal, mean=Identity()),
+        "mean": replace(signal, mean=CheapMean()),
         "scale": replace(signal, scale="constant"),
         "correlation": replace(signal, correlation="none"),
         "slope": replace(signal, slope=False),
@@ -62,9 +63,9 @@ def without(signal: Calibrated) -> dict[str, Calibrated]:
     return {part: model for part, model in off.items() if model != signal}
 
 
-def worth_of_parts(
+def ablate(
     signal: Calibrated, policy: Policy, readings: Readings, costs: Costs, *, folds: int = 5, seed: int = 0
-) -> tuple[Worth, ...]:
+) -> tuple[Ablation, ...]:
     """The model as configured first, then each part off; prompts without every cell are only fitted on."""
     whole = np.flatnonzero(readings.complete)
     if len(whole) < FEWEST:
@@ -86,25 +87,23 @@ def worth_of_parts(
                 fitted = model.fit(rest.cheap, rest.costly, rest.reward)
                 found[part].append(_measured(fitted, policy, test, costs))
     rows = {part: np.hstack(parts) for part, parts in found.items()}
-    return tuple(_worth(part, rows[part], rows[None]) for part in models)
+    return tuple(_ablation(part, rows[part], rows[None]) for part in models)
 
 
-def _worth(part: str | None, row: Matrix, base: Matrix) -> Worth:
+def _ablation(part: str | None, row: Matrix, base: Matrix) -> Ablation:
     gap = row[0] - base[0]
     loss, nll, one, two, central = (float(values.mean()) for values in row)
     if part is None:
-        return Worth(None, loss, None, None, nll, one, two, central)
+        return Ablation(None, loss, None, None, nll, one, two, central)
     error = float(gap.std(ddof=1) / np.sqrt(len(gap)))
-    return Worth(part, loss, float(gap.mean()), error, nll, one, two, central)
+    return Ablation(part, loss, float(gap.mean()), error, nll, one, two, central)
 
 
 def _measured(fitted: FittedSignal, policy: Policy, test: Readings, costs: Costs) -> Matrix:
     """Loss, NLL and the three coverages of each prompt (5, prompts)."""
-    f, g, r = test.cheap, test.costly, test.reward
-    choice, spent, _ = decide(policy, fitted.batch(f, costs), fitted.values(f, g))
-    loss = r.max(axis=1) - r[np.arange(len(r)), choice] + spent
-    mean, std = fitted.expected(f), fitted.spread(f)
-    away = (g - mean) / std
+    loss = search(policy, fitted, test, costs).total(test)
+    mean, std = fitted.expected(test.cheap), fitted.spread(test.cheap)
+    away = (test.costly - mean) / std
     low, high = _interval(fitted, mean)
     within = [(np.abs(away) <= k).mean(axis=1) for k in (1.0, 2.0)]
     return np.stack([loss, _nll(fitted, away, std), *within, ((away >= low) & (away <= high)).mean(axis=1)])

@@ -9,10 +9,10 @@ import pytest
 from scipy.stats import multivariate_normal
 
 from pandora_router.boxes import Costs
-from pandora_router.calibrate import Calibrated, FittedSignal, Identity, worth_of_parts
+from pandora_router.calibrate import Calibrated, CheapMean, FittedSignal, ablate
+from pandora_router.calibrate.ablation import without
 from pandora_router.calibrate.check import folds_of
 from pandora_router.calibrate.readings import Readings
-from pandora_router.calibrate.worth import without
 from pandora_router.errors import UsageError
 from pandora_router.search import Inspect, KnowledgeGradient, State, drive
 from tests.oracles.test_calibrate_fits import generate
@@ -32,7 +32,7 @@ def opener(fitted: FittedSignal, f: np.ndarray, g: np.ndarray) -> Callable[[Stat
 def test_every_number_against_scipy_and_the_driver() -> None:
     told, policy = readings(), KnowledgeGradient(depth=1)
     costs = Costs(np.full(3, COST))
-    found = worth_of_parts(Calibrated(), policy, told, costs)
+    found = ablate(Calibrated(), policy, told, costs)
     assert [one.off for one in found] == [None, "mean", "scale", "correlation", "slope", "law"]
     losses = {}
     for one, model in zip(found, [Calibrated(), *without(Calibrated()).values()], strict=True):
@@ -62,7 +62,7 @@ def test_every_number_against_scipy_and_the_driver() -> None:
 def test_parts_that_the_world_has_are_worth_something() -> None:
     found = {
         one.off: one
-        for one in worth_of_parts(Calibrated(), KnowledgeGradient(), readings(1200), Costs(np.full(3, COST)))
+        for one in ablate(Calibrated(), KnowledgeGradient(), readings(1200), Costs(np.full(3, COST)))
     }
     whole = found[None]
     assert found["correlation"].nll > whole.nll + 0.05
@@ -75,7 +75,7 @@ def test_parts_that_the_world_has_are_worth_something() -> None:
 
 
 def test_a_part_that_is_off_is_not_weighed_and_few_prompts_are_refused() -> None:
-    paper = Calibrated(Identity(), "constant", "none", False, "normal")
+    paper = Calibrated(CheapMean(), "constant", "none", False, "normal")
     assert without(paper) == {}
     with pytest.raises(UsageError, match="20 or more"):
-        worth_of_parts(Calibrated(), KnowledgeGradient(), readings(12), Costs(np.full(3, COST)))
+        ablate(Calibrated(), KnowledgeGradient(), readings(12), Costs(np.full(3, COST)))

@@ -1,0 +1,123 @@
+"""The ways to route that every report compares: one name each, and one function that runs a policy.
+
+    router          the fitted router: its signal model and its policy
+    never inspect   the specialist of the highest mean m(f); nothing is bought
+    always inspect  every costly estimate is bought; the highest value is taken
+    f-only          the specialist of the highest raw cheap estimate
+    best single     the specialist of the highest mean reward on prompts that are not judged
+    cheapest        the specialist of the lowest mean fee on those prompts (ties: the higher reward)
+    random          a specialist drawn at random for each prompt
+    oracle          the best specialist in hindsight
+
+`pandora fit` reports these; `evaluate.arms` adds margin, top-2 and the policies that are only studied.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pandora_router.boxes import Costs
+from pandora_router.calibrate.readings import Readings
+from pandora_router.calibrate.signals import SignalModel
+from pandora_router.search import Always, Batch, Never, Policy, run
+from pandora_router.types import Mask, Matrix, Vector
+
+ROUTER = "router"
+NEVER = "never inspect"
+ALWAYS = "always inspect"
+F_ONLY = "f-only"
+BEST_SINGLE = "best single"
+CHEAPEST = "cheapest"
+RANDOM = "random"
+ORACLE = "oracle"
+
+
+@dataclass(frozen=True, eq=False)
+class Routed:
+    """The specialist each prompt got (N,), what was spent on it and how many boxes were opened for it."""
+
+    choice: NDArray[np.intp]
+    spent: Vector
+    queries: Vector
+
+    @classmethod
+    def unseen(cls, choice: NDArray[Any]) -> Routed:
+        """Choices for which nothing was bought."""
+        return cls(choice.astype(np.intp), np.zeros(len(choice)), np.zeros(len(choice)))
+
+    def reward(self, readings: Readings) -> Vector:
+        """The reward of each prompt (N,), before what was spent on inspections."""
+        return np.asarray(readings.reward[np.arange(len(readings)), self.choice])
+
+    def regret(self, readings: Readings) -> Vector:
+        """What each prompt lost against the best specialist in hindsight (N,)."""
+        best: Vector = readings.reward.max(axis=1)
+        return best - self.reward(readings)
+
+    def total(self, readings: Readings) -> Vector:
+        """Regret + inspection cost of each prompt (N,)."""
+        return self.regret(readings) + self.spent
+
+
+def bill(opened: Mask, costs: Costs) -> Vector:
+    """What opening these boxes (N, M) costs each prompt: own parts, and each group's shared part once."""
+    spent = opened @ costs.own
+    for group, shared in enumerate(costs.shared):
+        spent = spent + shared * opened[:, costs.group == group].any(axis=1)
+    return np.asarray(spent, dtype=np.float64)
+
+
+def decide(policy: Policy, batch: Batch, values: Matrix) -> Routed:
+    """Run a policy on every prompt of a batch; `values` (N, M) are what opened boxes show.
+
+    Never and always inspecting need no search: both are computed for all prompts at once.
+    """
+    prompts, boxes = batch.mean.shape
+    if isinstance(policy, Never):
+        return Routed.unseen(batch.mean.argmax(axis=1))
+    if isinstance(policy, Always):
+        opened = np.ones((prompts, boxes), dtype=np.bool_)
+        return Routed(values.argmax(axis=1), bill(opened, batch.costs), np.full(prompts, float(boxes)))
+    done = run(policy, batch, values)
+    return Routed(done.choice.astype(np.intp), done.spent, done.inspections.astype(np.float64))
+
+
+def search(policy: Policy, signal: SignalModel, readings: Readings, costs: Costs) -> Routed:
+    """Decide every prompt of `readings` with a policy on the boxes of a fitted signal model."""
+    return decide(policy, signal.batch(readings.cheap, costs), signal.values(readings.cheap, readings.costly))
+
+
+@dataclass(frozen=True)
+class Standing:
+    """Columns of the specialists of highest mean reward (`single`) and of lowest mean fee (`cheapest`)."""
+
+    single: int
+    cheapest: int
+
+    @classmethod
+    def of(cls, reward: Matrix, fee: Matrix) -> Standing:
+        """From rewards and fees (N, M) of known prompts, NaN where missing; ties of fees by reward."""
+        means, fees = np.nanmean(reward, axis=0), np.nanmean(fee, axis=0)
+        cheapest = min(range(len(means)), key=lambda j: (float(fees[j]), -float(means[j])))
+        return cls(int(means.argmax()), cheapest)
+
+
+def basic(
+    signal: SignalModel, policy: Policy, readings: Readings, costs: Costs, standing: Standing
+) -> Mapping[str, Routed]:
+    """What every way of this page but `random` does on complete readings, by name, the router first."""
+    prompts = len(readings)
+    return {
+        ROUTER: search(policy, signal, readings, costs),
+        NEVER: search(Never(), signal, readings, costs),
+        ALWAYS: search(Always(), signal, readings, costs),
+        F_ONLY: Routed.unseen(readings.cheap.argmax(axis=1)),
+        BEST_SINGLE: Routed.unseen(np.full(prompts, standing.single)),
+        CHEAPEST: Routed.unseen(np.full(prompts, standing.cheapest)),
+        ORACLE: Routed.unseen(readings.reward.argmax(axis=1)),
+    }

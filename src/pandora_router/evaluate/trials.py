@@ -1,0 +1,87 @@
+"""One fresh split as ways of routing see it: readings to fit on, and readings to be judged on.
+
+A `Trial` holds numbers only, never texts, so it can be cached and sent to workers. Where its estimates come
+from is the business of `estimates`, what is done with them that of `arms`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pandora_router.calibrate import Calibrated, SignalModel, Unfitted
+from pandora_router.calibrate.choose import Fits
+from pandora_router.calibrate.readings import Readings
+from pandora_router.calibrate.ways import Standing
+from pandora_router.errors import UsageError
+
+
+@dataclass(frozen=True, eq=False)
+class Trial:
+    """Calibration and test readings of one split; `standing` was found without the test prompts.
+
+    `test` must be complete: regret needs the best specialist in hindsight. `prompt` (N,) numbers the test
+    prompts, so that runs can be compared prompt by prompt; by default they count from 0. Signal models are
+    fitted on the calibration prompts when first asked for, each once.
+    """
+
+    calibration: Readings
+    test: Readings
+    standing: Standing
+    prompt: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    fits: Fits = field(default_factory=dict, repr=False)  # what `Auto` fitted at other costs
+    _fitted: dict[tuple[Unfitted, int], SignalModel] = field(default_factory=dict, repr=False)
+
+    def __post_init__(self) -> None:
+        if not len(self.prompt):
+            object.__setattr__(self, "prompt", np.arange(len(self.test)))
+        if len(self.prompt) != len(self.test) or not self.test.complete.all():
+            raise UsageError(
+                "the test prompts of a trial",
+                expected="one number per prompt, every costly estimate and every reward",
+                came=f"{len(self.prompt)} numbers for {len(self.test)} prompts, "
+                f"{int((~self.test.complete).sum())} of them incomplete",
+                do="Leave incomplete prompts out of an evaluation: readings.rows(readings.complete).",
+            )
+
+    def signal(self, unfitted: Unfitted | None = None, prompts: int = 0) -> SignalModel:
+        """A signal model fitted on the calibration prompts; the default one if none is named.
+
+        With `prompts` only so many of them are used, the same ones for every model: smaller sets lie inside
+        larger ones. 0, or more than there are, means all.
+        """
+        known = self.calibration
+        count = prompts if 0 < prompts < len(known) else 0
+        wanted = (unfitted or Calibrated(), count)
+        if wanted not in self._fitted:
+            some = known
+            if count:
+                some = known.rows(np.random.default_rng(0).permutation(len(known))[:count])
+            self._fitted[wanted] = wanted[0].fit(some.cheap, some.costly, some.reward)
+        return self._fitted[wanted]
+
+
+def trial_of(arrays: Mapping[str, NDArray[np.float64]], k: int) -> Trial:
+    """The trial whose cheap estimates look at k neighbours, from the arrays that `estimates` made.
+
+    Test prompts that miss a costly estimate or a reward are left out. Raises `UsageError` if none is left.
+    """
+
+    def part(split: str) -> Readings:
+        g, score, fee = (arrays[f"{split}_{name}"] for name in ("g", "score", "fee"))
+        return Readings(arrays[f"{split}_f{k}"], g, score - fee, fee)
+
+    calibration, test = part("calibration"), part("test")
+    whole = test.complete
+    if not whole.any():
+        raise UsageError(
+            "the test prompts",
+            expected="some that every specialist has answered",
+            came=f"none of {len(test)}",
+            do="Leave specialists with few scores out (`complete: 0.9` in an experiment), or score more.",
+        )
+    standing = Standing(*(int(x) for x in arrays["standing"]))
+    return Trial(calibration, test.rows(whole), standing, arrays["test_prompt"].astype(np.int64)[whole])
