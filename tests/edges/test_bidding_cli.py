@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from pandora_router.config.experiments import read_experiment
 from pandora_router.evaluate import bidding
-from pandora_router.evaluate.experiments import load
 from tests.edges.test_evaluate import write_folder
 from tests.support.command import pandora
 
@@ -91,7 +91,7 @@ def test_report_with_figures_beside_the_papers(home):
 def test_the_papers_panels_are_left_out_without_its_numbers(home):
     pytest.importorskip("matplotlib")
     plots = pytest.importorskip("pandora_router.evaluate.plots")
-    game = bidding.Game(load(home / "pair.yaml"), home, 5, (1, 2), (0.01, 0.1), (), home / "cache")
+    game = bidding.Game(read_experiment(home / "pair.yaml"), home, 5, (1, 2), (0.01, 0.1), (), home / "cache")
     (found,) = bidding.run([game])
     assert len(plots.bidding(found, paper=home / "none.json").axes) == 4
 

@@ -10,10 +10,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from pandora_router.config.experiments import experiment as parse
 from pandora_router.errors import UsageError
 from pandora_router.evaluate.domains import read
 from pandora_router.evaluate.estimates import estimates, table_of
-from pandora_router.evaluate.experiments import parse
 from pandora_router.evaluate.trials import trial_of
 
 
@@ -73,7 +73,7 @@ def test_recorded_costs_are_fees(root: Path) -> None:
         ({"data": "two", "fee_per_trillion": 1}, "fee for every answer"),
         ({"data": "one", "fee_per_trillion": 1, "parameters": {"gappy": 5}}, "specialists of the data"),
         ({"data": ["one", "one"]}, "different names"),
-        ({"data": []}, "a folder"),
+        ({"data": []}, "1 or more values"),
         ({"data": "one", "fee_column": "price"}, "cost_usd"),
     ],
 )

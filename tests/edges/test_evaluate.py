@@ -21,11 +21,13 @@ import pytest
 from rich.console import Console
 
 from pandora_router.cli.console import SlowProgress
+from pandora_router.config.experiments import experiment as parse
+from pandora_router.config.experiments import read_experiment
 from pandora_router.errors import UsageError
 from pandora_router.evaluate import campaign, checks, results
 from pandora_router.evaluate.arms import RAW
 from pandora_router.evaluate.estimates import estimates, table_of
-from pandora_router.evaluate.experiments import Inspection, load, parse
+from pandora_router.evaluate.experiments import Inspection
 from pandora_router.evaluate.trials import trial_of
 from pandora_router.run import Pool, on_one_core
 from tests.support.command import pandora
@@ -82,7 +84,7 @@ def test_results_have_a_row_per_arm_cost_and_neighbours(ran: Path) -> None:
 
 
 def test_finished_seeds_are_not_run_again_and_changed_ones_are(ran: Path) -> None:
-    experiment = load(ran / "pair.yaml")
+    experiment = read_experiment(ran / "pair.yaml")
     files = sorted((ran / "results" / "pair").glob("*.parquet"))
     before = {path: path.stat().st_mtime_ns for path in files}
     campaign.run(experiment, ran, ran / "results")
@@ -105,7 +107,7 @@ def test_a_change_of_data_reruns(ran: Path, tmp_path: Path) -> None:
     columns = pq.read_table(scores).to_pydict()
     columns["score"] = [1.0 - x if i < 40 else x for i, x in enumerate(columns["score"])]
     pq.write_table(pa.table(columns), scores)
-    experiment = load(ran / "pair.yaml")
+    experiment = read_experiment(ran / "pair.yaml")
     again = campaign.run(experiment, tmp_path, tmp_path / "old", seeds=[1])
     fresh = campaign.run(experiment, tmp_path, tmp_path / "new", seeds=[1])
     assert again.seeds[1].rows == fresh.seeds[1].rows
@@ -117,7 +119,7 @@ def test_the_same_seed_gives_the_same_results_with_and_without_cache(ran: Path, 
     first = results.read(ran / "results" / "pair")
     for runner in (None, Pool(3)):
         again = campaign.run(
-            load(ran / "pair.yaml"), ran, tmp_path / repr(runner), seeds=[2, 1], runner=runner
+            read_experiment(ran / "pair.yaml"), ran, tmp_path / repr(runner), seeds=[2, 1], runner=runner
         )
         assert again.seeds[1].rows == first.seeds[1].rows
         keys = first.keys
@@ -225,7 +227,7 @@ def test_variations_run_on_the_first_number_of_neighbours(swept: Path) -> None:
 
 def test_checks_are_measured_on_test_prompts(swept: Path) -> None:
     """Errors again from the estimates, which a run without a cache makes the same way."""
-    experiment = load(swept / "swept.yaml")
+    experiment = read_experiment(swept / "swept.yaml")
     told = checks.of(results.read(swept / "results" / "swept"))
     assert told is not None
     table = table_of(experiment, swept)
@@ -290,21 +292,21 @@ def test_compare_has_an_exit_code(ran: Path) -> None:
     ("content", "message"),
     [
         ({"data": "x", "cost": [0.1]}, "Did you mean 'costs'"),
-        ({"costs": [0.1]}, "a folder"),
-        ({"data": "x", "costs": []}, "a list, not empty"),
-        ({"data": "x", "costs": [-0.1]}, "0 or more"),
-        ({"data": "x", "seeds": 1.5}, "a whole number"),
-        ({"data": "x", "split": [0.5, 0.5]}, "three shares"),
+        ({"costs": [0.1]}, "the key data"),
+        ({"data": "x", "costs": []}, "1 or more values, got .* for costs"),
+        ({"data": "x", "costs": [-0.1]}, "at least 0, got -0.1 for costs.0"),
+        ({"data": "x", "seeds": 1.5}, "a list"),
+        ({"data": "x", "split": [0.5, 0.5]}, "3 or more values"),
         ({"data": "x", "control": "yes"}, "true or false"),
         ({"data": "x", "specialists": {"a": "free"}}, "a number"),
         ({"data": "x", "inspection": {"share": 1}}, "Did you mean 'shared'"),
         ({"data": "x", "sweep": {"sample": [5]}}, "Did you mean 'samples'"),
         ({"data": "x", "sweep": {"samples": [5, 5]}}, "each number once"),
         ({"data": "x", "usd": {"reads": 1}}, "Did you mean 'read'"),
-        ({"data": "x", "usd": {"read": -1}}, "0 or more"),
+        ({"data": "x", "usd": {"read": -1}}, "at least 0"),
         ({"data": "x", "tasks": "math"}, "a list"),
         ({"data": "x", "arms": [1]}, "a text"),
-        ([1, 2], "keys with values"),
+        ([1, 2], "names with values"),
     ],
 )
 def test_a_bad_experiment_is_told_plainly(content: Any, message: str) -> None:
@@ -325,4 +327,4 @@ def test_every_experiment_of_the_repository_is_well_formed() -> None:
     files = sorted((Path(__file__).resolve().parents[2] / "experiments").glob("*.yaml"))
     assert len(files) >= 19
     for path in files:
-        assert load(path).title
+        assert read_experiment(path).title

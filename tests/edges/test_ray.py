@@ -24,8 +24,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from pandora_router.config.experiments import read_experiment
 from pandora_router.evaluate import campaign, results, stream
-from pandora_router.evaluate.experiments import load
 from pandora_router.evaluate.results import Results
 from tests.edges.test_evaluate import YAML, write_folder
 from tests.edges.test_stream import generate, write
@@ -155,7 +155,7 @@ def evaluate(nodes: Nodes, home: Path) -> subprocess.Popen[bytes]:
 
 def test_losing_workers_and_a_node_changes_no_result(nodes: Nodes, home: Path) -> None:
     """First Ctrl-C, then again from there: every busy worker is killed, and then the second node."""
-    here = campaign.run(load(home / "six.yaml"), home, home / "here")
+    here = campaign.run(read_experiment(home / "six.yaml"), home, home / "here")
     run = evaluate(nodes, home)
     victims(nodes, run, home / "there" / "six")
     run.send_signal(signal.SIGINT)

@@ -180,14 +180,14 @@ def report(
     runner: Runner,
 ) -> None:
     """Write the page on bidding: posted prices and mechanisms on routing tables and generated instances."""
+    from pandora_router.config.experiments import read_experiment
     from pandora_router.evaluate import bidding, bidding_report
-    from pandora_router.evaluate.experiments import load
 
     keep = None if cache is None else cache.resolve()
     games = [
         bidding.Game(one, (root or path.parent).resolve(), k, one.seeds[:seeds], cache=keep)
         for path in experiments
-        for one in (load(path),)
+        for one in (read_experiment(path),)
         for k in one.neighbours[:2]  # the default and the paper's
     ]
     with SlowProgress() as progress:

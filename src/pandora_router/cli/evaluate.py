@@ -14,11 +14,12 @@ from rich.table import Table as Grid
 
 from pandora_router.cli.console import SlowProgress
 from pandora_router.cli.options import with_runner
+from pandora_router.config.experiments import read_experiment
 from pandora_router.errors import UsageError
 from pandora_router.evaluate import campaign, report, results, tables
 from pandora_router.evaluate.arms import DEFAULT
 from pandora_router.evaluate.campaign import Asked
-from pandora_router.evaluate.experiments import Experiment, load
+from pandora_router.evaluate.experiments import Experiment
 from pandora_router.evaluate.results import Key, Results
 from pandora_router.folders import replace_text
 from pandora_router.run import Runner
@@ -67,7 +68,7 @@ def evaluate(
       pandora evaluate experiments/*.yaml -o results --finished --report docs/results.md
       pandora evaluate experiments/*.yaml -o results --data /shared/data --ray 10.0.0.5:6379
     """
-    read = sorted(((path, load(path)) for path in experiments), key=lambda pair: pair[1].control)
+    read = sorted(((path, read_experiment(path)) for path in experiments), key=lambda pair: pair[1].control)
     settings = [one for _, one in read]  # negative controls come last
     if finished:
         found = [results.read(output / one.name) for one in settings]

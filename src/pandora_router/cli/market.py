@@ -153,7 +153,7 @@ def simulate(
     fresh splits (-m, --prompts, --signal and --seed have no part in it), and the paper's posted-price bidding
     comes first.
     """
-    from pandora_router.evaluate.experiments import load
+    from pandora_router.config.experiments import read_experiment
 
     if table is not None and experiment is not None:
         raise UsageError(
@@ -165,7 +165,7 @@ def simulate(
     if table is not None:
         simulate_table(experiment_on(table, peek, complete), table, cache, seeds, costs, as_json)
     elif experiment is not None:
-        simulate_table(load(experiment), root or experiment.parent, cache, seeds, costs, as_json)
+        simulate_table(read_experiment(experiment), root or experiment.parent, cache, seeds, costs, as_json)
     else:
         _simulate_generated(specialists, prompts, seeds, signals, costs, seed, as_json)
 

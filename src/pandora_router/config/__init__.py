@@ -7,12 +7,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import yaml
-from pydantic import ValidationError
-
-from pandora_router.config.mistakes import mistake, refuse_twice
+from pandora_router.config.document import read_document
+from pandora_router.config.mistakes import validated
 from pandora_router.config.settings import Config, JudgeSettings, RemoteSettings
-from pandora_router.errors import UsageError
 from pandora_router.router import Router
 from pandora_router.router.artifact import settings_of
 
@@ -21,20 +18,7 @@ __all__ = ["Config", "open_router", "read_config"]
 
 def read_config(path: Path) -> Config:
     """Read a config file; every mistake in it is named with its line."""
-    try:
-        text = path.read_text(encoding="utf-8")
-        root = yaml.compose(text, Loader=yaml.SafeLoader)
-        told = yaml.safe_load(text)
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        where = getattr(error, "problem_mark", None)
-        line = f", line {where.line + 1}" if where is not None else ""
-        came = getattr(error, "problem", None) or str(error)
-        raise UsageError(f"{path}{line}", expected="YAML", came=came, do="Mend the file.") from error
-    refuse_twice(path, root)
-    try:
-        return Config.model_validate(told if told is not None else {})
-    except ValidationError as error:
-        raise mistake(path, root, error) from error
+    return validated(Config, read_document(path))
 
 
 def open_router(path: Path) -> Router:

@@ -1,102 +1,145 @@
-"""What is wrong with a config file, told with its line and the nearest key that exists."""
+"""Check the values of a YAML document against a pydantic model; mistakes are told with their line."""
 
 from __future__ import annotations
 
 import difflib
-from pathlib import Path
-from typing import Any, get_args
+from collections.abc import Collection, Mapping
+from typing import Any, TypeVar, get_args, get_origin
 
-import yaml
 from pydantic import BaseModel, ValidationError
 
-from pandora_router.config.settings import Config
+from pandora_router.config.document import Document, Place
 from pandora_router.errors import UsageError
 
+M = TypeVar("M", bound=BaseModel)
 
-def mistake(path: Path, root: yaml.Node | None, error: ValidationError) -> UsageError:
-    """The first mistake in full, and how many more there are."""
-    found = error.errors()
-    first = sorted(found, key=lambda one: one["type"] != "extra_forbidden")[0]
-    where = first["loc"]
-    names = [str(part) for part in where]
-    place = f"{path}, line {_line(root, where)}" if root is not None else str(path)
-    more = f" ({len(found) - 1} more)" if len(found) > 1 else ""
+_EXPECTED = {
+    "float_type": "a number",
+    "int_type": "a whole number",
+    "int_from_float": "a whole number",
+    "finite_number": "a finite number",
+    "bool_type": "true or false",
+    "string_type": "a text (in quotes if it looks like something else)",
+    "string_too_short": "a text that is not empty",
+    "list_type": "a list: [first, second]",
+    "too_short": "{min_length} or more values",
+    "too_long": "{max_length} values at most",
+    "dict_type": "names with values under them",
+    "model_type": "names with values under them",
+    "model_attributes_type": "names with values under them",
+    "greater_than_equal": "a number of at least {ge:g}",
+    "greater_than": "a number above {gt:g}",
+    "less_than_equal": "a number of at most {le:g}",
+    "less_than": "a number below {lt:g}",
+}
+"""What each kind of mistake that pydantic finds would have had to be."""
+
+
+def nearest(word: str, words: Collection[str]) -> str | None:
+    """The one of `words` that is most like `word`, None if none is.
+
+    >>> nearest("polcy", ["policy", "prices"])
+    'policy'
+    """
+    near = difflib.get_close_matches(word, list(words), 1, 0.5)
+    return near[0] if near else None
+
+
+def did_you_mean(word: str, words: Collection[str], otherwise: str) -> str:
+    """What to do about a misspelt name: the nearest one that exists, else `otherwise`."""
+    near = nearest(word, words)
+    return f"Did you mean {near!r}?" if near else otherwise
+
+
+def validated(model: type[M], document: Document) -> M:
+    """The document's values as `model`; raises `UsageError` for the first mistake, with its line."""
+    try:
+        return model.model_validate({} if document.content is None else document.content)
+    except ValidationError as error:
+        raise _mistake(model, document, error) from error
+
+
+def _mistake(model: type[BaseModel], document: Document, error: ValidationError) -> UsageError:
+    """The first mistake in full (a misspelt key before others), and how many more there are."""
+    mistakes = sorted(error.errors(), key=lambda one: one["type"] != "extra_forbidden")
+    first = mistakes[0]
+    place = _written(first["loc"], document)
+    more = f" ({len(mistakes) - 1} more)" if len(mistakes) > 1 else ""
+    where = f"{document.name}, line {document.line(place)}"
+    named = ".".join(str(part) for part in place)
     if first["type"] == "extra_forbidden":
-        key = names[-1]
-        valid = _keys(Config, where[:-1])
-        near = difflib.get_close_matches(key, valid, 1, 0.4)
-        do = f"Did you mean {near[0]!r}?" if near else "Remove it."
-        return UsageError(place, expected=f"one of the keys {', '.join(valid)}", came=repr(key) + more, do=do)
-    if first["type"] == "missing":
-        return UsageError(place, expected=f"the key {'.'.join(names)}", came="none" + more, do="Add it.")
-    came = f"{first.get('input')!r} for {'.'.join(names)}{more}"
-    return UsageError(place, expected=first["msg"], came=came, do="Mend the value.")
+        key, keys = str(first["loc"][-1]), _keys(model, first["loc"][:-1])
+        do = did_you_mean(key, keys, "Remove it.")
+        return UsageError(where, expected=f"one of the keys {', '.join(keys)}", came=repr(key) + more, do=do)
+    if first["type"] in {"missing", "union_tag_not_found"}:
+        key = str(first["loc"][-1]) if first["type"] == "missing" else "kind"
+        inside = f" in {named}" if named else ""
+        return UsageError(where, expected=f"the key {key}{inside}", came="none" + more, do="Add it.")
+    came = f"{_shown(first.get('input'))} for {named or 'the file'}{more}"
+    if first["type"] in {"literal_error", "union_tag_invalid"}:
+        context = first["ctx"]
+        allowed = [word.strip("'") for word in _listed(context.get("expected") or context["expected_tags"])]
+        word = context.get("tag") or first.get("input")
+        do = did_you_mean(str(word), allowed, "Write one of them.")
+        came = f"{_shown(word)} for {named}{more}"
+        return UsageError(where, expected=f"one of {', '.join(allowed)}", came=came, do=do)
+    if first["type"] == "value_error":
+        return UsageError(where, expected=str(first["ctx"]["error"]), came=came, do="Change the value.")
+    expected = _EXPECTED.get(first["type"], first["msg"]).format(**first.get("ctx", {}))
+    return UsageError(where, expected=expected, came=came, do="Change the value.")
 
 
-def _child(node: yaml.Node | None, part: int | str) -> yaml.Node | None:
-    if isinstance(node, yaml.MappingNode):
-        return next((value for key, value in node.value if key.value == str(part)), None)
-    if isinstance(node, yaml.SequenceNode) and isinstance(part, int) and part < len(node.value):
-        found: yaml.Node = node.value[part]
-        return found
-    return None
+def _listed(text: str) -> list[str]:
+    """The alternatives in pydantic's "'a', 'b' or 'c'"."""
+    return [word.strip() for word in text.replace(" or ", ",").split(",") if word.strip()]
 
 
-def _line(root: yaml.Node, where: tuple[int | str, ...]) -> int:
-    """The line of the deepest key of a path that is written in the file (tags of unions are not)."""
-    node: yaml.Node = root
-    line = root.start_mark.line
-    for part in where:
-        inner = _child(node, part)
-        if inner is None:
-            continue
-        if isinstance(node, yaml.MappingNode):
-            line = next(key.start_mark.line for key, _ in node.value if key.value == str(part))
-        else:
-            line = inner.start_mark.line
-        node = inner
-    return int(line) + 1
+def _written(location: tuple[int | str, ...], document: Document) -> Place:
+    """A pydantic location without the names of union members, which are not written in the file."""
+    place: Place = ()
+    content = document.content
+    for part in location:
+        there = (
+            part in content
+            if isinstance(content, dict)
+            else isinstance(content, list) and part in range(len(content))
+        )
+        if there:
+            place, content = (*place, part), content[part]
+    return place
 
 
-def _keys(model: type[BaseModel], where: tuple[int | str, ...]) -> list[str]:
-    """The keys allowed at a path; of a union told apart by `kind`, those of the kind that was given."""
-    for part in where:
-        if part in model.model_fields:
-            inner = _models(model.model_fields[str(part)].annotation)
-            rest = where[where.index(part) + 1 :]
-            tagged = [m for m in inner if rest and rest[0] in _kinds(m)] or inner
-            if not tagged:
-                return []
-            model = tagged[0]
-    return list(model.model_fields)
+def _shown(value: object) -> str:
+    if value is None:
+        return "nothing"
+    if isinstance(value, Mapping):
+        return "names with values"
+    return repr(value)[:80]
 
 
-def _models(annotation: Any) -> list[type[BaseModel]]:
+def _keys(annotation: Any, location: tuple[int | str, ...]) -> list[str]:
+    """The keys that are allowed at a location below an annotation."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return [annotation]
-    return [model for part in get_args(annotation) for model in _models(part)]
+        fields = {field.alias or name: field for name, field in annotation.model_fields.items()}
+        if not location:
+            return list(fields)
+        if location[0] in fields:
+            return _keys(fields[str(location[0])].annotation, location[1:])
+        return []
+    inner = [part for part in get_args(annotation) if part is not type(None)]
+    if get_origin(annotation) in {dict, list} and location:
+        return _keys(inner[-1], location[1:])
+    for part in inner:
+        if location and location[0] in _tags(part):
+            return _keys(part, location[1:])
+    return next((keys for part in inner if (keys := _keys(part, location))), [])
 
 
-def _kinds(model: type[BaseModel]) -> tuple[Any, ...]:
-    field = model.model_fields.get("kind")
-    return (*get_args(field.annotation), model.__name__) if field is not None else (model.__name__,)
-
-
-def refuse_twice(path: Path, node: yaml.Node | None) -> None:
-    """YAML lets the last of two equal keys win; here that is a mistake."""
-    if isinstance(node, yaml.SequenceNode):
-        for inner in node.value:
-            refuse_twice(path, inner)
-    if not isinstance(node, yaml.MappingNode):
-        return
-    seen: set[str] = set()
-    for key, value in node.value:
-        if key.value in seen:
-            raise UsageError(
-                f"{path}, line {key.start_mark.line + 1}",
-                expected="each key once",
-                came=f"{key.value!r} again",
-                do="Remove one of them.",
-            )
-        seen.add(key.value)
-        refuse_twice(path, value)
+def _tags(annotation: Any) -> tuple[Any, ...]:
+    """The values of `kind` that a model stands for, or the tag of a member of a union."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        field = annotation.model_fields.get("kind")
+        return get_args(field.annotation) if field is not None else ()
+    return tuple(
+        tag for part in getattr(annotation, "__metadata__", ()) if (tag := getattr(part, "tag", None))
+    )

@@ -41,7 +41,7 @@ NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 class Closed(BaseModel):
     """Settings that know all their keys."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
 
 class SplitSettings(Closed):

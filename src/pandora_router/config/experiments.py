@@ -1,0 +1,163 @@
+"""An experiment as one YAML file, read by the same rules and in the same words as `pandora.yaml`.
+
+title: Mathematics, small against large      # shown in reports
+data: zeroeval_math                          # folder or stored table, below --data or beside this file;
+# a list: their specialists side by side on common prompts
+tasks: [math, mmlu_pro/]                     # only these; a name ending in / means all that begin so
+specialists: {gemma-2-2b-it: 0, o1-mini: .6} # who takes part, with a fee each; or a list; or left out
+fee_per_trillion: 3                          # instead: parameters x price
+parameters: {gemini-1.5-pro-002: 180}        # billions, where the data has none
+fee_column: cost_usd                         # instead: a column of the data
+fee_weight: 1                                # reward = score - fee_weight x fee; left out: the table's
+complete: 0.9                                # leave out specialists with a smaller share of scores
+peek: 400                                    # characters of its answer that g sees; 0: prompt only
+neighbours: [50, 3]                          # f is their mean reward; the first is the default
+prompts: 12000                               # at most so many
+split: [0.5, 0.2, 0.3]                       # train, calibration, test
+costs: [0.001, 0.01, 0.03]                   # inspection costs to sweep
+inspection: {shared: 0, own: {o1-mini: 3}}   # multiples of the cost: once a prompt; per specialist, where
+# those not named pay `each`, usually 1
+seeds: 5                                     # fresh splits
+arms: [router, never inspect]                # left out: all
+sweep: {calibration: [50, 200], samples: [10, 1000], signal_neighbours: [4, 64], signals: true}
+usd: {embed: .2, read: .25, write: 2.5, written: 20, call: 0}  # prices, see `evaluate.money`
+domain: MATH                                 # whose curves of the paper to draw beside
+control: true                                # a negative control: nothing to gain is expected
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BeforeValidator, Field
+
+from pandora_router.config.document import Document, read_document
+from pandora_router.config.mistakes import validated
+from pandora_router.config.values import Amount, Closed, Count, Name, Natural, Text
+from pandora_router.data import Fractions
+from pandora_router.evaluate.experiments import COSTS, Experiment, Inspection, Sweep
+from pandora_router.evaluate.money import Prices
+
+
+def _once(values: list[int]) -> list[int]:
+    if len(set(values)) < len(values):
+        raise ValueError("each number once")
+    return values
+
+
+def _seeds(value: Any) -> Any:
+    """A number of seeds stands for the seeds 1, 2, ... up to it."""
+    return list(range(1, value + 1)) if type(value) is int and value > 0 else value
+
+
+def _free(value: Any) -> Any:
+    """A list of specialists stands for answers that cost nothing."""
+    return dict.fromkeys(value, 0.0) if isinstance(value, list) and value else value
+
+
+def _folders(value: Any) -> Any:
+    return [value] if isinstance(value, str) else value
+
+
+Share = Annotated[float, Field(ge=0, le=1)]
+Texts = Annotated[list[Text], Field(min_length=1)]
+Whole = Annotated[list[Count], Field(min_length=1), AfterValidator(_once)]
+Pairs = Annotated[list[Annotated[int, Field(ge=2)]], Field(min_length=1), AfterValidator(_once)]
+
+
+class InspectionMultiples(Closed):
+    """An inspection in multiples of the swept cost."""
+
+    shared: Amount = 0.0
+    own: dict[Name, Amount] = Field(default_factory=dict)
+    each: Amount = 1.0
+
+
+class SweepSettings(Closed):
+    """Variations on the same splits."""
+
+    calibration: Pairs = Field(default_factory=list)
+    samples: Pairs = Field(default_factory=list)
+    signal_neighbours: Pairs = Field(default_factory=list)
+    signals: bool = False
+
+
+class UsdSettings(Closed):
+    """Token prices of estimates."""
+
+    embed: Amount = Prices.embed
+    read: Amount = Prices.read
+    write: Amount = Prices.write
+    written: Amount = Prices.written
+    call: Amount = Prices.call
+    tokens: Amount = Prices.tokens
+
+
+class ExperimentSettings(Closed):
+    """All keys of an experiment."""
+
+    data: Annotated[Texts, BeforeValidator(_folders)]
+    tasks: Texts | None = None
+    title: str = ""
+    specialists: Annotated[dict[Name, Amount] | None, BeforeValidator(_free)] = None
+    fee_per_trillion: Amount = 0.0
+    parameters: dict[Name, Amount] = Field(default_factory=dict)
+    fee_column: str = ""
+    fee_weight: Amount | None = None
+    complete: Share = 0.0
+    peek: Natural = 0
+    agreement: bool = False
+    neighbours: Whole = Field(default_factory=lambda: [50, 3])
+    prompts: Count = 12000
+    split: Annotated[list[Share], Field(min_length=3, max_length=3)] = Field(default=[0.5, 0.2, 0.3])
+    costs: Annotated[list[Amount], Field(min_length=1)] = Field(default=list(COSTS))
+    inspection: InspectionMultiples = InspectionMultiples()
+    seeds: Annotated[list[Natural], Field(min_length=1), BeforeValidator(_seeds)] = Field(
+        default=[1, 2, 3, 4, 5]
+    )
+    arms: Texts | None = None
+    sweep: SweepSettings = SweepSettings()
+    usd: UsdSettings | None = None
+    domain: str = ""
+    control: bool = False
+
+    def build(self, name: str) -> Experiment:
+        """The experiment that these settings describe, under the name `name`."""
+        wide = self.inspection
+        same = ("title", "fee_per_trillion", "parameters", "fee_column", "fee_weight", "complete", "peek")
+        more = ("agreement", "prompts", "domain", "control")
+        return Experiment(
+            name=name,
+            data=self.data[0] if len(self.data) == 1 else tuple(self.data),
+            tasks=tuple(self.tasks or ()),
+            specialists=self.specialists,
+            neighbours=tuple(self.neighbours),
+            split=Fractions(*self.split),
+            costs=tuple(self.costs),
+            inspection=Inspection(wide.shared, wide.own, wide.each),
+            seeds=tuple(self.seeds),
+            arms=tuple(self.arms or ()),
+            sweep=Sweep(
+                tuple(self.sweep.calibration),
+                tuple(self.sweep.samples),
+                tuple(self.sweep.signal_neighbours),
+                self.sweep.signals,
+            ),
+            usd=None if self.usd is None else Prices(**self.usd.model_dump()),
+            **{key: getattr(self, key) for key in (*same, *more)},
+        )
+
+
+def read_experiment(path: Path | str) -> Experiment:
+    """The experiment in a YAML file; its name is the file's name without its ending.
+
+    Raises `UsageError` with file and line for anything that is not as described above.
+    """
+    path = Path(path)
+    return validated(ExperimentSettings, read_document(path)).build(path.stem)
+
+
+def experiment(name: str, content: object) -> Experiment:
+    """The experiment called `name` that `content`, the values of such a file, describes."""
+    return validated(ExperimentSettings, Document(name, content, {})).build(name)

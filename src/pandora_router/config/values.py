@@ -1,0 +1,50 @@
+"""Kinds of values that the sections of a configuration share."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, TypeVar
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+T = TypeVar("T")
+
+Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+"""A finite number, zero or more."""
+Above = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+"""A finite number above zero."""
+Count = Annotated[int, Field(ge=1)]
+"""A whole number, one or more."""
+Natural = Annotated[int, Field(ge=0)]
+"""A whole number, zero or more."""
+Text = Annotated[str, Field(min_length=1)]
+"""A text that is not empty."""
+
+
+def _name(value: object) -> object:
+    if isinstance(value, str) and (not value.isprintable() or not value.strip() or len(value) > 100):
+        raise ValueError("a name of visible characters, 100 at most")
+    return value
+
+
+Name = Annotated[str, BeforeValidator(_name)]
+"""The name of a specialist or an endpoint: visible characters only."""
+
+
+class Closed(BaseModel):
+    """Settings that know all their keys; numbers are not made of text nor text of numbers."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, populate_by_name=True)
+
+
+def usual_kind(kind: str) -> Any:
+    """For a union told apart by `kind`: a mapping without that key is of this kind."""
+
+    def add(value: Any) -> Any:
+        return {"kind": kind, **value} if isinstance(value, dict) and "kind" not in value else value
+
+    return BeforeValidator(add)
+
+
+def shape(value: Any) -> str:
+    """For a union of a mapping, a list and a plain value: which of them it is."""
+    return "parts" if isinstance(value, dict | BaseModel) else "list" if isinstance(value, list) else "plain"
