@@ -13,15 +13,13 @@ import time
 from functools import cache
 from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from pandora_router.data import save
 from pandora_router.errors import UsageError
 from pandora_router.estimators.estimator import Scorer
 from pandora_router.router import External, NeighbourRecipe, Router, StackRecipe
-from pandora_router.search import Never, Optimal
+from pandora_router.search import Optimal
 from tests.support.command import pandora
 from tests.support.tables import generate, row_contexts
 
@@ -191,32 +189,6 @@ def test_a_stage_that_was_finished_is_not_fitted_again(tmp_path: Path) -> None:
     assert len(list((tmp_path / "w").iterdir())) == 6
 
 
-def test_batch_killed_leaves_nothing_and_goes_on(tmp_path: Path) -> None:
-    place, folder = tmp_path, tmp_path / "router"
-    fitted().with_policy(Never()).save(folder)
-    prompts = [f"{p} again {k}" for k in range(18) for p in generate().prompts]
-    source = pa.table({"key": list(range(len(prompts))), "prompt": prompts})
-    pq.write_table(source, place / "in.parquet")
-    words = ["route", "-r", "router", "--batch", "in.parquet", "-o", "out.parquet"]
-    killed(place, words, place, ".out.parquet.work-*/0*.parquet")
-    assert not (place / "out.parquet").exists()
-    work = next(place.glob(".out.parquet.work-*"))
-    done = {p.name: p.stat().st_mtime_ns for p in work.glob("0*.parquet")}
-    assert 0 < len(done) < 3
-    ids = pq.read_table(work / "00000000.parquet")["decision_id"].to_pylist()
-    result = pandora(
-        "route", "-r", folder, "--batch", place / "in.parquet", "-o", place / "out.parquet", "--json"
-    )
-    assert result.exit_code == 0, result.output
-    assert json.loads(result.stdout)["prompts"] == len(prompts)
-    found = pq.read_table(place / "out.parquet")
-    assert found["key"].to_pylist() == source["key"].to_pylist()
-    assert found["decision_id"].to_pylist()[: len(ids)] == ids
-    assert not list(place.glob(".out.parquet*"))
-    again = pandora("route", "-r", folder, "--batch", place / "in.parquet", "-o", place / "out.parquet")
-    assert again.exit_code == 2
-
-
 def test_route_and_explain_as_a_user_types_them(tmp_path: Path) -> None:
     table = generate(contexts=True)
     router = Router.fit(table, cheap=NeighbourRecipe(10), costly=QUICK, inspection_cost=0.0005)
@@ -237,28 +209,3 @@ def test_route_and_explain_as_a_user_types_them(tmp_path: Path) -> None:
         assert pandora("route", "-r", tmp_path / "r", prompt, *wrong).exit_code == 2
     assert pandora("route", "-r", tmp_path / "r").exit_code == 2
     assert pandora("route", prompt, "-r", tmp_path / "none").exit_code == 2
-
-
-def test_a_batch_with_contexts_and_a_wrong_column(tmp_path: Path) -> None:
-    table = generate(contexts=True)
-    router = Router.fit(table, cheap=NeighbourRecipe(10), costly=QUICK, inspection_cost=0.0005)
-    router.save(tmp_path / "r")
-    told = [row_contexts(table, i) for i in range(30)]
-    column = [json.dumps(one) for one in told]
-    pq.write_table(pa.table({"prompt": table.prompts[:30], "contexts": column}), tmp_path / "in.parquet")
-    words = (
-        "route",
-        "-r",
-        tmp_path / "r",
-        "--batch",
-        tmp_path / "in.parquet",
-        "-o",
-        tmp_path / "out.parquet",
-    )
-    assert pandora(*words).exit_code == 0
-    found = pq.read_table(tmp_path / "out.parquet")
-    assert found["specialist"].to_pylist() == [
-        router.route(p, c).specialist for p, c in zip(table.prompts[:30], told, strict=True)
-    ]
-    assert sum(len(names) for names in found["inspected"].to_pylist()) > 0
-    assert "text" in pandora(*words, "--prompt-column", "text", "--replace").output

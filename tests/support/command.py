@@ -26,5 +26,12 @@ def start(
     command = [sys.executable, "-m", "pandora_router", *(str(word) for word in words)]
     ours = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)]), **environment}
     return subprocess.Popen(
-        command, stdin=stdin, stdout=stdout, stderr=subprocess.PIPE, text=True, env=ours, cwd=ROOT
+        command,
+        stdin=stdin,
+        stdout=stdout,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=ours,
+        cwd=ROOT,
+        start_new_session=True,  # so that a test can interrupt it and its workers as a terminal would
     )

@@ -1,7 +1,8 @@
-"""A file of prompts through a router, chunk by chunk, so that a second start goes on where the first stopped.
+"""A file of prompts through a router, in chunks, over several processes or machines.
 
-Each finished chunk is a Parquet file in a hidden folder beside the output, named by a hash of artifact, input
-and options; the output is put together under a temporary name and renamed at the very end.
+The decisions of each finished chunk are a file in a hidden folder beside the output, named by a hash of
+router, input and options. A second start of the same command reads these and routes only what is missing; at
+the end the output is put together and that folder removed.
 """
 
 from __future__ import annotations
@@ -10,140 +11,301 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
 from pandora_router import folders
-from pandora_router.errors import UsageError
-from pandora_router.router import Decision, Router
-
-CHUNK = 2048
-SCHEMA = pa.schema(
-    [
-        ("decision_id", pa.string()),
-        ("specialist", pa.string()),
-        ("declined_because", pa.string()),
-        ("expected_reward", pa.float64()),
-        ("spent", pa.float64()),
-        ("inspected", pa.list_(pa.string())),
-        ("artifact", pa.string()),
-    ]
+from pandora_router.cli.rows import (
+    Columns,
+    ParquetSource,
+    Row,
+    Source,
+    chunked,
+    kind_of,
+    source_of,
+    write_rows,
 )
-Say = Callable[[str, int, int], None]
+from pandora_router.config import open_router
+from pandora_router.errors import UsageError
+from pandora_router.estimators.estimator import fitted
+from pandora_router.router import Decision, Router
+from pandora_router.run import InPlace, Pool, Runner
+from pandora_router.types import Progress
+
+CHUNK = 1024  # prompts that are lost, and routed again, when the machine goes down
+FEW = 4  # chunks that are routed faster here than by processes which have to start first
+DECIDED: Columns = {
+    "decision_id": "text",
+    "specialist": "text",
+    "declined_because": "text",
+    "expected_reward": "number",
+    "spent": "number",
+    "inspected": "texts",
+    "artifact": "text",
+}
+PROMPT, MESSAGES, CONTEXTS = "prompt", "messages", "contexts"
 
 
-def route_file(
-    router: Router, source: Path, output: Path, column: str, *, replace: bool, say: Say
-) -> dict[str, Any]:
-    """Route every prompt of a Parquet file; the output has its columns (contexts apart) and the decisions."""
-    if output.exists() and not replace:
-        raise UsageError(str(output), expected="a new file", came="one that exists", do="Pass --replace.")
-    rows, kept = _inspect(source, column)
-    told = f"{router.id}\n{folders.sha256(source)}\n{column}\n{CHUNK}"
-    key = hashlib.sha256(told.encode()).hexdigest()[:16]
-    work = output.with_name(f".{output.name}.work-{key}")
-    work.mkdir(parents=True, exist_ok=True)
-    chunks = []
-    for number, part in enumerate(_parts(source)):
-        say("routing", number * CHUNK, rows)
-        chunk = work / f"{number:08d}.parquet"
-        if not chunk.exists():
-            _write(chunk, _routed(router, part, column, kept))
-        chunks.append(chunk)
-    say("writing", rows, rows)
-    summary = _join(chunks, work / "whole", output, _schema(source, kept))
-    shutil.rmtree(work, ignore_errors=True)
-    return {"output": str(output), "artifact": router.id, **summary}
+@dataclass(frozen=True)
+class Prompts:
+    """Where the prompts of a row are: a column of texts, or of chat messages if `column` is None."""
+
+    column: str | None = None
+
+    def text(self, row: Row) -> str:
+        """Return the prompt of `row`; an empty text where there is none, which a router declines.
+
+        Without a named column it is `prompt`, else the last message by the user in `messages`. Raises
+        `UsageError` if the row has neither, or messages of another form.
+        """
+        name = self.column or (PROMPT if PROMPT in row or MESSAGES not in row else MESSAGES)
+        if name not in row:
+            raise UsageError(
+                "a row of prompts",
+                expected=f"{name!r}" if self.column else f"{PROMPT!r} or {MESSAGES!r}",
+                came=", ".join(map(repr, row)) or "an empty row",
+                do="Name the column of prompts with --prompt-column.",
+            )
+        value = row[name]
+        if name == MESSAGES and self.column is None:
+            return last_by_user(value)
+        return "" if value is None else str(value)
 
 
-def _inspect(source: Path, column: str) -> tuple[int, list[str]]:
-    """How many rows, and which columns are carried over."""
-    try:
-        file = pq.ParquetFile(source)
-    except pa.ArrowInvalid as error:
-        raise UsageError(str(source), expected="a Parquet file", came=str(error), do="Convert it.") from error
-    names = file.schema_arrow.names
-    if column not in names:
+def last_by_user(messages: Any) -> str:
+    """Return the text of the last message by the user in chat messages, given as a list or as JSON text."""
+    if isinstance(messages, str):
+        messages = json.loads(messages)
+    said = [one.get("content") for one in messages or [] if one.get("role") == "user"]
+    content = said[-1] if said else None
+    if isinstance(content, list):
+        content = "\n".join(part["text"] for part in content if part.get("type") == "text")
+    return content or ""
+
+
+@dataclass(frozen=True)
+class Shard:
+    """Prompts to route, and the router to route them with: its folder, and its id, in case that changes."""
+
+    artifact: str
+    id: str
+    prompts: tuple[str, ...]
+    contexts: tuple[dict[str, str], ...]
+
+
+@cache
+def opened(artifact: str) -> Router:
+    """Return the router in folder `artifact`, loaded once per process."""
+    return open_router(Path(artifact))
+
+
+def route_shard(shard: Shard) -> list[Row]:
+    """Return one row of `DECIDED` per prompt; raises `UsageError` if the router was replaced meanwhile."""
+    router = opened(shard.artifact)
+    if router.id != shard.id:
         raise UsageError(
-            str(source),
-            expected=f"a column {column!r}",
-            came=f"{', '.join(names)}",
-            do="Name the column of prompts with --prompt-column.",
+            shard.artifact,
+            expected=f"router {shard.id}, with which this batch began",
+            came=f"router {router.id}",
+            do="Start the batch again.",
         )
-    taken = {*SCHEMA.names, "contexts"}
-    return file.metadata.num_rows, [name for name in names if name not in taken]
+    contexts = shard.contexts if any(shard.contexts) else None
+    return [decided(decision) for decision in router.route_batch(shard.prompts, contexts)]
 
 
-def _schema(source: Path, kept: list[str]) -> pa.Schema:
-    whole = pq.read_schema(source)
-    return pa.schema([whole.field(name) for name in kept] + list(SCHEMA))
-
-
-def _parts(source: Path) -> Iterator[pa.Table]:
-    for batch in pq.ParquetFile(source).iter_batches(CHUNK):
-        yield pa.Table.from_batches([batch])
-
-
-def _routed(router: Router, part: pa.Table, column: str, kept: list[str]) -> pa.Table:
-    prompts = ["" if text is None else str(text) for text in part[column].to_pylist()]
-    contexts = None
-    if "contexts" in part.column_names:
-        contexts = [_contexts(value) for value in part["contexts"].to_pylist()]
-    decisions = router.route_batch(prompts, contexts)
-    found = pa.Table.from_pylist([_row(decision) for decision in decisions], schema=SCHEMA)
-    for name in reversed(kept):
-        found = found.add_column(0, part.schema.field(name), part[name])
-    return found
-
-
-def _contexts(value: Any) -> dict[str, str]:
-    """A cell of contexts: a map, a record or JSON text from specialist to context."""
-    if isinstance(value, str):
-        value = json.loads(value)
-    pairs = dict(value or {})
-    return {name: text for name, text in pairs.items() if text is not None}
-
-
-def _row(decision: Decision) -> dict[str, Any]:
-    declined = decision.declined_because is not None
+def decided(decision: Decision) -> Row:
+    """Return the row of `DECIDED` for one decision."""
     box = decision.trace.selected
     shown = dict(zip(decision.trace.inspected, [v for vs in decision.trace.values for v in vs], strict=True))
     value = shown.get(box)
-    worth = None if declined else float(decision.estimates.mean[box]) if value is None else value
+    declined = decision.declined_because is not None
     return {
         "decision_id": decision.id,
         "specialist": decision.specialist,
         "declined_because": decision.declined_because,
-        "expected_reward": worth,
+        "expected_reward": None
+        if declined
+        else float(decision.estimates.mean[box])
+        if value is None
+        else value,
         "spent": decision.trace.spent,
         "inspected": list(decision.inspected),
         "artifact": decision.artifact,
     }
 
 
-def _write(path: Path, table: pa.Table) -> None:
-    draft = path.with_name(f".{path.name}.draft-{os.getpid()}")
-    pq.write_table(table, draft, compression="zstd")
-    folders.sync(draft)
-    draft.rename(path)
+@dataclass(frozen=True)
+class Batch:
+    """A router and how rows are read for it."""
+
+    artifact: Path
+    prompts: Prompts
+    runner: Runner
+
+    @property
+    def router(self) -> Router:
+        """The router, loaded the first time it is asked for."""
+        return opened(str(self.artifact.resolve()))
+
+    def shard(self, rows: Sequence[Row]) -> Shard:
+        """Return the prompts and contexts of `rows` as one shard."""
+        return Shard(
+            str(self.artifact.resolve()),
+            self.router.id,
+            tuple(self.prompts.text(row) for row in rows),
+            tuple(contexts_of(row) for row in rows),
+        )
+
+    def route_rows(self, rows: Iterable[Row]) -> Iterator[Row]:
+        """Yield `rows` with their decisions, in order, as they come: for pipes, nothing is kept."""
+        for chunk in chunked(rows, CHUNK // 4):
+            for row, one in zip(chunk, route_shard(self.shard(chunk)), strict=True):
+                yield carried(row) | one
+
+    def route_file(self, source: Path, output: Path, *, replace: bool, progress: Progress) -> Summary:
+        """Route the prompts of file `source` into file `output`; returns a summary of the decisions.
+
+        Everything that can be wrong with options and rows is found before the first prompt is routed.
+        Raises `UsageError`; also if `output` exists and `replace` is false.
+        """
+        check_output(source, output, replace=replace)
+        rows = source_of(source)
+        router = self.router
+        progress("reading", 0, 1)
+        count, names = self._survey(rows)
+        columns: Columns = {**dict.fromkeys(names, "text"), **DECIDED}
+        told = "\n".join([router.id, folders.sha256(source), str(self.prompts.column), str(CHUNK)])
+        work = output.with_name(f".{output.name}.work-{hashlib.sha256(told.encode()).hexdigest()[:16]}")
+        work.mkdir(parents=True, exist_ok=True)
+        self._route_missing(rows, work, count, progress)
+        progress("writing", count, count)
+        summary = Summary()
+        like = source if isinstance(rows, ParquetSource) else None
+        write_rows(output, columns, summary.counting(_joined(rows, work)), like=like)
+        shutil.rmtree(work, ignore_errors=True)
+        return summary
+
+    def _survey(self, source: Source) -> tuple[int, list[str]]:
+        """Read all rows once, checking each; returns their number and the columns that are carried over."""
+        names: dict[str, None] = {}
+        count = 0
+        known = set(self.router.specialists)
+        for count, row in enumerate(source.rows(), start=1):
+            try:
+                self.prompts.text(row)
+                strangers = contexts_of(row).keys() - known
+            except (ValueError, TypeError, KeyError, AttributeError) as error:
+                if isinstance(error, UsageError):
+                    raise
+                raise UsageError(
+                    f"row {count:,}",
+                    expected=f"{MESSAGES!r}: a list of messages; {CONTEXTS!r}: a map from specialist to text",
+                    came=f"{type(error).__name__}: {error}",
+                    do="Correct that row.",
+                ) from error
+            if strangers:
+                raise UsageError(
+                    f"row {count:,}, {CONTEXTS!r}",
+                    expected=f"specialists among {', '.join(sorted(known)[:8])}",
+                    came=", ".join(sorted(map(repr, strangers))),
+                    do="Check the spelling: names are compared exactly.",
+                )
+            names.update(dict.fromkeys(carried(row)))
+        return count, list(names)
+
+    def _route_missing(self, source: Source, work: Path, count: int, progress: Progress) -> None:
+        chunks = -(-count // CHUNK)
+        missing = [number for number in range(chunks) if not _chunk_file(work, number).exists()]
+        wanted = set(missing)
+        runner = InPlace() if self._stays_here(len(missing)) else self.runner
+        shards = (self.shard(rows) for number, rows in enumerate(source.chunks(CHUNK)) if number in wanted)
+        done = (chunks - len(missing)) * CHUNK
+        progress("routing", done, count)
+        with closing(runner.finish(route_shard, shards)) as finished:
+            for at, decisions in finished:
+                folders.replace_text(_chunk_file(work, missing[at]), json.dumps(decisions))
+                done += len(decisions)
+                progress("routing", min(done, count), count)
+
+    def _stays_here(self, chunks: int) -> bool:
+        """Whether this process routes alone: few chunks, or rate limits of estimates from outside."""
+        return (self.runner == Pool() and chunks < FEW) or fitted(self.router.costly) is None
 
 
-def _join(chunks: list[Path], draft: Path, output: Path, schema: pa.Schema) -> dict[str, Any]:
-    """Put the chunks together under a temporary name, then rename."""
-    prompts = declined = 0
-    spent = 0.0
-    with pq.ParquetWriter(draft, schema, compression="zstd") as writer:
-        for chunk in chunks:
-            part = pq.read_table(chunk).cast(schema)
-            writer.write_table(part)
-            prompts += len(part)
-            declined += len(part) - part["declined_because"].null_count
-            spent += sum(part["spent"].to_pylist())
-    folders.sync(draft)
-    draft.rename(output)
-    folders.sync(output.parent)
-    return {"prompts": prompts, "declined": declined, "mean_spent": spent / max(prompts, 1)}
+def check_output(source: Path, output: Path, *, replace: bool) -> None:
+    """Raise `UsageError` if `output` exists and `replace` is false, is `source`, or cannot be written."""
+    kind_of(output)
+    if output.exists() and source.exists() and output.samefile(source):
+        raise UsageError(
+            str(output), expected="another file than the input", came="the input", do="Choose another name."
+        )
+    if output.exists() and not replace:
+        raise UsageError(
+            str(output),
+            expected="a new file",
+            came="one that exists",
+            do="Choose another name or add --replace.",
+        )
+    output.parent.mkdir(parents=True, exist_ok=True)
+    if not os.access(output.parent, os.W_OK):
+        raise UsageError(
+            str(output.parent),
+            expected="a folder to write to",
+            came="no permission",
+            do="Choose another place.",
+        )
+
+
+def contexts_of(row: Row) -> dict[str, str]:
+    """Return what specialists have begun to say: a map, or JSON text of one, in column `contexts`."""
+    value = row.get(CONTEXTS) or {}
+    pairs = json.loads(value) if isinstance(value, str) else dict(value)
+    return {str(name): str(text) for name, text in pairs.items() if text is not None}
+
+
+def carried(row: Row) -> Row:
+    """Return the columns of `row` that appear beside its decision: all but contexts and older decisions."""
+    return {name: value for name, value in row.items() if name not in DECIDED and name != CONTEXTS}
+
+
+def _chunk_file(work: Path, number: int) -> Path:
+    return work / f"{number:08d}.json"
+
+
+def _joined(source: Source, work: Path) -> Iterator[Row]:
+    for number, rows in enumerate(source.chunks(CHUNK)):
+        decisions = json.loads(_chunk_file(work, number).read_text(encoding="utf-8"))
+        for row, one in zip(rows, decisions, strict=True):
+            yield carried(row) | one
+
+
+@dataclass
+class Summary:
+    """Counts decisions as they pass: prompts by specialist, prompts declined, inspection costs in all."""
+
+    chosen: Counter[str] = field(default_factory=Counter)
+    declined: int = 0
+    spent: float = 0.0
+
+    def counting(self, rows: Iterable[Row]) -> Iterator[Row]:
+        """Yield `rows`, each counted."""
+        for row in rows:
+            self.chosen[row["specialist"]] += 1
+            self.declined += row["declined_because"] is not None
+            self.spent += row["spent"]
+            yield row
+
+    @property
+    def prompts(self) -> int:
+        """The number of prompts."""
+        return self.chosen.total()
+
+    @property
+    def mean_spent(self) -> float:
+        """Inspection cost per prompt."""
+        return self.spent / max(self.prompts, 1)

@@ -1,17 +1,26 @@
-"""`pandora route`: who should answer one prompt, or a whole file of them."""
+"""`pandora route`: who should answer one prompt, or each prompt of a file."""
 
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from pandora_router.cli.compiling import tell_first_use
 from pandora_router.cli.console import SlowProgress
-from pandora_router.cli.options import CONTEXT, CONTEXTS, ROUTER, read_contexts
+from pandora_router.cli.options import CONTEXT, CONTEXTS, ROUTER, read_contexts, with_runner
 from pandora_router.config import open_router
 from pandora_router.errors import UsageError
+from pandora_router.run import Runner
+
+if TYPE_CHECKING:
+    from pandora_router.cli.batches import Summary
+
+STANDARD = Path("-")
+FILE = click.Path(path_type=Path, dir_okay=False, allow_dash=True)
 
 
 @click.command()
@@ -19,11 +28,12 @@ from pandora_router.errors import UsageError
 @ROUTER
 @CONTEXT
 @CONTEXTS
-@click.option("--batch", type=click.Path(path_type=Path), help="Parquet file with a column of prompts.")
-@click.option("-o", "--output", type=click.Path(path_type=Path), help="With --batch: Parquet file to write.")
-@click.option("--prompt-column", default="prompt", show_default=True, help="With --batch: where prompts are.")
-@click.option("--replace", is_flag=True, help="With --batch: replace an output that is there already.")
+@click.option("--batch", type=FILE, help="File of prompts: .csv, .jsonl or .parquet; - reads JSON lines.")
+@click.option("-o", "--output", type=FILE, help="With --batch: file to write, by its ending; - prints.")
+@click.option("--prompt-column", help="With --batch: the column of prompts [prompt, else messages].")
+@click.option("--replace", is_flag=True, help="With --batch: replace an output that exists.")
 @click.option("--json", "as_json", is_flag=True, help="Print the whole decision (or summary) as JSON.")
+@with_runner
 def route(
     prompt: str | None,
     artifact: Path,
@@ -31,49 +41,100 @@ def route(
     file: Path | None,
     batch: Path | None,
     output: Path | None,
-    prompt_column: str,
+    prompt_column: str | None,
     replace: bool,
     as_json: bool,
+    runner: Runner,
 ) -> None:
-    """Say who should answer PROMPT, or route every prompt of a file.
+    """Say who should answer PROMPT (- reads it from standard input), or each prompt of a file.
 
-    A batch file may have a column `contexts` (maps or JSON texts from specialist to context). Killed at
-    any moment, a batch leaves no output or a complete one, and goes on where it stopped.
+    A batch keeps the columns of its input and adds the decision. Prompts are in a column `prompt`, or the
+    last message by the user in a column `messages` (a list, or JSON text of one); a column `contexts` may
+    hold what specialists have begun to say (a map from name to text, or JSON text of one). A prompt that
+    cannot be judged goes to the default specialist, and `declined_because` says why. Stopped at any moment,
+    the same command continues where it was.
 
     \b
     Examples:
       pandora route "What is 12 x 7?"
+      pandora route - < prompt.txt
       pandora route -r router "What is 12 x 7?" --context small="Let us multiply" --json
-      pandora route --batch in.parquet -o out.parquet
+      pandora route --batch prompts.csv -o routed.parquet --workers 2
+      cat prompts.jsonl | pandora route --batch - | jq .specialist
     """
-    if (prompt is None) == (batch is None) or (batch is None) != (output is None):
+    if (prompt is None) == (batch is None) or (batch is None and output is not None):
         raise UsageError(
             "pandora route",
-            expected="either a prompt, or --batch and -o",
-            came="both" if prompt is not None else "not all of it",
+            expected="a prompt, or --batch FILE (and -o FILE)",
+            came="both" if prompt is not None else "neither",
             do="See pandora route --help.",
         )
-    router = open_router(artifact)
-    tell_first_use("gradient" if prompt is not None else "rows")
-    if prompt is not None:
-        decision = router.route(prompt, read_contexts(pairs, file))
-        if as_json:
-            click.echo(json.dumps(decision.to_dict(), indent=1, ensure_ascii=False, allow_nan=False))
-        elif decision.declined_because:
-            click.echo(f"{decision.specialist} (the default: {decision.declined_because})")
-        else:
-            click.echo(decision.specialist)
-        return
-    assert batch is not None
-    assert output is not None
-    from pandora_router.cli.batches import route_file
+    if batch is None:
+        asked = sys.stdin.buffer.read().decode("utf-8", "replace") if prompt == "-" else prompt
+        assert asked is not None
+        _route_one(artifact, asked, read_contexts(pairs, file), as_json)
+    else:
+        _route_batch(artifact, batch, output or STANDARD, prompt_column, replace, as_json, runner)
 
-    with SlowProgress(resumes=True) as bar:
-        summary = route_file(router, batch, output, prompt_column, replace=replace, say=bar)
+
+def _route_one(artifact: Path, prompt: str, contexts: dict[str, str], as_json: bool) -> None:
+    router = open_router(artifact)
+    tell_first_use("gradient")
+    decision = router.route(prompt, contexts)
     if as_json:
-        click.echo(json.dumps(summary, indent=1, ensure_ascii=False))
+        click.echo(json.dumps(decision.to_dict(), indent=1, ensure_ascii=False, allow_nan=False))
+    elif decision.declined_because:
+        click.echo(f"{decision.specialist} (the default: {decision.declined_because})")
+    else:
+        click.echo(decision.specialist)
+
+
+def _route_batch(
+    artifact: Path,
+    source: Path,
+    output: Path,
+    column: str | None,
+    replace: bool,
+    as_json: bool,
+    runner: Runner,
+) -> None:
+    from pandora_router.cli.batches import Batch, Prompts
+    from pandora_router.cli.rows import json_line, json_rows, source_of
+
+    work = Batch(artifact, Prompts(column), runner)
+    if output == STANDARD:
+        piped = source == STANDARD
+        rows = json_rows(sys.stdin.buffer, Path("standard input")) if piped else source_of(source).rows()
+        for row in work.route_rows(rows):
+            click.echo(json_line(row), nl=False)
         return
+    if source == STANDARD:
+        raise UsageError(
+            f"-o {output}",
+            expected="no -o where prompts come from standard input",
+            came="a file",
+            do="Redirect standard output to a file, or name an input file.",
+        )
+    with SlowProgress(resumes=True) as progress:
+        summary = work.route_file(source, output, replace=replace, progress=progress)
+    _show(summary, work.router.id, output, as_json)
+
+
+def _show(summary: Summary, artifact: str, output: Path, as_json: bool) -> None:
+    if as_json:
+        facts = {
+            "output": str(output),
+            "artifact": artifact,
+            "prompts": summary.prompts,
+            "declined": summary.declined,
+            "mean_spent": summary.mean_spent,
+            "specialists": dict(summary.chosen.most_common()),
+        }
+        click.echo(json.dumps(facts, indent=1, ensure_ascii=False))
+        return
+    total = max(summary.prompts, 1)
+    shares = ", ".join(f"{name} {count / total:.0%}" for name, count in summary.chosen.most_common(6))
     click.echo(
-        f"{summary['prompts']:,} prompts routed, {summary['declined']:,} declined, mean inspection cost "
-        f"{summary['mean_spent']:.4g}; written to {output}"
+        f"{summary.prompts:,} prompts routed ({shares}), {summary.declined:,} declined, "
+        f"mean inspection cost {summary.mean_spent:.4g}; written to {output}"
     )

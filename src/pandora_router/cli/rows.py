@@ -1,0 +1,234 @@
+"""Files of rows: CSV, JSON lines and Parquet, told apart by the ending of the name.
+
+A source is read in chunks of rows (dictionaries) and can be read again; a file is written under a temporary
+name and renamed when it is complete. CSV and JSON lines need no library; Parquet needs pyarrow (extra `fit`).
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import IO, Any, Literal, TypeVar
+
+from pandora_router import folders
+from pandora_router.errors import UsageError
+
+Row = dict[str, Any]
+Columns = Mapping[str, Literal["text", "number", "texts"]]
+T = TypeVar("T")
+ENDINGS = {".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".parquet": "parquet"}
+LONGEST_LINE = 16_000_000  # characters of one line of JSON, or of one field of CSV
+
+
+def kind_of(path: Path) -> str:
+    """Return "csv", "jsonl" or "parquet" by the ending of `path`; raises `UsageError` for another ending."""
+    kind = ENDINGS.get(path.suffix.lower())
+    if kind is None:
+        raise UsageError(
+            str(path),
+            expected=f"a name that ends in {', '.join(ENDINGS)}",
+            came=f"the ending {path.suffix!r}" if path.suffix else "no ending",
+            do="Rename the file, or convert it.",
+        )
+    return kind
+
+
+class Source(ABC):
+    """Rows that can be read from the beginning any number of times."""
+
+    @abstractmethod
+    def rows(self) -> Iterator[Row]:
+        """Yield the rows in order; raises `UsageError` where one cannot be read."""
+
+    def chunks(self, size: int) -> Iterator[list[Row]]:
+        """Yield the rows as lists of `size`, the last one shorter."""
+        return chunked(self.rows(), size)
+
+
+def chunked(items: Iterable[T], size: int) -> Iterator[list[T]]:
+    """Yield `items` as lists of `size`, the last one shorter."""
+    rest = iter(items)
+    while chunk := list(islice(rest, size)):
+        yield chunk
+
+
+@dataclass(frozen=True)
+class CsvSource(Source):
+    """A CSV file in UTF-8 whose first line names the columns; every value is a text."""
+
+    path: Path
+
+    def rows(self) -> Iterator[Row]:
+        """As `Source.rows`."""
+        csv.field_size_limit(LONGEST_LINE)
+        with self.path.open(encoding="utf-8-sig", newline="") as file:
+            reader = csv.DictReader(file, strict=True)
+            try:
+                for row in reader:
+                    if None in row or None in row.values():
+                        raise _unreadable(self.path, reader.line_num, "as many fields as the first line")
+                    yield row
+            except (csv.Error, UnicodeDecodeError) as error:
+                raise _unreadable(self.path, reader.line_num + 1, "CSV in UTF-8", error) from error
+
+
+@dataclass(frozen=True)
+class JsonSource(Source):
+    """A file with one JSON object per line; empty lines are skipped."""
+
+    path: Path
+
+    def rows(self) -> Iterator[Row]:
+        """As `Source.rows`."""
+        with self.path.open("rb") as file:
+            yield from json_rows(file, self.path)
+
+
+def json_rows(file: IO[bytes], name: Path) -> Iterator[Row]:
+    """Yield the objects in `file`, one per line; `name` is how errors call it."""
+    number = 0
+    while line := file.readline(LONGEST_LINE):
+        number += 1
+        if len(line) == LONGEST_LINE:
+            raise _unreadable(name, number, f"fewer than {LONGEST_LINE:,} bytes on a line")
+        if line.isspace():
+            continue
+        try:
+            row = json.loads(line, object_pairs_hook=_once, parse_constant=_refused)
+        except (ValueError, RecursionError) as error:
+            raise _unreadable(name, number, "a JSON object on one line", error) from error
+        if not isinstance(row, dict):
+            raise _unreadable(name, number, "a JSON object on one line")
+        yield row
+
+
+def _once(pairs: list[tuple[str, Any]]) -> Row:
+    row = dict(pairs)
+    if len(row) < len(pairs):
+        raise ValueError("the same name twice in one object")
+    return row
+
+
+def _refused(constant: str) -> Any:
+    raise ValueError(f"{constant}, which is no number in JSON")
+
+
+@dataclass(frozen=True)
+class ParquetSource(Source):
+    """A Parquet file."""
+
+    path: Path
+
+    def rows(self) -> Iterator[Row]:
+        """As `Source.rows`."""
+        import pyarrow as pa
+        from pyarrow import parquet
+
+        try:
+            with parquet.ParquetFile(self.path) as file:
+                for batch in file.iter_batches(1024):
+                    yield from batch.to_pylist()
+        except (pa.ArrowException, UnicodeDecodeError, OSError) as error:
+            if isinstance(error, OSError) and error.errno is not None:
+                raise
+            raise UsageError(
+                str(self.path), expected="a Parquet file", came=str(error), do="Write it again."
+            ) from error
+
+
+def source_of(path: Path) -> Source:
+    """Return the source for a file by the ending of its name."""
+    match kind_of(path):
+        case "csv":
+            return CsvSource(path)
+        case "jsonl":
+            return JsonSource(path)
+        case _:
+            return ParquetSource(path)
+
+
+def _unreadable(path: Path, line: int, expected: str, error: Exception | None = None) -> UsageError:
+    came = "something else" if error is None else str(error)
+    return UsageError(f"{path}, line {line:,}", expected=expected, came=came, do="Correct that line.")
+
+
+def write_rows(path: Path, columns: Columns, rows: Iterable[Row], *, like: Path | None = None) -> None:
+    """Write `rows` to `path` in the form its ending names, atomically: whole, or not at all.
+
+    CSV and Parquet get `columns` in that order. In CSV, values that are not texts or numbers are written as
+    JSON text. In Parquet, a column has the type it has in the Parquet file `like`, if it is there, and
+    otherwise that of its kind; columns of texts hold other values as JSON text. JSON lines are written as the
+    rows are, with null for numbers that JSON does not have.
+    """
+    draft = path.with_name(f".{path.name}.draft-{os.getpid()}")
+    try:
+        WRITERS[kind_of(path)](draft, columns, rows, like)
+        folders.sync(draft)
+        draft.replace(path)
+        folders.sync(path.parent)
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def json_line(row: Row) -> str:
+    """Return a row as one line of JSON; characters that UTF-8 cannot hold are escaped."""
+    try:
+        return json.dumps(row, default=str, allow_nan=False) + "\n"
+    except ValueError:  # NaN or an infinity, from a Parquet file
+        return json.dumps(_without_nan(row), default=str, allow_nan=False) + "\n"
+
+
+def _without_nan(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {name: _without_nan(part) for name, part in value.items()}
+    return [_without_nan(part) for part in value] if isinstance(value, list) else value
+
+
+def _write_json(path: Path, columns: Columns, rows: Iterable[Row], like: Path | None) -> None:
+    with path.open("w", encoding="utf-8") as file:
+        file.writelines(map(json_line, rows))
+
+
+def _write_csv(path: Path, columns: Columns, rows: Iterable[Row], like: Path | None) -> None:
+    with path.open("w", encoding="utf-8", newline="", errors="backslashreplace") as file:
+        writer = csv.writer(file)
+        writer.writerow(columns)
+        writer.writerows([plain(row.get(name)) for name in columns] for row in rows)
+
+
+def plain(value: Any) -> Any:
+    """Return a value as one cell: texts and numbers as they are, None for nothing, the rest as JSON text."""
+    if value is None or isinstance(value, str | int | float):
+        return value
+    return json.dumps(value, default=str)
+
+
+def _write_parquet(path: Path, columns: Columns, rows: Iterable[Row], like: Path | None) -> None:
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    kept = {} if like is None else {field.name: field for field in parquet.read_schema(like)}
+    types = {"text": pa.string(), "number": pa.float64(), "texts": pa.list_(pa.string())}
+    schema = pa.schema([kept.get(name, pa.field(name, types[kind])) for name, kind in columns.items()])
+    texts = [name for name, kind in columns.items() if name not in kept and kind == "text"]
+    with parquet.ParquetWriter(path, schema, compression="zstd") as writer:
+        for chunk in chunked(rows, 1024):
+            cells = [{**row, **{name: _text(row.get(name)) for name in texts}} for row in chunk]
+            writer.write_table(pa.Table.from_pylist(cells, schema=schema))
+
+
+def _text(value: Any) -> str | None:
+    cell = plain(value)
+    return None if cell is None else str(cell).encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+WRITERS = {"csv": _write_csv, "jsonl": _write_json, "parquet": _write_parquet}
