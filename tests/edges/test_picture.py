@@ -1,0 +1,94 @@
+"""Pictures of decisions: what they say is what the row says, and nothing in a name can break a page."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+
+from pandora_router.report.picture import REWARD, Unit, decision_svg, decision_text
+from pandora_router.router import Decision
+from tests.support.routers import fitted
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def row(opened: float | None = 0.9) -> dict[str, Any]:
+    """A decision among three: b is opened and taken, or lost if `opened` is None."""
+    known = {"std": 0.1, "inspection_cost": 0.02, "costly": None, "cheap": 0.5, "note": None}
+    return {
+        "specialist": "b",
+        "declined_because": None,
+        "spent": 0.02,
+        "steps": [{"inspect": ["b"], "shown": [opened]}, {"select": "b"}],
+        "specialists": {
+            "a": {"mean": 0.6, **known},
+            "b": {"mean": 0.5, **known},
+            "c": {"mean": 0.2, **known},
+        },
+    }
+
+
+def circles(drawing: str, kind: str) -> list[float]:
+    """Where the circles of a class stand, from left to right as the rows go down."""
+    found = ElementTree.fromstring(drawing).iter(f"{SVG}circle")
+    return [float(one.get("cx", "nan")) for one in found if one.get("class") == kind]
+
+
+def test_boxes_stand_where_their_numbers_are() -> None:
+    """Positions on the axis are linear in the numbers: recovered from the drawing by two known points."""
+    drawing = decision_svg(row())
+    a, b, c = circles(drawing, "sealed")
+    (seen,) = circles(drawing, "opened")
+    scale = (a - c) / (0.6 - 0.2)
+    assert b == pytest.approx(c + 0.3 * scale, abs=0.2)
+    assert seen == pytest.approx(c + 0.7 * scale, abs=0.2)
+    assert drawing.count('class="chosen"') == 1
+
+
+def test_the_text_says_who_was_opened_what_it_cost_and_who_answers() -> None:
+    lines = decision_text(row(), Unit("s", 10.0, 1)).splitlines()
+    assert [line.split()[0 if line[0] != ">" else 1] for line in lines[1:]] == ["a", "b", "c"]
+    (mine,) = [line for line in lines if line.startswith(">")]
+    assert "look 1 (0.2 s): 0.90, answers" in mine
+    assert mine.index("#") - mine.index("[") > mine.index("|") - mine.index("[")
+    assert "sealed (a look: 0.2 s)" in lines[1]
+    assert len({len(re.split(r"\]", line)[0]) for line in lines[1:]}) == 1
+    assert "look 1 failed" in decision_text(row(None))
+
+
+def test_names_and_titles_are_escaped() -> None:
+    made = row()
+    made["specialists"]["<script>alert(1)</script>"] = made["specialists"].pop("a")
+    drawing = decision_svg(made, title='"><script>alert(2)</script>')
+    assert "<script>" not in drawing
+    said = " ".join("".join(one.itertext()) for one in ElementTree.fromstring(drawing).iter(f"{SVG}text"))
+    assert "<script>alert(1)</script>" in said
+    assert "<script>alert(2)</script>" in said
+
+
+def test_small_costs_are_not_shown_as_zero() -> None:
+    assert Unit("s", 1.0, 3).text(0.0001) == "<0.001 s"
+    assert Unit("s", 1.0, 3).text(0.0) == "0.000 s"
+    assert REWARD.text(0.0123) == "0.0123 of reward"
+
+
+@pytest.mark.parametrize("prompt", ["What is 3 + 4?", "Name a river in Peru.", ""])
+def test_every_decision_of_a_router_can_be_drawn(prompt: str) -> None:
+    """Searched and declined ones alike, from the row alone."""
+    decision: Decision = fitted().route(prompt)
+    made = decision.to_dict()
+    ElementTree.fromstring(decision_svg(made, title=prompt))
+    assert decision.specialist in decision_text(made)
+    if decision.declined_because is not None:
+        assert decision.declined_because in decision_text(made)
+
+
+def test_of_many_specialists_the_leading_and_the_opened_are_drawn() -> None:
+    made = row()
+    made["specialists"] |= {f"m{i:02d}": {**made["specialists"]["c"], "mean": 0.7} for i in range(20)}
+    names = {line.split()[0] for line in decision_text(made).splitlines()[1:] if line[0] == " "}
+    assert len(names) == 12
+    assert "> b" in decision_text(made)
