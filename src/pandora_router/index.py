@@ -174,17 +174,18 @@ def ladder_offsets(stds: ArrayLike, costs: ArrayLike, *, skip: bool = True) -> t
         ends[t] = low, max(low + float(s.min()), *(ends[k][1] + 12.0 * steps[k] for k in targets))
         nodes, weights = _panels(*ends[t], 0.5 * float(s.min()))
         best = np.max([_expected(worth.get(k), nodes, steps[k]) - c[k - 1] for k in targets], axis=0)
-        worth[t] = _Worth(nodes, weights, np.maximum(best, 0.0))
+        worth[t] = _Worth(nodes, weights, np.maximum(best, 0.0), ends[t][1])
     return offsets, next_tier
 
 
 @dataclass(frozen=True)
 class _Worth:
-    """V of one tier at quadrature nodes; above the last node it grows with slope one."""
+    """V of one tier at the nodes of panels that end at `end`; from there on it grows with slope one."""
 
     nodes: Vector
     weights: Vector
     values: Vector
+    end: float
 
 
 def _panels(start: float, stop: float, width: float) -> tuple[Vector, Vector]:
@@ -199,8 +200,8 @@ def _expected(worth: _Worth | None, d: Vector, std: float) -> Vector:
     """E[V(d + std Z)], with V = (.)+ when `worth` is None."""
     if worth is None:
         return std * unit_loss(-d / std)
-    last, height = worth.nodes[-1], worth.values[-1]
-    above = (last - d) / std
+    height = worth.values[-1] + (worth.end - worth.nodes[-1])  # the last node lies inside the last panel
+    above = (worth.end - d) / std
     beyond = std * unit_loss(above) + height * normal_cdf(-above)
     return _inner(worth, d, std) + beyond
 

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
+import mpmath
 import numpy as np
 import pytest
+from scipy.integrate import quad
 
 from pandora_router.boxes import Independent, Ladder
 from pandora_router.index import ladder_offsets, price_offset, unit_loss
@@ -133,3 +138,86 @@ def test_searching_one_ladder_against_an_outside_option_earns_the_worth_of_the_g
         assert np.mean(earned) <= truth + slack
     else:
         assert abs(np.mean(earned) - truth) <= slack
+
+
+# --- against mpmath ---------------------------------------------------------------------------------------
+
+
+def psi(t: Any) -> Any:
+    return mpmath.npdf(t) - t * mpmath.ncdf(-t)
+
+
+def price(std: float, cost: float) -> Any:
+    """s T(c/s) by Newton's method on the convex, falling psi, from the left of its root."""
+    y = mpmath.mpf(cost) / std
+    t = -1 - y
+    for _ in range(200):
+        step = (psi(t) - y) / mpmath.ncdf(-t)
+        t += step
+        if abs(step) < mpmath.mpf(10) ** (3 - mpmath.mp.dps):
+            return std * t
+    raise AssertionError("no root")
+
+
+def off_by(surplus: Callable[[Any], Any], w: float) -> float:
+    """How far w is from the root of `surplus`, by one Newton step."""
+    h = mpmath.mpf(10) ** -9
+    slope = (surplus(mpmath.mpf(w) + h) - surplus(mpmath.mpf(w) - h)) / (2 * h)
+    return abs(float(surplus(mpmath.mpf(w)) / slope))
+
+
+def expectation(f: Callable[[Any], Any], start: Any, width: float) -> Any:
+    """E[f(Z) 1{Z > start}] for a standard normal Z and an f that bends within `width` above `start`."""
+    inner = [start + width * k for k in (0, 1, 3, 9, 27)]
+    edges = sorted({*inner, *(mpmath.mpf(z) for z in range(-12, 13, 3))})
+    edges = [e for e in edges if start <= e <= 12]
+    return mpmath.quad(lambda z: f(z) * mpmath.npdf(z), edges) if len(edges) > 1 else mpmath.mpf(0)
+
+
+@pytest.mark.parametrize("costs", [(0.02, 0.01), (1e-4, 0.05), (0.1, 1e-3)])
+@pytest.mark.parametrize("ratio", [0.02, 0.2, 1.0, 6.0, 50.0])
+def test_two_tiers_against_mpmath(ratio: float, costs: tuple[float, float]) -> None:
+    """A first step much narrower or much wider than the second, skipped or not: 13 digits."""
+    s, c = (0.3, 0.3 / ratio), costs
+    plain, _ = ladder_offsets(s, c, skip=False)
+    free, plan = ladder_offsets(s, c, skip=True)
+    with mpmath.workdps(25):
+        last, straight = price(s[1], c[1]), price(float(np.hypot(*s)), c[1])
+
+        def surplus(w: Any) -> Any:
+            worth = lambda z: s[1] * psi((w - s[0] * z) / s[1]) - c[1]  # noqa: E731
+            return expectation(worth, (w - last) / s[0], s[1] / s[0]) - c[0]
+
+        assert off_by(surplus, float(plain[0])) <= 1e-13 * max(s)
+    assert plain[1] == free[1] == pytest.approx(float(last), rel=1e-13, abs=0.0)
+    assert free[0] == pytest.approx(max(float(plain[0]), float(straight)), rel=1e-13, abs=0.0)
+    assert plan[0] == (1 if plain[0] > straight else 2)
+
+
+def test_a_wide_step_before_a_narrow_one() -> None:
+    """The value of mpmath in 18 digits."""
+    offsets, _ = ladder_offsets([0.3, 0.05], [0.02, 0.01], skip=False)
+    assert offsets[0] == pytest.approx(0.327896140837139722, rel=1e-13, abs=0.0)
+
+
+def test_three_tiers_against_nested_quadrature() -> None:
+    """Ever narrower steps: the gain of the first purchase at its offset is its cost."""
+    s, c = (0.3, 0.05, 0.03), (0.02, 0.004, 0.003)
+    offsets, _ = ladder_offsets(s, c, skip=False)
+    second, third = float(offsets[1]), float(offsets[2])
+
+    def after_two(d: float) -> float:
+        return float(s[2] * unit_loss(-d / s[2])) - c[2]
+
+    def after_one(d: float) -> float:
+        start = (-third - d) / s[1]
+        return expected(lambda z: after_two(d + s[1] * z), start) - c[1]
+
+    def expected(f: Callable[[float], float], start: float) -> float:
+        density = lambda z: f(z) * np.exp(-0.5 * z * z) / np.sqrt(2.0 * np.pi)  # noqa: E731
+        low = max(start, -9.0)
+        return float(quad(density, low, 9.0, epsabs=1e-13, epsrel=1e-11, limit=200)[0]) if low < 9.0 else 0.0
+
+    w = float(offsets[0])
+    gain = expected(lambda z: after_one(s[0] * z - w), (w - second) / s[0])
+    assert gain == pytest.approx(c[0], rel=1e-9)
