@@ -278,6 +278,21 @@ def test_rounding_is_not_an_error() -> None:
     assert Joint([0.0], [[0.0]], 0.1).std.tolist() == [0.0]
 
 
+@pytest.mark.parametrize("scale", [1.0, 1e-6])
+def test_how_far_a_covariance_may_be_off(scale: float) -> None:
+    """1e-9 of each box's own scale, in symmetry and in the smallest eigenvalue; not a tenth less or more."""
+    for off, fine in ((5e-10, True), (2e-9, False)):
+        skew = np.array([[1.0, 0.5 + off], [0.5, 1.0]])
+        below = np.array([[1.0, 1.0 + off], [1.0 + off, 1.0]])  # eigenvalues 2 + off and -off
+        for matrix in (skew, below):
+            wide = matrix * np.array([[1.0, scale], [scale, scale**2]])  # one box much smaller
+            if fine:
+                Joint([0.0, 0.0], wide, 0.1)
+            else:
+                with pytest.raises(UsageError, match="covariance"):
+                    Joint([0.0, 0.0], wide, 0.1)
+
+
 def test_numpy_integers_are_integers() -> None:
     assert TWO.given(np.int64(1), 0.3).mean[1] == 0.3
     assert drive(Held(np.int32(0), 0.0), State(TWO), reveal([0.1, 0.2])).actions[0] == Inspect((1,))  # type: ignore[arg-type]

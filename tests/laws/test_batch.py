@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from pandora_router.boxes import Costs
+from pandora_router.errors import UsageError
 from pandora_router.search import (
     Batch,
     Committing,
@@ -200,3 +201,18 @@ def test_optimal_and_plans_work_in_batch() -> None:
 def test_relative_without_correlation_is_rollout() -> None:
     batch, values = make_batch("independent", 0)
     assert (run(Relative(), batch, values).order == run(Rollout(), batch, values).order).all()
+
+
+@pytest.mark.parametrize("k", [1e-170, 1e160])
+def test_batches_scale_beyond_what_can_be_squared(k: float) -> None:
+    batch, values = make_batch("independent", 0)
+    scaled = Batch(k * batch.mean, k * batch.std, k * batch.costs.own)
+    for policy in EXACT:
+        same_as_driven(policy, scaled, k * values)
+        assert (run(policy, scaled, k * values).order == run(policy, batch, values).order).all()
+
+
+@pytest.mark.parametrize("k", [1e-170, 1e160])
+def test_a_covariance_that_cannot_be_written_is_refused(k: float) -> None:
+    with pytest.raises(UsageError, match="unit of the rewards"):
+        Batch([[0.5 * k, 0.4 * k]], [[0.1 * k, 0.0]], 0.01 * k, correlation=np.eye(2))

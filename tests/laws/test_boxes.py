@@ -188,6 +188,18 @@ def test_climbs_repeat_what_is_known() -> None:
     assert paths[:, 0, 1].std() == pytest.approx(0.2, rel=0.2)
     assert paths[:, 1, 1].std() == pytest.approx(np.hypot(0.1, 0.2), rel=0.2)
     assert (boxes.without(0).paths(5, np.random.default_rng(0))[:, 0] == 0.6).all()
+    top = boxes.given(0, 0.7)
+    assert (top.paths(5, np.random.default_rng(0))[:, 0] == 0.7).all()
+    assert (top.sample(5, np.random.default_rng(0))[:, 0] == 0.7).all()
+
+
+def test_a_ladder_that_lost_its_inspection_has_nothing_left_to_tell() -> None:
+    """Lost half way up: worth its last estimate, at every price, for every outside option."""
+    boxes = Ladder([0.5, 0.4], [[0.1, 0.2]] * 2, [[0.01, 0.03]] * 2, skip=False).given(0, 0.6).without(0)
+    assert boxes.sealed.tolist() == [False, True]
+    assert boxes.std[0] == 0.0
+    assert boxes.gain(0.5)[0] == pytest.approx(0.1)
+    assert boxes.reservation_price()[0] == boxes.backup_price()[0] == 0.6
 
 
 # --- costs ------------------------------------------------------------------------------------------------
@@ -203,6 +215,16 @@ def test_the_shared_part_is_paid_once_per_group(spec: Spec, random: object) -> N
         boxes = boxes.given(int(j), 0.5)
     groups = {int(g) for g in spec.group if g >= 0}
     assert bill == pytest.approx(spec.own.sum() + sum(spec.shared[g] for g in groups))
+
+
+def test_only_the_group_of_a_box_is_settled() -> None:
+    costs = Costs([0.01, 0.02, 0.03, 0.04], [0.5, 0.7], [0, 1, 0, -1])
+    assert costs.paid(0).marginal.tolist() == [0.01, 0.72, 0.03, 0.04]
+    assert costs.paid(1).paid(3).marginal.tolist() == [0.51, 0.02, 0.53, 0.04]
+    assert costs.marginal.tolist() == [0.51, 0.72, 0.53, 0.04]
+    assert costs.mates(0).tolist() == [0, 2]
+    assert costs.paid(2).mates(0).tolist() == [0]
+    assert costs.mates(3).tolist() == [3]
 
 
 def test_a_failed_inspection_also_pays_for_its_group() -> None:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pandora_router.boxes import Boxes, Independent, Joint, LowRank
+from pandora_router.boxes import Boxes, Costs, Draws, Independent, Joint, LowRank
 from pandora_router.errors import UsageError
 from pandora_router.search import (
     OUTSIDE,
@@ -29,9 +29,10 @@ from pandora_router.search import (
     adrive,
     drive,
     replay,
+    reveal,
 )
 from pandora_router.search.state import Action
-from tests.support.instances import EXACT, KINDS, ONE_TIER, SIMULATED, Spec, policies_for, specs
+from tests.support.instances import EXACT, KINDS, ONE_TIER, SIMULATED, Spec, make, policies_for, specs
 
 
 def every_policy(spec: Spec) -> tuple[Policy, ...]:
@@ -238,8 +239,9 @@ def test_searches_scale_with_the_rewards(spec: Spec, k: float) -> None:
         assert there.spent == k * here.spent
 
 
-@given(specs(KINDS, grouped=False, smallest=2), st.randoms(use_true_random=False))
+@given(specs(KINDS, smallest=2), st.randoms(use_true_random=False))
 def test_searches_do_not_care_about_the_order_of_boxes(spec: Spec, random: object) -> None:
+    """With shared costs too; boxes of one purchase are named in ascending order."""
     order = np.random.default_rng(random.getrandbits(32)).permutation(len(spec.mean))  # type: ignore[attr-defined]
     moved = spec.permuted(order)
     back = {OUTSIDE: OUTSIDE, **{new: int(old) for new, old in enumerate(order)}}
@@ -247,16 +249,53 @@ def test_searches_do_not_care_about_the_order_of_boxes(spec: Spec, random: objec
     for policy in policies:
         here = drive(policy, spec.state(), spec.opener())
         there = drive(policy, moved.state(), moved.opener())
-        assert [back[j] for j in there.inspected] == list(here.inspected)
+        assert [sorted(back[j] for j in bought) for bought in purchases(there)] == purchases(here)
         assert back[there.selected] == here.selected
+        assert there.spent == pytest.approx(here.spent, rel=1e-12)
+
+
+def purchases(trace: Trace) -> list[list[int]]:
+    return [sorted(action.boxes) for action in trace.actions if isinstance(action, Inspect)]
+
+
+@pytest.mark.parametrize("k", [1e-170, 2.0**-560, 2.0**530, 1e160])
+@pytest.mark.parametrize("kind", ["independent", "draws"])
+def test_searches_scale_beyond_what_can_be_squared(kind: str, k: float) -> None:
+    """Standard deviations whose squares are 0 or infinite: nothing but the unit changes."""
+    for seed in range(8):
+        spec = make(kind, np.random.default_rng(seed), 4, grouped=seed > 5)
+        for policy in EXACT:
+            here, there = (
+                drive(policy, State(scaled_boxes(spec, x), 0.4 * x), reveal(x * spec.values))
+                for x in (1.0, k)
+            )
+            assert here.actions == there.actions
+            assert there.spent == pytest.approx(k * here.spent, rel=1e-12)
+
+
+def scaled_boxes(spec: Spec, k: float) -> Boxes:
+    costs = Costs(k * spec.own, k * spec.shared, spec.group)
+    if spec.kind == "draws":
+        return Draws(k * (spec.mean[:, None] + spec.std[:, None] * spec.residuals), costs)
+    return Independent(k * spec.mean, k * spec.std, costs)
+
+
+@pytest.mark.parametrize("k", [2.0**-480, 2.0**480])
+def test_correlated_searches_scale_as_far_as_a_covariance_can_be_written(k: float) -> None:
+    for seed in range(8):
+        spec = make(("joint", "quantiles")[seed % 2], np.random.default_rng(seed), 4, grouped=seed > 3)
+        scaled = spec.scaled(k)
+        for policy in EXACT:
+            here = drive(policy, spec.state(), spec.opener())
+            assert drive(policy, scaled.state(), scaled.opener()).actions == here.actions
 
 
 @given(specs(("independent",)))
 def test_searches_on_a_diagonal_covariance_are_those_of_independent_boxes(spec: Spec) -> None:
     joint = State(Joint(spec.mean, np.diag(spec.std**2), spec.costs), spec.outside)
     for policy in (*EXACT, Held(0, 0.4)):
-        if isinstance(policy, Relative) or (isinstance(policy, KnowledgeGradient) and len(spec.shared)):
-            continue  # Relative measures against the incumbent; groups are simulated differently
+        if isinstance(policy, Relative):
+            continue  # it measures against the incumbent
         alone = drive(policy, spec.state(), spec.opener())
         assert drive(policy, joint, spec.opener()) == alone
 

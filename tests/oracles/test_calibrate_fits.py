@@ -26,6 +26,8 @@ from pandora_router.calibrate import (
 from pandora_router.calibrate.correlations import fit_correlation, ledoit_wolf
 from pandora_router.calibrate.means import STRENGTHS, fit_ridge
 from pandora_router.calibrate.readings import Readings
+from pandora_router.calibrate.scales import fit_scale
+from pandora_router.calibrate.slopes import fit_slope
 
 
 class World(NamedTuple):
@@ -140,6 +142,31 @@ def test_known_parameters_are_recovered(missing: float) -> None:
 def test_slope_is_recovered_within_its_bounds(slope: float, expected: float) -> None:
     world = generate(4000, slope=slope)
     assert Calibrated().fit(*world[:3]).slope == pytest.approx(expected, abs=0.05)
+
+
+def test_prompts_are_the_unit_of_evidence_for_the_slope() -> None:
+    """A prompt with ten specialists that all say the same thing twice is one prompt, not twenty cells."""
+    rng = np.random.default_rng(3)
+    g = rng.standard_normal((12, 1)) * np.array([1.0, -1.0])
+    r = rng.choice([-1.0, 2.0], (12, 1)) * g  # the slope differs from prompt to prompt
+    one = fit_slope(np.zeros((12, 2)), g, r)
+    ten = fit_slope(np.zeros((12, 20)), np.tile(g, 10), np.tile(r, 10))
+    assert ten == pytest.approx(one, abs=1e-9)
+    many = fit_slope(np.zeros((120, 2)), np.tile(g, (10, 1)), np.tile(r, (10, 1)))
+    assert abs(many - one) > 1e-3  # ten times the prompts do say more
+
+
+def test_a_scale_stops_bending_where_the_means_end() -> None:
+    """Beyond the range of the calibration means the scale is that of the end, not the curve's."""
+    rng = np.random.default_rng(4)
+    mu = rng.uniform(0.3, 0.7, (4000, 1))
+    scale = fit_scale(mu, (0.02 + 0.5 * (mu - 0.3)) * rng.standard_normal(mu.shape))
+    low, high = float(scale.lowest[0]), float(scale.highest[0])
+    assert 0.3 < low < 0.31
+    assert 0.69 < high < 0.7
+    ends = scale.of(np.array([[low], [high]]))
+    np.testing.assert_allclose(scale.of(np.array([[-1.0], [2.0]])), ends, rtol=1e-12)
+    assert ends[1, 0] > 3.0 * ends[0, 0]
 
 
 def test_few_prompts_leave_the_slope_near_one() -> None:

@@ -63,6 +63,18 @@ def test_what_rounding_leaves_of_a_variance_is_not_news(kind: str) -> None:
         np.testing.assert_allclose(np.delete(after.mean, 2), np.delete(known.mean, 2), atol=1e-9)
 
 
+@pytest.mark.parametrize(("left", "news"), [(1e-11, True), (1e-13, False)])
+def test_where_rounding_begins(left: float, news: bool) -> None:
+    """A variance of 1e-11 of what it was still tells something, one of 1e-13 nothing."""
+    share = 1.0 - left  # squared correlation: the second box keeps `left` of its variance
+    pair = Joint([0.0, 0.0, 0.0], [[1.0, share**0.5, 0.0], [share**0.5, 1.0, 0.0], [0.0, 0.0, 1.0]], 0.0)
+    after = pair.given(0, 0.5)
+    assert bool(after.std[1] > 0.0) is news
+    assert after.given(1, 1.0).mean[2] == 0.0
+    factor = LowRank([0.0, 0.0], [[1.0], [share**0.5]], [0.0, left], 0.0)
+    assert bool(factor.given(0, 0.5).std[1] > 0.0) is news
+
+
 def test_quantiles_do_not_change_conditioning() -> None:
     spec = make("quantiles", np.random.default_rng(3), 4)
     with_law, plain = spec.boxes(), Joint(spec.mean, spec.covariance, spec.costs)

@@ -8,10 +8,18 @@ import numpy as np
 import pytest
 from scipy.integrate import quad
 
-from pandora_router.boxes import Costs, Draws, Independent, Joint, LowRank
+from pandora_router.boxes import Boxes, Costs, Draws, Independent, Joint, LowRank
 from pandora_router.boxes.joint import CorrelatedNormal
-from pandora_router.search import Inspect, KnowledgeGradient, State
-from pandora_router.search.gradient import envelope_gain, gradient, group_gain, plain_gradient
+from pandora_router.search import Inspect, KnowledgeGradient, State, kernels
+from pandora_router.search.gradient import (
+    envelope_gain,
+    gradient,
+    group_normals,
+    normal_parts,
+    plain_gradient,
+    plain_group_gain,
+)
+from pandora_router.search.payoffs import marginal_std
 from tests.support.instances import make
 
 KINDS = ("independent", "joint", "low rank", "quantiles", "draws", "ladder")
@@ -122,6 +130,21 @@ def test_one_box_alone_is_never_worth_opening() -> None:
 # --- groups -----------------------------------------------------------------------------------------------
 
 
+def group_gain(boxes: Boxes, members: np.ndarray, outside: float, samples: int, seed: int) -> float:
+    """The worth of a group by the kernel, which must be that of the plain code."""
+    normals = group_normals(seed, samples, len(boxes.mean))
+    plain = plain_group_gain(boxes, members, outside, normals)
+    parts = normal_parts(boxes)
+    if parts is not None:
+        group = np.full(len(boxes.mean), -1)
+        group[members] = 0
+        compiled = kernels.load().group_gain(
+            boxes.mean, parts[0], marginal_std(boxes), boxes.sealed, parts[1], outside, group, 0, normals
+        )
+        assert compiled == pytest.approx(plain, rel=1e-10, abs=1e-13)
+    return plain
+
+
 def test_worth_of_a_group_against_dense_conditioning() -> None:
     """20,000 outcomes of three of four boxes, conditioned by the text-book formula; within 5 errors."""
     spec = make("joint", np.random.default_rng(30), 4)
@@ -137,9 +160,7 @@ def test_worth_of_a_group_against_dense_conditioning() -> None:
     came = group_gain(boxes, members, -np.inf, 20000, 0)
     assert abs(came - truth) <= 5.0 * np.sqrt(2.0) * error
     low = LowRank(spec.mean, spec.factor, spec.noise, spec.costs)
-    assert group_gain(low, members, -np.inf, 2000, 0) == pytest.approx(
-        group_gain(boxes, members, -np.inf, 2000, 0), abs=1e-9
-    )
+    assert group_gain(low, members, -np.inf, 2000, 0) == pytest.approx(came, abs=0.02)
 
 
 def test_worth_of_a_group_of_draws_by_enumeration() -> None:
@@ -147,6 +168,53 @@ def test_worth_of_a_group_of_draws_by_enumeration() -> None:
     outcomes = np.array([[a, b, 0.55] for a, b in product(*boxes.samples[:2])])
     truth = outcomes.max(axis=1).mean() - 0.55
     assert group_gain(boxes, np.array([0, 1]), -np.inf, 20000, 0) == pytest.approx(truth, abs=0.01)
+
+
+def test_worth_of_a_group_follows_the_residual_law() -> None:
+    """Two-valued residuals, uncorrelated: enumerated, and far from what a normal law would say."""
+    law = np.array([-1.0, 1.0])
+    mean, std = np.array([0.5, 0.45]), np.array([0.1, 0.2])
+    boxes = Joint(mean, np.diag(std**2), 0.01, np.tile(law, (2, 1)))
+    outcomes = np.array(list(product(*(mean[:, None] + std[:, None] * law))))
+    truth = outcomes.max(axis=1).mean() - 0.5
+    came = group_gain(boxes, np.arange(2), -np.inf, 40000, 0)
+    assert came == pytest.approx(truth, abs=2e-3)
+    normal = group_gain(Joint(mean, np.diag(std**2), 0.01), np.arange(2), -np.inf, 40000, 0)
+    assert abs(normal - truth) > 5e-3
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_worth_of_a_correlated_group_with_quantiles_through_the_copula(seed: int) -> None:
+    """All boxes open: E[max] over `sample`, which draws from the same law by numpy's own factor."""
+    boxes = make("quantiles", np.random.default_rng(seed), 4).boxes()
+    drawn = boxes.sample(40000, np.random.default_rng(99))
+    lead = int(boxes.mean.argmax())
+    won = drawn.max(axis=1) - drawn[:, lead]
+    came = group_gain(boxes, np.arange(4), -np.inf, 40000, 1)
+    assert abs(came - won.mean()) <= 5.0 * np.sqrt(2.0) * won.std() / np.sqrt(len(won))
+
+
+@pytest.mark.parametrize("kind", ["independent", "joint", "quantiles", "low rank"])
+@pytest.mark.parametrize("seed", range(5))
+def test_worth_of_a_group_in_compiled_code(kind: str, seed: int) -> None:
+    """Later states, lost boxes, exact copies and outside options: `group_gain` compares both codes."""
+    boxes = make(kind, np.random.default_rng(seed), 5).boxes()
+    group_gain(boxes, np.array([1, 3]), 0.5, 64, seed)
+    later = boxes.given(0, 0.6).without(4)
+    group_gain(later, np.array([1, 2, 3]), -np.inf, 64, seed)
+    copies = Joint([0.5, 0.5, 0.4], np.full((3, 3), 0.04), 0.01, [[-1.0, 1.0]] * 3)
+    assert group_gain(copies, np.arange(3), -np.inf, 64, seed) == pytest.approx(0.0, abs=1e-15)
+
+
+def test_opposite_outcomes_come_in_pairs() -> None:
+    """Of two boxes one wins by |d| in exactly one outcome of each pair: a group is worth E|d|/2."""
+    normals = group_normals(7, 64, 3)
+    assert normals.shape == (64, 3)
+    assert (normals[:32] == -normals[32:]).all()
+    boxes = Independent([0.5, 0.5], [0.1, 0.2], 0.01)
+    drawn = normals[:32, :2] * [0.2, 0.1]  # descending (mean, std)
+    truth = np.abs(drawn[:, 0] - drawn[:, 1]).mean() / 2.0
+    assert plain_group_gain(boxes, np.arange(2), -np.inf, normals) == pytest.approx(truth, rel=1e-12)
 
 
 @pytest.mark.parametrize("kind", ["independent", "joint", "draws"])
@@ -162,3 +230,14 @@ def test_a_group_that_changes_no_choice_is_worth_nothing(kind: str) -> None:
         assert group_gain(boxes, np.arange(3), -np.inf, 16, seed) == pytest.approx(0.0, abs=1e-13)
         assert not isinstance(KnowledgeGradient(samples=16, seed=seed).next(State(boxes)), Inspect)
     assert group_gain(boxes, np.array([0, 1]), 60.0, 16, 0) == 0.0
+
+
+def test_quantiles_are_measured_from_the_mean() -> None:
+    """Residuals moved to mean 0: kernel, plain code and prices follow one law."""
+    covariance = [[0.04, 0.01], [0.01, 0.09]]
+    off = Joint([0.5, 0.45], covariance, 0.01, [[-1.0, 0.0, 2.5], [0.2, 0.3, 4.0]])
+    centred = Joint([0.5, 0.45], covariance, 0.01, [[-1.5, -0.5, 2.0], [-1.3, -1.2, 2.5]])
+    np.testing.assert_allclose(off.quantiles, centred.quantiles, atol=1e-15)  # type: ignore[arg-type]
+    np.testing.assert_allclose(off.support().mean(axis=1), off.mean, atol=1e-15)  # type: ignore[union-attr]
+    np.testing.assert_allclose(gradient(off, -np.inf), plain_gradient(off, -np.inf), atol=1e-15)
+    np.testing.assert_allclose(off.reservation_price(), centred.reservation_price(), rtol=1e-14)

@@ -15,7 +15,7 @@ from pandora_router.search.payoffs import (
     outside_options,
     reservation_prices,
 )
-from pandora_router.search.simulation import plain_payoffs, simulated_payoffs
+from pandora_router.search.simulation import lost_boxes, plain_payoffs, simulated_payoffs, stream
 from tests.support.instances import make
 
 SEEDS = range(25)
@@ -209,6 +209,21 @@ def test_simulation_kernel_against_driving_the_same_outcomes(case: str, outside:
     )
     drawn = joint_outcomes(boxes.mean, boxes.covariance, normals)
     np.testing.assert_allclose(out, plain_payoffs(state, held, drawn), rtol=1e-9, atol=1e-9)
+
+
+def test_a_lost_box_still_moves_with_the_others() -> None:
+    """Its payoff when held by nobody: taken at its posterior mean, which other openings move."""
+    covariance = 0.04 * np.array([[1.0, 0.95, 0.0], [0.95, 1.0, 0.0], [0.0, 0.0, 1.0]])
+    state = State(Joint([0.5, 0.5, 0.4], covariance, 0.005)).lose(0)
+    assert lost_boxes(state.boxes)
+    assert not lost_boxes(State(Joint([0.5, 0.5, 0.4], covariance, 0.005)).observe(0, 0.5).boxes)
+    held = outside_options(state.boxes, "mean")
+    drawn = state.boxes.sample(400, stream(state.boxes.mean, 3))
+    came = simulated_payoffs(state, "mean", 400, 3)
+    np.testing.assert_allclose(came, plain_payoffs(state, held, drawn), rtol=1e-12)
+    still = Independent([0.5, 0.5, 0.4], [0.0, 0.2, 0.2], 0.005)  # as if the lost box no longer moved
+    frozen = simulated_payoffs(State(still).lose(0), "mean", 400, 3)
+    assert abs(came[0] - frozen[0]) > 1e-3
 
 
 def test_simulation_kernel_beyond_the_nodes_it_keeps() -> None:

@@ -85,3 +85,22 @@ def test_looking_deeper_pays_on_strongly_correlated_boxes() -> None:
     ]
     lead = earned[1] - earned[0]
     assert lead.mean() > 5.0 * lead.std(ddof=1) / np.sqrt(queries)
+
+
+def test_the_leading_box_is_among_those_looked_at() -> None:
+    """Its own news is worth nothing, so six boxes of no promise, but cheap, come before it by net worth.
+
+    Opening the contender pays only because the leader can be opened next.
+    """
+    mean = np.array([0.55, 0.5, *np.full(6, -9.0)])
+    std = np.array([0.2, 0.2, *np.full(6, 1e-3)])
+    correlation = np.eye(8)
+    correlation[0, 1] = correlation[1, 0] = 0.95
+    cost = np.array([0.003, 5e-7, *np.full(6, 1e-6)])
+    boxes = Joint(mean, np.outer(std, std) * correlation, cost)
+    pair = Joint(mean[:2], boxes.covariance[:2, :2], cost[:2])
+    truth = best_inspection(pair, -np.inf, 2, 2)
+    assert truth[1] > 1e-3
+    assert best_inspection(pair, -np.inf, 1, 2)[1] < truth[1] - 1e-3
+    assert best_inspection(boxes, -np.inf, 2, 6) == pytest.approx(truth)
+    assert plain_inspection(boxes, -np.inf, 2, 6) == pytest.approx(truth)

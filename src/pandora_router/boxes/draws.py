@@ -65,6 +65,13 @@ class Draws(Bookkeeping):
             sealed=np.ones(len(table), dtype=np.bool_),
         )
 
+    @property
+    def std(self) -> Vector:
+        """The standard deviation of each next value; 0 where nothing is left to open."""
+        gaps = np.abs(self.samples - self.samples.mean(axis=1, keepdims=True))
+        size = np.maximum(gaps.max(axis=1), 5e-324)  # squares of gaps may be too large or too small to write
+        return np.where(self.sealed, size * np.sqrt(((gaps / size[:, None]) ** 2).mean(axis=1)), 0.0)
+
     def support(self) -> Matrix:
         """The values each box may still show (M, S); its worth repeated where nothing is left to open."""
         return np.where(self.sealed[:, None], self.samples, self.mean[:, None])

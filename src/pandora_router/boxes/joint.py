@@ -3,8 +3,8 @@
 What one inspection shows moves the means of all others (paper, section 4, "correlated values"). Prices and
 gains are those of the marginals; policies that care about the dependence read `column` and `correlate`.
 
-Both kinds may carry `quantiles`, a sorted (M, Q) table of equally likely standardised residuals that takes
-the place of the normal law of each box's next value (METHOD section 9). Conditioning stays linear.
+Both kinds may carry `quantiles`, a sorted (M, Q) table of equally likely standardised residuals of mean 0
+that takes the place of the normal law of each box's next value (METHOD section 9). Conditioning stays linear.
 """
 
 from __future__ import annotations
@@ -102,7 +102,10 @@ def root(covariance: Matrix) -> Matrix:
 
 
 def checked_quantiles(quantiles: ArrayLike | None, boxes: int) -> Matrix | None:
-    """Check that residual quantiles are sorted rows, one per box."""
+    """Return residual quantiles as sorted rows, one per box, each moved to have mean 0.
+
+    A residual is measured from the mean of its box: a law whose mean is not 0 would contradict that mean.
+    """
     if quantiles is None:
         return None
     table = finite("quantiles", quantiles, ndim=2)
@@ -113,7 +116,9 @@ def checked_quantiles(quantiles: ArrayLike | None, boxes: int) -> Matrix | None:
             came=f"shape {table.shape}" + ("" if len(table) != boxes else " with a row out of order"),
             do="Sort each row; one row per box.",
         )
-    return table
+    centre = table.mean(axis=1, keepdims=True)
+    off = np.abs(centre) > NOTHING * np.abs(table).max(axis=1, keepdims=True)  # more than rounding
+    return locked(np.where(off, table - centre, table)) if off.any() else table
 
 
 @dataclass(frozen=True, eq=False)

@@ -33,6 +33,7 @@ from pandora_router.search.state import Action, Inspect, Policy, Select, State, 
 from pandora_router.types import Matrix, Positions, Vector
 
 SLICE = 256  # queries a thread takes at a time
+LEAST, MOST = 1e-140, 1e140  # standard deviations whose products with each other are ordinary numbers
 _most: ContextVar[int | None] = ContextVar("most threads", default=None)
 
 
@@ -94,6 +95,13 @@ class Batch:
                 expected="ones on the diagonal",
                 came=f"{np.diag(links).tolist()}",
                 do="Move the scale into std: C / sqrt(diag) / sqrt(diag).",
+            )
+        if links is not None and not (((stds > LEAST) & (stds < MOST)) | (stds == 0.0)).all():
+            raise UsageError(
+                "std",
+                expected=f"0, or numbers from {LEAST:g} to {MOST:g}, beside a correlation",
+                came=f"numbers from {stds.min():.3g} to {stds.max():.3g}",
+                do="Change the unit of the rewards: a covariance of these cannot be written down.",
             )
         if links is not None:
             links = locked(np.where(np.eye(boxes, dtype=np.bool_), 1.0, links))  # away with the last rounding
@@ -233,8 +241,9 @@ def _compiled(
     written = (out.choice, out.spent, out.order, out.stage)
     if isinstance(policy, Held):
         policy.check(batch.mean.shape[1])
-    if isinstance(policy, KnowledgeGradient) and not len(batch.costs.shared):
-        return lambda lo, hi: kernel.gradient_rows(law, values, policy.depth, policy.width, lo, hi, *written)
+    if isinstance(policy, KnowledgeGradient):
+        how = (policy.depth, policy.width, policy.normals(batch.state(0).boxes))
+        return lambda lo, hi: kernel.gradient_rows(law, values, *how, lo, hi, *written)
     if batch.quantiles is not None:
         return None
     if isinstance(policy, Rollout | Relative):

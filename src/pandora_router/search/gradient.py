@@ -5,27 +5,32 @@ Opening box j moves all posterior means along one direction, a + b Z with b = P_
     E[max_k (a_k + b_k Z)] - max_k a_k
 
 which is exact by the upper envelope of lines under a normal law, or a plain average where the boxes carry
-residual quantiles (METHOD sections 8 and 9). The best thing is always taken, sealed or not.
+residual quantiles (METHOD sections 8 and 9). The best thing is always taken, sealed or not. Where costs are
+shared, opening a whole group is one more purchase, worth E[max of all posterior means] over joint outcomes.
+
+Every function `plain_*` is the twin of a compiled kernel: it decides alike, needs no compiler, and is what
+the kernel is tested against.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
 from pandora_router.boxes import Boxes, Draws, Independent
 from pandora_router.boxes.checks import locked
-from pandora_router.boxes.joint import CorrelatedNormal, root
+from pandora_router.boxes.joint import NOTHING, CorrelatedNormal
 from pandora_router.errors import UsageError
-from pandora_router.index import unit_loss
+from pandora_router.index import normal_cdf, unit_loss
 from pandora_router.search import kernels
 from pandora_router.search.payoffs import marginal_std
 from pandora_router.search.policies import Memoryless, purchase
 from pandora_router.search.state import Action, Inspect, Select, State
 from pandora_router.types import Matrix, Positions, Vector
 
-NO_QUANTILES = locked(np.empty((0, 0)))
+NOTHING_HERE = locked(np.empty((0, 0)))  # no covariance, no quantiles or no outcomes, as kernels take them
 
 
 def envelope_gain(a: Vector, b: Vector) -> float:
@@ -57,20 +62,25 @@ def envelope_gain(a: Vector, b: Vector) -> float:
     return float(np.sum(rises * unit_loss(np.abs(crossing)))) if crossing else 0.0
 
 
-def plain_gradient(boxes: Boxes, outside: float) -> Vector:
-    """What opening each box alone is worth before its cost (M,); 0 where nothing is left to open."""
+def plain_gradient(boxes: Boxes, outside: float, only: Positions | None = None) -> Vector:
+    """What opening each box alone is worth before its cost (M,); 0 where nothing is left to open.
+
+    With `only`, boxes that are not among these positions are left at 0.
+    """
     if not isinstance(boxes, CorrelatedNormal):
         return independent_gradient(boxes, outside)
     worth = np.zeros(len(boxes.mean))
     finite = np.isfinite(outside)
     a = np.append(boxes.mean, outside) if finite else boxes.mean
-    for j in np.flatnonzero(boxes.sealed & (boxes.std > 0.0)):
+    for j in np.flatnonzero(boxes.sealed & (boxes.std > 0.0)) if only is None else only:
+        if not boxes.sealed[j] or boxes.std[j] == 0.0:
+            continue
         column = boxes.column(int(j)) / boxes.std[j]
         b = np.append(column, 0.0) if finite else column
         if boxes.quantiles is None:
             worth[j] = envelope_gain(a, b)
         else:
-            worth[j] = np.mean([np.max(a + b * z) for z in boxes.quantiles[j]]) - a.max()
+            worth[j] = max((a + boxes.quantiles[j][:, None] * b).max(axis=1).mean() - a.max(), 0.0)
     return worth
 
 
@@ -89,19 +99,24 @@ def plain_inspection(boxes: Boxes, outside: float, depth: int, width: int) -> tu
     """The best next inspection and its worth net of cost, looking `depth` (1 or 2) inspections ahead.
 
     Two deep, opening j is worth its own gradient plus, over its outcomes, the best positive net worth of
-    a second inspection: E[(max_l gradient_l(outcome) - c_l)+], among the `width` boxes of highest net worth.
+    a second inspection: E[(max_l gradient_l(outcome) - c_l)+]. Only `width` boxes are looked at, first and
+    second: the one of highest mean, whose own gradient is often 0, and those of highest net worth.
     """
     net = np.where(boxes.sealed, plain_gradient(boxes, outside) - boxes.inspection_cost, -np.inf)
     if depth == 1:
         return int(net.argmax()), float(net.max())
-    rivals = [int(j) for j in np.argsort(-net, kind="stable")[:width] if boxes.sealed[j]]
-    for j in rivals:
-        points, weights = outcome_rule(boxes, j)
+    lead = int(boxes.mean.argmax())
+    promise = np.where((np.arange(len(net)) == lead) & boxes.sealed, np.inf, net)
+    order = np.argsort(-promise, kind="stable")[:width]
+    rivals = order[boxes.sealed[order]]
+    for j in rivals[marginal_std(boxes)[rivals] > 0.0]:
+        points, weights = outcome_rule(boxes, int(j))
+        others = rivals[rivals != j]
         for point, weight in zip(points, weights, strict=True):
-            then = boxes.given(j, point)
-            second = plain_gradient(then, outside) - then.inspection_cost
-            net[j] += weight * max(0.0, max((second[k] for k in rivals if k != j), default=0.0))
-    best = min(rivals, key=lambda j: (-net[j], j))
+            then = boxes.given(int(j), float(point))
+            second = plain_gradient(then, outside, others) - then.inspection_cost
+            net[j] += weight * np.max(second[others], initial=0.0)
+    best = min((int(j) for j in rivals), key=lambda j: (-net[j], j))
     return best, float(net[best])
 
 
@@ -115,11 +130,11 @@ def outcome_rule(boxes: Boxes, box: int) -> tuple[Vector, Vector]:
 
 
 def normal_parts(boxes: Boxes) -> tuple[Matrix, Matrix] | None:
-    """Covariance and residual quantiles (empty: normal) as the kernels take them; None for other laws."""
+    """Covariance (empty: independent) and residual quantiles (empty: normal); None for other laws."""
     if isinstance(boxes, Independent):
-        return locked(np.diag(boxes.std**2)), NO_QUANTILES
+        return NOTHING_HERE, NOTHING_HERE
     if isinstance(boxes, CorrelatedNormal):
-        return boxes.covariance, NO_QUANTILES if boxes.quantiles is None else boxes.quantiles
+        return boxes.covariance, NOTHING_HERE if boxes.quantiles is None else boxes.quantiles
     return None
 
 
@@ -175,7 +190,7 @@ class KnowledgeGradient(Memoryless):
     `depth=1` looks one inspection ahead. That misses inspections that pay only together (opening one of two
     strongly correlated boxes says little about which is better), so `depth=2` adds what a second inspection
     would then be worth, among the `width` most promising boxes. Where costs are shared, opening a whole group
-    at once is weighed too, with `samples` joint outcomes of the group (the same ones for a given `seed`).
+    at once is weighed too, over `samples` joint outcomes of the group (the same ones for a given `seed`).
     """
 
     depth: int = 2
@@ -195,10 +210,41 @@ class KnowledgeGradient(Memoryless):
 
     def next(self, state: State) -> Action:
         """Buy the most valuable purchase, or stop."""
+        boxes, costs = state.boxes, state.boxes.costs
+        parts = normal_parts(boxes)
+        if parts is None:
+            return self.plain_next(state)
+        box, group = kernels.load().gradient_step(
+            boxes.mean,
+            parts[0],
+            marginal_std(boxes),
+            boxes.inspection_cost,
+            costs.own,
+            costs.shared,
+            costs.group,
+            boxes.sealed,
+            parts[1],
+            state.outside,
+            self.depth,
+            self.width,
+            self.normals(boxes),
+        )
+        if group >= 0:
+            return Inspect(tuple(int(j) for j in np.flatnonzero((costs.group == group) & boxes.sealed)))
+        return purchase(boxes, box) if box >= 0 else Select(state.richest.box)
+
+    def normals(self, boxes: Boxes) -> Matrix:
+        """The standard normals behind the joint outcomes of a group; none where no cost is shared."""
+        if not len(boxes.costs.shared):
+            return NOTHING_HERE
+        return group_normals(self.seed, self.samples, len(boxes.mean))
+
+    def plain_next(self, state: State) -> Action:
+        """`next` without compiled code, for laws the kernels do not serve and as their oracle."""
         boxes = state.boxes
         if not boxes.sealed.any():
             return Select(state.richest.box)
-        box, net = best_inspection(boxes, state.outside, self.depth, self.width)
+        box, net = plain_inspection(boxes, state.outside, self.depth, self.width)
         if len(boxes.costs.shared):
             group, worth = self._best_group(state)
             if worth > max(net, 0.0):
@@ -213,31 +259,72 @@ class KnowledgeGradient(Memoryless):
             members = np.flatnonzero((costs.group == g) & boxes.sealed)
             if len(members) > 1:
                 cost = float(costs.shared[g] + costs.own[members].sum())
-                net = group_gain(boxes, members, state.outside, self.samples, self.seed) - cost
+                net = plain_group_gain(boxes, members, state.outside, self.normals(boxes)) - cost
                 if net > best[1]:
                     best = (tuple(int(j) for j in members), net)
         return best
 
 
-def group_gain(boxes: Boxes, members: Positions, outside: float, samples: int, seed: int) -> float:
-    """E[best posterior mean once all `members` are open] - best mean now, over paired simulated outcomes.
+@lru_cache(maxsize=32)
+def group_normals(seed: int, samples: int, boxes: int) -> Matrix:
+    """Standard normals (S, M) in pairs of opposite sign, so that their mean is 0 exactly."""
+    half = np.random.Generator(np.random.Philox(key=[seed, boxes])).standard_normal((samples // 2, boxes))
+    return locked(np.concatenate([half, -half]))
 
-    With y the outcome of the members, all means move by P_.A P_AA^-1 (y - mean_A).
+
+def plain_group_gain(boxes: Boxes, members: Positions, outside: float, normals: Matrix) -> float:
+    """What opening all `members` at once is worth before its cost, over the outcomes `normals` stand for.
+
+    E[best posterior mean then] - E[what the present choice is worth then]: in the same outcome, so that news
+    that changes no choice is worth exactly 0. The columns of `normals` go to the members in descending order
+    of (mean, std), whatever their numbers; residual quantiles are reached through a normal copula.
     """
-    rng = np.random.Generator(np.random.Philox(key=[seed, len(members)]))
-    half = rng.standard_normal((samples // 2, len(members)))
-    normals = np.concatenate([half, -half])  # antithetic: the mean is exact
-    index = members
-    if isinstance(boxes, CorrelatedNormal):
-        block = boxes.covariance[np.ix_(index, index)]
-        factor = root(block)
-        gain = boxes.covariance[:, index] @ np.linalg.pinv(block, hermitian=True) @ factor
-        means = boxes.mean + normals @ gain.T
+    order = members[np.lexsort((-marginal_std(boxes)[members], -boxes.mean[members]))]
+    normals = normals[:, : len(order)]
+    if isinstance(boxes, Draws):
+        means = np.tile(boxes.mean, (len(normals), 1))
+        for i, m in enumerate(order):
+            means[:, m] = at_rank(boxes.samples[m], normals[:, i])
     else:
-        draws = boxes.sample(samples, rng)
-        means = np.tile(boxes.mean, (samples, 1))
-        means[:, index] = draws[:, index]
-    # against what the present choice shows in the same outcome: news that changes no choice is worth 0
+        factor = member_factor(boxes, order)
+        means = boxes.mean + residual_steps(boxes, order, factor, normals) @ factor
     leader = int(boxes.mean.argmax())
     kept = means[:, leader] if boxes.mean[leader] > outside else outside
     return float((np.maximum(means.max(axis=1), outside) - kept).mean())
+
+
+def at_rank(values: Vector, normals: Vector) -> Vector:
+    """Of equally likely ascending values, those at the ranks of standard normals."""
+    return values[np.minimum((normal_cdf(normals) * len(values)).astype(np.intp), len(values) - 1)]
+
+
+def member_factor(boxes: Boxes, order: Positions) -> Matrix:
+    """How all posterior means move with each of the independent steps that open `order` in turn (n, M).
+
+    Rows of a Cholesky factor; one of zeros where a member has nothing left to show.
+    """
+    factor = np.zeros((len(order), len(boxes.mean)))
+    if not isinstance(boxes, CorrelatedNormal):
+        factor[np.arange(len(order)), order] = marginal_std(boxes)[order]
+        return factor
+    covariance = boxes.covariance
+    left = covariance[order]
+    for i, m in enumerate(order):
+        if boxes.std[m] > 0.0 and left[i, m] > NOTHING * covariance[m, m]:
+            factor[i] = left[i] / np.sqrt(left[i, m])
+            left[i + 1 :] -= factor[i, order[i + 1 :], None] * factor[i]
+            factor[i, order[:i]] = 0.0  # what was opened before no longer moves
+    return factor
+
+
+def residual_steps(boxes: Boxes, order: Positions, factor: Matrix, normals: Matrix) -> Matrix:
+    """The steps (S, n) that make each member show a residual quantile; the normals if there are none."""
+    if not isinstance(boxes, CorrelatedNormal) or boxes.quantiles is None:
+        return normals
+    steps = np.zeros_like(normals)
+    for i, m in enumerate(order):
+        if factor[i, m] > 0.0:
+            rank = normals[:, : i + 1] @ factor[: i + 1, m] / boxes.std[m]
+            shown = boxes.std[m] * at_rank(boxes.quantiles[m], rank)
+            steps[:, i] = (shown - steps[:, :i] @ factor[:i, m]) / factor[i, m]
+    return steps

@@ -15,7 +15,7 @@ from pandora_router.boxes.checks import locked
 ENTRIES = {
     "special": ("unit_loss_inverse", "normal_prices"),
     "payoffs": ("committing_payoffs",),
-    "gradient": ("knowledge_gradient", "best_inspection"),
+    "gradient": ("knowledge_gradient", "best_inspection", "gradient_step", "group_gain"),
     "simulate": ("simulated_payoffs",),
     "rows": ("held_rows", "exact_holdouts", "rollout_step", "rollout_rows", "gradient_rows"),
 }

@@ -1,6 +1,8 @@
-"""The knowledge gradient of every sealed box, one or two inspections deep.
+"""The knowledge gradient of every sealed box, one or two inspections deep, and of whole groups.
 
-Oracles: `search.gradient.plain_gradient` and `search.gradient.plain_inspection`.
+`covariance` (M, M) is the present covariance of all values; an empty one stands for independent boxes, and an
+empty `quantiles` for the normal law. Nothing here squares a standard deviation, so that scales from 1e-300 to
+1e300 do not matter. Oracles: `search.gradient.plain_gradient`, `plain_inspection`, `plain_group_gain`.
 """
 
 from __future__ import annotations
@@ -10,11 +12,10 @@ import math
 import numpy as np
 
 from pandora_router.search.gradient import normal_rule
-from pandora_router.search.kernels.special import NOTHING, jit, loss
+from pandora_router.search.kernels.special import NOTHING, cumulative, jit, loss
 
 REACH = 9.0  # crossings beyond so many standard deviations add less than 1e-20 of a slope
 PHI_0 = 0.3989422804014327
-ROUNDING = 1e-12  # a line counts as below another only by more than this
 NODES, WEIGHTS = normal_rule()  # for the outcome of the first of two inspections
 
 
@@ -55,25 +56,30 @@ def gain(a, b, count, quantiles, box, high, steep):  # type: ignore[no-untyped-d
         if a[k] > a[lead]:
             lead = k
     first, last = quantiles[box, 0], quantiles[box, -1]
-    left, right = a[lead] + b[lead] * first - ROUNDING, a[lead] + b[lead] * last - ROUNDING
+    left, right = a[lead] + b[lead] * first, a[lead] + b[lead] * last
     kept = 0
     for k in range(count):
-        if k == lead or a[k] + b[k] * first >= left or a[k] + b[k] * last >= right:
+        if k == lead or a[k] + b[k] * first > left or a[k] + b[k] * last > right:
             high[kept], steep[kept] = a[k], b[k]
             kept += 1
+    if kept == 1:
+        return 0.0
     total = 0.0
     for q in range(quantiles.shape[1]):
         top = -np.inf
         for k in range(kept):
             top = max(top, high[k] + steep[k] * quantiles[box, q])
         total += top
-    return total / quantiles.shape[1] - a[lead]
+    return max(total / quantiles.shape[1] - a[lead], 0.0)
 
 
 @jit
 def knowledge_gradient(mean, covariance, std, sealed, quantiles, outside, out):  # type: ignore[no-untyped-def]
     """Fill out[j] with the worth of opening j alone, before its cost; 0 where nothing is left to open."""
     boxes = len(mean)
+    if covariance.shape[0] == 0:
+        independent_gradient(mean, std, sealed, outside, out)
+        return
     a, b = np.empty(boxes + 1), np.empty(boxes + 1)
     high, steep = np.empty(boxes + 1), np.empty(boxes + 1)
     a[:boxes] = mean
@@ -84,16 +90,40 @@ def knowledge_gradient(mean, covariance, std, sealed, quantiles, outside, out): 
         if sealed[j] and std[j] > 0.0:
             for k in range(boxes):
                 b[k] = covariance[j, k] / std[j]
-            out[j] = max(gain(a, b, count, quantiles, j, high, steep), 0.0)
+            out[j] = gain(a, b, count, quantiles, j, high, steep)
+
+
+@jit
+def independent_gradient(mean, std, sealed, outside, out):  # type: ignore[no-untyped-def]
+    """The same for independent normal boxes: s psi(|mu - v|/s) against the best v of all else."""
+    first, second = 0, -1
+    for k in range(1, len(mean)):
+        if mean[k] > mean[first]:
+            first, second = k, first
+        elif second < 0 or mean[k] > mean[second]:
+            second = k
+    for j in range(len(mean)):
+        out[j] = 0.0
+        if sealed[j] and std[j] > 0.0:
+            rival = outside
+            if j != first:
+                rival = max(outside, mean[first])
+            elif second >= 0:
+                rival = max(outside, mean[second])
+            z = abs(rival - mean[j]) / std[j]
+            if z < REACH:
+                out[j] = std[j] * loss(z)
 
 
 @jit
 def second_gain(mean, covariance, std, after, sealed, quantiles, outside, first, rivals):  # type: ignore[no-untyped-def]
     """E[(best worth of a second inspection net of its cost)+] once `first` is open, over its outcomes.
 
-    `after[l]` is the cost of box l then (a shared part may be settled), `rivals` the boxes considered.
+    `after[l]` is the cost of box l then (a shared part may be settled), `rivals` the boxes considered. With
+    c the correlation of l and `first`, opening l then moves the means by (b_l - c b_first)/sqrt(1 - c^2).
     """
     boxes = len(mean)
+    dense = covariance.shape[0] > 0
     count = boxes + 1 if outside > -np.inf else boxes
     a, high, steep = np.empty(boxes + 1), np.empty(boxes + 1), np.empty(boxes + 1)
     a[boxes] = outside
@@ -101,22 +131,33 @@ def second_gain(mean, covariance, std, after, sealed, quantiles, outside, first,
     most = np.full(len(rivals), -1.0)  # no news moves the maximum by more: (highest - lowest slope) E|Z|+
     for r in range(len(rivals)):
         l = rivals[r]
-        share = covariance[first, l] / covariance[first, first]
-        variance = covariance[l, l] - share * covariance[first, l]
-        if l != first and sealed[l] and std[l] > 0.0 and variance > NOTHING * covariance[l, l]:
+        if l == first or not sealed[l] or std[l] <= 0.0:
+            continue
+        share = covariance[first, l] / std[first] / std[l] if dense else 0.0
+        left = 1.0 - share * share
+        if left <= NOTHING:
+            continue
+        if dense:
             for k in range(boxes):
                 if k != first:
-                    slopes[r, k] = (covariance[l, k] - share * covariance[first, k]) / math.sqrt(variance)
-            reach = PHI_0
-            if quantiles.shape[0] > 0:
-                reach = max(abs(quantiles[l, 0]), abs(quantiles[l, -1]))
-            most[r] = (slopes[r].max() - slopes[r].min()) * reach - after[l]
+                    move = covariance[l, k] / std[l] - share * (covariance[first, k] / std[first])
+                    slopes[r, k] = move / math.sqrt(left)
+        else:
+            slopes[r, l] = std[l]
+        reach = PHI_0
+        if quantiles.shape[0] > 0:
+            reach = max(abs(quantiles[l, 0]), abs(quantiles[l, -1]))
+        most[r] = (slopes[r].max() - slopes[r].min()) * reach - after[l]
     outcomes = quantiles.shape[1] if quantiles.shape[0] > 0 else len(NODES)
     total = 0.0
     for n in range(outcomes):
         z = quantiles[first, n] if quantiles.shape[0] > 0 else NODES[n]
-        for k in range(boxes):
-            a[k] = mean[k] + covariance[first, k] / std[first] * z
+        if dense:
+            for k in range(boxes):
+                a[k] = mean[k] + covariance[first, k] / std[first] * z
+        else:
+            a[:boxes] = mean
+            a[first] = mean[first] + std[first] * z
         best = 0.0
         for r in range(len(rivals)):
             if most[r] > best:
@@ -130,7 +171,8 @@ def second_gain(mean, covariance, std, after, sealed, quantiles, outside, first,
 def best_inspection(mean, covariance, std, cost, own, group, sealed, quantiles, outside, depth, width):  # type: ignore[no-untyped-def]
     """Return (box, net worth) of the best next inspection, looking `depth` (1 or 2) inspections ahead.
 
-    With depth 2 only the `width` boxes of highest net worth are looked at, first and second.
+    With depth 2 only `width` boxes are looked at, first and second: the one of highest mean and those of
+    highest net worth.
     """
     boxes = len(mean)
     worth = np.empty(boxes)
@@ -141,7 +183,11 @@ def best_inspection(mean, covariance, std, cost, own, group, sealed, quantiles, 
             if sealed[j] and worth[j] - cost[j] > highest:
                 top, highest = j, worth[j] - cost[j]
         return top, highest
-    rivals = np.argsort(-np.where(sealed, worth - cost, -np.inf), kind="mergesort")[:width]
+    promise = np.where(sealed, worth - cost, -np.inf)
+    lead = np.argmax(mean)
+    if sealed[lead]:
+        promise[lead] = np.inf
+    rivals = np.argsort(-promise, kind="mergesort")[:width]
     after = np.empty(boxes)
     for r in range(len(rivals)):
         j = rivals[r]
@@ -156,3 +202,104 @@ def best_inspection(mean, covariance, std, cost, own, group, sealed, quantiles, 
         if net > highest or (net == highest and j < top):
             top, highest = j, net
     return top, highest
+
+
+@jit
+def group_gain(mean, covariance, std, sealed, quantiles, outside, group, which, normals):  # type: ignore[no-untyped-def]
+    """What opening all sealed boxes of group `which` at once is worth, before its cost.
+
+    E[best posterior mean then] - E[what the present choice is worth then], over the joint outcomes that
+    `normals` (S, M) stand for: row by row for the members in descending order of (mean, std).
+    """
+    boxes = len(mean)
+    members = np.empty(boxes, dtype=np.int64)
+    count = 0
+    for k in range(boxes):
+        if group[k] == which and sealed[k]:
+            at = count
+            while at > 0 and comes_before(mean, std, k, members[at - 1]):
+                members[at] = members[at - 1]
+                at -= 1
+            members[at] = k
+            count += 1
+    factor = np.zeros((count, boxes))  # row i: how every mean moves with the i-th standard normal
+    rows = covariance[members[:count]] if covariance.shape[0] > 0 else np.zeros((count, boxes))
+    for i in range(count):
+        m = members[i]
+        if covariance.shape[0] == 0:
+            factor[i, m] = std[m]
+        elif std[m] > 0.0 and rows[i, m] > NOTHING * covariance[m, m]:
+            pivot = math.sqrt(rows[i, m])
+            for k in range(boxes):
+                factor[i, k] = rows[i, k] / pivot
+            for l in range(i + 1, count):
+                for k in range(boxes):
+                    rows[l, k] -= factor[i, members[l]] * factor[i, k]
+            for l in range(i):  # what was opened before no longer moves
+                factor[i, members[l]] = 0.0
+    lead = np.argmax(mean)
+    shown, steps = np.empty(boxes), np.empty(count)
+    total = 0.0
+    for s in range(len(normals)):
+        shown[:] = mean
+        for i in range(count):
+            m = members[i]
+            steps[i] = normals[s, i]
+            if quantiles.shape[0] > 0:
+                steps[i] = residual_step(normals[s], steps, factor, std, quantiles, m, i)
+            for k in range(boxes):
+                shown[k] += factor[i, k] * steps[i]
+        best = outside
+        for k in range(boxes):
+            best = max(best, shown[k])
+        total += best - (shown[lead] if mean[lead] > outside else outside)
+    return total / len(normals)
+
+
+@jit
+def comes_before(mean, std, k, l):  # type: ignore[no-untyped-def]
+    """Whether box k comes before box l in descending order of (mean, std)."""
+    return mean[k] > mean[l] or (mean[k] == mean[l] and std[k] > std[l])
+
+
+@jit
+def residual_step(normals, steps, factor, std, quantiles, member, i):  # type: ignore[no-untyped-def]
+    """The i-th step that makes `member` show the residual quantile at the rank of its normal outcome."""
+    if factor[i, member] == 0.0:
+        return 0.0
+    normal, before = 0.0, 0.0
+    for l in range(i):
+        normal += factor[l, member] * normals[l]
+        before += factor[l, member] * steps[l]
+    normal += factor[i, member] * normals[i]
+    size = quantiles.shape[1]
+    rank = min(int(cumulative(normal / std[member]) * size), size - 1)
+    return (std[member] * quantiles[member, rank] - before) / factor[i, member]
+
+
+@jit
+def gradient_step(  # type: ignore[no-untyped-def]
+    mean, covariance, std, cost, own, left, group, sealed, quantiles, outside, depth, width, normals
+):
+    """The best next purchase: (box, -1) to open a box, (-1, g) all of group g, (-1, -1) to stop.
+
+    `left` holds what is still to be paid for each group (empty without groups).
+    """
+    box, net = best_inspection(
+        mean, covariance, std, cost, own, group, sealed, quantiles, outside, depth, width
+    )
+    net = max(net, 0.0) if box >= 0 else 0.0
+    chosen, highest = -1, net
+    for g in range(len(left)):
+        bill, count = left[g], 0
+        for k in range(len(mean)):
+            if group[k] == g and sealed[k]:
+                bill += own[k]
+                count += 1
+        if left[g] > 0.0 and count > 1:
+            worth = group_gain(mean, covariance, std, sealed, quantiles, outside, group, g, normals) - bill
+            if worth > highest:
+                chosen, highest = g, worth
+    if chosen >= 0:
+        return -1, chosen
+    return (box if net > 0.0 else -1), -1

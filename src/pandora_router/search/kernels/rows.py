@@ -12,7 +12,7 @@ import math
 
 import numpy as np
 
-from pandora_router.search.kernels.gradient import best_inspection
+from pandora_router.search.kernels.gradient import gradient_step
 from pandora_router.search.kernels.payoffs import committing_payoffs
 from pandora_router.search.kernels.special import NOTHING, jit, offset
 
@@ -237,37 +237,37 @@ def rollout_rows(law, values, by_mean, relatively, lo, hi, choice, spent, order,
 
 
 @jit
-def gradient_rows(law, values, depth, width, lo, hi, choice, spent, order, stage):  # type: ignore[no-untyped-def]
-    """Open the box whose news is worth most net of cost while that is positive; take the argmax."""
+def gradient_rows(law, values, depth, width, normals, lo, hi, choice, spent, order, stage):  # type: ignore[no-untyped-def]
+    """Make the purchase whose news is worth most net of cost while that is positive; take the argmax."""
     own, group, quantiles, rank, outside = law[3], law[5], law[6], law[7], law[8]
     boxes = values.shape[1]
-    mean, covariance, std, cost, sealed, left = scratch(boxes, len(law[4]), True)
+    mean, covariance, std, cost, sealed, left = scratch(boxes, len(law[4]), law[2].shape[0] > 0)
     table = np.empty((boxes if quantiles.shape[0] > 0 else 0, quantiles.shape[1]))
     for i in range(lo, hi):
         begin(law, i, mean, covariance, std, cost, sealed, left)
-        if law[2].shape[0] == 0:
-            covariance[:] = 0.0
-            for k in range(boxes):
-                covariance[k, k] = std[k] * std[k]
         for k in range(table.shape[0]):
             table[k] = quantiles[rank[i, k]]
         step, count, bill = 0, 0, 0.0
         while True:
-            top, net = best_inspection(
-                mean, covariance, std, cost, own, group, sealed, table, outside, depth, width
+            top, whole = gradient_step(
+                mean, covariance, std, cost, own, left, group, sealed, table, outside, depth, width, normals
             )
-            if top < 0 or net <= 0.0:
+            if top < 0 and whole < 0:
                 choice[i], best = -1, outside
                 for k in range(boxes):
                     if mean[k] > best:
                         choice[i], best = k, mean[k]
                 break
-            paid, count = purchase(
-                law, i, top, values, step, count, order, stage, mean, covariance, std, cost, sealed, left
-            )
-            if law[2].shape[0] == 0:
+            if whole >= 0:
                 for k in range(boxes):
-                    covariance[k, k] = std[k] * std[k]
-            bill += paid
+                    if group[k] == whole and sealed[k]:
+                        bill += buy(law, i, k, values[i, k], mean, covariance, std, cost, sealed, left)
+                        order[i, count], stage[i, count] = k, step
+                        count += 1
+            else:
+                paid, count = purchase(
+                    law, i, top, values, step, count, order, stage, mean, covariance, std, cost, sealed, left
+                )
+                bill += paid
             step += 1
         spent[i] = bill
