@@ -44,7 +44,8 @@ if TYPE_CHECKING:
         committing_payoffs,
     )
     from pandora_router.search.drive import adrive, drive, replay, reveal
-    from pandora_router.specialists.answer import Answer, Specialist
+    from pandora_router.specialists.answer import Answer
+from pandora_router.specialists.specialist import Specialist
 
 __version__ = "0.1.0"
 

@@ -14,18 +14,22 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
+
+from pandora_router.specialists.answer import Answer, Unanswered
+from pandora_router.specialists.beginning import Beginning
+from pandora_router.specialists.request import Request
+from pandora_router.specialists.specialist import Specialist
 
 from .boxes import Boxes, Draws, Independent, Joint
 from .errors import UpstreamError, UsageError
 from .estimators.estimator import Estimator, Predictor, Query
 from .estimators.persistence import Saved
 from .search import OUTSIDE, Inspect, Policy, Select, State, adrive, drive, replay, reveal
-from .specialists.answer import Answer, Specialist, Unanswered
 from .types import Contexts
 
 DRAWS = 4000
@@ -289,10 +293,12 @@ def _estimates(estimator: Estimator, query: Query, names: Sequence[str]) -> np.n
 # --- specialists ------------------------------------------------------------------------------------------
 
 
-def check_specialist(specialist: Specialist, prompts: Sequence[str]) -> None:
+def check_specialist(specialist: Specialist, prompts: Sequence[str], *, same: bool = True) -> None:
     """Laws of a specialist: a stable identity, a bound that holds, answers with their bill or `Unanswered`.
 
-    The prompts are really asked, once each, so the suite costs their fees.
+    Beginnings go on to the answer that is given without them, are paid for once, and can be cancelled at any
+    time. `same`: the same prompt twice gives the same answer (leave it out for a sampled one). Every prompt
+    is really asked: answered, begun and answered, begun and cancelled. The suite costs these fees.
     """
     _law(isinstance(specialist, Specialist), "a specialist has all that the protocol names")
     _law(isinstance(specialist.name, str) and bool(specialist.name), "a specialist has a name")
@@ -300,17 +306,75 @@ def check_specialist(specialist: Specialist, prompts: Sequence[str]) -> None:
     identity = specialist.identity
     _law(isinstance(identity, str) and specialist.identity == identity, "the identity does not change")
     for prompt in prompts:
-        most = specialist.most(prompt)
+        request = Request.of(prompt)
+        most = specialist.most(request)
         _law(math.isfinite(most) and most >= 0, "the bound is a finite number, zero or more")
-        try:
-            answer = asyncio.run(specialist.answer(prompt))
-        except Unanswered as error:
-            _law(0.0 <= error.lost <= most * (1 + 1e-9), "what is lost stays below the bound")
-            continue
-        except Exception as error:
-            raise BrokenContract(f"no answer is `Unanswered`, not {type(error).__name__}") from error
-        _answer(answer, most)
+        answer = _asked(specialist, request, most, _plainly)
+        begun = _asked(specialist, request, most, _after_beginning)
+        if same and answer is not None and begun is not None:
+            _law(begun.text == answer.text, "what was begun goes on to the same answer")
+        _asked(specialist, request, most, _cancelled)
     _law(specialist.identity == identity, "answering does not change the identity")
+
+
+Way = Callable[[Specialist, Request, float], Coroutine[Any, Any, Answer | None]]
+
+
+def _asked(specialist: Specialist, request: Request, most: float, way: Way) -> Answer | None:
+    """The answer that was had in this way, its bill checked; None if there is none."""
+    try:
+        answer = asyncio.run(way(specialist, request, most))
+    except Unanswered as error:
+        _law(0.0 <= error.lost <= most * (1 + 1e-9), "what is lost stays below the bound")
+        return None
+    except BrokenContract:
+        raise
+    except Exception as error:
+        raise BrokenContract(f"no answer is `Unanswered`, not {type(error).__name__}") from error
+    if answer is not None:
+        _answer(answer, most)
+    return answer
+
+
+async def _plainly(specialist: Specialist, request: Request, most: float) -> Answer:
+    return await specialist.answer(request)
+
+
+async def _after_beginning(specialist: Specialist, request: Request, most: float) -> Answer:
+    begun = await specialist.begin(request)
+    _begun(begun, most)
+    answer = await specialist.answer(request, begun)
+    _law(not begun.held and begun.lost == 0.0, "what an answer used is not owed again")
+    begun.cancel()
+    _law(begun.lost == 0.0, "cancelling what was used costs nothing")
+    _law(answer.context == begun.context, "the context of an answer is what its beginning showed")
+    try:
+        await specialist.answer(request, begun)
+    except UsageError:
+        return answer
+    raise BrokenContract("a beginning is used once")
+
+
+async def _cancelled(specialist: Specialist, request: Request, most: float) -> None:
+    begun = await specialist.begin(request)
+    _begun(begun, most)
+    cost = begun.cost
+    begun.cancel()
+    begun.cancel()
+    _law(not begun.held and begun.lost == cost, "a cancelled beginning costs what it said, once")
+    try:
+        await specialist.answer(request, begun)
+    except UsageError:
+        return
+    raise BrokenContract("a cancelled beginning does not go on")
+
+
+def _begun(begun: Beginning, most: float) -> None:
+    _law(isinstance(begun, Beginning) and begun.held, "what is begun is held")
+    _law(0.0 <= begun.cost <= most * (1 + 1e-9), "a beginning costs at most the bound")
+    _law(0.0 <= begun.seconds < math.inf, "seconds of a beginning are measured")
+    _law(begun.context is None or bool(begun.context), "there is a context, or None")
+    _law(all(map(math.isfinite, begun.logprobs or ())), "log-probabilities are finite")
 
 
 def _answer(answer: Answer, most: float) -> None:

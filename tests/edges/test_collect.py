@@ -13,16 +13,20 @@ import numpy as np
 import pytest
 
 from pandora_router.collect.assemble import Plan, Question
-from pandora_router.collect.graders import Comparison, Judge, numeric
+from pandora_router.collect.graders import Comparison, numeric
 from pandora_router.collect.journal import Journal, line
 from pandora_router.collect.run import Collected, Progress, collect
 from pandora_router.data import storage
 from pandora_router.errors import UsageError
-from pandora_router.specialists.answer import FREE, Answer, Prices
-from pandora_router.specialists.chat import Asking, ChatEndpoint
-from pandora_router.specialists.endpoint import Endpoint
+from pandora_router.estimators.judge import Judge
+from pandora_router.specialists.answer import Answer
+from pandora_router.specialists.asking import Asking
+from pandora_router.specialists.chat import ChatEndpoint
 from pandora_router.specialists.function import Function
-from pandora_router.specialists.gate import Gate
+from pandora_router.specialists.prices import FREE, Prices
+from pandora_router.specialists.request import Request
+from pandora_router.transport.endpoint import Endpoint
+from pandora_router.transport.rate_limit import RateLimit
 from tests.edges.upstream import PRICE_IN, PRICE_OUT, SECRET, Upstream
 
 PRICES = Prices(PRICE_IN, PRICE_OUT)
@@ -38,11 +42,11 @@ def key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TEST_KEY", SECRET)
 
 
-def chat(upstream: Upstream, model: str, gate: Gate | None = None, **settings: Any) -> ChatEndpoint:
+def chat(upstream: Upstream, model: str, gate: RateLimit | None = None, **settings: Any) -> ChatEndpoint:
     usual = {"key_from": "TEST_KEY", "timeout": 0.4, "retries": 4, "pause": 0.01}
     asking = Asking(tokens=16, stream=settings.pop("stream", False))
     endpoint = Endpoint(upstream.url, **{**usual, **settings})
-    return ChatEndpoint(model, endpoint, model, PRICES, asking, gate or Gate(at_once=8))
+    return ChatEndpoint(model, endpoint, model, PRICES, asking, gate or RateLimit(at_once=8))
 
 
 def plan(*specialists: Any, **settings: Any) -> Plan:
@@ -115,7 +119,7 @@ def test_faults_change_neither_the_table_nor_the_bill(tmp_path: Path, samples: i
     found = {}
     for name, faults in {"calm": lambda *_: None, "storm": burst}.items():
         with Upstream(faults) as upstream:
-            gate = Gate(at_once=12)
+            gate = RateLimit(at_once=12)
             people = [chat(upstream, "good", gate), chat(upstream, "poor", gate)]
             found[name] = run(plan(*people, samples=samples), tmp_path / name)
             assert upstream.most_inside <= 12 + 12  # a hung call leaves its place before the server notices
@@ -162,7 +166,7 @@ def test_a_budget_is_never_exceeded_whatever_is_in_flight(
         assert not found.complete
         assert found.unaffordable > 0
         left = budget - found.spent - found.lost
-        assert left < max(2 * one.most(q.text) for q in QUESTIONS)
+        assert left < max(2 * one.most(Request.of(q.text)) for q in QUESTIONS)
         if not stormy:
             np.testing.assert_array_equal(found.table.missing[:, 0], found.table.missing[:, 1])
         spent = run(plan(one, chat(upstream, "poor", retries=1), budget=budget), tmp_path / "j")
@@ -231,7 +235,7 @@ def test_no_token_counts_no_fee_no_answer(tmp_path: Path) -> None:
 
 def test_an_endpoints_limits_hold_over_all_its_specialists(tmp_path: Path) -> None:
     with Upstream(slow=0.01) as upstream:
-        gate = Gate(at_once=3, per_minute=60 * 80)
+        gate = RateLimit(at_once=3, per_minute=60 * 80)
         people = [chat(upstream, model, gate, timeout=5.0) for model in ("good", "poor")]
         assert run(plan(*people), tmp_path / "j").complete
         assert upstream.most_inside <= 3
@@ -261,7 +265,7 @@ def test_half_a_character_does_not_keep_a_table_from_being_written(tmp_path: Pat
 
 def test_a_run_broken_off_keeps_what_was_bought(tmp_path: Path) -> None:
     with Upstream(slow=0.02) as upstream:
-        wanted = plan(chat(upstream, "good", Gate(at_once=2)))
+        wanted = plan(chat(upstream, "good", RateLimit(at_once=2)))
 
         async def impatient() -> None:
             enough = asyncio.Event()
@@ -277,7 +281,7 @@ def test_a_run_broken_off_keeps_what_was_bought(tmp_path: Path) -> None:
             asyncio.run(impatient())
         with Journal(tmp_path / "j") as journal:
             kept = len(journal.answers)
-            assert journal.lost <= 2 * max(wanted.specialists[0].most(q.text) for q in QUESTIONS)
+            assert journal.lost <= 2 * max(wanted.specialists[0].most(Request.of(q.text)) for q in QUESTIONS)
         found = run(wanted, tmp_path / "j")
     assert 0 < kept < 20
     assert found.bought == 20 - kept
@@ -323,10 +327,10 @@ def test_a_bug_in_a_specialist_is_raised_plainly(tmp_path: Path) -> None:
         name = identity = "broken"
         at_once = 1
 
-        def most(self, prompt: str) -> float:
+        def most(self, request: Request) -> float:
             return 0.0
 
-        async def answer(self, prompt: str) -> Answer:
+        async def answer(self, request: Request, begun: object = None) -> Answer:
             raise RuntimeError("a bug")
 
     with pytest.raises(RuntimeError, match="a bug"):
@@ -338,10 +342,10 @@ def test_who_charges_more_than_agreed_is_asked_no_more(tmp_path: Path) -> None:
         name = identity = "greedy"
         at_once = 1
 
-        def most(self, prompt: str) -> float:
+        def most(self, request: Request) -> float:
             return 0.1
 
-        async def answer(self, prompt: str) -> Answer:
+        async def answer(self, request: Request, begun: object = None) -> Answer:
             return Answer("1", None, None, 0.0, 0.5)
 
     found = run(plan(Greedy(), at_once=1), tmp_path / "j")
@@ -358,10 +362,10 @@ class Odd:
     def __init__(self, *odd: Answer | Exception) -> None:
         self.odd = list(odd)
 
-    def most(self, prompt: str) -> float:
+    def most(self, request: Request) -> float:
         return 1.0
 
-    async def answer(self, prompt: str) -> Answer:
+    async def answer(self, request: Request, begun: object = None) -> Answer:
         reply = self.odd.pop(0) if self.odd else Answer("1", 1, 1, 0.1, 0.5)
         if isinstance(reply, Exception):
             raise reply
@@ -402,7 +406,7 @@ def test_two_calls_in_flight_at_a_lying_provider_keep_the_books_within_the_budge
     class Liar(Odd):
         at_once = 2
 
-        async def answer(self, prompt: str) -> Answer:
+        async def answer(self, request: Request, begun: object = None) -> Answer:
             await asyncio.sleep(0.01)
             return Answer("1", 1, 10**12, 0.1, 1e6)
 
@@ -415,9 +419,9 @@ def test_a_tight_budget_buys_whole_rows_and_a_dead_column_gives_its_money_back(t
     class Slow(Odd):
         name = identity = "slow"
 
-        async def answer(self, prompt: str) -> Answer:
+        async def answer(self, request: Request, begun: object = None) -> Answer:
             await asyncio.sleep(0.002)
-            return await super().answer(prompt)
+            return await super().answer(request)
 
     found = run(plan(Odd(), Slow(), budget=7.3), tmp_path / "j")
     assert found.table.missing.all(axis=1).tolist() == found.table.missing.any(axis=1).tolist()

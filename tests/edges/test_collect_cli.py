@@ -18,6 +18,7 @@ from pandora_router.cli.plans import read_plan
 from pandora_router.collect.journal import unline
 from pandora_router.data import storage
 from pandora_router.errors import UsageError
+from pandora_router.specialists.request import Request
 from tests.edges.upstream import SECRET, Upstream
 from tests.support.command import pandora
 
@@ -199,7 +200,7 @@ def test_every_kind_of_specialist_can_be_written_down(tmp_path: Path) -> None:
     assert [one.name for one in found.specialists] == ["good", "poor", "three", "wiki", "call"]
     assert {q.split for q in found.questions} == {"train", "calibration", "test"}
     wiki = found.specialists[3]
-    assert wiki.most("One?") > found.specialists[0].most("One?")
+    assert wiki.most(Request.of("One?")) > found.specialists[0].most(Request.of("One?"))
     with pytest.raises(UsageError, match="corpus2"):
         read_plan(written(tmp_path, "http://127.0.0.1:9/v1", PLAN + more.replace("corpus", "corpus2")))
 
@@ -214,7 +215,7 @@ def test_the_page_of_the_manual_is_a_plan(tmp_path: Path, monkeypatch: pytest.Mo
     found = read_plan(written(tmp_path, "", text))
     assert [one.name for one in found.specialists] == ["small", "library", "five", "sums", "laptop"]
     assert set(found.graders) == {"sums", "capitals", ""}
-    assert found.specialists[2].most("x") > found.specialists[0].most("x")
+    assert found.specialists[2].most(Request.of("x")) > found.specialists[0].most(Request.of("x"))
 
 
 def test_help_has_examples() -> None:

@@ -23,6 +23,7 @@ from pandora_router.demo.recording import Recorded, record
 from pandora_router.demo.study import Study, study
 from pandora_router.evaluate.arms import DEFAULT
 from pandora_router.specialists.answer import Answer
+from pandora_router.specialists.request import Request
 from pandora_router.testing import check_specialist
 from tests.support.command import pandora
 
@@ -147,7 +148,7 @@ def test_a_sample_of_the_recorded_answers_can_be_made_again(kept: Recorded) -> N
     for prompt_id in (*rng.sample(others, 6), *rng.sample(puzzles, 4)):
         for name in ("calculator", "closed book", "examples", "open book"):
             then = kept.answers[prompt_id, name]
-            now = asyncio.run(who[name].answer(asked[prompt_id].text))
+            now = asyncio.run(who[name].answer(Request.of(asked[prompt_id].text)))
             assert now.text == then.text, (prompt_id, name)
             assert (now.tokens_in, now.finish, now.context) == (then.tokens_in, then.finish, then.context)
             if then.logprobs is not None:

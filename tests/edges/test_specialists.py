@@ -17,15 +17,19 @@ import pytest
 
 from pandora_router.demo.people import weights
 from pandora_router.errors import UsageError
-from pandora_router.specialists.answer import FREE, Answer, Prices, Specialist, Unanswered
-from pandora_router.specialists.chat import Asking, ChatEndpoint
-from pandora_router.specialists.endpoint import Endpoint, waited
+from pandora_router.specialists.answer import Answer, Unanswered
+from pandora_router.specialists.asking import Asking
+from pandora_router.specialists.chat import ChatEndpoint
 from pandora_router.specialists.function import Function
-from pandora_router.specialists.gate import Gate
 from pandora_router.specialists.local import LocalModel
+from pandora_router.specialists.prices import FREE, Prices
+from pandora_router.specialists.request import Request
 from pandora_router.specialists.retrieval import Passage, Passages, Retrieval, terms
 from pandora_router.specialists.sampling import Sampling
+from pandora_router.specialists.specialist import Specialist
 from pandora_router.specialists.templates import MATHEMATICS, NAMED, PLAIN, Template, few_shot
+from pandora_router.transport.endpoint import Endpoint
+from pandora_router.transport.rate_limit import RateLimit
 from tests.edges.upstream import PRICE_IN, PRICE_OUT, Upstream
 
 TEXTS = [
@@ -46,22 +50,22 @@ def chat(url: str, asking: Asking | None = None, **settings: Any) -> ChatEndpoin
 def test_an_answer_has_the_providers_counts_and_its_fee() -> None:
     with Upstream() as upstream:
         one = chat(upstream.url, Asking(context_tokens=3))
-        found = asyncio.run(one.answer("What is 2 + 3?"))
+        found = asyncio.run(one.answer(Request.of("What is 2 + 3?")))
         assert found.fee == pytest.approx(upstream.charged)
     assert (found.text, found.tokens_in, found.tokens_out) == ("The answer is 5", 5, 3)
     assert (found.context, found.logprobs) == ("The answer is ", (-0.5, -0.5, -0.5))
-    assert found.fee <= one.most("What is 2 + 3?")
+    assert found.fee <= one.most(Request.of("What is 2 + 3?"))
 
 
 def test_what_may_have_been_charged_for_nothing_is_counted_as_lost() -> None:
     with Upstream(lambda m, p, attempt: ("500", "cut", None)[attempt]) as upstream:
         one = chat(upstream.url)
-        found = asyncio.run(one.answer("2 + 2"))
-        assert found.lost == pytest.approx(one.most("2 + 2") / 3)
+        found = asyncio.run(one.answer(Request.of("2 + 2")))
+        assert found.lost == pytest.approx(one.most(Request.of("2 + 2")) / 3)
         upstream.faults = lambda *_: "hang"
         with pytest.raises(Unanswered, match="tries: 3") as caught:
-            asyncio.run(one.answer("2 + 3"))
-        assert caught.value.lost == pytest.approx(one.most("2 + 3"))
+            asyncio.run(one.answer(Request.of("2 + 3")))
+        assert caught.value.lost == pytest.approx(one.most(Request.of("2 + 3")))
         assert caught.value.failure == "timeout"
 
 
@@ -70,8 +74,10 @@ def test_a_streamed_answer_is_the_undivided_one_and_tells_when_its_context_was_t
     fault: str | None,
 ) -> None:
     with Upstream(lambda *_: fault) as upstream:
-        undivided = asyncio.run(chat(upstream.url, Asking(context_tokens=2)).answer("2 + 3"))
-        streamed = asyncio.run(chat(upstream.url, Asking(context_tokens=2, stream=True)).answer("2 + 3"))
+        undivided = asyncio.run(chat(upstream.url, Asking(context_tokens=2)).answer(Request.of("2 + 3")))
+        streamed = asyncio.run(
+            chat(upstream.url, Asking(context_tokens=2, stream=True)).answer(Request.of("2 + 3"))
+        )
     for name in ("text", "tokens_in", "tokens_out", "fee", "context", "finish", "logprobs"):
         assert getattr(streamed, name) == getattr(undivided, name), name
     assert undivided.context_seconds is None
@@ -84,7 +90,7 @@ def test_a_streamed_answer_is_the_undivided_one_and_tells_when_its_context_was_t
 def test_an_endpoint_that_does_not_stream_is_taken_at_its_word() -> None:
     with Upstream(lambda m, p, attempt: ("html", "broken", None)[attempt]) as upstream:
         one = chat(upstream.url, Asking(stream=True))
-        assert asyncio.run(one.answer("2 + 3")).text == "The answer is 5"
+        assert asyncio.run(one.answer(Request.of("2 + 3"))).text == "The answer is 5"
         assert one.identity == chat(upstream.url).identity
 
 
@@ -100,10 +106,10 @@ def test_retry_after_holds_back_everybody_behind_the_gate() -> None:
 
         async def both() -> float:
             one = chat(upstream.url)
-            first = asyncio.create_task(one.answer("1"))
+            first = asyncio.create_task(one.answer(Request.of("1")))
             await asyncio.sleep(0.03)
             begun = time.monotonic()
-            await one.answer("2")
+            await one.answer(Request.of("2"))
             spent = time.monotonic() - begun
             await first
             return spent
@@ -111,21 +117,9 @@ def test_retry_after_holds_back_everybody_behind_the_gate() -> None:
         assert asyncio.run(both()) > 0.01
 
 
-@pytest.mark.parametrize(
-    ("asked", "seconds"),
-    [("3", 3.0), ("-1", 0.0), ("9999", 120.0), (None, None), ("soon", None), ("nan", None)],
-)
-def test_retry_after_in_seconds(asked: str | None, seconds: float | None) -> None:
-    assert waited(asked) == seconds
-
-
-def test_retry_after_as_a_date() -> None:
-    assert waited("Thu, 01 Jan 1970 00:01:00 GMT", now=30.0) == 30.0
-
-
 def test_nobody_listening_loses_no_money() -> None:
     with pytest.raises(Unanswered) as caught:
-        asyncio.run(chat("http://127.0.0.1:9/v1").answer("2"))
+        asyncio.run(chat("http://127.0.0.1:9/v1").answer(Request.of("2")))
     assert caught.value.lost == 0
 
 
@@ -182,17 +176,17 @@ def test_retrieved_passages_are_the_context_and_in_the_prompt() -> None:
 
     index = Passages((Passage("Nile", "flows through {Cairo}"), Passage("", "unrelated")))
     one = Retrieval("r", Function("f", echo, Prices(0, 0, per_call=0.25)), index, k=2, price=0.5)
-    found = asyncio.run(one.answer("What flows through Cairo?"))
+    found = asyncio.run(one.answer(Request.of("What flows through Cairo?")))
     assert found.context == "[1] Nile: flows through {Cairo}"
-    assert found.fee == 0.75 == one.most("What flows through Cairo?")
+    assert found.fee == 0.75 == one.most(Request.of("What flows through Cairo?"))
     assert found.context in asked[0]
-    assert asyncio.run(one.answer("zzz")).context is None
+    assert asyncio.run(one.answer(Request.of("zzz"))).context is None
 
 
 def test_the_majority_wins_and_everybody_is_paid() -> None:
     said = iter(["4", "5.", "", "5", "4 ", "5"])
     one = Sampling("five", Function("f", lambda _: next(said), Prices(0, 0, per_call=0.1)), n=6)
-    found = asyncio.run(one.answer("2 + 3"))
+    found = asyncio.run(one.answer(Request.of("2 + 3")))
     assert found.text.strip(".") == "5"
     assert found.fee == pytest.approx(0.6)
     assert found.tokens_in is None
@@ -202,7 +196,7 @@ def test_one_failure_among_samples_is_no_answer_and_the_rest_is_lost() -> None:
     calls = iter([1, 0, 1])
     one = Sampling("three", Function("f", lambda _: str(1 // next(calls)), Prices(0, 0, per_call=0.1)), n=3)
     with pytest.raises(Unanswered) as caught:
-        asyncio.run(one.answer("x"))
+        asyncio.run(one.answer(Request.of("x")))
     assert caught.value.lost == pytest.approx(0.3)
 
 
@@ -210,7 +204,7 @@ def test_functions_may_be_async_and_silent() -> None:
     async def silent(prompt: str) -> None:
         return None
 
-    assert asyncio.run(Function("f", silent, FREE).answer("x")).finish == "empty"
+    assert asyncio.run(Function("f", silent, FREE).answer(Request.of("x"))).finish == "empty"
 
 
 def test_templates_leave_braces_in_questions_alone() -> None:
@@ -223,7 +217,7 @@ def test_templates_leave_braces_in_questions_alone() -> None:
 
 
 def test_gates_work_in_one_loop_after_another() -> None:
-    gate = Gate(at_once=1)
+    gate = RateLimit(at_once=1)
 
     async def many() -> int:
         async def one() -> None:
@@ -235,7 +229,7 @@ def test_gates_work_in_one_loop_after_another() -> None:
 
     assert asyncio.run(many()) + asyncio.run(many()) == 2
     with pytest.raises(UsageError, match="at_once"):
-        Gate(at_once=0)
+        RateLimit(at_once=0)
 
 
 @pytest.mark.skipif(
@@ -246,13 +240,13 @@ def test_a_model_in_this_process_really_answers() -> None:
     path = weights()
     assert path is not None
     one = LocalModel("smol", path, Prices(0, 0, per_second=1.0), Asking(tokens=24, context_tokens=4))
-    found = asyncio.run(one.answer("Answer in one word: what is the capital of France?"))
+    found = asyncio.run(one.answer(Request.of("Answer in one word: what is the capital of France?")))
     assert "Paris" in found.text
     assert found.tokens_in == 42
     assert found.fee == found.seconds > 0
     assert found.logprobs is not None
     assert len(found.logprobs) == 4
-    again = asyncio.run(one.answer("Answer in one word: what is the capital of France?"))
+    again = asyncio.run(one.answer(Request.of("Answer in one word: what is the capital of France?")))
     assert again.text == found.text
 
 
@@ -264,7 +258,7 @@ def test_a_model_that_is_not_there_is_a_usage_error(tmp_path: Path) -> None:
     assert isinstance(one, Specialist)
     if importlib.util.find_spec("xllamacpp") is None:
         with pytest.raises(UsageError, match="xllamacpp"):
-            asyncio.run(one.answer("x"))
+            asyncio.run(one.answer(Request.of("x")))
 
 
 def test_answers_are_values() -> None:

@@ -260,19 +260,20 @@ def test_answers_are_cleaned() -> None:
 def test_sessions_are_closed_with_their_loop() -> None:
     """No connection is left to the garbage collector: warnings are errors here."""
     with raw_server(lambda _: [b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"], 0.0) as server:
-        for _ in range(3):
-            asyncio.run(post(endpoint(server.url), "x", {}))
-            assert client._open == client._sessions == {}
 
-        async def twice() -> None:
+        async def once() -> Any:
             await post(endpoint(server.url), "x", {})
-            session = await client._session()
+            return await client._session()
+
+        async def twice() -> Any:
+            session = await once()
             await client.close()
             assert session.closed
-            await post(endpoint(server.url), "x", {})
+            return await once()
 
-        asyncio.run(twice())
-    assert client._open == {}
+        for work in (once, once, twice):
+            assert asyncio.run(work()).closed
+    assert not any(loop.is_closed() for loop in [*client._open, *client._sessions])
     gc.collect()
 
 
@@ -304,7 +305,6 @@ def test_a_closed_call_frees_the_server() -> None:
             call.close()
             with pytest.raises(Failed, match="closed"):
                 await anext(events)
-            await events.aclose()  # type: ignore[attr-defined]
             for _ in range(400):
                 before = server.sent
                 await asyncio.sleep(0.01)

@@ -18,6 +18,7 @@ from typing import Any
 
 SECRET = "sk-never-print-this"
 PRICE_IN, PRICE_OUT = 1000.0, 2000.0
+JUDGED = ("reference answers", "answer")
 Faults = Callable[[str, str, int], str | None]
 
 
@@ -30,6 +31,7 @@ class Upstream:
         self.starts: list[float] = []
         self.charged = 0.0
         self.inside = self.most_inside = 0
+        self.said: Callable[[str], str] | None = None
         self.lock = threading.Lock()
         upstream = self
 
@@ -114,13 +116,14 @@ class Upstream:
         numbers = [int(one) for one in re.findall(r"\d+", prompt)]
         right = sum(numbers)
         said = str(right + (model == "poor" and right % 3 == 0))
-        if model == "judge":
-            said = (
-                "CORRECT"
-                if re.search(r"<reference>\n(.*)\n</reference>\n<answer>\n.*\b\1\b", prompt)
-                else "WRONG"
-            )
-        message: dict[str, Any] = {"role": "assistant", "content": f"The answer is {said}"}
+        text = f"The answer is {said}"
+        if self.said is not None:
+            text = self.said(prompt)
+        elif model == "judge":
+            wanted, shown = (json.loads(re.findall(rf"^{name}: (.*)$", prompt, re.M)[0]) for name in JUDGED)
+            agreed = any(re.search(rf"\b{re.escape(one)}\b", shown) for one in wanted)
+            text = json.dumps({"verdict": "correct" if agreed else "wrong"})
+        message: dict[str, Any] = {"role": "assistant", "content": text}
         finish = "stop"
         if fault == "empty":
             message["content"] = ""

@@ -28,10 +28,13 @@ from pandora_router.search import (
 )
 from pandora_router.search.policies import Memoryless
 from pandora_router.search.state import Action
-from pandora_router.specialists.answer import FREE, Answer, Prices
+from pandora_router.specialists.answer import Answer
+from pandora_router.specialists.asking import Asking
+from pandora_router.specialists.beginning import Beginning
 from pandora_router.specialists.chat import ChatEndpoint
-from pandora_router.specialists.endpoint import Endpoint
 from pandora_router.specialists.function import Function
+from pandora_router.specialists.prices import FREE, Prices
+from pandora_router.specialists.request import Request
 from pandora_router.specialists.retrieval import Passage, Passages, Retrieval
 from pandora_router.specialists.sampling import Sampling
 from pandora_router.testing import (
@@ -42,6 +45,7 @@ from pandora_router.testing import (
     check_predictor,
     check_specialist,
 )
+from pandora_router.transport.endpoint import Endpoint
 from tests.edges.upstream import PRICE_IN, PRICE_OUT, Upstream
 
 MEAN, STD = [0.5, 0.4, 0.6], [0.2, 0.3, 0.1]
@@ -227,9 +231,10 @@ def test_our_specialists_keep_the_contract() -> None:
         check_specialist(one, ["What flows through Cairo?", ""])
     with Upstream(lambda m, p, attempt: "hang" if "7" in p else None) as upstream:
         endpoint = Endpoint(upstream.url, None, timeout=0.4, retries=1, pause=0.01)
-        check_specialist(
-            ChatEndpoint("chat", endpoint, "good", Prices(PRICE_IN, PRICE_OUT)), ["2 + 3", "7 + 1"]
-        )
+        chat = ChatEndpoint("chat", endpoint, "good", Prices(PRICE_IN, PRICE_OUT))
+        stops = dataclasses.replace(chat, asking=Asking(context_tokens=2, stream=True), cancelling="stops")
+        for one in (chat, stops, Sampling("three", stops, n=3), Retrieval("open", chat, books)):
+            check_specialist(one, ["2 + 3", "7 + 1"])
 
 
 @dataclass(frozen=True)
@@ -245,10 +250,26 @@ class Rogue:
     def identity(self) -> str:
         return f"rogue {len(self.calls) if self.how == 'fickle' else ''}"
 
-    def most(self, prompt: str) -> float:
+    def most(self, request: Request) -> float:
         return 0.1
 
-    async def answer(self, prompt: str) -> Answer:
+    async def begin(self, request: Request) -> Beginning:
+        answer = await self.answer(request)
+        match self.how:
+            case "dear look":
+                answer = dataclasses.replace(answer, fee=0.2)
+            case "other look":
+                answer = dataclasses.replace(answer, context="no")
+            case "other answer":
+                answer = dataclasses.replace(answer, text="no")
+        return Beginning.whole(self.name, request, answer)
+
+    async def answer(self, request: Request, begun: Beginning | None = None) -> Answer:
+        if begun is not None and self.how not in {"paid twice", "goes on"}:
+            answer = await begun.finish(self.name, request)
+            return dataclasses.replace(answer, context="yes") if self.how == "other look" else answer
+        if begun is not None and self.how == "goes on" and begun.held:
+            return await begun.finish(self.name, request)
         self.calls.append(1)
         fine = Answer("yes", None, None, 0.1, 0.05)
         match self.how:
@@ -274,6 +295,11 @@ class Rogue:
         ("guessed", "token counts"),
         ("raises", "Unanswered"),
         ("fickle", "identity"),
+        ("dear look", "at most the bound"),
+        ("other look", "what its beginning showed"),
+        ("other answer", "the same answer"),
+        ("paid twice", "not owed again"),
+        ("goes on", "used once"),
     ],
 )
 def test_broken_specialists_are_caught(how: str, law: str) -> None:

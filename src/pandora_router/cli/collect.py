@@ -19,12 +19,13 @@ from rich.table import Table as Grid
 from pandora_router.cli.console import Interrupted
 from pandora_router.cli.plans import read_plan
 from pandora_router.collect.assemble import Plan, Question
-from pandora_router.collect.graders import Judge
 from pandora_router.collect.journal import Journal
 from pandora_router.collect.run import LONGEST_JUDGED, Collected, Progress
 from pandora_router.collect.run import collect as run
 from pandora_router.data import storage
 from pandora_router.errors import UsageError
+from pandora_router.estimators.judge import Judge
+from pandora_router.specialists.request import Request
 
 EXAMPLES = """\b
 Examples:
@@ -98,7 +99,7 @@ def _spare(output: Path, ours: bool) -> None:
 
 def _worst_case(plan: Plan, as_json: bool) -> str:
     """How many answers and verdicts a plan asks for and the most that each can cost."""
-    most = sum(s.most(q.text) for s in plan.specialists for q in plan.questions) * plan.samples
+    most = sum(s.most(Request.of(q.text)) for s in plan.specialists for q in plan.questions) * plan.samples
     answers = len(plan.questions) * len(plan.specialists) * plan.samples
     bills = [_verdicts(plan, question) for question in plan.questions]
     verdicts, judged = sum(count for count, _ in bills), sum(bill for _, bill in bills)
@@ -118,7 +119,7 @@ def _verdicts(plan: Plan, question: Question) -> tuple[int, float]:
         return 0, 0.0
     count = len(plan.specialists) * plan.samples
     longest = "x" * LONGEST_JUDGED
-    return count, count * grader.specialist.most(grader.asked(question.text, longest, question.references))
+    return count, count * grader.most(grader.asked(question.text, longest, question.references))
 
 
 def _facts(collected: Collected) -> dict[str, object]:

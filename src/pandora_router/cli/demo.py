@@ -31,6 +31,7 @@ from pandora_router.errors import UsageError
 from pandora_router.evaluate.arms import DEFAULT
 from pandora_router.router import explain
 from pandora_router.specialists.answer import Answer
+from pandora_router.specialists.request import Request
 
 EXAMPLES = """\b
 Examples:
@@ -221,7 +222,7 @@ def _live(
 async def _warm_up(source: live.Running) -> None:
     """Load what has to be loaded, so that the bill shows answers only."""
     for one in source.people.values():
-        await one.answer("What is 1 + 1?")
+        await one.answer(Request.of("What is 1 + 1?"))
 
 
 async def _route_all(

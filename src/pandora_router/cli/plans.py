@@ -16,20 +16,23 @@ from typing import Any
 from pandora_router.cli.section import Section, read_yaml
 from pandora_router.collect import graders
 from pandora_router.collect.assemble import Plan, Question
-from pandora_router.collect.graders import Comparison, Grader, Judge
+from pandora_router.collect.graders import Comparison, Grader
 from pandora_router.data.importers.sheet import read_sheet
 from pandora_router.data.splits import draw, keep
 from pandora_router.errors import UsageError
+from pandora_router.estimators.judge import Judge
 from pandora_router.specialists import templates
-from pandora_router.specialists.answer import FREE, Prices, Specialist
-from pandora_router.specialists.chat import Asking, ChatEndpoint
-from pandora_router.specialists.endpoint import Endpoint
+from pandora_router.specialists.asking import Asking
+from pandora_router.specialists.chat import ChatEndpoint
 from pandora_router.specialists.function import Function
-from pandora_router.specialists.gate import Gate
 from pandora_router.specialists.local import LocalModel
+from pandora_router.specialists.prices import FREE, Prices
 from pandora_router.specialists.retrieval import Passages, Retrieval
 from pandora_router.specialists.sampling import Sampling, same
+from pandora_router.specialists.specialist import Specialist
 from pandora_router.specialists.templates import Template, few_shot
+from pandora_router.transport.endpoint import Endpoint
+from pandora_router.transport.rate_limit import RateLimit
 
 TOP = (
     "prompts",
@@ -138,7 +141,7 @@ class _People:
     top: Section
     folder: Path
     made: dict[str, Specialist] = field(default_factory=dict)
-    endpoints: dict[str, tuple[Endpoint, Gate]] = field(default_factory=dict)
+    endpoints: dict[str, tuple[Endpoint, RateLimit]] = field(default_factory=dict)
     making: tuple[str, ...] = ()
 
     @property
@@ -197,7 +200,7 @@ class _People:
     def _inner(self, said: Section) -> Specialist:
         return self.get(said.one_of("inner", self.names))
 
-    def _endpoint(self, said: Section) -> tuple[Endpoint, Gate]:
+    def _endpoint(self, said: Section) -> tuple[Endpoint, RateLimit]:
         every = self.top.section("endpoints")
         name = said.one_of("endpoint", tuple(every.content))
         if name not in self.endpoints:
@@ -205,7 +208,7 @@ class _People:
         return self.endpoints[name]
 
 
-def _made_endpoint(said: Section) -> tuple[Endpoint, Gate]:
+def _made_endpoint(said: Section) -> tuple[Endpoint, RateLimit]:
     key_from = said.text("key_from") if "key_from" in said.content else None
     if key_from is not None and not os.environ.get(key_from):
         came = "an environment without it (or a key in place of its name)"
@@ -218,7 +221,7 @@ def _made_endpoint(said: Section) -> tuple[Endpoint, Gate]:
     timeout, pause = said.number("timeout", 60.0), said.number("pause", 0.5)
     retries = said.count("retries", 6, least=0)
     per_minute = said.number("per_minute") if "per_minute" in said.content else None
-    gate = Gate(said.count("at_once", 8), per_minute)
+    gate = RateLimit(said.count("at_once", 8), per_minute)
     return Endpoint(said.text("base_url"), key_from, timeout, retries, pause), gate
 
 

@@ -14,11 +14,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from pandora_router.collect.graders import Comparison, Grader, Judge
+from pandora_router.collect.graders import Comparison, Grader
 from pandora_router.collect.journal import Journal
 from pandora_router.data.table import Table
 from pandora_router.errors import UsageError
-from pandora_router.specialists.answer import Answer, Specialist
+from pandora_router.estimators.judge import Judge
+from pandora_router.specialists.answer import Answer
+from pandora_router.specialists.specialist import Specialist
 
 
 @dataclass(frozen=True)

@@ -1,24 +1,22 @@
-"""What an answer is worth beside its reference: comparisons that cost nothing, and a judge that has a price.
+"""Graders that compute: how well an answer agrees with its reference, from 0 to 1.
 
-A comparison takes an answer and one reference and says how well they agree, from 0 to 1; with several
-references the best counts. Comparisons are made anew whenever a table is assembled, so changing one buys
-nothing. A judge is a specialist who is asked; its verdicts are bought once, like answers.
+With several references the best agreement counts. Comparisons are made anew whenever a table is assembled, so
+changing one buys nothing. Grading by a model costs money and is in `estimators.judge`; its verdicts are
+bought once, like answers.
 """
 
 from __future__ import annotations
 
-import hashlib
 import math
 import re
 import unicodedata
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from fractions import Fraction
 
 from pandora_router.collect.mathematics import boxed, equal
 from pandora_router.errors import UsageError
-from pandora_router.specialists.answer import Answer, Specialist, Unanswered
-from pandora_router.specialists.templates import JUDGE, Template
+from pandora_router.estimators.judge import Judge
 
 Compare = Callable[[str, str], float]
 
@@ -139,33 +137,6 @@ class Comparison:
                 do="Give every prompt an answer to compare with, and return a number.",
             )
         return max(scores)
-
-
-@dataclass(frozen=True)
-class Judge:
-    """A specialist who compares answer and reference by a prompt of its own, at its own price."""
-
-    specialist: Specialist
-    template: Template = JUDGE
-
-    @property
-    def identity(self) -> str:
-        """Who judges, and by which prompt."""
-        prompt = hashlib.sha256(self.template.text.encode()).hexdigest()[:16]
-        return f"judge {prompt} {self.specialist.identity}"
-
-    def asked(self, question: str, answer: str, references: tuple[str, ...]) -> str:
-        """The prompt for the judge."""
-        return self.template.fill(question=question, answer=answer, reference=" | ".join(references))
-
-    async def verdict(self, asked: str) -> tuple[float, Answer]:
-        """1 or 0 and the judge's own answer (its fee); raises `Unanswered` if it said neither."""
-        answer = await self.specialist.answer(asked)
-        said = re.findall(r"\b(CORRECT|INCORRECT|WRONG)\b", answer.text.upper())
-        if len(set(said)) != 1:
-            gone = answer.fee + answer.lost
-            raise Unanswered("the judge gave no verdict", failure="not as agreed", lost=gone)
-        return float(said[0] == "CORRECT"), replace(answer, context=None, logprobs=None)
 
 
 Grader = Comparison | Judge

@@ -30,7 +30,7 @@ from typing import Any, BinaryIO
 
 from pandora_router.errors import UsageError
 from pandora_router.specialists.answer import Answer
-from pandora_router.specialists.gate import in_thread
+from pandora_router.specialists.threads import in_thread
 
 HEADER = {"kind": "journal", "format": "pandora-router journal", "version": 1}
 KINDS = frozenset({"begin", "answer", "grade", "failure"})

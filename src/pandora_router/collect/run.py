@@ -19,11 +19,12 @@ from fractions import Fraction
 
 from pandora_router.collect.assemble import Cell, Plan, assemble, cells, grade_key
 from pandora_router.collect.budget import Budget
-from pandora_router.collect.graders import Judge
 from pandora_router.collect.journal import Journal
 from pandora_router.data.table import Table
 from pandora_router.errors import UsageError
+from pandora_router.estimators.judge import Judge
 from pandora_router.specialists.answer import Answer, Unanswered
+from pandora_router.specialists.request import Request
 
 LONGEST_JUDGED = 4096
 """Characters of an answer that the reservation for a judge allows for before the answer is known."""
@@ -136,11 +137,11 @@ class _Run:
     def _worst(self, cell: Cell) -> float:
         """The most that buying and grading one cell can cost, for answers of usual length."""
         question, grader = cell.question, self.plan.grader(cell.question)
-        worst = 0.0 if cell.key in self.journal.answers else cell.specialist.most(question.text)
+        worst = 0.0 if cell.key in self.journal.answers else cell.specialist.most(Request.of(question.text))
         if isinstance(grader, Judge) and not self.judging.stopped:
             said = self.journal.answers.get(cell.key)
             text = "x" * LONGEST_JUDGED if said is None else said.text
-            worst += grader.specialist.most(grader.asked(question.text, text, question.references))
+            worst += grader.most(grader.asked(question.text, text, question.references))
         return worst
 
     async def work(self, column: _Column) -> None:
@@ -162,13 +163,13 @@ class _Run:
             await self._grade(judge, cell, answer)
 
     async def _buy(self, column: _Column, cell: Cell) -> Answer | None:
-        prompt = cell.question.text
-        most = cell.specialist.most(prompt)
+        request = Request.of(cell.question.text)
+        most = cell.specialist.most(request)
         reserved = self.rows.draw(cell, most)
         await self.journal.begin(cell.key, most)
         about = {"specialist": column.name, "prompt_id": cell.question.id, "sample": cell.sample}
         try:
-            answer = await _sound(column.name, most, lambda: cell.specialist.answer(prompt))
+            answer = await _sound(column.name, most, lambda: cell.specialist.answer(request))
         except Unanswered as error:
             await self._failed(column, cell.key, reserved, error, about)
             return None
@@ -182,7 +183,7 @@ class _Run:
 
     async def _grade(self, judge: Judge, cell: Cell, answer: Answer) -> None:
         asked = judge.asked(cell.question.text, answer.text, cell.question.references)
-        key, most = grade_key(cell, judge), judge.specialist.most(asked)
+        key, most = grade_key(cell, judge), judge.most(asked)
         self.rows.give_back(cell)
         reserved = Fraction(most)
         if not self.budget.try_reserve(reserved):

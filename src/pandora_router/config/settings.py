@@ -27,12 +27,17 @@ from pandora_router.calibrate import (
 from pandora_router.data import Fractions, Table, load, resplit
 from pandora_router.errors import UsageError
 from pandora_router.estimators.embedders import Embedder, default_embedder
-from pandora_router.estimators.endpoint import Endpoint, RemoteEmbedder
-from pandora_router.estimators.estimator import Judge, Scorer
+from pandora_router.estimators.judge import Judge
+from pandora_router.estimators.remote import RemoteEmbedder
 from pandora_router.router import External, NeighbourRecipe, Router, StackRecipe, TransformerRecipe
 from pandora_router.router.artifact import POLICIES
 from pandora_router.router.recipes import Costly
 from pandora_router.search import KnowledgeGradient, Policy
+from pandora_router.specialists.asking import Asking
+from pandora_router.specialists.chat import ChatEndpoint
+from pandora_router.specialists.prices import Prices
+from pandora_router.transport.endpoint import Endpoint
+from pandora_router.transport.rate_limit import RateLimit
 from pandora_router.types import Advance
 
 NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
@@ -154,11 +159,12 @@ class JudgeSettings(Closed):
         """The estimator, ready made."""
         return External(self.scorer(), f"judge {self.model}")
 
-    def scorer(self) -> Scorer:
-        """The judge as an estimator; retries are left to the endpoint."""
+    def scorer(self) -> Judge:
+        """The judge as an estimator."""
         endpoint = Endpoint(self.base_url, self.key_from, self.timeout, self.retries)
-        whole = (self.timeout + 30.0) * (self.retries + 1)
-        return Scorer(Judge(endpoint, self.model), timeout=whole, retries=0, at_once=self.at_once)
+        prices = Prices(0.0, 0.0, per_call=self.price or 0.0)
+        limit = RateLimit(self.at_once)
+        return Judge(ChatEndpoint("judge", endpoint, self.model, prices, Asking(tokens=32), limit))
 
 
 class CostSettings(Closed):

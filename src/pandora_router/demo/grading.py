@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import re
 
+from pandora_router.specialists.answer import Answer
+
 from ..collect.assemble import Question
 from ..collect.graders import Comparison, contains, numeric
-from ..specialists.answer import Answer
 
 OTHER = {"Yes": "No", "No": "Yes"}
 _FIGURES = re.compile(r"\d+")

@@ -13,12 +13,15 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from pandora_router.specialists.answer import Answer
+from pandora_router.specialists.request import Request
+from pandora_router.specialists.specialist import Specialist
+
 from ..collect.assemble import Question, shown
 from ..errors import UpstreamError
 from ..estimators.beginnings import Beginnings
 from ..estimators.estimator import Fitted, Named, Query, names
 from ..router import Decision, Router
-from ..specialists.answer import Answer, Specialist
 from .grading import graded
 from .people import look
 
@@ -38,7 +41,7 @@ class Running:
 
     async def answer(self, question: Question, name: str) -> Answer:
         """Buy the answer."""
-        return await self.people[name].answer(question.text)
+        return await self.people[name].answer(Request.of(question.text))
 
 
 @dataclass(frozen=True)

@@ -18,9 +18,13 @@ import importlib.util
 from dataclasses import replace
 from pathlib import Path
 
+from pandora_router.specialists.answer import Answer
+from pandora_router.specialists.asking import Asking
+from pandora_router.specialists.prices import Prices
+from pandora_router.specialists.request import Request
+from pandora_router.specialists.specialist import Specialist
+
 from ..errors import UsageError
-from ..specialists.answer import Answer, Prices, Specialist
-from ..specialists.chat import Asking
 from ..specialists.function import Function
 from ..specialists.local import LocalModel
 from ..specialists.retrieval import Retrieval
@@ -95,10 +99,10 @@ async def look(specialist: Specialist, prompt: str) -> Answer:
     if isinstance(specialist, Sampling):
         inner = specialist.inner
         assert isinstance(inner, LocalModel)
-        return await replace(specialist, inner=_short(inner)).answer(prompt)
+        return await replace(specialist, inner=_short(inner)).answer(Request.of(prompt))
     if isinstance(specialist, LocalModel):
-        return await _short(specialist).answer(prompt)
-    return await specialist.answer(prompt)
+        return await _short(specialist).answer(Request.of(prompt))
+    return await specialist.answer(Request.of(prompt))
 
 
 def _short(model: LocalModel) -> LocalModel:

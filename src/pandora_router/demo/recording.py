@@ -16,13 +16,14 @@ from pathlib import Path
 
 import numpy as np
 
+from pandora_router.specialists.answer import Answer
+from pandora_router.specialists.request import Request
 from pandora_router.types import Matrix
 
 from ..collect.assemble import Plan, Question, cells, shown
 from ..collect.journal import Journal
 from ..collect.run import Progress, collect
 from ..data.table import Table
-from ..specialists.answer import Answer
 from .grading import GRADERS, graded
 from .people import NAMES, people
 from .questions import recorded
@@ -52,7 +53,7 @@ def record(
                 plan = Plan(block, (who[name],), GRADERS, ENOUGH)
                 if any(cell.key not in kept.answers for cell in cells(plan, who[name])):
                     asyncio.run(
-                        who[name].answer("Is this a question?")
+                        who[name].answer(Request.of("Is this a question?"))
                     )  # what loading takes is nobody's answer
                     asyncio.run(collect(plan, kept, tell))
 

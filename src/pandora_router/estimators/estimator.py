@@ -1,16 +1,14 @@
 """An estimator as a search sees it: one query, some specialists, one number each, at a price.
 
 The fitted estimators of this room work on arrays; `Fitted` is the thin edge over them. `Scorer` makes an
-estimator of any callable, plain or async, and `Judge` is such a callable: a model behind an OpenAI-compatible
-endpoint that is asked for a number. A box whose estimate cannot be had is NaN: inside a search failure is
-data, and the money is still counted by whoever charges (`search.state`).
+estimator of any callable, plain or async. A box whose estimate cannot be had is NaN: inside a
+search failure is data, and the money is still counted by whoever charges (`search.state`).
 """
 
 from __future__ import annotations
 
 import asyncio
 import inspect
-import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -20,7 +18,6 @@ import numpy as np
 
 from pandora_router.errors import UpstreamError, UsageError
 from pandora_router.estimators.persistence import Saved
-from pandora_router.specialists.endpoint import Endpoint
 from pandora_router.types import Contexts, Matrix, Vector
 
 
@@ -195,42 +192,3 @@ class Scorer:
             return float(await self.score(query, name))
         value = await asyncio.to_thread(self.score, query, name)
         return float(await value if inspect.isawaitable(value) else value)
-
-
-INSTRUCTION = (
-    "You judge how well an assistant will answer. Reply with one number from 0 (certainly wrong) to 100 "
-    "(certainly right) and nothing else."
-)
-NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
-
-
-@dataclass(frozen=True)
-class Judge:
-    """A model behind an OpenAI-compatible endpoint that says how likely a specialist is right; a `Score`.
-
-    The prompt and the specialist's context are sent as data between markers; the first number of the reply,
-    over `scale`, is the estimate, which must lie in [0, 1]. Retrying is left to the `Endpoint`.
-    """
-
-    endpoint: Endpoint
-    model: str
-    instruction: str = INSTRUCTION
-    scale: float = 100.0
-
-    def __call__(self, query: Query, specialist: str) -> float:
-        """One judgement; raises `UpstreamError` if the reply has no number in range."""
-        asked = f"Assistant: {specialist}\n<prompt>\n{query.prompt}\n</prompt>"
-        if specialist in query.contexts:
-            asked += f"\n<beginning of its answer>\n{query.contexts[specialist]}\n</beginning of its answer>"
-        messages = [{"role": "system", "content": self.instruction}, {"role": "user", "content": asked}]
-        body = {"model": self.model, "messages": messages, "temperature": 0, "max_tokens": 8}
-        answer = self.endpoint.post("chat/completions", body)
-        try:
-            reply = str(answer["choices"][0]["message"]["content"])
-        except (KeyError, IndexError, TypeError) as error:
-            raise UpstreamError(f"judge {self.model} did not answer as agreed") from error
-        found = NUMBER.search(reply)
-        value = float(found.group()) / self.scale if found else -1.0
-        if not 0.0 <= value <= 1.0:
-            raise UpstreamError(f"judge {self.model} answered without a number from 0 to {self.scale:g}")
-        return value

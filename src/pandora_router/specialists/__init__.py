@@ -1,16 +1,19 @@
-"""Who answers a prompt, and what the answer costs.
+"""Specialists: who answers a request, how an answer is begun, and what it costs.
 
-    answer      Answer, Prices, the Specialist protocol, Unanswered
-    endpoint    one try at an OpenAI-compatible HTTP endpoint, in the standard library
-    endpoint_failures   a try that brought nothing
-    streaming   an answer that comes in pieces, put together again
-    gate        how many calls at once and per minute an endpoint allows
-    chat        a model behind such an endpoint
+    request     Request and Message: what is asked, with the turns of the conversation before it
+    answer      Answer, Unanswered
+    beginning   Beginning: an answer that was started and can go on or be cancelled
+    specialist  the Specialist protocol
+    prices      Prices: what is charged, and the worst case before a call
+    asking      Asking: how a chat model is asked, as the body that is sent
+    completion  reading a chat completion, whole or from the events of a stream
+    chat        a model behind an OpenAI-compatible endpoint
+    local       a GGUF model in this process (extra [local])
     retrieval   BM25 over passages in front of any specialist
     sampling    several answers of one specialist, the majority wins
     function    a plain Python function
-    local       a GGUF model in this process (extra [local])
-    templates   the words around a question
+    templates   texts around a question
+    threads     blocking work off the event loop
 
-This module imports nothing; take what you need from the one that has it.
+This module imports nothing; take each name from the module that defines it.
 """

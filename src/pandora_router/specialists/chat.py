@@ -1,109 +1,50 @@
-"""A model behind an OpenAI-compatible chat endpoint.
-
-One `answer` is one bought answer: it waits at the endpoint's gate, tries again what may pass, and adds up in
-`lost` what failed tries may have cost. The reply is read by `read_completion`, which local models share.
-"""
+"""A model behind an OpenAI-compatible chat endpoint."""
 
 from __future__ import annotations
 
-import asyncio
 import json
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
 
-from ..errors import UsageError
-from .answer import Answer, Finish, Prices, Unanswered
-from .endpoint import Endpoint
-from .endpoint_failures import Failed
-from .gate import Gate, in_thread
-from .templates import PLAIN, Template
+from pandora_router.specialists.answer import Answer, Unanswered
+from pandora_router.specialists.asking import Asking
+from pandora_router.specialists.beginning import Beginning
+from pandora_router.specialists.completion import Assembly, look, read
+from pandora_router.specialists.prices import Prices
+from pandora_router.specialists.request import Request
+from pandora_router.transport.client import Call, EventStream
+from pandora_router.transport.endpoint import Endpoint
+from pandora_router.transport.failures import Failed
+from pandora_router.transport.rate_limit import Place, RateLimit
+from pandora_router.transport.retries import GaveUp, Tried, most_charged, retried
 
-FINISHES: Mapping[str, Finish] = {
-    "length": "truncated",
-    "max_tokens": "truncated",
-    "content_filter": "refusal",
-}
-
-LOSSES = 3
-"""How many tries of one answer may be charged and bring nothing before it is given up."""
-
-
-@dataclass(frozen=True)
-class Asking:
-    """How a chat model is asked: the words around the prompt, the sampling, how much of the answer to show.
-
-    `tokens` bounds the answer and so its fee. The context is the first `context_tokens` tokens, if those are
-    asked for and the other side gives them with log-probabilities, else the first `context_characters`
-    characters of the reasoning (or of the answer). `options` are further fields of the request. `as_text`
-    asks for the continuation of a plain text, without the marks of a conversation around it: examples in the
-    template then cost few tokens. With `stream` the answer comes in pieces and it is measured when its
-    context was there.
-    """
-
-    template: Template = PLAIN
-    system: str = ""
-    temperature: float = 0.0
-    tokens: int = 1024
-    tokens_as: str = "max_tokens"
-    context_tokens: int = 0
-    context_characters: int = 400
-    options: Mapping[str, Any] = field(default_factory=dict)
-    as_text: bool = False
-    stream: bool = False
-
-    def __post_init__(self) -> None:
-        if self.tokens < 1:
-            raise UsageError(
-                "tokens of an answer", expected="at least 1", came=f"{self.tokens}", do="Try 1024."
-            )
-
-    def messages(self, prompt: str) -> list[dict[str, str]]:
-        """The conversation that is sent."""
-        system = [{"role": "system", "content": self.system}] if self.system else []
-        return [*system, {"role": "user", "content": self.template.fill(question=prompt)}]
-
-    def body(self, prompt: str) -> dict[str, Any]:
-        """The request without the model's name."""
-        body: dict[str, Any] = {"temperature": self.temperature, self.tokens_as: self.tokens}
-        if self.as_text:
-            body["prompt"] = "".join(message["content"] for message in self.messages(prompt))
-        else:
-            body["messages"] = self.messages(prompt)
-        if self.context_tokens:
-            body["logprobs"] = 1 if self.as_text else True
-        if self.stream:
-            body |= {"stream": True, "stream_options": {"include_usage": True}}
-        return {**body, **self.options}
-
-    @property
-    def identity(self) -> dict[str, Any]:
-        """What decides the answers: everything but `stream`; `as_text`, which came later, if it is used."""
-        parts = asdict(self)
-        del parts["stream"]
-        return parts if self.as_text else {name: part for name, part in parts.items() if name != "as_text"}
-
-    @property
-    def path(self) -> str:
-        """Where such a request goes, below the base URL."""
-        return "completions" if self.as_text else "chat/completions"
-
-    def most(self, prompt: str, prices: Prices, seconds: float) -> float:
-        """An upper bound on the fee of one try."""
-        return prices.most("".join(m["content"] for m in self.messages(prompt)), self.tokens, seconds)
+Cancelling = Literal["stops", "unknown", "bills_full"]
+"""What a provider charges for an answer that is cancelled: what it had sent, nobody knows, or all of it."""
+PATIENCE = 1.0
+"""Seconds that `begin` waits for a place under the rate limit: a held beginning keeps its place, so two
+decisions that each wait for the other's place would wait for ever."""
+SLACK = 1.0
+"""Seconds that measuring a call may add to its timeout."""
 
 
 @dataclass(frozen=True)
 class ChatEndpoint:
-    """A model of an endpoint at a price; specialists of one endpoint share its `gate`."""
+    """A model of an endpoint at a price.
+
+    name: as in the routing table. model: as the endpoint knows it. limit: the rate limit, which specialists
+    of one endpoint share. cancelling: what is charged for a beginning that is cancelled; unless it "stops",
+    the worst case of the whole answer is counted.
+    """
 
     name: str
     endpoint: Endpoint
     model: str
     prices: Prices
     asking: Asking = field(default_factory=Asking)
-    gate: Gate = field(default_factory=Gate, repr=False, compare=False)
+    limit: RateLimit = field(default_factory=RateLimit, repr=False, compare=False)
+    cancelling: Cancelling = "unknown"
 
     @property
     def identity(self) -> str:
@@ -113,96 +54,188 @@ class ChatEndpoint:
 
     @property
     def at_once(self) -> int:
-        """As many as the endpoint's gate lets in."""
-        return self.gate.at_once
+        """As many as the rate limit lets run together."""
+        return self.limit.at_once
 
-    def most(self, prompt: str) -> float:
-        """The worst case: every try that may be charged is, and only the last brings an answer."""
-        return (1 + min(self.endpoint.retries, LOSSES)) * self._worst_try(prompt)
+    def most(self, request: Request) -> float:
+        """The worst case: every call that may be charged is, and only the last one brings an answer."""
+        return most_charged(self.endpoint) * self._worst(request)
 
-    def _worst_try(self, prompt: str) -> float:
-        return self.asking.most(prompt, self.prices, 2 * self.endpoint.timeout)
+    async def begin(self, request: Request) -> Beginning:
+        """Start a streamed answer, read its context and hold the stream.
 
-    async def answer(self, prompt: str) -> Answer:
-        """One answer, after as many tries as the endpoint allows, at most `LOSSES` charged in vain."""
-        body = {"model": self.model, **self.asking.body(prompt)}
-        worst, charged = self._worst_try(prompt), 0
-        for attempt in range(self.endpoint.retries + 1):
-            try:
-                async with self.gate.enter():
-                    begun = time.monotonic()
-                    reply, seen = await in_thread(lambda: self._once(body))
-                    answer = read_completion(reply, time.monotonic() - begun, self, charged * worst)
-                    return answer if seen is None else replace(answer, context_seconds=seen)
-            except Failed as error:
-                last = error
-                charged += error.charged
-            if not last.again or charged > LOSSES or attempt == self.endpoint.retries:
-                break
-            await self._wait(last, min(self.endpoint.pause * 2**attempt, 60.0))
-        what = f"{self.name}: {last} (tries: {attempt + 1})"
-        raise Unanswered(what, failure=last.failure, dead=last.dead, lost=charged * worst)
+        A held stream keeps its place under the rate limit. Raises `Unanswered`, with failure "busy" if no
+        place is free within `PATIENCE` seconds.
+        """
+        body, worst = self._body(request, stream=True), self._worst(request)
 
-    def _once(self, body: Mapping[str, Any]) -> tuple[dict[str, Any], float | None]:
-        asking = self.asking
-        if not asking.stream:
-            return self.endpoint.once(asking.path, body), None
-        return self.endpoint.streamed(asking.path, body, asking.context_tokens, asking.context_characters)
+        async def start() -> _Exchange:
+            exchange = _Exchange(self, body, worst)
+            await exchange.start(PATIENCE)
+            return exchange
 
-    async def _wait(self, failed: Failed, pause: float) -> None:
-        """As long as was asked for, or the pause; if the endpoint is busy, all who ask it wait."""
-        seconds = pause if failed.wait is None else failed.wait
-        if failed.busy:
-            self.gate.rest(seconds)
-        else:
-            await asyncio.sleep(seconds)
-
-
-def read_completion(reply: Mapping[str, Any], seconds: float, one: Any, lost: float = 0.0) -> Answer:
-    """The answer in a chat completion; `one` has a name, prices and a way of asking. Raises `Failed`."""
-    asking: Asking = one.asking
-    try:
-        choice = reply["choices"][0]
-        message = {"content": choice["text"]} if "text" in choice else choice["message"]
-        said = message.get("content") or ""
-        refusal = message.get("refusal") or ""
-        reasoning = message.get("reasoning_content") or message.get("reasoning") or ""
-        if not all(isinstance(text, str) for text in (said, refusal, reasoning)):
-            raise TypeError
-    except (KeyError, IndexError, TypeError, AttributeError):
-        raise Failed(
-            "the reply holds no chat completion", "not as agreed", again=True, charged=True
-        ) from None
-    finish: Finish = FINISHES.get(str(choice.get("finish_reason")), "stop")
-    if refusal:
-        finish = "refusal"
-    elif not said.strip() and finish == "stop":
-        finish = "empty"
-    usage = reply.get("usage")
-    tokens_in, tokens_out = (_count(usage, key) for key in ("prompt_tokens", "completion_tokens"))
-    fee = one.prices.fee(tokens_in, tokens_out, seconds)
-    if fee is None:
-        what = "the reply has no token counts, so it has no fee: price the specialist per call or per second"
-        raise Failed(what, "unpriced", again=False, charged=True, dead=True)
-    context, logprobs = _beginning(choice, reasoning or said, asking)
-    return Answer(said or refusal, tokens_in, tokens_out, seconds, fee, context, finish, lost, logprobs)
-
-
-def _count(usage: object, key: str) -> int | None:
-    count = usage.get(key) if isinstance(usage, Mapping) else None
-    return count if isinstance(count, int) and not isinstance(count, bool) and count >= 0 else None
-
-
-def _beginning(
-    choice: Mapping[str, Any], text: str, asking: Asking
-) -> tuple[str | None, tuple[float, ...] | None]:
-    """The first tokens with their log-probabilities if they were given, else the first characters."""
-    if asking.context_tokens:
+        tried = await self._tried(start, worst)
+        exchange = tried.value
         try:
-            first = choice["logprobs"]["content"][: asking.context_tokens]
-            said = "".join(str(token["token"]) for token in first)
-            if first:
-                return said or None, tuple(float(token["logprob"]) for token in first)
-        except (KeyError, TypeError, ValueError):
-            pass
-    return text[: asking.context_characters] or None, None
+            context, logprobs = exchange.look()
+        except Failed as error:
+            exchange.close()
+            raise self._unanswered(GaveUp(error, 1, tried.charged + 1), worst) from None
+
+        async def go_on() -> Answer:
+            return await self._go_on(exchange, body, worst, tried.charged)
+
+        return Beginning(
+            self.name,
+            request,
+            context=context,
+            logprobs=logprobs,
+            seconds=exchange.seconds,
+            cost=exchange.owed(tried.charged * worst),
+            go_on=go_on,
+            stop=exchange.close,
+        )
+
+    async def answer(self, request: Request, begun: Beginning | None = None) -> Answer:
+        """One answer, after as many calls as the endpoint allows; the rest of `begun` if that is given.
+
+        If a held stream breaks off, the answer is asked for anew and what the stream cost is lost.
+        """
+        if begun is not None:
+            return await begun.finish(self.name, request)
+        return await self._ask(self._body(request, stream=self.asking.stream), self._worst(request), 0)
+
+    async def _go_on(
+        self, exchange: _Exchange, body: Mapping[str, Any], worst: float, charged: int
+    ) -> Answer:
+        try:
+            return replace(await exchange.finish(), lost=charged * worst)
+        except Failed as error:
+            spent = charged + error.charged
+            if not error.again or spent > min(self.endpoint.retries, most_charged(self.endpoint) - 1):
+                raise self._unanswered(GaveUp(error, 1, spent), worst) from None
+        return await self._ask(body, worst, spent)
+
+    async def _ask(self, body: Mapping[str, Any], worst: float, charged: int) -> Answer:
+        async def once() -> Answer:
+            exchange = _Exchange(self, body, worst)
+            await exchange.start()
+            return await exchange.finish()
+
+        tried = await self._tried(once, worst, charged)
+        return replace(tried.value, lost=tried.charged * worst)
+
+    async def _tried(self, call: Any, worst: float, charged: int = 0) -> Tried[Any]:
+        try:
+            return await retried(call, self.endpoint, self.limit, charged=charged)
+        except GaveUp as error:
+            raise self._unanswered(error, worst) from None
+
+    def _unanswered(self, error: GaveUp, worst: float) -> Unanswered:
+        """The failure, with the stated bill of its last call where there is one, else with worst cases."""
+        if error.bill is None:
+            lost = error.charged_calls * worst
+        else:
+            lost = (error.charged_calls - 1) * worst + error.bill
+        return Unanswered(f"{self.name}: {error}", failure=error.failure, dead=error.dead, lost=lost)
+
+    def _body(self, request: Request, *, stream: bool) -> dict[str, Any]:
+        return {"model": self.model, **replace(self.asking, stream=stream).body(request)}
+
+    def _worst(self, request: Request) -> float:
+        """The most that one call can cost, computed from what is sent (a streamed body is the longer one)."""
+        body = self._body(request, stream=True)
+        return self.asking.worst(body, self.prices, self.endpoint.timeout + SLACK)
+
+
+class _Exchange:
+    """One call to a chat endpoint: started, read up to its context, read to its end, closed."""
+
+    def __init__(self, chat: ChatEndpoint, body: Mapping[str, Any], worst: float) -> None:
+        self.chat, self.body, self.worst = chat, body, worst
+        self.seconds = 0.0
+        self._assembly = Assembly(chat.asking)
+        self._reply: dict[str, Any] | None = None
+        self._place: Place | None = None
+        self._call: Call | None = None
+        self._events: EventStream | None = None
+        self._context_seconds: float | None = None
+
+    async def start(self, within: float | None = None) -> None:
+        """Send the body and read up to the context; waits at most `within` seconds for a place."""
+        self._place = await self.chat.limit.take(within)
+        clock = time.monotonic()
+        try:
+            accept = "text/event-stream, application/json" if self.body.get("stream") else "application/json"
+            self._call = await Call.open(self.chat.endpoint, self.chat.asking.path, self.body, accept=accept)
+            if self._call.streamed:
+                self._events = self._call.events()
+                await self._advance(to_context=True)
+                self._context_seconds = time.monotonic() - clock
+            else:
+                self._reply = await self._call.json()
+        except BaseException:
+            self.close()
+            raise
+        self.seconds = time.monotonic() - clock
+        if self._reply is not None:
+            self.close()
+
+    async def finish(self) -> Answer:
+        """The answer, once all of it has arrived; the call is closed on every way out."""
+        clock = time.monotonic()
+        try:
+            if self._reply is None:
+                await self._advance(to_context=False)
+                self._reply = self._cleaned()
+        finally:
+            self.close()
+        self.seconds += time.monotonic() - clock
+        chat = self.chat
+        answer = read(self._reply, chat.asking, chat.prices, seconds=self.seconds, worst=self.worst)
+        return replace(answer, context_seconds=self._context_seconds)
+
+    def look(self) -> tuple[str | None, tuple[float, ...] | None]:
+        """The context and its log-probabilities; raises `Failed` if what came is no completion."""
+        return look(self._cleaned() if self._reply is None else self._reply, self.chat.asking)
+
+    def owed(self, before: float) -> float:
+        """The most that is owed if the call is closed now, with what was charged `before` it."""
+        chat = self.chat
+        if self._reply is not None or self._assembly.done:
+            reply = self._cleaned() if self._reply is None else self._reply
+            try:
+                return (
+                    before + read(reply, chat.asking, chat.prices, seconds=self.seconds, worst=self.worst).fee
+                )
+            except Failed:
+                return before + self.worst
+        if chat.cancelling != "stops":
+            return before + self.worst
+        sent = chat.asking.worst(self.body, replace(chat.prices, per_million_out=0.0), self.seconds)
+        return before + min(sent + self._assembly.tokens * chat.prices.per_million_out / 1e6, self.worst)
+
+    def close(self) -> None:
+        """End the call and free its place; can be repeated."""
+        if self._call is not None:
+            self._call.close()
+        if self._place is not None:
+            self._place.release()
+
+    def _cleaned(self) -> dict[str, Any]:
+        """What has arrived of a stream, without the key, which may have been spread over several events."""
+        assert self._call is not None
+        cleaned: dict[str, Any] = self._call.redaction.tree(self._assembly.reply())
+        return cleaned
+
+    async def _advance(self, *, to_context: bool) -> None:
+        """Read events to the end of the stream, or until the context is there."""
+        assert self._events is not None
+        if self._assembly.done or (to_context and self._assembly.context_there):
+            return
+        async for event in self._events:
+            self._assembly.add(event)
+            if self._assembly.done or (to_context and self._assembly.context_there):
+                return
+        if not self._assembly.done:
+            raise Failed("the stream was cut before its end", "cut", again=True, charged=True)

@@ -7,18 +7,29 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
-from .answer import Answer, Finish, Prices, Unanswered
-from .gate import in_thread
+from pandora_router.specialists.answer import Answer, Finish, Unanswered
+from pandora_router.specialists.beginning import Beginning
+from pandora_router.specialists.prices import Prices
+from pandora_router.specialists.request import Request
+from pandora_router.specialists.threads import in_thread
+
+CONTEXT = 400
 
 
 @dataclass(frozen=True)
 class Function:
-    """`call(prompt)` gives the answer's text, plain (run in a thread) or async; None means it has none.
+    """A Python function that answers prompts.
 
-    `prices` are stated like anybody's, per call or per second; `version` is part of its identity, so that a
-    changed function can be told from the one whose answers were bought before. `deadline` only bounds what a
-    call priced per second can cost: one that takes longer is charged for it and is no answer. Seconds are
-    those of the processor for a plain function, those of the clock for an async one.
+    call: takes the prompt and returns the answer's text, or None if it has no answer; plain (run in a
+        thread) or async.
+    prices: per call or per second; there are no tokens.
+    version: part of the identity; change it with the function, so that answers of the old one are not taken
+        for answers of the new one.
+    deadline: bounds what a call priced per second can cost; a call that takes longer is charged for and is
+        no answer.
+    at_once: how many calls may run together.
+
+    The seconds of a plain function are those of the processor, those of an async one are of the clock.
     """
 
     name: str
@@ -33,24 +44,31 @@ class Function:
         """The function's name and version."""
         return f"function {self.name} {self.version}"
 
-    def most(self, prompt: str) -> float:
+    def most(self, request: Request) -> float:
         """The fee of the slowest call allowed."""
         return self.prices.per_call + self.prices.per_second * self.deadline
 
-    async def answer(self, prompt: str) -> Answer:
-        """What the function says; whatever it raises means that it has no answer."""
+    async def begin(self, request: Request) -> Beginning:
+        """The whole answer: a function cannot be stopped half-way, so a look at it is the call itself."""
+        return Beginning.whole(self.name, request, await self.answer(request))
+
+    async def answer(self, request: Request, begun: Beginning | None = None) -> Answer:
+        """What the function returns; raises `Unanswered` if it raises anything or is too slow."""
+        if begun is not None:
+            return await begun.finish(self.name, request)
+        most = self.most(request)
         try:
-            said, seconds = await self._timed(prompt)
+            said, seconds = await self._timed(request.prompt)
         except Exception as error:
             what = f"{self.name}: {type(error).__name__} instead of an answer"
-            raise Unanswered(what, failure="not as agreed", lost=self.most(prompt)) from error
+            raise Unanswered(what, failure="not as agreed", lost=most) from error
         text = "" if said is None else str(said)
         fee = self.prices.fee(0, 0, seconds)
         assert fee is not None
-        if fee > self.most(prompt):
-            raise Unanswered(f"{self.name}: took {seconds:.1f} s", failure="timeout", lost=self.most(prompt))
+        if fee > most:
+            raise Unanswered(f"{self.name}: took {seconds:.1f} s", failure="timeout", lost=most)
         finish: Finish = "stop" if text.strip() else "empty"
-        return Answer(text, None, None, seconds, fee, text[:400] or None, finish, context_seconds=seconds)
+        return Answer(text, None, None, seconds, fee, text[:CONTEXT] or None, finish, context_seconds=seconds)
 
     async def _timed(self, prompt: str) -> tuple[str | None, float]:
         begun = time.monotonic()

@@ -1,10 +1,13 @@
-"""A GGUF model in this process, through xllamacpp (extra [local]): one thread, no network, no server.
+"""A GGUF model in this process, through xllamacpp (extra [local]), on one thread.
 
 The model is loaded by the first answer and kept. Answers come one at a time, over all models of the process.
 The seconds of an answer do not depend on what was asked before: of earlier prompts nothing is kept but the
-beginning that all prompts of a specialist share, where its template has one (examples, say). Seconds are
+text that all prompts of a specialist begin with, where its template has one (examples, say). Seconds are
 those of the processor, counted for the whole process while the model works: they do not grow when other
 programs want the processor too, and they are the model's own as long as nothing else runs in this process.
+
+A beginning is an answer cut after its first tokens. Going on hands the model its own first tokens back; what
+it computed for them is still in its cache unless it answered another prompt in between.
 """
 
 from __future__ import annotations
@@ -13,25 +16,37 @@ import hashlib
 import json
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from ..errors import UsageError
-from .answer import Answer, Prices, Unanswered
-from .chat import Asking, read_completion
-from .endpoint_failures import Failed
-from .gate import Gate, in_thread
+from pandora_router.errors import UsageError
+from pandora_router.specialists.answer import Answer, Unanswered
+from pandora_router.specialists.asking import TOKEN_LIMITS, Asking
+from pandora_router.specialists.beginning import Beginning
+from pandora_router.specialists.completion import read
+from pandora_router.specialists.prices import Prices
+from pandora_router.specialists.request import Request
+from pandora_router.specialists.threads import in_thread
+from pandora_router.transport.failures import Failed
+from pandora_router.transport.rate_limit import RateLimit
 
 _LOADED: dict[tuple[str, int, int, str], Any] = {}
 _LOADING = threading.Lock()
-_TURNS = Gate(at_once=1)  # one answer at a time in the whole process, so that seconds mean something
+_TURNS = RateLimit(at_once=1)  # one answer at a time in the whole process, so that seconds mean something
+LOOK = 16
+"""Tokens of a beginning where `Asking.context_tokens` does not say how many."""
 
 
 @dataclass(frozen=True)
 class LocalModel:
-    """A GGUF file at a price, usually per second; `window` is its context size in tokens."""
+    """A GGUF file at a price, usually per second.
+
+    name: as in the routing table. path: the file. window: context size in tokens. deadline: the most
+    processor seconds of an answer; a slower one is charged for and is no answer. Raises `UsageError` if there
+    is no such file.
+    """
 
     name: str
     path: Path
@@ -39,7 +54,7 @@ class LocalModel:
     asking: Asking = field(default_factory=lambda: Asking(tokens=256))
     window: int = 2048
     deadline: float = 300.0
-    gate: Gate = field(default=_TURNS, repr=False, compare=False)
+    limit: RateLimit = field(default=_TURNS, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if not Path(self.path).is_file():
@@ -58,57 +73,139 @@ class LocalModel:
     @property
     def at_once(self) -> int:
         """One after the other."""
-        return self.gate.at_once
+        return self.limit.at_once
 
     @property
     def shared(self) -> str:
-        """How every text this model continues begins; empty for a conversation."""
+        """The text that every prompt of this model begins with; empty for a conversation."""
         return self.asking.template.text.partition("{")[0] if self.asking.as_text else ""
 
-    def most(self, prompt: str) -> float:
+    def most(self, request: Request) -> float:
         """The fee of the slowest answer allowed."""
-        return self.asking.most(prompt, self.prices, self.deadline)
+        return self.asking.worst(self._body(request), self.prices, self.deadline)
 
-    async def answer(self, prompt: str) -> Answer:
-        """One answer from the loaded model; what it reports as an error (a prompt too long) is no answer."""
-        return (await self.several(prompt, 1))[0]
+    async def begin(self, request: Request) -> Beginning:
+        """The first tokens of an answer, `Asking.context_tokens` of them."""
+        (first,), go_on = await self.begin_several(request, 1)
 
-    async def several(self, prompt: str, n: int) -> list[Answer]:
+        async def finish() -> Answer:
+            return (await go_on())[0]
+
+        return Beginning(
+            self.name,
+            request,
+            context=first.context,
+            logprobs=first.logprobs,
+            seconds=first.seconds,
+            cost=first.fee,
+            go_on=finish,
+        )
+
+    async def answer(self, request: Request, begun: Beginning | None = None) -> Answer:
+        """One answer; raises `Unanswered` for what the model reports as an error, such as a long prompt."""
+        if begun is not None:
+            return await begun.finish(self.name, request)
+        return (await self.several(request, 1))[0]
+
+    async def several(self, request: Request, n: int) -> list[Answer]:
         """n answers for one reading of the prompt; seconds, fee and tokens of all are with the first."""
-        asking = replace(self.asking, stream=False)  # a model in this process answers in one piece
-        body = {**asking.body(prompt), "cache_prompt": bool(self.shared), **({"n": n} if n > 1 else {})}
-        async with self.gate.enter():
+        body = {**self._body(request), "cache_prompt": bool(self.shared), **({"n": n} if n > 1 else {})}
+        return (await self._ask(request, body, n, self.shared))[0]
+
+    async def begin_several(
+        self, request: Request, n: int
+    ) -> tuple[list[Answer], Callable[[], Awaitable[list[Answer]]]]:
+        """The beginnings of n answers for one reading of the prompt, and a function that goes on with them.
+
+        Seconds, fee and tokens of all are with the first, before and after going on.
+        """
+        look = min(self.asking.context_tokens or LOOK, self.asking.tokens)
+        body = _shortened(self._body(request), look, self.asking.tokens_as)
+        body |= {"cache_prompt": bool(self.shared), **({"n": n} if n > 1 else {})}
+        firsts, reply = await self._ask(request, body, n, self.shared)
+        firsts = [
+            replace(one, context_seconds=one.seconds if i == 0 else None) for i, one in enumerate(firsts)
+        ]
+        cut = [choice.get("finish_reason") == "length" for choice in reply["choices"]]
+
+        async def go_on() -> list[Answer]:
+            longer = [
+                await self._longer(request, first, look, n)
+                if more and look < self.asking.tokens
+                else (first, 0.0, 0)
+                for first, more in zip(firsts, cut, strict=True)
+            ]
+            return self._billed(firsts[0], longer)
+
+        return firsts, go_on
+
+    async def _longer(self, request: Request, first: Answer, look: int, n: int) -> tuple[Answer, float, int]:
+        """A begun answer continued to its end, with the seconds and tokens that took."""
+        body = self._body(request)
+        if self.asking.as_text:
+            body["prompt"] += first.text
+        else:
+            body["messages"] = [*body["messages"], {"role": "assistant", "content": first.text}]
+        body = {**_shortened(body, self.asking.tokens - look, self.asking.tokens_as), "cache_prompt": True}
+        (rest,), _ = await self._ask(request, body, n, "")
+        text = rest.text if rest.text.startswith(first.text) else first.text + rest.text
+        finish = "stop" if rest.finish == "empty" and text.strip() else rest.finish
+        return replace(first, text=text, finish=finish), rest.seconds, rest.tokens_out or 0
+
+    def _billed(self, first: Answer, longer: list[tuple[Answer, float, int]]) -> list[Answer]:
+        """The continued answers with the whole bill on the first of them."""
+        seconds = first.seconds + sum(spent for _, spent, _ in longer)
+        written = (first.tokens_out or 0) + sum(tokens for _, _, tokens in longer)
+        fee = self.prices.fee(first.tokens_in, written, seconds)
+        assert fee is not None
+        head = replace(longer[0][0], seconds=seconds, tokens_out=written, fee=fee)
+        return [head, *(answer for answer, _, _ in longer[1:])]
+
+    async def _ask(
+        self, request: Request, body: Mapping[str, Any], places: int, shared: str
+    ) -> tuple[list[Answer], Mapping[str, Any]]:
+        """The answers to one body and the reply they were read from; raises `Unanswered`."""
+        most = self.most(request) * places
+        async with self.limit.enter():
             try:
-                model = await in_thread(lambda: load(Path(self.path), self.window, n, self.shared))
-                reply, seconds = await in_thread(lambda: _timed(model, body, self.shared))
+                model = await in_thread(lambda: load(Path(self.path), self.window, places, self.shared))
+                reply, seconds = await in_thread(lambda: _timed(model, body, shared))
             except UsageError:
                 raise
             except Exception as error:  # whatever a C++ library may throw
                 what = f"{self.name}: {type(error).__name__} instead of an answer"
-                raise Unanswered(what, failure="not as agreed", lost=self.most(prompt)) from error
+                raise Unanswered(what, failure="not as agreed", lost=most) from error
         try:
-            answers = self._read(reply, seconds)
+            answers = self._read(reply, seconds, most)
         except (Failed, ValueError, KeyError, TypeError) as error:
             what = f"{self.name}: the model gave no answer"
-            raise Unanswered(what, failure="not as agreed", lost=self.most(prompt)) from error
+            raise Unanswered(what, failure="not as agreed", lost=most) from error
         if seconds > self.deadline:
-            raise Unanswered(f"{self.name}: too slow", failure="timeout", lost=self.most(prompt))
-        return answers
+            raise Unanswered(f"{self.name}: too slow", failure="timeout", lost=most)
+        return answers, reply
 
-    def _read(self, reply: Mapping[str, Any], seconds: float) -> list[Answer]:
-        first = read_completion(reply, seconds, self)
+    def _body(self, request: Request) -> dict[str, Any]:
+        return replace(self.asking, stream=False).body(request)
+
+    def _read(self, reply: Mapping[str, Any], seconds: float, most: float) -> list[Answer]:
+        first = read(reply, self.asking, self.prices, seconds=seconds, worst=most)
         share = _share(reply, self.asking.context_tokens)
         answers = [first if share is None else replace(first, context_seconds=share * seconds)]
         for choice in reply["choices"][1:]:
             usage = {"prompt_tokens": 0, "completion_tokens": 0}
-            answers.append(
-                replace(read_completion({"choices": [choice], "usage": usage}, 0.0, self), fee=0.0)
-            )
+            whole = {"choices": [choice], "usage": usage}
+            other = read(whole, self.asking, self.prices, seconds=0.0, worst=most)
+            answers.append(replace(other, fee=0.0))
         return answers
 
 
+def _shortened(body: Mapping[str, Any], tokens: int, name: str) -> dict[str, Any]:
+    """The body with a limit of `tokens` in its field `name`, and no other limit."""
+    return {**{key: value for key, value in body.items() if key not in TOKEN_LIMITS}, name: tokens}
+
+
 def load(path: Path, window: int, places: int = 1, shared: str = "") -> Any:
-    """The model, loaded once per process, number of answers side by side and shared beginning."""
+    """The model of this file, loaded once for each window, number of parallel answers and shared text."""
     with _LOADING:
         key = (str(path.resolve()), window, places, shared)
         if key not in _LOADED:
@@ -137,7 +234,7 @@ def _server(path: Path, window: int, places: int) -> Any:
 def _timed(model: Any, body: Mapping[str, Any], shared: str) -> tuple[Any, float]:
     """The reply and the processor seconds of this process while it was made.
 
-    Reading the shared beginning alone, before and untimed, drops what is kept of the last prompt behind it.
+    If `shared` is not empty it is read alone first, untimed, which drops what is kept of the last prompt.
     """
     if shared:
         model.handle_completions(

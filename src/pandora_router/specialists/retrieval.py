@@ -19,10 +19,13 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import UsageError
-from .answer import Answer, Specialist
-from .gate import in_thread
-from .templates import OPEN_BOOK, Template
+from pandora_router.errors import UsageError
+from pandora_router.specialists.answer import Answer, Unanswered
+from pandora_router.specialists.beginning import Beginning
+from pandora_router.specialists.request import Request
+from pandora_router.specialists.specialist import Specialist
+from pandora_router.specialists.templates import OPEN_BOOK, Template
+from pandora_router.specialists.threads import in_thread
 
 _TERM = re.compile(r"[^\W_]+")
 TEXTS = (".txt", ".md")
@@ -36,7 +39,7 @@ def terms(text: str) -> list[str]:
 
 @dataclass(frozen=True)
 class Passage:
-    """A piece of text that can be found."""
+    """A piece of text to search: its title (may be empty) and its text."""
 
     title: str
     text: str
@@ -44,7 +47,7 @@ class Passage:
 
 @dataclass(frozen=True, eq=False)
 class Passages:
-    """An index over passages; built once by `of`, searched many times."""
+    """A BM25 index over passages, with the parameters `k1` and `b` of the formula above."""
 
     passages: tuple[Passage, ...] = field(repr=False)
     k1: float = 1.2
@@ -93,7 +96,7 @@ class Passages:
 
     @classmethod
     def read(cls, path: Path | str, *, text: str = "text", title: str = "title") -> Passages:
-        """From a folder of .txt and .md files (a paragraph is a passage) or Parquet with these columns."""
+        """Read a folder of .txt and .md files (one passage per paragraph) or a Parquet file with columns."""
         path = Path(path)
         if path.is_dir():
             return cls(tuple(_paragraphs(path)))
@@ -126,7 +129,11 @@ def _paragraphs(folder: Path) -> Iterable[Passage]:
 
 @dataclass(frozen=True)
 class Retrieval:
-    """Looks up `k` passages, puts them before the question and asks `inner`; `price` is per look-up."""
+    """Looks up passages for the prompt, puts them into the template and asks another specialist.
+
+    name: as in the routing table. inner: who is asked. passages: the index to search. k: how many passages
+    are shown. template: has {question} and {passages}. price: the fee of one look-up.
+    """
 
     name: str
     inner: Specialist
@@ -143,32 +150,53 @@ class Retrieval:
 
     @property
     def at_once(self) -> int:
-        """As many as whoever is asked."""
+        """As many as `inner`."""
         return self.inner.at_once
 
     def look_up(self, prompt: str) -> str:
         """The passages as text: title and body, numbered, best first; empty if nothing was found."""
         found = self.passages.find(prompt, self.k)
         return "\n".join(
-            f"[{i}] {one.title + ': ' if one.title else ''}{one.text}"
-            for i, (one, _) in enumerate(found, start=1)
+            f"[{i}] {passage.title + ': ' if passage.title else ''}{passage.text}"
+            for i, (passage, _) in enumerate(found, start=1)
         )
 
-    def most(self, prompt: str) -> float:
+    def most(self, request: Request) -> float:
         """The look-up and the worst case of the longer prompt."""
-        return self.price + self.inner.most(self._asked(prompt, self.look_up(prompt)))
+        return self.price + self.inner.most(self._asked(request, self.look_up(request.prompt)))
 
-    async def answer(self, prompt: str) -> Answer:
-        """The inner specialist's answer to question and passages; the passages are its context."""
-        context, spent = await in_thread(lambda: self.timed(prompt))
-        answer = await self.inner.answer(self._asked(prompt, context))
+    async def begin(self, request: Request) -> Beginning:
+        """Look the passages up: they are the context, and nobody is asked before the answer is wanted."""
+        context, seconds = await in_thread(lambda: self.timed(request.prompt))
+
+        async def go_on() -> Answer:
+            return await self._answer(request, context, seconds)
+
+        return Beginning(
+            self.name, request, context=context or None, seconds=seconds, cost=self.price, go_on=go_on
+        )
+
+    async def answer(self, request: Request, begun: Beginning | None = None) -> Answer:
+        """The inner specialist's answer to prompt and passages; the passages are its context."""
+        if begun is None:
+            begun = await self.begin(request)
+        return await begun.finish(self.name, request)
+
+    async def _answer(self, request: Request, context: str, seconds: float) -> Answer:
+        try:
+            answer = await self.inner.answer(self._asked(request, context))
+        except Unanswered as error:
+            lost = error.lost + self.price
+            raise Unanswered(
+                f"{self.name}: {error}", failure=error.failure, dead=error.dead, lost=lost
+            ) from None
         return replace(
             answer,
             fee=answer.fee + self.price,
-            seconds=answer.seconds + spent,
+            seconds=answer.seconds + seconds,
             context=context or None,
             logprobs=None,
-            context_seconds=spent,
+            context_seconds=seconds,
         )
 
     def timed(self, prompt: str) -> tuple[str, float]:
@@ -176,5 +204,6 @@ class Retrieval:
         begun = time.thread_time()
         return self.look_up(prompt), time.thread_time() - begun
 
-    def _asked(self, prompt: str, passages: str) -> str:
-        return self.template.fill(question=prompt, passages=passages or "(nothing was found)")
+    def _asked(self, request: Request, passages: str) -> Request:
+        shown = passages or "(nothing was found)"
+        return request.with_prompt(self.template.fill(question=request.prompt, passages=shown))

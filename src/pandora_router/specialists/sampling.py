@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, runtime_checkable
+from typing import Protocol, TypeVar, runtime_checkable
 
-from ..errors import UsageError
-from .answer import Answer, Specialist, Unanswered
+from pandora_router.errors import UsageError
+from pandora_router.specialists.answer import Answer, Unanswered
+from pandora_router.specialists.beginning import Beginning
+from pandora_router.specialists.request import Request
+from pandora_router.specialists.specialist import Specialist
+
+B = TypeVar("B", Answer, Beginning)
 
 
 def same(text: str) -> str:
@@ -20,20 +25,29 @@ def same(text: str) -> str:
 
 @runtime_checkable
 class Several(Protocol):
-    """Reads a prompt once and answers it n times; the whole bill is with the first answer."""
+    """A specialist that answers n times for one reading; the whole bill is with the first answer."""
 
-    async def several(self, prompt: str, n: int) -> list[Answer]:
+    async def several(self, request: Request, n: int) -> list[Answer]:
         """n answers."""
+        ...
+
+    async def begin_several(
+        self, request: Request, n: int
+    ) -> tuple[list[Answer], Callable[[], Awaitable[list[Answer]]]]:
+        """The beginnings of n answers, and a function that goes on with them."""
         ...
 
 
 @dataclass(frozen=True)
 class Sampling:
-    """`n` answers bought together; those with equal `key(text)` are one vote, ties go to the earliest.
+    """The most frequent of several answers.
+
+    name: as in the routing table. inner: who answers, `n` times. key: answers with equal `key(text)` are one
+    vote; ties go to the earliest.
 
     Empty answers do not vote unless all are empty. The fee is that of all n; seconds are of the slowest. The
-    context is how all n begin, one to a line. A specialist that can give `several` for one reading is asked
-    so.
+    context is how all n begin, one to a line. A beginning of n answers needs n places under the rate limit
+    of `inner`.
     """
 
     name: str
@@ -49,7 +63,7 @@ class Sampling:
 
     @property
     def identity(self) -> str:
-        """How many of what."""
+        """How many answers of which specialist."""
         return f"majority of {self.n}, {self.inner.identity}"
 
     @property
@@ -57,27 +71,71 @@ class Sampling:
         """As many as fit beside each other."""
         return max(self.inner.at_once // self.n, 1)
 
-    def most(self, prompt: str) -> float:
+    def most(self, request: Request) -> float:
         """n answers at their worst."""
-        return self.n * self.inner.most(prompt)
+        return self.n * self.inner.most(request)
 
-    async def answer(self, prompt: str) -> Answer:
-        """The majority's answer; if one of the n cannot be had there is none, and the others are lost."""
+    async def begin(self, request: Request) -> Beginning:
+        """Begin all n answers; if one cannot be begun the others are cancelled and `Unanswered` is raised."""
         if isinstance(self.inner, Several):
-            return self._elected(await self.inner.several(prompt, self.n))
-        asked = (self.inner.answer(prompt) for _ in range(self.n))
-        found = await asyncio.gather(*asked, return_exceptions=True)
-        answers = [one for one in found if isinstance(one, Answer)]
-        for error in found:
-            if isinstance(error, BaseException) and not isinstance(error, Unanswered):
-                raise error
-        failures = [one for one in found if isinstance(one, Unanswered)]
+            firsts, go_on_several = await self.inner.begin_several(request, self.n)
+
+            async def vote() -> Answer:
+                return self._elected(await go_on_several())
+
+            return self._beginning(request, firsts, sum(one.fee for one in firsts), vote)
+        begun = await self._all([self.inner.begin(request) for _ in range(self.n)])
+
+        async def go_on() -> Answer:
+            return self._elected(await self._all([self.inner.answer(request, one) for one in begun]))
+
+        def stop() -> None:
+            for one in begun:
+                one.cancel()
+
+        return self._beginning(request, begun, sum(one.cost for one in begun), go_on, stop)
+
+    async def answer(self, request: Request, begun: Beginning | None = None) -> Answer:
+        """The majority's answer; if one of the n cannot be had there is none, and the others are lost."""
+        if begun is not None:
+            return await begun.finish(self.name, request)
+        if isinstance(self.inner, Several):
+            return self._elected(await self.inner.several(request, self.n))
+        return self._elected(await self._all([self.inner.answer(request) for _ in range(self.n)]))
+
+    async def _all(self, work: Sequence[Awaitable[B]]) -> list[B]:
+        """The results of all `work`; if one is `Unanswered`, what the others cost is lost with it."""
+        results = await asyncio.gather(*work, return_exceptions=True)
+        for result in results:
+            if isinstance(result, BaseException) and not isinstance(result, Unanswered):
+                _end(results)
+                raise result
+        failures = [result for result in results if isinstance(result, Unanswered)]
         if failures:
-            gone = sum(one.fee + one.lost for one in answers) + sum(one.lost for one in failures)
-            first = failures[0]
+            lost = _end(results) + sum(one.lost for one in failures)
             dead = any(one.dead for one in failures)
-            raise Unanswered(f"{self.name}: {first}", failure=first.failure, dead=dead, lost=gone) from first
-        return self._elected(answers)
+            what = f"{self.name}: {failures[0]}"
+            raise Unanswered(what, failure=failures[0].failure, dead=dead, lost=lost) from failures[0]
+        return [result for result in results if not isinstance(result, BaseException)]
+
+    def _beginning(
+        self,
+        request: Request,
+        firsts: Sequence[Answer | Beginning],
+        cost: float,
+        go_on: Callable[[], Awaitable[Answer]],
+        stop: Callable[[], None] = lambda: None,
+    ) -> Beginning:
+        return Beginning(
+            self.name,
+            request,
+            context=_lines(firsts),
+            logprobs=firsts[0].logprobs,
+            seconds=max(one.seconds for one in firsts),
+            cost=cost,
+            go_on=go_on,
+            stop=stop,
+        )
 
     def _elected(self, answers: Sequence[Answer]) -> Answer:
         votes = Counter(key for one in answers if (key := self.key(one.text)))
@@ -91,9 +149,26 @@ class Sampling:
             sum(counted_out) if len(counted_out) == len(answers) else None,
             max(one.seconds for one in answers),
             sum(one.fee for one in answers),
-            "\n".join(one.context or "" for one in answers).strip() or None,
+            _lines(answers),
             best.finish,
             sum(one.lost for one in answers),
             answers[0].logprobs,
             answers[0].context_seconds,
         )
+
+
+def _lines(firsts: Sequence[Answer | Beginning]) -> str | None:
+    """How all answers begin, one to a line."""
+    return "\n".join(one.context or "" for one in firsts).strip() or None
+
+
+def _end(results: Sequence[Answer | Beginning | BaseException]) -> float:
+    """Cancel beginnings; what they and the answers cost."""
+    cost = 0.0
+    for result in results:
+        if isinstance(result, Beginning):
+            result.cancel()
+            cost += result.lost
+        elif isinstance(result, Answer):
+            cost += result.fee + result.lost
+    return cost

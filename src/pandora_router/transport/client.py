@@ -12,7 +12,8 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections import deque
+from collections.abc import AsyncGenerator, Mapping
 from dataclasses import replace
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -124,25 +125,14 @@ class Call:
         cleaned: dict[str, Any] = self.redaction.tree(parsed)
         return cleaned
 
-    async def events(self) -> AsyncIterator[Event]:
-        """The events of the reply as they arrive; raises `Failed` when the deadline or the connection ends.
+    def events(self) -> EventStream:
+        """The events of the reply; apply `redaction` to texts that are put together from several of them."""
+        return EventStream(self, self.endpoint)
 
-        Can be left and entered again as long as the same iterator is kept. The caller must remove the key
-        with `redaction` once texts that may be spread over several events are put together.
-        """
-        parser, size, limits = EventParser(self.endpoint.limits.event), 0, self.endpoint.limits
-        while True:
-            async with self.guarded():
-                chunk = await self._opened.content.readany()
-            if not chunk:
-                break
-            size += len(chunk)
-            if size > limits.stream:
-                raise Failed("the stream is too large", "not as agreed", again=False, charged=True)
-            for event in parser.feed(chunk):
-                yield event
-        for event in parser.close():
-            yield event
+    async def chunk(self) -> bytes:
+        """The next bytes of the body, empty at its end; raises `Failed`."""
+        async with self.guarded():
+            return await self._opened.content.readany()
 
     def close(self) -> None:
         """End the call, and its connection unless the reply was read to its end; can be repeated."""
@@ -207,6 +197,34 @@ class Call:
     def guarded(self) -> _Guard:
         """A block in which whatever goes wrong on the wire, or past the deadline, is `Failed`."""
         return _Guard(self.url, self._deadline, self.endpoint.timeout)
+
+
+class EventStream:
+    """The events of a reply as they arrive; can be left and taken up again.
+
+    Raises `Failed` when the deadline or the connection ends, or when an event or the stream is too large.
+    """
+
+    def __init__(self, call: Call, endpoint: Endpoint) -> None:
+        self._call, self._left = call, endpoint.limits.stream
+        self._parser = EventParser(endpoint.limits.event)
+        self._ready: deque[Event] = deque()
+        self._ended = False
+
+    def __aiter__(self) -> EventStream:
+        return self
+
+    async def __anext__(self) -> Event:
+        while not self._ready:
+            if self._ended:
+                raise StopAsyncIteration
+            chunk = await self._call.chunk()
+            self._left -= len(chunk)
+            if self._left < 0:
+                raise Failed("the stream is too large", "not as agreed", again=False, charged=True)
+            self._ended = not chunk
+            self._ready.extend(self._parser.feed(chunk) if chunk else self._parser.close())
+        return self._ready.popleft()
 
 
 class _Guard:

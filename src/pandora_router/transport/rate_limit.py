@@ -80,7 +80,7 @@ class RateLimit:
                     raise
         except TimeoutError:
             why = f"no place was free within {within:g} s ({self.at_once} calls run at once)"
-            raise Failed(why, "busy", again=True) from None
+            raise Failed(why, "busy", again=False) from None
         return Place(places)
 
     def rest(self, seconds: float) -> None:

@@ -1,0 +1,118 @@
+"""An answer that was started and can go on or be cancelled.
+
+A beginning is a look at an answer before it is bought. Whoever holds one must end it exactly once: hand it to
+`answer(request, begun)`, which goes on with it and pays nothing twice, or `cancel` it. `with` does the latter
+on every way out:
+
+    with await specialist.begin(request) as begun:
+        if worth_it(begun.context):
+            answer = await specialist.answer(request, begun)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from types import TracebackType
+
+from pandora_router.errors import UsageError
+from pandora_router.specialists.answer import Answer
+from pandora_router.specialists.request import Request
+
+LOG_PROBABILITIES = "log-probabilities:"
+"""How the first line of a context begins when it holds log-probabilities."""
+
+
+def shown(context: str | None, logprobs: tuple[float, ...] | None) -> str:
+    """A context as estimators read it: a line of log-probabilities, then the text."""
+    chances = " ".join(f"{chance:.3f}" for chance in logprobs or ())
+    return f"{LOG_PROBABILITIES} {chances}\n{context or ''}"
+
+
+class Beginning:
+    """The first part of an answer.
+
+    specialist: the name of who answers.
+    request: what was asked.
+    context: what an estimator may look at: the first tokens, or passages; None if there is nothing to see.
+    logprobs: log-probabilities of the first tokens, where they were asked for and given.
+    seconds: how long it took to get so far.
+    cost: the most that is owed if it is cancelled now.
+    """
+
+    def __init__(
+        self,
+        specialist: str,
+        request: Request,
+        *,
+        context: str | None,
+        logprobs: tuple[float, ...] | None = None,
+        seconds: float,
+        cost: float,
+        go_on: Callable[[], Awaitable[Answer]],
+        stop: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.specialist, self.request = specialist, request
+        self.context, self.logprobs, self.seconds, self.cost = context, logprobs, seconds, cost
+        self._go_on, self._stop = go_on, stop
+        self._state = "held"
+
+    @classmethod
+    def whole(cls, specialist: str, request: Request, answer: Answer) -> Beginning:
+        """The beginning of an answer that is there already, to its end."""
+
+        async def go_on() -> Answer:
+            return answer
+
+        seconds = answer.seconds if answer.context_seconds is None else answer.context_seconds
+        return cls(
+            specialist,
+            request,
+            context=answer.context,
+            logprobs=answer.logprobs,
+            seconds=seconds,
+            cost=answer.fee + answer.lost,
+            go_on=go_on,
+        )
+
+    def __repr__(self) -> str:
+        return f"Beginning({self.specialist!r}, {self._state}, cost={self.cost:.6g})"
+
+    def __enter__(self) -> Beginning:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.cancel()
+
+    @property
+    def held(self) -> bool:
+        """Whether it can still go on."""
+        return self._state == "held"
+
+    @property
+    def lost(self) -> float:
+        """What is owed for it apart from an answer: `cost` once it was cancelled, else 0."""
+        return self.cost if self._state == "cancelled" else 0.0
+
+    async def finish(self, specialist: str, request: Request) -> Answer:
+        """The whole answer; its fee and seconds include those of the beginning. For use by specialists.
+
+        Raises `UsageError` if it was begun by another specialist, for another request, or has ended.
+        """
+        if (self.specialist, self.request) != (specialist, request) or not self.held:
+            raise UsageError(
+                "a beginning",
+                expected=f"one that {specialist} began for this request and that has not ended",
+                came=f"one of {self.specialist}, {self._state}"
+                + ("" if self.request == request else ", for another request"),
+                do="Hand over the beginning that this specialist returned, once.",
+            )
+        self._state = "used"
+        return await self._go_on()
+
+    def cancel(self) -> None:
+        """End it without an answer: connections are closed at once. Does nothing if it has ended already."""
+        if self.held:
+            self._state = "cancelled"
+            self._stop()

@@ -1,0 +1,184 @@
+"""Reading a chat completion: whole, or put together from the events of a stream.
+
+    data: {"choices": [{"delta": {"content": "Par"}}]}     one piece
+    data: [DONE]                                           the end
+
+A stream that ends before `[DONE]` was cut: what arrived of it is no answer, since nobody can say what is
+missing or what it cost. `Assembly` gives a stream the form of an undivided completion, which `read` reads.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from pandora_router.specialists.answer import Answer, Finish
+from pandora_router.specialists.asking import Asking
+from pandora_router.specialists.prices import Prices
+from pandora_router.transport.events import Event
+from pandora_router.transport.failures import Failed
+from pandora_router.transport.parsing import parse
+
+FINISHES: Mapping[str, Finish] = {
+    "length": "truncated",
+    "max_tokens": "truncated",
+    "content_filter": "refusal",
+}
+MOST_COUNTED = 10**9
+"""Token counts above this are no counts."""
+LOWEST_CHANCE = -1e6
+"""Log-probabilities below this, above 0 or not finite are none."""
+
+
+class Assembly:
+    """The pieces of a streamed completion, put together as they arrive."""
+
+    def __init__(self, asking: Asking) -> None:
+        self._asking = asking
+        self._texts: dict[str, list[str]] = {"content": [], "refusal": [], "reasoning_content": []}
+        self._chances: list[Any] = []
+        self._finish: str | None = None
+        self._usage: object = None
+        self.bytes = 0
+        self.done = False
+
+    def add(self, event: Event) -> None:
+        """Take one event; raises `Failed` if it is an error or no piece of a completion."""
+        if event.data.strip() == "[DONE]":
+            self.done = True
+            return
+        piece = parse(event.data.encode("utf-8", "replace"), "an event of the stream")
+        if "error" in piece:
+            raise Failed("the stream ended with an error", "status", again=True, charged=True)
+        try:
+            self._usage = piece.get("usage") or self._usage
+            for choice in piece.get("choices") or ():
+                if choice.get("index", 0) == 0:
+                    self._choice(choice)
+        except (AttributeError, TypeError):
+            raise Failed(
+                "the stream holds no completion", "not as agreed", again=True, charged=True
+            ) from None
+
+    def _choice(self, choice: Mapping[str, Any]) -> None:
+        delta = choice.get("delta") or {"content": choice.get("text")}
+        for name, parts in self._texts.items():
+            said = delta.get(name) or (delta.get("reasoning") if name == "reasoning_content" else None)
+            if said:
+                parts.append(str(said))
+                self.bytes += len(parts[-1].encode("utf-8", "replace"))
+        self._chances += (choice.get("logprobs") or {}).get("content") or []
+        self._finish = choice.get("finish_reason") or self._finish
+
+    @property
+    def context_there(self) -> bool:
+        """Whether the context is complete: enough tokens with log-probabilities, else enough characters."""
+        if self.done:
+            return True
+        tokens, characters = self._asking.context_tokens, self._asking.context_characters
+        if tokens and self._chances:
+            return len(self._chances) >= tokens
+        return (
+            sum(len(part) for part in self._texts["reasoning_content"] or self._texts["content"])
+            >= characters
+        )
+
+    @property
+    def tokens(self) -> int:
+        """How many tokens have arrived, at most: those with log-probabilities, else one per byte."""
+        return len(self._chances) or self.bytes
+
+    def reply(self) -> dict[str, Any]:
+        """The completion so far, in the form of an undivided one."""
+        message = {name: "".join(parts) for name, parts in self._texts.items()}
+        choice = {
+            "message": message,
+            "finish_reason": self._finish,
+            "logprobs": {"content": self._chances} if self._chances else None,
+        }
+        return {"choices": [choice], "usage": self._usage}
+
+
+def read(
+    reply: Mapping[str, Any],
+    asking: Asking,
+    prices: Prices,
+    *,
+    seconds: float,
+    worst: float,
+    lost: float = 0.0,
+) -> Answer:
+    """The answer in a chat completion.
+
+    seconds: how long it took. worst: the most that was agreed for it. lost: what calls before it may have
+    cost.
+
+    Raises `Failed`: "not as agreed" if the reply is no completion or counts more than `MOST_COUNTED` tokens,
+    "unpriced" if the fee needs token counts and there are none, "overcharged" if the fee is above `worst`.
+    """
+    choice, said, refusal, reasoning = _said(reply)
+    finish: Finish = FINISHES.get(str(choice.get("finish_reason")), "stop")
+    if refusal:
+        finish = "refusal"
+    elif not said.strip() and finish == "stop":
+        finish = "empty"
+    usage = reply.get("usage")
+    tokens_in, tokens_out = (_count(usage, key) for key in ("prompt_tokens", "completion_tokens"))
+    fee = prices.fee(tokens_in, tokens_out, seconds)
+    if fee is None:
+        what = "the reply has no token counts, so it has no fee: price the specialist per call or per second"
+        raise Failed(what, "unpriced", again=False, charged=True, dead=True)
+    if fee > worst * (1 + 1e-9):
+        what = f"charged {fee:.6g} where at most {worst:.6g} was agreed"
+        raise Failed(what, "overcharged", again=False, charged=True, dead=True, bill=fee)
+    context, logprobs = seen(choice, reasoning or said, asking)
+    return Answer(said or refusal, tokens_in, tokens_out, seconds, fee, context, finish, lost, logprobs)
+
+
+def look(reply: Mapping[str, Any], asking: Asking) -> tuple[str | None, tuple[float, ...] | None]:
+    """The context in a completion that has only begun, and its log-probabilities; raises `Failed`."""
+    choice, said, _, reasoning = _said(reply)
+    return seen(choice, reasoning or said, asking)
+
+
+def _said(reply: Mapping[str, Any]) -> tuple[Mapping[str, Any], str, str, str]:
+    """The first choice of a completion and its texts: content, refusal, reasoning."""
+    try:
+        choice = reply["choices"][0]
+        message = {"content": choice["text"]} if "text" in choice else choice["message"]
+        said = message.get("content") or ""
+        refusal = message.get("refusal") or ""
+        reasoning = message.get("reasoning_content") or message.get("reasoning") or ""
+        if not all(isinstance(text, str) for text in (said, refusal, reasoning)):
+            raise TypeError
+    except (KeyError, IndexError, TypeError, AttributeError):
+        raise Failed(
+            "the reply holds no chat completion", "not as agreed", again=True, charged=True
+        ) from None
+    return choice, said, refusal, reasoning
+
+
+def _count(usage: object, key: str) -> int | None:
+    """A token count; None if there is none."""
+    count = usage.get(key) if isinstance(usage, Mapping) else None
+    if not isinstance(count, int | float) or isinstance(count, bool) or count < 0 or count != count:
+        return None
+    if count > MOST_COUNTED:
+        what = f"the reply counts more than {MOST_COUNTED:,} tokens"
+        raise Failed(what, "not as agreed", again=False, charged=True, dead=True)
+    return int(count) if count == int(count) else None
+
+
+def seen(choice: Mapping[str, Any], text: str, asking: Asking) -> tuple[str | None, tuple[float, ...] | None]:
+    """The first tokens with their log-probabilities if they were given, else the first characters."""
+    if asking.context_tokens:
+        try:
+            first = choice["logprobs"]["content"][: asking.context_tokens]
+            said = "".join(str(token["token"]) for token in first)
+            chances = tuple(float(token["logprob"]) for token in first)
+            if chances and all(math.isfinite(one) and one >= LOWEST_CHANCE for one in chances):
+                return said or None, chances
+        except (KeyError, TypeError, ValueError, OverflowError):
+            pass
+    return text[: asking.context_characters] or None, None
