@@ -34,7 +34,7 @@ def run(home: Path, *arguments: str) -> str:
     given = [word.replace("HOME", str(home)) for word in arguments]
     result = pandora("market", *given)
     assert result.exit_code == 0, result.output
-    return result.output
+    return result.stdout
 
 
 def test_simulate_on_an_experiment(home):

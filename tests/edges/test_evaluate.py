@@ -26,9 +26,10 @@ from pandora_router.config.experiments import read_experiment
 from pandora_router.errors import UsageError
 from pandora_router.evaluate import campaign, checks, results
 from pandora_router.evaluate.arms import RAW
-from pandora_router.evaluate.estimates import estimates, table_of
-from pandora_router.evaluate.experiments import Inspection
+from pandora_router.evaluate.estimates import estimates, recipe_of, table_of
+from pandora_router.evaluate.experiments import Experiment
 from pandora_router.evaluate.trials import trial_of
+from pandora_router.router.inspection import Inspection
 from pandora_router.run import Pool, on_one_core
 from tests.support.command import pandora
 
@@ -37,7 +38,7 @@ title: A small pair
 data: small
 specialists: {cheap: 0, dear: 0.2}
 peek: 40
-neighbours: [5, 3]
+neighbours: [3]
 costs: [0.001, 0.05]
 seeds: 2
 arms: [never inspect, "always inspect, raw g", margin, oracle]
@@ -78,8 +79,8 @@ def test_results_have_a_row_per_arm_cost_and_neighbours(ran: Path) -> None:
     assert len(found.seeds) == 2
     assert found.arms == ("router", "never inspect", RAW, "margin", "oracle")
     assert len(found.keys) == 5 * 2 * 2
-    assert found.mean("total", (5, 0.05, "oracle")) == 0.0
-    high, low = (found.mean("total", (5, cost, RAW)) for cost in (0.05, 0.001))
+    assert found.mean("total", (0, 0.05, "oracle")) == 0.0
+    high, low = (found.mean("total", (0, cost, RAW)) for cost in (0.05, 0.001))
     assert high - low == pytest.approx(2 * 0.049)
 
 
@@ -89,14 +90,36 @@ def test_finished_seeds_are_not_run_again_and_changed_ones_are(ran: Path) -> Non
     before = {path: path.stat().st_mtime_ns for path in files}
     campaign.run(experiment, ran, ran / "results")
     assert {path: path.stat().st_mtime_ns for path in files} == before
-    key = results.asked_for(experiment, [], "data", 1)
-    others = {
-        results.asked_for(replace(experiment, costs=(0.1,)), [], "data", 1),
-        results.asked_for(experiment, ["an arm"], "data", 1),
-        results.asked_for(experiment, [], "other data", 1),
-        results.asked_for(experiment, [], "data", 2),
+    keys = {
+        results.asked_for(results.settings_of(one, arms, version), data)
+        for one, arms, version, data in (
+            (experiment, [], 1, "data"),
+            (replace(experiment, costs=(0.1,)), [], 1, "data"),
+            (experiment, ["an arm"], 1, "data"),
+            (experiment, [], 2, "data"),
+            (experiment, [], 1, "other data"),
+        )
     }
-    assert len(others | {key}) == 5
+    assert len(keys) == 5
+
+
+def test_splits_of_different_settings_are_never_mixed(ran: Path, tmp_path: Path) -> None:
+    """Seed 1 as it is, seed 2 run with other costs: neither reading nor --finished averages them."""
+    shutil.copytree(ran / "results" / "pair", tmp_path / "pair")
+    other = replace(read_experiment(ran / "pair.yaml"), costs=(0.002,))
+    campaign.run(other, ran, tmp_path / "other", seeds=[2])
+    for file in (tmp_path / "other" / "pair").glob("*-2.parquet"):
+        shutil.copy(file, tmp_path / "pair" / file.name)
+    with pytest.raises(UsageError, match="several settings: seed-1, seed-2"):
+        results.read(tmp_path / "pair")
+    asked = ["evaluate", str(ran / "pair.yaml"), "-o", str(tmp_path), "--finished", "--json"]
+    done = pandora(*asked)
+    assert done.exit_code == 0, done.output
+    assert {row["seed"] for row in json.loads(done.stdout)} == {1}
+    (ran / "changed.yaml").write_text(YAML.replace("0.05]", "0.06]"))
+    shutil.copytree(tmp_path / "pair", tmp_path / "changed")
+    refused = pandora("evaluate", str(ran / "changed.yaml"), "-o", str(tmp_path), "--finished")
+    assert (refused.exit_code, "only splits of other settings" in refused.stderr) == (2, True)
 
 
 def test_a_change_of_data_reruns(ran: Path, tmp_path: Path) -> None:
@@ -198,7 +221,7 @@ title: The same pair, varied
 data: small
 specialists: {cheap: 0, dear: 0.2}
 peek: 10
-neighbours: [5, 3, 7]
+neighbours: [3, 7]
 costs: [0.001, 0.05]
 seeds: 2
 usd: {read: 0, written: 3}
@@ -218,11 +241,11 @@ def swept(ran: Path) -> Path:
 
 def test_variations_run_on_the_first_number_of_neighbours(swept: Path) -> None:
     found = results.read(swept / "results" / "swept")
-    by_k = {k: {arm for n, _, arm in found.keys if n == k} for k in (5, 3, 7)}
-    assert {"calibration: 10", "S: 5", "K: 4", "signal: no slope", "one step"} <= by_k[5]
+    by_k = {k: {arm for n, _, arm in found.keys if n == k} for k in (0, 3, 7)}
+    assert {"calibration: 10", "S: 5", "K: 4", "signal: no slope", "one step"} <= by_k[0]
     assert not any(": " in arm for arm in by_k[3] | by_k[7])
     assert {"router", "never inspect", "committing (paper)", "rollout"} <= by_k[7] == by_k[3]
-    assert "auto" in by_k[5] - by_k[3]
+    assert "auto" in by_k[0] - by_k[3]
 
 
 def test_checks_are_measured_on_test_prompts(swept: Path) -> None:
@@ -232,16 +255,16 @@ def test_checks_are_measured_on_test_prompts(swept: Path) -> None:
     assert told is not None
     table = table_of(experiment, swept)
     made = on_one_core(lambda seed: estimates(experiment, table, seed), 1)  # as every runner computes
-    trial = trial_of(made, 5)
+    trial = trial_of(made, 0)
     test = trial.test
     path = swept / "results" / "swept" / "checks-1.parquet"
     kept = pq.read_table(path)
-    assert kept["error|5|g"].to_numpy() == pytest.approx(
+    assert kept["error|0|g"].to_numpy() == pytest.approx(
         ((test.costly - test.reward) ** 2).mean(axis=1), abs=1e-6
     )
     away = np.abs(test.costly - trial.signal().expected(test.cheap)) <= 2 * trial.signal().spread(test.cheap)
-    assert kept["inside2|5|calibrated"].to_numpy() == pytest.approx(away.mean(axis=1))
-    assert told.compare(5, ["error|f"], "error|f").mean[0] == 0.0
+    assert kept["inside2|0|calibrated"].to_numpy() == pytest.approx(away.mean(axis=1))
+    assert told.compare(0, ["error|f"], "error|f").mean[0] == 0.0
     spent, arms, unknown = told.seconds()
     assert unknown == 0
     assert spent > 0.0
@@ -321,6 +344,13 @@ def test_costs_can_differ_and_be_shared() -> None:
     once = Inspection(shared=1.0, each=0.0).costs(0.01, ("a", "b"))
     assert once.marginal.tolist() == pytest.approx([0.01, 0.01])
     assert once.paid(0).marginal.tolist() == [0.0, 0.0]
+
+
+def test_a_misspelt_specialist_or_agreement_without_a_peek_is_told_plainly() -> None:
+    with pytest.raises(UsageError, match="Did you mean 'gemini'"):
+        Inspection(own={"gemin": 2.0}).costs(0.01, ("gemma", "gemini"))
+    with pytest.raises(UsageError, match="agreement compares"):
+        recipe_of(Experiment("x", data="x", agreement=True))
 
 
 def test_every_experiment_of_the_repository_is_well_formed() -> None:

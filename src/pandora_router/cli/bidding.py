@@ -55,9 +55,7 @@ def simulate_table(
 
     with SlowProgress() as progress:
         every = tuple(costs)
-        game = bidding.Game(
-            experiment, root, experiment.neighbours[0], experiment.seeds[:seeds], every, every, cache
-        )
+        game = bidding.Game(experiment, root, experiment.ks[0], experiment.seeds[:seeds], every, every, cache)
         (found,) = bidding.run([game], progress=progress)
     if as_json:
         click.echo(json.dumps(_rows(found), indent=1, allow_nan=False))
@@ -102,8 +100,10 @@ def _show(found: Bids, cost: float) -> None:
     from rich.console import Console
     from rich.markup import escape
 
+    from pandora_router.evaluate.experiments import cheap_name
+
     console = Console(width=None if sys.stdout.isatty() else 130, highlight=False)
-    facts = f"c = {cost:g}; {len(found.splits)} splits, {found.neighbours} neighbours"
+    facts = f"c = {cost:g}; {len(found.splits)} splits, {cheap_name(found.neighbours)}"
     console.print(f"[bold]{escape(found.title)}[/bold] ({facts})")
     console.print(_bids(found, cost))
     console.print(_mechanisms(found, cost))
@@ -188,7 +188,7 @@ def report(
         bidding.Game(one, (root or path.parent).resolve(), k, one.seeds[:seeds], cache=keep)
         for path in experiments
         for one in (read_experiment(path),)
-        for k in one.neighbours[:2]  # the default and the paper's
+        for k in one.ks[:2]  # the default and the paper's
     ]
     with SlowProgress() as progress:
         found = bidding.run(games, runner, progress)

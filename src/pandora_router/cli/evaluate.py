@@ -19,7 +19,7 @@ from pandora_router.errors import UsageError
 from pandora_router.evaluate import campaign, report, results, tables
 from pandora_router.evaluate.arms import DEFAULT
 from pandora_router.evaluate.campaign import Asked
-from pandora_router.evaluate.experiments import Experiment
+from pandora_router.evaluate.experiments import Experiment, cheap_name
 from pandora_router.evaluate.results import Key, Results
 from pandora_router.folders import replace_text
 from pandora_router.run import Runner
@@ -71,7 +71,7 @@ def evaluate(
     read = sorted(((path, read_experiment(path)) for path in experiments), key=lambda pair: pair[1].control)
     settings = [one for _, one in read]  # negative controls come last
     if finished:
-        found = [results.read(output / one.name) for one in settings]
+        found = [results.read(output / one.name, campaign.settings_of(one)) for one in settings]
     else:
         asked = [Asked(one, (root or path.parent).resolve(), one.seeds[:seeds]) for path, one in read]
         keep = (cache or output / "cache").resolve()
@@ -94,7 +94,7 @@ def _show(one: Results) -> None:
     console = Console(highlight=False)
     k, columns = one.neighbours[0], WIDE if console.width >= 120 else NARROW
     arms = tables.base_arms(one, k)
-    console.print(f"\n[bold]{escape(one.title)}[/bold]: {len(one.seeds)} splits, f of {k} neighbours")
+    console.print(f"\n[bold]{escape(one.title)}[/bold]: {len(one.seeds)} splits, {cheap_name(k)}")
     pairs: list[tuple[Key, Key]] = [((k, c, a), (k, c, DEFAULT)) for c in one.costs for a in arms]
     found = one.compare(pairs)
     place = {pair[0]: i for i, pair in enumerate(pairs)}
@@ -124,7 +124,7 @@ def _write(
     paper: Path | None,
 ) -> None:
     images: dict[str, Path] = {}
-    with SlowProgress() as progress:
+    with SlowProgress(resumes=True) as progress:
         if plots_to is not None:
             from pandora_router.evaluate import curves, plots
 

@@ -11,7 +11,7 @@ fee_column: cost_usd                         # instead: a column of the data
 fee_weight: 1                                # reward = score - fee_weight x fee; left out: the table's
 complete: 0.9                                # leave out specialists with a smaller share of scores
 peek: 400                                    # characters of its answer that g sees; 0: prompt only
-neighbours: [50, 3]                          # f is their mean reward; the first is the default
+neighbours: [3]                              # beside the router's own f: the mean reward of so many
 prompts: 12000                               # at most so many
 split: [0.5, 0.2, 0.3]                       # train, calibration, test
 costs: [0.001, 0.01, 0.03]                   # inspection costs to sweep
@@ -36,8 +36,9 @@ from pandora_router.config.document import Document, read_document
 from pandora_router.config.mistakes import validated
 from pandora_router.config.values import Amount, Closed, Count, Name, Natural, Text
 from pandora_router.data import Fractions
-from pandora_router.evaluate.experiments import COSTS, Experiment, Inspection, Sweep
+from pandora_router.evaluate.experiments import COSTS, Experiment, Sweep
 from pandora_router.evaluate.money import Prices
+from pandora_router.router.inspection import Inspection
 
 
 def _once(values: list[int]) -> list[int]:
@@ -108,11 +109,11 @@ class ExperimentSettings(Closed):
     complete: Share = 0.0
     peek: Natural = 0
     agreement: bool = False
-    neighbours: Whole = Field(default_factory=lambda: [50, 3])
+    neighbours: Whole = Field(default_factory=lambda: [3])
     prompts: Count = 12000
     split: Annotated[list[Share], Field(min_length=3, max_length=3)] = Field(default=[0.5, 0.2, 0.3])
     costs: Annotated[list[Amount], Field(min_length=1)] = Field(default=list(COSTS))
-    inspection: InspectionMultiples = InspectionMultiples()
+    inspection: InspectionMultiples | None = None
     seeds: Annotated[list[Natural], Field(min_length=1), BeforeValidator(_seeds)] = Field(
         default=[1, 2, 3, 4, 5]
     )
@@ -135,7 +136,7 @@ class ExperimentSettings(Closed):
             neighbours=tuple(self.neighbours),
             split=Fractions(*self.split),
             costs=tuple(self.costs),
-            inspection=Inspection(wide.shared, wide.own, wide.each),
+            inspection=None if wide is None else Inspection(wide.shared, wide.own, wide.each),
             seeds=tuple(self.seeds),
             arms=tuple(self.arms or ()),
             sweep=Sweep(

@@ -23,7 +23,7 @@ from pandora_router.boxes import Costs
 from pandora_router.calibrate import GaussianIndependent
 from pandora_router.calibrate.ways import search
 from pandora_router.evaluate.estimates import estimates, table_of
-from pandora_router.evaluate.experiments import Experiment
+from pandora_router.evaluate.experiments import Experiment, cheap_name
 from pandora_router.evaluate.statistics import Clusters, Estimate, Split, compare
 from pandora_router.evaluate.trials import Trial, trial_of
 from pandora_router.market.posted import Bidding, Conduct, Measure, Opponents, Reference
@@ -198,7 +198,7 @@ def run(games: Sequence[Game], runner: Runner | None = None, progress: Progress 
     for game in games:
         splits = []
         for seed in game.seeds:
-            say(f"{game.experiment.name}: seed {seed}, {game.neighbours} neighbours", done, len(shards))
+            say(f"{game.experiment.name}: seed {seed}, {cheap_name(game.neighbours)}", done, len(shards))
             splits.append(next(coming))
             done += 1
         about = game.experiment.name, game.experiment.title or game.experiment.name, game.experiment.domain
@@ -211,10 +211,11 @@ def _split(shard: tuple[Game, int]) -> Played:
     """One game on one split."""
     game, seed = shard
     table = table_of(game.experiment, game.root)
-    costs_at = partial(_marginal, game.experiment, table.specialists)
-    trial = trial_of(estimates(game.experiment, table, seed, game.cache), game.neighbours)
+    made = estimates(game.experiment, table, seed, game.cache)
+    costs_at = partial(_marginal, game.experiment, table.specialists, bool(made["together"]))
+    trial = trial_of(made, game.neighbours)
     return play(trial, game.costs, costs_at, traded=game.traded)
 
 
-def _marginal(experiment: Experiment, specialists: tuple[str, ...], cost: float) -> Vector:
-    return experiment.inspection.costs(cost, specialists).marginal
+def _marginal(experiment: Experiment, specialists: tuple[str, ...], together: bool, cost: float) -> Vector:
+    return experiment.costs_at(cost, specialists, together=together).marginal

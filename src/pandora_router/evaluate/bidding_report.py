@@ -17,6 +17,7 @@ from pandora_router.evaluate.bidding import (
     Kind,
     Setting,
 )
+from pandora_router.evaluate.experiments import cheap_name
 from pandora_router.evaluate.statistics import Estimate
 from pandora_router.market.posted import Measure, Opponents
 
@@ -92,7 +93,7 @@ def markdown(
     parts = [HEAD.format(command=command), "## Does the weak-opponent effect show?", "", *_answer(found), ""]
     parts += ["## What the mechanisms lose", "", *_lessons(found), ""]
     for one in found:
-        parts += [f"## {one.name}, f of {one.neighbours} neighbours", "", *_section(one, images), ""]
+        parts += [f"## {one.name}, {cheap_name(one.neighbours)}", "", *_section(one, images), ""]
     if made:
         parts += ["## Mechanisms on generated instances", "", _generated(made, cost), ""]
     return "\n".join(parts)
@@ -107,7 +108,7 @@ def _answer(found: Sequence[Bids]) -> list[str]:
         "than that.",
         "",
     ]
-    lines += [f"- **{one.name}, k = {one.neighbours}**: {verdict(one)}" for one in found]
+    lines += [f"- **{one.name}, {cheap_name(one.neighbours)}**: {verdict(one)}" for one in found]
     return lines
 
 
@@ -125,7 +126,7 @@ def _lessons(found: Sequence[Bids]) -> list[str]:
             continue
         cost = sorted(one.traded)[len(one.traded) // 2]
         cells = [f"{name} {signed(one.welfare[name, cost][1])}" for name in TOLD]
-        lines.append(f"- **{one.name}, k = {one.neighbours}**, c = {cost:g}: {'; '.join(cells)}.")
+        lines.append(f"- **{one.name}, {cheap_name(one.neighbours)}**, c = {cost:g}: {'; '.join(cells)}.")
     return lines
 
 
@@ -158,7 +159,7 @@ def _section(one: Bids, images: Mapping[str, str]) -> list[str]:
     lines = [head, ""]
     image = images.get(f"bidding_{one.name}_k{one.neighbours}")
     if image:
-        lines += [f"![{one.title}, k = {one.neighbours}]({image})", ""]
+        lines += [f"![{one.title}, {cheap_name(one.neighbours)}]({image})", ""]
     for opponents in OPPONENTS:
         lines += [f"### {opponents.capitalize()} opponents", "", _gaps(one, opponents), ""]
         lines += [_regrets(one, opponents), ""]

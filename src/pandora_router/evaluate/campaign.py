@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -33,6 +33,7 @@ class Shard:
     seed: int
     cache: Path | None
     key: str = ""
+    settings: str = ""
 
 
 @dataclass(frozen=True)
@@ -85,7 +86,7 @@ def run_all(
             shard = waiting.pop(number)
             folder = output / shard.experiment.name
             checks.write(folder, shard.seed, found[1])
-            results.write(folder, shard.experiment, shard.seed, shard.key, found[0])
+            results.write(folder, shard.experiment, shard.seed, shard.key, found[0], shard.settings)
             say(_words(waiting), len(shards) - len(waiting), len(shards))
     return [_finished(one, output) for one in asked]
 
@@ -95,9 +96,9 @@ def compute(shard: Shard) -> tuple[Flat, Measured]:
     experiment, seed = shard.experiment, shard.seed
     table = table_of(experiment, shard.root)
     made = estimates(experiment, table, seed, shard.cache)
-    costs_at = partial(experiment.inspection.costs, specialists=table.specialists)
+    costs_at = partial(experiment.costs_at, specialists=table.specialists, together=bool(made["together"]))
     runs = {}
-    for k in experiment.neighbours:
+    for k in experiment.ks:
         trial = trial_of(made, k)
         runs[k] = (trial, sweep(trial, arms_of(experiment, k), experiment.costs, costs_at, seed))
     measured = checks.measure(table, made, {k: done for k, (_, done) in runs.items()})
@@ -107,16 +108,20 @@ def compute(shard: Shard) -> tuple[Flat, Measured]:
 def _missing(one: Asked, output: Path, cache: Path | None) -> list[Shard]:
     """The seeds that were not yet run as asked: same settings, same data, same estimators."""
     experiment, folder = one.experiment, output / one.experiment.name
-    arms = [repr(arm) for k in experiment.neighbours for arm in arms_of(experiment, k)]
-    key = results.asked_for(experiment, arms, table_of(experiment, one.root).fingerprint(), VERSION)
+    settings = settings_of(experiment)
+    key = results.asked_for(settings, table_of(experiment, one.root).fingerprint())
     wanted = [seed for seed in one.wanted if not results.is_finished(folder, seed, key)]
-    return [Shard(experiment, one.root, seed, cache, key) for seed in wanted]
+    return [Shard(experiment, one.root, seed, cache, key, settings) for seed in wanted]
+
+
+def settings_of(experiment: Experiment) -> str:
+    """The key of an experiment's settings, its arms and the estimators (`results.settings_of`)."""
+    arms = [repr(arm) for k in experiment.ks for arm in arms_of(experiment, k)]
+    return results.settings_of(experiment, arms, VERSION)
 
 
 def _finished(one: Asked, output: Path) -> Results:
-    found = results.read(output / one.experiment.name)
-    kept = {seed: found.seeds[seed] for seed in one.wanted if seed in found.seeds}
-    return replace(found, seeds=kept)
+    return results.read(output / one.experiment.name, settings_of(one.experiment), one.wanted)
 
 
 def _words(waiting: Mapping[int, Shard]) -> str:

@@ -1,7 +1,8 @@
 """Cheap and costly estimates of one fresh split of an experiment, kept by content.
 
-f is the mean reward of the k nearest training prompts, g the boosted stack, with a peek where the experiment
-has one; both see training prompts only. What is kept are numbers, under a name that is the hash of the table
+Both are fitted by the recipes and on the parts of the table that `Router.fit` uses, so that an evaluation
+measures the router that `pandora fit` would ship; both see training prompts only. What is kept are numbers,
+under a name that is the hash of the table
 (texts, scores, fees, split) and of every setting that matters, so a stale file cannot be read by mistake.
 """
 
@@ -21,13 +22,15 @@ from numpy.typing import NDArray
 
 from pandora_router.calibrate.ways import Standing
 from pandora_router.data import Table, resplit
-from pandora_router.estimators.boosted import Boosted
-from pandora_router.estimators.neighbours import Neighbours
-from pandora_router.estimators.peek import Peek
+from pandora_router.errors import UsageError
 from pandora_router.evaluate import domains
-from pandora_router.evaluate.experiments import Experiment
+from pandora_router.evaluate.experiments import USUAL, Experiment
+from pandora_router.router.fitting import parted
+from pandora_router.router.readings import ask
+from pandora_router.router.recipes import NeighbourRecipe, StackRecipe
+from pandora_router.types import Advance
 
-VERSION = 2  # raise when the estimators change what they predict
+VERSION = 3  # raise when the estimators change what they predict
 Made = dict[str, NDArray[np.float64]]
 Progress = Callable[[str, int, int], None]
 
@@ -78,36 +81,51 @@ def estimates(
         return {name: stored[name] for name in stored.files}
 
 
+def recipe_of(experiment: Experiment) -> StackRecipe:
+    """The costly estimate of an experiment; raises `UsageError` for agreement without a peek."""
+    if experiment.agreement and not experiment.peek:
+        raise UsageError(
+            f"{experiment.name}: agreement",
+            expected="a peek as well: agreement compares what specialists have begun to say",
+            came="peek: 0",
+            do="Say how many characters are seen, for example `peek: 400`.",
+        )
+    return StackRecipe(peek=experiment.peek, agreement=experiment.agreement)
+
+
 def _key(experiment: Experiment, split: Table, seed: int) -> str:
-    settings = [VERSION, seed, experiment.peek, experiment.agreement, sorted(experiment.neighbours)]
+    settings = [VERSION, seed, repr(NeighbourRecipe()), repr(recipe_of(experiment)), sorted(experiment.ks)]
     content = json.dumps([split.fingerprint(), settings])
     return hashlib.sha256(content.encode()).hexdigest()[:20]
 
 
 def _make(experiment: Experiment, split: Table, whole: Table, seed: int, progress: Progress | None) -> Made:
     begun = time.process_time()
-    train = split.in_split("train")
-    say = None if progress is None else (lambda what, done: progress(what, round(100 * done), 100))
-    cheap = Neighbours.fit(train.prompts, train.reward, train.specialists)
-    peek = Peek(experiment.peek, experiment.agreement) if experiment.peek else None
-    contexts = train.contexts if peek is not None else None
-    costly = Boosted.fit(
-        train.prompts, train.reward, train.specialists, contexts=contexts, peek=peek, seed=seed, progress=say
-    )
-    known = split.rows(split.split != "test")
-    standing = Standing.of(known.reward, known.fee)
-    made: Made = {"standing": np.array([standing.single, standing.cheapest], dtype=np.float64)}
+    say = _steps(progress)
+    train, calibration, test, repeated = parted(split)
+    cheap = NeighbourRecipe().fit(train, say)
+    costly = recipe_of(experiment).fit(train, say)
+    standing = Standing.of(train.reward, train.fee)
+    made: Made = {
+        "standing": np.array([standing.single, standing.cheapest], dtype=np.float64),
+        "together": np.array(float(costly.together)),
+        "repeated": np.array(float(repeated)),
+    }
     number = {name: i for i, name in enumerate(whole.prompt_ids)}
-    for name in ("calibration", "test"):
-        part = split.in_split(name)
+    for name, part in (("calibration", calibration), ("test", test)):
         vectors = cheap.embedder.embed(part.prompts)
-        for k, f in zip(
-            experiment.neighbours, cheap.predict_each(vectors, experiment.neighbours), strict=True
-        ):
-            made[f"{name}_f{k}"] = f
-        made[f"{name}_g"] = costly.predict(part.prompts, part.contexts if peek is not None else None)
+        each = cheap.predict_each(vectors, [cheap.k if k == USUAL else k for k in experiment.ks])
+        made |= {f"{name}_f{k}": f for k, f in zip(experiment.ks, each, strict=True)}
+        made[f"{name}_g"] = ask(costly, part)
         made[f"{name}_score"] = part.score
         made[f"{name}_fee"] = split.fee_weight * part.fee
         made[f"{name}_prompt"] = np.array([number[i] for i in part.prompt_ids], dtype=np.float64)
     made["seconds"] = np.array(time.process_time() - begun)
     return made
+
+
+def _steps(progress: Progress | None) -> Advance:
+    """Progress of a recipe (share done) as that of a campaign (done, total)."""
+    if progress is None:
+        return lambda what, share: None
+    return lambda what, share: progress(what, round(100 * share), 100)

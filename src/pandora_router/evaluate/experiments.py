@@ -5,29 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-import numpy as np
-
 from pandora_router.boxes import Costs
 from pandora_router.data import Fractions
 from pandora_router.evaluate.money import Prices
+from pandora_router.router.inspection import Inspection, purchase
 
+USUAL = 0  # stands for the cheap estimate that the router is fitted with
 COSTS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.03, 0.05)
 
 
-@dataclass(frozen=True)
-class Inspection:
-    """An inspection in multiples of the swept cost: once a prompt, and per specialist (`each`, or own)."""
-
-    shared: float = 0.0
-    own: Mapping[str, float] = field(default_factory=dict)
-    each: float = 1.0
-
-    def costs(self, cost: float, specialists: tuple[str, ...]) -> Costs:
-        """The costs of these specialists at one level of the sweep."""
-        own = cost * np.array([self.own.get(name, self.each) for name in specialists])
-        if self.shared == 0.0:
-            return Costs(own)
-        return Costs(own, shared=[cost * self.shared], group=[0] * len(specialists))
+def cheap_name(k: int) -> str:
+    """What tables call the cheap estimate of k neighbours; 0 is the router's own."""
+    return "the router's f" if k == USUAL else f"f of {k} neighbours"
 
 
 @dataclass(frozen=True)
@@ -56,11 +45,11 @@ class Experiment:
     complete: float = 0.0
     peek: int = 0
     agreement: bool = False
-    neighbours: tuple[int, ...] = (50, 3)
+    neighbours: tuple[int, ...] = (3,)
     prompts: int = 12000
     split: Fractions = field(default_factory=lambda: Fractions(0.5, 0.2, 0.3))
     costs: tuple[float, ...] = COSTS
-    inspection: Inspection = field(default_factory=Inspection)
+    inspection: Inspection | None = None
     seeds: tuple[int, ...] = (1, 2, 3, 4, 5)
     arms: tuple[str, ...] = ()
     sweep: Sweep = field(default_factory=Sweep)
@@ -72,3 +61,14 @@ class Experiment:
     def folders(self) -> tuple[str, ...]:
         """Where the data lie: one folder, or several to be put side by side."""
         return (self.data,) if isinstance(self.data, str) else self.data
+
+    @property
+    def ks(self) -> tuple[int, ...]:
+        """The cheap estimates to run with: the router's own (0), then those of so many neighbours."""
+        return (USUAL, *self.neighbours)
+
+    def costs_at(self, price: float, specialists: tuple[str, ...], *, together: bool) -> Costs:
+        """Inspection costs at one price of the sweep; see `router.inspection` for what the price buys."""
+        if self.inspection is None:
+            return purchase(price, len(specialists), together=together)
+        return self.inspection.costs(price, specialists)

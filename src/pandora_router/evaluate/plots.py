@@ -21,6 +21,7 @@ from pandora_router.errors import UsageError
 from pandora_router.evaluate import checks, paired
 from pandora_router.evaluate.arms import DEFAULT, PAPER
 from pandora_router.evaluate.bidding import Bids
+from pandora_router.evaluate.experiments import cheap_name
 from pandora_router.evaluate.results import Results
 from pandora_router.evaluate.verdicts import gaps
 
@@ -73,7 +74,7 @@ def figure(results: Results, k: int, *, paper: Path | None = None, domain: str =
         _reliability(axes[1, 1], told, k)
     lines, labels = axes[0, 0].get_legend_handles_labels()
     page.legend(lines, labels, loc="outside lower center", ncols=7, fontsize=8, frameon=False)
-    titled(page, f"{results.title}\nf of {k} neighbours, {len(results.seeds)} splits", 11)
+    titled(page, f"{results.title}\n{cheap_name(k)}, {len(results.seeds)} splits", 11)
     return page
 
 
@@ -263,7 +264,7 @@ def bidding(bids: Bids, *, paper: Path | None = None) -> Any:
                 _bid_curves(axes[row, column + 2], own, f"{title}\nthe paper's, {bids.domain} (other data)")
     lines, labels = axes[0, 0].get_legend_handles_labels()
     page.legend(lines, labels, loc="outside lower center", ncols=4, fontsize=8, frameon=False)
-    facts = f"f of {bids.neighbours} neighbours, {len(bids.splits)} splits, against hindsight on R"
+    facts = f"{cheap_name(bids.neighbours)}, {len(bids.splits)} splits, against hindsight on R"
     titled(page, f"{bids.title}\n{facts}; bands: 95 % of the difference to mean-only")
     return page
 

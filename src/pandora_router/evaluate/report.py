@@ -9,7 +9,7 @@ import numpy as np
 
 from pandora_router.evaluate import checks, findings, paired, tables, theirs
 from pandora_router.evaluate.arms import DEFAULT, PAPER
-from pandora_router.evaluate.experiments import Experiment
+from pandora_router.evaluate.experiments import Experiment, cheap_name
 from pandora_router.evaluate.results import Results
 from pandora_router.evaluate.verdicts import CHANCE, gaps, verdict_on
 
@@ -130,7 +130,7 @@ def _section(one: Results, setting: Experiment | None, images: Mapping[str, str]
     if len(one.neighbours) > 1:
         lines += _folded("Sweep: neighbours behind f", tables.neighbours(one))
         for k in one.neighbours[1:2]:
-            lines += _folded(f"The router with f of {k} neighbours", tables.envelope(one, k, COMPARED))
+            lines += _folded(f"The router with {cheap_name(k)}", tables.envelope(one, k, COMPARED))
     if setting is not None and setting.usd is not None and told is not None:
         lines += _folded("USD", tables.money(one, first, told, setting.usd, PAID))
     return "\n".join(lines)

@@ -12,7 +12,7 @@ import hashlib
 import os
 import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
@@ -33,9 +33,17 @@ FORMAT = 1
 Key = tuple[int, float, str]  # neighbours, inspection cost, arm
 
 
-def asked_for(experiment: Experiment, arms: Sequence[str], data: str, estimators: int) -> str:
-    """A key over all that decides a seed's results: settings, arms, the table, the estimators' version."""
-    content = repr((FORMAT, experiment, tuple(arms), data, estimators))
+def asked_for(settings: str, data: str) -> str:
+    """A key over all that decides a seed's results: what `settings_of` covers, and the table's content."""
+    return hashlib.sha256(f"{settings} {data}".encode()).hexdigest()[:20]
+
+
+def settings_of(experiment: Experiment, arms: Sequence[str], estimators: int) -> str:
+    """A key over an experiment, its arms and the version of the estimators; splits and data apart.
+
+    Which and how many splits are wanted changes no split, so the seeds do not count.
+    """
+    content = repr((FORMAT, replace(experiment, seeds=()), tuple(arms), estimators))
     return hashlib.sha256(content.encode()).hexdigest()[:20]
 
 
@@ -44,8 +52,7 @@ def is_finished(folder: Path, seed: int, key: str) -> bool:
     path = folder / f"seed-{seed}.parquet"
     if not path.is_file() or not (folder / f"prompts-{seed}.parquet").is_file():
         return False
-    kept = pq.read_schema(path).metadata or {}
-    return bool(kept.get(b"key", b"").decode() == key)
+    return _facts(path).get("key") == key
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,9 +77,9 @@ def flat(experiment: Experiment, seed: int, runs: Mapping[int, tuple[Trial, Sequ
     return Flat(rows, columns)
 
 
-def write(folder: Path, experiment: Experiment, seed: int, key: str, found: Flat) -> None:
+def write(folder: Path, experiment: Experiment, seed: int, key: str, found: Flat, settings: str = "") -> None:
     """Write one seed; the file that says it is finished comes last."""
-    facts = {"key": key, "title": experiment.title, "control": str(experiment.control)}
+    facts = {"key": key, "settings": settings, "title": experiment.title, "control": str(experiment.control)}
     replace_file(folder / f"prompts-{seed}.parquet", pa.table(dict(found.columns)))
     made = pa.Table.from_pylist([dict(row) for row in found.rows])
     replace_file(folder / f"seed-{seed}.parquet", made.replace_schema_metadata(facts))
@@ -177,8 +184,19 @@ class Results:
         return compare(splits)
 
 
-def read(folder: Path | str) -> Results:
-    """Read all finished seeds of one experiment's folder."""
+def _facts(path: Path) -> dict[str, str]:
+    """What was written beside the rows of one seed."""
+    kept = pq.read_schema(path).metadata or {}
+    return {name.decode(): value.decode() for name, value in kept.items()}
+
+
+def read(folder: Path | str, settings: str | None = None, seeds: Sequence[int] | None = None) -> Results:
+    """Read the finished seeds of one experiment's folder, all of the same settings and data.
+
+    With `settings` (see `settings_of`) only seeds that were run with them count, with `seeds` only those.
+    Raises `UsageError` if none is left, or if seeds of different settings or data lie side by side: they must
+    not be averaged.
+    """
     folder = Path(folder)
     files = sorted(folder.glob("seed-*.parquet"), key=lambda path: int(path.stem.split("-")[1]))
     files = [path for path in files if (folder / path.name.replace("seed-", "prompts-")).is_file()]
@@ -189,11 +207,29 @@ def read(folder: Path | str) -> Results:
             came="none" if folder.is_dir() else "no such folder",
             do="Run `pandora evaluate EXPERIMENT.yaml -o RESULTS` first; name RESULTS/EXPERIMENT here.",
         )
-    seeds = {}
+    if seeds is not None:
+        files = [path for path in files if int(path.stem.split("-")[1]) in seeds]
+    facts = {path: _facts(path) for path in files}
+    if settings is not None:
+        files = [path for path in files if facts[path].get("settings") == settings]
+        if not files:
+            raise UsageError(
+                str(folder),
+                expected="splits that were run with the settings of this experiment",
+                came="only splits of other settings",
+                do="Run it again without --finished.",
+            )
+    if len({facts[path].get("key") for path in files}) > 1:
+        raise UsageError(
+            str(folder),
+            expected="splits of the same settings and data",
+            came="splits of several settings: " + ", ".join(path.stem for path in files),
+            do="Run the experiment again: splits that are out of date are made anew.",
+        )
+    made = {}
     for path in files:
         rows = pq.read_table(path).to_pylist()
         by_key = {(row["neighbours"], row["cost"], row["arm"]): row for row in rows}
-        seeds[int(path.stem.split("-")[1])] = Seed(by_key, folder / path.name.replace("seed-", "prompts-"))
-    kept = pq.read_schema(files[0]).metadata or {}
-    title = kept.get(b"title", b"").decode() or folder.name
-    return Results(folder.name, title, kept.get(b"control") == b"True", seeds)
+        made[int(path.stem.split("-")[1])] = Seed(by_key, folder / path.name.replace("seed-", "prompts-"))
+    kept = facts[files[0]]
+    return Results(folder.name, kept.get("title") or folder.name, kept.get("control") == "True", made)

@@ -13,6 +13,7 @@ import numpy as np
 from pandora_router.evaluate import paired
 from pandora_router.evaluate.arms import DEFAULT, PAPER
 from pandora_router.evaluate.checks import COVERED, PREDICTORS, Checks
+from pandora_router.evaluate.experiments import cheap_name
 from pandora_router.evaluate.money import Prices
 from pandora_router.evaluate.paired import Way, has
 from pandora_router.evaluate.results import Key, Results
@@ -131,7 +132,7 @@ def estimators(checks: Checks, ks: Sequence[int]) -> str:
         level, gain = checks.compare(k, columns), checks.compare(k, columns, "error|mean")
         for i, name in enumerate(PREDICTORS):
             if k == ks[0] or name in ("f", "h(f)"):
-                named = f"{name}, {k} neighbours" if "f" in name else name
+                named = {"f": cheap_name(k), "h(f)": f"the mean given {cheap_name(k)}"}.get(name, name)
                 rows.append([named, f"{level.mean[i]:.4f}", "" if name == "mean" else difference(gain, i)])
     return grid(["predictor", "MSE", "1e-3 above the mean's"], rows)
 
@@ -177,7 +178,7 @@ def neighbours(results: Results) -> str:
     """The router, mean-only and the paper's policy by the number of neighbours behind f."""
     first, rows = results.neighbours[0], []
     for k in results.neighbours:
-        cells = [str(k)]
+        cells = [cheap_name(k)]
         for arm in (DEFAULT, "never inspect", PAPER):
             if has(results, k, arm):
                 found = paired.averages(results, (((k, arm), (first, arm)),))

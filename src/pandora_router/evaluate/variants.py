@@ -46,7 +46,7 @@ def arms_of(experiment: Experiment, k: int) -> tuple[Arm, ...]:
     what it is judged against and the quick policies: each number costs as much as the first.
     """
     arms = named(experiment.arms)
-    if k == experiment.neighbours[0]:
+    if k == experiment.ks[0]:
         return (*arms, *variations(experiment.sweep))
     core = (DEFAULT, *STATIC, "f-only", "oracle", PAPER, "rollout", "relative")
     return tuple(arm for arm in arms if arm.name in core)

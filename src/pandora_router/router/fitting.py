@@ -41,6 +41,7 @@ from pandora_router.errors import UsageError
 from pandora_router.estimators.estimator import Estimator, Predictor
 from pandora_router.estimators.opened import load_estimator
 from pandora_router.estimators.persistence import write as write_estimator
+from pandora_router.router.inspection import Inspection, purchase
 from pandora_router.router.readings import readings
 from pandora_router.router.recipes import Costly, External, Recipe, TransformerRecipe
 from pandora_router.router.report import report
@@ -62,7 +63,7 @@ class Order:
     costly: Costly
     signal: Unfitted
     policy: Policy | Auto
-    inspection_cost: ArrayLike | Costs
+    inspection_cost: ArrayLike | Costs | Inspection
     default: str | None
     timeout: float | None
     settings: Mapping[str, Any]
@@ -194,12 +195,12 @@ def _costly(order: Order, train: Table, work: Path | None, say: Advance) -> Pred
 def costs_of(order: Order, costly: Predictor | Estimator) -> Costs:
     """Inspection costs as boxes take them; one number is the price of one purchase."""
     boxes = len(order.table.specialists)
+    if isinstance(order.inspection_cost, Inspection):
+        return order.inspection_cost.costs(1.0, order.table.specialists)
     if isinstance(order.inspection_cost, Costs) or np.ndim(order.inspection_cost) > 0:
         return as_costs(order.inspection_cost, boxes)
     price = float(np.asarray(order.inspection_cost, dtype=np.float64))
-    if costly.together and price > 0.0:
-        return Costs(np.zeros(boxes), [price], [0] * boxes)
-    return as_costs(price, boxes)
+    return purchase(price, boxes, together=costly.together)
 
 
 def choose(order: Order, held: Readings, costs: Costs) -> tuple[SignalModel, Policy, dict[str, Any]]:

@@ -76,7 +76,10 @@ def _cheap(cheap: Predictor, part: Table) -> dict[str, Matrix]:
 
 
 def ask(
-    costly: Predictor | External, part: Table, journal: Path | None, say: Callable[[int, int], None]
+    costly: Predictor | External,
+    part: Table,
+    journal: Path | None = None,
+    say: Callable[[int, int], None] = lambda done, total: None,
 ) -> Matrix:
     """Costly estimates (N, M); NaN where the estimator needs a context and the table has none."""
     if isinstance(costly, External):

@@ -18,6 +18,7 @@ from pandora_router.errors import UpstreamError, UsageError
 from pandora_router.estimators.embedders import Embedder
 from pandora_router.estimators.estimator import Estimator, Predictor, fitted
 from pandora_router.router.decision import Decision, Estimates, Prices, declined, new_id, std_of
+from pandora_router.router.inspection import Inspection
 from pandora_router.router.opening import Purchases, checked_contexts, finish, is_local
 from pandora_router.router.recipes import Costly, NeighbourRecipe, Recipe, StackRecipe
 from pandora_router.search import KnowledgeGradient, Policy, State, Trace, adrive
@@ -67,7 +68,7 @@ class Router:
         costly: Costly | None = None,
         signal: Unfitted | None = None,
         policy: Policy | Auto | None = None,
-        inspection_cost: ArrayLike | Costs = 0.01,
+        inspection_cost: ArrayLike | Costs | Inspection = 0.01,
         default: str | None = None,
         timeout: float | None = 30.0,
         progress: Advance | None = None,
