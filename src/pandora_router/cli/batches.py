@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import shutil
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -20,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from pandora_router import folders
+from pandora_router.cli.options import check_output
 from pandora_router.cli.rows import (
     Columns,
     ParquetSource,
@@ -173,7 +173,8 @@ class Batch:
         Everything that can be wrong with options and rows is found before the first prompt is routed.
         Raises `UsageError`; also if `output` exists and `replace` is false.
         """
-        check_output(source, output, replace=replace)
+        kind_of(output)
+        check_output(output, replace=replace, inputs=(source,))
         rows = source_of(source)
         router = self.router
         progress("reading", 0, 1)
@@ -235,30 +236,6 @@ class Batch:
     def _stays_here(self, chunks: int) -> bool:
         """Whether this process routes alone: few chunks, or rate limits of estimates from outside."""
         return (self.runner == Pool() and chunks < FEW) or fitted(self.router.costly) is None
-
-
-def check_output(source: Path, output: Path, *, replace: bool) -> None:
-    """Raise `UsageError` if `output` exists and `replace` is false, is `source`, or cannot be written."""
-    kind_of(output)
-    if output.exists() and source.exists() and output.samefile(source):
-        raise UsageError(
-            str(output), expected="another file than the input", came="the input", do="Choose another name."
-        )
-    if output.exists() and not replace:
-        raise UsageError(
-            str(output),
-            expected="a new file",
-            came="one that exists",
-            do="Choose another name or add --replace.",
-        )
-    output.parent.mkdir(parents=True, exist_ok=True)
-    if not os.access(output.parent, os.W_OK):
-        raise UsageError(
-            str(output.parent),
-            expected="a folder to write to",
-            came="no permission",
-            do="Choose another place.",
-        )
 
 
 def contexts_of(row: Row) -> dict[str, str]:

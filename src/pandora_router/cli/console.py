@@ -10,22 +10,36 @@ import threading
 import time
 from collections.abc import Sequence
 from types import TracebackType
+from typing import IO
 
 from rich.console import Console
 from rich.markup import escape
-from rich.measure import Measurement
 from rich.progress import Progress
+from rich.table import Column
 from rich.table import Table as Grid
+from rich.text import Text
 
 CONTINUE = "Finished work is kept: run the same command again to continue."
+WIDEST = 10_000  # characters of a line in a pipe
+FOLDED = 16  # characters to which a column of words may shrink
 LINE_EVERY = 10.0  # seconds between progress lines where standard error is no terminal
 
 
 class Screen(Console):
     """Standard output as rich sees it: no guessed colours, lines never folded in a pipe."""
 
-    def __init__(self) -> None:
-        super().__init__(highlight=False, soft_wrap=True)
+    def __init__(
+        self, *, file: IO[str] | None = None, terminal: bool | None = None, width: int | None = None
+    ) -> None:
+        super().__init__(
+            file=file,
+            force_terminal=terminal,
+            width=width,
+            highlight=False,
+            markup=False,
+            emoji=False,
+            soft_wrap=True,
+        )
 
     def on_broken_pipe(self) -> None:
         """Leave a reader that went away to `cli.main`."""
@@ -33,9 +47,20 @@ class Screen(Console):
 
     def show(self, grid: Grid) -> None:
         """Print a table: as wide as the terminal if that holds every number whole, otherwise wider."""
-        fits = Measurement.get(self, self.options.update(max_width=10_000), grid)
-        width = max(self.width, fits.minimum) if self.is_terminal else fits.maximum
-        self.print(grid, width=width, soft_wrap=False, crop=False)
+        terminal = self.width
+        self.width = WIDEST
+        frame = 3 * len(grid.columns) + 1
+        whole = frame + sum(self._widest(column) for column in grid.columns)
+        least = frame + sum(
+            self._widest(column) if column.no_wrap else min(self._widest(column), FOLDED)
+            for column in grid.columns
+        )
+        self.width = min(max(terminal, least), whole) if self.is_terminal else whole
+        self.print(grid, soft_wrap=False, crop=False)
+        self.width = terminal
+
+    def _widest(self, column: Column) -> int:
+        return max(self.measure(cell).maximum for cell in (column.header, *column.cells))
 
 
 def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], *, words: int = 1) -> Grid:
@@ -44,14 +69,14 @@ def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], *, 
     The first `words` columns hold text: left-aligned, folded over lines where the terminal is narrow. All
     others hold numbers: right-aligned, never folded, never cut.
     """
-    grid = Grid(title=escape(title), title_justify="left")
+    grid = Grid(title=Text(title), title_justify="left")
     for j, name in enumerate(columns):
         if j < words:
-            grid.add_column(escape(name), overflow="fold")
+            grid.add_column(Text(name), overflow="fold")
         else:
-            grid.add_column(escape(name), justify="right", no_wrap=True)
+            grid.add_column(Text(name), justify="right", no_wrap=True)
     for row in rows:
-        grid.add_row(*map(escape, row))
+        grid.add_row(*map(Text, row))
     return grid
 
 

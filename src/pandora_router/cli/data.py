@@ -7,11 +7,11 @@ import math
 from pathlib import Path
 
 import click
-from rich.console import Console
-from rich.markup import escape
 from rich.table import Table as Grid
 
-from pandora_router.cli.console import SlowProgress
+from pandora_router.cli.console import Screen, SlowProgress
+from pandora_router.cli.console import table as grid_of
+from pandora_router.cli.options import check_output
 from pandora_router.cli.sources import Source, Splitting, source_options, split_options
 from pandora_router.data import storage
 from pandora_router.data.check import Baselines, Mean, Summary, summarise
@@ -45,6 +45,7 @@ def import_(source: Source, splitting: Splitting, output: Path, replace: bool, a
       pandora data import wide.jsonl --format wide --score-column '{}_correct' -o table --free
       pandora data import embedllm/ --format embedllm -o table --free --keep-split
     """
+    check_output(output, replace=replace, inputs=(source.path,))
     with SlowProgress() as progress:
         table = splitting.apply(source.read(progress))
         storage.save(table, output, replace=replace)
@@ -92,14 +93,14 @@ def _as_json(summary: Summary) -> str:
 
 
 def _show(summary: Summary) -> None:
-    console = Console(highlight=False, soft_wrap=True)
+    console = Screen()
     console.print(
         f"{summary.prompts:,} prompts x {len(summary.specialists)} specialists: {summary.scores:,} scores, "
         f"{math.floor(summary.filled * 1000) / 10} % of the grid, {summary.missing_cells:,} cells missing"
     )
     console.print("splits: " + ", ".join(f"{name} {count:,}" for name, count in summary.splits.items()))
     tasks = sorted(summary.tasks.items(), key=lambda item: -item[1])
-    shown = ", ".join(f"{escape(name) or '(none)'} {count:,}" for name, count in tasks[:6])
+    shown = ", ".join(f"{name or '(none)'} {count:,}" for name, count in tasks[:6])
     console.print(f"tasks: {len(tasks)} ({shown}{', ...' if len(tasks) > 6 else ''})")
     console.print(f"contexts: {summary.contexts:,} cells")
     console.print(
@@ -107,18 +108,17 @@ def _show(summary: Summary) -> None:
         f"{summary.texts_across_splits:,} texts cross splits ({summary.prompts_across_splits:,} prompts)"
     )
     console.print(f"reward = score - {summary.fee_weight:g} x fee; fingerprint {summary.fingerprint[:12]}\n")
-    console.print(_specialists(summary))
-    console.print(_rewards(summary))
+    console.show(_specialists(summary))
+    console.show(_rewards(summary))
 
 
 def _specialists(summary: Summary) -> Grid:
-    grid = Grid(title="Specialists (means over their own cells)", title_justify="left")
-    for name in ("specialist", "missing", "score", "fee", "reward"):
-        grid.add_column(name, justify="left" if name == "specialist" else "right", overflow="fold")
+    rows = []
     for column in sorted(summary.specialists, key=lambda column: -(column.reward or -math.inf)):
         numbers = [f"{x:.4g}" if x is not None else "-" for x in (column.score, column.fee, column.reward)]
-        grid.add_row(escape(column.specialist), f"{column.missing:,}", *numbers)
-    return grid
+        rows.append([column.specialist, f"{column.missing:,}", *numbers])
+    columns = ("specialist", "missing", "score", "fee", "reward")
+    return grid_of("Specialists (means over their own cells)", columns, rows)
 
 
 def _rewards(summary: Summary) -> Grid:
@@ -127,21 +127,20 @@ def _rewards(summary: Summary) -> Grid:
         views.append((f"prompts all answered ({summary.complete.prompts:,})", summary.complete))
     if summary.available is not None and (summary.missing_cells or summary.complete is None):
         views.append((f"all prompts, cells there are ({summary.available.prompts:,})", summary.available))
-    grid = Grid(title="Reward per prompt +- standard error", title_justify="left")
-    grid.add_column("routing")
-    for title, _ in views:
-        grid.add_column(title)
-    for label in ("best single", "cheapest", "random", "oracle"):
-        grid.add_row(label, *(_cell(view, label) for _, view in views))
-    return grid
+    rows = [
+        [label, *(_cell(view, label) for _, view in views)]
+        for label in ("best single", "cheapest", "random", "oracle")
+    ]
+    columns = ("routing", *(title for title, _ in views))
+    return grid_of("Reward per prompt +- standard error", columns, rows, words=len(columns))
 
 
 def _cell(view: Baselines, label: str) -> str:
     if label in ("random", "oracle"):
         return _number(view.random if label == "random" else view.oracle)
     pick = view.best_single if label == "best single" else view.cheapest
-    tied = f" (or {pick.tied} others)" if pick.tied else ""
-    return f"{_number(pick.reward)}  {escape(pick.specialist)}{tied}"
+    tied = f" (or {pick.tied} {'other' if pick.tied == 1 else 'others'})" if pick.tied else ""
+    return f"{_number(pick.reward)}  {pick.specialist}{tied}"
 
 
 def _number(mean: Mean) -> str:

@@ -1,0 +1,45 @@
+"""What verbs print: tables on terminals of every width and in pipes."""
+
+from __future__ import annotations
+
+import io
+import re
+
+import pytest
+
+from pandora_router.cli.console import Screen, table
+
+NAMES = ["a-specialist/with-a-very-long-name-of-its-own-2026-11", "b [bold]", "c :smile:"]
+NUMBERS = [["0.123456", "-12,345,678.90", "1.5e-12"], ["1", "2", "3"], ["+0.25 (0.01)", "0.5", "-"]]
+
+
+def shown(width: int | None, terminal: bool) -> str:
+    file = io.StringIO()
+    rows = [[name, *numbers] for name, numbers in zip(NAMES, NUMBERS, strict=True)]
+    columns = ("specialist", "score", "a longer heading", "fee")
+    screen = Screen(file=file, terminal=terminal, width=width)
+    screen.show(table("Numbers [of] things", columns, rows))
+    return re.sub(r"\x1b\[[0-9;]*m", "", file.getvalue())  # colours have no width
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+@pytest.mark.parametrize("width", [None, 10, 40, 80, 200])
+def test_no_number_is_cut_at_any_width(width: int | None, terminal: bool) -> None:
+    text = shown(width, terminal)
+    for number in (cell for row in NUMBERS for cell in row):
+        assert number in text
+    assert "\u2026" not in text
+    assert "[bold]" in text
+    assert ":smile:" in text
+
+
+def test_a_pipe_gets_one_line_per_row_and_a_narrow_terminal_folds_names() -> None:
+    assert NAMES[0] in shown(40, terminal=False)
+    narrow = shown(60, terminal=True)
+    assert NAMES[0] not in narrow
+    folded = "".join(line.split("\u2502")[1].strip() for line in narrow.splitlines() if "\u2502" in line)
+    assert NAMES[0] in folded
+
+
+def test_a_terminal_that_is_wide_enough_is_not_exceeded() -> None:
+    assert max(map(len, shown(80, terminal=True).splitlines())) <= 80
