@@ -17,7 +17,15 @@ from pandora_router.errors import UpstreamError, UsageError
 from pandora_router.estimators.beginnings import Beginnings
 from pandora_router.estimators.embedders import Wrapped
 from pandora_router.estimators.estimator import Query, Scorer
-from pandora_router.router import External, NeighbourRecipe, Router, StackRecipe, explain
+from pandora_router.router import (
+    BoxStatus,
+    External,
+    NeighbourRecipe,
+    PurchaseStatus,
+    Router,
+    StackRecipe,
+    explain,
+)
 from pandora_router.search import Always
 from tests.support.tables import generate, row_contexts
 
@@ -147,7 +155,7 @@ def test_a_specialist_without_its_context_is_not_for_sale() -> None:
     told.pop("large")
     decision = router.route(table.prompts[0], told)
     assert decision.inspected == ("small", "lawyer")
-    assert "context was not given" in decision.estimates.notes["large"]
+    assert decision.estimates.status == (BoxStatus.OPENED, BoxStatus.UNAVAILABLE, BoxStatus.OPENED)
     assert router.route(table.prompts[0]).inspected == ()
     story = explain(router, decision)
     assert {line.specialist: line.status for line in story.steps[0].lines}["large"] == "not for sale"
@@ -205,8 +213,10 @@ def test_a_failed_inspection_loses_the_box_but_not_the_bill(kind: str) -> None:
     assert decision.trace.spent == pytest.approx(0.006)
     lost = decision.trace.values[0]
     assert lost[1] is None
-    assert "inspection failed" in decision.estimates.notes["large"]
-    assert "large" not in decision.estimates.costly
+    status = {"timeout": PurchaseStatus.LATE, "upstream": PurchaseStatus.FAILED, "nan": PurchaseStatus.PARTLY}
+    assert [one.status for one in decision.purchases] == [status[kind]]
+    assert decision.estimates.status[1] is BoxStatus.LOST
+    assert "large" not in decision.costly
     assert explain(router, decision).steps[-1].lines[1].status == "lost"
 
 

@@ -83,12 +83,25 @@ def essence(decision: Decision) -> tuple[object, ...]:
         for name, parts in told["specialists"].items()
         for key, value in parts.items()
     ]
-    notes = [parts["note"] for parts in told["specialists"].values()]
-    steps = [
-        (step.get("inspect"), [v and round(v, 12) for v in step.get("shown", [])], step.get("select"))
-        for step in told["steps"]
+    status = [parts["status"] for parts in told["specialists"].values()]
+    purchases = [
+        {key: rounded(value) for key, value in one.items() if key != "seconds"} for one in told["purchases"]
     ]
-    return decision.specialist, decision.declined_because, decision.artifact, numbers, notes, steps
+    return (
+        decision.specialist,
+        decision.declined_because,
+        decision.artifact,
+        decision.trace.actions,
+        numbers,
+        status,
+        purchases,
+    )
+
+
+def rounded(value: object) -> object:
+    if isinstance(value, list):
+        return [rounded(one) for one in value]
+    return round(value, 12) if isinstance(value, float) else value
 
 
 @every_case
@@ -125,7 +138,8 @@ def test_the_bill_is_what_was_opened(case: str) -> None:
             bill += float(costs.marginal[box])
             costs = costs.paid(box)
         assert decision.trace.spent == pytest.approx(bill)
-        assert set(decision.estimates.costly) == set(decision.inspected)
+        assert set(decision.costly) == set(decision.inspected)
+        assert sum(one.cost for one in decision.purchases) == pytest.approx(bill)
 
 
 def test_the_cases_buy_something_and_hold_something() -> None:

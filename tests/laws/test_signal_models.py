@@ -95,14 +95,15 @@ def test_a_row_of_a_batch_is_the_boxes_of_that_prompt(signal: Unfitted) -> None:
     batch = fitted.batch(f, costs)
     values = fitted.values(f, g)
     for i in range(len(f)):
-        alone, row = fitted.boxes(f[i], costs), batch.state(i).boxes
+        prior = fitted.prior(f[i], costs)
+        alone, row = prior.boxes, batch.state(i).boxes
         np.testing.assert_allclose(row.mean, alone.mean, atol=1e-12)
         np.testing.assert_allclose(row.inspection_cost, alone.inspection_cost)
         np.testing.assert_allclose(row.reservation_price(), alone.reservation_price(), atol=1e-9)
         np.testing.assert_allclose(row.backup_price(), alone.backup_price(), atol=1e-9)
         np.testing.assert_allclose(row.given(0, 0.7).mean, alone.given(0, 0.7).mean, atol=1e-9)
         for j in range(3):
-            assert fitted.value(f[i], j, g[i, j]) == pytest.approx(values[i, j], abs=1e-12)
+            assert prior.value(j, g[i, j]) == pytest.approx(values[i, j], abs=1e-12)
 
 
 def test_low_rank_rows_agree_too() -> None:

@@ -12,6 +12,7 @@ from pandora_router.boxes import Boxes, Costs, Draws, Independent
 from pandora_router.calibrate.laws import classify, cut
 from pandora_router.calibrate.means import FittedMean, MeanModel, RidgeMean
 from pandora_router.calibrate.readings import Readings, cells, estimates, frozen_fields, same_presence
+from pandora_router.calibrate.signals import Prior
 from pandora_router.errors import UsageError
 from pandora_router.search import Batch
 from pandora_router.types import Matrix, Vector
@@ -22,9 +23,14 @@ CHUNK = 4096  # prompts whose distances are held at once
 class TakenAtItsWord:
     """The value shown is the costly estimate itself."""
 
-    def value(self, estimates: ArrayLike, box: int, g: float) -> float:
-        """v = g."""
-        return float(g)
+    def boxes(self, estimates: ArrayLike, inspection_cost: ArrayLike | Costs) -> Boxes:
+        """The boxes of one prompt."""
+        raise NotImplementedError
+
+    def prior(self, estimates: ArrayLike, inspection_cost: ArrayLike | Costs) -> Prior:
+        """The boxes, read by v = g (to rounding)."""
+        boxes = self.boxes(estimates, inspection_cost)
+        return Prior(boxes, boxes.mean)
 
     def values(self, cheap: ArrayLike, costly: ArrayLike) -> Matrix:
         """v = g, cell by cell."""

@@ -29,6 +29,23 @@ from pandora_router.search import Batch
 from pandora_router.types import Matrix, Vector
 
 
+@dataclass(frozen=True, eq=False)
+class Prior:
+    """What is known of one prompt before anything is bought: its boxes, and how a costly estimate is read.
+
+    `anchor` (M,) is the costly estimate expected from f: opening box j with estimate g shows
+    mean_j + slope (g - anchor_j).
+    """
+
+    boxes: Boxes
+    anchor: Vector
+    slope: float = 1.0
+
+    def value(self, box: int, g: float) -> float:
+        """What opening `box` shows when its costly estimate is g, on the scale of the boxes."""
+        return float(self.boxes.mean[box]) + self.slope * (g - float(self.anchor[box]))
+
+
 class SignalModel(Protocol):
     """A fitted signal model: what turns cheap estimates into boxes and costly ones into values."""
 
@@ -41,8 +58,8 @@ class SignalModel(Protocol):
     def boxes(self, estimates: ArrayLike, inspection_cost: ArrayLike | Costs) -> Boxes:
         """The boxes of one prompt with cheap estimates (M,)."""
 
-    def value(self, estimates: ArrayLike, box: int, g: float) -> float:
-        """What opening `box` shows when its costly estimate is g, on the scale of the boxes."""
+    def prior(self, estimates: ArrayLike, inspection_cost: ArrayLike | Costs) -> Prior:
+        """`boxes`, with what is needed to read costly estimates of this prompt: h(f) is computed once."""
 
     def batch(self, cheap: ArrayLike, inspection_cost: ArrayLike | Costs) -> Batch:
         """The boxes of many prompts (N, M) at once; row i is `boxes(cheap[i], inspection_cost)`."""
@@ -88,10 +105,10 @@ class FittedSignal:
             return LowRank(mean, factor, std**2 * self.correlation.own, inspection_cost, laws)
         return Joint(mean, std[:, None] * std * self._dense(len(mean)), inspection_cost, laws)
 
-    def value(self, estimates: ArrayLike, box: int, g: float) -> float:
-        """v = mu + slope (g - mu)."""
-        mean = float(self._row(estimates)[box])
-        return mean + self.slope * (float(g) - mean)
+    def prior(self, estimates: ArrayLike, inspection_cost: ArrayLike | Costs) -> Prior:
+        """The boxes, read by v = mu + slope (g - mu)."""
+        boxes = self.boxes(estimates, inspection_cost)
+        return Prior(boxes, boxes.mean, self.slope)
 
     def batch(self, cheap: ArrayLike, inspection_cost: ArrayLike | Costs) -> Batch:
         """The boxes of many prompts (N, M) at once."""

@@ -15,7 +15,8 @@ from pandora_router.cli.options import CONTEXT, CONTEXTS, ROUTER, read_contexts
 from pandora_router.config import open_router
 from pandora_router.router import Explanation
 from pandora_router.router import explain as tell
-from pandora_router.router.explanation import Line, Step
+from pandora_router.router.decision import BoxStatus, Purchase
+from pandora_router.router.explanation import Line, Step, amount
 
 WIDTH = 110
 MOST = 12  # specialists shown in a step; the others are counted
@@ -61,19 +62,17 @@ def show(console: Console, story: Explanation, most: int) -> None:
     for number, step in enumerate(story.steps, 1):
         console.print(_table(step, number, cheap if number == 1 else {}, most))
         console.print(f"-> {escape(step.action)}: {escape(step.why)}")
-        for name in decision.inspected if number < len(story.steps) else ():
-            if name in step.action.removeprefix("inspect ").split(", "):
-                shown = known.costly.get(name)
-                told = known.notes.get(name, "") if shown is None else f"g = {shown:.4f}"
-                console.print(f"   {escape(name)}: {escape(told)}")
+        if step.purchase is not None:
+            _came(console, step.purchase)
         console.print()
-    for name, note in known.notes.items():
-        console.print(f"{escape(name)}: {escape(note)}")
+    unseen = [n for n, s in zip(known.specialists, known.status, strict=True) if s is BoxStatus.UNAVAILABLE]
+    if unseen:
+        console.print(f"Not for sale, since their contexts were not given: {escape(', '.join(unseen))}")
     console.print(
         f"[bold]{escape(decision.specialist)}[/bold] answers; runner-up {escape(str(story.runner_up))}; "
         f"held sealed: {escape(', '.join(story.held)) or 'nobody'}"
     )
-    bills = ", ".join(f"{name} {bill:.4g}" for name, bill in story.bills.items())
+    bills = ", ".join(f"{name} {amount(bill)}" for name, bill in story.bills.items())
     console.print(f"inspection bills: {escape(bills)}")
     _alternatives(console, story, most)
     console.print(
@@ -81,8 +80,14 @@ def show(console: Console, story: Explanation, most: int) -> None:
     )
 
 
+def _came(console: Console, purchase: Purchase) -> None:
+    for name, g in zip(purchase.specialists, purchase.estimates, strict=True):
+        told = f"{purchase.status}: {purchase.note}" if g is None else f"g = {g:.4f}"
+        console.print(f"   {escape(name)}: {escape(told)}")
+
+
 def _table(step: Step, number: int, cheap: dict[str, float], most: int) -> Grid:
-    grid = Grid(title=f"Step {number} (spent so far: {step.spent:.4g})", title_justify="left")
+    grid = Grid(title=f"Step {number} (spent so far: {amount(step.spent)})", title_justify="left")
     heads = [
         "specialist",
         "status",
@@ -106,12 +111,12 @@ def _table(step: Step, number: int, cheap: dict[str, float], most: int) -> Grid:
 
 
 def _numbers(line: Line) -> list[str]:
-    sold = line.status == "sealed"
+    sold = line.status is BoxStatus.SEALED
     prices = [
         "-" if not sold else "inf" if price is None else f"{price:.3f}"
         for price in (line.reservation_price, line.backup_price)
     ]
-    tail = [f"{line.inspection_cost:.4g}", f"{line.news:.4f}"] if sold else ["-", "-"]
+    tail = [amount(line.inspection_cost), amount(line.news)] if sold else ["-", "-"]
     return [f"{line.mean:.3f}", f"{line.std:.3f}", *prices, *tail]
 
 
@@ -124,7 +129,7 @@ def _alternatives(console: Console, story: Explanation, most: int) -> None:
             escape(one.specialist),
             f"{one.worth:.3f}",
             f"{one.gives_up:.3f}",
-            f"{one.mean_fee:.4g}",
+            amount(one.mean_fee),
             one.status,
         )
     console.print(grid)

@@ -9,15 +9,18 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, cast, runtime_checkable
 
 import numpy as np
 
 from pandora_router.errors import UpstreamError, UsageError
 from pandora_router.estimators.persistence import Saved
+from pandora_router.estimators.worker import Worker
+from pandora_router.transport.rate_limit import Place, RateLimit
 from pandora_router.types import Contexts, Matrix, Vector
 
 
@@ -152,11 +155,12 @@ Score = Callable[[Query, str], float | Awaitable[float]]
 class Scorer:
     """Any callable (query, specialist name) -> number, plain or async, made an estimator.
 
-    Specialists are scored at the same time, `at_once` of them. Plain callables run in threads. Each try has
-    `timeout` seconds; a timeout or an `UpstreamError` is tried again `retries` times, then the estimate is
-    NaN. Any other exception is a bug of the callable and is raised. `price` is per specialist. `needs` has
-    the specialists that the callable can score only with their context; `together` says that one purchase
-    pays for all specialists.
+    Specialists are scored at the same time: `at_once` calls run together, over all prompts of an event loop.
+    Plain callables run in as many threads; one that outlives its timeout still counts until it returns. Each
+    try has `timeout` seconds; a timeout or an `UpstreamError` is tried again `retries` times, then the
+    estimate is NaN. Any other exception is a bug of the callable and is raised. `price` is per specialist.
+    `needs` has the specialists that the callable can score only with their context; `together` says that one
+    purchase pays for all specialists.
     """
 
     score: Score = field(repr=False)
@@ -166,29 +170,52 @@ class Scorer:
     at_once: int = 8
     needs: frozenset[str] = frozenset()
     together: bool = False
+    _limit: RateLimit = field(init=False, repr=False, compare=False)
+    _threads: Worker = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_limit", RateLimit(self.at_once))
+        object.__setattr__(self, "_threads", Worker(self.at_once))
 
     async def estimate(self, query: Query, specialists: Sequence[Named | str]) -> Vector:
         """One score per specialist, NaN where the callable did not deliver a finite number in time."""
-        gate = asyncio.Semaphore(self.at_once)
-
-        async def guarded(name: str) -> float:
-            async with gate:
-                return await self._score(query, name)
-
-        found = await asyncio.gather(*(guarded(name) for name in names(specialists)))
+        found = await asyncio.gather(*(self._score(query, name) for name in names(specialists)))
         return np.asarray(found, dtype=np.float64)
 
     async def _score(self, query: Query, name: str) -> float:
         for _ in range(self.retries + 1):
+            place = await self._limit.take()
+            call = self._awaited(query, name, place) if self._waits else self._threaded(query, name, place)
             try:
-                value = float(await asyncio.wait_for(self._call(query, name), self.timeout))
+                value = float(await asyncio.wait_for(call, self.timeout))
             except (TimeoutError, UpstreamError):
                 continue
             return value if np.isfinite(value) else float("nan")
         return float("nan")
 
-    async def _call(self, query: Query, name: str) -> float:
-        if inspect.iscoroutinefunction(self.score):
-            return float(await self.score(query, name))
-        value = await asyncio.to_thread(self.score, query, name)
-        return float(await value if inspect.isawaitable(value) else value)
+    @property
+    def _waits(self) -> bool:
+        return inspect.iscoroutinefunction(self.score)
+
+    def _awaited(self, query: Query, name: str, place: Place) -> Awaitable[float]:
+        """Call an async callable; the place is free again when it has ended or was cancelled."""
+        task = asyncio.ensure_future(cast("Coroutine[Any, Any, float]", self.score(query, name)))
+        task.add_done_callback(lambda _: place.release())
+        return task
+
+    def _threaded(self, query: Query, name: str, place: Place) -> Awaitable[float]:
+        """Call a plain callable in a thread; the place is free again when the thread has really ended."""
+        loop = asyncio.get_running_loop()
+
+        def ended(_: object) -> None:
+            with suppress(RuntimeError):  # the loop is closed: nobody waits for the place any more
+                loop.call_soon_threadsafe(place.release)
+
+        thread = self._threads.submit(self.score, query, name)
+        thread.add_done_callback(ended)
+
+        async def arrived() -> float:
+            value = await asyncio.wrap_future(thread)
+            return float(await value if inspect.isawaitable(value) else value)
+
+        return arrived()

@@ -5,30 +5,61 @@
     bought       costly estimates from outside, each kept before it counts
     report       what was found on held-out prompts: errors, coverage, what routing earns
     router       Router: fit, route, aroute, route_batch, save, load, add_specialist
-    opening      buying costly estimates: who may be inspected, what failed, what it showed
+    prompts      cheap estimates, and which prompts are declined
+    deciding     the generator from a prompt to a decision: asks for estimates, is told what came of it
+    opening      paying for what decisions ask: time limits, failures
+    worker       where computing is done: here, or in threads beside an event loop
     batch        many prompts at once, purchases in rounds
-    decision     what was decided, with what was known
+    decision     what was decided, with what was known; as JSON and back
     explanation  a decision step by step, in words and numbers
     newcomer     one more specialist from a few dozen scored prompts
     artifact     to disk and back, never with pickle
 
 It refuses to know files other than its own, strings that stand for objects (`config`) and who asks (`cli`).
+Recipes load on first use, so that routing imports nothing that only fitting needs.
 """
 
-from pandora_router.router.decision import Decision, Estimates, Prices
+from typing import TYPE_CHECKING, Any
+
+from pandora_router.router.deciding import Ask, Cheap, Paid, deciding
+from pandora_router.router.decision import (
+    BoxStatus,
+    Decision,
+    Estimates,
+    Prices,
+    Purchase,
+    PurchaseStatus,
+)
 from pandora_router.router.explanation import Explanation, explain
-from pandora_router.router.recipes import External, NeighbourRecipe, StackRecipe, TransformerRecipe
 from pandora_router.router.router import Router
 
+if TYPE_CHECKING:
+    from pandora_router.router.recipes import External, NeighbourRecipe, StackRecipe, TransformerRecipe
+
 __all__ = [
+    "Ask",
+    "BoxStatus",
+    "Cheap",
     "Decision",
     "Estimates",
     "Explanation",
     "External",
     "NeighbourRecipe",
+    "Paid",
     "Prices",
+    "Purchase",
+    "PurchaseStatus",
     "Router",
     "StackRecipe",
     "TransformerRecipe",
+    "deciding",
     "explain",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name in __all__:
+        from pandora_router.router import recipes
+
+        return getattr(recipes, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

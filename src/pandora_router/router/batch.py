@@ -1,145 +1,126 @@
-"""Many prompts at once: one pass of cheap estimates, compiled searches, purchases in rounds.
+"""Many prompts at once: one pass of cheap estimates, then purchases in rounds.
 
-A first compiled run finds the prompts for which nothing is worth buying: it is fed the means in place of
-values, so nothing unopened can leak into it, and only those that open nothing are taken from it. The others
-are searched side by side, and each round buys what all of them ask for next in one call.
+The decisions are those of `deciding`. A predictor answers a whole round in one call; an estimator from
+outside is asked by at most `UNDER_WAY` decisions at a time. Where the policy has a compiled form, a first
+compiled run finds the prompts for which nothing is worth buying: it is fed the means in place of values, so
+nothing unopened can leak into it, and only the decisions that open nothing are taken from it.
 """
 
 from __future__ import annotations
 
 import asyncio
+import math
 import time
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pandora_router.boxes import Boxes
 from pandora_router.boxes.draws import discrete_backup_price, discrete_reservation_price
 from pandora_router.errors import UsageError
-from pandora_router.estimators.estimator import Estimator
+from pandora_router.estimators.estimator import fitted
+from pandora_router.estimators.worker import here
 from pandora_router.index import price_offset
-from pandora_router.router.decision import Decision, Estimates, Prices, new_id
-from pandora_router.router.opening import Purchases
+from pandora_router.router.deciding import (
+    Cheap,
+    Deciding,
+    Offered,
+    checked_contexts,
+    conclude,
+    deciding,
+    statuses,
+    unavailable,
+)
+from pandora_router.router.decision import Decision, Estimates, Prices
+from pandora_router.router.opening import drive
+from pandora_router.router.prompts import judged
 from pandora_router.search import (
     Batch,
     Committing,
-    Inspect,
     KnowledgeGradient,
     Obligatory,
     Relative,
     Rollout,
     Select,
-    State,
     Trace,
     run,
 )
-from pandora_router.search.drive import Shown, search
-from pandora_router.types import Mask, Matrix
+from pandora_router.types import Matrix
 
 if TYPE_CHECKING:
     from pandora_router.router.router import Router
 
-CHUNK = 1024  # prompts in the air at once
+CHUNK = 1024  # prompts estimated together
+UNDER_WAY = 32  # decisions that wait for an estimator from outside at the same time
 COMPILED = (KnowledgeGradient, Rollout, Relative, Obligatory, Committing)
-Asking = Generator[tuple[State, Inspect], Shown, Trace]
-Contexts = Mapping[str, str]
 
 
 async def route_batch(
-    router: Router, prompts: Sequence[str], contexts: Sequence[Contexts | None] | None = None
+    router: Router, prompts: Sequence[str], contexts: Sequence[Offered | None] | None = None
 ) -> list[Decision]:
     """One decision per prompt, in order."""
     if contexts is not None and len(contexts) != len(prompts):
         raise UsageError(
             "contexts", expected=f"{len(prompts)}, one per prompt", came=f"{len(contexts)}", do="Align them."
         )
+    offered = [checked_contexts(one, router.specialists) for one in contexts or [None] * len(prompts)]
     decided: list[Decision] = []
     for lo in range(0, len(prompts), CHUNK):
-        some = prompts[lo : lo + CHUNK]
-        told = contexts[lo : lo + CHUNK] if contexts is not None else [None] * len(some)
-        decided.extend(await _chunk(router, some, told))
+        decided += await _chunk(router, prompts[lo : lo + CHUNK], offered[lo : lo + CHUNK])
     return decided
 
 
-async def _chunk(
-    router: Router, prompts: Sequence[str], contexts: Sequence[Contexts | None]
-) -> list[Decision]:
+async def _chunk(router: Router, prompts: Sequence[str], offered: Sequence[Offered]) -> list[Decision]:
+    cheap = judged(router.cheap, prompts)
+    decided = _without_purchases(router, cheap, offered)
+    rest = [i for i in range(len(prompts)) if i not in decided]
+    searches = [deciding(router, prompts[i], cheap[i], offered[i]) for i in rest]
+    decided |= dict(zip(rest, await _side_by_side(router, searches), strict=True))
+    return [decided[i] for i in range(len(prompts))]
+
+
+async def _side_by_side(router: Router, searches: list[Deciding]) -> list[Decision]:
+    if fitted(router.costly) is not None:  # computed here: nothing is waited for, so nothing can be late
+        return await drive(router.costly, searches, here)
+    allowed = asyncio.Semaphore(UNDER_WAY)
+
+    async def alone(search: Deciding) -> Decision:
+        async with allowed:
+            until = math.inf if router.timeout is None else time.monotonic() + router.timeout
+            return (await drive(router.costly, [search], here, until))[0]
+
+    return list(await asyncio.gather(*(alone(search) for search in searches)))
+
+
+def _without_purchases(
+    router: Router, cheap: Sequence[Cheap], offered: Sequence[Offered]
+) -> dict[int, Decision]:
+    """The decisions, by row, that a compiled search makes without buying anything."""
+    if type(router.policy) not in COMPILED or len(router.costs.shared):
+        return {}
     begun = time.perf_counter()
-    cheap = router.judge(prompts)
-    if isinstance(cheap, str):  # find out which prompts it was
-        if len(prompts) == 1:
-            return [router.decline(cheap, time.perf_counter() - begun)]
-        pairs = zip(prompts, contexts, strict=True)
-        return [await router.aroute(prompt, told) for prompt, told in pairs]
-    baskets = [
-        router.purchases(p, c, cheap[i]) for i, (p, c) in enumerate(zip(prompts, contexts, strict=True))
-    ]
-    closed = np.array([basket.closed() for basket in baskets])
-    batch = router.signal.batch(cheap, router.costs)
-    choice = _settled(router, batch, closed)
-    asking = {i: _start(router, baskets[i], closed[i]) for i in np.flatnonzero(choice < 0).tolist()}
-    traces = {i: Trace((Select(int(choice[i])),), (), 0.0) for i in np.flatnonzero(choice >= 0).tolist()}
-    traces |= await _rounds(router, baskets, asking)
-    prices = _prices(batch, closed)
-    seconds = (time.perf_counter() - begun) / len(prompts)
-    return [_decision(router, batch, baskets, prices, traces[i], i, seconds) for i in range(len(prompts))]
-
-
-def _settled(router: Router, batch: Batch, closed: Mask) -> np.ndarray:
-    """The box each prompt takes without buying anything (N,); -1 where it buys or has to be searched."""
-    policy = router.policy
-    if type(policy) not in COMPILED or len(router.costs.shared):
-        return np.full(len(batch), -1)
-    first = run(policy, batch, batch.mean)
-    return np.where((first.inspections == 0) & ~closed.any(axis=1), first.choice, -1)
-
-
-def _start(router: Router, basket: Purchases, closed: Mask) -> Asking:
-    boxes: Boxes = router.signal.boxes(basket.cheap, router.costs)
-    if closed.any():
-        boxes = boxes.shut(closed)
-    return search(router.policy, State(boxes))
-
-
-async def _rounds(router: Router, baskets: list[Purchases], asking: dict[int, Asking]) -> dict[int, Trace]:
-    """Search side by side until everybody has selected."""
-    done: dict[int, Trace] = {}
-    answers: dict[int, Shown | None] = dict.fromkeys(asking)
-    while answers:
-        wanted: dict[int, tuple[State, Inspect]] = {}
-        for i, shown in answers.items():
-            try:
-                wanted[i] = next(asking[i]) if shown is None else asking[i].send(shown)
-            except StopIteration as end:
-                done[i] = end.value
-        answers = dict(await _buy(router, baskets, wanted))
-    return done
-
-
-async def _buy(
-    router: Router, baskets: list[Purchases], wanted: dict[int, tuple[State, Inspect]]
-) -> dict[int, Shown]:
-    """What all these prompts ask for next: one prediction if g is here, else all calls at the same time."""
-    rows = list(wanted)
+    shut = np.array([unavailable(router, given) for given in offered])
+    rows = [i for i, one in enumerate(cheap) if one.row is not None and not shut[i].any()]
     if not rows:
         return {}
-    costly = router.costly
-    if isinstance(costly, Estimator):
-        shown = await asyncio.gather(*(baskets[i].open(*wanted[i]) for i in rows))
-        return dict(zip(rows, shown, strict=True))
-    column = {name: j for j, name in enumerate(router.specialists)}
-    contexts = np.full((len(rows), len(column)), None, dtype=object)
-    for k, i in enumerate(rows):
-        for name, text in baskets[i].query(wanted[i][1]).contexts.items():
-            contexts[k, column[name]] = text
-    found = costly.predict([baskets[i].prompt for i in rows], contexts)
-    return {
-        i: baskets[i].settle(wanted[i][1], found[k, list(wanted[i][1].boxes)]) for k, i in enumerate(rows)
-    }
+    batch = router.signal.batch(np.array([cheap[i].row for i in rows]), router.costs)
+    first = run(router.policy, batch, batch.mean)
+    above, below = _prices(batch)
+    sealed = statuses(router.specialists, (), np.zeros(len(router.specialists), dtype=np.bool_), late=False)
+    seconds = (time.perf_counter() - begun) / len(rows)
+    decided = {}
+    for k in np.flatnonzero(first.inspections == 0).tolist():
+        row = cheap[rows[k]].row
+        assert row is not None
+        known = Estimates(router.specialists, row, batch.mean[k], batch.std[k], sealed)
+        prices = Prices(above[k], below[k], router.costs.marginal)
+        trace = Trace((Select(int(first.choice[k])),), (), 0.0)
+        spent = cheap[rows[k]].seconds + seconds
+        decided[rows[k]] = conclude(router, known, prices, trace, (), spent)
+    return decided
 
 
-def _prices(batch: Batch, closed: Mask) -> tuple[Matrix, Matrix]:
+def _prices(batch: Batch) -> tuple[Matrix, Matrix]:
     """Reservation and backup prices of all boxes (N, M), as `Prices.of` has them for one prompt."""
     cost = np.broadcast_to(batch.costs.marginal, batch.mean.shape)
     if batch.quantiles is not None and batch.rank is not None:
@@ -148,25 +129,6 @@ def _prices(batch: Batch, closed: Mask) -> tuple[Matrix, Matrix]:
         flat = np.ascontiguousarray(cost).ravel()
         above = discrete_reservation_price(support, flat).reshape(batch.mean.shape)
         below = discrete_backup_price(support, flat).reshape(batch.mean.shape)
-    else:
-        offset = price_offset(batch.std, cost)
-        above, below = batch.mean + offset, batch.mean - offset
-    return np.where(closed, batch.mean, above), np.where(closed, batch.mean, below)
-
-
-def _decision(
-    router: Router,
-    batch: Batch,
-    baskets: list[Purchases],
-    prices: tuple[Matrix, Matrix],
-    trace: Trace,
-    i: int,
-    seconds: float,
-) -> Decision:
-    bought = baskets[i]
-    known = Estimates(
-        router.specialists, bought.cheap, batch.mean[i], batch.std[i], dict(bought.told), dict(bought.notes)
-    )
-    shown = Prices(prices[0][i], prices[1][i], router.costs.marginal)
-    name = router.specialists[trace.selected]
-    return Decision(new_id(), name, trace, known, shown, repr(router.policy), router.id, seconds)
+        return above, below
+    offset = price_offset(batch.std, cost)
+    return batch.mean + offset, batch.mean - offset

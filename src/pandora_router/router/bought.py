@@ -22,7 +22,7 @@ from pandora_router.router.recipes import External
 from pandora_router.specialists.answer import Answer
 from pandora_router.types import Matrix, Vector
 
-AT_ONCE = 8  # purchases under way, unless the estimator says how many it takes
+AT_ONCE = 32  # purchases under way; an estimator that takes fewer at once limits itself
 
 
 async def buy(external: External, part: Table, kept: Path | None, say: Callable[[int, int], None]) -> Matrix:
@@ -33,7 +33,7 @@ async def buy(external: External, part: Table, kept: Path | None, say: Callable[
     names = part.specialists
     columns = [tuple(range(len(names)))] if external.estimator.together else [(j,) for j in range(len(names))]
     found = np.full((len(part), len(names)), np.nan)
-    gate = asyncio.Semaphore(int(getattr(external.estimator, "at_once", AT_ONCE)))
+    gate = asyncio.Semaphore(AT_ONCE)
     done = 0
 
     async def one(i: int, which: tuple[int, ...], journal: Journal | None) -> None:

@@ -1,8 +1,9 @@
 """A decision told step by step: what was known, what was bought and why, who came second, what else it cost.
 
 Rebuilt from the decision and the router that made it: the same boxes, the same values, nothing new bought.
-`news` is what opening a box is expected to add to the best choice (the one-step knowledge gradient), before
-its cost; a policy that looks further ahead may buy news that seems too dear on its own, and says so.
+The worth of a purchase is what opening its boxes was expected to add to the best choice, before its cost; it
+is the number that `Purchase.worth` recorded. `news` is the same for one box alone. A policy that looks
+further ahead may buy what seems too dear on its own, and the explanation says so.
 """
 
 from __future__ import annotations
@@ -13,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pandora_router.router.decision import Decision, plain, std_of
-from pandora_router.search import Inspect, Select, State
+from pandora_router.router.deciding import bill, worth
+from pandora_router.router.decision import BoxStatus, Decision, Purchase, plain, std_of
+from pandora_router.search import Inspect, State
 from pandora_router.search.gradient import gradient
 
 if TYPE_CHECKING:
@@ -23,10 +25,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Line:
-    """One specialist before a step. `status` is sealed, opened, lost, or not for sale."""
+    """One specialist before a step; `news` is 0 and prices are None for one that is not for sale."""
 
     specialist: str
-    status: str
+    status: BoxStatus
     mean: float
     std: float
     reservation_price: float | None
@@ -37,28 +39,29 @@ class Line:
 
 @dataclass(frozen=True)
 class Step:
-    """What was known, what was done about it, and why."""
+    """What was known and spent, what was done about it, and why; `purchase` is None for the last step."""
 
     spent: float
     lines: tuple[Line, ...]
     action: str
     why: str
+    purchase: Purchase | None
 
 
 @dataclass(frozen=True)
 class Alternative:
-    """Taking this specialist instead: its worth at the end, what that gives up, its fee."""
+    """Taking this specialist instead: its worth at the end, what that gives up, its mean fee."""
 
     specialist: str
     worth: float
     gives_up: float
     mean_fee: float
-    status: str
+    status: BoxStatus
 
 
 @dataclass(frozen=True)
 class Explanation:
-    """Everything `pandora explain` says."""
+    """Everything `pandora explain` says. `held` are the specialists that could have been opened still."""
 
     decision: Decision
     steps: tuple[Step, ...]
@@ -81,60 +84,69 @@ class Explanation:
 
 def explain(router: Router, decision: Decision) -> Explanation:
     """Tell how a decision of this router came about."""
-    names, trace = decision.estimates.specialists, decision.trace
+    names = decision.estimates.specialists
     if decision.declined_because is not None:
         return Explanation(decision, (), None, (), (), {"this decision": 0.0})
     boxes = router.signal.boxes(decision.estimates.cheap, router.costs)
-    unsold = np.array(["cannot be inspected" in decision.estimates.notes.get(name, "") for name in names])
-    state = State(boxes.shut(unsold) if unsold.any() else boxes)
-    steps, lost = [], set[int]()
-    for action, shown in zip(trace.actions, (*trace.values, ()), strict=True):
-        lines = _lines(state, names, unsold, lost)
-        if isinstance(action, Select):
-            steps.append(Step(state.spent, lines, f"take {names[action.box]}", _why_stop(lines)))
-            break
-        bought = ", ".join(names[box] for box in action.boxes)
-        steps.append(Step(state.spent, lines, f"inspect {bought}", _why_buy(lines, action, state)))
-        for box, value in zip(action.boxes, shown, strict=True):
-            lost |= {box} if value is None else set()
+    status = list(decision.estimates.status)
+    shut = np.array([one is BoxStatus.UNAVAILABLE for one in status])
+    state = State(boxes.shut(shut) if shut.any() else boxes)
+    now = [BoxStatus.UNAVAILABLE if closed else BoxStatus.SEALED for closed in shut]
+    steps = []
+    for action, purchase in zip(decision.trace.actions[:-1], decision.purchases, strict=True):
+        assert isinstance(action, Inspect)
+        bought = ", ".join(purchase.specialists)
+        lines = _lines(state, names, now)
+        steps.append(Step(state.spent, lines, f"inspect {bought}", _why_buy(purchase), purchase))
+        for box, value in zip(action.boxes, purchase.values, strict=True):
             state = state.lose(box) if value is None else state.observe(box, value)
-    taken = trace.selected
-    worth = state.boxes.mean
-    order = [int(j) for j in np.argsort(-worth, kind="stable") if j != taken]
-    last = steps[-1].lines
+            now[box] = status[box]
+    late = BoxStatus.LATE in status
+    last = _lines(state, names, status)
+    stop = "the time of the decision was over" if late else _why_stop(state, names, decision.policy)
+    steps.append(Step(state.spent, last, f"take {decision.specialist}", stop, None))
+    taken, mean = decision.trace.selected, state.boxes.mean
     alternatives = tuple(
-        Alternative(
-            names[j],
-            float(worth[j]),
-            float(worth[taken] - worth[j]),
-            float(router.fees[j]),
-            last[j].status,
-        )
-        for j in order
+        Alternative(names[j], float(mean[j]), float(mean[taken] - mean[j]), float(router.fees[j]), status[j])
+        for j in np.argsort(-mean, kind="stable").tolist()
+        if j != taken
     )
-    held = tuple(line.specialist for line in last if line.status == "sealed")
     whole = router.costs.own.sum() + router.costs.shared.sum()
-    bills = {"this decision": trace.spent, "inspect nothing": 0.0, "inspect everything": float(whole)}
-    runner = alternatives[0].specialist if alternatives else None
-    return Explanation(decision, tuple(steps), runner, held, alternatives, bills)
+    return Explanation(
+        decision,
+        tuple(steps),
+        alternatives[0].specialist if alternatives else None,
+        tuple(name for name, one in zip(names, status, strict=True) if one is BoxStatus.SEALED),
+        alternatives,
+        {"this decision": decision.trace.spent, "inspect nothing": 0.0, "inspect everything": float(whole)},
+    )
 
 
-def _lines(state: State, names: tuple[str, ...], unsold: np.ndarray, lost: set[int]) -> tuple[Line, ...]:
+def amount(number: float) -> str:
+    """A reward or a cost as people read it: no exponents, no rounding noise.
+
+    >>> amount(0.00213), amount(3.331e-16), amount(0.0000256), amount(-0.4)
+    ('0.0021', '0', '0.000026', '-0.4000')
+    """
+    if abs(number) < 1e-7:
+        return "0"
+    if abs(number) >= 0.01:
+        return f"{number:.4f}"
+    return np.format_float_positional(number, precision=2, fractional=False, trim="-")
+
+
+def _lines(state: State, names: tuple[str, ...], status: list[BoxStatus]) -> tuple[Line, ...]:
     boxes = state.boxes
-    opened = {worth.box for worth in state.opened}
     above, below, news = boxes.reservation_price(), boxes.backup_price(), gradient(boxes, state.outside)
     std, lines = std_of(boxes), []
     for j, name in enumerate(names):
-        status = (
-            "opened" if j in opened else "lost" if j in lost else "not for sale" if unsold[j] else "sealed"
-        )
-        sold = status == "sealed"
+        sold = bool(boxes.sealed[j])
         lines.append(
             Line(
                 name,
-                status,
+                status[j],
                 float(boxes.mean[j]),
-                0.0 if status == "opened" else float(std[j]),
+                0.0 if status[j] is BoxStatus.OPENED else float(std[j]),
                 plain(above[j]) if sold else None,
                 plain(below[j]) if sold else None,
                 float(boxes.inspection_cost[j]),
@@ -144,26 +156,33 @@ def _lines(state: State, names: tuple[str, ...], unsold: np.ndarray, lost: set[i
     return tuple(lines)
 
 
-def _why_buy(lines: tuple[Line, ...], action: Inspect, state: State) -> str:
-    cost = 0.0
-    for box in action.boxes:
-        cost += float(state.boxes.inspection_cost[box])
-        state = state.lose(box)
-    best = max(lines[box].news for box in action.boxes)
-    if len(action.boxes) > 1:
-        shown = len(action.boxes)
-        return f"one purchase of {cost:.4g} shows {shown} of them; the best single news is worth {best:.4g}"
-    if best > cost:
-        return f"its news is worth {best:.4g} and costs {cost:.4g}"
-    return f"its news alone is worth {best:.4g} of {cost:.4g}, but it pays with what may be bought next"
-
-
-def _why_stop(lines: tuple[Line, ...]) -> str:
-    left = [line for line in lines if line.status == "sealed"]
-    if not left:
-        return "nothing is left to inspect: the highest mean is taken"
-    best = max(left, key=lambda line: line.news - line.inspection_cost)
+def _why_buy(purchase: Purchase) -> str:
+    count = len(purchase.specialists)
+    gain, cost = amount(purchase.worth), amount(purchase.cost)
+    what = "its estimate is" if count == 1 else f"one purchase shows {count} of them and is"
+    if purchase.worth > purchase.cost:
+        return f"{what} expected to improve the choice by {gain} and costs {cost}"
     return (
-        f"no inspection is worth its cost any more (the closest, {best.specialist}: "
-        f"{best.news:.4g} for {best.inspection_cost:.4g}); the highest mean is taken"
+        f"{what} expected to improve the choice by {gain}, less than its cost of {cost}; the policy counts "
+        "what may be bought next, or always buys"
     )
+
+
+def _why_stop(state: State, names: tuple[str, ...], policy: str) -> str:
+    """Why nothing more was bought: the purchase left that comes nearest to paying."""
+    boxes = state.boxes
+    if not boxes.sealed.any():
+        return "nothing is left to inspect: the highest mean is taken"
+    choices = [Inspect((int(j),)) for j in np.flatnonzero(boxes.sealed)]
+    for group in np.flatnonzero(boxes.costs.shared > 0.0):
+        members = np.flatnonzero((boxes.costs.group == group) & boxes.sealed)
+        if len(members) > 1:
+            choices.append(Inspect(tuple(members.tolist())))
+    gain, cost, best = max(
+        ((worth(state, one), bill(state, one), one) for one in choices), key=lambda found: found[0] - found[1]
+    )
+    what = names[best.boxes[0]] if len(best.boxes) == 1 else f"{len(best.boxes)} of them together"
+    closest = f"the closest, {what}: {amount(gain)} for {amount(cost)}"
+    if gain > cost:
+        return f"{policy} buys nothing more here ({closest})"
+    return f"no purchase is worth its cost any more ({closest}); the highest mean is taken"

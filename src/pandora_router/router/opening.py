@@ -1,115 +1,119 @@
-"""Buying costly estimates for one prompt: the only place where a search meets money, waiting and failure.
+"""Paying for what decisions ask: the only place where a decision meets an estimator, a clock and failure.
 
-A purchase hands the estimator the prompt and the contexts of the boxes paid for so far, nothing else. What
-does not arrive (a timeout, an `UpstreamError`, NaN) is None: the search counts the money and goes on. Any
-other exception is a bug and is raised.
+`drive` runs one or many `deciding` generators to their ends. What does not arrive (a timeout, an
+`UpstreamError`, an `OSError`, NaN) is told to the decision, which counts the money and goes on; any other
+exception is a bug of the estimator and is raised. A decision has a moment, `until`, after which nothing more
+is bought for it.
 """
 
 from __future__ import annotations
 
 import asyncio
+import math
+import time
 from collections.abc import Coroutine, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import numpy as np
 
-from pandora_router.calibrate import SignalModel
 from pandora_router.errors import UpstreamError, UsageError
-from pandora_router.estimators.estimator import Estimator, Fitted, Predictor, Query, fitted
-from pandora_router.search import Inspect, State
-from pandora_router.types import Mask, Vector
+from pandora_router.estimators.estimator import Estimator, Predictor, Query, fitted
+from pandora_router.estimators.worker import Work
+from pandora_router.router.deciding import Ask, Deciding, Paid
+from pandora_router.router.decision import Decision
 
 T = TypeVar("T")
 FAILURES = (UpstreamError, TimeoutError, OSError)
 
 
-def is_local(costly: Predictor | Estimator) -> bool:
-    """Whether estimates come from this process: no waiting, no timeouts, many prompts at once."""
-    return fitted(costly) is not None
+async def drive(
+    costly: Predictor | Estimator, decisions: Sequence[Deciding], work: Work, until: float = math.inf
+) -> list[Decision]:
+    """Run decisions side by side to their ends; each round pays what all of them ask for next.
+
+    A predictor is called once a round for all prompts, an estimator once for each, at the same time. `work`
+    is where the computing is done; `until` is in seconds of `time.monotonic`.
+    """
+    predictor = fitted(costly)
+    done: dict[int, Decision] = {}
+    replies: Mapping[int, Paid | None] = dict.fromkeys(range(len(decisions)))
+    while replies:
+        asks = await work(_advance, decisions, replies, done)
+        if predictor is not None:
+            replies = await work(pay_here, predictor, asks, until)
+        else:
+            outside = cast(Estimator, costly)
+            paid = await asyncio.gather(*(pay_outside(outside, ask, until) for ask in asks.values()))
+            replies = dict(zip(asks, paid, strict=True))
+    return [done[i] for i in range(len(decisions))]
 
 
-@dataclass
-class Purchases:
-    """What has been bought for one prompt. `cheap` (M,) are its cheap estimates."""
-
-    prompt: str
-    contexts: Mapping[str, str]
-    specialists: tuple[str, ...]
-    costly: Predictor | Estimator
-    signal: SignalModel
-    cheap: Vector
-    timeout: float | None
-    paid: set[str] = field(default_factory=set)
-    told: dict[str, float] = field(default_factory=dict)
-    notes: dict[str, str] = field(default_factory=dict)
-
-    def closed(self) -> Mask:
-        """The boxes that cannot be inspected because their context is not there (M,); says so in `notes`."""
-        out = np.zeros(len(self.specialists), dtype=np.bool_)
-        for j, name in enumerate(self.specialists):
-            if name not in self.contexts and name in self.costly.needs:
-                out[j] = True
-                self.notes[name] = "cannot be inspected: its context was not given"
-        return out
-
-    def query(self, inspect: Inspect) -> Query:
-        """What the estimator is shown: the prompt, and contexts of boxes paid for, these included."""
-        self.paid |= {self.specialists[box] for box in inspect.boxes}
-        return Query(self.prompt, {name: text for name, text in self.contexts.items() if name in self.paid})
-
-    async def open(self, state: State, inspect: Inspect) -> list[float | None]:
-        """Buy the costly estimates of these boxes in one call."""
-        query, names = self.query(inspect), [self.specialists[box] for box in inspect.boxes]
-        costly = self.costly
+def _advance(
+    decisions: Sequence[Deciding], replies: Mapping[int, Paid | None], done: dict[int, Decision]
+) -> dict[int, Ask]:
+    """Tell each decision what was paid (None: it has not begun); returns what they ask for next."""
+    asks: dict[int, Ask] = {}
+    for i, paid in replies.items():
         try:
-            if isinstance(costly, Estimator):
-                found = await asyncio.wait_for(costly.estimate(query, names), self.timeout)
-            else:
-                found = await Fitted(costly).estimate(query, names)
-        except FAILURES as error:
-            reason = f"{type(error).__name__}: {error}".rstrip(": ")
-            self.notes.update(dict.fromkeys(names, f"inspection failed ({reason})"))
-            return [None] * len(names)
-        return self.settle(inspect, found)
-
-    def settle(self, inspect: Inspect, found: Sequence[float] | Vector) -> list[float | None]:
-        """Costly estimates as values on the scale of the boxes; None where there is no number."""
-        if len(found) != len(inspect.boxes):
-            raise UsageError(
-                "costly estimates",
-                expected=f"{len(inspect.boxes)} numbers, one per specialist asked for",
-                came=f"{len(found)}",
-                do="Return them in the order asked, NaN where there is none.",
-            )
-        shown: list[float | None] = []
-        for box, g in zip(inspect.boxes, found, strict=True):
-            name = self.specialists[box]
-            if np.isfinite(g):
-                self.told[name] = float(g)
-                shown.append(self.signal.value(self.cheap, box, float(g)))
-            else:
-                self.notes[name] = "inspection failed (no finite number came back)"
-                shown.append(None)
-        return shown
+            asks[i] = next(decisions[i]) if paid is None else decisions[i].send(paid)
+        except StopIteration as end:
+            done[i] = end.value
+    return asks
 
 
-def checked_contexts(contexts: Mapping[str, str] | None, specialists: tuple[str, ...]) -> dict[str, str]:
-    """Contexts by specialist, refusing names nobody bears and what is not text."""
-    given = dict(contexts or {})
-    for name, text in given.items():
-        if name not in specialists or not isinstance(text, str):
-            raise UsageError(
-                f"the context of {name!r}",
-                expected=f"a text for one of {', '.join(specialists[:8])}" + " ..." * (len(specialists) > 8),
-                came="no such specialist" if name not in specialists else type(text).__name__,
-                do="Check the spelling: names are compared exactly.",
-            )
-    return given
+def pay_here(predictor: Predictor, asks: Mapping[int, Ask], until: float = math.inf) -> dict[int, Paid]:
+    """Answer asks by one call of a predictor; where that fails upstream, by one call each."""
+    if not asks:
+        return {}
+    if time.monotonic() >= until:
+        return dict.fromkeys(asks, Paid.too_late())
+    begun = time.perf_counter()
+    column = {name: j for j, name in enumerate(predictor.specialists)}
+    contexts = np.full((len(asks), len(column)), None, dtype=object)
+    for row, ask in enumerate(asks.values()):
+        for name, text in ask.contexts.items():
+            contexts[row, column[name]] = text
+    try:
+        found = predictor.predict([ask.prompt for ask in asks.values()], contexts)
+    except FAILURES as error:
+        if len(asks) == 1:
+            seconds = time.perf_counter() - begun
+            return {i: Paid.nothing(ask, reason(error), seconds) for i, ask in asks.items()}
+        return {i: pay_here(predictor, {i: ask}, until)[i] for i, ask in asks.items()}
+    seconds = (time.perf_counter() - begun) / len(asks)
+    return {
+        i: Paid(found[row, [column[name] for name in ask.specialists]], seconds)
+        for row, (i, ask) in enumerate(asks.items())
+    }
+
+
+async def pay_outside(estimator: Estimator, ask: Ask, until: float = math.inf) -> Paid:
+    """Answer one ask by awaiting an estimator, until `until` at the latest."""
+    left = until - time.monotonic()
+    if left <= 0.0:
+        return Paid.too_late()
+    begun = time.perf_counter()
+    clock = asyncio.timeout(left if math.isfinite(left) else None)
+    try:
+        async with clock:
+            found = await estimator.estimate(Query(ask.prompt, ask.contexts), ask.specialists)
+    except FAILURES as error:
+        late = clock.expired()
+        why = "the time of the decision was over" if late else reason(error)
+        return Paid.nothing(ask, why, time.perf_counter() - begun, late=late)
+    return Paid(found, time.perf_counter() - begun)
+
+
+def reason(error: BaseException) -> str:
+    """What went wrong, in one line."""
+    return f"{type(error).__name__}: {error}".rstrip(": ")
 
 
 def finish(work: Coroutine[Any, Any, T], *, waits: bool) -> T:
-    """Run a coroutine from plain code: by hand where nothing in it waits, else on a loop of its own."""
+    """Run a coroutine from plain code: by hand where nothing in it waits, else on an event loop of its own.
+
+    Raises `UsageError` if it waits and this thread already runs an event loop.
+    """
     if waits:
         try:
             asyncio.get_running_loop()

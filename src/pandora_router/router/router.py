@@ -2,29 +2,34 @@
 
 from __future__ import annotations
 
+import functools
+import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from numpy.typing import ArrayLike
 
-from pandora_router.boxes import Boxes, Costs
-from pandora_router.calibrate import Auto, Calibrated, SignalModel, Unfitted
-from pandora_router.data import Table
-from pandora_router.errors import UpstreamError, UsageError
-from pandora_router.estimators.embedders import Embedder
+from pandora_router.boxes import Costs
+from pandora_router.calibrate.signals import SignalModel
+from pandora_router.errors import UsageError
 from pandora_router.estimators.estimator import Estimator, Predictor, fitted
-from pandora_router.router.decision import Decision, Estimates, Prices, declined, new_id, std_of
-from pandora_router.router.inspection import Inspection
-from pandora_router.router.opening import Purchases, checked_contexts, finish, is_local
-from pandora_router.router.recipes import Costly, NeighbourRecipe, Recipe, StackRecipe
-from pandora_router.search import KnowledgeGradient, Policy, State, Trace, adrive
+from pandora_router.estimators.worker import Work, Worker, here
+from pandora_router.router.deciding import Offered, deciding
+from pandora_router.router.decision import Decision
+from pandora_router.router.opening import drive, finish
+from pandora_router.router.prompts import judged
+from pandora_router.search import Policy
 from pandora_router.types import Advance, Vector
 
-Contexts = Mapping[str, str]
+if TYPE_CHECKING:
+    from pandora_router.calibrate import Auto, Unfitted
+    from pandora_router.data import Table
+    from pandora_router.estimators.embedders import Embedder
+    from pandora_router.router.inspection import Inspection
+    from pandora_router.router.recipes import Costly, Recipe
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,7 +38,8 @@ class Router:
 
     `default` answers where the router declines. `fees` (M,) are mean fees in the unit of the table, for
     display and newcomers. `record` is what is told about the fit: data fingerprint, settings, evidence,
-    report. `id` names the artifact in every decision.
+    report. `id` names the artifact in every decision. One decision may take `timeout` seconds: what has not
+    arrived by then stays sealed, and the decision is made with what is known. `worker` computes for `aroute`.
     """
 
     specialists: tuple[str, ...]
@@ -48,6 +54,7 @@ class Router:
     id: str
     record: Mapping[str, Any] = field(repr=False)
     timeout: float | None = 30.0
+    worker: Worker = field(default_factory=Worker, repr=False)
 
     def __post_init__(self) -> None:
         fitted(self.costly)  # refuses what keeps neither contract
@@ -82,7 +89,10 @@ class Router:
         training. Stages are kept in `work`, so that a second start goes on where the first one stopped.
         `settings` is written into the artifact beside what was chosen.
         """
+        from pandora_router.calibrate import Calibrated
         from pandora_router.router.fitting import Order, fit
+        from pandora_router.router.recipes import NeighbourRecipe, StackRecipe
+        from pandora_router.search import KnowledgeGradient
 
         order = Order(
             table=table,
@@ -97,29 +107,52 @@ class Router:
         )
         return fit(order, progress or (lambda what, share: None), None if work is None else Path(work))
 
-    def route(self, prompt: str, contexts: Contexts | None = None) -> Decision:
-        """Decide who answers a prompt; `contexts` are what specialists have begun to say, by name."""
-        return finish(self.aroute(prompt, contexts), waits=not is_local(self.costly))
+    def route(
+        self, prompt: str, contexts: Offered | None = None, *, timeout: float | None = None
+    ) -> Decision:
+        """Decide who answers a prompt; `contexts` are what specialists have begun to say, by name.
 
-    async def aroute(self, prompt: str, contexts: Contexts | None = None) -> Decision:
-        """As `route`, awaiting costly estimates that come from outside."""
-        begun = time.perf_counter()
-        row = self.judge([prompt])
-        if isinstance(row, str):
-            return self.decline(row, time.perf_counter() - begun)
-        purchases = self.purchases(prompt, contexts, row[0])
-        boxes = self.boxes(purchases)
-        trace = await adrive(self.policy, State(boxes), purchases.open)
-        prices = Prices.of(boxes)
-        return self.conclude(purchases, boxes, prices, trace, time.perf_counter() - begun)
+        Declines, with a reason, prompts that cannot be judged. `timeout` in place of the router's own.
+        Raises `UsageError` for a prompt that is not text, a context of an unknown specialist, and if costly
+        estimates are awaited while an event loop runs in this thread.
+        """
+        return self._route(prompt, contexts, self._until(timeout))
+
+    async def aroute(
+        self, prompt: str, contexts: Offered | None = None, *, timeout: float | None = None
+    ) -> Decision:
+        """As `route`, on an event loop: all computing is done by the router's `worker`."""
+        until = self._until(timeout)
+        if fitted(self.costly) is not None:
+            return await self.worker(self._route, prompt, contexts, until)
+        return await self._decide(prompt, contexts, until, self.worker)
+
+    def _until(self, timeout: float | None) -> float:
+        allowed = self.timeout if timeout is None else timeout
+        return math.inf if allowed is None else time.monotonic() + allowed
+
+    def _route(self, prompt: str, contexts: Offered | None, until: float) -> Decision:
+        return finish(self._decide(prompt, contexts, until, here), waits=fitted(self.costly) is None)
+
+    async def _decide(self, prompt: str, contexts: Offered | None, until: float, work: Work) -> Decision:
+        cheap = (await work(judged, self.cheap, [prompt]))[0]
+        return (await drive(self.costly, [deciding(self, prompt, cheap, contexts)], work, until))[0]
 
     def route_batch(
-        self, prompts: Sequence[str], contexts: Sequence[Contexts | None] | None = None
+        self, prompts: Sequence[str], contexts: Sequence[Offered | None] | None = None
     ) -> list[Decision]:
-        """Decide for many prompts: the same decisions as `route`, with purchases made in rounds."""
+        """Decide for many prompts: the same decisions as `route`, with purchases made in rounds.
+
+        A prompt that cannot be judged is declined; the others are not affected.
+        """
         from pandora_router.router.batch import route_batch
 
-        return finish(route_batch(self, prompts, contexts), waits=not is_local(self.costly))
+        return finish(route_batch(self, prompts, contexts), waits=fitted(self.costly) is None)
+
+    def warm(self) -> None:
+        """Do now what the first decision would wait for: load kernels, embedder and trees, decide once."""
+        self.route("Is this a prompt?")
+        self.route_batch(["Is this a prompt?", "Is this another one?"])
 
     def add_specialist(
         self, name: str, prompts: Sequence[str], score: ArrayLike, *, fee: ArrayLike, **options: Any
@@ -151,48 +184,7 @@ class Router:
         """The same router searching in another way; the id says so."""
         return replace(self, policy=policy, id=f"{self.id.split('/')[0]}/{policy!r}")
 
-    def judge(self, prompts: Sequence[str]) -> np.ndarray | str:
-        """Cheap estimates (prompts, M), or why there are none."""
-        if any(not isinstance(prompt, str) for prompt in prompts):
-            raise UsageError("a prompt", expected="a text", came="something else", do="Pass a str.")
-        if not all(prompt.strip() for prompt in prompts):
-            return "the prompt is empty"
-        try:
-            rows = self.cheap.predict(prompts)
-        except (UpstreamError, TimeoutError, OSError) as error:
-            return f"the cheap estimate could not be had: {error}"
-        return rows if np.isfinite(rows).all() else "the cheap estimate is not a finite number"
-
-    def decline(self, because: str, seconds: float) -> Decision:
-        """The default, with the reason."""
-        return declined(
-            self.specialists,
-            self.default,
-            because,
-            policy=repr(self.policy),
-            artifact=self.id,
-            seconds=seconds,
-        )
-
-    def purchases(self, prompt: str, contexts: Contexts | None, cheap: Vector) -> Purchases:
-        """An empty basket for one prompt."""
-        given = checked_contexts(contexts, self.specialists)
-        return Purchases(
-            prompt, given, self.specialists, self.costly, self.signal, cheap, timeout=self.timeout
-        )
-
-    def boxes(self, purchases: Purchases) -> Boxes:
-        """What is known of the specialists before anything is bought; those not for sale are not sealed."""
-        boxes = self.signal.boxes(purchases.cheap, self.costs)
-        closed = purchases.closed()
-        return boxes.shut(closed) if closed.any() else boxes
-
-    def conclude(
-        self, bought: Purchases, boxes: Boxes, prices: Prices, trace: Trace, seconds: float
-    ) -> Decision:
-        """The decision at the end of a search."""
-        known = Estimates(
-            self.specialists, bought.cheap, boxes.mean, std_of(boxes), dict(bought.told), dict(bought.notes)
-        )
-        name = self.specialists[trace.selected]
-        return Decision(new_id(), name, trace, known, prices, repr(self.policy), self.id, seconds)
+    @functools.cached_property
+    def policy_text(self) -> str:
+        """The policy as decisions name it."""
+        return repr(self.policy)

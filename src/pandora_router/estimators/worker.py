@@ -1,0 +1,57 @@
+"""Where computing is done: here, or in a few threads beside an event loop.
+
+A decision computes for some milliseconds (embedding, neighbours, search, trees). On an event loop that would
+stall everything else, so it is handed to a `Worker`: a bounded pool of threads that somebody owns (a router,
+a scorer), never one per call.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import os
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, ParamSpec, Protocol, TypeVar
+
+T = TypeVar("T")
+P = ParamSpec("P")
+THREADS = 2
+"""Threads for computing. Python lets one thread at a time compute: more would only make the loop wait."""
+
+
+class Work(Protocol):
+    """How a function is called: `await work(function, *arguments)`."""
+
+    async def __call__(self, function: Callable[P, T], *args: P.args, **options: P.kwargs) -> T:
+        """The result of `function(*args, **options)`."""
+        ...
+
+
+async def here(function: Callable[P, T], *args: P.args, **options: P.kwargs) -> T:
+    """Call the function in this thread, without ever suspending."""
+    return function(*args, **options)
+
+
+class Worker:
+    """A bounded pool of threads that starts when it is first used, in each process anew.
+
+    A process forked from one that used a worker gets threads of its own; a pickled worker arrives unused.
+    """
+
+    def __init__(self, threads: int = THREADS) -> None:
+        self.threads = threads
+        self._pool: tuple[int, ThreadPoolExecutor] | None = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Worker, (self.threads,)
+
+    def submit(self, function: Callable[P, T], *args: P.args, **options: P.kwargs) -> Future[T]:
+        """Call the function in a thread of the pool, as soon as one is free."""
+        if self._pool is None or self._pool[0] != os.getpid():
+            self._pool = os.getpid(), ThreadPoolExecutor(self.threads, "pandora")
+        return self._pool[1].submit(functools.partial(function, *args, **options))
+
+    async def __call__(self, function: Callable[P, T], *args: P.args, **options: P.kwargs) -> T:
+        """Call the function in a thread of the pool and await its result."""
+        return await asyncio.wrap_future(self.submit(function, *args, **options))

@@ -1,0 +1,302 @@
+"""From a prompt to a `Decision`: a generator that asks for costly estimates and is told what came of them.
+
+    cheap estimates -> boxes -> search -> Ask -> (somebody pays) -> Paid -> ... -> Decision
+
+`deciding` has the shape of `search.drive.search`: it yields an `Ask`, is sent a `Paid`, and returns the
+decision. It waits for nothing, calls no estimator and raises no upstream's error: what an `Ask` costs in
+time and money, and how it fails, is the business of whoever drives it (`opening`, `batch`, a gateway). Every
+driver therefore decides alike, action for action.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from pandora_router.calibrate.signals import Prior
+from pandora_router.errors import UsageError
+from pandora_router.router.decision import (
+    BoxStatus,
+    Decision,
+    Estimates,
+    Prices,
+    Purchase,
+    PurchaseStatus,
+    declined,
+    stamp,
+    std_of,
+)
+from pandora_router.search import Inspect, Policy, State, Trace
+from pandora_router.search.drive import search
+from pandora_router.search.gradient import gradient, group_normals, plain_group_gain
+from pandora_router.types import Mask, Vector
+
+if TYPE_CHECKING:
+    from pandora_router.router.router import Router
+
+Offered = Mapping[str, str]
+"""What specialists have begun to say, by name."""
+LONGEST_CONTEXT = 1_000_000
+"""Characters of a context that are read; the rest is cut off."""
+OUTCOMES = 256  # joint outcomes over which the worth of a purchase of several boxes is averaged
+
+
+@dataclass(frozen=True)
+class Ask:
+    """Costly estimates wanted for one prompt, in one purchase.
+
+    `contexts` has what the estimator may be shown: those of the specialists paid for so far, these included.
+    """
+
+    prompt: str
+    specialists: tuple[str, ...]
+    contexts: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Paid:
+    """What came of an `Ask`: one estimate per specialist, in order, NaN where there is none.
+
+    `failure` says why there is none, for people. `fee` is what an upstream charged in money, if that is
+    known. `late`: the time of the decision is over, nothing more will be bought. `begun` is false if the
+    purchase was not even made, so that it costs nothing; then there are no estimates.
+    """
+
+    estimates: Sequence[float] | Vector
+    seconds: float = 0.0
+    fee: float | None = None
+    failure: str | None = None
+    late: bool = False
+    begun: bool = True
+
+    @classmethod
+    def nothing(cls, ask: Ask, failure: str, seconds: float = 0.0, *, late: bool = False) -> Paid:
+        """The purchase was made and no estimate arrived."""
+        return cls([math.nan] * len(ask.specialists), seconds, failure=failure, late=late)
+
+    @classmethod
+    def too_late(cls) -> Paid:
+        """The purchase was not made because the time of the decision is over."""
+        return cls([], late=True, begun=False)
+
+
+Deciding = Generator[Ask, Paid, Decision]
+
+
+@dataclass(frozen=True, eq=False)
+class Cheap:
+    """The cheap estimates of a prompt (M,), or why there are none and the router declines.
+
+    `seconds` is how long they took; a decision counts them as its own.
+    """
+
+    row: Vector | None
+    because: str | None = None
+    seconds: float = 0.0
+
+
+@dataclass
+class Bought:
+    """The purchases of one decision so far: records, actions and the values they showed."""
+
+    specialists: tuple[str, ...]
+    prior: Prior
+    purchases: list[Purchase] = field(default_factory=list)
+    actions: list[Inspect] = field(default_factory=list)
+    values: list[tuple[float | None, ...]] = field(default_factory=list)
+
+    def settle(self, state: State, inspect: Inspect, paid: Paid) -> tuple[float | None, ...]:
+        """Record a purchase made in `state`; returns the values of its boxes, None where nothing came."""
+        names = tuple(self.specialists[box] for box in inspect.boxes)
+        if len(paid.estimates) != len(names):
+            raise UsageError(
+                "costly estimates",
+                expected=f"{len(names)} numbers, one per specialist asked for",
+                came=f"{len(paid.estimates)}",
+                do="Return them in the order asked, NaN where there is none.",
+            )
+        came = tuple(float(g) if np.isfinite(g) else None for g in paid.estimates)
+        pairs = zip(inspect.boxes, came, strict=True)
+        values = tuple(None if g is None else self.prior.value(box, g) for box, g in pairs)
+        note = paid.failure
+        if note is None and None in came:
+            note = "no finite number came back"
+        self.purchases.append(
+            Purchase(
+                names,
+                came,
+                values,
+                worth(state, inspect),
+                bill(state, inspect),
+                paid.seconds,
+                _status(came, paid.late),
+                paid.fee,
+                note,
+            )
+        )
+        self.actions.append(inspect)
+        self.values.append(values)
+        return values
+
+
+def deciding(router: Router, prompt: str, cheap: Cheap, offered: Offered | None = None) -> Deciding:
+    """Decide for one prompt; yields what to buy, is sent what came of it, returns the decision.
+
+    `cheap` comes from `judged`. `offered` are contexts by specialist: a specialist that the costly estimate
+    cannot judge without one, and that is not in it, is not for sale.
+    """
+    begun = time.perf_counter() - cheap.seconds
+    if cheap.row is None:
+        return decline(router, str(cheap.because), cheap.seconds)
+    given = checked_contexts(offered, router.specialists)
+    prior = router.signal.prior(cheap.row, router.costs)
+    shut = unavailable(router, given)
+    first = State(prior.boxes.shut(shut) if shut.any() else prior.boxes)
+    bought, late = Bought(router.specialists, prior), False
+    searching = search(router.policy, first)
+    try:
+        state, inspect = next(searching)
+        while not late:
+            paid = yield _ask(prompt, given, router.specialists, bought.actions, inspect)
+            late = paid.late
+            if not paid.begun:
+                break
+            state, inspect = searching.send(bought.settle(state, inspect, paid))
+        trace = _cut_short(router.policy, state, bought)
+    except StopIteration as end:
+        trace = end.value
+        late = False
+    known = Estimates(
+        router.specialists,
+        cheap.row,
+        first.boxes.mean,
+        std_of(first.boxes),
+        statuses(router.specialists, bought.purchases, shut, late=late),
+    )
+    return conclude(
+        router, known, Prices.of(first.boxes), trace, bought.purchases, time.perf_counter() - begun
+    )
+
+
+def decline(router: Router, because: str, seconds: float) -> Decision:
+    """The router's default, with the reason why it could not judge the prompt."""
+    return declined(
+        router.specialists,
+        router.default,
+        because,
+        policy=router.policy_text,
+        artifact=router.id,
+        seconds=seconds,
+    )
+
+
+def conclude(
+    router: Router,
+    known: Estimates,
+    prices: Prices,
+    trace: Trace,
+    purchases: Sequence[Purchase],
+    seconds: float,
+) -> Decision:
+    """The decision at the end of a search."""
+    name, at = stamp()
+    return Decision(
+        name,
+        at,
+        router.specialists[trace.selected],
+        trace,
+        tuple(purchases),
+        known,
+        prices,
+        router.policy_text,
+        router.id,
+        seconds,
+    )
+
+
+def unavailable(router: Router, given: Offered) -> Mask:
+    """The specialists whose costly estimate needs a context that was not given (M,)."""
+    needs = router.costly.needs
+    return np.array([name in needs and name not in given for name in router.specialists], dtype=np.bool_)
+
+
+def statuses(
+    specialists: tuple[str, ...], purchases: Sequence[Purchase], shut: Mask, *, late: bool
+) -> tuple[BoxStatus, ...]:
+    """Where each costly estimate stands; `late`: the search was ended by the clock."""
+    rest = BoxStatus.LATE if late else BoxStatus.SEALED
+    found = [BoxStatus.UNAVAILABLE if closed else rest for closed in shut]
+    place = {name: j for j, name in enumerate(specialists)}
+    for one in purchases:
+        for name, value in zip(one.specialists, one.values, strict=True):
+            found[place[name]] = BoxStatus.LOST if value is None else BoxStatus.OPENED
+    return tuple(found)
+
+
+def worth(state: State, inspect: Inspect) -> float:
+    """By how much opening these boxes is expected to improve the best choice, before their cost."""
+    if len(inspect.boxes) == 1:
+        return float(gradient(state.boxes, state.outside)[inspect.boxes[0]])
+    members = np.array(inspect.boxes, dtype=np.intp)
+    normals = group_normals(0, OUTCOMES, len(state.boxes.mean))
+    return plain_group_gain(state.boxes, members, state.outside, normals)
+
+
+def bill(state: State, inspect: Inspect) -> float:
+    """What a purchase costs: own costs, and the shared cost of each group that is not paid yet."""
+    total, costs = 0.0, state.boxes.costs
+    for box in inspect.boxes:
+        total += float(costs.marginal[box])
+        costs = costs.paid(box)
+    return total
+
+
+def checked_contexts(contexts: Offered | None, specialists: tuple[str, ...]) -> dict[str, str]:
+    """Contexts by specialist, each at most `LONGEST_CONTEXT` characters of valid text.
+
+    Lone surrogates are replaced: a context is evidence that somebody else wrote. Raises `UsageError` for a
+    name that no specialist bears and for what is not text.
+    """
+    given = dict(contexts or {})
+    for name, text in given.items():
+        if name not in specialists or not isinstance(text, str):
+            raise UsageError(
+                f"the context of {name!r}",
+                expected=f"a text for one of {', '.join(specialists[:8])}" + " ..." * (len(specialists) > 8),
+                came="no such specialist" if name not in specialists else type(text).__name__,
+                do="Check the spelling: names are compared exactly.",
+            )
+        given[name] = text[:LONGEST_CONTEXT].encode("utf-8", "replace").decode("utf-8")
+    return given
+
+
+def _ask(
+    prompt: str, given: Offered, specialists: tuple[str, ...], before: list[Inspect], inspect: Inspect
+) -> Ask:
+    paid = {specialists[box] for action in (*before, inspect) for box in action.boxes}
+    shown = {name: text for name, text in given.items() if name in paid}
+    return Ask(prompt, tuple(specialists[box] for box in inspect.boxes), shown)
+
+
+def _cut_short(policy: Policy, state: State, bought: Bought) -> Trace:
+    """End a search whose time is over: all boxes that are still sealed stay so, the policy takes its pick."""
+    last = State(state.boxes.shut(state.boxes.sealed), state.outside, state.spent, state.opened)
+    try:
+        next(search(policy, last))
+    except StopIteration as end:
+        trace: Trace = end.value
+        return Trace((*bought.actions, *trace.actions), tuple(bought.values), trace.spent)
+    raise AssertionError("a policy asked for a box that is not for sale")
+
+
+def _status(came: Sequence[float | None], late: bool) -> PurchaseStatus:
+    if None not in came:
+        return PurchaseStatus.ARRIVED
+    if any(g is not None for g in came):
+        return PurchaseStatus.PARTLY
+    return PurchaseStatus.LATE if late else PurchaseStatus.FAILED
