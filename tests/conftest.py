@@ -68,3 +68,11 @@ def saved_router(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from tests.support import routers
 
     return routers.saved(tmp_path_factory.mktemp("artifact"))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def compiled_kernels() -> None:
+    """Compile the search kernels once on a machine: without them plain code would be compared with itself."""
+    from pandora_router.search import kernels
+
+    kernels.warm()

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from pandora_router.cli.compiling import first_use
 from pandora_router.data import save
 from pandora_router.router import Router
 from tests.support.command import pandora
@@ -102,15 +100,3 @@ def test_unpriced_specialists_are_refused(tmp_path: Path) -> None:
     result = pandora("fit", "--data", SHARED / "gsm8k_6b_175b", "-o", tmp_path / "router")
     assert result.exit_code != 0
     assert "--free" in result.output
-
-
-def test_kernels_are_announced_until_they_are_compiled(tmp_path: Path) -> None:
-    (tmp_path / "rows.py").write_text("")
-    assert first_use("rows", tmp_path)
-    (tmp_path / "__pycache__").mkdir()
-    compiled = tmp_path / "__pycache__" / "rows.gradient_rows-1.py311.nbi"
-    compiled.write_text("")
-    assert not first_use("rows", tmp_path)
-    assert first_use("gradient", tmp_path)
-    os.utime(compiled, (0, 0))
-    assert first_use("rows", tmp_path)

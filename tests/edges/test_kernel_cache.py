@@ -1,52 +1,137 @@
-"""Compiled kernels never outlive a change in a file they were compiled from."""
+"""Decisions never wait for a compiler, and compiled code never outlives a change in what it was made from."""
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
+import pytest
+
 import pandora_router
-from pandora_router.search.kernels import drop_stale
+from pandora_router.search import drive, kernels, reveal
+from tests.support.instances import ONE_TIER, make, policies_for
 
-ASK = "import pandora_router as pr; print(pr.committing_payoffs(pr.Independent([.5, .4], [.2, .3], .01))[0])"
+HASH = "from pandora_router.search.kernels import fingerprint; print(fingerprint())"
+DECIDE = """
+import json, sys
+import numpy as np
+from pandora_router.search import drive, kernels
+from tests.support.instances import ONE_TIER, make, policies_for
+made = {}
+for kind in ONE_TIER:
+    for seed in range(4):
+        spec = make(kind, np.random.default_rng(seed), 4, grouped=seed > 1, outside=bool(seed % 2))
+        for policy in policies_for(kind):
+            made[f"{kind} {seed} {policy}"] = repr(drive(policy, spec.state(), spec.opener()).actions)
+print(json.dumps(made))
+print("numba" in sys.modules, kernels.ready())
+"""
 
 
-def ask(root: Path) -> float:
+@pytest.fixture
+def package(tmp_path: Path) -> Path:
+    """A copy of the package without compiled code, in a folder of its own."""
+    here = Path(pandora_router.__file__).parent
+    copy = tmp_path / "lib" / "pandora_router"
+    shutil.copytree(here, copy, ignore=shutil.ignore_patterns("__pycache__", "demo"))
+    return copy
+
+
+def ask(package: Path, code: str, home: Path, **environment: str) -> list[str]:
+    """Run code with this copy of the package and this home and temporary folder; return its lines."""
+    root = Path(__file__).resolve().parents[2]
     done = subprocess.run(
-        [sys.executable, "-c", ASK],
-        env={**os.environ, "PYTHONPATH": str(root)},
-        cwd=root,
+        [sys.executable, "-c", code],
+        env={
+            **{k: v for k, v in os.environ.items() if k not in ("NUMBA_CACHE_DIR", "XDG_CACHE_HOME")},
+            "PYTHONPATH": f"{package.parent}{os.pathsep}{root}",
+            "HOME": str(home),
+            "TMPDIR": str(home),
+            **environment,
+        },
+        cwd=package.parent,
         capture_output=True,
         text=True,
         check=True,
     )
-    return float(done.stdout)
+    return done.stdout.splitlines()
 
 
-def test_a_change_in_a_called_kernel_is_seen(tmp_path: Path) -> None:
-    package = Path(pandora_router.__file__).parent
-    copy = tmp_path / "pandora_router"
-    shutil.copytree(package, copy, ignore=shutil.ignore_patterns("__pycache__"))
-    before = ask(tmp_path)
-    assert before == ask(tmp_path)
-    special = copy / "search" / "kernels" / "special.py"  # `payoffs` calls it, and holds a compiled copy
-    text = special.read_text()
-    changed = text.replace("return LAST  # not 0", "return 0.5  # not 0").replace(
-        "row = CELLS[cell]", "row = CELLS[cell] * 0.5"
+def test_plain_twins_take_the_same_decisions_without_numba(package: Path, tmp_path: Path) -> None:
+    """With nothing compiled every policy decides as the compiled kernels do, and numba is not imported."""
+    (tmp_path / "home").mkdir()
+    made, last = ask(package, DECIDE, tmp_path / "home")
+    assert last == "False None"
+    kernels.load()
+    for name, actions in json.loads(made).items():
+        kind, seed, policy = next(
+            (kind, int(name[len(kind) + 1]), policy)
+            for kind in ONE_TIER
+            for policy in policies_for(kind)
+            if name.startswith(f"{kind} ") and name.endswith(f" {policy}")
+        )
+        spec = make(kind, np.random.default_rng(seed), 4, grouped=seed > 1, outside=bool(seed % 2))
+        assert repr(drive(policy, spec.state(), spec.opener()).actions) == actions, name
+
+
+def test_where_nothing_can_be_written_decisions_are_plain(package: Path, tmp_path: Path) -> None:
+    """A package that cannot be written and no home folder: no error, no compiler."""
+    blocked = tmp_path / "blocked"
+    blocked.write_text("a file where a folder is wanted")
+    (package / "search" / "kernels" / "__pycache__").write_text("another")
+    code = (
+        "import pandora_router as pr; from pandora_router.search import kernels\n"
+        "state = pr.State(pr.Joint([.5, .4], [[.04, .01], [.01, .09]], .01))\n"
+        "print(pr.drive(pr.KnowledgeGradient(), state, pr.reveal([.6, .7])).selected, kernels.ready())\n"
+        "print([kernels._writable(place) for place in kernels.places()])"
     )
-    assert changed != text
-    special.write_text(changed)
-    assert ask(tmp_path) != before
+    decided, writable = ask(
+        package, code, tmp_path, HOME=str(blocked), TMPDIR="/dev/null", PYTHONDONTWRITEBYTECODE="1"
+    )
+    assert decided == "1 None"
+    assert writable.startswith("[False, False")
 
 
-def test_only_old_files_go(tmp_path: Path) -> None:
-    source, old, new = tmp_path / "a.py", tmp_path / "old.nbi", tmp_path / "new.nbc"
-    for file, age in ((old, 100), (source, 50), (new, 10)):
-        file.write_text("")
-        os.utime(file, (1e9 - age, 1e9 - age))
-    drop_stale(tmp_path, [source])
-    assert not old.exists()
-    assert new.exists()
+@pytest.mark.parametrize("changed", ["search/kernels/special.py", "index_tables.py", "boxes/joint.py"])
+def test_a_change_in_any_source_means_another_folder(package: Path, tmp_path: Path, changed: str) -> None:
+    """By content: the date of the file is set back to what it was."""
+    before = ask(package, HASH, tmp_path)
+    source = package / changed
+    date = source.stat().st_mtime
+    source.write_text(source.read_text() + "\n# changed\n")
+    os.utime(source, (date, date))
+    after = ask(package, HASH, tmp_path)
+    assert after != before
+    other = package / "search" / "optimal.py"
+    other.write_text(other.read_text() + "\n# no kernel is made from this\n")
+    assert ask(package, HASH, tmp_path) == after
+
+
+def test_warming_leaves_nothing_to_compile(tmp_path: Path) -> None:
+    """After `warm` no decision meets a kernel for arguments it was not compiled for."""
+    folder = kernels.warm()
+    assert folder is None or (folder / kernels.MARKER).is_file()
+    compiled = kernels.ready()
+    assert compiled is not None
+    names = [name for names in kernels.ENTRIES.values() for name in names]
+    before = {name: len(vars(compiled)[name].signatures) for name in names}
+    for kind in ONE_TIER:
+        for seed in range(4):
+            spec = make(kind, np.random.default_rng(seed), 3, grouped=seed > 1, outside=bool(seed % 2))
+            for policy in policies_for(kind):
+                drive(policy, spec.state(), reveal(spec.values))
+    after = {name: len(vars(compiled)[name].signatures) for name in names}
+    assert {n: after[n] for n in names if after[n] > max(before[n], 1)} == {}
+
+
+def test_code_that_others_could_have_written_is_not_trusted(tmp_path: Path) -> None:
+    folder = tmp_path / "kernels-x"
+    folder.mkdir(mode=0o700)
+    assert kernels._private(folder)
+    folder.chmod(0o777)
+    assert not kernels._private(folder)

@@ -16,7 +16,6 @@ from rich.markup import escape
 from rich.table import Table as Grid
 
 from pandora_router import folders
-from pandora_router.cli.compiling import tell_first_use
 from pandora_router.cli.console import SlowProgress
 from pandora_router.cli.sources import Source, fees_of
 from pandora_router.config import Config, read_config
@@ -25,6 +24,7 @@ from pandora_router.data import Limits, Table, resplit
 from pandora_router.errors import UsageError
 from pandora_router.router import TransformerRecipe
 from pandora_router.router.readings import JOURNAL
+from pandora_router.search import kernels
 
 CHARACTERS_PER_TOKEN = 4.0
 FORWARD, LEARNING = 6e-5, 1.8e-4  # seconds per token and layer of MiniLM: asked, and taught
@@ -93,9 +93,9 @@ def fit(
         table = settings.table(config.parent)
     work = output.with_name(f".{output.name}.work")
     click.echo(forecast(settings, table, work), err=True)
-    tell_first_use("rows")
     begun = time.monotonic()
     with SlowProgress(resumes=True) as bar:
+        kernels.warm(lambda kernel, done, total: bar(f"compiling {kernel}", done, total))
         router = settings.fit(table, progress=lambda what, share: bar(what, int(100 * share), 100), work=work)
         bar("writing", 99, 100)
         router.save(output, replace=replace)

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pandora_router.cli.compiling import tell_first_use
 from pandora_router.cli.console import SlowProgress
 from pandora_router.cli.options import CONTEXT, CONTEXTS, ROUTER, read_contexts, with_runner
 from pandora_router.config import open_router
@@ -79,7 +78,6 @@ def route(
 
 def _route_one(artifact: Path, prompt: str, contexts: dict[str, str], as_json: bool) -> None:
     router = open_router(artifact)
-    tell_first_use("gradient")
     decision = router.route(prompt, contexts)
     if as_json:
         click.echo(json.dumps(decision.to_dict(), indent=1, ensure_ascii=False, allow_nan=False))

@@ -8,12 +8,14 @@ after chunk, so a million queries never have to be in memory together.
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -33,6 +35,8 @@ from pandora_router.search.state import Action, Inspect, Policy, Select, State, 
 from pandora_router.types import Matrix, Positions, Vector
 
 SLICE = 256  # queries a thread takes at a time
+LONG = 256  # queries for which compiling takes less time than deciding in plain code
+log = logging.getLogger(__name__)
 LEAST, MOST = 1e-140, 1e140  # standard deviations whose products with each other are ordinary numbers
 _most: ContextVar[int | None] = ContextVar("most threads", default=None)
 
@@ -181,24 +185,41 @@ class Decisions:
 
 
 def run(policy: Policy, batch: Batch, values: ArrayLike, *, threads: int | None = None) -> Decisions:
-    """Run `policy` over every query; `values` (N, M) is what opening each box would show."""
+    """Run `policy` over every query; `values` (N, M) is what opening each box would show.
+
+    Where the kernels are not ready, fewer than 256 queries are driven in plain code; for more it pays to
+    compile first, which is logged as a warning because it takes tens of seconds.
+    """
     shown = finite("values", values, ndim=2)
     if shown.shape != batch.mean.shape:
         raise UsageError(
             "values", expected=f"shape {batch.mean.shape}", came=f"{shown.shape}", do="Align with the means."
         )
-    queries, boxes = shown.shape
+    kernel = kernels.ready()
+    if kernel is None and len(shown) >= LONG and has_loop(policy, batch):
+        log.warning(
+            "compiling the search kernels, once on this machine; `pandora warm` does so ahead of time"
+        )
+        kernels.warm()
+        kernel = kernels.ready()
+    return run_with(kernel, policy, batch, shown, threads)
+
+
+def run_with(
+    kernel: SimpleNamespace | None, policy: Policy, batch: Batch, values: Matrix, threads: int | None = None
+) -> Decisions:
+    """`run` on checked values with these kernels, or without any."""
+    queries, boxes = values.shape
     result = Decisions(
         np.empty(queries, dtype=np.int32),
         np.empty(queries),
         np.full((queries, boxes), -1, dtype=np.int32),
         np.full((queries, boxes), -1, dtype=np.int32),
     )
-    work = _compiled(policy, batch, shown, result)
-    if work is None:
-        _drive_rows(policy, batch, shown, result)
+    if kernel is None or not has_loop(policy, batch):
+        _drive_rows(policy, batch, values, result)
     else:
-        spread(work, queries, threads)
+        spread(_compiled(kernel, policy, batch, values, result), queries, threads)
     return result
 
 
@@ -215,7 +236,7 @@ def spread(work: Callable[[int, int], None], queries: int, threads: int | None) 
     threads = threads or _most.get() or os.cpu_count() or 1
     size = min(SLICE, max(1, -(-queries // threads)))
     slices = [(lo, min(lo + size, queries)) for lo in range(0, queries, size)]
-    work(*slices[0])  # compiles or loads once, before threads could do so twice
+    work(*slices[0])  # loads a kernel once, before threads could do so twice
     with ThreadPoolExecutor(threads) as pool:
         list(pool.map(lambda s: work(*s), slices[1:]))
 
@@ -230,49 +251,58 @@ def limited(threads: int) -> Iterator[None]:
         _most.reset(before)
 
 
+def has_loop(policy: Policy, batch: Batch) -> bool:
+    """Whether there is a compiled loop for this policy over this batch; a subclass may decide otherwise."""
+    if type(policy) is KnowledgeGradient:
+        return True
+    if batch.quantiles is not None:
+        return False
+    if type(policy) is Committing:
+        return not len(batch.costs.shared)
+    return type(policy) in (Rollout, Relative, Obligatory, Held)
+
+
 def _compiled(
-    policy: Policy, batch: Batch, values: Matrix, out: Decisions
-) -> Callable[[int, int], None] | None:
-    """The compiled loop for this policy over a slice of queries, or None if there is none."""
-    if type(policy) not in (KnowledgeGradient, Rollout, Relative, Obligatory, Held, Committing):
-        return None  # a subclass may decide otherwise
-    kernel = kernels.load()
+    kernel: SimpleNamespace, policy: Policy, batch: Batch, values: Matrix, out: Decisions
+) -> Callable[[int, int], None]:
+    """The compiled loop for this policy over a slice of queries."""
     law = batch.law()
     written = (out.choice, out.spent, out.order, out.stage)
-    if isinstance(policy, Held):
-        policy.check(batch.mean.shape[1])
     if isinstance(policy, KnowledgeGradient):
         how = (policy.depth, policy.width, policy.normals(batch.state(0).boxes))
         return lambda lo, hi: kernel.gradient_rows(law, values, *how, lo, hi, *written)
-    if batch.quantiles is not None:
-        return None
     if isinstance(policy, Rollout | Relative):
         by_mean, relatively = policy.outside == "mean", isinstance(policy, Relative)
         return lambda lo, hi: kernel.rollout_rows(law, values, by_mean, relatively, lo, hi, *written)
-    if isinstance(policy, Obligatory | Held | Committing):
-        held, at = np.full(len(batch), NOBODY, dtype=np.int64), np.full(len(batch), -np.inf)
+    held, at = np.full(len(batch), NOBODY, dtype=np.int64), np.full(len(batch), -np.inf)
+    if isinstance(policy, Held):
+        policy.check(batch.mean.shape[1])
 
-        def commit(lo: int, hi: int) -> None:
-            if isinstance(policy, Held):
-                held[lo:hi], at[lo:hi] = policy.box, policy.at
-            elif isinstance(policy, Committing) and policy.payoff == "exact":
-                kernel.exact_holdouts(law, policy.outside == "mean", lo, hi, held, at)
-            elif isinstance(policy, Committing):
-                _simulate_holdouts(policy, batch, lo, hi, held, at)
-            kernel.held_rows(law, values, held, at, lo, hi, *written)
+    def commit(lo: int, hi: int) -> None:
+        if isinstance(policy, Held):
+            held[lo:hi], at[lo:hi] = policy.box, policy.at
+        elif isinstance(policy, Committing) and policy.payoff == "exact":
+            kernel.exact_holdouts(law, policy.outside == "mean", lo, hi, held, at)
+        elif isinstance(policy, Committing):
+            _simulate_holdouts(kernel, policy, batch, lo, hi, held, at)
+        kernel.held_rows(law, values, held, at, lo, hi, *written)
 
-        return None if isinstance(policy, Committing) and len(batch.costs.shared) else commit
-    return None
+    return commit
 
 
 def _simulate_holdouts(
-    policy: Committing, batch: Batch, lo: int, hi: int, held: NDArray[np.int64], at: Vector
+    kernel: SimpleNamespace,
+    policy: Committing,
+    batch: Batch,
+    lo: int,
+    hi: int,
+    held: NDArray[np.int64],
+    at: Vector,
 ) -> None:
     """Choose the committing policy of each query in a slice by simulation, as `Committing.start` does.
 
     Outcomes are drawn by the means, so queries with the same boxes choose the same and are simulated once.
     """
-    kernel = kernels.load()
     boxes = batch.mean.shape[1]
     correlation = np.eye(boxes) if batch.correlation is None else batch.correlation
     sealed = np.ones(boxes, dtype=np.bool_)

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
+from types import SimpleNamespace
 
 import numpy as np
 
@@ -129,23 +130,32 @@ def outcome_rule(boxes: Boxes, box: int) -> tuple[Vector, Vector]:
     return boxes.mean[box] + marginal_std(boxes)[box] * z, weights
 
 
-def normal_parts(boxes: Boxes) -> tuple[Matrix, Matrix] | None:
-    """Covariance (empty: independent) and residual quantiles (empty: normal); None for other laws."""
-    if isinstance(boxes, Independent):
-        return NOTHING_HERE, NOTHING_HERE
+def has_normal_parts(boxes: Boxes) -> bool:
+    """Whether the kernels of the knowledge gradient serve these boxes."""
+    return isinstance(boxes, Independent | CorrelatedNormal)
+
+
+def normal_parts(boxes: Boxes) -> tuple[Matrix, Matrix]:
+    """Covariance (empty: independent) and residual quantiles (empty: normal) as the kernels take them."""
     if isinstance(boxes, CorrelatedNormal):
         return boxes.covariance, NOTHING_HERE if boxes.quantiles is None else boxes.quantiles
-    return None
+    return NOTHING_HERE, NOTHING_HERE
 
 
 def gradient(boxes: Boxes, outside: float) -> Vector:
     """`plain_gradient` at speed where the boxes are normal or carry quantiles."""
-    parts = normal_parts(boxes)
-    if parts is None:
+    kernel = kernels.ready()
+    if kernel is None or not has_normal_parts(boxes):
         return plain_gradient(boxes, outside)
+    return compiled_gradient(kernel, boxes, outside)
+
+
+def compiled_gradient(kernel: SimpleNamespace, boxes: Boxes, outside: float) -> Vector:
+    """`plain_gradient` at speed."""
+    covariance, quantiles = normal_parts(boxes)
     out = np.empty(len(boxes.mean))
-    kernels.load().knowledge_gradient(
-        boxes.mean, parts[0], marginal_std(boxes), boxes.sealed, parts[1], outside, out
+    kernel.knowledge_gradient(
+        boxes.mean, covariance, marginal_std(boxes), boxes.sealed, quantiles, outside, out
     )
     return out
 
@@ -163,19 +173,27 @@ def normal_rule(points: int = 24, reach: float = 3.6) -> tuple[Vector, Vector]:
 
 def best_inspection(boxes: Boxes, outside: float, depth: int, width: int) -> tuple[int, float]:
     """`plain_inspection` at speed where the boxes are normal or carry quantiles."""
-    parts = normal_parts(boxes)
-    if parts is None:
+    kernel = kernels.ready()
+    if kernel is None or not has_normal_parts(boxes):
         return plain_inspection(boxes, outside, depth, width)
+    return compiled_inspection(kernel, boxes, outside, depth, width)
+
+
+def compiled_inspection(
+    kernel: SimpleNamespace, boxes: Boxes, outside: float, depth: int, width: int
+) -> tuple[int, float]:
+    """`plain_inspection` at speed."""
+    covariance, quantiles = normal_parts(boxes)
     costs = boxes.costs
-    box, net = kernels.load().best_inspection(
+    box, net = kernel.best_inspection(
         boxes.mean,
-        parts[0],
+        covariance,
         marginal_std(boxes),
         boxes.inspection_cost,
         costs.own,
         costs.group,
         boxes.sealed,
-        parts[1],
+        quantiles,
         outside,
         depth,
         width,
@@ -210,20 +228,25 @@ class KnowledgeGradient(Memoryless):
 
     def next(self, state: State) -> Action:
         """Buy the most valuable purchase, or stop."""
-        boxes, costs = state.boxes, state.boxes.costs
-        parts = normal_parts(boxes)
-        if parts is None:
+        kernel = kernels.ready()
+        if kernel is None or not has_normal_parts(state.boxes):
             return self.plain_next(state)
-        box, group = kernels.load().gradient_step(
+        return self.compiled_next(kernel, state)
+
+    def compiled_next(self, kernel: SimpleNamespace, state: State) -> Action:
+        """`plain_next` at speed, for normal boxes and boxes with residual quantiles."""
+        boxes, costs = state.boxes, state.boxes.costs
+        covariance, quantiles = normal_parts(boxes)
+        box, group = kernel.gradient_step(
             boxes.mean,
-            parts[0],
+            covariance,
             marginal_std(boxes),
             boxes.inspection_cost,
             costs.own,
             costs.shared,
             costs.group,
             boxes.sealed,
-            parts[1],
+            quantiles,
             state.outside,
             self.depth,
             self.width,

@@ -12,6 +12,7 @@ for dependent ones these are the mean-field marginals. `search.kernels.payoffs` 
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Literal
 
 import numpy as np
@@ -34,10 +35,16 @@ def normal_law(boxes: Boxes) -> bool:
 
 def reservation_prices(boxes: Boxes) -> Vector:
     """`boxes.reservation_price()`, compiled where the law is normal: numpy is slow on small arrays."""
-    if not normal_law(boxes):
-        return boxes.reservation_price()
+    kernel = kernels.ready()
+    if kernel is None or not normal_law(boxes):
+        return locked(boxes.reservation_price())
+    return compiled_prices(kernel, boxes)
+
+
+def compiled_prices(kernel: SimpleNamespace, boxes: Boxes) -> Vector:
+    """The reservation prices of boxes of normal law."""
     out = np.empty(len(boxes.mean))
-    kernels.load().normal_prices(boxes.mean, marginal_std(boxes), boxes.inspection_cost, boxes.sealed, out)
+    kernel.normal_prices(boxes.mean, marginal_std(boxes), boxes.inspection_cost, boxes.sealed, out)
     return locked(out)
 
 
@@ -67,15 +74,12 @@ def committing_payoffs(boxes: Boxes, outside: Outside = "backup", best: float = 
     >>> committing_payoffs(Independent([0.5, 0.45], [0.2, 0.25], 0.06), "mean").round(6).tolist()
     [0.497387, 0.516724, 0.497269]
     """
-    held = outside_options(boxes, outside)
-    price = reservation_prices(boxes)
-    in_hand = float(np.max(np.where(boxes.sealed, -np.inf, boxes.mean), initial=best))
+    kernel = kernels.ready()
+    if kernel is not None and normal_law(boxes):
+        return compiled_payoffs(kernel, boxes, outside, best)
+    held, price, in_hand = outside_options(boxes, outside), reservation_prices(boxes), _in_hand(boxes, best)
     if normal_law(boxes):
-        out = np.empty(len(held) + 1)
-        kernels.load().committing_payoffs(
-            boxes.mean, marginal_std(boxes), price, held, boxes.sealed, in_hand, out
-        )
-        return out
+        return normal_payoffs(boxes.mean, marginal_std(boxes), price, held, boxes.sealed, in_hand)
     support = boxes.support() if isinstance(boxes, Draws | CorrelatedNormal) else None
     if support is None:
         raise UsageError(
@@ -85,6 +89,19 @@ def committing_payoffs(boxes: Boxes, outside: Outside = "backup", best: float = 
             do="Use Obligatory or KnowledgeGradient on these boxes.",
         )
     return discrete_payoffs(support, price, held, boxes.mean, boxes.sealed, in_hand)
+
+
+def compiled_payoffs(kernel: SimpleNamespace, boxes: Boxes, outside: Outside, best: float) -> Vector:
+    """`normal_payoffs` at speed."""
+    out = np.empty(len(boxes.mean) + 1)
+    held, price = outside_options(boxes, outside), reservation_prices(boxes)
+    std, in_hand = marginal_std(boxes), _in_hand(boxes, best)
+    kernel.committing_payoffs(boxes.mean, std, price, held, boxes.sealed, in_hand, out)
+    return out
+
+
+def _in_hand(boxes: Boxes, best: float) -> float:
+    return float(np.max(np.where(boxes.sealed, -np.inf, boxes.mean), initial=best))
 
 
 def marginal_std(boxes: Boxes) -> Vector:

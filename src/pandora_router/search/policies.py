@@ -8,6 +8,7 @@ policy takes part in the same argmax and wins ties.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from types import SimpleNamespace
 from typing import Literal
 
 import numpy as np
@@ -157,19 +158,11 @@ class Rollout(Memoryless):
 
     def next(self, state: State) -> Action:
         """Take the first step of the committing policy that is best from here."""
-        boxes, best = state.boxes, state.best
-        if not boxes.sealed.any():
-            return Select(best.box)
-        if normal_law(boxes):
-            box, held, at = kernels.load().rollout_step(
-                boxes.mean,
-                marginal_std(boxes),
-                boxes.inspection_cost,
-                boxes.sealed,
-                best.value,
-                self.outside == "mean",
-            )
-            return purchase(boxes, box) if box >= 0 else settle(best, held, at)
+        if not state.boxes.sealed.any():
+            return Select(state.best.box)
+        kernel = kernels.ready()
+        if kernel is not None and normal_law(state.boxes):
+            return compiled_rollout(kernel, state, self.outside == "mean")
         return self.plain_next(state)
 
     def plain_next(self, state: State) -> Action:
@@ -178,6 +171,15 @@ class Rollout(Memoryless):
         held = int(committing_payoffs(boxes, self.outside, best.value).argmax()) - 1
         at = -np.inf if held == NOBODY else float(outside_options(boxes, self.outside)[held])
         return climb(boxes, boxes.reservation_price(), best, held, at)
+
+
+def compiled_rollout(kernel: SimpleNamespace, state: State, by_mean: bool) -> Action:
+    """`Rollout.plain_next` at speed, for boxes of normal law, held at their mean or backup price."""
+    boxes, best = state.boxes, state.best
+    box, held, at = kernel.rollout_step(
+        boxes.mean, marginal_std(boxes), boxes.inspection_cost, boxes.sealed, best.value, by_mean
+    )
+    return purchase(boxes, box) if box >= 0 else settle(best, held, at)
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ opening reconditions the rest. Plain version: `plain_payoffs`, which drives the 
 from __future__ import annotations
 
 import hashlib
+from types import SimpleNamespace
 
 import numpy as np
 
@@ -29,20 +30,56 @@ def simulated_payoffs(state: State, outside: Outside, samples: int, seed: int) -
     """Estimate the M+1 committing payoffs from joint outcomes; -inf for boxes that cannot be held."""
     boxes = state.boxes
     held = outside_options(boxes, outside)
-    rng = stream(boxes.mean, seed)
     if isinstance(boxes, Ladder):
-        return plain_payoffs(state, held, boxes.paths(samples, rng))
+        return plain_payoffs(state, held, boxes.paths(samples, stream(boxes.mean, seed)))
     if not normal_law(boxes) or len(boxes.costs.shared) or lost_boxes(boxes):
-        return plain_payoffs(state, held, boxes.sample(samples, rng))
-    covariance = (
-        boxes.covariance if isinstance(boxes, CorrelatedNormal) else locked(np.diag(marginal_std(boxes) ** 2))
-    )
-    out = np.empty(len(held) + 1)
-    normals = rng.standard_normal((samples, len(held)))
-    kernels.load().simulated_payoffs(
-        boxes.mean, covariance, boxes.inspection_cost, boxes.sealed, held, state.best.value, normals, out
+        return plain_payoffs(state, held, boxes.sample(samples, stream(boxes.mean, seed)))
+    kernel = kernels.ready()
+    if kernel is not None:
+        return compiled_payoffs(kernel, state, outside, samples, seed)
+    normals = stream(boxes.mean, seed).standard_normal((samples, len(held)))
+    return plain_payoffs(state, held, joint_outcomes(boxes.mean, covariance_of(boxes), normals))
+
+
+def compiled_payoffs(
+    kernel: SimpleNamespace, state: State, outside: Outside, samples: int, seed: int
+) -> Vector:
+    """The same at speed, for boxes of normal law without shared costs of which none was lost."""
+    boxes = state.boxes
+    out = np.empty(len(boxes.mean) + 1)
+    kernel.simulated_payoffs(
+        boxes.mean,
+        covariance_of(boxes),
+        boxes.inspection_cost,
+        boxes.sealed,
+        outside_options(boxes, outside),
+        state.best.value,
+        stream(boxes.mean, seed).standard_normal((samples, len(boxes.mean))),
+        out,
     )
     return out
+
+
+def covariance_of(boxes: Boxes) -> Matrix:
+    """The covariance of normal boxes, correlated or not (M, M)."""
+    return (
+        boxes.covariance if isinstance(boxes, CorrelatedNormal) else locked(np.diag(marginal_std(boxes) ** 2))
+    )
+
+
+def joint_outcomes(mean: Vector, covariance: Matrix, normals: Matrix) -> Matrix:
+    """Turn independent standard normals (S, M) into joint outcomes (S, M) by a Cholesky factor.
+
+    Directions without variance left (opened boxes, exact copies) are skipped.
+    """
+    left = covariance.copy()
+    drawn = np.tile(mean, (len(normals), 1))
+    for j in range(len(mean)):
+        if left[j, j] > 1e-14 * covariance[j, j]:
+            row = np.where(np.arange(len(mean)) >= j, left[j], 0.0) / np.sqrt(left[j, j])
+            left -= row[:, None] * row
+            drawn += normals[:, j, None] * row
+    return drawn
 
 
 def lost_boxes(boxes: Boxes) -> bool:

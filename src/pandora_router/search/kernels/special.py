@@ -11,7 +11,8 @@ from pandora_router import index, index_tables
 from pandora_router.boxes import joint
 
 # No fast-math: results must not depend on how a loop was vectorised.
-jit = numba.njit(cache=True, nogil=True, error_model="numpy")
+KEPT = bool(numba.config.CACHE_DIR)  # type: ignore[attr-defined]
+jit = numba.njit(cache=KEPT, nogil=True, error_model="numpy")
 
 LOSS = index.LOSS
 INVERSE = index.INVERSE
