@@ -105,5 +105,8 @@ def test_a_killed_fit_with_a_judge_never_buys_a_judgement_twice(tmp_path: Path) 
 
 
 class Silent:
+    needs: frozenset[str] = frozenset()
+    together = False
+
     async def estimate(self, query: object, specialists: object) -> np.ndarray:
         raise AssertionError("nobody is asked")

@@ -211,7 +211,7 @@ def test_the_batch_is_the_driver(market, name):
         "ascending": lambda: ascending(myopic_plans(batch, shown)),
         "ascending patient": lambda: ascending(myopic_plans(batch, shown, inspect_at="mean", shade=0.1)),
     }[name]()
-    record = trade(*strategies(name, len(values)), boxes, reveal(values))
+    record = trade(*strategies(name, len(values)), boxes, reveal(values))  # type: ignore[call-arg]
     assert (int(sales.winner[0]), sales.price[0]) == (record.winner, pytest.approx(record.price, abs=1e-12))
     assert np.flatnonzero(sales.inspected[0]).tolist() == sorted(record.inspected)
     np.testing.assert_allclose(sales.surplus(shown)[0], record.surplus(values), atol=1e-12)

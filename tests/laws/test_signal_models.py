@@ -294,7 +294,7 @@ def test_static_policies_are_what_a_search_with_them_does() -> None:
 def test_auto_never_inspects_when_it_is_dear_and_keeps_its_evidence() -> None:
     data = generate(200, missing=0.02)
     telling = (data[0], data[2] + 0.3 * np.random.default_rng(9).standard_normal(data[2].shape))
-    dear, free = Auto().choose(*data, 1.0), Auto().choose(*telling, telling[1], 0.0)
+    dear, free = Auto().choose(*data, 1.0), Auto().choose(*telling, telling[1], 0.0)  # type: ignore[call-arg]
     by_name = {one.name: one for one in dear.evidence}
     assert by_name["never inspect"].loss == min(one.loss for one in dear.evidence)
     assert by_name["always inspect"].inspection_cost == pytest.approx(3.0)
@@ -314,9 +314,9 @@ def test_auto_depends_on_nothing_but_data_and_seed() -> None:
         Candidate(name, GaussianJoint(), policy)
         for name, policy in (("never", Never()), ("rollout", Rollout()), ("gradient", KnowledgeGradient()))
     )
-    one, two = Auto(runners).choose(*data, 0.01), Auto(runners).choose(*data, 0.01)
+    one, two = Auto(runners).choose(*data, 0.01), Auto(runners).choose(*data, 0.01)  # type: ignore[call-arg]
     assert one.evidence == two.evidence
-    thrifty = Auto(runners, rule="one_standard_error").choose(*data, 0.01)
+    thrifty = Auto(runners, rule="one_standard_error").choose(*data, 0.01)  # type: ignore[call-arg]
     taken = {e.name: e for e in thrifty.evidence}[thrifty.candidate.name]
     assert taken.behind <= taken.behind_error
     assert taken.inspections <= {e.name: e for e in one.evidence}[one.candidate.name].inspections
@@ -325,7 +325,7 @@ def test_auto_depends_on_nothing_but_data_and_seed() -> None:
 def test_auto_chooses_the_same_with_models_fitted_before() -> None:
     data, fits = generate(120), dict[Any, Any]()
     for cost in (0.001, 0.01, 0.1):
-        alone, again = Auto().choose(*data, cost), Auto().choose(*data, cost, fits)
+        alone, again = Auto().choose(*data, cost), Auto().choose(*data, cost, fits)  # type: ignore[call-arg]
         assert alone.evidence == again.evidence
         assert alone.candidate == again.candidate
         np.testing.assert_array_equal(alone.signal.expected(data[0]), again.signal.expected(data[0]))
