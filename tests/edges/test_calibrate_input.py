@@ -173,7 +173,7 @@ def test_an_existing_folder_is_only_replaced_on_request(stored: Path, tmp_path: 
     with pytest.raises(UsageError, match="something is there"):
         save(other, stored)
     save(other, stored, replace=True)
-    assert load(stored).value([0.1, 0.2], 0, 0.9) == pytest.approx(0.9)
+    assert load(stored).prior([0.1, 0.2], 0.01).value(0, 0.9) == pytest.approx(0.9)
     (tmp_path / "plain").mkdir()
     with pytest.raises(UsageError, match="not a signal model"):
         save(other, tmp_path / "plain", replace=True)

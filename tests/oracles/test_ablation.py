@@ -26,7 +26,8 @@ def readings(n: int = 60) -> Readings:
 
 
 def opener(fitted: FittedSignal, f: np.ndarray, g: np.ndarray) -> Callable[[State, Inspect], list[float]]:
-    return lambda state, inspect: [fitted.value(f, box, float(g[box])) for box in inspect.boxes]
+    prior = fitted.prior(f, COST)
+    return lambda state, inspect: [prior.value(box, float(g[box])) for box in inspect.boxes]
 
 
 def test_every_number_against_scipy_and_the_driver() -> None:
