@@ -61,16 +61,14 @@ check: .venv/dev
 bench: .venv/dev
 	$(BIN)/python -m benchmarks
 
-# Every experiment of experiments/ over its fresh splits; finished splits are not run again.
+# Every experiment of paper/experiments over its fresh splits, and the markets; finished splits are not run again.
 DATA ?= ../shared/data
 PAPER ?= ../shared/paper/figures.json
 paper: .venv/dev
-	$(BIN)/pandora evaluate experiments/*.yaml -o results --data $(DATA) \
-		--report docs/results.md --plots docs/figures --html results/report.html \
+	$(BIN)/python -m paper results --data $(DATA) --page docs/results.md \
 		$(if $(wildcard $(PAPER)),--paper $(PAPER))
-	$(BIN)/pandora market report experiments/math_small_pro.yaml experiments/adarague.yaml \
-		experiments/openllm.yaml --data $(DATA) --cache results/cache --plots docs/figures \
-		$(if $(wildcard $(PAPER)),--paper $(PAPER)) -o docs/bidding.md
+	$(BIN)/python -m paper bidding --data $(DATA) --page docs/bidding.md \
+		$(if $(wildcard $(PAPER)),--paper $(PAPER))
 
 # The wheel, checked: all of src and nothing else, no exact pins.
 wheel: .venv/dev

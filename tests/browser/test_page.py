@@ -18,13 +18,14 @@ import pytest
 from pandora_router.boxes import Costs
 from pandora_router.calibrate.readings import Readings
 from pandora_router.calibrate.ways import Standing
-from pandora_router.evaluate import report, results
+from pandora_router.evaluate import results
 from pandora_router.evaluate.arms import DEFAULT, RAW, named
 from pandora_router.evaluate.experiments import Experiment
-from pandora_router.evaluate.page import BAND, page
 from pandora_router.evaluate.results import Results
 from pandora_router.evaluate.sweep import sweep
 from pandora_router.evaluate.trials import Trial
+from pandora_router.report import markdown
+from pandora_router.report.page import BAND, page
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 browser = pytest.mark.skipif(
@@ -64,7 +65,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> list[Results]:
 @pytest.fixture(scope="module")
 def document(found: list[Results]) -> str:
     pictures = {one.name: f"figures/{one.name}.png" for one in found}
-    return page(found, report.markdown(found, pictures))
+    return page(found, markdown.markdown(found, pictures))
 
 
 class Elements(HTMLParser):

@@ -12,8 +12,7 @@ import pytest
 
 from pandora_router.config.experiments import experiment as parse
 from pandora_router.errors import UsageError
-from pandora_router.evaluate.domains import read
-from pandora_router.evaluate.estimates import estimates, table_of
+from pandora_router.evaluate.estimates import estimates, read, table_of
 from pandora_router.evaluate.trials import trial_of
 
 

@@ -18,6 +18,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from click.testing import CliRunner
+from paper.__main__ import main as reproduce
 from rich.console import Console
 
 from pandora_router.cli.console import SlowProgress
@@ -25,7 +27,7 @@ from pandora_router.config.experiments import experiment as parse
 from pandora_router.config.experiments import read_experiment
 from pandora_router.errors import UsageError
 from pandora_router.evaluate import campaign, checks, results
-from pandora_router.evaluate.arms import RAW
+from pandora_router.evaluate.arms import ARMS, BY_NAME, RAW
 from pandora_router.evaluate.estimates import estimates, recipe_of, table_of
 from pandora_router.evaluate.experiments import Experiment
 from pandora_router.evaluate.trials import trial_of
@@ -70,7 +72,7 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (home / "pair.yaml").write_text(YAML)
     done = pandora("evaluate", str(home / "pair.yaml"), "-o", str(home / "results"))
     assert done.exit_code == 0, done.output
-    assert "The default router" in done.output
+    assert "The router is right on" in done.output
     return home
 
 
@@ -275,10 +277,10 @@ def test_checks_are_measured_on_test_prompts(swept: Path) -> None:
 def test_the_report_has_every_part(swept: Path) -> None:
     pytest.importorskip("matplotlib")
     names = [str(swept / f"{name}.yaml") for name in ("pair", "swept")]
-    written = ["--report", str(swept / "all.md"), "--plots", str(swept / "figures")]
-    done = pandora("evaluate", *names, "-o", str(swept / "results"), "--finished", *written)
+    written = ["--data", str(swept), "-o", str(swept / "results"), "--page", str(swept / "short.md")]
+    done = CliRunner().invoke(reproduce, ["results", *names, *written, "--finished"])
     assert done.exit_code == 0, done.output
-    page = (swept / "all.md").read_text()
+    page = (swept / "results" / "all.md").read_text()
     for part in (
         "## Summary",
         "## Where the paper's findings hold",
@@ -298,7 +300,43 @@ def test_the_report_has_every_part(swept: Path) -> None:
     assert page.count("<details>") == page.count("</details>") > 10
     assert "nan" not in page.replace("nan;", "")
     for ending in ("", "-more", "-sweeps"):
-        assert (swept / "figures" / f"swept{ending}.svg").is_file()
+        assert (swept / "results" / "figures" / f"swept{ending}.svg").is_file()
+    short = (swept / "short.md").read_text()
+    assert "| pair | " in short
+    assert "findings" in short
+    assert "Weak f" not in short
+    assert len(short.splitlines()) < 60
+
+
+def test_the_page_of_ones_own_data_speaks_of_that_data(swept: Path) -> None:
+    """Accuracy and money first, nothing of the paper's findings; files are overwritten only when asked."""
+    asked = ["evaluate", str(swept / "pair.yaml"), "-o", str(swept / "results"), "--finished"]
+    for option, file in (("--html", swept / "mine.html"), ("--report", swept / "mine.md")):
+        done = pandora(*asked, option, str(file))
+        assert done.exit_code == 0, done.output
+        words = file.read_text()
+        assert "The router is right on" in words
+        assert "findings hold" not in words
+        refused = pandora(*asked, option, str(file))
+        assert (refused.exit_code, "--replace" in refused.stderr) == (2, True)
+        assert pandora(*asked, option, str(file), "--replace").exit_code == 0
+
+
+def test_the_first_table_is_small_and_verbose_shows_all(swept: Path) -> None:
+    asked = ["evaluate", str(swept / "swept.yaml"), "-o", str(swept / "results"), "--finished"]
+    few, many = pandora(*asked).stdout, pandora(*asked, "--verbose").stdout
+    assert len(few.splitlines()) < 16
+    assert "committing (paper)" not in few
+    assert "committing (paper)" in many
+    assert "…" not in few + many
+
+
+def test_arms_are_listed() -> None:
+    shown = pandora("evaluate", "--list-arms")
+    assert shown.exit_code == 0, shown.output
+    for arm in (*ARMS, *BY_NAME):
+        assert arm.name in shown.stdout
+        assert arm.about
 
 
 def test_compare_has_an_exit_code(ran: Path) -> None:
@@ -354,7 +392,7 @@ def test_a_misspelt_specialist_or_agreement_without_a_peek_is_told_plainly() -> 
 
 
 def test_every_experiment_of_the_repository_is_well_formed() -> None:
-    files = sorted((Path(__file__).resolve().parents[2] / "experiments").glob("*.yaml"))
+    files = sorted((Path(__file__).resolve().parents[2] / "paper" / "experiments").glob("*.yaml"))
     assert len(files) >= 19
     for path in files:
         assert read_experiment(path).title

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from pandora_router.evaluate.exact import UNIT, exact_sums, rounded
+from pandora_router.evaluate.outcomes import UNIT, exact_sums, rounded
 
 numbers = st.floats(allow_nan=False, allow_infinity=False)
 matrices = st.tuples(st.integers(1, 4), st.integers(0, 30)).flatmap(

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from paper import paper_tables
 
 from pandora_router.calibrate.readings import Readings
 from pandora_router.calibrate.ways import Routed, Standing
-from pandora_router.evaluate import paired, results, theirs
+from pandora_router.evaluate import results
 from pandora_router.evaluate.arms import DEFAULT
 from pandora_router.evaluate.checks import slope
 from pandora_router.evaluate.experiments import Experiment
@@ -19,7 +20,8 @@ from pandora_router.evaluate.outcomes import Outcomes
 from pandora_router.evaluate.results import Results
 from pandora_router.evaluate.sweep import Run
 from pandora_router.evaluate.trials import Trial
-from pandora_router.evaluate.verdicts import Verdict, against, averaged, chosen_elsewhere, gaps, verdict_on
+from pandora_router.report import paired
+from pandora_router.report.verdicts import Verdict, against, averaged, chosen_elsewhere, gaps, verdict_on
 from tests.conftest import ROOT
 
 COSTS = (0.01, 0.1)
@@ -154,7 +156,7 @@ def test_the_papers_tables_are_copied_whole() -> None:
     path = ROOT.parent / "shared" / "paper" / "figures.json"
     if not path.is_file():
         pytest.skip("figures.json lies in the shared folder beside the repository, which is absent here")
-    told, known = theirs.markdown(path), json.loads(path.read_text())["tables"]
+    told, known = paper_tables.markdown(path), json.loads(path.read_text())["tables"]
     for domain in ("MATH", "RAG", "EmbedLLM"):
         regret, cost, total = known["overall"][domain]["pandora-router"]
         assert f"| {regret:.3f} | {cost:.3f} | {total:.3f} |" in told

@@ -1,4 +1,4 @@
-"""Markets on the routing table of an experiment, for `pandora market simulate` and `pandora market report`.
+"""Markets on the routing table of an experiment, for `pandora market simulate`.
 
 Numbers come from `evaluate.bidding`; this file only asks and shows.
 """
@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import math
-import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,10 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pandora_router.cli.console import SlowProgress
-from pandora_router.cli.options import with_runner
 from pandora_router.errors import UsageError
-from pandora_router.folders import replace_text
-from pandora_router.run import Runner
 
 if TYPE_CHECKING:
     from pandora_router.evaluate.bidding import Bids
@@ -122,7 +118,7 @@ def _grid(title: str, words: Sequence[str], numbers: Sequence[str]) -> Any:
 
 
 def _bids(found: Bids, cost: float) -> Any:
-    from pandora_router.evaluate.bidding_report import level, signed
+    from pandora_router.report.tables import level, signed
 
     numbers = ("looks", "surplus regret", "efficiency regret", "surplus", "efficiency")
     title = "posted price: regret against hindsight; then 1e-3 of surplus and efficiency above mean-only"
@@ -138,7 +134,7 @@ def _bids(found: Bids, cost: float) -> Any:
 
 
 def _mechanisms(found: Bids, cost: float) -> Any:
-    from pandora_router.evaluate.bidding_report import level, signed
+    from pandora_router.report.tables import level, signed
 
     title = "welfare regret on realised rewards, every inspection counted"
     grid = _grid(title, ("mechanism",), ("regret", "inspections", "1e-3 above the central router"))
@@ -146,88 +142,3 @@ def _mechanisms(found: Bids, cost: float) -> Any:
         if at == cost:
             grid.add_row(name, level(mean), f"{found.trade_looks(name, at):.2f}", signed(above))
     return grid
-
-
-@click.command(
-    "report",
-    epilog="""\b
-Examples:
-  pandora market report experiments/math_small_pro.yaml --data ../shared/data -o docs/bidding.md
-  pandora market report experiments/*.yaml --data ../shared/data --seeds 2 --cache results/cache \\
-      --plots docs/figures --paper ../shared/paper/figures.json -o docs/bidding.md
-""",
-)
-@click.argument("experiments", nargs=-1, required=True, type=FILE)
-@click.option("-o", "--output", required=True, type=FILE, help="The Markdown page to write.")
-@click.option("--data", "root", type=FOLDER, help="Where data folders lie; else beside the YAML file.")
-@click.option("--seeds", type=click.IntRange(1), help="Only the first so many splits of each experiment.")
-@click.option("--cache", type=FOLDER, help="Where estimates are kept (numbers only).")
-@click.option("--plots", "plots_to", type=FOLDER, help="Write figures as PNG (needs plots).")
-@click.option("--paper", type=FILE, help="figures.json: draw the paper's curves beside ours.")
-@click.option(
-    "--generated", type=click.IntRange(0), default=20, show_default=True, help="Generated instances; 0: none."
-)
-@with_runner
-def report(
-    experiments: tuple[Path, ...],
-    output: Path,
-    root: Path | None,
-    seeds: int | None,
-    cache: Path | None,
-    plots_to: Path | None,
-    paper: Path | None,
-    generated: int,
-    runner: Runner,
-) -> None:
-    """Write the page on bidding: posted prices and mechanisms on routing tables and generated instances."""
-    from pandora_router.config.experiments import read_experiment
-    from pandora_router.evaluate import bidding, bidding_report
-
-    keep = None if cache is None else cache.resolve()
-    games = [
-        bidding.Game(one, (root or path.parent).resolve(), k, one.seeds[:seeds], cache=keep)
-        for path in experiments
-        for one in (read_experiment(path),)
-        for k in one.ks[:2]  # the default and the paper's
-    ]
-    with SlowProgress() as progress:
-        found = bidding.run(games, runner, progress)
-    images = _draw(found, plots_to, paper, output)
-    made = bidding_report.generated(generated, GENERATED_COST) if generated else {}
-    command = "pandora market report " + shlex.join(_asked(experiments, root, seeds, plots_to, paper, output))
-    output.parent.mkdir(parents=True, exist_ok=True)
-    page = bidding_report.markdown(found, made, images, command, GENERATED_COST)
-    replace_text(output, page)
-
-
-def _asked(
-    experiments: Sequence[Path],
-    root: Path | None,
-    seeds: int | None,
-    plots_to: Path | None,
-    paper: Path | None,
-    output: Path,
-) -> list[str]:
-    """The arguments to repeat this with; absolute paths are this machine's own and are cut to their name."""
-    words = [_portable(path) for path in experiments]
-    given = (("--data", root), ("--plots", plots_to), ("--paper", paper), ("-o", output))
-    words += [word for name, path in given if path is not None for word in (name, _portable(path))]
-    return words if seeds is None else [*words, "--seeds", str(seeds)]
-
-
-def _portable(path: Path) -> str:
-    return path.name if path.is_absolute() else path.as_posix()
-
-
-def _draw(found: Sequence[Bids], folder: Path | None, paper: Path | None, output: Path) -> dict[str, str]:
-    """One figure per experiment and number of neighbours; their paths as seen from the page."""
-    if folder is None:
-        return {}
-    from pandora_router.cli.evaluate import relative
-    from pandora_router.evaluate import plots
-
-    made = {}
-    for one in found:
-        name = f"bidding_{one.name}_k{one.neighbours}"
-        made[name] = relative(plots.save(plots.bidding(one, paper=paper), folder / name)[0], output)
-    return made

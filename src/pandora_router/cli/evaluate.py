@@ -1,4 +1,4 @@
-"""`pandora evaluate`: at my inspection cost, what does each way of routing lose, is it real?"""
+"""`pandora evaluate`: what each way of routing earns on my data, and whether the difference is real."""
 
 from __future__ import annotations
 
@@ -7,27 +7,31 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import click
-from rich.box import SIMPLE_HEAD
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table as Grid
 
-from pandora_router.cli.console import SlowProgress
+from pandora_router.cli.console import Screen, SlowProgress, table
 from pandora_router.cli.options import with_runner
 from pandora_router.config.experiments import read_experiment
 from pandora_router.errors import UsageError
-from pandora_router.evaluate import campaign, report, results, tables
-from pandora_router.evaluate.arms import DEFAULT
+from pandora_router.evaluate import campaign, results
+from pandora_router.evaluate.arms import ARMS, BY_NAME, DEFAULT
 from pandora_router.evaluate.campaign import Asked
 from pandora_router.evaluate.experiments import Experiment, cheap_name
 from pandora_router.evaluate.results import Key, Results
 from pandora_router.folders import replace_text
+from pandora_router.report import summary, tables
 from pandora_router.run import Runner
 
-NARROW = ("total", "regret", "queries", "accuracy")
-WIDE = ("total", "regret", "inspection_cost", "queries", "inspected", "accuracy", "fee", "gain")
+COLUMNS = ("total", "regret", "inspection_cost", "queries", "accuracy", "fee")
 FILE = click.Path(path_type=Path, dir_okay=False)
 FOLDER = click.Path(path_type=Path, file_okay=False)
+
+
+def list_arms(context: click.Context, option: click.Parameter, wanted: bool) -> None:
+    """Print every way to route, with what it does, and end the command."""
+    if wanted:
+        rows = [[arm.name, arm.about] for arm in (*ARMS, *BY_NAME)]
+        Screen().show(table("Ways to route", ("name", "what it does"), rows, words=2))
+        context.exit()
 
 
 @click.command()
@@ -37,11 +41,20 @@ FOLDER = click.Path(path_type=Path, file_okay=False)
 @click.option("--seeds", type=click.IntRange(1), help="Only the first so many splits.")
 @click.option("--cache", type=FOLDER, help="Where estimates are kept (numbers only); default OUTPUT/cache.")
 @click.option("--finished", is_flag=True, help="Run nothing: report the splits that are finished.")
+@click.option("--verbose", is_flag=True, help="Show every way to route at every inspection cost.")
 @click.option("--json", "as_json", is_flag=True, help="Print every row as JSON.")
-@click.option("--report", "report_to", type=FILE, help="Write a Markdown report.")
+@click.option("--report", "report_to", type=FILE, help="Write a Markdown page.")
 @click.option("--html", "html_to", type=FILE, help="Write one HTML page with curves to explore, offline.")
 @click.option("--plots", "plots_to", type=FOLDER, help="Write figures as PNG and SVG.")
-@click.option("--paper", type=FILE, help="figures.json: draw the paper's curves beside ours.")
+@click.option("--replace", is_flag=True, help="Overwrite pages and figures that exist.")
+@click.option(
+    "--list-arms",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=list_arms,
+    help="Print the ways to route that an experiment can name, and end.",
+)
 @with_runner
 def evaluate(
     experiments: tuple[Path, ...],
@@ -51,25 +64,30 @@ def evaluate(
     cache: Path | None,
     runner: Runner,
     finished: bool,
+    verbose: bool,
     as_json: bool,
     report_to: Path | None,
     html_to: Path | None,
     plots_to: Path | None,
-    paper: Path | None,
+    replace: bool,
 ) -> None:
     """Run EXPERIMENTS (YAML) over fresh splits; finished splits are not run again.
 
+    The router is fitted on each split as `pandora fit` would fit it and judged on prompts it has not seen.
     Splits run on all cores; results do not depend on how many. Over Ray, every machine needs this package
     and sees the data at the same path.
 
     \b
     Examples:
-      pandora evaluate experiments/math_gpt.yaml -o results --data ../shared/data --seeds 3
-      pandora evaluate experiments/*.yaml -o results --finished --report docs/results.md
-      pandora evaluate experiments/*.yaml -o results --data /shared/data --ray 10.0.0.5:6379
+      pandora evaluate mine.yaml -o results --html results/mine.html
+      pandora evaluate paper/experiments/math_gpt.yaml -o results --data ../shared/data --seeds 3
+      pandora evaluate mine.yaml -o results --finished --verbose
+      pandora evaluate --list-arms
     """
     read = sorted(((path, read_experiment(path)) for path in experiments), key=lambda pair: pair[1].control)
     settings = [one for _, one in read]  # negative controls come last
+    for file in (report_to, html_to):
+        free(file, replace)
     if finished:
         found = [results.read(output / one.name, campaign.settings_of(one)) for one in settings]
     else:
@@ -81,8 +99,19 @@ def evaluate(
         click.echo(json.dumps([row for one in found for row in _rows(one)], indent=1, allow_nan=False))
     else:
         for each in found:
-            _show(each)
-    _write(settings, found, report_to, html_to, plots_to, paper)
+            _show(each, verbose)
+    _write(settings, found, report_to, html_to, plots_to, replace)
+
+
+def free(file: Path | None, replace: bool) -> None:
+    """Refuse to overwrite a file unless told to; raises `UsageError` before any work is done."""
+    if file is not None and file.exists() and not replace:
+        raise UsageError(
+            str(file),
+            expected="a file that does not exist yet",
+            came="one that is there",
+            do="Choose another name, or pass --replace.",
+        )
 
 
 def _rows(one: Results) -> list[dict[str, object]]:
@@ -90,29 +119,33 @@ def _rows(one: Results) -> list[dict[str, object]]:
     return [{name: (None if value != value else value) for name, value in row.items()} for row in rows]
 
 
-def _show(one: Results) -> None:
-    console = Console(highlight=False)
-    k, columns = one.neighbours[0], WIDE if console.width >= 120 else NARROW
+def _show(one: Results, verbose: bool) -> None:
+    """One sentence and one small table; with `verbose` every arm at every cost, and a verdict."""
+    screen = Screen()
+    screen.print(f"\n{one.title}", style="bold")
+    screen.print(summary.sentence(one))
+    title = f"Averaged over {len(one.costs)} inspection costs and {len(one.seeds)} splits"
+    screen.show(table(title, summary.HEAD, summary.cells(one)))
+    if not verbose:
+        return
+    k = one.neighbours[0]
     arms = tables.base_arms(one, k)
-    console.print(f"\n[bold]{escape(one.title)}[/bold]: {len(one.seeds)} splits, {cheap_name(k)}")
     pairs: list[tuple[Key, Key]] = [((k, c, a), (k, c, DEFAULT)) for c in one.costs for a in arms]
-    found = one.compare(pairs)
-    place = {pair[0]: i for i, pair in enumerate(pairs)}
+    gaps = dict(zip((first for first, _ in pairs), _gaps(one, pairs), strict=True))
     for cost in one.costs:
-        grid = Grid(title=f"inspection cost {cost:g}", title_justify="left", box=SIMPLE_HEAD)
-        grid.add_column("arm", no_wrap=True)
-        for name in (*columns, "1e-3 above the router"):
-            grid.add_column(name.replace("_", " "), justify="right", no_wrap=name in columns)
-        for arm in sorted(arms, key=lambda arm: one.mean("total", (k, cost, arm))):
-            at = place[k, cost, arm]
-            errors = f"{1e3 * found.error[at]:.1f}; {1e3 * found.split_error[at]:.1f}"
-            gap = f"{1e3 * found.mean[at]:+.1f} ({errors}){'*' if found.star[at] else ''}"
-            cells = [f"{one.mean(name, (k, cost, arm)):.3f}" for name in columns]
-            style = "bold" if arm == DEFAULT else None
-            grid.add_row(escape(arm), *cells, "" if arm == DEFAULT else gap, style=style)
-        console.print(grid)
-    console.print("in parentheses: standard errors over prompts; over splits. *: both tests agree at 5 %")
-    console.print(tables.verdict(one, k).replace("**", ""))
+        rows = [
+            [arm, *(f"{one.mean(name, (k, cost, arm)):.4f}" for name in COLUMNS), gaps[k, cost, arm]]
+            for arm in sorted(arms, key=lambda arm: one.mean("total", (k, cost, arm)))
+        ]
+        head = ["way to route", *(name.replace("_", " ") for name in COLUMNS), "1e-3 above the router"]
+        screen.show(table(f"Inspection cost {cost:g}, {cheap_name(k)}", head, rows))
+    screen.print("In parentheses: standard errors over prompts; over splits. *: both tests agree at 5 %.")
+    screen.print(tables.verdict(one, k).replace("**", ""))
+
+
+def _gaps(one: Results, pairs: Sequence[tuple[Key, Key]]) -> list[str]:
+    found = one.compare(pairs)
+    return ["" if first == second else tables.difference(found, i) for i, (first, second) in enumerate(pairs)]
 
 
 def _write(
@@ -121,32 +154,34 @@ def _write(
     report_to: Path | None,
     html_to: Path | None,
     plots_to: Path | None,
-    paper: Path | None,
+    replace: bool,
 ) -> None:
     images: dict[str, Path] = {}
     with SlowProgress(resumes=True) as progress:
         if plots_to is not None:
-            from pandora_router.evaluate import curves, plots
+            from pandora_router.report import plots
 
-            for done, (setting, one) in enumerate(zip(settings, found, strict=True)):
+            for done, one in enumerate(found):
                 progress(f"{one.name}: drawing", done, len(found))
-                for ending, sheet in curves.sheets(one, setting, paper).items():
-                    images[one.name + ending] = plots.save(sheet, plots_to / (one.name + ending))[0]
+                for ending in (".png", ".svg"):
+                    free(plots_to / (one.name + ending), replace)
+                sheet = plots.figure(one, one.neighbours[0])
+                images[one.name] = plots.save(sheet, plots_to / one.name)[0]
         if report_to is None and html_to is None:
             return
+        from pandora_router.report import markdown, page
+
         progress("writing the report", len(found), len(found) + 1)
         near = {name: relative(image, report_to) for name, image in images.items()} if report_to else {}
-        words = report.markdown(found, near, settings, paper)
+        words = markdown.markdown(found, near, settings)
         if report_to is not None:
             replace_text(report_to, words)
         if html_to is not None:
-            from pandora_router.evaluate.page import page
-
-            replace_text(html_to, page(found, words))
+            replace_text(html_to, page.page(found, words))
 
 
 def relative(image: Path, page: Path) -> str:
-    """Where an image lies as seen from a page."""
+    """Where an image lies as seen from a page; raises `UsageError` if it lies outside the page's folder."""
     try:
         return image.resolve().relative_to(page.resolve().parent).as_posix()
     except ValueError as error:

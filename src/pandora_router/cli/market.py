@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from pandora_router.cli.bidding import FILE, FOLDER, experiment_on, report, simulate_table
+from pandora_router.cli.bidding import FILE, FOLDER, experiment_on, simulate_table
 from pandora_router.errors import UsageError
 
 if TYPE_CHECKING:
@@ -294,6 +294,3 @@ def _show_gains(rows: list[dict[str, Any]], specialists: int) -> None:
         cells = [f"{1e3 * found[c]['gain']:+.2f} ({1e3 * found[c]['error']:.2f})" for c in columns]
         table.add_row(mechanism, name, *cells)
     Console(width=None if sys.stdout.isatty() else 70 + 20 * len(columns)).print(table)
-
-
-market.add_command(report)

@@ -1,18 +1,18 @@
-"""What each way of routing loses and whether the difference is real: outcomes, sweeps, statistics, reports.
+"""What each way of routing loses and whether the difference is real: outcomes, sweeps, statistics.
 
-    experiments, readers      an experiment from YAML, every key checked
-    domains, estimates        its routing table; F, G and R of one fresh split, kept by content
-    instances, outcomes       what an arm sees; what was lost and saved, addable
-    arms, variants, sweep     every way of routing, and variations of the router, at every inspection cost
-    stream, chunks, exact     the same over Parquet longer than memory, with sums that do not round
-    campaign, results         run over seeds, resumable; Parquet
-    checks, money             errors, coverage and reliability of estimates; USD from token prices
-    statistics, paired        paired, clustered, replicated
-    verdicts, findings        against every static arm; where the paper's findings hold, in words
-    tables, theirs            Markdown tables, ours and the paper's
-    plots, curves             figures (matplotlib, only in the first)
-    report, page              Markdown; one HTML page with curves to explore
-    bidding, bidding_report   the same tables as markets: posted prices and mechanisms, and their page
+    experiments   what an experiment is; `config` reads it from YAML
+    estimates     its routing table; F, G and R of one fresh split by the router's recipes, cached
+    trials        one split as an arm sees it
+    arms          every way of routing, and variations of the router
+    sweep         every arm at every inspection cost on one trial
+    outcomes      what was lost and saved, addable, with sums that do not round
+    stream        the same over Parquet longer than memory
+    campaign      experiments over seeds, resumable
+    results       Parquet on disk, compared prompt by prompt
+    checks        errors, coverage and reliability of estimates
+    statistics    paired, clustered, replicated
+    money         USD from token prices
+    bidding       the same tables as markets: posted prices and mechanisms
 
-This module imports nothing; take what you need from the one that has it.
+`report` shows results. This module imports nothing; take what you need from the one that has it.
 """

@@ -20,7 +20,15 @@ from typing import Literal, Protocol
 import numpy as np
 
 from pandora_router.boxes import Costs
-from pandora_router.calibrate import Auto, Calibrated, GaussianIndependent, GaussianJoint, Unfitted
+from pandora_router.calibrate import (
+    Auto,
+    Calibrated,
+    EmpiricalDraws,
+    GaussianIndependent,
+    GaussianJoint,
+    NeighbourSignal,
+    Unfitted,
+)
 from pandora_router.calibrate.ways import (
     ALWAYS,
     BEST_SINGLE,
@@ -35,6 +43,7 @@ from pandora_router.calibrate.ways import (
     search,
 )
 from pandora_router.errors import UsageError
+from pandora_router.evaluate.experiments import Experiment, Sweep
 from pandora_router.evaluate.trials import Trial
 from pandora_router.search import (
     Committing,
@@ -230,3 +239,45 @@ def named(names: Sequence[str] = ()) -> tuple[Arm, ...]:
     if not names:
         return ARMS
     return tuple(arm for arm in known.values() if arm.name in names or arm.name == DEFAULT)
+
+
+SIGNALS: dict[str, Unfitted] = {
+    "constant scale": Calibrated(scale="constant"),
+    "no correlation": Calibrated(correlation="none"),
+    "no slope": Calibrated(slope=False),
+    "normal law": Calibrated(law="normal"),
+    "Gaussian joint (paper)": GaussianJoint(),
+    "Gaussian independent": GaussianIndependent(),
+    "neighbours, K=16 (paper)": NeighbourSignal(),
+    "empirical draws": EmpiricalDraws(),
+}
+
+
+def arms_of(experiment: Experiment, k: int) -> tuple[Arm, ...]:
+    """The arms of an experiment where f looks at k neighbours, the router under test first.
+
+    All of them, and the variations, run on the first number of neighbours; on the others only the router,
+    what it is judged against and the quick policies: each number costs as much as the first.
+    """
+    arms = named(experiment.arms)
+    if k == experiment.ks[0]:
+        return (*arms, *variations(experiment.sweep))
+    core = (DEFAULT, *STATIC, "f-only", "oracle", PAPER, "rollout", "relative")
+    return tuple(arm for arm in arms if arm.name in core)
+
+
+def variations(sweep: Sweep) -> tuple[Arm, ...]:
+    """The arms that a sweep asks for."""
+    default = next(arm for arm in ARMS if arm.name == DEFAULT)
+    assert isinstance(default, Search)
+    made: list[Arm] = []
+    if sweep.signals:
+        made += [Search(f"signal: {name}", model, default.policy) for name, model in SIGNALS.items()]
+        others = ("Gaussian independent", "neighbours, K=16 (paper)")
+        made += [Search(f"committing on: {name}", SIGNALS[name], Committing()) for name in others]
+    made += [
+        Search(f"calibration: {n}", default.signal, default.policy, calibration=n) for n in sweep.calibration
+    ]
+    made += [Search(f"S: {n}", GaussianJoint(), Committing(samples=n)) for n in sweep.samples]
+    made += [Search(f"K: {n}", NeighbourSignal(n), Committing()) for n in sweep.signal_neighbours]
+    return tuple(made)

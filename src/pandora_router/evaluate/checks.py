@@ -61,6 +61,7 @@ def measure(
     columns: dict[str, NDArray[Any]] = {}
     facts: dict[str, Any] = {
         "specialists": list(table.specialists),
+        "fee_weight": table.fee_weight,
         "characters": float(np.mean([len(prompt) for prompt in table.prompts])),
         "left_out": int((~np.isfinite(made["test_score"] + made["test_g"]).all(axis=1)).sum()),
         "seconds": {

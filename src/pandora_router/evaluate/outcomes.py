@@ -22,7 +22,7 @@ import numpy as np
 from pandora_router.calibrate.readings import Readings
 from pandora_router.calibrate.ways import Routed
 from pandora_router.errors import UsageError
-from pandora_router.types import Vector
+from pandora_router.types import Matrix, Vector
 
 
 def summands(routed: Routed, readings: Readings, single: int) -> dict[str, Vector]:
@@ -117,3 +117,33 @@ def _error(total: float, square: float, n: int) -> float:
     if n < 2:
         return float("nan")
     return float(np.sqrt(max(square - total**2 / n, 0.0) / (n - 1) / n))
+
+
+UNIT = 1127  # 2^-1127 divides every double: frexp's smallest exponent is -1073, less 53 digits
+_LOW = 27  # the lower digits of a significand of 53; the upper 26 and a sign are the rest
+
+
+def exact_sums(values: Matrix) -> list[int]:
+    """The sum of each row of finite numbers (F, N), N up to 2^26, in units of 2^-UNIT."""
+    fraction, exponent = np.frexp(values)
+    digits = np.ldexp(fraction, 53).astype(np.int64)
+    first = int(exponent.min(initial=0))
+    width = int(exponent.max(initial=0)) - first + 1
+    place = (exponent - first + width * np.arange(len(values))[:, None]).ravel()
+    high, low = digits >> _LOW, digits & ((1 << _LOW) - 1)
+    # sums of fewer than 2^26 integers below 2^27 are exact in doubles
+    sums = [np.bincount(place, part.ravel(), minlength=len(values) * width) for part in (high, low)]
+    shape = (len(values), width)
+    return [
+        sum(
+            ((int(upper) << _LOW) + int(rest)) << (first + j - 53 + UNIT)
+            for j, (upper, rest) in enumerate(zip(highs, lows, strict=True))
+            if upper or rest
+        )
+        for highs, lows in zip(*(part.reshape(shape) for part in sums), strict=True)
+    ]
+
+
+def rounded(total: int) -> float:
+    """The double nearest to an exact sum."""
+    return total / (1 << UNIT)

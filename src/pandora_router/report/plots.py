@@ -18,12 +18,13 @@ from typing import Any
 import numpy as np
 
 from pandora_router.errors import UsageError
-from pandora_router.evaluate import checks, paired
+from pandora_router.evaluate import checks
 from pandora_router.evaluate.arms import DEFAULT, PAPER
 from pandora_router.evaluate.bidding import Bids
 from pandora_router.evaluate.experiments import cheap_name
 from pandora_router.evaluate.results import Results
-from pandora_router.evaluate.verdicts import gaps
+from pandora_router.report import paired
+from pandora_router.report.verdicts import gaps
 
 BAND = 1.96
 MANY = 8  # inspections per prompt from which a linear scale hides the small numbers

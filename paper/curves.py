@@ -11,14 +11,15 @@ from typing import Any
 
 import numpy as np
 
-from pandora_router.evaluate import checks, paired, plots
+from pandora_router.evaluate import checks
 from pandora_router.evaluate.arms import DEFAULT, PAPER
 from pandora_router.evaluate.checks import Checks
 from pandora_router.evaluate.experiments import Experiment
 from pandora_router.evaluate.money import Prices
-from pandora_router.evaluate.plots import BAND, SHOWN
 from pandora_router.evaluate.results import Results
-from pandora_router.evaluate.tables import GROUPS, usd
+from pandora_router.report import paired, plots
+from pandora_router.report.plots import BAND, SHOWN
+from pandora_router.report.tables import GROUPS, usd
 
 HOLDOUT = (PAPER, "committing, mean outside", "never inspect", "always inspect, raw g", "f-only")
 PAID = (DEFAULT, PAPER, "margin", "never inspect", "always inspect, raw g", "f-only")

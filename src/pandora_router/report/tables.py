@@ -10,15 +10,15 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from pandora_router.evaluate import paired
 from pandora_router.evaluate.arms import DEFAULT, PAPER
 from pandora_router.evaluate.checks import COVERED, PREDICTORS, Checks
 from pandora_router.evaluate.experiments import cheap_name
 from pandora_router.evaluate.money import Prices
-from pandora_router.evaluate.paired import Way, has
 from pandora_router.evaluate.results import Key, Results
-from pandora_router.evaluate.statistics import Comparison
-from pandora_router.evaluate.verdicts import against, gaps, statics, verdict_on
+from pandora_router.evaluate.statistics import Comparison, Estimate
+from pandora_router.report import paired
+from pandora_router.report.paired import Way, has
+from pandora_router.report.verdicts import against, gaps, statics, verdict_on
 
 OVERALL = (
     "total",
@@ -55,6 +55,17 @@ def difference(found: Comparison, at: int) -> str:
     return (
         f"{1e3 * found.mean[at]:+.1f} ({1e3 * found.error[at]:.1f}; {1e3 * found.split_error[at]:.1f}){star}"
     )
+
+
+def level(one: Estimate) -> str:
+    """A regret with its larger standard error."""
+    return f"{one.mean:.4f} ({one.doubt:.4f})"
+
+
+def signed(one: Estimate) -> str:
+    """A difference in 1e-3 with both standard errors and its star."""
+    errors = f"{1e3 * one.error:.1f}; {1e3 * one.split_error:.1f}"
+    return f"{1e3 * one.mean:+.1f} ({errors}){'*' if one.star else ''}"
 
 
 def totals(results: Results, k: int) -> str:

@@ -12,13 +12,14 @@ from typing import Literal
 
 import numpy as np
 
-from pandora_router.evaluate import checks, paired
+from pandora_router.evaluate import checks
 from pandora_router.evaluate.arms import DEFAULT, PAPER
 from pandora_router.evaluate.checks import Checks
-from pandora_router.evaluate.paired import Way, has
 from pandora_router.evaluate.results import Results
-from pandora_router.evaluate.tables import difference, grid
-from pandora_router.evaluate.verdicts import gaps
+from pandora_router.report import paired
+from pandora_router.report.paired import Way, has
+from pandora_router.report.tables import difference, grid
+from pandora_router.report.verdicts import gaps
 
 Says = Literal["holds", "reverse", "not seen"]
 CORRELATED = 0.3  # residuals that share more than this are called correlated

@@ -22,8 +22,8 @@ from typing import Any
 import numpy as np
 
 from pandora_router.evaluate.arms import DEFAULT
-from pandora_router.evaluate.paired import has
 from pandora_router.evaluate.results import Key, Results
+from pandora_router.report.paired import has
 
 BAND = 1.96
 METRICS = (  # name in results, label, unit

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from pandora_router.evaluate.tables import grid
+from pandora_router.report.tables import grid
 
 DOMAINS = ("MATH", "RAG", "EmbedLLM")
 

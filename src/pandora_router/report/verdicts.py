@@ -11,10 +11,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 
-from pandora_router.evaluate import paired
 from pandora_router.evaluate.arms import DEFAULT, STATIC
 from pandora_router.evaluate.results import Results
 from pandora_router.evaluate.statistics import Comparison, Estimate
+from pandora_router.report import paired
 
 CHANCE = 0.159  # how often a normal number lies more than one standard error above its mean
 

@@ -1,0 +1,127 @@
+"""`python -m paper`: everything about reproducing the paper, from data to pages.
+
+    python -m paper results --data ../shared/data     experiments -> results/, docs/results.md
+    python -m paper bidding --data ../shared/data     markets -> results/bidding.md, docs/bidding.md
+
+Finished splits are not run again; a run that is broken off goes on when started again.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from pandora_router.cli.console import SlowProgress
+from pandora_router.cli.options import with_runner
+from pandora_router.config.experiments import read_experiment
+from pandora_router.evaluate import bidding, campaign, results
+from pandora_router.folders import replace_text
+from pandora_router.report import page, plots
+from pandora_router.run import Runner
+from paper import bidding_report, curves, results_page
+
+HERE = Path(__file__).parent
+FILE = click.Path(path_type=Path, dir_okay=False)
+FOLDER = click.Path(path_type=Path, file_okay=False)
+PLAYED = ("math_small_pro", "adarague", "openllm")  # the experiments that are also played as markets
+GENERATED_COST = 0.02
+
+
+@click.group()
+def main() -> None:
+    """Reproduce the paper: experiments, findings, its own curves and tables, markets."""
+
+
+def _files(names: tuple[Path, ...], usual: tuple[str, ...] = ()) -> list[Path]:
+    """The experiments that were named, else the usual ones, else all of paper/experiments."""
+    if names:
+        return list(names)
+    if usual:
+        return [HERE / "experiments" / f"{name}.yaml" for name in usual]
+    return sorted((HERE / "experiments").glob("*.yaml"))
+
+
+@main.command("results")
+@click.argument("experiments", nargs=-1, type=FILE)
+@click.option("--data", "root", required=True, type=FOLDER, help="Where the data folders lie.")
+@click.option("-o", "--output", default=Path("results"), type=FOLDER, help="Where results are written.")
+@click.option("--seeds", type=click.IntRange(1), help="Only the first so many splits.")
+@click.option("--finished", is_flag=True, help="Run nothing: write the pages from finished splits.")
+@click.option("--page", "page_to", type=FILE, help="The short page to write, usually docs/results.md.")
+@click.option("--paper", type=FILE, help="figures.json: the paper's numbers, to stand beside ours.")
+@with_runner
+def results_command(
+    experiments: tuple[Path, ...],
+    root: Path,
+    output: Path,
+    seeds: int | None,
+    finished: bool,
+    page_to: Path | None,
+    paper: Path | None,
+    runner: Runner,
+) -> None:
+    """Run the experiments of the paper over fresh splits and write tables, figures and pages."""
+    settings = sorted((read_experiment(path) for path in _files(experiments)), key=lambda one: one.control)
+    with SlowProgress(resumes=True) as progress:
+        if finished:
+            found = [results.read(output / one.name, campaign.settings_of(one)) for one in settings]
+        else:
+            asked = [campaign.Asked(one, root.resolve(), one.seeds[:seeds]) for one in settings]
+            keep = (output / "cache").resolve()
+            found = campaign.run_all(asked, output, cache=keep, runner=runner, progress=progress)
+        images = {}
+        for done, (setting, one) in enumerate(zip(settings, found, strict=True)):
+            progress(f"{one.name}: drawing", done, len(found))
+            for ending, sheet in curves.sheets(one, setting, paper).items():
+                plots.save(sheet, output / "figures" / (one.name + ending))
+                images[one.name + ending] = f"figures/{one.name}{ending}.png"
+        words = results_page.long(found, images, settings, paper)
+    replace_text(output / "all.md", words)
+    replace_text(output / "report.html", page.page(found, words))
+    if page_to is not None:
+        replace_text(page_to, results_page.short(found))
+
+
+@main.command("bidding")
+@click.argument("experiments", nargs=-1, type=FILE)
+@click.option("--data", "root", required=True, type=FOLDER, help="Where the data folders lie.")
+@click.option("-o", "--output", default=Path("results"), type=FOLDER, help="Where the long page goes.")
+@click.option("--seeds", type=click.IntRange(1), help="Only the first so many splits.")
+@click.option("--page", "page_to", type=FILE, help="The short page to write, usually docs/bidding.md.")
+@click.option("--paper", type=FILE, help="figures.json: the paper's numbers, to stand beside ours.")
+@click.option("--generated", type=click.IntRange(0), default=20, help="Generated instances; 0: none.")
+@with_runner
+def bidding_command(
+    experiments: tuple[Path, ...],
+    root: Path,
+    output: Path,
+    seeds: int | None,
+    page_to: Path | None,
+    paper: Path | None,
+    generated: int,
+    runner: Runner,
+) -> None:
+    """Play routing tables as markets: posted prices and mechanisms, and write the pages about them."""
+    keep = (output / "cache").resolve()
+    games = [
+        bidding.Game(one, root.resolve(), k, one.seeds[:seeds], cache=keep)
+        for one in (read_experiment(path) for path in _files(experiments, PLAYED))
+        for k in one.ks[:2]  # the router's own f and the paper's
+    ]
+    with SlowProgress() as progress:
+        found = bidding.run(games, runner, progress)
+    images = {}
+    for one in found:
+        name = f"bidding_{one.name}_k{one.neighbours}"
+        plots.save(plots.bidding(one, paper=paper), output / "figures" / name)
+        images[name] = f"figures/{name}.png"
+    made = bidding_report.generated(generated, GENERATED_COST) if generated else {}
+    command = "python -m paper bidding"
+    replace_text(output / "bidding.md", bidding_report.markdown(found, made, images, command, GENERATED_COST))
+    if page_to is not None:
+        replace_text(page_to, bidding_report.short(found, made, command, GENERATED_COST))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,111 @@
+"""The first thing a reader sees of an evaluation: one sentence and one small table, in accuracy and money.
+
+Everything is averaged over the inspection costs of the experiment. Money is in the unit of the fees of the
+routing table, per 1,000 prompts; net reward is score - fee_weight x fee - inspection cost, per prompt.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from pandora_router.calibrate.ways import ALWAYS, BEST_SINGLE, F_ONLY, NEVER, ORACLE, ROUTER
+from pandora_router.evaluate import checks
+from pandora_router.evaluate.results import Results
+from pandora_router.report import paired, tables
+
+SHOWN = (ROUTER, NEVER, F_ONLY, BEST_SINGLE, ALWAYS)
+HEAD = ("way to route", "accuracy", "fees / 1,000", "inspections / 1,000", "net reward", "behind the router")
+
+
+@dataclass(frozen=True)
+class Earned:
+    """What one way to route earns per prompt; `behind` is the router's lead, `error` its standard error."""
+
+    way: str
+    accuracy: float
+    fees: float
+    inspections: float
+    net: float
+    behind: float
+    error: float
+
+
+def earned(one: Results) -> tuple[Earned, ...]:
+    """The shown ways that were run, the router first."""
+    k = one.neighbours[0]
+    ways = [way for way in SHOWN if paired.has(one, k, way)]
+    others = tuple(((k, way), (k, ROUTER)) for way in ways if way != ROUTER)
+    gaps = paired.averages(one, others) if others else None
+    weight = _fee_weight(one)
+    rows = []
+    for way in ways:
+        at = ways.index(way) - 1
+        mean = {name: _mean(one, k, way, name) for name in ("accuracy", "fee", "inspection_cost")}
+        rows.append(
+            Earned(
+                way,
+                accuracy=mean["accuracy"],
+                fees=1e3 * mean["fee"] / weight,
+                inspections=1e3 * mean["inspection_cost"] / weight,
+                net=mean["accuracy"] - mean["fee"] - mean["inspection_cost"],
+                behind=0.0 if way == ROUTER or gaps is None else float(gaps.mean[at]),
+                error=0.0 if way == ROUTER or gaps is None else float(gaps.doubt[at]),
+            )
+        )
+    return tuple(rows)
+
+
+def sentence(one: Results) -> str:
+    """What the router earns, against the best of the other ways, in one sentence."""
+    router, *others = earned(one)
+    spent = f"{router.fees + router.inspections:.4g} per 1,000 prompts"
+    words = f"The router is right on {router.accuracy:.3f} of the prompts at {spent}"
+    if not others:
+        return words + "."
+    best = max(others, key=lambda way: way.net)
+    sure = "" if abs(best.behind) > 2.0 * best.error else ", within two standard errors"
+    lead = "more" if best.behind >= 0.0 else "less"
+    return (
+        f"{words}; {best.way}: {best.accuracy:.3f} at {best.fees + best.inspections:.4g}. Net of all costs "
+        f"the router earns {abs(best.behind):.4f} {lead} per prompt (s.e. {best.error:.4f}{sure})."
+    )
+
+
+def cells(one: Results) -> list[list[str]]:
+    """The rows of the small table as texts."""
+    return [
+        [
+            way.way,
+            f"{way.accuracy:.3f}",
+            f"{way.fees:.4g}",
+            f"{way.inspections:.4g}",
+            f"{way.net:.4f}",
+            "" if way.way == ROUTER else f"{way.behind:.4f} ({way.error:.4f})",
+        ]
+        for way in earned(one)
+    ]
+
+
+def grid(one: Results) -> str:
+    """The small table in Markdown."""
+    return tables.grid(HEAD, cells(one))
+
+
+def ceiling(one: Results) -> float:
+    """How much more than the router the best specialist in hindsight earns per prompt; NaN if not run."""
+    k = one.neighbours[0]
+    return _mean(one, k, ROUTER, "total") if paired.has(one, k, ORACLE) else float("nan")
+
+
+def _mean(one: Results, k: int, way: str, metric: str) -> float:
+    return float(np.mean([one.mean(metric, (k, cost, way)) for cost in one.costs]))
+
+
+def _fee_weight(one: Results) -> float:
+    """Reward per unit of money, as the table says; 1 where fees count for nothing."""
+    told = checks.of(one)
+    if told is None:
+        return 1.0
+    return float(next(iter(told.facts.values())).get("fee_weight", 1.0)) or 1.0
