@@ -13,10 +13,10 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+from pandora_router.calibrate.ways import ORACLE, ROUTER
 from pandora_router.demo.recording import Recorded
-from pandora_router.demo.study import WAYS, WEIGHT, Looking, Study, nearest, study
+from pandora_router.demo.study import WEIGHT, Looking, Study, nearest, study
 from pandora_router.estimators.neighbours import Neighbours
-from pandora_router.evaluate.arms import DEFAULT
 from pandora_router.router import StackRecipe
 
 
@@ -43,12 +43,12 @@ def by_task(found: Study) -> Table:
     tasks = np.array(found.held_out.tasks)
     title = f"how much more the router earns per question, by task, at weight {found.weight:g} (se)"
     shown = Table(title=title, title_justify="left")
-    ways = [name for name in WAYS if name not in (DEFAULT, "oracle")]
+    ways = [name for name in found.nets if name not in (ROUTER, ORACLE)]
     for heading in ("task", "questions", *ways):
         shown.add_column(heading, justify="left" if heading == "task" else "right")
     for task in sorted(set(tasks)):
         rows = tasks == task
-        more = [(found.nets[DEFAULT] - found.nets[name])[rows] for name in ways]
+        more = [(found.nets[ROUTER] - found.nets[name])[rows] for name in ways]
         cells = [f"{one.mean():+.4f} ({one.std(ddof=1) / np.sqrt(len(one)):.4f})" for one in more]
         shown.add_row(task, str(rows.sum()), *cells)
     return shown
@@ -69,9 +69,9 @@ def main() -> None:
     for heading in ("way", *(f"weight {weight:g}" for weight in chosen.weights)):
         swept.add_column(heading, justify="left" if heading == "way" else "right")
     studies = [study(recorded, weight).ways for weight in chosen.weights]
-    for i, name in enumerate(WAYS):
+    for i, way in enumerate(studies[0]):
         cells = [f"{s[i].net:.4f}  {s[i].behind:+.4f} ({s[i].error:.4f})" for s in studies]
-        swept.add_row(name, *cells)
+        swept.add_row(way.name, *cells)
     console.print(swept)
     console.print(by_task(study(recorded)))
 

@@ -7,22 +7,24 @@ import asyncio
 import json
 import operator
 import random
+import re
+from collections import Counter
 from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from pandora_router.calibrate.ways import BEST_SINGLE, ORACLE, ROUTER
 from pandora_router.demo import questions
 from pandora_router.demo.calculator import calculate, expression
 from pandora_router.demo.facts import corpus, facts
 from pandora_router.demo.grading import graded
-from pandora_router.demo.live import Replayed, route
-from pandora_router.demo.people import FIRST, NAMES, look, people, weights
-from pandora_router.demo.recording import Recorded, record
-from pandora_router.demo.study import Study, study
-from pandora_router.evaluate.arms import DEFAULT
-from pandora_router.specialists.answer import Answer
+from pandora_router.demo.live import Replayed, cast, route
+from pandora_router.demo.people import FIRST, NAMES, SMALL, STRONG, people, weights
+from pandora_router.demo.recording import Recorded, pack, record
+from pandora_router.demo.study import ALWAYS_STRONG, Study, study
+from pandora_router.specialists.answer import Answer, Unanswered
 from pandora_router.specialists.request import Request
 from pandora_router.testing import check_specialist
 from tests.support.command import pandora
@@ -128,15 +130,38 @@ def test_references_are_found_right_and_others_wrong() -> None:
 
 
 def test_recorded_answers_cover_the_questions(kept: Recorded) -> None:
+    """The small specialists answered everything, the strong one a balanced beginning of it."""
     table = kept.table
     assert table.specialists == NAMES
-    whole = ~table.missing.any(axis=1)
-    assert whole.sum() == len(questions.recorded())
-    assert (table.fee[whole] >= 0).all()
-    assert (kept.looks[whole] <= table.fee[whole] + 1e-6).all()
+    assert not table.missing[:, : len(SMALL)].any()
+    assert len(table) == len(questions.recorded())
+    there = ~table.missing
+    assert (table.fee[there] >= 0).all()
+    assert (kept.looks[there] <= table.fee[there] + 1e-6).all()
+    strong = {name for (name, who) in kept.answers if who == STRONG}
+    asked = [one.id for one in questions.balanced(questions.recorded())]
+    assert strong == set(asked[: len(strong)])
     sums, puzzles = (np.array(table.tasks) == task for task in ("sums", "puzzles"))
-    assert table.score[sums & whole, 0].all()
-    assert not table.score[~sums & ~puzzles & whole, 0].any()
+    assert table.score[sums, 0].all()
+    assert not table.score[~sums & ~puzzles, 0].any()
+
+
+def test_every_beginning_of_the_balanced_order_is_a_balanced_sample() -> None:
+    """Of each pair of task and split it holds its share, one question more or less."""
+    asked = questions.recorded()
+    ordered = questions.balanced(asked)
+    assert sorted(one.id for one in ordered) == sorted(one.id for one in asked)
+    whole = Counter((one.task, one.split) for one in asked)
+    for n in (1, 37, 200, 1000, len(asked)):
+        begun = Counter((one.task, one.split) for one in ordered[:n])
+        assert all(abs(begun[pair] - count * n / len(asked)) <= 1.0 for pair, count in whole.items())
+
+
+@needs_model
+def test_packing_keeps_the_answers_of_specialists_that_are_not_here(kept: Recorded, tmp_path: Path) -> None:
+    again = tmp_path / "again.parquet"
+    assert pack([], again, kept.answers) == len(kept.answers)
+    assert Recorded.read(again).answers == kept.answers
 
 
 @needs_model
@@ -164,9 +189,33 @@ def test_recording_resumes_and_looks_cost_less_than_answers(tmp_path: Path) -> N
     assert (tmp_path / "j").stat().st_size == size
     who = people()
     check_specialist(who["open book"], ["What is the capital of Peru?"])
-    seen = asyncio.run(look(who["closed book"], "What is the capital of Peru?"))
-    assert seen.tokens_out == FIRST
-    assert asyncio.run(look(who["open book"], "What is the capital of Peru?")).seconds < seen.seconds / 10
+    asked = Request.of("What is the capital of Peru?")
+    seen, found = (asyncio.run(who[name].begin(asked)) for name in ("closed book", "open book"))
+    assert len(seen.logprobs or ()) == FIRST
+    assert found.seconds < seen.seconds / 10
+
+
+@needs_model
+def test_what_is_seen_live_is_what_was_recorded(kept: Recorded) -> None:
+    """The context of a beginning is that of the recorded answer, and going on ends in the same words."""
+    asked = {one.id: one for one in questions.recorded()}
+    who = people()
+    for prompt_id, name in (("00000", "closed book"), ("00001", "examples"), ("00002", "open book")):
+        request = Request.of(asked[prompt_id].text)
+        then = kept.answers[prompt_id, name]
+        begun = asyncio.run(who[name].begin(request))
+        assert begun.context == then.context
+        now = asyncio.run(who[name].answer(request, begun))
+        assert now.text == then.text
+        assert now.seconds >= begun.seconds
+
+
+def test_replayed_specialists_keep_the_laws(kept: Recorded) -> None:
+    question = questions.recorded()[0]
+    played = Replayed("examples", {question.text: kept.answers[question.id, "examples"]})
+    check_specialist(played, [question.text])
+    with pytest.raises(Unanswered, match="not recorded"):
+        asyncio.run(played.begin(Request.of("Who are you?")))
 
 
 def test_the_table_adds_up(found: Study, kept: Recorded) -> None:
@@ -186,11 +235,15 @@ def test_the_table_adds_up(found: Study, kept: Recorded) -> None:
         net.append(table.score[i, j] - found.weight * table.fee[i, j] - decision.trace.spent)
     earned = table.reward[np.arange(len(table)), found.routed.choice] - found.routed.spent
     assert net == pytest.approx(earned[:40].tolist(), abs=1e-4)
-    assert ways[DEFAULT].net == pytest.approx(earned.mean())
-    single = ways["best single"]
-    assert single.net == pytest.approx(max(table.reward.mean(axis=0).tolist()), abs=0.06)
-    assert ways["oracle"].net == pytest.approx(table.reward.max(axis=1).mean())
-    assert all(way.net <= ways["oracle"].net + 1e-12 for way in found.ways)
+    assert ways[ROUTER].net == pytest.approx(earned.mean())
+    alone = table.reward.mean(axis=0)  # what each specialist earns on its own
+    assert np.abs(alone - ways[BEST_SINGLE].net).min() < 1e-12
+    assert ways[ALWAYS_STRONG].net == pytest.approx(alone[table.specialists.index(STRONG)])
+    mine, strong = ways[ROUTER], ways[ALWAYS_STRONG]
+    assert strong.more_right == pytest.approx(mine.right - strong.right)
+    assert strong.more_seconds == pytest.approx(mine.all_seconds - strong.all_seconds)
+    assert ways[ORACLE].net == pytest.approx(table.reward.max(axis=1).mean())
+    assert all(way.net <= ways[ORACLE].net + 1e-12 for way in found.ways)
     assert found.errors["g"] < found.errors["f"] < found.errors["each specialist's mean"]
 
 
@@ -200,26 +253,37 @@ def test_replayed_looks_are_bought_one_by_one(found: Study, kept: Recorded) -> N
     seen: list[str] = []
     question = asked[found.held_out.prompt_ids[i]]
     one = asyncio.run(
-        route(found.router, question, Replayed(kept.answers), lambda name, said, value: seen.append(name))
+        route(
+            found.router,
+            question,
+            cast({}, kept.answers, [question]),
+            lambda begun, value: seen.append(begun.specialist),
+        )
     )
     assert tuple(seen) == one.decision.inspected
     assert one.decision.specialist == found.held_out.specialists[found.routed.choice[i]]
-    wanted = sum(kept.answers[question.id, name].context_seconds or 0.0 for name in seen)
-    assert one.look_seconds == pytest.approx(wanted)
+    others = [kept.answers[question.id, name] for name in seen if name != one.decision.specialist]
+    assert one.lost_seconds == pytest.approx(sum(other.context_seconds or 0.0 for other in others))
+    assert one.seconds == pytest.approx(
+        kept.answers[question.id, one.decision.specialist].seconds + one.lost_seconds
+    )
 
 
 def test_the_command_shows_everything(tmp_path: Path) -> None:
     page = tmp_path / "demo.html"
     shown = pandora("demo", "--recorded", "--live", "10", "--html", str(page))
     assert shown.exit_code == 0, shown.output
-    for words in ("Ways to route", "No live answers (as asked)", "The bill", "Nothing is worth buying"):
+    for words in ("The router is right on", "One decision", "recorded ones, as asked", "The bill"):
         assert words in shown.output
-    shown_puzzles = [one.text for one in questions.recorded()[2000:] if one.text in shown.output]
-    assert shown_puzzles
+    assert "All ways to route" not in shown.output
     text = page.read_text()
-    assert "<svg" in text
-    assert "http:" not in text
-    assert "https:" not in text
+    assert "The router is right on" in text
+    assert text.count("<svg") >= 3
+    assert set(re.findall(r"https?:[^\"' ]*", text)) == {"http://www.w3.org/2000/svg"}  # a name, not a link
+    assert not re.search(r"\b(?:src|href)=|url\(|@import", text)
+    more = pandora("demo", "--live", "0", "--verbose")
+    for words in ("All ways to route", "Specialists", "Nothing is worth buying"):
+        assert words in more.output
     machine = pandora("demo", "--live", "0", "--json")
-    facts_of = json.loads(machine.output)
+    facts_of = json.loads(machine.stdout)
     assert [way["name"] for way in facts_of["ways"]][-1] == "oracle"

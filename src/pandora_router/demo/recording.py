@@ -16,17 +16,16 @@ from pathlib import Path
 
 import numpy as np
 
+from pandora_router.collect.assemble import Plan, Question, cells, shown
+from pandora_router.collect.journal import Journal
+from pandora_router.collect.run import Progress, collect
+from pandora_router.data.table import Table
+from pandora_router.demo.grading import GRADERS, graded
+from pandora_router.demo.people import NAMES, people
+from pandora_router.demo.questions import balanced, recorded
 from pandora_router.specialists.answer import Answer
 from pandora_router.specialists.request import Request
 from pandora_router.types import Matrix
-
-from ..collect.assemble import Plan, Question, cells, shown
-from ..collect.journal import Journal
-from ..collect.run import Progress, collect
-from ..data.table import Table
-from .grading import GRADERS, graded
-from .people import NAMES, people
-from .questions import recorded
 
 FILE = Path(__file__).with_name("answers.parquet")
 BLOCK = 100
@@ -38,12 +37,14 @@ def record(
     names: Sequence[str] = NAMES,
     known: Collection[tuple[str, str]] = (),
     tell: Callable[[Progress], None] | None = None,
+    strong: Path | None = None,
 ) -> None:
     """Ask the named specialists every question, unless the answer is in the journal or `known`.
 
-    `known` holds pairs of question id and specialist.
+    `known` holds pairs of question id and specialist; `strong` is the GGUF file of the strong model, needed
+    to record that one. Questions are asked in `balanced` order: stopped early, a record is a fair sample.
     """
-    asked, who = recorded(), people()
+    asked, who = balanced(recorded()), people(strong)
     with Journal(journal) as kept:
         for start in range(0, len(asked), BLOCK):
             for name in names:
@@ -59,27 +60,35 @@ def record(
 
 
 def pack(
-    journals: Sequence[Path], target: Path = FILE, known: Mapping[tuple[str, str], Answer] | None = None
+    journals: Sequence[Path],
+    target: Path = FILE,
+    known: Mapping[tuple[str, str], Answer] | None = None,
+    strong: Path | None = None,
 ) -> int:
-    """Write all answers to one Parquet file, whole or not at all; says how many.
+    """Write all answers to the Parquet file `target`, atomically; returns how many there are.
 
-    What is `known`, by question id and specialist, stays as it is; the journals give the rest.
+    Answers that are `known`, by question id and specialist, are written unchanged; the journals give the
+    rest. `strong` is the GGUF file with which the journal of the strong model was made.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    asked, who = recorded(), people()
+    asked, who = recorded(), people(strong)
     bought: dict[str, Answer] = {}
     for path in journals:
         with Journal(path) as kept:
             bought |= kept.answers
-    rows = []
+    answers = dict(known or {})
     for specialist in who.values():
         for cell in cells(Plan(asked, (specialist,), GRADERS, ENOUGH), specialist):
-            place = cell.question.id, specialist.name
-            answer = (known or {}).get(place) or bought.get(cell.key)
-            if answer is not None:
-                rows.append({"prompt_id": place[0], "specialist": place[1], **_row(answer)})
+            if cell.key in bought:
+                answers.setdefault((cell.question.id, specialist.name), bought[cell.key])
+    places = [(one.id, name) for name in NAMES for one in asked]
+    rows = [
+        {"prompt_id": place[0], "specialist": place[1], **_row(answers[place])}
+        for place in places
+        if place in answers
+    ]
     schema = pa.schema(
         [
             *((name, pa.string()) for name in ("prompt_id", "specialist", "text", "finish", "context")),

@@ -1,29 +1,35 @@
-"""Three held-out questions: nothing is bought, a look pays, a look does not help."""
+"""Held-out questions worth telling: a look saves money, a look saves the answer, no look, a look in vain."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from ..router import Decision
-from .study import Study
+from pandora_router.demo.study import Study
+from pandora_router.router import Decision
 
 
 def stories(found: Study) -> list[tuple[str, Decision]]:
-    """Headings with decisions, made again with the recorded contexts; fewer than three if there are none."""
+    """Headings with decisions, made again from the recorded contexts; kinds that never occur are left out.
+
+    Of each kind the decision with the fewest looks is told, the first of them on a tie.
+    """
     table, routed = found.held_out, found.routed
-    right = table.score[np.arange(len(table)), routed.choice] > 0
-    single = table.specialists.index(found.router.default)
-    saved = right & (table.score[:, single] == 0)
+    rows = np.arange(len(table))
+    right = table.score[rows, routed.choice] > 0
+    changed = (routed.queries > 0) & right & (routed.choice != found.unlooked)
+    otherwise = table.score[rows, found.unlooked] > 0
+    dearer = table.fee[rows, found.unlooked] > 2 * table.fee[rows, routed.choice]
     kinds = {
+        "A look saves money": changed & otherwise & dearer,
+        "A look saves the answer": changed & ~otherwise,
         "Nothing is worth buying": (routed.queries == 0) & right,
-        "A look pays: the usual choice would have been wrong": (routed.queries > 0) & saved,
         "A look, and wrong all the same": (routed.queries > 0) & ~right,
     }
     told = []
     for heading, which in kinds.items():
-        rows = np.flatnonzero(which)
-        if len(rows):
-            i = int(rows[np.argmin(routed.queries[rows])])
+        there = np.flatnonzero(which)
+        if len(there):
+            i = int(there[np.argmin(routed.queries[there])])
             assert table.contexts is not None
             contexts = {name: str(table.contexts[i, j]) for j, name in enumerate(table.specialists)}
             told.append((f"{heading}: {table.prompts[i]}", found.router.route(table.prompts[i], contexts)))

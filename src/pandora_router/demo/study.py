@@ -1,49 +1,39 @@
 """Fitting on the recorded answers, and what every way of routing earns on the questions held out.
 
-    reward = right (1 or 0) - WEIGHT x processor seconds of the answer
-    net    = reward - WEIGHT x processor seconds of the looks
+    reward = right (1 or 0) - weight x processor seconds of the answer
+    net    = reward - weight x processor seconds of the looks
 
 A look is charged at the mean seconds that looks at this specialist took in training. f is the mean reward of
-near training questions (k by leave-one-out error), g is `Beginnings`. It refuses to know how anything is
-shown.
+near training questions (k by leave-one-out error), g is `Beginnings`. Nothing here prints.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from pandora_router.types import Advance, Vector
-
-from ..boxes.costs import as_costs
-from ..calibrate.readings import Readings
-from ..calibrate.ways import Routed, Standing
-from ..data.table import Table
-from ..estimators.beginnings import Beginnings
-from ..estimators.neighbours import Neighbours
-from ..evaluate.arms import DEFAULT, named
-from ..evaluate.trials import Trial
-from ..router import NeighbourRecipe, Router
-from ..search import KnowledgeGradient
-from .recording import Recorded
+from pandora_router.boxes.costs import as_costs
+from pandora_router.calibrate import GaussianJoint
+from pandora_router.calibrate.readings import Readings
+from pandora_router.calibrate.ways import NEVER, ORACLE, ROUTER, Routed, Standing, basic, search
+from pandora_router.data.table import Table
+from pandora_router.demo.people import STRONG
+from pandora_router.demo.recording import Recorded
+from pandora_router.estimators.beginnings import Beginnings
+from pandora_router.estimators.neighbours import Neighbours
+from pandora_router.router import NeighbourRecipe, Router
+from pandora_router.search import Committing, KnowledgeGradient
+from pandora_router.types import Advance, Mask, Positions, Vector
 
 WEIGHT = 0.1
 """Reward per processor second: ten seconds of computing are worth one right answer."""
-WAYS = (
-    "best single",
-    "cheapest",
-    "f-only",
-    "never inspect",
-    "always inspect, raw g",
-    "committing (paper)",
-    DEFAULT,
-    "auto",
-    "oracle",
-)
+SMALL_WAY = "open book"
+"""The best way of asking the small model: what "always small" stands for."""
+ALWAYS_STRONG, ALWAYS_SMALL = "always strong", "always small"
+PAPER = "the paper's router"
 KS = (3, 10, 20, 50)
 
 
@@ -62,14 +52,17 @@ class Looking:
 
 @dataclass(frozen=True)
 class Way:
-    """One way to route on the held-out questions: means per question, and net reward against the router's.
+    """One way to route on the held-out questions: means per question, and how the router compares.
 
-    `behind` is how much less it earns than the router under test, `error` the standard error of that paired
-    difference, `net_error` that of `net`.
+    `seconds` are processor seconds of answers, `look_seconds` those of looks. `more_right`, `more_seconds`
+    and `behind` are how much more the router has of right answers, of all seconds and of net reward;
+    `more_right_error`, `more_seconds_error` and `error` are the standard errors of these paired differences,
+    `right_error` and `net_error` those of the means.
     """
 
     name: str
     right: float
+    right_error: float
     seconds: float
     looks: float
     look_seconds: float
@@ -77,13 +70,24 @@ class Way:
     net_error: float
     behind: float
     error: float
+    more_right: float
+    more_right_error: float
+    more_seconds: float
+    more_seconds_error: float
+
+    @property
+    def all_seconds(self) -> float:
+        """Processor seconds of answers and looks together."""
+        return self.seconds + self.look_seconds
 
 
 @dataclass(frozen=True, eq=False)
 class Study:
     """A fitted router, the ways to route compared, and how well f and g predict (mean squared errors).
 
-    `nets` has what each way nets on every held-out question.
+    `routed` is what the router did on every held-out question, `unlooked` whom it would have chosen without
+    looks, `nets` what each way nets on every one of them, `answers` how many answers of each specialist are
+    in the record.
     """
 
     router: Router
@@ -91,13 +95,19 @@ class Study:
     errors: dict[str, float]
     questions: dict[str, int]
     routed: Routed
+    unlooked: Positions
     nets: dict[str, Vector]
     held_out: Table
     weight: float
+    answers: dict[str, int]
+
+    def way(self, name: str) -> Way:
+        """The way to route with this name."""
+        return next(way for way in self.ways if way.name == name)
 
     def beats(self) -> dict[str, bool]:
         """Whether the router earns more than each way, the oracle apart, by more than one standard error."""
-        others = [way for way in self.ways if way.name not in (DEFAULT, "oracle")]
+        others = [way for way in self.ways if way.name not in (ROUTER, ORACLE)]
         return {way.name: way.behind > way.error for way in others}
 
 
@@ -112,7 +122,7 @@ def study(
     recorded: Recorded, weight: float = WEIGHT, progress: Callable[[str, float], None] | None = None
 ) -> Study:
     """Fit on train and calibration, compare on test; calibrated and compared where everybody answered."""
-    usable = (recorded.table.split == "train") | ~recorded.table.missing.any(axis=1)
+    usable = _usable(recorded.table)
     table = recorded.table.rows(usable).with_fee_weight(weight)
     learn = table.split == "train"
     train = table.rows(learn)
@@ -127,53 +137,98 @@ def study(
         progress=progress,
         settings={"reward_per_processor_second": weight, "neighbours": k},
     )
-    parts = {name: _arrays(router, table.in_split(name)) for name in ("calibration", "test")}
+    held_out = table.in_split("test")
+    calibration, test = _readings(router, table.in_split("calibration")), _readings(router, held_out)
     known = table.rows(table.split != "test")
-    instance = Trial(parts["calibration"], parts["test"], Standing.of(known.reward, known.fee))
-    rng = np.random.default_rng(0)
-    routed = {arm.name: arm.route(instance, router.costs, 0, rng) for arm in named(WAYS)}
-    test = parts["test"]
-    whole = table.in_split("test")
-    rows = np.arange(len(test))
-    nets = {name: np.asarray(test.reward[rows, one.choice] - one.spent) for name, one in routed.items()}
+    routed = _routed(router, calibration, test, Standing.of(known.reward, known.fee))
+    nets = {name: np.asarray(one.reward(test) - one.spent) for name, one in routed.items()}
+    there = (~recorded.table.missing).sum(axis=0).tolist()
     return Study(
         router,
-        tuple(_way(name, routed[name], nets, test, weight) for name in WAYS),
+        tuple(_way(name, routed, nets, test, weight) for name in routed),
         _errors(test, train),
-        {"train": len(train), "calibration": len(parts["calibration"]), "test": len(test)},
-        routed[DEFAULT],
+        {"train": len(train), "calibration": len(calibration), "test": len(test)},
+        routed[ROUTER],
+        routed[NEVER].choice,
         nets,
-        whole.rows(~whole.missing.any(axis=1)),
+        held_out,
         weight,
+        dict(zip(table.specialists, there, strict=True)),
     )
 
 
-def _arrays(router: Router, part: Table) -> Readings:
-    """f, g, reward and weighted fee of the questions that everybody answered."""
-    part = part.rows(~part.missing.any(axis=1))
-    f, g = router.cheap.predict(part.prompts), _costly(router, part)
+def _usable(table: Table) -> Mask:
+    """All training questions, and of the others those that everybody answered."""
+    return np.asarray((table.split == "train") | ~table.missing.any(axis=1))
+
+
+def in_dollars(recorded: Recorded, weight: float, price: float) -> Table:
+    """The recorded answers as a routing table whose fees are dollars, for `pandora fit --data`.
+
+    `weight` is the reward that one processor second costs, `price` what a processor hour costs in dollars.
+    Contexts are left out: who routes a new prompt from the command line has none.
+    """
+    table = recorded.table.rows(_usable(recorded.table))
+    return replace(table, fee=table.fee * price / 3600.0, fee_weight=weight * 3600.0 / price, contexts=None)
+
+
+def _routed(router: Router, calibration: Readings, test: Readings, standing: Standing) -> dict[str, Routed]:
+    """What every way to route does on the held-out questions, the router first, the oracle last."""
+    usual = dict(basic(router.signal, router.policy, test, router.costs, standing))
+    oracle = usual.pop(ORACLE)
+    gaussian = GaussianJoint().fit(calibration.cheap, calibration.costly, calibration.reward)
+    always = {
+        name: Routed.unseen(np.full(len(test), router.specialists.index(who)))
+        for name, who in ((ALWAYS_STRONG, STRONG), (ALWAYS_SMALL, SMALL_WAY))
+    }
+    paper = {PAPER: search(Committing(), gaussian, test, router.costs)}
+    return {ROUTER: usual.pop(ROUTER), **always, **usual, **paper, ORACLE: oracle}
+
+
+def _readings(router: Router, part: Table) -> Readings:
+    """f, g, reward and weighted fee of the questions of one split, all of which everybody answered."""
+    assert isinstance(router.costly, Beginnings)
+    f, g = router.cheap.predict(part.prompts), router.costly.predict(part.prompts, part.contexts)
     return Readings(f, g, part.reward, part.fee_weight * part.fee)
 
 
-def _costly(router: Router, part: Table) -> Any:
-    assert isinstance(router.costly, Beginnings)
-    return router.costly.predict(part.prompts, part.contexts)
+def _way(
+    name: str, routed: Mapping[str, Routed], nets: Mapping[str, Vector], test: Readings, weight: float
+) -> Way:
+    mine, router, rows = routed[name], routed[ROUTER], np.arange(len(test))
 
+    def right(one: Routed) -> Vector:
+        return np.asarray(test.score[rows, one.choice])
 
-def _way(name: str, mine: Routed, nets: dict[str, Vector], test: Readings, weight: float) -> Way:
-    rows, root = np.arange(len(test)), np.sqrt(len(test))
-    earned, lost = nets[name], nets[DEFAULT] - nets[name]
+    def seconds(one: Routed) -> Vector:
+        return np.asarray((test.fee[rows, one.choice] + one.spent) / weight)
+
+    net, net_error = _mean(nets[name])
+    right_mean, right_error = _mean(right(mine))
+    behind, error = _mean(nets[ROUTER] - nets[name])
+    more_right, more_right_error = _mean(right(router) - right(mine))
+    more_seconds, more_seconds_error = _mean(seconds(router) - seconds(mine))
     return Way(
         name,
-        right=float(test.score[rows, mine.choice].mean()),
+        right=right_mean,
+        right_error=right_error,
         seconds=float(test.fee[rows, mine.choice].mean() / weight),
         looks=float(mine.queries.mean()),
         look_seconds=float(mine.spent.mean() / weight),
-        net=float(earned.mean()),
-        net_error=float(earned.std(ddof=1) / root),
-        behind=float(lost.mean()),
-        error=float(lost.std(ddof=1) / root),
+        net=net,
+        net_error=net_error,
+        behind=behind,
+        error=error,
+        more_right=more_right,
+        more_right_error=more_right_error,
+        more_seconds=more_seconds,
+        more_seconds_error=more_seconds_error,
     )
+
+
+def _mean(values: Vector) -> tuple[float, float]:
+    """A mean and its standard error."""
+    return float(values.mean()), float(values.std(ddof=1) / np.sqrt(len(values)))
 
 
 def _errors(test: Readings, train: Table) -> dict[str, float]:
