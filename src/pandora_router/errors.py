@@ -9,9 +9,18 @@ Inside a search a failure is data, not an exception (see `search.state`).
 
 from __future__ import annotations
 
+from pandora_router.text import printable
+
 
 class PandoraError(Exception):
-    """The root of every error this package raises on purpose."""
+    """The root of every error this package raises on purpose.
+
+    Its text is safe to print: names and replies from outside that are quoted in it cannot control a terminal.
+    """
+
+    def __str__(self) -> str:
+        """The message, with control characters written as escapes."""
+        return printable(super().__str__())
 
 
 class UsageError(PandoraError, ValueError):

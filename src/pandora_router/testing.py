@@ -28,7 +28,7 @@ from pandora_router.specialists.specialist import Specialist
 from .boxes import Boxes, Draws, Independent, Joint
 from .errors import UpstreamError, UsageError
 from .estimators.estimator import Estimator, Predictor, Query
-from .estimators.persistence import Saved
+from .folders.saved import Saved
 from .search import OUTSIDE, Inspect, Policy, Select, State, adrive, drive, replay, reveal
 from .types import Contexts
 

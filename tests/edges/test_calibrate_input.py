@@ -24,7 +24,10 @@ from pandora_router.calibrate import (
     load,
     save,
 )
+from pandora_router.calibrate.saved import KIND
 from pandora_router.errors import UsageError
+from pandora_router.folders import kinds
+from pandora_router.folders.tensors import packed, unpacked
 
 RNG = np.random.default_rng(0)
 F = RNG.random((40, 2))
@@ -100,10 +103,10 @@ def stored(tmp_path: Path) -> Path:
     return tmp_path / "signal"
 
 
-@pytest.mark.parametrize("name", ["signal.json", "arrays.npz"])
+@pytest.mark.parametrize("name", ["state.json", "arrays.safetensors"])
 @pytest.mark.parametrize("damage", ["cut", "flip", "gone", "longer"])
 def test_a_damaged_file_is_refused(stored: Path, name: str, damage: str) -> None:
-    file = stored / name
+    file = next(stored.glob(f"*/{name}"))
     raw = bytearray(file.read_bytes())
     if damage == "gone":
         file.unlink()
@@ -121,17 +124,18 @@ def test_a_damaged_file_is_refused(stored: Path, name: str, damage: str) -> None
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"version": 2}, "version 1.*2.*Upgrade"),
+        ({"version": 3}, "version 2.*3.*Another version"),
         ({"version": None}, "version"),
-        ({"format": "other"}, "another format"),
-        ({"files": {}}, "arrays.npz"),
-        ({"files": None}, "arrays.npz"),
-        ({"files": {"signal.json": {}, "arrays.npz": {}, "../x": {}}}, "None bytes|plain file names"),
+        ({"format": "other"}, "without a manifest.json of"),
+        ({"files": {}}, "arrays.safetensors"),
+        ({"files": None}, "list of files"),
+        ({"files": {"state.json": {}, "arrays.safetensors": {}, "../x": {}}}, "plain file names"),
     ],
 )
 def test_a_changed_manifest_is_refused(stored: Path, change: dict[str, object], said: str) -> None:
     file = stored / "manifest.json"
-    file.write_text(json.dumps({**json.loads(file.read_text()), **change}))
+    told = {**json.loads(file.read_text()), **change}
+    file.write_text(json.dumps({**told, "seal": kinds.seal_of(told)}))
     with pytest.raises(UsageError, match=said):
         load(stored)
 
@@ -139,58 +143,72 @@ def test_a_changed_manifest_is_refused(stored: Path, change: dict[str, object], 
 def test_what_is_not_a_model_is_refused(stored: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no such folder"):
         load(tmp_path / "nowhere")
-    with pytest.raises(UsageError, match="without one"):
+    with pytest.raises(UsageError, match=r"without a manifest\.json"):
         load(tmp_path)
     (stored / "manifest.json").write_text("{")
-    with pytest.raises(UsageError, match="JSON"):
+    with pytest.raises(UsageError, match=r"without a manifest\.json of pandora-router"):
         load(stored)
 
 
 def test_parts_that_do_not_make_a_model_are_refused(stored: Path) -> None:
-    (stored / "signal.json").write_text('{"model": "no such"}')
+    next(stored.glob("*/state.json")).write_text('{"kind": "no such"}')
     reseal(stored)
     with pytest.raises(UsageError, match="parts of a signal model"):
         load(stored)
 
 
-def test_compressed_arrays_are_refused(stored: Path) -> None:
-    np.savez_compressed(stored / "arrays.npz", bomb=np.zeros(10_000))
+@pytest.mark.parametrize(
+    "part", ["mean.weights", "mean.intercept", "scale.centre", "scale.coefficients", "laws.edges"]
+)
+def test_arrays_of_another_shape_are_refused(stored: Path, part: str) -> None:
+    file = next(stored.glob("*/arrays.safetensors"))
+    arrays = unpacked(file.read_bytes())
+    file.write_bytes(packed({**arrays, part: arrays[part][:-1]}))
     reseal(stored)
-    with pytest.raises(UsageError, match="not compressed"):
+    with pytest.raises(UsageError, match=part.split(".")[1]):
         load(stored)
+
+
+def test_state_nested_without_end_is_refused(stored: Path) -> None:
+    for depth in (70, 100_000):
+        next(stored.glob("*/state.json")).write_text('{"parts":' + "[" * depth + "]" * depth + "}")
+        reseal(stored)
+        with pytest.raises(UsageError, match="JSON"):
+            load(stored)
 
 
 def reseal(folder: Path) -> None:
     file = folder / "manifest.json"
-    manifest = json.loads(file.read_text())
-    for name, entry in manifest["files"].items():
-        entry.update(bytes=(folder / name).stat().st_size, sha256=folders.sha256(folder / name))
-    file.write_text(json.dumps(manifest))
+    told = json.loads(file.read_text())
+    for name, entry in told["files"].items():
+        path = folder / told["content"] / name
+        entry.update(bytes=path.stat().st_size, sha256=folders.sha256(path))
+    file.write_text(json.dumps({**told, "seal": kinds.seal_of(told)}))
 
 
 def test_an_existing_folder_is_only_replaced_on_request(stored: Path, tmp_path: Path) -> None:
     other = Calibrated(slope=False).fit(F, G, G)
-    with pytest.raises(UsageError, match="something is there"):
+    with pytest.raises(UsageError, match="that is there already"):
         save(other, stored)
     save(other, stored, replace=True)
     assert load(stored).prior([0.1, 0.2], 0.01).value(0, 0.9) == pytest.approx(0.9)
     (tmp_path / "plain").mkdir()
-    with pytest.raises(UsageError, match="not a signal model"):
+    (tmp_path / "plain" / "mine.txt").write_text("x")
+    with pytest.raises(UsageError, match="did not write"):
         save(other, tmp_path / "plain", replace=True)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["plain", "signal"]
 
 
 def test_a_failed_write_leaves_what_was_there(stored: Path) -> None:
-    before = {p.name: p.read_bytes() for p in stored.iterdir()}
+    before = {p: p.read_bytes() for p in stored.rglob("*") if p.is_file()}
 
     def fill(folder: Path) -> dict[str, object]:
         (folder / "half").write_text("x")
         raise OSError("the disk is full")
 
-    kind = folders.Kind("f", 1, "a thing", "Make one.", "mend it.")
-    with pytest.raises(OSError, match="full"):
-        folders.write(stored, kind, fill, replace=True)
-    assert {p.name: p.read_bytes() for p in stored.iterdir()} == before
+    with pytest.raises(UsageError, match="full"):
+        folders.write(stored, KIND, fill, replace=True)
+    assert {p: p.read_bytes() for p in stored.rglob("*") if p.is_file()} == before
     assert [p.name for p in stored.parent.iterdir()] == ["signal"]
 
 

@@ -15,6 +15,7 @@ import pytest
 
 from pandora_router.data import Limits, Table, load, save
 from pandora_router.errors import UsageError
+from pandora_router.folders import kinds
 
 
 def table(seed: int = 0, n: int = 40, m: int = 3) -> Table:
@@ -52,20 +53,21 @@ def test_the_files_are_plain_parquet_and_json(tmp_path):
     t = table()
     save(t, tmp_path / "t")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["t"]
-    assert sorted(path.name for path in (tmp_path / "t").iterdir()) == [
-        "contexts.parquet", "fee.parquet", "manifest.json", "prompts.parquet", "score.parquet",
+    content, _ = sorted((tmp_path / "t").iterdir())
+    assert sorted(path.name for path in content.iterdir()) == [
+        "contexts.parquet", "fee.parquet", "prompts.parquet", "score.parquet",
     ]  # fmt: skip
-    assert pq.read_table(tmp_path / "t" / "prompts.parquet")["prompt"].to_pylist() == list(t.prompts)
-    stored = pq.read_table(tmp_path / "t" / "score.parquet")
+    assert pq.read_table(content / "prompts.parquet")["prompt"].to_pylist() == list(t.prompts)
+    stored = pq.read_table(content / "score.parquet")
     assert stored.column_names == list(t.specialists)
     np.testing.assert_array_equal(np.column_stack([c.to_numpy() for c in stored.columns]), t.score)
     manifest = json.loads((tmp_path / "t" / "manifest.json").read_text())
-    assert (manifest["version"], manifest["missing_cells"]) == (1, int(np.isnan(t.score).sum()))
+    assert (manifest["version"], manifest["missing_cells"]) == (2, int(np.isnan(t.score).sum()))
 
 
 def test_nothing_is_overwritten_unasked(tmp_path):
     save(table(1), tmp_path / "t")
-    with pytest.raises(UsageError, match="something is there"):
+    with pytest.raises(UsageError, match="that is there already"):
         save(table(2), tmp_path / "t")
     assert load(tmp_path / "t").fingerprint() == table(1).fingerprint()
     save(table(2), tmp_path / "t", replace=True)
@@ -76,7 +78,7 @@ def test_nothing_is_overwritten_unasked(tmp_path):
 def test_only_a_routing_table_is_ever_replaced(tmp_path):
     (tmp_path / "home").mkdir()
     (tmp_path / "home" / "thesis.txt").write_text("ten years")
-    with pytest.raises(UsageError, match="not a routing table"):
+    with pytest.raises(UsageError, match="did not write"):
         save(table(), tmp_path / "home", replace=True)
     assert (tmp_path / "home" / "thesis.txt").read_text() == "ten years"
 
@@ -85,7 +87,7 @@ def test_only_a_routing_table_is_ever_replaced(tmp_path):
 @pytest.mark.parametrize("harm", ["flip", "cut", "remove", "swap"])
 def test_a_damaged_file_is_refused_by_name(tmp_path, name, harm):
     save(table(), tmp_path / "t")
-    file = tmp_path / "t" / f"{name}.parquet"
+    file = next((tmp_path / "t").glob(f"*/{name}.parquet"))
     raw = bytearray(file.read_bytes())
     if harm == "flip":
         raw[len(raw) // 2] ^= 1
@@ -96,7 +98,7 @@ def test_a_damaged_file_is_refused_by_name(tmp_path, name, harm):
         file.unlink()
     else:
         save(table(5), tmp_path / "other")
-        file.write_bytes((tmp_path / "other" / f"{name}.parquet").read_bytes())
+        file.write_bytes(next((tmp_path / "other").glob(f"*/{name}.parquet")).read_bytes())
     with pytest.raises(UsageError, match=f"{name}.parquet.*damaged"):
         load(tmp_path / "t")
 
@@ -104,11 +106,13 @@ def test_a_damaged_file_is_refused_by_name(tmp_path, name, harm):
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"version": 2}, "format version 1, got 2.*Upgrade"),
-        ({"format": "other"}, "another format"),
+        ({"version": 1}, "format version 2, got 1.*Another version"),
+        ({"format": "other"}, "without a manifest.json of pandora-router"),
+        ({"format": "pandora-router artifact"}, "another kind .pandora-router artifact"),
         ({"fee_weight": 7.0}, "fingerprint"),
         ({"specialists": ["a", "b", "c"]}, "damaged"),
         ({"files": {}}, "complete manifest"),
+        ({"content": "../.."}, "complete manifest"),
         (
             {"files": {"../x": {}, "prompts.parquet": 1, "score.parquet": 1, "fee.parquet": 1}},
             "plain file names",
@@ -118,7 +122,13 @@ def test_a_damaged_file_is_refused_by_name(tmp_path, name, harm):
 def test_a_changed_manifest_is_refused(tmp_path, change, said):
     save(table(), tmp_path / "t")
     file = tmp_path / "t" / "manifest.json"
-    file.write_text(json.dumps(json.loads(file.read_text()) | change))
+    told = json.loads(file.read_text()) | change
+    file.write_text(json.dumps(told))
+    with pytest.raises(
+        UsageError, match=said if "format" in change or "version" in change else "an edited one"
+    ):
+        load(tmp_path / "t")
+    file.write_text(json.dumps({**told, "seal": kinds.seal_of(told)}))  # by somebody who knows how
     with pytest.raises(UsageError, match=said):
         load(tmp_path / "t")
 
@@ -126,11 +136,11 @@ def test_a_changed_manifest_is_refused(tmp_path, change, said):
 def test_no_table_is_there(tmp_path):
     with pytest.raises(UsageError, match="no such folder"):
         load(tmp_path / "nothing")
-    with pytest.raises(UsageError, match="without one"):
+    with pytest.raises(UsageError, match=r"without a manifest\.json"):
         load(tmp_path)
     save(table(), tmp_path / "t")
     (tmp_path / "t" / "manifest.json").write_text("{")
-    with pytest.raises(UsageError, match="JSON"):
+    with pytest.raises(UsageError, match=r"without a manifest\.json of pandora-router"):
         load(tmp_path / "t")
 
 
@@ -144,7 +154,7 @@ def test_limits_hold_when_loading(tmp_path):
 
 def test_half_a_character_is_refused_and_leaves_nothing(tmp_path):
     broken = replace(table(), prompts=("cut \ud83d", *table().prompts[1:]))
-    with pytest.raises(UsageError, match="near 'cut '"):
+    with pytest.raises(UsageError, match="after 'cut '"):
         save(broken, tmp_path / "t")
     assert list(tmp_path.iterdir()) == []
 

@@ -31,8 +31,9 @@ from pandora_router.calibrate import (
     save,
 )
 from pandora_router.calibrate.laws import classify, cut, law_of
-from pandora_router.calibrate.persistence import pack, unpack
+from pandora_router.calibrate.saved import signal_of, state
 from pandora_router.calibrate.ways import decide
+from pandora_router.folders.saved import Saved
 from pandora_router.search import Always, KnowledgeGradient, Never, Rollout, drive, reveal, run
 
 SIGNALS: dict[str, Unfitted] = {
@@ -131,11 +132,18 @@ def test_searching_a_batch_decides_as_driving_each_prompt(signal: Unfitted) -> N
 
 
 def same(one: FittedSignal, two: FittedSignal) -> None:
-    (facts, arrays), (others, copies) = pack(one), pack(two)
-    assert facts == others
+    arrays, copies = arrays_of(state(one)), arrays_of(state(two))
+    assert state(one).settings == state(two).settings
     assert arrays.keys() == copies.keys()
     for name in arrays:
         np.testing.assert_array_equal(arrays[name], copies[name])
+
+
+def arrays_of(saved: Saved, prefix: str = "") -> dict[str, np.ndarray]:
+    found = {f"{prefix}{name}": array for name, array in saved.arrays.items()}
+    for name, part in saved.parts.items():
+        found |= arrays_of(part, f"{prefix}{name}.")
+    return found
 
 
 def test_with_every_part_off_it_is_the_papers_model() -> None:
@@ -178,7 +186,7 @@ def test_a_saved_model_decides_the_same(signal: Unfitted, tmp_path: Path) -> Non
 def test_packing_forgets_nothing() -> None:
     for m in (3, 52):
         fitted = Calibrated().fit(*generate(150, m))
-        again = unpack(*pack(fitted))
+        again = signal_of(state(fitted))
         assert isinstance(again, FittedSignal)
         same(fitted, again)
 
@@ -253,7 +261,7 @@ def test_adding_a_specialist_changes_no_colleague() -> None:
         f, g, _ = generate(40, 4, seed=6)
         g[::2, 1] = np.nan
         grown = extend(known, f, g)
-        (_, before), (_, after) = pack(known), pack(grown)
+        before, after = arrays_of(state(known)), arrays_of(state(grown))
         assert before.keys() == after.keys()
         for name, old in before.items():
             if name != "laws.quantiles":

@@ -10,8 +10,7 @@ import pytest
 
 from pandora_router.errors import UsageError
 from pandora_router.estimators.beginnings import NUMBERS, Beginnings, numbers
-from pandora_router.estimators.opened import load_estimator
-from pandora_router.estimators.persistence import write
+from pandora_router.estimators.saved import load_estimator, write
 
 
 def test_the_numbers_are_those_one_would_count() -> None:

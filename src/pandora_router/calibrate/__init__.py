@@ -5,8 +5,8 @@ from pandora_router.calibrate.check import Check, check, cross_check
 from pandora_router.calibrate.choose import Auto, Candidate, Choice, Evidence, candidates
 from pandora_router.calibrate.extend import extend
 from pandora_router.calibrate.means import CheapMean, RidgeMean, TreeMean
-from pandora_router.calibrate.persistence import load, save
 from pandora_router.calibrate.samples import EmpiricalDraws, FittedDraws, FittedNeighbours, NeighbourSignal
+from pandora_router.calibrate.saved import load, save
 from pandora_router.calibrate.signals import (
     Calibrated,
     FittedSignal,

@@ -7,13 +7,13 @@ section 8). A fitted mean maps (N, M) cheap estimates to (N, M) means.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
 from pandora_router.calibrate.readings import Readings, frozen_fields, same_presence
 from pandora_router.errors import UsageError
+from pandora_router.estimators.ensemble import Ensemble
 from pandora_router.types import Matrix, Vector
 
 STRENGTHS = np.logspace(-4.0, 3.0, 29)  # ridge penalties per prompt, tried by leave-one-out
@@ -124,19 +124,13 @@ def fit_ridge(x: Matrix, y: Matrix, strengths: Vector) -> tuple[Matrix, Vector, 
 
 @dataclass(frozen=True, eq=False)
 class FittedTrees:
-    """One gradient-boosted ensemble per specialist, kept as LightGBM's own text."""
+    """One gradient-boosted ensemble per specialist, over the cheap estimates of all specialists."""
 
-    models: tuple[str, ...]
-
-    @cached_property
-    def _boosters(self) -> list[Any]:
-        from lightgbm import Booster
-
-        return [Booster(model_str=text) for text in self.models]
+    models: tuple[Ensemble, ...]
 
     def of(self, cheap: Matrix) -> Matrix:
         """The prediction of each specialist's ensemble."""
-        return np.column_stack([b.predict(cheap, num_threads=1) for b in self._boosters])
+        return np.column_stack([model.predict(cheap) for model in self.models])
 
 
 @dataclass(frozen=True)
@@ -178,5 +172,5 @@ class TreeMean:
         for target in readings.costly.T:
             rows = ~np.isnan(target)
             data = Dataset(readings.cheap[rows], target[rows], params={"verbose": -1})
-            models.append(train(settings, data, num_boost_round=self.rounds).model_to_string())
+            models.append(Ensemble.of(train(settings, data, num_boost_round=self.rounds)))
         return FittedTrees(tuple(models))

@@ -16,6 +16,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
 from rich.progress import Progress as Bar
 from rich.table import Table as Grid
 
+from pandora_router import folders
 from pandora_router.cli.console import Interrupted
 from pandora_router.cli.plans import read_plan
 from pandora_router.collect.assemble import Plan, Question
@@ -23,7 +24,6 @@ from pandora_router.collect.journal import Journal
 from pandora_router.collect.run import LONGEST_JUDGED, Collected, Progress
 from pandora_router.collect.run import collect as run
 from pandora_router.data import storage
-from pandora_router.errors import UsageError
 from pandora_router.estimators.judge import Judge
 from pandora_router.specialists.request import Request
 
@@ -66,7 +66,7 @@ def collect(
     """
     wanted = read_plan(plan)
     path = journal or output.with_name(output.name + ".journal")
-    _spare(output, replace or path.exists())
+    folders.check_output(output, storage.KIND, replace=replace or path.exists(), inputs=[plan, path])
     if dry_run:
         click.echo(_worst_case(wanted, as_json))
         return
@@ -77,24 +77,13 @@ def collect(
             raise Interrupted(
                 f"Answers bought so far are in {path}: run the same command again to continue."
             ) from None
-    storage.save(collected.table, output, replace=True)
+    storage.save(collected.table, output, replace=True, inputs=[plan, path])
     if as_json:
         click.echo(json.dumps(_facts(collected)))
     else:
         _show(collected, output)
     if not collected.complete:
         sys.exit(1)
-
-
-def _spare(output: Path, ours: bool) -> None:
-    """Leave alone what somebody else put there."""
-    if output.exists() and not ours:
-        raise UsageError(
-            str(output),
-            expected="a folder that does not exist yet, or one with its journal",
-            came="something is there",
-            do="Choose another name, or ask to --replace the table there.",
-        )
 
 
 def _worst_case(plan: Plan, as_json: bool) -> str:

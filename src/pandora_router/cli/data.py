@@ -9,9 +9,9 @@ from pathlib import Path
 import click
 from rich.table import Table as Grid
 
+from pandora_router import folders
 from pandora_router.cli.console import Screen, SlowProgress
 from pandora_router.cli.console import table as grid_of
-from pandora_router.cli.options import check_output
 from pandora_router.cli.sources import Source, Splitting, source_options, split_options
 from pandora_router.data import storage
 from pandora_router.data.check import Baselines, Mean, Summary, summarise
@@ -45,10 +45,10 @@ def import_(source: Source, splitting: Splitting, output: Path, replace: bool, a
       pandora data import wide.jsonl --format wide --score-column '{}_correct' -o table --free
       pandora data import embedllm/ --format embedllm -o table --free --keep-split
     """
-    check_output(output, replace=replace, inputs=(source.path,))
+    folders.check_output(output, storage.KIND, replace=replace, inputs=[source.path])
     with SlowProgress() as progress:
         table = splitting.apply(source.read(progress))
-        storage.save(table, output, replace=replace)
+        storage.save(table, output, replace=replace, inputs=[source.path])
         progress("summarising", 1, 1)
         summary = summarise(table)
     if as_json:

@@ -20,9 +20,10 @@ from pandora_router.cli.console import SlowProgress
 from pandora_router.cli.sources import Source, fees_of
 from pandora_router.config import Config, read_config
 from pandora_router.config.settings import JudgeSettings, TransformerSettings
-from pandora_router.data import Limits, Table, resplit
+from pandora_router.data import Limits, Table, resplit, storage
 from pandora_router.errors import UsageError
 from pandora_router.router import TransformerRecipe
+from pandora_router.router.artifact import KIND
 from pandora_router.router.readings import JOURNAL
 from pandora_router.search import kernels
 
@@ -78,18 +79,16 @@ def fit(
             came="both" if config is not None else "neither",
             do="See pandora fit --help; pandora init writes a config.",
         )
-    if output.exists() and not (replace and folders.is_stored(output)):
-        raise UsageError(
-            str(output),
-            expected="a folder that does not exist yet",
-            came="something that is there",
-            do="Choose another name, or pass --replace if it is an artifact.",
-        )
+    given = data if data is not None else config
+    assert given is not None
+    folders.check_output(output, KIND, replace=replace, inputs=[given])
     if data is not None:
         settings, table = usual(data, inspection_cost, **fees)
     else:
         assert config is not None
         settings = read_config(config)
+        given = config.parent / settings.data.table
+        folders.check_output(output, KIND, replace=replace, inputs=[config, given])
         table = settings.table(config.parent)
     work = output.with_name(f".{output.name}.work")
     click.echo(forecast(settings, table, work), err=True)
@@ -98,7 +97,7 @@ def fit(
         kernels.warm(lambda kernel, done, total: bar(f"compiling {kernel}", done, total))
         router = settings.fit(table, progress=lambda what, share: bar(what, int(100 * share), 100), work=work)
         bar("writing", 99, 100)
-        router.save(output, replace=replace)
+        router.save(output, replace=replace, inputs=[given])
     shutil.rmtree(work, ignore_errors=True)
     told = {"id": router.id, "output": str(output), "default": router.default, **router.record}
     if as_json:
@@ -125,7 +124,7 @@ def usual(data: Path, cost: float | None, **fees: Any) -> tuple[Config, Table]:
     source = Source(data, None, {}, rules, None, None, (), Limits())
     with SlowProgress() as bar:
         table = source.read(bar)
-    return settings, table if folders.is_stored(data) else resplit(table, seed=0)
+    return settings, table if storage.is_stored(data) else resplit(table, seed=0)
 
 
 def forecast(settings: Config, table: Table, work: Path) -> str:

@@ -1,13 +1,12 @@
-"""Our own form of a routing table on disk: a folder of Parquet files and a manifest.
+"""A routing table on disk: a folder of Parquet files under a manifest (see `folders`). No pickle.
 
-`prompts.parquet`, `score.parquet`, `fee.parquet`, `contexts.parquet` (one column per specialist) and
-`manifest.json` with format version, hashes of the files and the fingerprint of the content. The folder is
-there whole or not at all (`folders`). No pickle.
+`prompts.parquet`, `score.parquet`, `fee.parquet` and `contexts.parquet` (one column per specialist); the
+manifest also has the fingerprint of the content.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
 
 KIND = folders.Kind(
     format="pandora-router table",
-    version=1,
+    version=2,
     noun="a routing table",
     make="Make one with `pandora data import`.",
     mend="restore it or import the data anew.",
@@ -33,52 +32,61 @@ NEEDED = frozenset({"prompts.parquet", "score.parquet", "fee.parquet"})
 
 
 def is_stored(path: Path | str) -> bool:
-    """Whether a folder looks like a table that `save` wrote."""
-    return folders.is_stored(Path(path))
+    """Whether `path` is a folder that says it is a routing table of ours."""
+    return folders.is_stored(Path(path), KIND)
 
 
-def save(table: Table, path: Path | str, *, replace: bool = False) -> None:
-    """Write the table to a folder; an existing one is only replaced on request, and only by a whole one."""
-    try:
-        folders.write(Path(path), KIND, lambda folder: _write(table, folder), replace=replace)
-    except UnicodeEncodeError as error:
-        came = f"half of a surrogate pair near {error.object[max(0, error.start - 20) : error.start]!r}"
-        raise UsageError("a text", expected="whole characters", came=came, do="Mend the text.") from error
+def save(table: Table, path: Path | str, *, replace: bool = False, inputs: Iterable[Path] = ()) -> None:
+    """Write the table to the folder `path`, atomically.
+
+    Raises `UsageError` if something is there, unless it is a routing table and `replace` is true, and if
+    `path` is, contains or lies within one of the `inputs`.
+    """
+    folders.write(Path(path), KIND, lambda folder: _write(table, folder), replace=replace, inputs=inputs)
 
 
 def load(path: Path | str, *, limits: Limits | None = None) -> Table:
-    """Read a table back; a file that is missing, changed or of a newer format is refused."""
+    """Read what `save` wrote.
+
+    Raises `UsageError` for a folder that is no routing table, of another version, damaged or above `limits`.
+    """
     import pyarrow as pa
 
     path, limits = Path(path), limits or Limits()
-    manifest = folders.read(path, KIND, NEEDED, weigh=lambda f, size: limits.hold(str(f), "file_bytes", size))
+    stored = folders.read(path, KIND, NEEDED, weigh=lambda f, size: limits.hold(str(f), "file_bytes", size))
     try:
-        _verify_size(path, manifest, limits)
-        table = _read(path, manifest)
-        recorded = manifest["fingerprint"]
-    except (KeyError, TypeError, pa.ArrowException) as error:
+        _verify_size(stored, limits)
+        table = _read(stored)
+        recorded = stored.manifest["fingerprint"]
+    except UsageError:
+        raise
+    except (KeyError, TypeError, ValueError, OSError, pa.ArrowException) as error:
         raise KIND.refusal(path, "the columns and types of a routing table", str(error)) from error
     if table.fingerprint() != recorded:
-        raise KIND.refusal(path / folders.MANIFEST, f"the fingerprint {recorded[:12]}...", "other content")
+        raise KIND.refusal(
+            path / folders.MANIFEST, f"the fingerprint {str(recorded)[:12]}...", "other content"
+        )
     return table
 
 
-def _read(path: Path, manifest: Mapping[str, Any]) -> Table:
+def _read(stored: folders.Stored) -> Table:
+    import pyarrow as pa
     from pyarrow import parquet
 
-    specialists = tuple(manifest["specialists"])
-    prompts = parquet.read_table(path / "prompts.parquet")
-    contexts = "contexts.parquet" in manifest["files"]
+    specialists = tuple(stored.manifest["specialists"])
+    files = {name: parquet.read_table(pa.BufferReader(content)) for name, content in stored.files.items()}
+    prompts = files["prompts.parquet"]
+    contexts = files.get("contexts.parquet")
     return Table(
         prompt_ids=tuple(prompts["prompt_id"].to_pylist()),
         prompts=tuple(prompts["prompt"].to_pylist()),
         tasks=tuple(prompts["task"].to_pylist()),
         split=np.array(prompts["split"].to_pylist(), dtype=np.str_),
         specialists=specialists,
-        score=_matrix(path / "score.parquet", specialists, len(prompts)),
-        fee=_matrix(path / "fee.parquet", specialists, len(prompts)),
-        contexts=_texts(path / "contexts.parquet", specialists) if contexts else None,
-        fee_weight=float(manifest["fee_weight"]),
+        score=_matrix(files["score.parquet"], specialists),
+        fee=_matrix(files["fee.parquet"], specialists),
+        contexts=None if contexts is None else _texts(contexts, specialists),
+        fee_weight=float(stored.manifest["fee_weight"]),
     )
 
 
@@ -117,31 +125,24 @@ def _columns(values: Matrix | Contexts, names: tuple[str, ...], kind: pa.DataTyp
     return pa.table({name: pa.array(values[:, j], kind, from_pandas=False) for j, name in enumerate(names)})
 
 
-def _verify_size(path: Path, manifest: Mapping[str, Any], limits: Limits) -> None:
+def _verify_size(stored: folders.Stored, limits: Limits) -> None:
     """Refuse what would unpack to more than is allowed, before it is unpacked."""
+    import pyarrow as pa
     from pyarrow import parquet
 
-    for name in manifest["files"]:
-        meta = parquet.read_metadata(path / name)
+    specialists = len(stored.manifest["specialists"])
+    for name, content in stored.files.items():
+        meta = parquet.read_metadata(pa.BufferReader(content))
         unpacked = sum(meta.row_group(i).total_byte_size for i in range(meta.num_row_groups))
-        limits.hold(f"{path / name}, unpacked,", "file_bytes", unpacked)
-        limits.hold(f"{path}, prompts x specialists,", "cells", meta.num_rows * len(manifest["specialists"]))
+        limits.hold(f"{stored.path / name}, unpacked,", "file_bytes", unpacked)
+        limits.hold(f"{stored.path}, prompts x specialists,", "cells", meta.num_rows * specialists)
 
 
-def _matrix(path: Path, names: tuple[str, ...], rows: int) -> Matrix:
-    from pyarrow import parquet
-
-    table = parquet.read_table(path)
-    matrix = np.empty((rows, len(names)))
-    for j, name in enumerate(names):
-        matrix[:, j] = table[name].to_numpy()
-    return matrix
+def _matrix(table: pa.Table, names: tuple[str, ...]) -> Matrix:
+    return np.column_stack([table[name].to_numpy() for name in names]) if names else np.empty((len(table), 0))
 
 
-def _texts(path: Path, names: tuple[str, ...]) -> Contexts:
-    from pyarrow import parquet
-
-    table = parquet.read_table(path)
+def _texts(table: pa.Table, names: tuple[str, ...]) -> Contexts:
     texts = np.empty((table.num_rows, len(names)), dtype=object)
     for j, name in enumerate(names):
         texts[:, j] = table[name].to_pylist()

@@ -7,7 +7,7 @@
     transformer, served                          the paper's g: fine-tuned with torch, served by ONNX Runtime
     extended                                     one more specialist from a few dozen scored prompts
     estimator                                    the async edge, any callable, a remote judge
-    persistence, reopened, opened                to disk and back, never with pickle
+    saved, ensemble                              to disk and back, never with pickle
 
 Fitted estimators work on arrays: prompts, reward (N, M) with NaN for missing cells, contexts (N, M) of str or
 None. This module imports nothing; take what you need from the one that has it.

@@ -17,16 +17,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import lightgbm
 import numpy as np
 from numpy.typing import ArrayLike
 
 from pandora_router.types import Contexts, Matrix
 
 from .embedders import Embedder
+from .ensemble import Ensemble
 from .neighbours import Neighbours
-from .persistence import Saved
 from .rewards import checked_contexts, checked_reward
+from .saved import Saved
 
 HEAD = "log-probabilities:"
 NUMBERS = (
@@ -100,7 +100,7 @@ class Beginnings:
     """The fitted estimator; a specialist with fewer than `FEWEST` scored contexts keeps f."""
 
     neighbours: Neighbours
-    boosters: tuple[lightgbm.Booster | None, ...] = field(repr=False)
+    boosters: tuple[Ensemble | None, ...] = field(repr=False)
 
     @classmethod
     def fit(
@@ -115,12 +115,14 @@ class Beginnings:
         seed: int = 0,
     ) -> Beginnings:
         """Fits on rewards (prompts, specialists), NaN where missing, and contexts of the same shape."""
+        import lightgbm
+
         matrix = checked_reward(reward, len(prompts), specialists)
         seen = checked_contexts(contexts, matrix.shape)
         assert seen is not None
         neighbours = Neighbours.fit(prompts, matrix, specialists, embedder=embedder, k=FAR)
         near, far = neighbours.leave_one_out_each([NEAR, FAR])
-        boosters: list[lightgbm.Booster | None] = []
+        boosters: list[Ensemble | None] = []
         for j in range(matrix.shape[1]):
             shown = np.array([one is not None for one in seen[:, j]])
             learn = np.flatnonzero(shown & np.isfinite(matrix[:, j]))
@@ -131,7 +133,7 @@ class Beginnings:
             parameters = trees.parameters(len(learn), seed)
             data = lightgbm.Dataset(table, matrix[learn, j], params=dict(parameters))
             grown = lightgbm.train(parameters, data, trees.rounds)
-            boosters.append(lightgbm.Booster(model_str=grown.model_to_string()))
+            boosters.append(Ensemble.of(grown))
         return cls(neighbours, tuple(boosters))
 
     @property
@@ -162,21 +164,21 @@ class Beginnings:
             rows = np.flatnonzero([one is not None for one in seen[:, j]])
             if booster is not None and len(rows):
                 table = _table(prompts, seen[:, j], near[:, j], far[:, j], far)[rows]
-                found[rows, j] = np.asarray(booster.predict(table, num_threads=1), dtype=np.float64)
+                found[rows, j] = booster.predict(table)
         return found
 
     def state(self) -> Saved:
         """What is written to disk."""
-        grown = {f"trees{j}": one.model_to_string() for j, one in enumerate(self.boosters) if one is not None}
-        settings = {"boosters": len(self.boosters)}
-        return Saved("beginnings", settings, texts=grown, parts={"neighbours": self.neighbours.state()})
+        parts = {f"trees{j}": one.state() for j, one in enumerate(self.boosters) if one is not None}
+        parts["neighbours"] = self.neighbours.state()
+        return Saved("beginnings", {"boosters": len(self.boosters)}, parts=parts)
 
     @classmethod
     def from_state(cls, saved: Saved, *, embedder: Embedder | None = None) -> Beginnings:
         """The estimator that `state` described."""
         count = saved.of_kind("beginnings").settings["boosters"]
-        texts = [saved.texts.get(f"trees{j}") for j in range(count)]
-        boosters = tuple(None if text is None else lightgbm.Booster(model_str=text) for text in texts)
+        grown = [saved.parts.get(f"trees{j}") for j in range(count)]
+        boosters = tuple(None if one is None else Ensemble.from_state(one) for one in grown)
         return cls(Neighbours.from_state(saved.parts["neighbours"], embedder=embedder), boosters)
 
 

@@ -17,20 +17,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import lightgbm
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import nnls
 
 from pandora_router.errors import UsageError
 from pandora_router.estimators.embedders import Embedder, checked_texts
+from pandora_router.estimators.ensemble import Ensemble
 from pandora_router.estimators.evidence import Layer, PromptEvidence
 from pandora_router.estimators.heads import grouped_folds
 from pandora_router.estimators.peek import ContextEvidence, Peek
-from pandora_router.estimators.persistence import Saved, read, write
 from pandora_router.estimators.rewards import checked_contexts, checked_reward, told_of
-from pandora_router.estimators.stages import Stages
-from pandora_router.estimators.trees import Trees, grow, predicted
+from pandora_router.estimators.saved import Saved, Stages, read, write
+from pandora_router.estimators.trees import Trees, grow
 from pandora_router.types import Advance, Contexts, Matrix, Positions
 
 __all__ = ["Boosted", "Trees"]
@@ -46,7 +45,7 @@ class Boosted:
     specialists: tuple[str, ...]
     evidence: PromptEvidence
     contexts: ContextEvidence | None
-    boosters: tuple[lightgbm.Booster, ...] = field(repr=False)
+    boosters: tuple[Ensemble, ...] = field(repr=False)
     blend: Matrix
     out_of_fold: Matrix = field(repr=False)
     needs: frozenset[str] = frozenset()
@@ -114,34 +113,33 @@ class Boosted:
             checked = checked_contexts(given, shape)
             columns = None if checked is None else self.contexts.columns(prompts, checked)
         table = _table(layer, columns)
-        grown = np.mean([predicted(booster, table) for booster in self.boosters], axis=0)
+        grown = np.mean([booster.predict(table) for booster in self.boosters], axis=0)
         return _mix(self.blend, grown.reshape(layer.ridge.shape), layer, self.evidence.neighbours.mean)
 
     def state(self) -> Saved:
         """What is written to disk."""
-        texts = {f"trees{i}": booster.model_to_string() for i, booster in enumerate(self.boosters)}
-        parts = {"evidence": self.evidence.state()}
+        parts = {f"trees{i}": booster.state() for i, booster in enumerate(self.boosters)}
+        parts["evidence"] = self.evidence.state()
         if self.contexts is not None:
             parts["contexts"] = self.contexts.state()
         arrays: dict[str, NDArray[Any]] = {"blend": self.blend, "out_of_fold": self.out_of_fold}
         settings = {"specialists": list(self.specialists), "trees": len(self.boosters)}
-        settings["peeks"] = sorted(self.needs)
-        return Saved("boosted", settings, arrays, texts, parts)
+        settings["needs"] = sorted(self.needs)
+        return Saved("boosted", settings, arrays, parts=parts)
 
     @classmethod
     def from_state(cls, saved: Saved, *, embedder: Embedder | None = None) -> Boosted:
         """The estimator that `state` described; `embedder` is needed only if it was a callable or remote."""
         settings, parts = saved.of_kind("boosted").settings, saved.parts
         seen = parts.get("contexts")
-        texts = [saved.texts[f"trees{i}"] for i in range(settings["trees"])]
         return cls(
             tuple(settings["specialists"]),
             PromptEvidence.from_state(parts["evidence"], embedder=embedder),
             None if seen is None else ContextEvidence.from_state(seen, embedder=embedder),
-            tuple(lightgbm.Booster(model_str=text) for text in texts),
+            tuple(Ensemble.from_state(parts[f"trees{i}"]) for i in range(settings["trees"])),
             saved.arrays["blend"],
             saved.arrays["out_of_fold"],
-            frozenset(settings["peeks"]),
+            frozenset(settings["needs"]),
         )
 
     def save(self, folder: Path | str) -> Path:

@@ -18,8 +18,8 @@ from typing import Any, Protocol, cast, runtime_checkable
 import numpy as np
 
 from pandora_router.errors import UpstreamError, UsageError
-from pandora_router.estimators.persistence import Saved
 from pandora_router.estimators.worker import Worker
+from pandora_router.folders.saved import Saved
 from pandora_router.transport.rate_limit import Place, RateLimit
 from pandora_router.types import Contexts, Matrix, Vector
 

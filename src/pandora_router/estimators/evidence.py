@@ -18,7 +18,7 @@ from pandora_router.estimators.embedders import Embedder, Vectors
 from pandora_router.estimators.heads import Ridge, fit_ridge
 from pandora_router.estimators.joined import fitted_embedder
 from pandora_router.estimators.neighbours import Neighbours
-from pandora_router.estimators.persistence import Saved
+from pandora_router.estimators.saved import Saved
 from pandora_router.estimators.surface import surface
 from pandora_router.types import Matrix, Positions
 

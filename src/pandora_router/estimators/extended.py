@@ -3,7 +3,7 @@
 What is known of the new one is a ridge regression of its rewards on the estimates for the others: a
 specialist resembles a mixture of those already known, and the estimates for those already say how hard a
 prompt is. The penalty is chosen by cross-validation on the few prompts, from a grid that ends near "its mean,
-always". Read back from disk by `opened.load_estimator`.
+always".
 """
 
 from __future__ import annotations
@@ -16,10 +16,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from pandora_router.errors import UsageError
+from pandora_router.estimators.embedders import Embedder
 from pandora_router.estimators.estimator import Predictor
 from pandora_router.estimators.heads import Ridge, fit_ridge, grouped_folds
-from pandora_router.estimators.persistence import Saved, write
 from pandora_router.estimators.rewards import checked_reward
+from pandora_router.estimators.saved import Saved, estimator_of, write
 from pandora_router.types import Contexts, Matrix
 
 PENALTIES = (0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 1000.0, 1e5)
@@ -77,6 +78,13 @@ class Extended:
         """What is written to disk."""
         arrays = {"weights": self.head.weights, "intercept": self.head.intercept}
         return Saved("extended", {"newcomer": self.newcomer}, arrays, parts={"base": self.base.state()})
+
+    @classmethod
+    def from_state(cls, saved: Saved, *, embedder: Embedder | None = None) -> Extended:
+        """The estimator whose `state` is `saved`; `embedder` as in `saved.load_estimator`."""
+        kept = saved.of_kind("extended")
+        head = Ridge(kept.arrays["weights"], kept.arrays["intercept"])
+        return cls(estimator_of(kept.parts["base"], embedder=embedder), str(kept.settings["newcomer"]), head)
 
     def save(self, folder: Path | str) -> Path:
         """Writes the estimator to a folder, whole or not at all."""

@@ -21,9 +21,8 @@ from pandora_router.errors import UsageError
 from pandora_router.estimators.embedders import Embedder, Vectors, normalised
 from pandora_router.estimators.joined import fitted_embedder
 from pandora_router.estimators.nearest import EXACT_UP_TO, Exact, Graph, Nearest
-from pandora_router.estimators.persistence import Saved, read, write
-from pandora_router.estimators.reopened import embedder_state, reopened_embedder
 from pandora_router.estimators.rewards import checked_reward, filled_mean
+from pandora_router.estimators.saved import Saved, embedder_from, embedder_state, read, write
 from pandora_router.types import Contexts, Matrix, Positions
 
 
@@ -140,7 +139,7 @@ class Neighbours:
         """The estimator that `state` described; `embedder` is needed only if it was a callable or remote."""
         settings = saved.of_kind("neighbours").settings
         return cls(
-            reopened_embedder(saved.parts["embedder"], embedder),
+            embedder_from(saved.parts["embedder"], embedder),
             tuple(settings["specialists"]),
             saved.arrays["vectors"],
             saved.arrays["reward"],

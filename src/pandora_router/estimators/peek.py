@@ -20,8 +20,7 @@ from pandora_router.estimators.agreement import agreement
 from pandora_router.estimators.embedders import Embedder, Vectors, default_embedder
 from pandora_router.estimators.evidence import leading_directions
 from pandora_router.estimators.heads import Features, Ridge, fit_ridge
-from pandora_router.estimators.persistence import Saved
-from pandora_router.estimators.reopened import embedder_state, reopened_embedder
+from pandora_router.estimators.saved import Saved, embedder_from, embedder_state
 from pandora_router.estimators.surface import PEEKED, asked_for, peeked
 from pandora_router.types import Contexts, Matrix, Positions
 
@@ -148,7 +147,7 @@ class ContextEvidence:
         kept = saved.of_kind("context-evidence").arrays
         return cls(
             Peek(**saved.settings),
-            reopened_embedder(saved.parts["embedder"], embedder),
+            embedder_from(saved.parts["embedder"], embedder),
             Ridge(kept["each_weights"], kept["each_intercept"]),
             Ridge(kept["common_weights"], kept["common_intercept"]),
             *(kept[name] for name in ("centre", "spread", "middle", "directions", "strength")),

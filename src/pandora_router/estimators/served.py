@@ -18,9 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pandora_router.errors import UsageError
-from pandora_router.estimators.embedders import checked_texts
-from pandora_router.estimators.persistence import Saved, read, write
+from pandora_router.estimators.embedders import Embedder, checked_texts
 from pandora_router.estimators.rewards import checked_contexts
+from pandora_router.estimators.saved import Saved, read, write
 from pandora_router.types import Contexts, Matrix
 
 Form = Literal["all", "named"]
@@ -141,19 +141,19 @@ class Served:
             "form": self.text.form,
             "tokens": self.text.tokens,
             "characters": self.text.characters,
-            "peeks": sorted(self.needs),
+            "needs": sorted(self.needs),
         }
-        texts, graphs = {"tokenizer": self.tokenizer_json}, {"model": self.graph}
-        return Saved("transformer", settings, {"mean": self.mean}, texts, graphs=graphs)
+        texts, blobs = {"tokenizer": self.tokenizer_json}, {"model": self.graph}
+        return Saved("transformer", settings, {"mean": self.mean}, texts, blobs=blobs)
 
     @classmethod
-    def from_state(cls, saved: Saved) -> Served:
-        """The estimator that `state` described."""
+    def from_state(cls, saved: Saved, *, embedder: Embedder | None = None) -> Served:
+        """The estimator whose `state` is `saved`; it has no embedder, so none is looked at."""
         kept = saved.of_kind("transformer").settings
         text = Text(kept["form"], kept["tokens"], kept["characters"])
-        graph, tokenizer = saved.graphs["model"], saved.texts["tokenizer"]
+        graph, tokenizer = saved.blobs["model"], saved.texts["tokenizer"]
         return cls(
-            tuple(kept["specialists"]), text, graph, tokenizer, saved.arrays["mean"], frozenset(kept["peeks"])
+            tuple(kept["specialists"]), text, graph, tokenizer, saved.arrays["mean"], frozenset(kept["needs"])
         )
 
     def save(self, folder: Path | str) -> Path:

@@ -21,7 +21,7 @@ from scipy.sparse import csr_array
 
 from pandora_router.errors import UsageError
 from pandora_router.estimators.embedders import Vectors, checked_texts, normalised
-from pandora_router.estimators.persistence import Saved
+from pandora_router.estimators.saved import Saved
 
 WORD = re.compile(r"\w+|[^\w\s]")
 

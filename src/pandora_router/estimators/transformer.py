@@ -22,10 +22,9 @@ from torch import Tensor, nn
 from pandora_router.errors import UsageError
 from pandora_router.estimators.embedders import checked_texts, package_folder
 from pandora_router.estimators.minilm import HEADS, LAYERS, WIDTH
-from pandora_router.estimators.persistence import Saved
 from pandora_router.estimators.rewards import checked_contexts, checked_reward, filled_mean, told_of
+from pandora_router.estimators.saved import Saved, Stages
 from pandora_router.estimators.served import Form, Served, Text, padded
-from pandora_router.estimators.stages import Stages
 from pandora_router.types import Contexts, Matrix
 
 ROOM = 2**31  # bytes that activations of frozen layers may take
@@ -261,7 +260,7 @@ def _recall(encoder: Encoder, optimiser: torch.optim.AdamW, stages: Stages, epoc
     for label, values in kept.arrays.items():
         what, name = label.split(" ", 1)
         if what == "weight":
-            weights[name].data.copy_(torch.from_numpy(values))
+            weights[name].data.copy_(torch.tensor(values))
         else:
             optimiser.state[weights[name]][what] = torch.tensor(values)
     return True

@@ -8,12 +8,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import lightgbm
 import numpy as np
 from numpy.typing import NDArray
 
-from pandora_router.estimators.persistence import Saved
-from pandora_router.estimators.stages import Stages
+from pandora_router.estimators.ensemble import Ensemble
+from pandora_router.estimators.saved import Stages
 from pandora_router.types import Advance, Matrix, Positions
 
 SPECIALIST = 0
@@ -65,7 +64,7 @@ def grow(
     say: Advance,
     blind: int | None,
     stages: Stages = Stages(),  # noqa: B008 (frozen)
-) -> tuple[tuple[lightgbm.Booster, ...], Matrix]:
+) -> tuple[tuple[Ensemble, ...], Matrix]:
     """One ensemble per fold, stopped early on it; and every pair as seen by the one that left it out.
 
     With a peek, a part of the pairs is shown a second time with the last `blind` columns (all that comes from
@@ -83,12 +82,12 @@ def grow(
             continue
         kept = stages.get(f"trees-{k}")
         if kept is None:
-            text = _grown(table, target, learn, watch, trees, seed + k, blind)
-            stages.put(f"trees-{k}", Saved("trees", texts={"trees": text}))
+            grown = _grown(table, target, learn, watch, trees, seed + k, blind)
+            stages.put(f"trees-{k}", grown.state())
         else:
-            text = kept.texts["trees"]
-        boosters.append(lightgbm.Booster(model_str=text))
-        outside[pair_folds == k] = predicted(boosters[-1], table[pair_folds == k])
+            grown = Ensemble.from_state(kept)
+        boosters.append(grown)
+        outside[pair_folds == k] = grown.predict(table[pair_folds == k])
     return tuple(boosters), outside.reshape(reward.shape)
 
 
@@ -100,8 +99,10 @@ def _grown(
     trees: Trees,
     seed: int,
     blind: int | None,
-) -> str:
-    """One ensemble as text, cut where the pairs in `watch` were predicted best."""
+) -> Ensemble:
+    """One ensemble, cut where the pairs in `watch` were predicted best."""
+    import lightgbm
+
     parameters = trees.parameters(int(learn.sum()), seed)
     shown, wanted = table[learn], target[learn]
     if blind is not None:
@@ -113,9 +114,4 @@ def _grown(
     kept = lightgbm.Dataset(table[watch], target[watch], reference=data, params=dict(parameters))
     stop = lightgbm.early_stopping(trees.patience, verbose=False)
     booster = lightgbm.train(parameters, data, trees.rounds, valid_sets=[kept], callbacks=[stop])
-    return str(booster.model_to_string(num_iteration=booster.best_iteration))
-
-
-def predicted(booster: lightgbm.Booster, table: Pairs) -> Matrix:
-    """What an ensemble says of each pair."""
-    return np.asarray(booster.predict(table, num_threads=1), dtype=np.float64)
+    return Ensemble.of(booster)

@@ -1,20 +1,19 @@
-"""A router on disk: a manifest and beside it estimators, signal model and arrays; no pickle.
+"""A fitted router on disk (an artifact): a folder of plain files under one sealed manifest; no pickle.
 
-    manifest.json     format, version, id, specialists, policy, data fingerprint, package versions, settings,
-                      evidence, report, the hash of every file, and a seal over all of that
-    cheap/ costly/    the estimators, each with its own manifest (no costly/ if g was handed over ready made)
-    signal.json       the signal model; its arrays, the costs and the fees are in arrays.npz
+    manifest.json               id, specialists, default, policy, and the record of the fit (settings,
+                                evidence, report, data fingerprint); size and hash of every file
+    data-*/state.json           estimators, signal model and costs as a tree of plain values
+    data-*/arrays.safetensors   their arrays
 
-Written under a temporary name and renamed. A file that is missing, changed or truncated, a manifest that was
-edited, a newer version and parts that speak of other specialists are refused.
+Files are read once; what is parsed are the bytes that were verified. With a key in the environment
+(`PANDORA_ARTIFACT_KEY`, or the path of a file in `PANDORA_ARTIFACT_KEY_FILE`) artifacts are signed when they
+are written and refused when they are not signed with that key.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
-import zipfile
-from collections.abc import Mapping
+import os
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,12 +22,13 @@ import numpy as np
 
 from pandora_router import folders
 from pandora_router.boxes import Costs
-from pandora_router.calibrate.persistence import pack, unpack
+from pandora_router.calibrate.saved import signal_of
+from pandora_router.calibrate.saved import state as signal_state
 from pandora_router.errors import UsageError
 from pandora_router.estimators.embedders import Embedder
-from pandora_router.estimators.estimator import Estimator, Predictor
-from pandora_router.estimators.opened import load_estimator
-from pandora_router.estimators.persistence import write as write_estimator
+from pandora_router.estimators.estimator import Estimator, Predictor, fitted
+from pandora_router.estimators.saved import Saved, estimator_of
+from pandora_router.folders.saved import NEEDS, fill, saved_from
 from pandora_router.search import (
     Always,
     Committing,
@@ -45,21 +45,26 @@ if TYPE_CHECKING:
 
 KIND = folders.Kind(
     format="pandora-router artifact",
-    version=2,
+    version=3,
     noun="a fitted router",
     make="Fit one: pandora fit pandora.yaml -o router",
     mend="restore it or fit the router anew.",
 )
-SIGNAL, ARRAYS = "signal.json", "arrays.npz"
 POLICIES = {
     kind.__name__: kind
     for kind in (KnowledgeGradient, Rollout, Relative, Committing, Obligatory, Never, Always)
 }
-OURS = ("id", "specialists", "default", "policy", "fee_weight", "timeout", "ready", "record")
+KEY, KEY_FILE = "PANDORA_ARTIFACT_KEY", "PANDORA_ARTIFACT_KEY_FILE"
+SHORTEST_KEY = 16  # bytes
+LARGEST = 8 * 2**30  # bytes of one file
 
 
-def save(router: Router, path: Path, *, replace: bool = False) -> None:
-    """Write the artifact; an existing one is only replaced on request, and only by a whole one."""
+def save(router: Router, path: Path, *, replace: bool = False, inputs: Iterable[Path] = ()) -> None:
+    """Write the router to the folder `path`, atomically, signed if a key is set.
+
+    Raises `UsageError` if something is there, unless it is an artifact and `replace` is true; if `path` is,
+    contains or lies within one of the `inputs`; and for a policy that has no form on disk.
+    """
     if type(router.policy) not in POLICIES.values():
         raise UsageError(
             "the policy to keep",
@@ -67,81 +72,109 @@ def save(router: Router, path: Path, *, replace: bool = False) -> None:
             came=repr(router.policy),
             do="A policy of your own has no form on disk: save with `with_policy` and set it after loading.",
         )
-    folders.write(path, KIND, lambda folder: _fill(router, folder), replace=replace)
 
+    def files(folder: Path) -> dict[str, Any]:
+        fill(folder, _state(router))
+        return {
+            "id": router.id,
+            "specialists": list(router.specialists),
+            "default": router.default,
+            "policy": {"kind": type(router.policy).__name__, "settings": asdict(router.policy)},  # type: ignore[call-overload]
+            "fee_weight": router.fee_weight,
+            "timeout": router.timeout,
+            "ready": fitted(router.costly) is None,
+            "record": _plain(router.record),
+        }
 
-def _fill(router: Router, folder: Path) -> dict[str, Any]:
-    write_estimator(folder / "cheap", router.cheap.state())
-    ready = isinstance(router.costly, Estimator)
-    if not isinstance(router.costly, Estimator):
-        write_estimator(folder / "costly", router.costly.state())
-    facts, arrays = pack(router.signal)
-    (folder / SIGNAL).write_text(json.dumps(facts, allow_nan=False) + "\n", encoding="utf-8")
-    costs = {"own": router.costs.own, "shared": router.costs.shared, "group": router.costs.group}
-    named: dict[str, Any] = {f"signal.{name}": array for name, array in arrays.items()}
-    named |= {f"costs.{name}": array for name, array in costs.items()}
-    np.savez(folder / ARRAYS, allow_pickle=False, fees=router.fees, **named)
-    told = {
-        "id": router.id,
-        "specialists": list(router.specialists),
-        "default": router.default,
-        "policy": {"kind": type(router.policy).__name__, "settings": asdict(router.policy)},  # type: ignore[call-overload]
-        "fee_weight": router.fee_weight,
-        "timeout": router.timeout,
-        "ready": ready,
-        "record": _plain(router.record),
-    }
-    hashes = {f.relative_to(folder).as_posix(): folders.sha256(f) for f in folder.rglob("*") if f.is_file()}
-    return {**told, "seal": _seal(told, hashes)}
+    folders.write(path, KIND, files, replace=replace, inputs=inputs, key=signing_key())
 
 
 def load(path: Path, *, costly: Estimator | None = None, embedder: Embedder | None = None) -> Router:
-    """Read an artifact back."""
+    """Read an artifact.
+
+    `costly` and `embedder` are passed again if the router was fitted with ones that cannot be saved. Raises
+    `UsageError` for a folder that is no artifact, of another version, damaged, edited, made of parts that do
+    not fit together or, with a key set, not signed with it.
+    """
     from pandora_router.router.router import Router
 
-    manifest = folders.read(path, KIND, frozenset({SIGNAL, ARRAYS, "cheap/manifest.json"}))
-    hashes = {name: entry["sha256"] for name, entry in manifest["files"].items()}
-    told: dict[str, Any] = {name: manifest.get(name) for name in OURS}
-    if manifest.get("seal") != _seal(told, hashes):
-        raise KIND.refusal(path / folders.MANIFEST, "the manifest as it was written", "an edited one")
+    stored = folders.read(path, KIND, NEEDS, weigh=_weigh, key=signing_key())
+    told, saved = stored.manifest, saved_from(stored, KIND)
     try:
-        facts = json.loads((path / SIGNAL).read_text(encoding="utf-8"))
-        with np.load(path / ARRAYS, allow_pickle=False) as stored:
-            arrays = {name: stored[name] for name in stored.files}
-        parts = {n.removeprefix("signal."): a for n, a in arrays.items() if n.startswith("signal.")}
+        specialists = tuple(str(name) for name in told["specialists"])
         router = Router(
-            specialists=tuple(told["specialists"] or ()),
-            cheap=load_estimator(path / "cheap", embedder=embedder),
-            costly=_costly(path, told, costly, embedder),
-            signal=unpack(facts, parts),
+            specialists=specialists,
+            cheap=estimator_of(saved.parts["cheap"], embedder=embedder),
+            costly=_costly(path, told, saved, costly, embedder),
+            signal=signal_of(saved.parts["signal"]),
             policy=_policy(told["policy"]),
-            costs=Costs(arrays["costs.own"], arrays["costs.shared"], arrays["costs.group"]),
+            costs=Costs(**saved.parts["costs"].arrays),
             default=str(told["default"]),
-            fees=arrays["fees"],
+            fees=saved.array("fees", len(specialists)),
             fee_weight=float(told["fee_weight"]),
             id=str(told["id"]),
             record=dict(told["record"]),
             timeout=told["timeout"],
         )
-    except (KeyError, TypeError, ValueError, AttributeError, zipfile.BadZipFile) as error:
-        if isinstance(error, UsageError):
-            raise
-        raise KIND.refusal(path, "the parts of a router", f"{type(error).__name__}: {error}") from error
-    _agree(path, router, int(facts["specialists"]))
+        _agree(path, router, int(saved.parts["signal"].settings["specialists"]))
+    except UsageError:
+        raise
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+        came = f"{type(error).__name__}: {error}"
+        raise KIND.refusal(path, "parts that fit together", came) from error
     return router
 
 
 def settings_of(path: Path) -> dict[str, Any]:
     """The settings an artifact was fitted with; its files are not read."""
-    settings: dict[str, Any] = folders.manifest(path, KIND).get("record", {}).get("settings", {})
+    settings: dict[str, Any] = folders.manifest(path, KIND, key=signing_key())["record"].get("settings", {})
     return settings
 
 
+def signing_key() -> bytes | None:
+    """The key that signs artifacts, from the environment or the file named there; None if none is set.
+
+    Raises `UsageError` if the file cannot be read or the key is shorter than `SHORTEST_KEY` bytes. The key is
+    never printed.
+    """
+    name = KEY_FILE if os.environ.get(KEY_FILE) else KEY
+    given = os.environ.get(name)
+    if not given:
+        return None
+    try:
+        key = Path(given).read_bytes().strip() if name == KEY_FILE else given.encode()
+    except OSError as error:
+        do = "Name a file that holds the key."
+        raise UsageError(name, expected="a file", came=error.strerror or "none", do=do) from error
+    if len(key) < SHORTEST_KEY:
+        raise UsageError(
+            name,
+            expected=f"a key of at least {SHORTEST_KEY} bytes",
+            came=f"{len(key)} bytes",
+            do="Make one: python -c 'import secrets; print(secrets.token_hex(32))'",
+        )
+    return key
+
+
+def _weigh(file: Path, size: int) -> None:
+    if size > LARGEST:
+        raise KIND.refusal(file, f"at most {LARGEST:,} bytes", f"{size:,}")
+
+
+def _state(router: Router) -> Saved:
+    parts = {"cheap": router.cheap.state(), "signal": signal_state(router.signal)}
+    costly = fitted(router.costly)
+    if costly is not None:
+        parts["costly"] = costly.state()
+    parts["costs"] = Saved("costs", arrays=vars(router.costs))
+    return Saved("router", arrays={"fees": router.fees}, parts=parts)
+
+
 def _costly(
-    path: Path, told: Mapping[str, Any], costly: Estimator | None, embedder: Embedder | None
+    path: Path, told: Mapping[str, Any], saved: Saved, costly: Estimator | None, embedder: Embedder | None
 ) -> Predictor | Estimator:
     if not told["ready"]:
-        return load_estimator(path / "costly", embedder=embedder)
+        return estimator_of(saved.parts["costly"], embedder=embedder)
     if costly is None:
         raise UsageError(
             str(path),
@@ -162,8 +195,9 @@ def _policy(told: Mapping[str, Any]) -> Policy:
 def _agree(path: Path, router: Router, boxes: int) -> None:
     """Refuse parts that speak of other specialists than the manifest."""
     named = {"the cheap estimate": router.cheap.specialists}
-    if not isinstance(router.costly, Estimator):
-        named["the costly estimate"] = router.costly.specialists
+    costly = fitted(router.costly)
+    if costly is not None:
+        named["the costly estimate"] = costly.specialists
     for what, names in named.items():
         if tuple(names) != router.specialists:
             odd = sorted(set(names) ^ set(router.specialists)) or ["another order"]
@@ -173,12 +207,6 @@ def _agree(path: Path, router: Router, boxes: int) -> None:
     counts = {len(router.costs), len(router.fees), boxes, len(router.specialists)}
     if len(counts) != 1:
         raise KIND.refusal(path, f"{len(router.specialists)} specialists in every part", f"{sorted(counts)}")
-
-
-def _seal(told: Mapping[str, Any], hashes: Mapping[str, str]) -> str:
-    """A hash over what the manifest says and the hashes of all files."""
-    text = json.dumps([told, dict(sorted(hashes.items()))], sort_keys=True, allow_nan=False)
-    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _plain(value: Any) -> Any:

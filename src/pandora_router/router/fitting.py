@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from pandora_router import folders
 from pandora_router.boxes import Costs
 from pandora_router.boxes.costs import as_costs
 from pandora_router.calibrate import (
@@ -39,8 +38,8 @@ from pandora_router.data import Table
 from pandora_router.data.table import normalise
 from pandora_router.errors import UsageError
 from pandora_router.estimators.estimator import Estimator, Predictor
-from pandora_router.estimators.opened import load_estimator
-from pandora_router.estimators.persistence import write as write_estimator
+from pandora_router.estimators.saved import is_saved, load_estimator
+from pandora_router.estimators.saved import write as write_estimator
 from pandora_router.router.inspection import Inspection, purchase
 from pandora_router.router.readings import readings
 from pandora_router.router.recipes import Costly, External, Recipe, TransformerRecipe
@@ -178,7 +177,7 @@ def _estimator(order: Order, recipe: Recipe, train: Table, work: Path | None, sa
     if work is None:
         return recipe.fit(train, say)
     kept = work / f"estimator-{order.key(recipe)}"
-    if folders.is_stored(kept):
+    if is_saved(kept):
         return load_estimator(kept, embedder=getattr(recipe, "embedder", None))
     fitted = recipe.fit(train, say, work / "parts")
     write_estimator(kept, fitted.state())

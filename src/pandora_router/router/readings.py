@@ -13,6 +13,7 @@ from pandora_router.calibrate.readings import Readings
 from pandora_router.data import Table
 from pandora_router.estimators.estimator import Predictor
 from pandora_router.estimators.neighbours import Neighbours
+from pandora_router.folders.saved import NEEDS, Saved, fill, saved_from
 from pandora_router.router.bought import buy
 from pandora_router.router.opening import finish
 from pandora_router.router.recipes import External
@@ -20,12 +21,11 @@ from pandora_router.types import Matrix
 
 READINGS = folders.Kind(
     format="pandora-router readings",
-    version=1,
+    version=2,
     noun="readings of a fit",
     make="Start the fit again.",
     mend="remove the work folder and start the fit again.",
 )
-ARRAYS = "arrays.npz"
 JOURNAL = "judgements.journal"
 
 
@@ -41,10 +41,8 @@ def readings(
     Read from the folder `kept` if it is there, otherwise computed and written to it. External estimates are
     kept one by one in a journal beside that folder.
     """
-    if kept is not None and folders.is_stored(kept):
-        folders.read(kept, READINGS, frozenset({ARRAYS}))
-        with np.load(kept / ARRAYS, allow_pickle=False) as stored:
-            arrays = {name: stored[name] for name in stored.files}
+    if kept is not None and folders.is_stored(kept, READINGS):
+        arrays = dict(saved_from(folders.read(kept, READINGS, NEEDS), READINGS).arrays)
     else:
         arrays = {}
         for name, part in parts.items():
@@ -62,7 +60,7 @@ def readings(
 
 
 def _fill(folder: Path, arrays: Mapping[str, Any]) -> dict[str, Any]:
-    np.savez(folder / ARRAYS, allow_pickle=False, **arrays)
+    fill(folder, Saved("readings", arrays=arrays))
     return {}
 
 

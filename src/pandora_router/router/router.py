@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -165,11 +165,15 @@ class Router:
 
         return add_specialist(self, name, prompts, score, fee=fee, **options)
 
-    def save(self, path: Path | str, *, replace: bool = False) -> None:
-        """Write the artifact: a folder that is there whole or not at all."""
+    def save(self, path: Path | str, *, replace: bool = False, inputs: Iterable[Path] = ()) -> None:
+        """Write this router to the folder `path`, atomically: a crash leaves the old one or the new.
+
+        Raises `UsageError` if something is there, unless it is a router and `replace` is true, and if `path`
+        is, contains or lies within one of the `inputs` (what the router was fitted from).
+        """
         from pandora_router.router.artifact import save
 
-        save(self, Path(path), replace=replace)
+        save(self, Path(path), replace=replace, inputs=inputs)
 
     @classmethod
     def load(

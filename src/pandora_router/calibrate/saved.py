@@ -1,0 +1,145 @@
+"""Fitted signal models on disk: `state` and `signal_of` turn a model into a `Saved` and back, bit for bit.
+
+Every array is checked against the number of specialists before a model is made of it.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pandora_router import folders
+from pandora_router.calibrate.correlations import Correlation
+from pandora_router.calibrate.laws import Laws
+from pandora_router.calibrate.means import FittedMean, FittedTrees, Linear
+from pandora_router.calibrate.samples import FittedDraws, FittedNeighbours
+from pandora_router.calibrate.scales import Scale
+from pandora_router.calibrate.signals import FittedSignal, SignalModel
+from pandora_router.errors import UsageError
+from pandora_router.estimators.ensemble import Ensemble
+from pandora_router.folders.saved import NEEDS, Saved, fill, saved_from
+
+KIND = folders.Kind(
+    format="pandora-router signal model",
+    version=2,
+    noun="a signal model",
+    make="Fit a signal model and save it.",
+    mend="restore it or fit the model anew.",
+)
+
+
+def save(signal: SignalModel, path: Path | str, *, replace: bool = False) -> None:
+    """Write the model to the folder `path`, atomically.
+
+    Raises `UsageError` if something is there, unless it is a signal model and `replace` is true.
+    """
+    saved = state(signal)
+
+    def files(folder: Path) -> dict[str, Any]:
+        fill(folder, saved)
+        return {"model": saved.kind, "specialists": saved.settings["specialists"]}
+
+    folders.write(Path(path), KIND, files, replace=replace)
+
+
+def load(path: Path | str) -> SignalModel:
+    """Read what `save` wrote. Raises `UsageError` for a folder that is damaged or of another kind."""
+    path = Path(path)
+    saved = saved_from(folders.read(path, KIND, NEEDS), KIND)
+    try:
+        return signal_of(saved)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise KIND.refusal(path, "the parts of a signal model", f"{type(error).__name__}: {error}") from error
+
+
+def state(signal: SignalModel) -> Saved:
+    """The model as plain values. Raises `UsageError` for a model that is not of this package."""
+    match signal:
+        case FittedNeighbours():
+            settings = {"specialists": signal.cheap.shape[1], "neighbours": signal.neighbours}
+            return Saved("neighbours", settings, {"cheap": signal.cheap, "costly": signal.costly})
+        case FittedDraws():
+            arrays = {"residuals": signal.residuals, "edges": signal.edges}
+            settings = {"specialists": len(signal.edges)}
+            return Saved("draws", settings, arrays, parts={"mean": _mean_state(signal.mean)})
+        case FittedSignal():
+            parts = {"mean": _mean_state(signal.mean), "scale": Saved("scale", arrays=vars(signal.scale))}
+            if signal.correlation is not None:
+                kept = {name: a for name, a in vars(signal.correlation).items() if a is not None}
+                parts["correlation"] = Saved("correlation", arrays=kept)
+            if signal.laws is not None:
+                parts["laws"] = Saved("laws", arrays=vars(signal.laws))
+            settings = {"specialists": len(signal.scale.centre), "slope": signal.slope}
+            return Saved("calibrated", settings, parts=parts)
+    raise _foreign("signal model", signal)
+
+
+def signal_of(saved: Saved) -> SignalModel:
+    """The model whose `state` is `saved`; `ValueError` or `KeyError` if arrays are missing or misshaped."""
+    boxes, parts = int(saved.settings["specialists"]), saved.parts
+    if saved.kind == "neighbours":
+        cheap, costly = saved.array("cheap", None, boxes), saved.array("costly", None, boxes, missing=True)
+        k = int(saved.settings["neighbours"])
+        if cheap.shape != costly.shape or not 1 <= k <= len(cheap):
+            raise ValueError(f"{k} neighbours among {len(cheap)} and {len(costly)} prompts")
+        return FittedNeighbours(cheap, costly, k)
+    mean = _mean_of(parts["mean"], boxes)
+    if saved.kind == "draws":
+        residuals = saved.array("residuals", boxes, None, None)
+        return FittedDraws(mean, residuals, saved.array("edges", boxes, residuals.shape[1] - 1))
+    if saved.kind != "calibrated":
+        raise ValueError(f"no signal model is called {saved.kind!r}")
+    slope = float(saved.settings["slope"])
+    if not np.isfinite(slope):
+        raise ValueError(f"slope {slope}")
+    return FittedSignal(mean, _scale_of(parts["scale"], boxes), *_laws_of(parts, boxes), slope)
+
+
+def _scale_of(saved: Saved, boxes: int) -> Scale:
+    lines = [saved.array(name, boxes) for name in ("centre", "spread", "lowest", "highest")]
+    if not (lines[1] > 0.0).all():
+        raise ValueError("a scale whose spread is not above zero")
+    return Scale(saved.array("coefficients", boxes, 3), *lines)
+
+
+def _laws_of(parts: Any, boxes: int) -> tuple[Correlation | None, Laws | None]:
+    correlation = laws = None
+    if "correlation" in parts:
+        kept: Saved = parts["correlation"]
+        factor = kept.array("factor", boxes, None) if "factor" in kept.arrays else None
+        correlation = Correlation(kept.array("matrix", boxes, boxes), factor)
+    if "laws" in parts:
+        quantiles = parts["laws"].array("quantiles", None, None)
+        laws = Laws(quantiles, parts["laws"].array("edges", boxes, len(quantiles) - 1))
+    return correlation, laws
+
+
+def _mean_state(mean: FittedMean) -> Saved:
+    match mean:
+        case Linear():
+            return Saved("linear", arrays=vars(mean))
+        case FittedTrees():
+            parts = {f"trees{j}": model.state() for j, model in enumerate(mean.models)}
+            return Saved("trees", {"models": len(parts)}, parts=parts)
+    raise _foreign("mean", mean)
+
+
+def _mean_of(saved: Saved, boxes: int) -> FittedMean:
+    if saved.kind == "trees":
+        models = tuple(Ensemble.from_state(saved.parts[f"trees{j}"]) for j in range(boxes))
+        if any(model.features != boxes for model in models):
+            raise ValueError(f"trees over another number of cheap estimates than {boxes}")
+        return FittedTrees(models)
+    weights = saved.of_kind("linear").array("weights", boxes, boxes)
+    return Linear(weights, saved.array("intercept", boxes), saved.array("strength", boxes))
+
+
+def _foreign(what: str, value: object) -> UsageError:
+    return UsageError(
+        f"the {what} to save",
+        expected="a fitted one of this package",
+        came=type(value).__name__,
+        do="Fit one first; one of your own has no form on disk.",
+    )

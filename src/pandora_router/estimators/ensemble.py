@@ -1,0 +1,206 @@
+"""Gradient-boosted regression trees as arrays: checked when made, run by LightGBM when first asked.
+
+LightGBM ends the process when the text of a model is not what it expects, so no text from a file ever reaches
+it: an `Ensemble` keeps the trees as arrays, checks that they are trees, and writes LightGBM's text from them.
+That text has no `tree_sizes`, so LightGBM parses it on the calling thread, and predictions ask for one
+thread: neither needs the OpenMP threads of the process, which a forked child does not have.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pandora_router.folders.saved import Saved
+
+if TYPE_CHECKING:
+    import lightgbm
+
+Integers = NDArray[np.int32]
+Numbers = NDArray[np.float64]
+CATEGORICAL = 1  # bit of `decision`; bit 1 is "missing goes left", bits 2 and 3 say what counts as missing
+NODES = ("feature", "threshold", "decision", "left", "right")
+LEFT_OUT = 2  # the largest code of what counts as missing: none, zero, NaN
+MOST_FEATURES = 2**20
+
+
+@dataclass(frozen=True, eq=False)
+class Ensemble:
+    """The sum of regression trees over rows of `features` numbers.
+
+    `leaves` (T,) counts the leaves of each tree; a tree of L leaves has L - 1 nodes. All other arrays hold
+    the trees one after the other. Of a node: the `feature` it asks for, its `threshold` (or the number of its
+    set of categories), the `decision` bits, and `left` and `right`, the number of a later node of the same
+    tree or -1 - k for leaf k. `value` holds the leaves. `sets` (T,) counts the sets of categories of each
+    tree; set i of a tree is the bit mask in words `bounds[i]` to `bounds[i + 1]` of its part of `words`.
+
+    Raises `ValueError` if the arrays are anything but trees.
+    """
+
+    features: int
+    leaves: Integers
+    feature: Integers = field(repr=False)
+    threshold: Numbers = field(repr=False)
+    decision: Integers = field(repr=False)
+    left: Integers = field(repr=False)
+    right: Integers = field(repr=False)
+    value: Numbers = field(repr=False)
+    sets: Integers = field(repr=False)
+    bounds: Integers = field(repr=False)
+    words: NDArray[np.uint32] = field(repr=False)
+
+    def __post_init__(self) -> None:
+        _check_counts(self)
+        _check_nodes(self)
+        _check_sets(self)
+
+    @classmethod
+    def of(cls, model: lightgbm.Booster) -> Ensemble:
+        """The trees of a fitted booster, up to its best iteration if it was stopped early."""
+        text = model.model_to_string(num_iteration=model.best_iteration or -1)
+        head, *blocks = text.partition("\nend of trees\n")[0].split("\nTree=")
+        trees = [dict(line.partition("=")[::2] for line in block.splitlines()[1:]) for block in blocks]
+
+        def all_of(key: str, kind: type[np.generic]) -> NDArray[Any]:
+            return np.array([word for tree in trees for word in tree.get(key, "").split()], dtype=kind)
+
+        features = next(line for line in head.splitlines() if line.startswith("max_feature_idx="))
+        return cls(
+            int(features.partition("=")[2]) + 1,
+            all_of("num_leaves", np.int32),
+            all_of("split_feature", np.int32),
+            all_of("threshold", np.float64),
+            all_of("decision_type", np.int32),
+            all_of("left_child", np.int32),
+            all_of("right_child", np.int32),
+            all_of("leaf_value", np.float64),
+            all_of("num_cat", np.int32),
+            all_of("cat_boundaries", np.int32),
+            all_of("cat_threshold", np.uint32),
+        )
+
+    def predict(self, rows: NDArray[Any]) -> Numbers:
+        """The sum over trees for each row (N, features); NaN is a missing number."""
+        return np.asarray(self._booster.predict(rows, num_threads=1), dtype=np.float64)
+
+    @functools.cached_property
+    def _booster(self) -> lightgbm.Booster:
+        import lightgbm
+
+        return lightgbm.Booster(model_str=self.text())
+
+    def text(self) -> str:
+        """The trees in the words of LightGBM."""
+        names = " ".join(f"f{i}" for i in range(self.features))
+        head = (
+            "tree\nversion=v4\nnum_class=1\nnum_tree_per_iteration=1\nlabel_index=0\n"
+            f"max_feature_idx={self.features - 1}\nobjective=regression\nfeature_names={names}\n"
+            f"feature_infos={' '.join(['none'] * self.features)}\n\n"
+        )
+        blocks = (f"Tree={number}\n{block}\n\n" for number, block in enumerate(self._blocks()))
+        return head + "".join(blocks) + "end of trees\n"
+
+    def _blocks(self) -> Iterator[str]:
+        nodes, leaves = self.leaves - 1, self.leaves
+        parts: dict[str, list[NDArray[Any]]] = {
+            "split_feature": np.split(self.feature, np.cumsum(nodes)[:-1]),
+            "threshold": np.split(self.threshold, np.cumsum(nodes)[:-1]),
+            "decision_type": np.split(self.decision, np.cumsum(nodes)[:-1]),
+            "left_child": np.split(self.left, np.cumsum(nodes)[:-1]),
+            "right_child": np.split(self.right, np.cumsum(nodes)[:-1]),
+            "leaf_value": np.split(self.value, np.cumsum(leaves)[:-1]),
+        }
+        for number, (bounds, words) in enumerate(self._categories()):
+            said: dict[str, list[Any]] = {
+                "num_leaves": [int(leaves[number])],
+                "num_cat": [int(self.sets[number])],
+            }
+            said |= {name: part[number].tolist() for name, part in parts.items()}
+            if self.sets[number]:
+                said |= {"cat_boundaries": bounds.tolist(), "cat_threshold": words.tolist()}
+            yield "\n".join(f"{name}={' '.join(map(repr, values))}" for name, values in said.items())
+
+    def _categories(self) -> Iterator[tuple[Integers, NDArray[np.uint32]]]:
+        """Bounds and words of each tree; none for a tree without categories."""
+        at = start = 0
+        for count in self.sets.tolist():
+            bounds = self.bounds[at : at + count + 1] if count else self.bounds[:0]
+            size = int(bounds[-1]) if count else 0
+            yield bounds, self.words[start : start + size]
+            at, start = at + len(bounds), start + size
+
+    def state(self) -> Saved:
+        """The trees as they are written to disk."""
+        arrays = {name: getattr(self, name) for name in self.__dataclass_fields__ if name != "features"}
+        return Saved("trees", {"features": self.features}, arrays)
+
+    @classmethod
+    def from_state(cls, saved: Saved) -> Ensemble:
+        """The trees whose `state` is `saved`; `ValueError` if they are none."""
+        kept: Mapping[str, Any] = saved.of_kind("trees").arrays
+        return cls(features=saved.settings["features"], **kept)
+
+
+def _need(holds: bool | np.bool_, what: str) -> None:
+    if not holds:
+        raise ValueError(f"trees with {what}")
+
+
+def _check_counts(e: Ensemble) -> None:
+    """Types, and lengths that belong together."""
+    for name in ("leaves", "feature", "decision", "left", "right", "sets", "bounds"):
+        _need(getattr(e, name).dtype == np.int32 and getattr(e, name).ndim == 1, f"{name} of another type")
+    _need(e.threshold.dtype == np.float64 and e.value.dtype == np.float64, "numbers of another type")
+    _need(e.words.dtype == np.uint32 and e.words.ndim == 1, "sets of another type")
+    _need(type(e.features) is int and 1 <= e.features <= MOST_FEATURES, "a strange number of features")
+    trees = len(e.leaves)
+    _need(trees > 0 and bool((e.leaves >= 1).all()), "no leaves")
+    total = int(e.leaves.sum(dtype=np.int64))
+    _need(
+        e.value.shape == (total,) and bool(np.isfinite(e.value).all()),
+        "values that are missing or not finite",
+    )
+    _need(all(getattr(e, name).shape == (total - trees,) for name in NODES), "nodes that are missing")
+    _need(len(e.sets) == trees and bool((e.sets >= 0).all()), "sets that are missing")
+
+
+def _check_nodes(e: Ensemble) -> None:
+    """Every node but the first is the child of one earlier node, every leaf of one node."""
+    sizes = (e.leaves - 1).astype(np.int64)
+    tree = np.repeat(np.arange(len(sizes)), sizes)
+    number = np.arange(len(tree)) - (np.cumsum(sizes) - sizes)[tree]
+    _need(bool(((e.feature >= 0) & (e.feature < e.features)).all()), "a feature that there is not")
+    _need(bool(((e.decision >= 0) & (e.decision >> 2 <= LEFT_OUT)).all()), "an unknown kind of decision")
+    child = np.concatenate([e.left, e.right]).astype(np.int64)
+    twice, at = np.tile(tree, 2), np.tile(number, 2)
+    inner = child >= 0
+    _need(bool((child[inner] > at[inner]).all()), "a node that leads back")
+    _need(bool((child[inner] < sizes[twice[inner]]).all()), "a node that there is not")
+    _need(bool((-1 - child[~inner] < e.leaves[twice[~inner]]).all()), "a leaf that there is not")
+    met = (np.cumsum(sizes) - sizes)[twice[inner]] + child[inner]
+    _need(len(np.unique(met)) == len(met), "two ways to a node")
+    fallen = (np.cumsum(e.leaves, dtype=np.int64) - e.leaves)[twice[~inner]] + (-1 - child[~inner])
+    _need(len(np.unique(fallen)) == len(fallen), "two ways to a leaf")
+
+
+def _check_sets(e: Ensemble) -> None:
+    """Sets of categories lie within their words, and nodes ask for sets that there are."""
+    _need(len(e.bounds) == int((e.sets + (e.sets > 0)).sum()), "bounds that are missing")
+    used = 0
+    for count, (bounds, _) in zip(e.sets.tolist(), e._categories(), strict=True):
+        if count:
+            _need(bounds[0] == 0 and bool((np.diff(bounds) > 0).all()), "bounds out of order")
+            used += int(bounds[-1])
+    _need(used == len(e.words), "sets that are missing")
+    asks = (e.decision & CATEGORICAL) > 0
+    tree = np.repeat(np.arange(len(e.leaves)), e.leaves - 1)
+    wanted = e.threshold[asks]
+    _need(
+        bool(((wanted >= 0) & (wanted < e.sets[tree[asks]]) & (wanted == np.floor(wanted))).all()),
+        "a set that there is not",
+    )

@@ -1,0 +1,184 @@
+"""Estimators on disk: any fitted estimator with its embedder, and the finished stages of a long fit.
+
+An estimator turns itself into a `Saved` (`state`) and comes back from one (`from_state`). `KINDS` says which
+class reads which kind; its module, with whatever heavy library it needs, is imported only then.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from importlib import import_module, metadata
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pandora_router import folders
+from pandora_router.errors import UsageError
+from pandora_router.estimators.embedders import DEFAULT_NAME, Embedder, default_embedder
+from pandora_router.folders.saved import NEEDS, Saved, fill, saved_from
+
+if TYPE_CHECKING:
+    from pandora_router.estimators.estimator import Predictor
+
+__all__ = [
+    "KIND",
+    "Saved",
+    "Stages",
+    "embedder_from",
+    "embedder_state",
+    "estimator_of",
+    "is_saved",
+    "load_estimator",
+    "read",
+    "write",
+]
+
+KIND = folders.Kind(
+    format="pandora-router estimator",
+    version=3,
+    noun="a saved estimator",
+    make="Fit an estimator and save it.",
+    mend="fit the estimator and save it again.",
+)
+KINDS = {
+    "neighbours": ("neighbours", "Neighbours"),
+    "boosted": ("boosted", "Boosted"),
+    "beginnings": ("beginnings", "Beginnings"),
+    "transformer": ("served", "Served"),
+    "extended": ("extended", "Extended"),
+}
+"""For each kind of saved estimator: the module of this package and the class in it that reads it."""
+
+
+def write(folder: Path | str, saved: Saved) -> Path:
+    """Write `saved` to a folder, atomically; an estimator that is there already is replaced."""
+    path = Path(folder)
+
+    def files(inside: Path) -> dict[str, Any]:
+        fill(inside, saved)
+        return {"kind": saved.kind}
+
+    folders.write(path, KIND, files, replace=True)
+    return path
+
+
+def read(folder: Path | str) -> Saved:
+    """Read what `write` wrote. Raises `UsageError` for a folder that is damaged or of another kind."""
+    return saved_from(folders.read(Path(folder), KIND, NEEDS), KIND)
+
+
+def is_saved(folder: Path) -> bool:
+    """Whether `folder` says that it holds a saved estimator."""
+    return folders.is_stored(folder, KIND)
+
+
+def load_estimator(folder: Path | str, *, embedder: Embedder | None = None) -> Predictor:
+    """Read an estimator of any kind; pass `embedder` only if it was fitted with a callable or an endpoint."""
+    return estimator_of(read(folder), embedder=embedder)
+
+
+def estimator_of(saved: Saved, *, embedder: Embedder | None = None) -> Predictor:
+    """The estimator whose `state` is `saved`; `UsageError` for a kind that this version does not know."""
+    if saved.kind not in KINDS:
+        raise UsageError(
+            "saved estimator",
+            expected=f"one of the kinds {', '.join(KINDS)}",
+            came=repr(saved.kind),
+            do="It may have been written by a newer version: upgrade, or fit and save it again.",
+        )
+    module, name = KINDS[saved.kind]
+    kind = vars(import_module(f"pandora_router.estimators.{module}"))[name]
+    estimator: Predictor = kind.from_state(saved, embedder=embedder)
+    return estimator
+
+
+def embedder_state(embedder: Embedder) -> Saved:
+    """The embedder as saved: TF-IDF and joined embedders whole, any other by its name."""
+    from pandora_router.estimators.cache import Cached
+    from pandora_router.estimators.joined import Joined
+    from pandora_router.estimators.tfidf import TfidfSvd
+
+    inner = embedder.inner if isinstance(embedder, Cached) else embedder
+    if isinstance(inner, TfidfSvd):
+        return inner.state()
+    if isinstance(inner, Joined):
+        parts = {f"part{i}": embedder_state(part) for i, part in enumerate(inner.parts)}
+        return Saved("joined", {"name": inner.name}, parts=parts)
+    return Saved("embedder", {"name": inner.name})
+
+
+def embedder_from(saved: Saved, given: Embedder | None) -> Embedder:
+    """The embedder of a saved estimator: `given`, if it bears the saved name, else the one that was saved.
+
+    Word vectors and MiniLM are found by name. Raises `UsageError` if `given` bears another name, or if the
+    embedder was a callable or an endpoint, which is not saved, and none is given.
+    """
+    name = str(saved.settings["name"])
+    if given is not None:
+        if given.name != name:
+            raise UsageError(
+                "embedder of a saved estimator",
+                expected=f"{name!r}, which it was fitted with",
+                came=f"{given.name!r}",
+                do="Vectors of different embedders cannot be compared: pass the same one, or fit again.",
+            )
+        return given
+    if saved.kind == "tfidf-svd":
+        from pandora_router.estimators.tfidf import TfidfSvd
+
+        return TfidfSvd.from_state(saved)
+    if saved.kind == "joined":
+        from pandora_router.estimators.joined import Joined
+
+        return Joined(tuple(embedder_from(part, None) for part in saved.parts.values()))
+    if name == DEFAULT_NAME:
+        return default_embedder()
+    if name.startswith("all-MiniLM-L6-v2-"):
+        from pandora_router.estimators.minilm import minilm
+
+        return minilm(int(name.rsplit("-", 1)[1]))
+    raise UsageError(
+        "embedder of a saved estimator",
+        expected=f"the embedder named {name!r} to be passed to load",
+        came="none",
+        do="It was a callable or an endpoint, which is not saved: pass embedder=... again.",
+    )
+
+
+@dataclass(frozen=True)
+class Stages:
+    """Finished stages of a long fit, so that a fit that was killed goes on where it stopped.
+
+    A stage is a `Saved` in a folder of its own below `folder`; with `folder` None nothing is kept.
+    """
+
+    folder: Path | None = None
+
+    @classmethod
+    def of(cls, work: Path | str | None, *depends_on: Any) -> Stages:
+        """The stages of a fit that depends on these values (arrays, texts, anything with a plain repr).
+
+        They lie in a subfolder of `work` named by a hash of the values and of the version of this package, so
+        that a fit of other data, settings or versions never finds them.
+        """
+        if work is None:
+            return cls()
+        mark = hashlib.sha256(metadata.version("pandora-router").encode())
+        for value in depends_on:
+            numbers = isinstance(value, np.ndarray) and value.dtype != object
+            told = value.tolist() if isinstance(value, np.ndarray) and not numbers else value
+            mark.update(value.tobytes() if numbers else repr(told).encode())
+        return cls(Path(work) / mark.hexdigest()[:16])
+
+    def get(self, name: str) -> Saved | None:
+        """The stage of this name, or None if it was not finished before."""
+        if self.folder is None or not is_saved(self.folder / name):
+            return None
+        return read(self.folder / name)
+
+    def put(self, name: str, saved: Saved) -> None:
+        """Keep a finished stage."""
+        if self.folder is not None:
+            write(self.folder / name, saved)

@@ -1,0 +1,35 @@
+"""Files and folders on disk: written whole or not at all, verified when read, never anybody else's replaced.
+
+    kinds      what a folder is (`Kind`), its manifest, seal and signature
+    outputs    what may be written where: `check_output`, `keep_apart`
+    writing    `write` and `replace_file`: atomic, one writer at a time
+    reading    `read`: every file once, as bytes that match the manifest
+    tensors    named arrays as bytes and back, without pickle, archives or compression
+
+A folder of ours holds `manifest.json` and a subfolder `data-TOKEN` with the files. The manifest says what the
+folder is (format, version), which subfolder is current, and the size and SHA-256 of every file in it.
+Publishing writes a new subfolder, syncs it, and replaces `manifest.json` in one atomic rename: the manifest
+is the pointer (docs/decisions/0110-published-folders.md). This package does not know what the files mean.
+"""
+
+from pandora_router.folders.kinds import MANIFEST, Kind, Stored, is_stored, manifest, parsed
+from pandora_router.folders.outputs import check_output, keep_apart
+from pandora_router.folders.reading import read
+from pandora_router.folders.writing import replace_file, replace_text, sha256, sync, write
+
+__all__ = [
+    "MANIFEST",
+    "Kind",
+    "Stored",
+    "check_output",
+    "is_stored",
+    "keep_apart",
+    "manifest",
+    "parsed",
+    "read",
+    "replace_file",
+    "replace_text",
+    "sha256",
+    "sync",
+    "write",
+]

@@ -1,0 +1,60 @@
+"""Texts from outside: which characters may be shown on a terminal, and which may stand in a name.
+
+Prompts, names of specialists, columns and files, and replies of servers come from outside. A terminal obeys
+escape sequences inside them (ESC, the C1 controls) and shows bidirectional overrides in another order than
+they are stored; invisible characters make two different names look the same.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+
+_CONTROL = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff]"
+)
+_INVISIBLE = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
+
+
+def printable(text: str) -> str:
+    r"""Return `text` with every character a terminal would obey, or not show, written as an escape.
+
+    Newline and tab stay. C0 and C1 controls, zero-width and bidirectional marks, line and paragraph
+    separators and lone surrogates become `\x1b`, `\u202e` and so on, as in a Python literal.
+
+    >>> print(printable("red \x1b[31m, hidden \u200b"))
+    red \x1b[31m, hidden \u200b
+    """
+    return _CONTROL.sub(lambda match: match[0].encode("unicode_escape").decode("ascii"), text)
+
+
+def lone_surrogate(text: str) -> int | None:
+    r"""Return the position of the first half of a surrogate pair in `text`, or None if there is none.
+
+    JSON can spell such a half (`"\ud800"`); it is no character and cannot be written as UTF-8.
+    """
+    if text.isascii():
+        return None
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        return error.start
+    return None
+
+
+def unfit_for_name(name: str) -> str | None:
+    r"""Say what is wrong with a name of a specialist or a column, or return None.
+
+    A name has no control or invisible characters and no white space at its ends: nobody could see or type
+    the difference.
+
+    >>> unfit_for_name("gpt\u200b-4")
+    "the invisible character '\\u200b' (ZERO WIDTH SPACE)"
+    """
+    if name != name.strip():
+        return "white space at one end"
+    for character in name:
+        if unicodedata.category(character) in _INVISIBLE:
+            said = unicodedata.name(character, "a control character")
+            return f"the invisible character {character!a} ({said})"
+    return None
