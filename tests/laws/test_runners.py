@@ -5,11 +5,15 @@ The Ray cluster, which has to be started first, is in tests/edges/test_ray.py.
 
 from __future__ import annotations
 
+import copy
 import os
+import re
 import signal
 import subprocess
 import sys
+import threading
 import time
+from collections.abc import Callable
 from contextlib import closing
 from itertools import count, islice
 from pathlib import Path
@@ -19,7 +23,7 @@ import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from pandora_router.errors import UpstreamError, UsageError
-from pandora_router.run import InPlace, Pool, Runner
+from pandora_router.run import InPlace, Pool, Runner, ShardError
 from pandora_router.search import batch
 
 RUNNERS = [InPlace(), Pool(1), Pool(3)]
@@ -108,9 +112,66 @@ def test_a_shard_that_kills_every_worker_is_given_up() -> None:
         list(Pool(2, tries=2).map(die, range(3)))
 
 
-def test_a_result_that_cannot_travel_is_an_error() -> None:
-    with pytest.raises(TypeError, match="of a shard"):
-        list(Pool(1).map(unsendable, [0]))
+class Odd(Exception):
+    """An exception whose constructor wants more than its args: pickling works, unpickling does not."""
+
+    def __init__(self, code: int, why: str) -> None:
+        super().__init__(f"code {code}: {why}")
+
+
+class Holding(Exception):
+    """An exception that holds something that cannot be pickled."""
+
+    def __init__(self) -> None:
+        super().__init__("holding a lock")
+        self.lock = threading.Lock()
+
+
+class Hostile:
+    """A result that pickles and whose unpickling fails."""
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return int, ("no number",)
+
+
+def raise_odd(_: int) -> int:
+    raise Odd(7, "the model is gone")
+
+
+def raise_holding(_: int) -> int:
+    raise Holding
+
+
+def hostile(_: int) -> object:
+    return Hostile()
+
+
+@pytest.mark.parametrize(
+    ("function", "kind", "message"),
+    [
+        (raise_odd, "Odd", "code 7: the model is gone"),
+        (raise_holding, "Holding", "holding a lock"),
+        (unsendable, "AttributeError|PicklingError", "unsendable"),
+        (hostile, "ValueError", "no number"),
+    ],
+)
+def test_what_cannot_travel_is_told_in_words(
+    function: Callable[[int], object], kind: str, message: str
+) -> None:
+    with pytest.raises(ShardError) as caught:
+        list(Pool(1).map(function, [0]))
+    assert re.fullmatch(kind, caught.value.kind)
+    assert message in caught.value.message
+    assert "Traceback" in caught.value.trace
+    assert message in str(caught.value)
+    assert str(copy.copy(caught.value)) == str(caught.value)  # by way of __reduce__, as pickle does
+
+
+def test_the_traceback_of_a_shard_is_told() -> None:
+    with pytest.raises(UsageError) as caught:
+        list(Pool(1).map(refuse, range(4)))
+    assert isinstance(caught.value.__cause__, ShardError)
+    assert "in refuse" in caught.value.__cause__.trace
 
 
 def children(pid: int) -> list[int]:
@@ -134,24 +195,36 @@ def alive(pid: int) -> bool:
     return state != "Z"
 
 
+NAPS = {
+    "sleeping": "time.sleep, [0.0] * 4 + [3600.0] * 2",
+    "holding the interpreter": "sum, [range(3)] * 4 + [range(10**12)] * 2",
+}
+
+
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="looks for processes in /proc")
+@pytest.mark.parametrize("nap", NAPS)
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
-def test_no_worker_outlives_an_interrupted_run(how: signal.Signals, tmp_path: Path) -> None:
-    """Ctrl-C, which reaches the whole process group, and kill -9 of the parent alone."""
+def test_no_worker_outlives_an_interrupted_run(how: signal.Signals, nap: str, tmp_path: Path) -> None:
+    """Ctrl-C, which reaches the whole process group, and kill -9 of the parent alone; shards of an hour."""
     script = tmp_path / "nap.py"
     script.write_text(
         "import time\nfrom pandora_router.run import Pool\n"
-        "if __name__ == '__main__':\n    list(Pool(2).map(time.sleep, [0.0] * 4 + [1.5, 1.5]))\n"
+        "if __name__ == '__main__':\n"
+        f"    for _ in Pool(2).map({NAPS[nap]}):\n        print('one', flush=True)\n"
     )
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
     run = subprocess.Popen(
-        [sys.executable, str(script)], env=environment, start_new_session=True, stderr=subprocess.PIPE
+        [sys.executable, str(script)],
+        env=environment,
+        start_new_session=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
     )
-    until = time.monotonic() + 120
-    while len(mine := children(run.pid)) < 3 and time.monotonic() < until:  # two workers and their tracker
-        time.sleep(0.02)
+    assert run.stdout is not None
+    for _ in range(4):
+        assert run.stdout.readline() == b"one\n"
+    mine = children(run.pid)  # two workers and their tracker
     assert len(mine) >= 3
-    time.sleep(0.5)
     if how is signal.SIGINT:
         os.killpg(run.pid, how)
     else:
@@ -159,6 +232,10 @@ def test_no_worker_outlives_an_interrupted_run(how: signal.Signals, tmp_path: Pa
     _, told = run.communicate(timeout=120)
     assert run.returncode == -how
     assert told.count(b"Traceback") == (how is signal.SIGINT)  # of the parent alone
+    until = time.monotonic() + 60
     while any(alive(pid) for pid in mine) and time.monotonic() < until:
         time.sleep(0.05)
-    assert not [pid for pid in mine if alive(pid)]
+    left = [pid for pid in mine if alive(pid)]
+    for pid in left:
+        os.kill(pid, signal.SIGKILL)
+    assert not left

@@ -3,11 +3,12 @@
 Workers are spawned, so they inherit no locks and no threads, and each has one thread for linear algebra. A
 worker gets one shard at a time through its own pipe, so when it dies it is known which shard died with it: a
 new worker takes its place and runs the shard again, at most `tries` times in all. Workers ignore Ctrl-C and
-are ended by this process; if this process is killed they see their pipe close and end themselves.
+are ended by this process. If this process is killed, the system ends them at once (`_die_with`).
 """
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 from collections import deque
@@ -20,7 +21,8 @@ from multiprocessing.context import SpawnProcess
 from typing import Any, TypeVar
 
 from pandora_router.errors import UpstreamError, UsageError
-from pandora_router.run.runner import Runner, on_one_core
+from pandora_router.run.outcomes import attempted, concluded
+from pandora_router.run.runner import Runner
 
 S = TypeVar("S")
 R = TypeVar("R")
@@ -30,34 +32,36 @@ PATIENCE = 5.0  # seconds a worker has to end before it is killed
 
 @dataclass
 class _Worker:
-    """A process, our end of its pipe, and the shard it is on."""
+    """A process, our end of its pipe, the lifeline that only this process holds, and the shard it is on."""
 
     process: SpawnProcess
     pipe: Connection
+    lifeline: Connection
     at: int | None = None
 
     @classmethod
     def start(cls) -> _Worker:
         context = get_context("spawn")
         ours, theirs = context.Pipe()
-        process = context.Process(target=_serve, args=(theirs,), daemon=True)
+        watched, lifeline = context.Pipe(duplex=False)
+        process = context.Process(target=_serve, args=(theirs, watched), daemon=True)
         with _inherited(ONE_THREAD):
             process.start()
         theirs.close()
-        return cls(process, ours)
+        watched.close()
+        return cls(process, ours, lifeline)
 
     def give(self, number: int, function: Callable[[Any], Any], shard: Any) -> None:
         self.at = number
         with suppress(BrokenPipeError, ConnectionResetError):  # dead: its pipe is ready, `answer` says so
             self.pipe.send((function, shard))
 
-    def answer(self) -> tuple[Any, BaseException | None]:
-        """(result, error); EOFError if the worker is dead."""
+    def answer(self) -> bytes:
+        """What came of the shard, for `concluded`; EOFError if the worker is dead."""
         try:
-            found: tuple[Any, BaseException | None] = self.pipe.recv()
+            return self.pipe.recv_bytes()
         except ConnectionResetError as error:
             raise EOFError from error
-        return found
 
     def stop(self) -> None:
         self.pipe.close()
@@ -67,6 +71,7 @@ class _Worker:
             self.process.kill()
             self.process.join()
         self.process.close()
+        self.lifeline.close()
 
 
 @dataclass(frozen=True)
@@ -111,16 +116,14 @@ class _Crew:
                 assert worker.at is not None
                 number = worker.at
                 try:
-                    result, error = worker.answer()
+                    outcome = worker.answer()
                 except EOFError:
                     self._bury(worker, number)
                     continue
                 worker.at = None
                 del self.held[number]
                 self._employ(function, fresh)  # before the caller takes its time over the result
-                if error is not None:
-                    raise error
-                yield number, result
+                yield number, concluded(outcome)
 
     def _employ(self, function: Callable[[Any], Any], fresh: Iterator[tuple[int, Any]]) -> None:
         """Give every idle worker a shard; start workers only for shards that are there."""
@@ -163,23 +166,32 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _serve(pipe: Connection) -> None:
-    """A worker: shards in, (result, error) out, until the pipe closes."""
+def _serve(pipe: Connection, lifeline: Connection) -> None:
+    """A worker: shards in, what came of them out, until the pipe closes or the parent is gone."""
+    _die_with(lifeline)
     while True:
         try:
             function, shard = pipe.recv()
         except (EOFError, ConnectionResetError):
             return
         try:
-            found: tuple[Any, BaseException | None] = on_one_core(function, shard), None
-        except Exception as error:
-            found = None, error
-        try:
-            pipe.send(found)
+            pipe.send_bytes(attempted(function, shard))
         except (BrokenPipeError, ConnectionResetError):
             return
-        except Exception as error:  # what came of the shard cannot be sent
-            pipe.send((None, TypeError(f"{type(found[0] or found[1]).__name__} of a shard: {error}")))
+
+
+def _die_with(lifeline: Connection) -> None:
+    """Have the system end this process as soon as nobody holds the other end of the pipe `lifeline`.
+
+    The pipe is set to raise SIGIO, whose default action ends the process: no Python code runs, so a shard
+    that is inside a library and holds the interpreter is ended as well.
+    """
+    signal.signal(signal.SIGIO, signal.SIG_DFL)
+    handle = lifeline.fileno()
+    fcntl.fcntl(handle, fcntl.F_SETOWN, os.getpid())
+    fcntl.fcntl(handle, fcntl.F_SETFL, fcntl.fcntl(handle, fcntl.F_GETFL) | os.O_ASYNC)
+    if lifeline.poll():  # the parent was gone before the signal was armed
+        os._exit(1)
 
 
 @contextmanager

@@ -15,7 +15,8 @@ from itertools import islice
 from typing import Any, TypeVar
 
 from pandora_router.errors import UpstreamError, UsageError
-from pandora_router.run.runner import Runner, on_one_core
+from pandora_router.run.outcomes import attempted, concluded
+from pandora_router.run.runner import Runner
 
 S = TypeVar("S")
 R = TypeVar("R")
@@ -32,7 +33,7 @@ class Cluster(Runner):
     def finish(self, function: Callable[[S], R], shards: Iterable[S]) -> Generator[tuple[int, R], None, None]:
         """As `Runner.finish`; connects first and leaves at the end, unless this process had joined before."""
         ray, joined = _joined(self.address)
-        remote = ray.remote(num_cpus=1, max_retries=self.tries - 1)(on_one_core)
+        remote = ray.remote(num_cpus=1, max_retries=self.tries - 1)(attempted)
         fresh = enumerate(shards)
         waiting: dict[Any, int] = {}
         try:
@@ -53,13 +54,12 @@ class Cluster(Runner):
 
 
 def _got(ray: Any, reference: Any, number: int, tries: int) -> Any:
-    """The result of a shard, or the error of the function itself."""
+    """The result of a shard; raises the error of its function, or `UpstreamError` if its worker was lost."""
     try:
-        return ray.get(reference)
-    except ray.exceptions.RayTaskError as error:
-        raise error.cause from error
+        outcome = ray.get(reference)
     except ray.exceptions.RayError as error:
         raise UpstreamError(f"shard {number}: its worker was lost {tries} times ({error})") from error
+    return concluded(outcome)
 
 
 def _joined(address: str) -> tuple[Any, bool]:
