@@ -252,6 +252,11 @@ def test_an_output_that_cannot_be_written_is_named_without_the_draft(tmp_path: P
         put(tmp_path / "file" / "out", 1)
     assert str(tmp_path / "file" / "out") in str(caught.value)
     assert "draft" not in str(caught.value)
+    with pytest.raises(UsageError, match="which is a file"):
+        folders.check_file(tmp_path / "file" / "out.md", replace=False)
+    with pytest.raises(UsageError, match="something is there"):
+        folders.check_file(tmp_path / "file", replace=False)
+    folders.check_file(tmp_path / "file", replace=True)
     with pytest.raises(OSError, match=r"exists|Not a directory") as refused:
         folders.replace_text(tmp_path / "file" / "out.md", "x")
     assert refused.value.filename == str(tmp_path / "file" / "out.md")

@@ -33,7 +33,8 @@ def fitted() -> Router:
     """f by neighbours, g by a stack of trees, trees in the signal model: everything that LightGBM runs."""
     signal = Calibrated(mean=TreeMean(rounds=10))
     costly = StackRecipe(rounds=20, folds=2)
-    return Router.fit(generate(), cheap=NeighbourRecipe(10), costly=costly, signal=signal, inspection_cost=1e-6)
+    cheap = NeighbourRecipe(10)
+    return Router.fit(generate(), cheap=cheap, costly=costly, signal=signal, inspection_cost=1e-6)
 
 
 @pytest.fixture

@@ -8,11 +8,13 @@ from pathlib import Path
 
 import click
 
+from pandora_router import folders
 from pandora_router.cli.console import SlowProgress
-from pandora_router.cli.options import ROUTER, check_output
+from pandora_router.cli.options import ROUTER
 from pandora_router.cli.rows import Row, source_of
 from pandora_router.config import open_router
 from pandora_router.errors import UsageError
+from pandora_router.router.artifact import KIND
 
 
 @click.command()
@@ -60,7 +62,7 @@ def add(
             came="neither" if fee is None else "both",
             do="If answers cost nothing, say --fee 0.",
         )
-    check_output(output, replace=replace, inputs=(scores,))
+    folders.check_output(output, KIND, replace=replace, inputs=[scores])
     router = open_router(artifact)
     with SlowProgress() as progress:
         progress(f"reading {scores}", 0, 2)

@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any
 
 from pandora_router import folders
-from pandora_router.cli.options import check_output
 from pandora_router.cli.rows import (
     Columns,
     ParquetSource,
@@ -174,7 +173,7 @@ class Batch:
         Raises `UsageError`; also if `output` exists and `replace` is false.
         """
         kind_of(output)
-        check_output(output, replace=replace, inputs=(source,))
+        folders.check_file(output, replace=replace, inputs=[source, self.artifact])
         rows = source_of(source)
         router = self.router
         progress("reading", 0, 1)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
@@ -52,30 +51,6 @@ def read_contexts(pairs: tuple[str, ...], file: Path | None) -> dict[str, str]:
             )
         contexts[name] = text
     return contexts
-
-
-def check_output(output: Path, *, replace: bool, inputs: tuple[Path, ...] = ()) -> None:
-    """Raise `UsageError` now if `output` could not be written later, after long work.
-
-    It must not be one of `inputs` or hold one, must not exist unless `replace` is true, and the folder it
-    goes to must be writable (missing folders are made when it is written).
-    """
-    place = output.resolve()
-    if any(place == path or place in path.parents for path in map(Path.resolve, inputs)):
-        raise UsageError(
-            str(output), expected="another place than the input", came="the input", do="Choose another name."
-        )
-    if output.exists() and not replace:
-        raise UsageError(
-            str(output),
-            expected="a name that is free",
-            came="something is there",
-            do="Choose another name, or add --replace.",
-        )
-    nearest = next(path for path in (place.parent, *place.parents) if path.exists())
-    if not nearest.is_dir() or not os.access(nearest, os.W_OK | os.X_OK):
-        came = "no permission to write there" if nearest.is_dir() else "a file"
-        raise UsageError(str(nearest), expected="a folder to write to", came=came, do="Choose another place.")
 
 
 def with_runner(command: Callable[..., Any]) -> Callable[..., Any]:

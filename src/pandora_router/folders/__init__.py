@@ -1,7 +1,7 @@
 """Files and folders on disk: written whole or not at all, verified when read, never anybody else's replaced.
 
     kinds      what a folder is (`Kind`), its manifest, seal and signature
-    outputs    what may be written where: `check_output`, `keep_apart`
+    outputs    what may be written where: `check_output`, `check_file`
     writing    `write` and `replace_file`: atomic, one writer at a time
     reading    `read`: every file once, as bytes that match the manifest
     tensors    named arrays as bytes and back, without pickle, archives or compression
@@ -13,7 +13,7 @@ is the pointer (docs/decisions/0110-published-folders.md). This package does not
 """
 
 from pandora_router.folders.kinds import MANIFEST, Kind, Stored, is_stored, manifest, parsed
-from pandora_router.folders.outputs import check_output, keep_apart
+from pandora_router.folders.outputs import check_file, check_output, keep_apart
 from pandora_router.folders.reading import read
 from pandora_router.folders.writing import replace_file, replace_text, sha256, sync, write
 
@@ -21,6 +21,7 @@ __all__ = [
     "MANIFEST",
     "Kind",
     "Stored",
+    "check_file",
     "check_output",
     "is_stored",
     "keep_apart",

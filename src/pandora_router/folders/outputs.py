@@ -18,9 +18,11 @@ def check_output(path: Path, kind: Kind, *, replace: bool, inputs: Iterable[Path
 
     Allowed are: nothing there, an empty folder, and, if `replace` is true, a folder of the same kind and
     version in which every file is named by its manifest. The output may not be, contain or lie within one of
-    the `inputs`. Every writer checks this when it writes; a command also checks it before its long work.
+    the `inputs`, and it must be possible to write there. Every writer checks this when it writes; a command
+    also checks it before its long work.
     """
     keep_apart(path, inputs)
+    _check_place(path)
     if not os.path.lexists(path):
         return
     came = _obstacle(path, kind)
@@ -37,6 +39,36 @@ def check_output(path: Path, kind: Kind, *, replace: bool, inputs: Iterable[Path
             expected="a folder that does not exist yet",
             came=f"{kind.noun} that is there already",
             do="Choose another name, or ask to replace it (--replace).",
+        )
+
+
+def check_file(path: Path, *, replace: bool, inputs: Iterable[Path] = ()) -> None:
+    """Raise `UsageError` unless a file may be written to `path`: a new one, or any if `replace` is true.
+
+    It may not be or lie within one of the `inputs`, and it must be possible to write there.
+    """
+    keep_apart(path, inputs)
+    _check_place(path)
+    if path.is_dir() or (os.path.lexists(path) and not replace):
+        raise UsageError(
+            str(path),
+            expected="a name that is free",
+            came="a folder" if path.is_dir() else "something is there",
+            do="Choose another name" + ("." if path.is_dir() else ", or add --replace."),
+        )
+
+
+def _check_place(path: Path) -> None:
+    """Refuse an output below a file or in a folder that this user may not write to."""
+    whole = path.resolve()
+    within = next(place for place in (whole.parent, *whole.parents) if place.exists())
+    place = path if path.is_dir() else within
+    if not place.is_dir() or not os.access(place, os.W_OK | os.X_OK):
+        raise UsageError(
+            str(path),
+            expected="an output in a folder that can be written to",
+            came=f"no permission to write to {place}" if place.is_dir() else f"{place}, which is a file",
+            do="Choose another place.",
         )
 
 
