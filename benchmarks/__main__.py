@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from benchmarks import gaps, market, speed
+from benchmarks import gaps, loop, market, speed
 
 
 def measure_gaps(console: Console, count: int, n: int) -> list[dict[str, object]]:
@@ -117,6 +117,19 @@ def measure_market(console: Console) -> list[dict[str, object]]:
     return rows
 
 
+def measure_loop(console: Console) -> list[dict[str, object]]:
+    with console.status("decisions on an event loop"):
+        rows = loop.rows()
+    table = Table(title=f"Delays of an event loop, {loop.CONCURRENT} decisions under way (ms; p99 under 20)")
+    for heading in ("decisions", "p50", "p99", "max", "decisions/s"):
+        table.add_column(heading, justify="left" if heading == "decisions" else "right")
+    for row in rows:
+        delays = [f"{row[key]:.2f}" for key in ("p50_ms", "p99_ms", "max_ms")]
+        table.add_row(str(row["event loop"]), *delays, str(row.get("decisions_per_second", "")))
+    console.print(table)
+    return rows
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(prog="make bench", description=__doc__)
     parser.add_argument("--instances", type=int, default=40, help="instances per cell of the gap table")
@@ -134,6 +147,7 @@ def main() -> None:
             report["million"] = speed.million()
         console.print("A million queries of 110 boxes, KnowledgeGradient, c=.1, streamed:", report["million"])
     report["market"] = measure_market(console)
+    report["event_loop"] = measure_loop(console)
     rows = measure_gaps(console, options.instances, options.outcomes)
     report["gaps"] = rows
     report["gap_claims"] = print_gaps(console, rows)

@@ -16,8 +16,10 @@ from typing import Any, ParamSpec, Protocol, TypeVar
 
 T = TypeVar("T")
 P = ParamSpec("P")
-THREADS = 2
-"""Threads for computing. Python lets one thread at a time compute: more would only make the loop wait."""
+THREADS = 1
+"""Threads for computing. Python lets one thread compute at a time, and an event loop that wants to go on
+waits for each of the others: with two threads its longest delays doubled (`python -m benchmarks.loop`). A
+worker whose functions wait for a network, such as a remote embedder, wants more."""
 
 
 class Work(Protocol):
@@ -26,11 +28,6 @@ class Work(Protocol):
     async def __call__(self, function: Callable[P, T], *args: P.args, **options: P.kwargs) -> T:
         """The result of `function(*args, **options)`."""
         ...
-
-
-async def here(function: Callable[P, T], *args: P.args, **options: P.kwargs) -> T:
-    """Call the function in this thread, without ever suspending."""
-    return function(*args, **options)
 
 
 class Worker:

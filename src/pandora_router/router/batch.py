@@ -18,8 +18,6 @@ import numpy as np
 
 from pandora_router.boxes.draws import discrete_backup_price, discrete_reservation_price
 from pandora_router.errors import UsageError
-from pandora_router.estimators.estimator import fitted
-from pandora_router.estimators.worker import here
 from pandora_router.index import price_offset
 from pandora_router.router.deciding import (
     Cheap,
@@ -32,7 +30,7 @@ from pandora_router.router.deciding import (
     unavailable,
 )
 from pandora_router.router.decision import Decision, Estimates, Prices
-from pandora_router.router.opening import drive
+from pandora_router.router.opening import drive, here
 from pandora_router.router.prompts import judged
 from pandora_router.search import (
     Batch,
@@ -80,14 +78,14 @@ async def _chunk(router: Router, prompts: Sequence[str], offered: Sequence[Offer
 
 
 async def _side_by_side(router: Router, searches: list[Deciding]) -> list[Decision]:
-    if fitted(router.costly) is not None:  # computed here: nothing is waited for, so nothing can be late
-        return await drive(router.costly, searches, here)
+    if router.predictor is not None:  # computed here: nothing is waited for, so nothing can be late
+        return await drive(router, searches, here)
     allowed = asyncio.Semaphore(UNDER_WAY)
 
     async def alone(search: Deciding) -> Decision:
         async with allowed:
             until = math.inf if router.timeout is None else time.monotonic() + router.timeout
-            return (await drive(router.costly, [search], here, until))[0]
+            return (await drive(router, [search], here, until))[0]
 
     return list(await asyncio.gather(*(alone(search) for search in searches)))
 

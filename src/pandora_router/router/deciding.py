@@ -154,11 +154,13 @@ def deciding(router: Router, prompt: str, cheap: Cheap, offered: Offered | None 
     if cheap.row is None:
         return decline(router, str(cheap.because), cheap.seconds)
     given = checked_contexts(offered, router.specialists)
-    prior = router.signal.prior(cheap.row, router.costs)
     shut = unavailable(router, given)
-    first = State(prior.boxes.shut(shut) if shut.any() else prior.boxes)
+    prior = router.signal.prior(cheap.row, router.costs)
+    boxes = prior.boxes.shut(shut) if shut.any() else prior.boxes
+    prices, std = Prices.of(boxes), std_of(boxes)
     bought, late = Bought(router.specialists, prior), False
-    searching = search(router.policy, first)
+    state = State(boxes)
+    searching = search(router.policy, state)
     try:
         state, inspect = next(searching)
         while not late:
@@ -171,16 +173,9 @@ def deciding(router: Router, prompt: str, cheap: Cheap, offered: Offered | None 
     except StopIteration as end:
         trace = end.value
         late = False
-    known = Estimates(
-        router.specialists,
-        cheap.row,
-        first.boxes.mean,
-        std_of(first.boxes),
-        statuses(router.specialists, bought.purchases, shut, late=late),
-    )
-    return conclude(
-        router, known, Prices.of(first.boxes), trace, bought.purchases, time.perf_counter() - begun
-    )
+    status = statuses(router.specialists, bought.purchases, shut, late=late)
+    known = Estimates(router.specialists, cheap.row, boxes.mean, std, status)
+    return conclude(router, known, prices, trace, bought.purchases, time.perf_counter() - begun)
 
 
 def decline(router: Router, because: str, seconds: float) -> Decision:
@@ -204,11 +199,12 @@ def conclude(
     seconds: float,
 ) -> Decision:
     """The decision at the end of a search."""
+    specialist = router.specialists[trace.selected]
     name, at = stamp()
     return Decision(
         name,
         at,
-        router.specialists[trace.selected],
+        specialist,
         trace,
         tuple(purchases),
         known,
@@ -221,8 +217,7 @@ def conclude(
 
 def unavailable(router: Router, given: Offered) -> Mask:
     """The specialists whose costly estimate needs a context that was not given (M,)."""
-    needs = router.costly.needs
-    return np.array([name in needs and name not in given for name in router.specialists], dtype=np.bool_)
+    return np.array([name in router.needs and name not in given for name in router.specialists])
 
 
 def statuses(

@@ -11,38 +11,46 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Coroutine, Mapping, Sequence
-from typing import Any, TypeVar, cast
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
 
 import numpy as np
 
 from pandora_router.errors import UpstreamError, UsageError
-from pandora_router.estimators.estimator import Estimator, Predictor, Query, fitted
+from pandora_router.estimators.estimator import Estimator, Predictor, Query
 from pandora_router.estimators.worker import Work
 from pandora_router.router.deciding import Ask, Deciding, Paid
 from pandora_router.router.decision import Decision
 
+if TYPE_CHECKING:
+    from pandora_router.router.router import Router
+
 T = TypeVar("T")
+P = ParamSpec("P")
 FAILURES = (UpstreamError, TimeoutError, OSError)
 
 
+async def here(function: Callable[P, T], *args: P.args, **options: P.kwargs) -> T:
+    """Call the function in this thread, without ever suspending."""
+    return function(*args, **options)
+
+
 async def drive(
-    costly: Predictor | Estimator, decisions: Sequence[Deciding], work: Work, until: float = math.inf
+    router: Router, decisions: Sequence[Deciding], work: Work, until: float = math.inf
 ) -> list[Decision]:
     """Run decisions side by side to their ends; each round pays what all of them ask for next.
 
     A predictor is called once a round for all prompts, an estimator once for each, at the same time. `work`
     is where the computing is done; `until` is in seconds of `time.monotonic`.
     """
-    predictor = fitted(costly)
+    predictor = router.predictor
     done: dict[int, Decision] = {}
     replies: Mapping[int, Paid | None] = dict.fromkeys(range(len(decisions)))
-    while replies:
-        asks = await work(_advance, decisions, replies, done)
+    while asks := await work(_advance, decisions, replies, done):
         if predictor is not None:
             replies = await work(pay_here, predictor, asks, until)
         else:
-            outside = cast(Estimator, costly)
+            outside = cast(Estimator, router.costly)
             paid = await asyncio.gather(*(pay_outside(outside, ask, until) for ask in asks.values()))
             replies = dict(zip(asks, paid, strict=True))
     return [done[i] for i in range(len(decisions))]
@@ -63,8 +71,6 @@ def _advance(
 
 def pay_here(predictor: Predictor, asks: Mapping[int, Ask], until: float = math.inf) -> dict[int, Paid]:
     """Answer asks by one call of a predictor; where that fails upstream, by one call each."""
-    if not asks:
-        return {}
     if time.monotonic() >= until:
         return dict.fromkeys(asks, Paid.too_late())
     begun = time.perf_counter()

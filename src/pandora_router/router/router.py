@@ -16,10 +16,10 @@ from pandora_router.boxes import Costs
 from pandora_router.calibrate.signals import SignalModel
 from pandora_router.errors import UsageError
 from pandora_router.estimators.estimator import Estimator, Predictor, fitted
-from pandora_router.estimators.worker import Work, Worker, here
-from pandora_router.router.deciding import Offered, deciding
+from pandora_router.estimators.worker import Work, Worker
+from pandora_router.router.deciding import Deciding, Offered, deciding
 from pandora_router.router.decision import Decision
-from pandora_router.router.opening import drive, finish
+from pandora_router.router.opening import drive, finish, here
 from pandora_router.router.prompts import judged
 from pandora_router.search import Policy
 from pandora_router.types import Advance, Vector
@@ -57,7 +57,7 @@ class Router:
     worker: Worker = field(default_factory=Worker, repr=False)
 
     def __post_init__(self) -> None:
-        fitted(self.costly)  # refuses what keeps neither contract
+        self.predictor  # noqa: B018 (refuses a costly estimate that keeps neither contract)
         if self.default not in self.specialists:
             raise UsageError(
                 "the default specialist",
@@ -123,7 +123,7 @@ class Router:
     ) -> Decision:
         """As `route`, on an event loop: all computing is done by the router's `worker`."""
         until = self._until(timeout)
-        if fitted(self.costly) is not None:
+        if self.predictor is not None:
             return await self.worker(self._route, prompt, contexts, until)
         return await self._decide(prompt, contexts, until, self.worker)
 
@@ -132,11 +132,15 @@ class Router:
         return math.inf if allowed is None else time.monotonic() + allowed
 
     def _route(self, prompt: str, contexts: Offered | None, until: float) -> Decision:
-        return finish(self._decide(prompt, contexts, until, here), waits=fitted(self.costly) is None)
+        return finish(self._decide(prompt, contexts, until, here), waits=self.predictor is None)
 
     async def _decide(self, prompt: str, contexts: Offered | None, until: float, work: Work) -> Decision:
-        cheap = (await work(judged, self.cheap, [prompt]))[0]
-        return (await drive(self.costly, [deciding(self, prompt, cheap, contexts)], work, until))[0]
+        return (await drive(self, [self._deciding(prompt, contexts)], work, until))[0]
+
+    def _deciding(self, prompt: str, contexts: Offered | None) -> Deciding:
+        """`deciding` with the cheap estimates made at its first step, where the computing is done."""
+        cheap = judged(self.cheap, [prompt])[0]
+        return (yield from deciding(self, prompt, cheap, contexts))
 
     def route_batch(
         self, prompts: Sequence[str], contexts: Sequence[Offered | None] | None = None
@@ -147,7 +151,7 @@ class Router:
         """
         from pandora_router.router.batch import route_batch
 
-        return finish(route_batch(self, prompts, contexts), waits=fitted(self.costly) is None)
+        return finish(route_batch(self, prompts, contexts), waits=self.predictor is None)
 
     def warm(self) -> None:
         """Do now what the first decision would wait for: load kernels, embedder and trees, decide once."""
@@ -187,6 +191,16 @@ class Router:
     def with_policy(self, policy: Policy) -> Router:
         """The same router searching in another way; the id says so."""
         return replace(self, policy=policy, id=f"{self.id.split('/')[0]}/{policy!r}")
+
+    @functools.cached_property
+    def predictor(self) -> Predictor | None:
+        """The costly estimate if it is computed in this process, None if it is awaited."""
+        return fitted(self.costly)
+
+    @functools.cached_property
+    def needs(self) -> frozenset[str]:
+        """The specialists whose costly estimate needs a context."""
+        return self.costly.needs
 
     @functools.cached_property
     def policy_text(self) -> str:
