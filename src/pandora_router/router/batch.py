@@ -36,21 +36,23 @@ from pandora_router.search import (
     Batch,
     Committing,
     KnowledgeGradient,
+    Never,
     Obligatory,
+    Policy,
     Relative,
     Rollout,
     Select,
     Trace,
     run,
 )
-from pandora_router.types import Matrix
+from pandora_router.types import Matrix, Positions
 
 if TYPE_CHECKING:
     from pandora_router.router.router import Router
 
 CHUNK = 1024  # prompts estimated together
 UNDER_WAY = 32  # decisions that wait for an estimator from outside at the same time
-COMPILED = (KnowledgeGradient, Rollout, Relative, Obligatory, Committing)
+COMPILED = (KnowledgeGradient, Rollout, Relative, Obligatory, Committing, Never)
 
 
 async def route_batch(
@@ -94,7 +96,7 @@ def _without_purchases(
     router: Router, cheap: Sequence[Cheap], offered: Sequence[Offered]
 ) -> dict[int, Decision]:
     """The decisions, by row, that a compiled search makes without buying anything."""
-    if type(router.policy) not in COMPILED or len(router.costs.shared):
+    if type(router.policy) not in COMPILED:
         return {}
     begun = time.perf_counter()
     shut = np.array([unavailable(router, given) for given in offered])
@@ -102,20 +104,37 @@ def _without_purchases(
     if not rows:
         return {}
     batch = router.signal.batch(np.array([cheap[i].row for i in rows]), router.costs)
-    first = run(router.policy, batch, batch.mean)
+    first = _first(router.policy, batch)
+    if first is None:
+        return {}
     above, below = _prices(batch)
     sealed = statuses(router.specialists, (), np.zeros(len(router.specialists), dtype=np.bool_), late=False)
     seconds = (time.perf_counter() - begun) / len(rows)
     decided = {}
-    for k in np.flatnonzero(first.inspections == 0).tolist():
+    for k in np.flatnonzero(first >= 0).tolist():
         row = cheap[rows[k]].row
         assert row is not None
         known = Estimates(router.specialists, row, batch.mean[k], batch.std[k], sealed)
         prices = Prices(above[k], below[k], router.costs.marginal)
-        trace = Trace((Select(int(first.choice[k])),), (), 0.0)
+        trace = Trace((Select(int(first[k])),), (), 0.0)
         spent = cheap[rows[k]].seconds + seconds
         decided[rows[k]] = conclude(router, known, prices, trace, (), spent)
     return decided
+
+
+def _first(policy: Policy, batch: Batch) -> Positions | None:
+    """The box each query takes without buying anything (N,), -1 where it buys; None without a compiled form.
+
+    The compiled run is fed the means in place of values.
+    """
+    if isinstance(policy, Never):
+        return batch.mean.argmax(axis=1)
+    gradient = isinstance(policy, KnowledgeGradient)
+    simulated = isinstance(policy, Committing) and len(batch.costs.shared) > 0
+    if not gradient and (batch.quantiles is not None or simulated):
+        return None
+    found = run(policy, batch, batch.mean)
+    return np.where(found.inspections == 0, found.choice, -1)
 
 
 def _prices(batch: Batch) -> tuple[Matrix, Matrix]:
