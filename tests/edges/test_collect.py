@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import math
 import time
 import zlib
 from dataclasses import replace
@@ -27,7 +29,7 @@ from pandora_router.specialists.prices import FREE, Prices
 from pandora_router.specialists.request import Request
 from pandora_router.transport.endpoint import Endpoint
 from pandora_router.transport.rate_limit import RateLimit
-from tests.edges.upstream import PRICE_IN, PRICE_OUT, SECRET, Upstream
+from tests.support.upstream import ODD, PRICE_IN, PRICE_OUT, SECRET, Upstream
 
 PRICES = Prices(PRICE_IN, PRICE_OUT)
 QUESTIONS = tuple(
@@ -320,6 +322,72 @@ def test_keys_are_in_no_file_and_no_message(tmp_path: Path, capfd: pytest.Captur
         + str(capfd.readouterr())
     )
     assert SECRET not in seen
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("fault", [*ODD, "year", "status line"])
+def test_an_odd_reply_costs_its_own_cell_only(
+    tmp_path: Path,
+    fault: str,
+    stream: bool,
+    caplog: pytest.LogCaptureFixture,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    """Whatever one reply holds, the other cells are bought, and the key is in no file, message or log."""
+    caplog.set_level("DEBUG")
+    odd = QUESTIONS[3].text
+    with Upstream(lambda m, p, a: fault if p == odd else None) as upstream:
+        one = chat(upstream, "good", retries=1, timeout=5.0, stream=stream)
+        one = replace(one, asking=replace(one.asking, context_tokens=2))
+        found = run(plan(one, at_once=1), tmp_path / "j")
+        if fault == "liar":
+            assert set(found.stopped) == {"good"}
+            assert found.bought == 3
+        else:
+            assert found.stopped == {}
+            assert found.table.missing.sum() <= 1
+            assert found.bought >= 19
+        assert math.isfinite(found.spent + found.lost)
+        upstream.faults = lambda *_: None
+        again = run(plan(one), tmp_path / "j")
+        assert again.complete
+        assert again.bought == 20 - found.bought
+    seen = (tmp_path / "j").read_text() + str(found) + caplog.text + str(capfd.readouterr())
+    seen += repr(found.table.contexts)
+    assert not any(form in seen for form in (SECRET, base64.b64encode(SECRET.encode()).decode()[:16]))
+
+
+@pytest.mark.parametrize(
+    "options", [{"max_tokens": 4000}, {"n": 3}, {"max_completion_tokens": 900}, {"best_of": 2}]
+)
+def test_the_worst_case_follows_what_is_sent(options: dict[str, int]) -> None:
+    usual = ChatEndpoint("one", Endpoint("http://127.0.0.1:9/v1"), "good", PRICES, Asking(tokens=100))
+    changed = replace(usual, asking=replace(usual.asking, options=options))
+    factor = {"max_tokens": 40.0, "n": 3.0, "max_completion_tokens": 9.0, "best_of": 2.0}[next(iter(options))]
+    ask = Request.of("What is 2 + 3?")
+    extra = 3 * 100 * (factor - 1) * PRICE_OUT / 1e6
+    assert changed.most(ask) - usual.most(ask) == pytest.approx(extra, rel=0.1)
+    for bad in (
+        {"max_tokens": None},
+        {"n": 0},
+        {"n_predict": -1},
+        {"max_tokens": True},
+        {"stream": True},
+        {"messages": []},
+    ):
+        with pytest.raises(UsageError, match="options"):
+            Asking(options=bad)
+
+
+def test_a_provider_that_lies_is_stopped_and_counted_once(tmp_path: Path) -> None:
+    """Only calls in flight when the first lie arrives can go over; nothing is asked after it."""
+    with Upstream(lambda *_: "liar", slow=0.01) as upstream:
+        one = chat(upstream, "good", RateLimit(at_once=2), timeout=5.0)
+        found = run(plan(one, budget=5.0), tmp_path / "j")
+        assert sum(upstream.asked.values()) <= 2
+        assert "was agreed" in found.stopped["good"]
+        assert found.spent + found.lost <= 5.0
+        run(plan(one, budget=5.0), tmp_path / "j")
 
 
 def test_a_bug_in_a_specialist_is_raised_plainly(tmp_path: Path) -> None:

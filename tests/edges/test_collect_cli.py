@@ -19,8 +19,8 @@ from pandora_router.collect.journal import unline
 from pandora_router.data import storage
 from pandora_router.errors import UsageError
 from pandora_router.specialists.request import Request
-from tests.edges.upstream import SECRET, Upstream
 from tests.support.command import pandora
+from tests.support.upstream import SECRET, Upstream
 
 COMMAND = [sys.executable, "-c", "from pandora_router.cli.collect import collect; collect()"]
 PLAN = """

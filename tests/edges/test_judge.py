@@ -25,7 +25,7 @@ from pandora_router.specialists.templates import Template
 from pandora_router.testing import check_estimator
 from pandora_router.transport.endpoint import Endpoint
 from pandora_router.transport.rate_limit import RateLimit
-from tests.edges.upstream import PRICE_IN, PRICE_OUT, Upstream
+from tests.support.upstream import PRICE_IN, PRICE_OUT, Upstream
 
 
 @pytest.mark.parametrize(

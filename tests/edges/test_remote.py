@@ -13,7 +13,7 @@ import pytest
 from pandora_router.errors import UpstreamError, UsageError
 from pandora_router.estimators.remote import RemoteEmbedder
 from pandora_router.transport.endpoint import Endpoint
-from tests.edges.raw_server import RawServer, raw_server, reply
+from tests.support.raw_server import RawServer, raw_server, reply
 
 SECRET = "sk-never-print-this"
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
 import sys
 import time
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,9 +18,9 @@ from pandora_router.data import save
 from pandora_router.estimators.boosted import Boosted, Trees
 from pandora_router.estimators.peek import Peek
 from pandora_router.router import Router
-from tests.edges.upstream import Upstream
 from tests.support.command import pandora
 from tests.support.tables import generate
+from tests.support.upstream import Upstream
 
 
 def killed_when(code: str, ready: Callable[[], bool], cwd: Path, *words: str) -> None:
@@ -81,6 +83,7 @@ def test_a_killed_fit_with_a_judge_never_buys_a_judgement_twice(tmp_path: Path) 
         return max(0, journal.read_bytes().count(b"\n") - 1) if journal.exists() else 0
 
     with Upstream(slow=0.03) as upstream:
+        upstream.said = lambda prompt: json.dumps({"percent": zlib.crc32(prompt.encode()) % 101})
         (tmp_path / "pandora.yaml").write_text(CONFIG.format(url=upstream.url))
         words = ["fit", "pandora.yaml", "-o", "router"]
         killed_when(

@@ -30,7 +30,7 @@ from pandora_router.specialists.specialist import Specialist
 from pandora_router.specialists.templates import MATHEMATICS, NAMED, PLAIN, Template, few_shot
 from pandora_router.transport.endpoint import Endpoint
 from pandora_router.transport.rate_limit import RateLimit
-from tests.edges.upstream import PRICE_IN, PRICE_OUT, Upstream
+from tests.support.upstream import PRICE_IN, PRICE_OUT, Upstream
 
 TEXTS = [
     "the cat sat on the mat",

@@ -30,7 +30,7 @@ from pandora_router.transport.parsing import parse, too_deep
 from pandora_router.transport.rate_limit import RateLimit
 from pandora_router.transport.retries import GaveUp, retried, waited
 from pandora_router.transport.secrets import REMOVED, Redaction, checked_key
-from tests.edges.raw_server import for_ever, raw_server, reply
+from tests.support.raw_server import for_ever, raw_server, reply
 
 SECRET = "sk-Zm9v/never+print=this~0123456789"
 TIMEOUT = 0.4

@@ -46,7 +46,7 @@ from pandora_router.testing import (
     check_specialist,
 )
 from pandora_router.transport.endpoint import Endpoint
-from tests.edges.upstream import PRICE_IN, PRICE_OUT, Upstream
+from tests.support.upstream import PRICE_IN, PRICE_OUT, Upstream
 
 MEAN, STD = [0.5, 0.4, 0.6], [0.2, 0.3, 0.1]
 SPREAD = [[0.04, 0.01, 0.0], [0.01, 0.09, 0.01], [0.0, 0.01, 0.02]]

@@ -20,6 +20,7 @@ from pandora_router.data.table import Table
 from pandora_router.errors import UsageError
 from pandora_router.estimators.judge import Judge
 from pandora_router.specialists.answer import Answer
+from pandora_router.specialists.beginning import shown
 from pandora_router.specialists.specialist import Specialist
 
 
@@ -131,7 +132,11 @@ def assemble(plan: Plan, journal: Journal) -> Table:
                 score[i, j] = _mean([one for one in grades if one is not None])
                 fee[i, j] = _mean([answer.fee for _, answer in found])
                 first = found[0][1]
-                contexts[i, j] = shown(first) if plan.log_probabilities and first.logprobs else first.context
+                contexts[i, j] = (
+                    shown(first.context, first.logprobs)
+                    if plan.log_probabilities and first.logprobs
+                    else first.context
+                )
     return Table(
         prompt_ids=tuple(q.id for q in plan.questions),
         prompts=tuple(q.text for q in plan.questions),
@@ -143,12 +148,6 @@ def assemble(plan: Plan, journal: Journal) -> Table:
         contexts=contexts if any(text is not None for text in contexts.flat) else None,
         fee_weight=plan.fee_weight,
     )
-
-
-def shown(answer: Answer) -> str:
-    """A context as `estimators.beginnings` reads it: a line of log-probabilities, then the words."""
-    chances = " ".join(f"{one:.3f}" for one in answer.logprobs or ())
-    return f"log-probabilities: {chances}\n{answer.context or ''}"
 
 
 def _grade(plan: Plan, cell: Cell, answer: Answer, journal: Journal) -> float | None:

@@ -166,7 +166,7 @@ def _count(usage: object, key: str) -> int | None:
         return None
     if count > MOST_COUNTED:
         what = f"the reply counts more than {MOST_COUNTED:,} tokens"
-        raise Failed(what, "not as agreed", again=False, charged=True, dead=True)
+        raise Failed(what, "not as agreed", again=False, charged=True)
     return int(count) if count == int(count) else None
 
 

@@ -104,8 +104,19 @@ class Sampling:
         return self._elected(await self._all([self.inner.answer(request) for _ in range(self.n)]))
 
     async def _all(self, work: Sequence[Awaitable[B]]) -> list[B]:
-        """The results of all `work`; if one is `Unanswered`, what the others cost is lost with it."""
-        results = await asyncio.gather(*work, return_exceptions=True)
+        """The results of all `work`; if one is `Unanswered`, what the others cost is lost with it.
+
+        If this is cancelled, beginnings that are there already are cancelled too.
+        """
+        tasks = [asyncio.ensure_future(one) for one in work]
+        try:
+            await asyncio.wait(tasks)
+        except BaseException:
+            for task in tasks:
+                task.cancel()
+            _end(await asyncio.gather(*tasks, return_exceptions=True))
+            raise
+        results = await asyncio.gather(*tasks, return_exceptions=True)
         for result in results:
             if isinstance(result, BaseException) and not isinstance(result, Unanswered):
                 _end(results)

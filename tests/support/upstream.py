@@ -2,12 +2,15 @@
 
 Model "good" is always right, "poor" is wrong on every third sum. Faults are scripted: `faults(model, prompt,
 attempt)` names one or returns None. `charged` is what the server would put on the bill, whether or not its
-answer arrived.
+answer arrived; `left` counts streams that the client closed before their end; `drip` are seconds between
+two events of a stream.
 """
 
 from __future__ import annotations
 
+import base64
 import json
+import math
 import re
 import threading
 import time
@@ -25,6 +28,8 @@ Faults = Callable[[str, str, int], str | None]
 class Upstream:
     def __init__(self, faults: Faults = lambda *_: None, *, slow: float = 0.0, hang: float = 0.8) -> None:
         self.faults, self.slow, self.hang = faults, slow, hang
+        self.drip = 0.0
+        self.left: Counter[str] = Counter()
         self.asked: Counter[tuple[str, str]] = Counter()
         self.answered: Counter[tuple[str, str]] = Counter()
         self.keys: set[str | None] = set()
@@ -84,6 +89,9 @@ class Upstream:
         if fault == "busy":
             send(http, 429, b"", {})
             return
+        if fault == "year":
+            send(http, 429, b"[" * 100_000, {"Retry-After": f"Thu, 01 Jan 1{'0' * 20} 00:00:00 GMT"})
+            return
         if fault in {"401", "404", "400", "429", "500", "503"}:
             said = json.dumps({"error": {"code": "some_code", "message": f"bad key {SECRET}"}}).encode()
             send(http, int(fault), said, {"Retry-After": "0.05"} if fault == "429" else {})
@@ -92,13 +100,24 @@ class Upstream:
         with self.lock:
             self.charged += fee(reply)
         raw = json.dumps(reply).encode()
+        if fault in ODD:
+            kind = "text/event-stream" if body.get("stream") else "application/json"
+            send(http, 200, odd(reply, fault, body, http.headers["Authorization"]), {"Content-Type": kind})
+            return
+        if fault == "status line":
+            http.wfile.write(f"HTTP/1.1 200 {http.headers['Authorization']}\r\nX\r\n\r\n".encode())
+            return
         if fault == "hang":
             time.sleep(self.hang)
         if body.get("stream") and fault not in {"html", "broken"}:
             if not (fault or "").startswith("cut"):
                 with self.lock:
                     self.answered[model, prompt] += 1
-            stream(http, reply, fault or "")
+            try:
+                stream(http, reply, fault or "", self.drip)
+            except OSError:
+                with self.lock:
+                    self.left[model] += 1
             return
         if fault == "cut":
             send(http, 200, raw[: len(raw) // 2], {"Content-Length": str(len(raw))})
@@ -143,7 +162,48 @@ class Upstream:
         return reply
 
 
-def stream(http: BaseHTTPRequestHandler, reply: dict[str, Any], fault: str) -> None:
+ODD = ("deep", "digits", "1e308", "liar", "chances", "echo", "coded echo", "event")
+"""Faults of replies with status 200 that are odd in one place; see `odd`."""
+
+
+def odd(reply: dict[str, Any], fault: str, body: dict[str, Any], key: str | None) -> bytes:
+    """A reply that is odd in one place.
+
+    deep: nested 100,000 deep. digits, 1e308: so many tokens. liar: charges far more than its limit. chances:
+    log-probabilities that are none. echo, coded echo: the key, plain or in base64. event: no end of one.
+    """
+    choice, usage = reply["choices"][0], reply.get("usage", {})
+    if fault == "liar":
+        usage["completion_tokens"] = 1_000_000_000
+    elif fault == "chances":
+        tokens = [{"token": "The ", "logprob": value} for value in (-1e300, math.nan, math.inf)]
+        choice["logprobs"] = {"content": tokens}
+    elif fault == "echo":
+        choice["message"]["content"] = f"Your key is {key}, isn't it? The answer is 5"
+    elif fault == "coded echo":
+        choice["message"]["content"] = base64.b64encode(f"{key}".encode()).decode()
+    text = json.dumps({**reply, "more": "HERE"})
+    count = f'"completion_tokens": {usage.get("completion_tokens")}'
+    text = text.replace(
+        count,
+        {"digits": f'"completion_tokens": 1{"0" * 400}', "1e308": '"completion_tokens": 1e308'}.get(
+            fault, count
+        ),
+    )
+    text = text.replace('"HERE"', "[" * 100_000 if fault == "deep" else "0")
+    if not body.get("stream"):
+        return text.encode()
+    if fault == "event":
+        return b"data: " + b"x" * 3_000_000
+    said = choice["message"]["content"]
+    halves = [said[: len(said) // 2], said[len(said) // 2 :]]
+    pieces = [json.dumps({"choices": [{"delta": {"content": half}}]}) for half in halves]
+    return "".join(
+        f"data: {piece}\n\n" for piece in [*pieces, text.replace('"message"', '"delta_"'), "[DONE]"]
+    ).encode()
+
+
+def stream(http: BaseHTTPRequestHandler, reply: dict[str, Any], fault: str, drip: float) -> None:
     """The reply in chunked events, word by word; `cut` breaks off inside a chunk, `cut early` between two."""
     choice = reply["choices"][0]
     said, refusal = choice["message"].get("content") or "", choice["message"].get("refusal")
@@ -179,6 +239,7 @@ def stream(http: BaseHTTPRequestHandler, reply: dict[str, Any], fault: str) -> N
             return
         http.wfile.write(b"%x\r\n" % len(line) + line + b"\r\n")
         http.wfile.flush()
+        time.sleep(drip)
     http.wfile.write(b"0\r\n\r\n")
 
 
