@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -30,6 +30,8 @@ from pandora_router.testing import check_specialist
 from pandora_router.transport.endpoint import Endpoint
 from pandora_router.transport.rate_limit import RateLimit
 from pandora_router.types import Contexts, Matrix
+from tests.support.routers import fitted
+from tests.support.tables import generate
 from tests.support.upstream import PRICE_IN, PRICE_OUT, Upstream
 
 LONG = " ".join(f"word{i}" for i in range(300))
@@ -245,6 +247,46 @@ def test_looks_are_made_together_the_winner_goes_on_and_losers_are_cancelled() -
         asyncio.run(decide())
         assert sum(upstream.asked.values()) == 2
         assert (upstream.left["poor"], upstream.left["good"]) == (1, 0)
+
+
+def says(text: str | None) -> Callable[[str], str | None]:
+    return lambda _: text
+
+
+def test_a_router_that_looks_decides_as_if_it_had_been_shown() -> None:
+    """Looks made on demand and contexts offered beforehand lead to the same purchases and the same choice."""
+    router = fitted(contexts=True)
+    table = generate(m=3, contexts=True)
+    assert table.contexts is not None
+    for i in range(12):
+        prompt, row = table.prompts[i], table.contexts[i]
+        given = {name: text for name, text in zip(table.specialists, row, strict=True) if text is not None}
+        people = {name: Function(name, says(given.get(name)), FREE) for name in table.specialists}
+
+        async def live(prompt: str = prompt, people: Any = people) -> Any:
+            with Looking(Request.of(prompt), router.costly, people, context_of=plain) as one:
+                decision = await replace(router, costly=one).aroute(prompt)
+                answer = await one.answer(decision.specialist)
+                return decision, answer, set(one.begun)
+
+        decision, answer, begun = asyncio.run(live())
+        shown_before = router.route(prompt, given)
+        assert decision.specialist == shown_before.specialist
+        assert [one.specialists for one in decision.purchases] == [
+            one.specialists for one in shown_before.purchases
+        ]
+        assert begun == {name for one in decision.purchases for name in one.specialists}
+        assert answer.text == (given.get(decision.specialist) or "")
+
+
+def test_a_bug_or_a_bad_key_in_a_beginning_is_raised_plainly(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TEST_KEY", "two words")
+    with Upstream() as upstream:
+        one = chat(upstream, "poor")
+        bad = replace(one, endpoint=replace(one.endpoint, key_from="TEST_KEY"))
+        people = {"good": chat(upstream), "poor": bad}
+        with Looking(ASK, Lengths(), people) as looks, pytest.raises(UsageError, match="the key in"):
+            asyncio.run(looks.estimate(Query(ASK.prompt), ["good", "poor"]))
 
 
 def test_who_cannot_be_begun_is_missing_and_the_loss_counted() -> None:

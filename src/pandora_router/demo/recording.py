@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from pandora_router.collect.assemble import Plan, Question, cells, shown
+from pandora_router.collect.assemble import Plan, Question, cells
 from pandora_router.collect.journal import Journal
 from pandora_router.collect.run import Progress, collect
 from pandora_router.data.table import Table
@@ -24,6 +24,7 @@ from pandora_router.demo.grading import GRADERS, graded
 from pandora_router.demo.people import NAMES, people
 from pandora_router.demo.questions import balanced, recorded
 from pandora_router.specialists.answer import Answer
+from pandora_router.specialists.beginning import shown
 from pandora_router.specialists.request import Request
 from pandora_router.types import Matrix
 
@@ -147,7 +148,7 @@ class Recorded:
                     continue
                 score[i, j], fee[i, j] = graded(question, answer), answer.seconds
                 looks[i, j] = answer.context_seconds or 0.0
-                contexts[i, j] = shown(answer)
+                contexts[i, j] = shown(answer.context, answer.logprobs)
         table = Table(
             prompt_ids=tuple(one.id for one in questions),
             prompts=tuple(one.text for one in questions),

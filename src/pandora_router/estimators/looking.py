@@ -21,11 +21,14 @@ import numpy as np
 
 from pandora_router.errors import UsageError
 from pandora_router.estimators.estimator import Named, Predictor, Query, names
+from pandora_router.estimators.worker import Work, Worker
 from pandora_router.specialists.answer import Answer, Unanswered
 from pandora_router.specialists.beginning import Beginning, shown
 from pandora_router.specialists.request import Request
 from pandora_router.specialists.specialist import Specialist
 from pandora_router.types import Vector
+
+_SHARED = Worker()
 
 
 def plain(begun: Beginning) -> str | None:
@@ -48,6 +51,7 @@ class Looking:
     context_of: turns a beginning into a context as the predictor was fitted on; None means that nothing can
         be seen. `plain` and `with_log_probabilities` are what `collect` writes without and with its option
         log_probabilities.
+    work: where the predictor computes; a pool of threads that all requests share, unless another is given.
     """
 
     def __init__(
@@ -57,6 +61,7 @@ class Looking:
         specialists: Mapping[str, Specialist],
         *,
         context_of: Callable[[Beginning], str | None] = with_log_probabilities,
+        work: Work = _SHARED,
     ) -> None:
         missing = sorted(predictor.needs - set(specialists))
         if missing:
@@ -67,7 +72,7 @@ class Looking:
                 do="Add it, or fit without contexts.",
             )
         self.request, self.predictor, self.specialists = request, predictor, specialists
-        self._context_of = context_of
+        self._context_of, self._work = context_of, work
         self.needs: frozenset[str] = frozenset()
         self.together = predictor.together
         self._begun: dict[str, Beginning] = {}
@@ -117,15 +122,18 @@ class Looking:
             )
         known = set(query.contexts) | set(self._begun) | set(self._failures)
         todo = [name for name in dict.fromkeys(wanted) if name in self.predictor.needs and name not in known]
-        async with asyncio.TaskGroup() as group:
-            for name in todo:
-                group.create_task(self._look(name))
+        try:
+            async with asyncio.TaskGroup() as group:
+                for name in todo:
+                    group.create_task(self._look(name))
+        except BaseExceptionGroup as errors:
+            raise errors.exceptions[0] from None
         contexts = np.full((1, len(column)), None, dtype=object)
         seen = {name: self._context_of(begun) for name, begun in self._begun.items()}
         for name, text in {**seen, **query.contexts}.items():
             if name in column:
                 contexts[0, column[name]] = text
-        predicted = await asyncio.to_thread(self.predictor.predict, [query.prompt], contexts)
+        predicted = await self._work(self.predictor.predict, [query.prompt], contexts)
         lost = {name for name in wanted if name in self._failures and name not in query.contexts}
         values = [math.nan if name in lost else float(predicted[0, column[name]]) for name in wanted]
         return np.asarray(values, dtype=np.float64)
