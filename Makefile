@@ -41,14 +41,17 @@ demo: .venv/demo
 
 # All tests, on two cores. The compiled kernels are compiled first, by one process, and kept for all.
 test: .venv/dev
+	$(BIN)/pandora warm
 	$(PYTEST)
 
 # Tests that take less than five seconds each.
 quick: .venv/dev
+	$(BIN)/pandora warm
 	$(PYTEST) -m "not slow"
 
 # All tests with line and branch coverage; prints the number and leaves a page in build/coverage.
 coverage: .venv/dev
+	$(BIN)/pandora warm
 	$(PYTEST) --cov=pandora_router --cov-branch --cov-report=term:skip-covered --cov-report=html:build/coverage
 
 check: .venv/dev

@@ -30,6 +30,31 @@ settings.register_profile("deep", deadline=None, max_examples=1000, suppress_hea
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if os.environ.get("CI") else "local"))
 
 
+# files whose tests mostly take more than five seconds each; single tests carry the marker themselves
+SLOW = {
+    "test_bidding_slow.py",
+    "test_demo.py",
+    "test_evaluate.py",
+    "test_exit_codes.py",
+    "test_kernel_cache.py",
+    "test_market_slow.py",
+    "test_page.py",
+    "test_puzzles.py",
+    "test_ray.py",
+    "test_resumed_fit.py",
+    "test_runners.py",
+    "test_transformer.py",
+    "test_tuned_router.py",
+}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests of slow files."""
+    for item in items:
+        if item.path.name in SLOW:
+            item.add_marker(pytest.mark.slow)
+
+
 def load_vectors() -> list[dict[str, Any]]:
     """The reference vectors, or none where the shared folder is absent."""
     if not VECTORS.exists():

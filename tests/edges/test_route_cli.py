@@ -45,6 +45,7 @@ def read(path: Path) -> list[dict[str, Any]]:
         return rows
     if path.suffix == ".jsonl":
         return [json.loads(line) for line in path.read_text().splitlines()]
+    csv.field_size_limit(10_000_000)
     with path.open(newline="") as file:
         return [{k: v or None for k, v in row.items()} for row in csv.DictReader(file)]
 
@@ -140,15 +141,15 @@ def test_contexts_of_a_row_reach_the_router(tmp_path: Path) -> None:
 def test_a_prompt_that_cannot_be_judged_declines_its_row_alone(
     saved_router: Path, router: Router, tmp_path: Path
 ) -> None:
-    rows = [{"prompt": p} for p in (PROMPTS[0], "", None, PROMPTS[1])]
+    rows = [{"prompt": p} for p in (PROMPTS[0], "", None, "half a pair \ud800", "x" * 1_000_001, PROMPTS[1])]
     source = write(tmp_path / "in.jsonl", rows)
     for out in ("out.jsonl", "out.csv", "out.parquet"):
         done = pandora("route", "-r", saved_router, "--batch", source, "-o", tmp_path / out)
         assert done.exit_code == 0, done.output
         found = read(tmp_path / out)
-        assert [row["declined_because"] is None for row in found] == [True, False, False, True]
-        assert {row["specialist"] for row in found[1:3]} == {router.default}
-        assert "2 declined" in done.stdout
+        assert [row["declined_because"] is None for row in found] == [True, False, False, False, False, True]
+        assert {row["specialist"] for row in found[1:5]} == {router.default}
+        assert "4 declined" in done.stdout
 
 
 @pytest.mark.parametrize(

@@ -34,6 +34,8 @@ from pandora_router.errors import UsageError
 from pandora_router.estimators.estimator import fitted
 from pandora_router.router import Decision, Router
 from pandora_router.run import InPlace, Pool, Runner
+from pandora_router.search import kernels
+from pandora_router.specialists.request import Request
 from pandora_router.types import Progress
 
 CHUNK = 1024  # prompts that are lost, and routed again, when the machine goes down
@@ -77,14 +79,16 @@ class Prompts:
 
 
 def last_by_user(messages: Any) -> str:
-    """Return the text of the last message by the user in chat messages, given as a list or as JSON text."""
+    """Return the text of the last message by the user in chat messages, given as a list or as JSON text.
+
+    A conversation in which the user says nothing has an empty text. Raises `UsageError` for messages of
+    another form.
+    """
     if isinstance(messages, str):
         messages = json.loads(messages)
-    said = [one.get("content") for one in messages or [] if one.get("role") == "user"]
-    content = said[-1] if said else None
-    if isinstance(content, list):
-        content = "\n".join(part["text"] for part in content if part.get("type") == "text")
-    return content or ""
+    if not any(message["role"] == "user" for message in messages or []):
+        return ""
+    return Request.from_chat(messages).prompt
 
 
 @dataclass(frozen=True)
@@ -182,6 +186,8 @@ class Batch:
         told = "\n".join([router.id, folders.sha256(source), str(self.prompts.column), str(CHUNK)])
         work = output.with_name(f".{output.name}.work-{hashlib.sha256(told.encode()).hexdigest()[:16]}")
         work.mkdir(parents=True, exist_ok=True)
+        if count > CHUNK:
+            kernels.warm(progress)
         self._route_missing(rows, work, count, progress)
         progress("writing", count, count)
         summary = Summary()

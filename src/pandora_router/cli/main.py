@@ -40,6 +40,7 @@ SECTIONS: dict[str, dict[str, str]] = {
     "Route": {
         "route": "Say who should answer a prompt, or a file of prompts.",
         "explain": "Show one decision step by step.",
+        "warm": "Compile the search kernels now, for fast first decisions.",
     },
     "Measure": {
         "evaluate": "Compare ways of routing over fresh splits.",
