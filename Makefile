@@ -73,6 +73,10 @@ paper: .venv/dev
 	$(BIN)/python -m paper bidding --data $(DATA) --page docs/bidding.md \
 		$(if $(wildcard $(PAPER)),--paper $(PAPER))
 
+# The reference of the public interface, from docstrings.
+api: .venv/dev
+	$(BIN)/python -m tools.api build/api
+
 # The wheel, checked: all of src and nothing else, no exact pins.
 wheel: .venv/dev
 	rm -rf dist build/lib
