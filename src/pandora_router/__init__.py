@@ -19,10 +19,19 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pandora_router.boxes import Boxes, Costs, Draws, Independent, Joint, Ladder, LowRank
     from pandora_router.calibrate import Auto, Calibrated
-    from pandora_router.data import Table
+    from pandora_router.data import Table, resplit
     from pandora_router.errors import PandoraError, UpstreamError, UsageError
-    from pandora_router.estimators.estimator import Estimator
-    from pandora_router.router import Decision, Explanation, Router, explain
+    from pandora_router.estimators.estimator import Estimator, Predictor
+    from pandora_router.router import (
+        Decision,
+        Explanation,
+        External,
+        NeighbourRecipe,
+        Router,
+        StackRecipe,
+        TransformerRecipe,
+        explain,
+    )
     from pandora_router.search import (
         OUTSIDE,
         Always,
@@ -45,7 +54,8 @@ if TYPE_CHECKING:
     )
     from pandora_router.search.drive import adrive, drive, replay, reveal
     from pandora_router.specialists.answer import Answer
-from pandora_router.specialists.specialist import Specialist
+    from pandora_router.specialists.request import Request
+    from pandora_router.specialists.specialist import Specialist
 
 __version__ = "0.1.0"
 
@@ -64,6 +74,7 @@ __all__ = [
     "Draws",
     "Estimator",
     "Explanation",
+    "External",
     "Held",
     "Independent",
     "Inspect",
@@ -71,19 +82,24 @@ __all__ = [
     "KnowledgeGradient",
     "Ladder",
     "LowRank",
+    "NeighbourRecipe",
     "Never",
     "Obligatory",
     "Optimal",
     "PandoraError",
     "Policy",
+    "Predictor",
     "Relative",
+    "Request",
     "Rollout",
     "Router",
     "Select",
     "Specialist",
+    "StackRecipe",
     "State",
     "Table",
     "Trace",
+    "TransformerRecipe",
     "UpstreamError",
     "UsageError",
     "adrive",
@@ -91,6 +107,7 @@ __all__ = [
     "drive",
     "explain",
     "replay",
+    "resplit",
     "reveal",
 ]
 
@@ -98,11 +115,14 @@ __all__ = [
 _HOMES = {
     "boxes": ("Boxes", "Costs", "Draws", "Independent", "Joint", "Ladder", "LowRank"),
     "calibrate": ("Auto", "Calibrated"),
-    "data": ("Table",),
+    "data": ("Table", "resplit"),
     "errors": ("PandoraError", "UpstreamError", "UsageError"),
-    "estimators.estimator": ("Estimator",),
+    "estimators.estimator": ("Estimator", "Predictor"),
     "router": ("Decision", "Explanation", "Router", "explain"),
-    "specialists.answer": ("Answer", "Specialist"),
+    "router.recipes": ("External", "NeighbourRecipe", "StackRecipe", "TransformerRecipe"),
+    "specialists.answer": ("Answer",),
+    "specialists.specialist": ("Specialist",),
+    "specialists.request": ("Request",),
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
 
