@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 from pandora_router.calibrate.ways import BEST_SINGLE, ORACLE, ROUTER
+from pandora_router.data import storage
 from pandora_router.demo import questions
 from pandora_router.demo.calculator import calculate, expression
 from pandora_router.demo.facts import corpus, facts
@@ -287,3 +288,35 @@ def test_the_command_shows_everything(tmp_path: Path) -> None:
     machine = pandora("demo", "--live", "0", "--json")
     facts_of = json.loads(machine.stdout)
     assert [way["name"] for way in facts_of["ways"]][-1] == "oracle"
+
+
+def test_recording_refuses_what_would_spoil_the_record(tmp_path: Path) -> None:
+    """Another model under the name of the recorded one, no model at all, and no place to write to."""
+    other = tmp_path / "other.gguf"
+    other.write_bytes(b"GGUF")
+    shown = pandora("demo", "--record", str(tmp_path / "work"), "--gguf", str(other))
+    assert shown.exit_code == 2
+    assert "another file" in shown.stderr
+    shown = pandora("demo", "--record", str(tmp_path / "work"), "--who", "strong")
+    assert shown.exit_code == 2
+    assert "--gguf" in shown.stderr
+    shown = pandora(
+        "demo", "--record", str(tmp_path / "work"), "--answers", str(tmp_path / "no" / "a.parquet")
+    )
+    assert shown.exit_code == 2
+    assert "no such folder" in shown.stderr
+    assert not (tmp_path / "work").exists()
+
+
+def test_the_record_becomes_a_routing_table_in_dollars(kept: Recorded, tmp_path: Path) -> None:
+    """A reward in dollars is the reward in seconds: the price of an hour cancels out."""
+    shown = pandora("demo", "--table", str(tmp_path / "table"), "--price", "3.6", "--weight", "0.2")
+    assert shown.exit_code == 0, shown.output
+    table = storage.load(tmp_path / "table")
+    assert table.contexts is None
+    at = {name: i for i, name in enumerate(kept.table.prompt_ids)}
+    rows = [at[name] for name in table.prompt_ids]
+    np.testing.assert_allclose(table.fee, kept.table.fee[rows] * 0.001)
+    np.testing.assert_allclose(table.reward, kept.table.with_fee_weight(0.2).reward[rows])
+    held = table.in_split("test")
+    assert not held.missing.any()

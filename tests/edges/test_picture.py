@@ -17,12 +17,12 @@ SVG = "{http://www.w3.org/2000/svg}"
 
 def row(opened: float | None = 0.9) -> dict[str, Any]:
     """A decision among three: b is opened and taken, or lost if `opened` is None."""
-    known = {"std": 0.1, "inspection_cost": 0.02, "costly": None, "cheap": 0.5, "note": None}
+    known = {"std": 0.1, "inspection_cost": 0.02, "cheap": 0.5, "status": "sealed"}
     return {
         "specialist": "b",
         "declined_because": None,
         "spent": 0.02,
-        "steps": [{"inspect": ["b"], "shown": [opened]}, {"select": "b"}],
+        "purchases": [{"specialists": ["b"], "values": [opened]}],
         "specialists": {
             "a": {"mean": 0.6, **known},
             "b": {"mean": 0.5, **known},

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -23,11 +22,10 @@ from pandora_router.cli.explain import show
 from pandora_router.collect.assemble import Question
 from pandora_router.data import storage
 from pandora_router.demo import headline, live, page, recording
-from pandora_router.demo.people import NAMES, SMALL, STRONG, people, weights
+from pandora_router.demo.people import NAMES, STRONG, people, was_recorded, weights
 from pandora_router.demo.questions import fresh, recorded
 from pandora_router.demo.stories import stories
 from pandora_router.demo.study import ALWAYS_STRONG, WEIGHT, Study, in_dollars, study
-from pandora_router.errors import UsageError
 from pandora_router.report.picture import Unit, decision_text
 from pandora_router.router import explain
 from pandora_router.specialists.beginning import Beginning
@@ -128,16 +126,18 @@ def demo(
     answers that are there stay.
     """
     if work is not None:
-        _record(work, answers, who, strong)
+        with SlowProgress(resumes=True) as tell:
+            there, known = recording.complete(work, answers, who, strong, tell)
+        click.echo(f"{there:,} answers in {answers}, {known:,} of them as they were")
         return
-    known = recording.Recorded.read(answers)
+    record = recording.Recorded.read(answers)
     if folder is not None:
-        written = in_dollars(known, weight, price)
+        written = in_dollars(record, weight, price)
         storage.save(written, folder)
         click.echo(f"{len(written):,} questions x {len(written.specialists)} specialists in {folder}")
         return
     with SlowProgress() as tell:
-        found = study(known, weight, lambda what, share: tell(what, round(100 * share), 100))
+        found = study(record, weight, lambda what, share: tell(what, round(100 * share), 100))
     if as_json:
         click.echo(json.dumps(_facts(found)))
         return
@@ -146,42 +146,17 @@ def demo(
     _headline(screen, found, price)
     _picture(screen, found, told)
     if verbose:
-        _specialists(screen, known)
+        _specialists(screen, record)
         _ways(screen, found)
         for heading, decision in told:
             screen.print(f"\n[bold]{escape(heading)}[/bold]")
             show(screen, explain(found.router, decision), 12)
-    routed = _route(screen, found, known, count, seed, replay, strong) if count else []
+    routed = _route(screen, found, record, count, seed, replay, strong) if count else []
     if html is not None:
         page.write(html, found, told, routed, price)
         screen.print(f"\nThe page is at {escape(str(html))}")
     elif not verbose:
         screen.print("\nMore: --verbose for every way to route and every task, --html demo.html for a page.")
-
-
-def _record(work: Path, answers: Path, who: tuple[str, ...], strong: Path | None) -> None:
-    if STRONG in who and strong is None:
-        raise UsageError(
-            "--who strong",
-            expected="the file of the strong model",
-            came="no --gguf",
-            do="Add --gguf PATH; docs/demo.md says which file was recorded.",
-        )
-    if not os.access(answers.parent, os.W_OK):  # said now, not after an hour of answers
-        raise UsageError(
-            str(answers),
-            expected="a file in a folder that can be written to",
-            came="no permission" if answers.parent.is_dir() else "no such folder",
-            do="Name another with --answers.",
-        )
-    known = recording.Recorded.read(answers).answers if answers.exists() else {}
-    work.mkdir(parents=True, exist_ok=True)
-    with SlowProgress(resumes=True) as tell:
-        for name in who or (NAMES if strong is not None else SMALL):
-            journal = work / f"{name}.journal"
-            recording.record(journal, [name], known, lambda now: tell(name, now.done, now.total), strong)  # noqa: B023
-    count = recording.pack(sorted(work.glob("*.journal")), answers, known, strong)
-    click.echo(f"{count:,} answers in {answers}, {len(known):,} of them as they were")
 
 
 def _facts(found: Study) -> dict[str, object]:
@@ -264,6 +239,11 @@ def _route(
         questions = [by_id[found.held_out.prompt_ids[i]] for i in drawn]
         said = f"held-out questions; {_who_answers(replay, bool(running))}"
     screen.print(f"\n[bold]{len(questions)} {said}[/bold]", soft_wrap=False)
+    if strong is not None and not was_recorded(strong):
+        screen.print(
+            "This is not the strong model that was recorded: the router expects of it what that one did.",
+            soft_wrap=False,
+        )
     everybody = live.cast(running, known.answers, questions)
     return asyncio.run(_route_all(screen, found, everybody, questions))
 

