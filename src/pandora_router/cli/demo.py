@@ -14,7 +14,7 @@ from pathlib import Path
 
 import click
 import numpy as np
-from rich.markup import escape
+from rich.console import Console
 
 from pandora_router.calibrate.ways import ROUTER
 from pandora_router.cli.console import Screen, SlowProgress, table
@@ -149,12 +149,12 @@ def demo(
         _specialists(screen, record)
         _ways(screen, found)
         for heading, decision in told:
-            screen.print(f"\n[bold]{escape(heading)}[/bold]")
-            show(screen, explain(found.router, decision), 12)
+            screen.print(f"\n{heading}", style="bold")
+            show(Console(highlight=False, width=max(screen.width, 110)), explain(found.router, decision), 12)
     routed = _route(screen, found, record, count, seed, replay, strong) if count else []
     if html is not None:
         page.write(html, found, told, routed, price)
-        screen.print(f"\nThe page is at {escape(str(html))}")
+        screen.print(f"\nThe page is at {html}")
     elif not verbose:
         screen.print("\nMore: --verbose for every way to route and every task, --html demo.html for a page.")
 
@@ -172,7 +172,7 @@ def _facts(found: Study) -> dict[str, object]:
 
 def _headline(screen: Screen, found: Study, price: float) -> None:
     for sentence in headline.sentences(found, price):
-        screen.print(f"[bold]{escape(sentence)}[/bold]", soft_wrap=False)
+        screen.print(sentence, style="bold", soft_wrap=False)
     screen.print()
     screen.show(table("", headline.COLUMNS, headline.rows(found, price=price)))
     for word, meaning in headline.LEGEND:
@@ -182,8 +182,8 @@ def _headline(screen: Screen, found: Study, price: float) -> None:
 
 def _picture(screen: Screen, found: Study, told: page.Stories) -> None:
     heading, decision = told[0]
-    screen.print(f"\n[bold]One decision. {escape(heading)}[/bold]")
-    screen.print(escape(decision_text(decision.to_dict(), Unit("s", 1.0 / found.weight, 3))), crop=False)
+    screen.print(f"\nOne decision. {heading}", style="bold")
+    screen.print(decision_text(decision.to_dict(), Unit("s", 1.0 / found.weight, 3)), crop=False)
     screen.print("  ---- believed before any look   o mean, sealed   # seen in the look   > answers")
 
 
@@ -238,7 +238,7 @@ def _route(
         drawn = np.random.default_rng(seed).permutation(len(found.held_out.prompt_ids))[:count]
         questions = [by_id[found.held_out.prompt_ids[i]] for i in drawn]
         said = f"held-out questions; {_who_answers(replay, bool(running))}"
-    screen.print(f"\n[bold]{len(questions)} {said}[/bold]", soft_wrap=False)
+    screen.print(f"\n{len(questions)} {said}", style="bold", soft_wrap=False)
     if strong is not None and not was_recorded(strong):
         screen.print(
             "This is not the strong model that was recorded: the router expects of it what that one did.",
@@ -264,19 +264,19 @@ async def _route_all(
         await people[name].answer(Request.of(WARM_UP))
     routed = []
     for question in questions:
-        screen.print(f"\n[bold]{escape(question.text)}[/bold]")
+        screen.print(f"\n{question.text}", style="bold")
 
         def tell(begun: Beginning, value: float) -> None:
             name, seen = begun.specialist, " / ".join((begun.context or "nothing").split("\n"))
             cost = f"{begun.seconds:.4f} s{'' if name in now else ', recorded'}"
-            screen.print(f"   look at {name} ({cost}): [italic]{escape(seen[:76])}[/italic] -> {value:.3f}")
+            screen.print(f"   look at {name} ({cost}): {seen[:76]} -> {value:.3f}")
 
         one = await live.route(found.router, question, people, tell)
         verdict = "right" if one.right else f"wrong, it is {question.references[0]}"
         said = " / ".join(one.answer.text.split("\n")).strip() or "(no answer)"
         how = "" if one.decision.specialist in now else ", recorded"
         who = f"{one.decision.specialist} answers ({one.answer.seconds:.4f} s{how})"
-        screen.print(f"   {who}: {escape(said[:90])} ({escape(verdict)})")
+        screen.print(f"   {who}: {said[:90]} ({verdict})")
         routed.append(one)
     _bill(screen, found, routed)
     return routed
@@ -289,7 +289,7 @@ def _bill(screen: Screen, found: Study, routed: Sequence[live.Routed]) -> None:
     strong = found.way(ALWAYS_STRONG)
     usual, slow = strong.right * len(routed), strong.all_seconds * len(routed)
     screen.print(
-        f"\n[bold]The bill[/bold]: {len(routed)} questions, {right:.0f} right; {whole:.2f} s of computing. "
+        f"\nThe bill: {len(routed)} questions, {right:.0f} right; {whole:.2f} s of computing. "
         f"{looks} looks: those at specialists that did not answer took {lost:.2f} s, the others are part of "
         f"the answers. Always the strong model: {usual:.1f} right and {slow:.1f} s to be expected.",
         soft_wrap=False,

@@ -11,7 +11,7 @@ from pandora_router.router import Decision
 def stories(found: Study) -> list[tuple[str, Decision]]:
     """Headings with decisions, made again from the recorded contexts; kinds that never occur are left out.
 
-    Of each kind the decision with the fewest looks is told, the first of them on a tie.
+    Of each kind the decision with the fewest looks is told, of those the one with the shortest question.
     """
     table, routed = found.held_out, found.routed
     rows = np.arange(len(table))
@@ -29,7 +29,7 @@ def stories(found: Study) -> list[tuple[str, Decision]]:
     for heading, which in kinds.items():
         there = np.flatnonzero(which)
         if len(there):
-            i = int(there[np.argmin(routed.queries[there])])
+            i = min(there.tolist(), key=lambda i: (routed.queries[i], len(table.prompts[i])))
             assert table.contexts is not None
             contexts = {name: str(table.contexts[i, j]) for j, name in enumerate(table.specialists)}
             told.append((f"{heading}: {table.prompts[i]}", found.router.route(table.prompts[i], contexts)))

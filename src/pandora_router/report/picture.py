@@ -105,7 +105,7 @@ def decision_text(row: Mapping[str, Any], unit: Unit = REWARD, columns: int = CO
             cells[place(box.shown)] = "#"
         mark = ">" if box.chosen else " "
         lines.append(f"{mark} {box.name:<{wide}} [{''.join(cells)}] {box.story(unit)}")
-    ends = f"{low:.2f}".ljust(columns - 4) + f"{high:.2f}"
+    ends = f"{round(low, 2) + 0.0:.2f}".ljust(columns - 4) + f"{high:.2f}"
     return "\n".join([" " * (wide + 4) + ends, *lines])
 
 
