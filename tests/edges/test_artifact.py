@@ -25,10 +25,10 @@ from tests.support.tables import generate, row_contexts
 
 QUICK = StackRecipe(rounds=20, folds=2)
 CONFIG = """\
-data: {table: table}
-inspection_cost: 0.002
-cheap: {k: 10}
-costly: {rounds: 20, folds: 2}
+fit:
+  inspection: 0.002
+  cheap: {k: 10}
+  costly: {rounds: 20, folds: 2}
 """
 
 
@@ -156,7 +156,7 @@ def test_fit_killed_leaves_nothing_and_goes_on(place: Path, moment: str) -> None
     assert list((place / ".router.work").glob("estimator-*"))
     result = pandora("fit", place / "pandora.yaml", "-o", place / "router", "--json")
     assert result.exit_code == 0, result.output
-    assert "roughly" in result.stderr
+    assert "an inspection costs" in result.stderr
     told = json.loads(result.stdout)
     assert {p.name for p in place.iterdir()} == {"pandora.yaml", "router", "table"}
     assert Router.load(place / "router").id == told["id"] == fitted().id

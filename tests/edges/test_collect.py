@@ -17,7 +17,7 @@ import pytest
 from pandora_router.collect.assemble import Plan, Question
 from pandora_router.collect.graders import Comparison, numeric
 from pandora_router.collect.journal import Journal, line
-from pandora_router.collect.run import Collected, Progress, collect
+from pandora_router.collect.run import Collected, Status, collect
 from pandora_router.data import storage
 from pandora_router.errors import UsageError
 from pandora_router.estimators.judge import Judge
@@ -157,7 +157,7 @@ def test_a_budget_is_never_exceeded_whatever_is_in_flight(
 ) -> None:
     worst: list[float] = []
 
-    def tell(now: Progress) -> None:
+    def tell(now: Status) -> None:
         worst.append(now.spent + now.lost)
 
     with Upstream(burst if stormy else lambda *_: None, slow=0.002) as upstream:

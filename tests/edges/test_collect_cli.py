@@ -14,19 +14,20 @@ from typing import Any
 import pytest
 from click.testing import Result
 
-from pandora_router.cli.plans import read_plan
+from pandora_router.collect.assemble import Plan
 from pandora_router.collect.journal import unline
+from pandora_router.config import read_config
 from pandora_router.data import storage
 from pandora_router.errors import UsageError
 from pandora_router.specialists.request import Request
-from tests.support.command import pandora
+from tests.support.command import pandora, start
 from tests.support.upstream import SECRET, Upstream
 
 COMMAND = [sys.executable, "-c", "from pandora_router.cli.collect import collect; collect()"]
 PLAN = """
 prompts: questions.jsonl
-budget: 500
-grader: {sums: numeric, other: exact}
+grading: {sums: numeric, other: exact}
+collect: {budget: 500}
 endpoints:
   here: {base_url: "URL", key_from: TEST_KEY, timeout: 0.4, retries: 4, pause: 0.01, at_once: 6}
 specialists:
@@ -47,8 +48,12 @@ def written(folder: Path, url: str, text: str = PLAN, questions: int = 30) -> Pa
         {"prompt": f"Add {i} and {i * i}", "answer": str(i + i * i), "task": "sums"} for i in range(questions)
     ]
     (folder / "questions.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    (folder / "collect.yaml").write_text(text.replace("URL", url))
-    return folder / "collect.yaml"
+    (folder / "pandora.yaml").write_text(text.replace("URL", url))
+    return folder / "pandora.yaml"
+
+
+def read_plan(path: Path, *, dry_run: bool = False) -> Plan:
+    return read_config(path).plan(path.parent, dry_run=dry_run)
 
 
 def invoke(*arguments: object) -> Result:
@@ -133,9 +138,14 @@ def test_a_dry_run_buys_nothing_and_a_foreign_folder_is_left_alone(tmp_path: Pat
     with Upstream() as upstream:
         plan = written(tmp_path / "a", upstream.url)
         found = json.loads(invoke(plan, "-o", tmp_path / "t", "--dry-run", "--json").stdout)
-        assert found["answers"] == 90
-        assert found["worst_case"] > 0
+        assert (found["answers"], found["prompts"], found["budget"]) == (90, 30, 500)
+        assert 0 < found["expected"] < found["worst"] < 500
+        assert "The budget of $500.00 is enough" in invoke(plan, "-o", tmp_path / "t", "--dry-run").stdout
+        tight = written(tmp_path / "b", upstream.url, PLAN.replace("500", "0.9"))
+        said = invoke(tight, "-o", tmp_path / "t", "--dry-run").stdout
+        assert "of 30 prompts; prompts are bought whole" in said
         (tmp_path / "mine").mkdir()
+        (tmp_path / "mine" / "letter.txt").write_text("dear diary")
         refused = invoke(plan, "-o", tmp_path / "mine")
         assert refused.exit_code == 2
         assert not upstream.asked
@@ -143,38 +153,40 @@ def test_a_dry_run_buys_nothing_and_a_foreign_folder_is_left_alone(tmp_path: Pat
 
 
 def test_a_dry_run_says_what_a_judge_may_cost(tmp_path: Path) -> None:
-    text = PLAN.replace("{sums: numeric, other: exact}", "{sums: {judge: judge}, other: exact}")
+    text = PLAN.replace("sums: numeric", "sums: {judge: judge}")
     text += "  judge: {kind: chat, hidden: true, endpoint: here, model: judge, prices: {in: 10, out: 20}}\n"
     with Upstream() as upstream:
         plan = written(tmp_path / "a", upstream.url, text)
         found = json.loads(invoke(plan, "-o", tmp_path / "t", "--dry-run", "--json").stdout)
         assert found["verdicts"] == found["answers"] == 90
-        assert found["worst_case_total"] == found["worst_case"] + found["worst_case_judge"]
+        assert found["worst"] == found["worst_answers"] + found["worst_verdicts"]
         assert "90 verdicts" in invoke(plan, "-o", tmp_path / "t", "--dry-run").stdout
         assert not upstream.asked
         assert invoke(plan, "-o", tmp_path / "t").exit_code == 0
         bought = sum(record["fee"] for record in records(tmp_path / "t.journal", "grade"))
-    assert 0 < bought < found["worst_case_judge"]
+    assert 0 < bought < found["worst_verdicts"]
 
 
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
+        ("budget:", "bugdet:", "line 4: expected one of the keys budget, samples"),
         ("budget:", "bugdet:", "Did you mean 'budget'"),
         ("tokens: 16}", "token: 16}", "Did you mean 'tokens'"),
         ("numeric", "numerical", "Did you mean 'numeric'"),
         ("inner: poor", "inner: pour", "Did you mean 'poor'"),
         ("kind: sampling", "kind: sample", "Did you mean 'sampling'"),
-        ("prices: {in: 1000, out: 2000}, ", "", "expected prices, got none"),
-        ("{in: 1000, out: 2000}", "{in: 1000}", "prices.out"),
+        ("prices: {in: 1000, out: 2000}, ", "", "the key prices in specialists.good"),
+        ("{in: 1000, out: 2000}", "{in: 1000}", "both in and out"),
         ("inner: poor", "inner: three", "Break the circle"),
-        ("budget: 500", "budget: lots", "at least 0"),
-        ("budget: 500", "budget: 500\nbudget: 6", "stands twice"),
+        ("budget: 500", "budget: lots", "a number, got 'lots' for collect.budget"),
+        ("budget: 500", "budget: 500, budget: 6", "'budget' again"),
+        ("grading:", "grader:", "Write instead:"),
         ("key_from: TEST_KEY", "key_from: sk-a-key-itself", "name of an environment variable"),
         ("tokens: 16}", 'tokens: 16, template: "{question} {passages}"}', "template"),
         ("questions.jsonl", "nothing.jsonl", "nothing there"),
         ("sums: numeric, other: exact", "shapes: numeric", "none for task 'sums'"),
-        ("grader: {", "grader: {[1]: 2, ", "is no name"),
+        ("grading: {", "grading: {[1]: 2, ", "a name before the colon"),
     ],
 )
 def test_a_mistake_in_the_file_is_told_at_start_with_the_nearest_key(
@@ -211,14 +223,74 @@ def test_the_page_of_the_manual_is_a_plan(tmp_path: Path, monkeypatch: pytest.Mo
     (tmp_path / "corpus" / "a.txt").write_text("One is a number.")
     (tmp_path / "model.gguf").write_bytes(b"GGUF")
     monkeypatch.setenv("CLOUD_KEY", SECRET)
-    text = page.split("```yaml")[1].split("```")[0].replace("mymodule:calculate", "math:sqrt")
-    found = read_plan(written(tmp_path, "", text))
+    text = page.split("```yaml")[1].split("```")[0]
+    found = read_plan(written(tmp_path, "", text), dry_run=True)
     assert [one.name for one in found.specialists] == ["small", "library", "five", "sums", "laptop"]
     assert set(found.graders) == {"sums", "capitals", ""}
     assert found.specialists[2].most(Request.of("x")) > found.specialists[0].most(Request.of("x"))
 
 
+def test_a_dead_server_or_a_wrong_key_is_said_at_once_and_leaves_nothing_behind(tmp_path: Path) -> None:
+    dead = written(tmp_path / "dead", "http://127.0.0.1:9/v1", PLAN.replace("retries: 4", "retries: 50"))
+    found = invoke(dead, "-o", tmp_path / "t")
+    assert found.exit_code == 2, found.output
+    assert "endpoints.here: expected a server at http://127.0.0.1:9/v1" in " ".join(found.output.split())
+    judged = PLAN.replace("sums: numeric", "sums: {judge: judge}").replace(
+        "here: {", "there: {base_url: DEAD}\n  here: {"
+    )
+    judged += "  judge: {kind: chat, hidden: true, endpoint: there, model: judge, prices: free}\n"
+    with Upstream() as upstream:
+        plan = written(tmp_path / "judge", upstream.url, judged.replace("DEAD", '"http://127.0.0.1:9/v1"'))
+        found = invoke(plan, "-o", tmp_path / "t")
+        assert (found.exit_code, upstream.asked) == (2, {})
+        assert "endpoints.there (the judge's)" in found.output
+    with Upstream(lambda *_: "401") as upstream:
+        plan = written(tmp_path / "key", upstream.url)
+        found = invoke(plan, "-o", tmp_path / "t")
+        assert found.exit_code == 2
+        assert "status 401" in found.output
+        assert SECRET not in found.output
+    assert not (tmp_path / "t").exists()
+
+
+def test_what_is_bought_is_graded_again_without_a_server(tmp_path: Path) -> None:
+    with Upstream() as upstream:
+        plan = written(tmp_path / "a", upstream.url)
+        assert invoke(plan, "-o", tmp_path / "table").exit_code == 0
+    plan.write_text(plan.read_text().replace("sums: numeric", "sums: exact"))
+    again = invoke(plan, "-o", tmp_path / "table", "--json")
+    assert again.exit_code == 0, again.output
+    assert json.loads(again.stdout)["bought_now"] == 0
+
+
+def test_interrupted_it_says_how_to_continue(tmp_path: Path) -> None:
+    with Upstream(slow=0.05) as upstream:
+        process = start("collect", written(tmp_path, upstream.url), TEST_KEY=SECRET)
+        try:
+            limit = time.monotonic() + 20
+            while len(records(tmp_path / "table.journal", "answer")) < 3 and time.monotonic() < limit:
+                time.sleep(0.01)
+            process.send_signal(signal.SIGINT)
+            _, said = process.communicate(timeout=20)
+        finally:
+            process.kill()
+        assert process.returncode == 130
+        assert "run the same command again to continue" in said
+        assert "Traceback" not in said
+        again = invoke(tmp_path / "pandora.yaml", "--json")
+    assert again.exit_code == 0, again.output
+    assert json.loads(again.stdout)["answers"] == 90
+
+
+def test_an_output_that_cannot_be_written_is_refused_before_anything_is_bought(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    with Upstream() as upstream:
+        found = invoke(written(tmp_path, upstream.url), "-o", tmp_path / "file" / "table")
+        assert (found.exit_code, upstream.asked) == (2, {})
+        assert "which is a file" in found.output
+
+
 def test_help_has_examples() -> None:
     said = invoke("--help").output
-    assert "pandora collect collect.yaml -o table" in said
+    assert "pandora collect pandora.yaml -o table" in said
     assert "--json" in said

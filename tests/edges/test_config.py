@@ -1,7 +1,8 @@
-"""The config file: closed, and every mistake told with its line."""
+"""pandora.yaml: closed, in money, and every mistake told with its line."""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -10,15 +11,24 @@ import pytest
 from pandora_router.boxes import Costs
 from pandora_router.calibrate import Auto, Calibrated, CheapMean, EmpiricalDraws
 from pandora_router.cli.init import TEMPLATE
-from pandora_router.config import Config, read_config
+from pandora_router.config import Config, open_router, read_config
+from pandora_router.config.bill import bill
+from pandora_router.config.inspection import STACK_SECONDS, looking
 from pandora_router.data import save
+from pandora_router.data.table import Table
 from pandora_router.errors import UsageError
 from pandora_router.router import External, NeighbourRecipe, StackRecipe
 from pandora_router.search import Always, KnowledgeGradient, Rollout
 from tests.support.command import pandora
 from tests.support.tables import generate
 
-LEAST = "data: {table: t}\ninspection_cost: 0.01\n"
+PEOPLE = """
+endpoints: {here: {base_url: "http://127.0.0.1:9/v1"}}
+specialists:
+  small: {kind: chat, endpoint: here, model: s, prices: {in: 1, out: 2}}
+  large: {kind: chat, endpoint: here, model: l, prices: {in: 10, out: 20}}
+  referee: {kind: chat, endpoint: here, model: r, prices: {in: 5, out: 5}, hidden: true}
+"""
 
 
 def read(tmp_path: Path, text: str) -> Config:
@@ -27,29 +37,27 @@ def read(tmp_path: Path, text: str) -> Config:
     return read_config(path)
 
 
-def test_the_least_file_has_the_defaults(tmp_path: Path) -> None:
-    config = read(tmp_path, LEAST)
-    assert config.cheap.build() == NeighbourRecipe(50)
-    assert config.costly.build() == StackRecipe()
-    assert config.signal.build() == Calibrated()
-    assert config.policy.build() == KnowledgeGradient()
-    assert config.costs(("a", "b")) == 0.01
+def test_an_empty_file_has_the_defaults(tmp_path: Path) -> None:
+    config = read(tmp_path, "")
+    assert config.fit.cheap.build(config) == NeighbourRecipe(50)
+    assert config.fit.costly.build(config) == StackRecipe()
+    assert config.fit.signal.build() == Calibrated()
+    assert config.fit.policy.build() == KnowledgeGradient()
 
 
 def test_the_template_is_valid_and_every_commented_line_too(tmp_path: Path) -> None:
     text = TEMPLATE.format(table="t")
-    assert read(tmp_path, text) == read(tmp_path, LEAST.replace("0.01", "0.002"))
+    config = read(tmp_path, text)
+    assert config.answering == ("small", "large")
+    assert config.value.right_answer == 0.05
     alive = []
     for line in text.splitlines():
-        told = line.lstrip()
-        indent = line[: len(line) - len(told)]
-        if told.startswith(
-            ("# cheap:", "# signal:", "#   ", "# policy:", "# timeout:", "# fee_weight:", "# split:")
-        ):
-            alive.append(indent + told[2:])
-        else:
-            alive.append(line)
-    assert read(tmp_path, "\n".join(alive)).signal.build() == Calibrated()
+        bare = re.sub(r"^(\s*)# ( *[a-z_]+:)", r"\1\2", line)
+        alive.append(line if line.startswith("# def") else bare)
+    every = read(tmp_path, "\n".join(alive))
+    assert every.fit.default == "small"
+    assert every.serve.port == 8080
+    assert set(every.specialists) >= {"small", "large"}
 
 
 @pytest.mark.parametrize(
@@ -61,84 +69,198 @@ def test_the_template_is_valid_and_every_commented_line_too(tmp_path: Path) -> N
         ("policy: {depth: 1}", KnowledgeGradient(1)),
         ("signal: {kind: draws}", EmpiricalDraws()),
         ("signal: {mean: identity, slope: false}", Calibrated(CheapMean(), slope=False)),
-        ("costly: {peek: 100, agreement: true}", StackRecipe(100, True)),
-        ("cheap: {k: 3}", NeighbourRecipe(3)),
     ],
 )
 def test_strings_become_objects(tmp_path: Path, text: str, built: object) -> None:
-    config = read(tmp_path, LEAST + text)
-    part = text.split(":")[0]
-    assert getattr(config, part).build() == built
+    config = read(tmp_path, f"fit: {{{text}}}")
+    assert getattr(config.fit, text.split(":")[0]).build() == built
 
 
-def test_a_judge_and_a_remote_embedder_are_built_without_a_call(tmp_path: Path) -> None:
-    text = (
-        "costly: {kind: judge, base_url: 'http://127.0.0.1:9/v1', model: m}\n"
-        "cheap: {embedder: {kind: remote, base_url: 'http://127.0.0.1:9/v1', model: e}}\n"
-    )
-    config = read(tmp_path, LEAST + text)
-    costly = config.costly.build()
+def test_recipes_a_judge_and_a_remote_embedder_are_built_without_a_call(tmp_path: Path) -> None:
+    config = read(tmp_path, "fit: {costly: {peek: 100, agreement: true}, cheap: {k: 3}}")
+    assert config.fit.costly.build(config) == StackRecipe(100, True)
+    assert config.fit.cheap.build(config) == NeighbourRecipe(3)
+    remote = "{kind: remote, endpoint: here, model: e}"
+    more = f"fit: {{costly: {{kind: judge, judge: referee}}, cheap: {{embedder: {remote}}}}}"
+    config = read(tmp_path, PEOPLE + more)
+    costly = config.fit.costly.build(config)
     assert isinstance(costly, External)
-    assert costly.name == "judge m"
-    recipe = config.cheap.build()
-    assert recipe.embedder is not None
-    assert "127.0.0.1:9" in recipe.embedder.name
+    assert costly.name == "judge referee"
+    embedder = config.fit.cheap.build(config).embedder
+    assert embedder is not None
+    assert "127.0.0.1:9" in embedder.name
 
 
-def test_costs_in_parts(tmp_path: Path) -> None:
-    config = read(tmp_path, "data: {table: t}\ninspection_cost: {shared: 0.1, own: {a: 0.2, b: 0.3}}")
-    costs = config.costs(("b", "a"))
+def priced(
+    tmp_path: Path, fit: str, *, contexts: bool = False, value: str = "{}"
+) -> tuple[float | Costs, Table]:
+    table = generate()
+    if not contexts:
+        table = Table(**{**{k: getattr(table, k) for k in table.__dataclass_fields__}, "contexts": None})
+    config = read(tmp_path, f"{PEOPLE}\nvalue: {value}\nfit: {fit}")
+    if config.value.right_answer is not None:
+        table = table.with_fee_weight(1 / config.value.right_answer)
+    return looking(config, table.only(["small", "large"])).cost, table
+
+
+def test_inspections_are_stated_in_money_and_paid_in_reward(tmp_path: Path) -> None:
+    assert priced(tmp_path, "{inspection: 0.001}", value="{right_answer: 0.05}")[0] == pytest.approx(0.02)
+    parts = "{inspection: {shared: 0.1, own: {small: 0.2, large: 0.3}}}"
+    costs = priced(tmp_path, parts, value="{right_answer: 2}")[0]
     assert isinstance(costs, Costs)
-    np.testing.assert_allclose(costs.marginal, [0.4, 0.3])
-    with pytest.raises(UsageError, match="none for 'c'"):
-        config.costs(("a", "b", "c"))
-    with pytest.raises(UsageError, match="one for 'b'"):
-        config.costs(("a",))
+    np.testing.assert_allclose(costs.marginal, [0.15, 0.2])
+    each = priced(tmp_path, "{inspection: {each: 0.1, own: {large: 0.3}}}")[0]
+    assert isinstance(each, Costs)
+    np.testing.assert_allclose(each.marginal, [0.1, 0.3])
+
+
+def test_inspections_without_a_number_are_priced(tmp_path: Path) -> None:
+    value = "{right_answer: 0.5, second: 0.001, cpu_second: 0.002}"
+    assert priced(tmp_path, "{}", value=value)[0] == pytest.approx(2 * STACK_SECONDS * 0.003)
+    looks, table = priced(tmp_path, "{costly: {peek: 400}}", contexts=True, value=value)
+    assert isinstance(looks, Costs)
+    tokens = np.mean([len(prompt) for prompt in table.prompts]) / 4
+    np.testing.assert_allclose(looks.marginal, [2 * (tokens + 200) / 1e6, 2 * (10 * tokens + 2000) / 1e6])
+    verdict = priced(tmp_path, "{costly: {kind: judge, judge: referee}}", value=value)[0]
+    assert verdict == pytest.approx(2 * 5 * (tokens + 160) / 1e6)
+
+
+@pytest.mark.parametrize(
+    ("fit", "told"),
+    [
+        ("{inspection: {own: {smal: 1, large: 2}}}", "'smal'.*Did you mean 'small'"),
+        ("{inspection: {own: {small: 1}}}", "none for 'large'"),
+        ("{inspection: {}}", "none for 'small'"),
+    ],
+)
+def test_names_in_inspection_costs_are_checked(tmp_path: Path, fit: str, told: str) -> None:
+    with pytest.raises(UsageError, match=told):
+        priced(tmp_path, fit)
+
+
+CHAT = "{kind: chat, endpoint: here, model: m, prices: free"
 
 
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        (LEAST + "polcy: {kind: auto}\n", r"line 3.*'polcy'.*Did you mean 'policy'\?"),
-        (LEAST + "cheap:\n  k: 3\n  embeder: words\n", r"line 5.*'embeder'.*Did you mean 'embedder'\?"),
-        (LEAST + "costly:\n  kind: judge\n  modle: x\n", r"line 5.*'modle'.*Did you mean 'model'\?"),
-        (LEAST + "costly: {pek: 3}\n", r"line 3.*'pek'.*Did you mean 'peek'\?"),
-        (LEAST + "data2: 3\n", r"line 3.*'data2'.*'data'"),
-        ("data: {tabel: t}\ninspection_cost: 1\n", r"line 1.*'tabel'.*Did you mean 'table'\?"),
-        ("inspection_cost: 1\n", "the key data"),
-        ("", "the key data"),
-        (LEAST + "policy: {kind: atuo}\n", "line 3.*atuo"),
-        (LEAST + "cheap: {k: 0}\n", "line 3.*at least 1, got 0 for cheap.k"),
-        (LEAST + "inspection_cost: 0.02\n", "line 3.*'inspection_cost' again"),
-        ("data: {table: t}\ninspection_cost: -1\n", "line 2.*at least 0"),
-        ("data: {table: t}\ninspection_cost: .nan\n", "line 2.*finite"),
-        ("data: [unclosed\n", "line 2.*YAML"),
-        ("- a\n- b\n", "line 1"),
+        ("value: {}\nfot: {}\n", r"line 2.*'fot'.*Did you mean 'fit'\?"),
+        ("fit:\n  cheap:\n    embeder: words\n", r"line 3.*'embeder'.*Did you mean 'embedder'\?"),
+        ("fit:\n  costly:\n    kind: judge\n    juge: x\n", r"line 4.*'juge'.*Did you mean 'judge'\?"),
+        ("fit:\n  costly: {pek: 3}\n", r"line 2.*'pek'.*Did you mean 'peek'\?"),
+        ("fit: {policy: {kind: atuo}}\n", r"line 1.*'atuo' for fit.policy.*Did you mean 'auto'\?"),
+        ("fit: {cheap: {k: 0}}\n", "at least 1, got 0 for fit.cheap.k"),
+        ("fit: {inspection: -1}\n", "a number of at least 0, got -1 for fit.inspection. Change"),
+        ("fit: {inspection: a lot}\n", "a number, got 'a lot' for fit.inspection. Change"),
+        ("fit: {inspection: .nan}\n", "fit.inspection"),
+        ("fit:\n  costly: {agreement: true}\n", "line 2.*`peek` beside `agreement"),
+        (f"specialists: {{a: {CHAT}}}}}", "specialists.a.endpoint.*a name that is defined.*'here'"),
+        (PEOPLE + "  b: {kind: sampling, inner: smal}", "Did you mean 'small'"),
+        (PEOPLE + "  b: {kind: sampling, inner: c}\n  c: {kind: sampling, inner: b}", "Break the circle"),
+        (PEOPLE + "  b: {kind: chat, endpoint: here, model: m}", "the key prices in specialists.b"),
+        (PEOPLE + "  b: {kind: chat, endpoint: here, model: m, prices: {in: 1}}", "both in and out"),
+        (PEOPLE + f"  b: {CHAT}, supports: [tool]}}", r"Did you mean 'tools'"),
+        (PEOPLE + "fit: {default: smal}", "fit.default.*Did you mean 'small'"),
+        (PEOPLE + "grading: {judge: refree}", "grading.judge.*Did you mean 'referee'"),
+        (PEOPLE + 'specialists2: {"a\u200b": 1}', "specialists2"),
+        ('specialists: {"a\\u200b": {kind: sampling, inner: b}}', "visible characters"),
+        ("serve: {port: 0}", "at least 1, got 0 for serve.port"),
+        ("serve: {keys: maybe}", "one of required, none"),
+        ("- a\n- b\n", "line 1: expected names with values"),
     ],
 )
-def test_mistakes_are_told_with_line_and_nearest_key(tmp_path: Path, text: str, told: str) -> None:
-    with pytest.raises(UsageError, match=rf"(?s)pandora\.yaml.*{told}"):
+def test_mistakes_are_told_with_line_and_nearest_name(tmp_path: Path, text: str, told: str) -> None:
+    with pytest.raises(UsageError, match=rf"(?s){told}"):
         read(tmp_path, text)
 
 
-def test_yaml_builds_no_objects(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="the tag"):
-        read(tmp_path, "data: !!python/object/apply:os.getcwd []\n")
+OLD_FIT = "data: {table: t, fee_weight: 4, split: {seed: 3}}\ninspection_cost: 0.02\npolicy: {kind: auto}\n"
+OLD_JUDGE = (
+    "data: {table: t}\ninspection_cost: {own: 0.1}\n"
+    "costly: {kind: judge, base_url: 'http://127.0.0.1:9/v1', model: m, price: 0.1}\n"
+)
+OLD_PLAN = """
+prompts: q.jsonl
+budget: 5
+samples: 2
+grader: {sums: numeric, other: exact}
+endpoints: {here: {base_url: "http://127.0.0.1:9/v1"}}
+specialists: {a: {kind: chat, endpoint: here, model: a, prices: {in: 1, out: 2}}}
+"""
+
+
+@pytest.mark.parametrize("text", [OLD_FIT, OLD_JUDGE, OLD_PLAN])
+def test_files_of_earlier_versions_are_shown_in_the_new_form(tmp_path: Path, text: str) -> None:
+    with pytest.raises(UsageError, match=r"one of an earlier version\. Write instead") as caught:
+        read(tmp_path, text)
+    config = read(tmp_path, str(caught.value).split("Write instead:")[1])
+    if text == OLD_FIT:
+        assert (config.table, config.value.right_answer, config.fit.inspection) == ("t", 0.25, 0.005)
+        assert isinstance(config.fit.policy.build(), Auto)
+    elif text == OLD_JUDGE:
+        assert isinstance(config.fit.costly.build(config), External)
+    else:
+        assert config.collect is not None
+        assert (config.collect.budget, config.collect.samples, config.answering) == (5, 2, ("a",))
 
 
 def test_the_table_of_a_config(tmp_path: Path) -> None:
-    save(generate(), tmp_path / "t")
-    text = "data:\n  table: t\n  fee_weight: 2\n  specialists: [large, small]\n  split: {seed: 3, train: 0.5, calibration: 0.5, test: 0}\ninspection_cost: 0\n"  # noqa: E501
-    table = read(tmp_path, text).table(tmp_path)
+    save(generate(), tmp_path / "table")
+    text = (
+        "value: {right_answer: 0.5}\nfit:\n  specialists: [large, small]\n"
+        "  split: {seed: 3, train: 0.5, calibration: 0.5, test: 0}\n"
+    )
+    table = read(tmp_path, text).routing_table(tmp_path)
     assert table.specialists == ("large", "small")
     assert table.fee_weight == 2
     assert set(table.split.tolist()) == {"train", "calibration"}
 
 
+def test_a_table_or_an_artifact_of_other_specialists_is_refused(tmp_path: Path, saved_router: Path) -> None:
+    save(generate(), tmp_path / "table")
+    with pytest.raises(UsageError, match=r"'smal', which the file has and the table has not.*'small'"):
+        read(tmp_path, PEOPLE.replace("small:", "smal:")).routing_table(tmp_path)
+    names = open_router(saved_router).specialists
+    people = "".join(f"  {name}: {{kind: chat, endpoint: here, model: m, prices: free}}\n" for name in names)
+    text = 'endpoints: {here: {base_url: "http://127.0.0.1:9/v1"}}\nspecialists:\n' + people
+    assert open_router(saved_router, read(tmp_path, text)).specialists == names
+    with pytest.raises(UsageError, match="which the file has and the router has not"):
+        open_router(saved_router, read(tmp_path, text + f"  more: {CHAT}}}\n"))
+
+
+def test_an_artifact_knows_the_identity_of_its_specialists(tmp_path: Path) -> None:
+    table = generate().only(["small", "large"])
+    save(table, tmp_path / "table")
+    fit = "fit: {costly: {rounds: 5, folds: 2}}\n"
+    config = read(tmp_path, PEOPLE + fit)
+    config.fitted(config.routing_table(tmp_path)).save(tmp_path / "router")
+    cheaper = PEOPLE.replace("{in: 1, out: 2}", "{in: 0.5, out: 1}")
+    assert open_router(tmp_path / "router", read(tmp_path, cheaper + fit)).specialists == ("small", "large")
+    with pytest.raises(UsageError, match=r"specialists\.large: .*another model"):
+        open_router(tmp_path / "router", read(tmp_path, PEOPLE.replace("model: l", "model: l2") + fit))
+
+
+def test_functions_are_named_and_not_imported_by_a_dry_run(tmp_path: Path) -> None:
+    (tmp_path / "q.csv").write_text("prompt,answer\none,1\ntwo,2\n")
+    text = PEOPLE + (
+        '  sums: {kind: function, function: "no_such_module:run", prices: {call: 0.5}}\n'
+        'prompts: q.csv\ngrading: {function: "neither_this:one"}\ncollect: {budget: 5}\n'
+    )
+    config = read(tmp_path, text)
+    assert config.imports() == ["no_such_module:run", "neither_this:one"]
+    cost = bill(config, config.plan(tmp_path, dry_run=True))
+    assert (cost.answers, cost.prompts) == (6, 2)
+    assert 1.0 < cost.expected < cost.worst
+    with pytest.raises(UsageError, match="no_such_module:run"):
+        config.plan(tmp_path)
+
+
 def test_init_writes_once(tmp_path: Path) -> None:
     path = tmp_path / "c.yaml"
-    assert pandora("init", str(path), "--table", "x/y").exit_code == 0
-    assert read_config(path).data.table == "x/y"
-    again = pandora("init", str(path))
+    assert pandora("init", path, "--table", "x/y").exit_code == 0
+    assert read_config(path).table == "x/y"
+    again = pandora("init", path)
     assert again.exit_code == 2
-    assert "one that exists" in again.output
+    assert "--replace" in again.output
+    assert pandora("init", path, "--table", "z", "--replace").exit_code == 0
+    assert read_config(path).table == "z"

@@ -54,10 +54,10 @@ def test_one_command_fits_and_reports_on_a_part_of_every_shared_folder(tmp_path:
 def test_a_stored_table_keeps_its_split_and_parts_are_shown(tmp_path: Path) -> None:
     save(generate(), tmp_path / "table")
     result = pandora(
-        "fit", "--data", tmp_path / "table", "-o", tmp_path / "router", "--inspection-cost", 0.01
+        "fit", "--data", tmp_path / "table", "-o", tmp_path / "router", "--inspection-cost", 0.01, "--verbose"
     )
     assert result.exit_code == 0, result.output
-    assert "roughly" in result.stderr
+    assert "an inspection costs $0.010" in result.stderr
     assert "What each part of the signal model is worth" in result.stdout
     for part in PARTS:
         assert part in result.stdout
@@ -69,8 +69,8 @@ def test_a_stored_table_keeps_its_split_and_parts_are_shown(tmp_path: Path) -> N
 def test_a_part_that_the_config_switches_off_is_not_weighed(tmp_path: Path) -> None:
     save(generate(), tmp_path / "table")
     (tmp_path / "pandora.yaml").write_text(
-        "data: {table: table}\ninspection_cost: 0.002\ncostly: {rounds: 10, folds: 2}\n"
-        "signal: {mean: identity, scale: constant, correlation: none, slope: false, law: normal}\n"
+        "fit:\n  inspection: 0.002\n  costly: {rounds: 10, folds: 2}\n"
+        "  signal: {mean: identity, scale: constant, correlation: none, slope: false, law: normal}\n"
     )
     result = pandora("fit", tmp_path / "pandora.yaml", "-o", tmp_path / "router", "--json")
     assert result.exit_code == 0, result.output
@@ -83,7 +83,7 @@ def test_a_part_that_the_config_switches_off_is_not_weighed(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ([], "neither"),
+        (["nowhere.yaml"], "pandora init"),
         (["pandora.yaml", "--data", "table"], "both"),
         (["pandora.yaml", "--free"], "both"),
         (["--data", "nowhere"], "nothing there"),
@@ -93,6 +93,70 @@ def test_unclear_orders_are_refused(tmp_path: Path, words: list[str], said: str)
     result = pandora("fit", *words, "-o", tmp_path / "router")
     assert result.exit_code != 0
     assert said in result.output
+
+
+def test_it_begins_with_what_the_router_earns_in_accuracy_and_money(tmp_path: Path) -> None:
+    """The sentence is checked against the table itself: always one specialist, and what was routed."""
+    table = generate()
+    save(table, tmp_path / "table")
+    (tmp_path / "pandora.yaml").write_text(
+        "value: {right_answer: 0.5, second: 0.01}\nfit: {costly: {rounds: 20, folds: 2}}\n"
+    )
+    result = pandora("fit", tmp_path / "pandora.yaml", "-o", tmp_path / "router")
+    assert result.exit_code == 0, result.output
+    sentence = result.stdout.splitlines()[0]
+    router = Router.load(tmp_path / "router")
+    train, test = table.in_split("train"), table.in_split("test")
+    seen = set(train.prompts)
+    fresh = np.array([prompt not in seen for prompt in test.prompts])
+    reward = np.nanmean(train.score - 2 * train.fee, axis=0)
+    best = int(reward.argmax())
+    right, fee = test.score[fresh, best].mean(), test.fee[fresh, best].mean()
+    assert f"always {table.specialists[best]}: {right:.3f} right at ${1000 * fee:,.2f} per 1,000" in sentence
+    decisions = router.route_batch([p for p, new in zip(test.prompts, fresh, strict=True) if new])
+    columns = [table.specialists.index(one.specialist) for one in decisions]
+    rows = np.flatnonzero(fresh)
+    paid = test.fee[rows, columns] + np.array([one.trace.spent for one in decisions]) * 0.5
+    expected = f"{test.score[rows, columns].mean():.3f} right at ${1000 * paid.mean():,.2f} per 1,000"
+    assert sentence.startswith(expected)
+    assert "Mean squared error" not in result.stdout
+
+
+def test_a_router_that_looks_says_what_routing_needs(tmp_path: Path) -> None:
+    table = generate(contexts=True)
+    save(table, tmp_path / "table")
+    (tmp_path / "pandora.yaml").write_text(
+        "fit: {inspection: 0.001, costly: {peek: 50, rounds: 10, folds: 2}}\n"
+    )
+    result = pandora("fit", tmp_path / "pandora.yaml", "-o", tmp_path / "router")
+    assert result.exit_code == 0, result.output
+    assert "have begun to say" in result.stdout
+    assert "Without them it buys no estimates: " in result.stdout
+    (tmp_path / "pandora.yaml").write_text("fit: {costly: {rounds: 10, folds: 2}}\n")
+    blind = pandora("fit", tmp_path / "pandora.yaml", "-o", tmp_path / "blind")
+    assert "have begun to say" not in blind.stdout
+    assert Router.load(tmp_path / "blind").costly.needs == frozenset()
+    (tmp_path / "pandora.yaml").write_text("fit: {costly: {peek: 50}}\n")
+    unpriced = pandora("fit", tmp_path / "pandora.yaml", "-o", tmp_path / "unpriced")
+    assert unpriced.exit_code == 2
+    assert "the price of a look" in unpriced.output
+
+
+@pytest.mark.parametrize(
+    ("fit", "told"),
+    [
+        ("{default: smal}", "Did you mean 'small'"),
+        ("{inspection: {own: {smal: 1}, each: 2}}", "Did you mean 'small'"),
+        ("{specialists: [small, larg]}", "larg"),
+    ],
+)
+def test_names_are_checked_before_the_long_work(tmp_path: Path, fit: str, told: str) -> None:
+    save(generate(), tmp_path / "table")
+    (tmp_path / "pandora.yaml").write_text(f"fit: {fit}\n")
+    result = pandora("fit", tmp_path / "pandora.yaml", "-o", tmp_path / "router")
+    assert result.exit_code == 2
+    assert told in result.output
+    assert not (tmp_path / ".router.work").exists()
 
 
 @pytest.mark.skipif(not SCORED, reason="the shared routing data are not here")

@@ -8,12 +8,12 @@ import signal
 import subprocess
 import sys
 import time
-import zlib
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 
+from pandora_router.cli.money import money
 from pandora_router.data import save
 from pandora_router.estimators.boosted import Boosted, Trees
 from pandora_router.estimators.peek import Peek
@@ -67,10 +67,17 @@ def test_a_killed_stack_goes_on_with_the_next_fold_and_ends_the_same(tmp_path: P
 
 MAIN = "from pandora_router.cli.main import main; main()"
 CONFIG = """
-data: {{table: table}}
-inspection_cost: 0.01
-costly: {{kind: judge, base_url: "{url}", model: thoughtful, key_from: null, price: 0.001, at_once: 4}}
+endpoints: {{here: {{base_url: "{url}", at_once: 4}}}}
+specialists:
+  small: {{kind: chat, endpoint: here, model: s, prices: free}}
+  large: {{kind: chat, endpoint: here, model: l, prices: free}}
+  judge: {{kind: chat, endpoint: here, model: thoughtful, prices: {{call: 0.001}}, tokens: 32, hidden: true}}
+fit: {{costly: {{kind: judge, judge: judge}}}}
 """
+
+
+def percent(prompt: str) -> str:
+    return json.dumps({"percent": sum(prompt.encode()) % 101})
 
 
 def test_a_killed_fit_with_a_judge_never_buys_a_judgement_twice(tmp_path: Path) -> None:
@@ -83,7 +90,7 @@ def test_a_killed_fit_with_a_judge_never_buys_a_judgement_twice(tmp_path: Path) 
         return max(0, journal.read_bytes().count(b"\n") - 1) if journal.exists() else 0
 
     with Upstream(slow=0.03) as upstream:
-        upstream.said = lambda prompt: json.dumps({"percent": zlib.crc32(prompt.encode()) % 101})
+        upstream.said = percent
         (tmp_path / "pandora.yaml").write_text(CONFIG.format(url=upstream.url))
         words = ["fit", "pandora.yaml", "-o", "router"]
         killed_when(
@@ -97,10 +104,8 @@ def test_a_killed_fit_with_a_judge_never_buys_a_judgement_twice(tmp_path: Path) 
         out = str(tmp_path / "router")
         result = pandora("fit", str(tmp_path / "pandora.yaml"), "-o", out)
         assert result.exit_code == 0, result.output
-        assert (
-            f"{cells - bought:,} calls to the judge ({bought} of {cells} were bought before)" in result.stderr
-        )
-        assert f"{(cells - bought) * 0.001:.4g} in all" in result.stderr
+        assert f"{cells - bought:,} verdicts of the judge ({bought:,} were bought before)" in result.stderr
+        assert money((cells - bought) * 0.001) in result.stderr
         assert sum(upstream.asked.values()) - asked == cells - bought
         assert len(upstream.asked) == cells
     assert Router.load(out, costly=object.__new__(Silent)).specialists == table.specialists

@@ -32,11 +32,11 @@ def test_every_form_is_configured_fitted_kept_and_loaded(
     save(table, tmp_path / "table")
     named = f"form: {form}, " if form else ""
     (tmp_path / "pandora.yaml").write_text(
-        "data: {table: table}\ninspection_cost: 0.002\ncheap: {k: 10}\n"
-        f"costly: {{kind: transformer, {named}tokens: 24, layers: 1, epochs: 1, batch: 16}}\n"
+        "fit:\n  inspection: 0.002\n  cheap: {k: 10}\n"
+        f"  costly: {{kind: transformer, {named}tokens: 24, layers: 1, epochs: 1, batch: 16}}\n"
     )
     config = read_config(tmp_path / "pandora.yaml")
-    router = config.fit(config.table(tmp_path))
+    router = config.fitted(config.routing_table(tmp_path))
     assert router.costs.shared.tolist() == shared
     assert {"torch", "onnxruntime"} <= set(router.record["versions"])
     router.save(tmp_path / "router")

@@ -6,6 +6,8 @@ import asyncio
 import json
 import sys
 import time
+from collections.abc import Iterable
+from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
 
@@ -14,30 +16,32 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
 from rich.progress import Progress as Bar
-from rich.table import Table as Grid
 
 from pandora_router import folders
-from pandora_router.cli.console import Interrupted
-from pandora_router.cli.plans import read_plan
-from pandora_router.collect.assemble import Plan, Question
+from pandora_router.cli.console import CONTINUE, Interrupted, Screen, table
+from pandora_router.cli.money import money
+from pandora_router.collect.assemble import Plan, cells
 from pandora_router.collect.journal import Journal
-from pandora_router.collect.run import LONGEST_JUDGED, Collected, Progress
+from pandora_router.collect.run import Collected, Status
 from pandora_router.collect.run import collect as run
+from pandora_router.config import Config, read_config
+from pandora_router.config.bill import Bill, bill
+from pandora_router.config.collecting import JudgeGrading, grades
+from pandora_router.config.specialists import ChatSettings, RetrievalSettings, SamplingSettings
 from pandora_router.data import storage
-from pandora_router.estimators.judge import Judge
-from pandora_router.specialists.request import Request
+from pandora_router.errors import UsageError
 
 EXAMPLES = """\b
 Examples:
-  pandora collect collect.yaml -o table
-  pandora collect collect.yaml -o table --dry-run
-  pandora collect collect.yaml -o table --journal answers.journal --json
+  pandora collect
+  pandora collect pandora.yaml --dry-run
+  pandora collect pandora.yaml -o table --journal answers.journal --json
 
 \b
-A small PLAN:
+A small pandora.yaml:
   prompts: questions.jsonl        # columns prompt, answer; if there: prompt_id, task, split
-  budget: 2.50
-  grader: numeric
+  grading: numeric
+  collect: {budget: 2.50}
   endpoints:
     here: {base_url: "http://127.0.0.1:8000/v1", at_once: 4}
   specialists:
@@ -47,68 +51,136 @@ A small PLAN:
 
 
 @click.command(epilog=EXAMPLES)
-@click.argument("plan", type=click.Path(path_type=Path, exists=True, dir_okay=False))
-@click.option("-o", "--output", required=True, type=click.Path(path_type=Path), help="Folder of the table.")
+@click.argument("config", type=click.Path(path_type=Path, dir_okay=False), default=Path("pandora.yaml"))
+@click.option(
+    "-o", "--output", type=click.Path(path_type=Path), help="Folder of the table.  [default: as CONFIG says]"
+)
 @click.option(
     "--journal", type=click.Path(path_type=Path), help="File of bought answers.  [default: OUTPUT.journal]"
 )
-@click.option("--dry-run", is_flag=True, help="Check the file and print the worst-case bill; buy nothing.")
+@click.option("--dry-run", is_flag=True, help="Check the file and say what it will cost; buy nothing.")
 @click.option("--replace", is_flag=True, help="Replace a table there that has no journal beside it.")
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON.")
 def collect(
-    plan: Path, output: Path, journal: Path | None, dry_run: bool, replace: bool, as_json: bool
+    config: Path, output: Path | None, journal: Path | None, dry_run: bool, replace: bool, as_json: bool
 ) -> None:
-    """Buy and grade what PLAN (a YAML file) asks for and write a routing table.
+    """Ask every specialist of CONFIG [pandora.yaml] every prompt, grade the answers, write a routing table.
 
     Every bought answer is in the journal before it counts. Stopped or killed, the same command goes on
     where it was: no answer is bought twice. The budget holds over all runs of one journal. The exit code
     is 0 if every cell was graded and 1 if some are missing (the table is written all the same).
     """
-    wanted = read_plan(plan)
+    settings = read_config(config)
+    output = output or config.parent / settings.table
     path = journal or output.with_name(output.name + ".journal")
-    folders.check_output(output, storage.KIND, replace=replace or path.exists(), inputs=[plan, path])
+    replaceable = replace or path.exists()
+    folders.check_output(output, storage.KIND, replace=replaceable, inputs=[config, path])
+    folders.check_file(path, replace=True, inputs=[config])
+    plan = settings.plan(config.parent, dry_run=dry_run)
+    cost = bill(settings, plan)
     if dry_run:
-        click.echo(_worst_case(wanted, as_json))
+        _say_cost(settings, cost, as_json)
         return
-    with Journal(path) as kept, _Live() as tell:
-        try:
-            collected = asyncio.run(run(wanted, kept, tell))
-        except KeyboardInterrupt:
-            raise Interrupted(
-                f"Answers bought so far are in {path}: run the same command again to continue."
-            ) from None
-    storage.save(collected.table, output, replace=True, inputs=[plan, path])
+    click.echo("\n".join(_cost(settings, cost)), err=True)
+    if not path.exists() or _missing(plan, path):
+        asyncio.run(_preflight(settings))
+    collected = _run(plan, path, settings.value.currency)
+    if not collected.answers:
+        why = "; ".join(collected.stopped.values()) or "the budget is too small for one prompt"
+        raise UsageError(
+            "the specialists",
+            expected="an answer from at least one of them",
+            came=f"none: {why}",
+            do="Correct the file and run again; no table was written.",
+        )
+    storage.save(collected.table, output, replace=True, inputs=[config, path])
     if as_json:
         click.echo(json.dumps(_facts(collected)))
     else:
-        _show(collected, output)
+        _show(collected, output, settings.value.currency)
     if not collected.complete:
         sys.exit(1)
 
 
-def _worst_case(plan: Plan, as_json: bool) -> str:
-    """How many answers and verdicts a plan asks for and the most that each can cost."""
-    most = sum(s.most(Request.of(q.text)) for s in plan.specialists for q in plan.questions) * plan.samples
-    answers = len(plan.questions) * len(plan.specialists) * plan.samples
-    bills = [_verdicts(plan, question) for question in plan.questions]
-    verdicts, judged = sum(count for count, _ in bills), sum(bill for _, bill in bills)
-    facts = {"answers": answers, "worst_case": most, "verdicts": verdicts, "worst_case_judge": judged}
+def _run(plan: Plan, path: Path, currency: str) -> Collected:
+    with Journal(path) as kept, _Live(currency) as tell:
+        try:
+            return asyncio.run(run(plan, kept, tell))
+        except KeyboardInterrupt as error:
+            raise Interrupted(CONTINUE) from error
+
+
+def _missing(plan: Plan, path: Path) -> bool:
+    """Whether an answer of the plan is not in the journal yet."""
+    with Journal(path) as kept:
+        return any(cell.key not in kept.answers for one in plan.specialists for cell in cells(plan, one))
+
+
+async def _preflight(config: Config) -> None:
+    """Ask each endpoint in use for its models, which is free; raise `UsageError` if one does not answer."""
+    from pandora_router.transport import client
+    from pandora_router.transport.endpoint import Endpoint
+    from pandora_router.transport.failures import Failed
+
+    for name in _used(config):
+        told = config.endpoints[name]
+        try:
+            await client.probe(Endpoint(told.base_url, told.key_from))
+        except Failed as error:
+            judged = [g.judge for g in grades(config.grading).values() if isinstance(g, JudgeGrading)]
+            judge = " (the judge's)" if name in set(_endpoints(config, judged)) else ""
+            key = f"the key in {told.key_from}" if told.key_from else "no key, as key_from is left out"
+            raise UsageError(
+                f"endpoints.{name}{judge}",
+                expected=f"a server at {told.base_url} that accepts {key}",
+                came=str(error),
+                do="Check base_url and key_from, and that the server runs. Nothing was bought.",
+            ) from error
+
+
+def _used(config: Config) -> list[str]:
+    """The endpoints behind the specialists that answer and grade."""
+    judges = [grade.judge for grade in grades(config.grading).values() if isinstance(grade, JudgeGrading)]
+    return sorted(set(_endpoints(config, [*config.answering, *judges])))
+
+
+def _endpoints(config: Config, names: Iterable[str]) -> Iterable[str]:
+    for name in names:
+        settings = config.specialists[name]
+        while isinstance(settings, RetrievalSettings | SamplingSettings):
+            settings = config.specialists[settings.inner]
+        if isinstance(settings, ChatSettings):
+            yield settings.endpoint
+
+
+def _say_cost(config: Config, cost: Bill, as_json: bool) -> None:
     if as_json:
-        return json.dumps({**facts, "worst_case_total": most + judged, "budget": plan.budget})
-    told = f"{answers:,} answers, at worst {most:.4f}"
-    if verdicts:
-        told += f"; {verdicts:,} verdicts of a judge, at worst {judged:.4f}; together {most + judged:.4f}"
-    return f"{told}; nothing bought"
+        facts = {**asdict(cost), "worst": cost.worst, "affordable_prompts": cost.affordable}
+        click.echo(json.dumps({**facts, "currency": config.value.currency, "imports": config.imports()}))
+        return
+    click.echo("\n".join(_cost(config, cost)))
 
 
-def _verdicts(plan: Plan, question: Question) -> tuple[int, float]:
-    """How many answers to a question are judged, and the most that costs up to `LONGEST_JUDGED`."""
-    grader = plan.grader(question)
-    if not isinstance(grader, Judge):
-        return 0, 0.0
-    count = len(plan.specialists) * plan.samples
-    longest = "x" * LONGEST_JUDGED
-    return count, count * grader.most(grader.asked(question.text, longest, question.references))
+def _cost(config: Config, cost: Bill) -> list[str]:
+    """What collecting will cost beside the budget, and whose code it runs, in words."""
+    sign = config.value.currency
+    judged = f" and {cost.verdicts:,} verdicts of a judge" if cost.verdicts else ""
+    lines = [
+        f"{cost.answers:,} answers to {cost.prompts:,} prompts{judged}: about {money(cost.expected, sign)} "
+        f"expected (answers of 200 tokens), {money(cost.worst, sign)} at worst."
+    ]
+    if cost.worst <= cost.budget:
+        lines.append(f"The budget of {money(cost.budget, sign)} is enough for the worst case.")
+    elif cost.affordable == cost.prompts:
+        lines.append(f"The budget of {money(cost.budget, sign)} is enough for what is expected.")
+    else:
+        lines.append(
+            f"The budget of {money(cost.budget, sign)} is expected to be enough for {cost.affordable:,} of "
+            f"{cost.prompts:,} prompts; prompts are bought whole, in the order of the file."
+        )
+    if code := config.imports():
+        lines.append(f"Runs code of yours: {', '.join(code)}.")
+    return lines
 
 
 def _facts(collected: Collected) -> dict[str, object]:
@@ -129,30 +201,30 @@ def _facts(collected: Collected) -> dict[str, object]:
     }
 
 
-def _show(collected: Collected, output: Path) -> None:
-    console = Console()
-    grid = Grid(title="What came of it", title_justify="left")
-    for heading in ("specialist", "score", "fee", "missing", "how this run's calls ended"):
-        grid.add_column(heading, justify="left" if heading[0] in "sh" and heading != "score" else "right")
-    table = collected.table
-    for j, name in enumerate(table.specialists):
-        there = ~table.missing[:, j]
-        score = f"{table.score[there, j].mean():.3f}" if there.any() else "-"
-        fee = f"{table.fee[there, j].mean():.6f}" if there.any() else "-"
+def _show(collected: Collected, output: Path, sign: str) -> None:
+    screen, found = Screen(), collected.table
+    rows = []
+    for j, name in enumerate(found.specialists):
+        there = ~found.missing[:, j]
+        score = f"{found.score[there, j].mean():.3f}" if there.any() else "-"
+        fee = money(1000 * float(found.fee[there, j].mean()), sign) if there.any() else "-"
         ends = ", ".join(f"{end} {count:,}" for end, count in collected.finishes.get(name, {}).items())
-        grid.add_row(escape(name), score, fee, f"{(~there).sum():,}", ends)
-    console.print(grid)
+        rows.append((name, ends, score, fee, f"{(~there).sum():,}"))
+    columns = ("specialist", "how this run's calls ended", "score", "per 1,000 prompts", "missing")
+    screen.show(table("Collected", columns, rows, words=2))
     for name, why in collected.stopped.items():
-        console.print(f"[bold]{escape(name)}[/bold] was asked no more: {escape(why)}")
+        screen.print(f"[bold]{escape(name)}[/bold] was asked no more: {escape(why)}")
     if collected.unaffordable:
-        console.print(f"{collected.unaffordable:,} calls did not fit into the budget")
+        screen.print(f"{collected.unaffordable:,} calls did not fit into the budget")
     if collected.torn:
-        console.print(f"the journal ended in a torn line ({collected.torn} bytes), which was cut off")
+        screen.print(f"the journal ended in a torn line ({collected.torn} bytes), which was cut off")
     if collected.damaged:
-        console.print(f"{collected.damaged:,} damaged lines of the journal were moved to a file beside it")
-    lost = f"; at most {collected.lost:.6f} lost on calls that brought nothing" if collected.lost else ""
-    console.print(
-        f"{collected.answers:,} of {collected.wanted:,} answers, {collected.spent:.6f} spent{lost}\n"
+        screen.print(f"{collected.damaged:,} damaged lines of the journal were moved to a file beside it")
+    lost = (
+        f"; at most {money(collected.lost, sign)} lost on calls without an answer" if collected.lost else ""
+    )
+    screen.print(
+        f"{collected.answers:,} of {collected.wanted:,} answers, {money(collected.spent, sign)} spent{lost}\n"
         f"Written to {escape(str(output))}"
     )
 
@@ -160,8 +232,8 @@ def _show(collected: Collected, output: Path) -> None:
 class _Live:
     """Answers, money and time left on standard error: a bar on a terminal, else a line every ten seconds."""
 
-    def __init__(self) -> None:
-        self._console = Console(stderr=True)
+    def __init__(self, sign: str) -> None:
+        self._console, self._sign = Console(stderr=True), sign
         self._said = time.monotonic()
         columns = (BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}"))
         self._bar = (
@@ -169,12 +241,12 @@ class _Live:
         )
         self._task = self._bar.add_task("starting", total=None) if self._bar else None
 
-    def __call__(self, now: Progress) -> None:
+    def __call__(self, now: Status) -> None:
         left = "" if now.seconds_left is None else f", {_clock(now.seconds_left)} left"
-        lost = f" (+{now.lost:.4f} lost)" if now.lost else ""
-        said = f"{now.spent:.4f}{lost} of {now.budget:.4f} spent{left}"
+        lost = f" (+{money(now.lost, self._sign)} lost)" if now.lost else ""
+        said = f"{money(now.spent, self._sign)}{lost} of {money(now.budget, self._sign)} spent{left}"
         if self._bar is not None and self._task is not None:
-            self._bar.update(self._task, completed=now.done, total=now.total, description=said)
+            self._bar.update(self._task, completed=now.done, total=now.total, description=escape(said))
         elif time.monotonic() - self._said >= 10.0:
             self._said = time.monotonic()
             click.echo(f"{now.done:,}/{now.total:,} answers, {said}", err=True)

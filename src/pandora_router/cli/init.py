@@ -1,4 +1,4 @@
-"""`pandora init`: write a commented config file."""
+"""`pandora init`: write a commented pandora.yaml."""
 
 from __future__ import annotations
 
@@ -7,79 +7,70 @@ from pathlib import Path
 
 import click
 
-from pandora_router.errors import UsageError
+from pandora_router import folders
 
 TEMPLATE = """\
-# What `pandora fit` does. Lines that start with "# " show defaults: take the mark away to change one.
-# A key that does not exist is an error.
+# One file for `pandora collect`, `fit`, `route` and `serve`. Lines that begin with "# " and a key show
+# defaults: remove the mark to change one. A key that does not exist is an error. All amounts are money.
 
-data:
-  table: {table}            # a folder written by `pandora data import`; relative to this file
-  # fee_weight: 1.0         # reward = score - fee_weight x fee
-  # specialists: [a, b]     # only these, in this order
-  # split: {{seed: 0, train: 0.6, calibration: 0.2, test: 0.2}}   # a fresh split
+table: {table}          # `pandora collect` writes it, `pandora fit` reads it; relative to this file
 
-# What one purchase of costly estimates is worth to you, in units of reward. One number is the price of one
-# call: for all specialists together where the estimator shows them together (the stack without a peek), for
-# each specialist otherwise. Or in parts: {{shared: 0.002, own: 0.001}} or {{own: {{a: 0.001, b: 0.1}}}}
-inspection_cost: 0.002
+value:
+  right_answer: 0.05    # what one right answer is worth to you: fees are weighed against it
+  second: 0.0001        # what one second of waiting costs you
+  # cpu_second: 0.00002 # what one second of a processor costs you (0.07 per hour)
+  # currency: $
 
-# The cheap estimate f: mean reward of the k nearest training prompts. The paper has k = 3; both 3 and 50 are
-# reported. embedder: fitted (word vectors and TF-IDF), words, minilm, or an OpenAI-compatible endpoint:
-# {{kind: remote, base_url: "http://127.0.0.1:8000/v1", model: some-model, key_from: OPENAI_API_KEY}}
-# cheap: {{kind: neighbours, k: 50, embedder: fitted}}
+# Where models are served (any OpenAI-compatible API). Keys stay in the environment: key_from names it.
+endpoints:
+  local: {{base_url: "http://127.0.0.1:8000/v1", at_once: 4}}
+  # cloud: {{base_url: "https://example.org/v1", key_from: CLOUD_KEY, at_once: 8, per_minute: 300}}
 
-# The costly estimate g: a boosted stack. peek is how many characters of a specialist's context it reads
-# (0: none; left out: 400 where most answers have one); agreement reads those of all specialists together.
-# costly: {{kind: stack, agreement: false}}
-# or the paper's transformer (extra [transformer]): form all (prompt, every specialist at once) or named (the
-# specialist in the text, with peek characters of its context); the last `layers` of six learn
-# costly: {{kind: transformer, form: named, peek: 400, tokens: 192, layers: 2, epochs: 2, rate: 0.0001}}
-# or a judge (key_from: the variable that holds its key; price: money per judgement, only for what
-# `pandora fit` says before it starts)
-# costly: {{kind: judge, base_url: "http://127.0.0.1:8000/v1", model: some-model, price: 0.0002}}
+# Who can answer. Prices are money per million tokens in and out, or per `second`, or per `call`, or `free`.
+specialists:
+  small: {{kind: chat, endpoint: local, model: small-model, prices: {{in: 0.10, out: 0.40}}}}
+  large: {{kind: chat, endpoint: local, model: large-model, prices: {{in: 2.50, out: 10.00}}}}
+  # sums: {{kind: function, function: "my_module:calculate", prices: {{call: 0}}}}   # runs your code
+  # (docs/collect.md has more kinds and keys)
 
-# How estimates become boxes: calibrated, gaussian_joint, gaussian_independent, neighbours or draws.
-# signal:
-#   kind: calibrated
-#   mean: ridge                  # or boosted, identity
-#   scale: by_mean               # or constant
-#   correlation: ledoit_wolf     # or none
-#   slope: true
-#   law: quantiles               # or normal
+# For `pandora collect`: questions with known answers, how answers are graded, and the most it may cost.
+prompts: questions.jsonl            # columns prompt and answer; if there: prompt_id, task, split
+grading: contains                   # exact, normalised, contains, numeric, symbolic, letter, {{judge: large}}
+collect: {{budget: 2.00}}             # at most 2.00 is spent, over all runs; --dry-run says what to expect
 
-# How to search: knowledge_gradient, auto (chosen on the calibration split), never, always, rollout, relative,
-# committing (the paper's), obligatory.
-# policy: {{kind: knowledge_gradient}}
+# For `pandora fit`. What a purchase of estimates costs is computed from the prices above, unless you say it:
+# fit:
+#   inspection: 0.0001              # money for one purchase; or in parts: {{shared: 0.0001, each: 0.00005}}
+#   cheap: {{kind: neighbours, k: 50}}   # the cheap estimate: mean reward of the k most similar prompts
+#   costly: {{kind: stack}}           # the costly one; peek: characters of an answer that it may look at
+#   signal: {{kind: calibrated}}      # how estimates become expectations
+#   policy: {{kind: knowledge_gradient}}                    # or auto, never, always
+#   default: small                  # who answers where the router declines
+#   split: {{seed: 0, train: 0.6, calibration: 0.2, test: 0.2}}   # a fresh split instead of the table's
 
-# Who answers when the router declines; left out: the specialist of highest mean reward in training.
-# default: a
-
-# Seconds to wait for a costly estimate from outside.
-# timeout: 30
+# For `pandora serve`.
+# serve: {{host: 127.0.0.1, port: 8080, store: pandora.sqlite, keys: required, deadline_ms: 200}}
 """
 
 
 @click.command()
 @click.argument("path", type=click.Path(path_type=Path), default=Path("pandora.yaml"))
 @click.option("--table", default="table", show_default=True, help="The routing table to name in it.")
+@click.option("--replace", is_flag=True, help="Replace a file that is there already.")
 @click.option("--json", "as_json", is_flag=True, help="Print where it is as JSON.")
-def init(path: Path, table: str, as_json: bool) -> None:
-    """Write a commented config to PATH [pandora.yaml]; a file that is there already is left alone.
+def init(path: Path, table: str, replace: bool, as_json: bool) -> None:
+    """Write a commented config to PATH [pandora.yaml]; it asks nothing.
+
+    A file that is there already is left alone unless you pass --replace.
 
     \b
     Examples:
       pandora init
       pandora init routers/math.yaml --table ../tables/math
     """
-    try:
-        with path.open("x", encoding="utf-8") as file:
-            file.write(TEMPLATE.format(table=table))
-    except FileExistsError:
-        raise UsageError(
-            str(path), expected="a new file", came="one that exists", do="Choose another name."
-        ) from None
+    folders.check_file(path, replace=replace)
+    folders.replace_text(path, TEMPLATE.format(table=json.dumps(table)))
     if as_json:
         click.echo(json.dumps({"config": str(path)}))
         return
-    click.echo(f"Written to {path}. Next: pandora fit {path} -o router")
+    click.echo(f"Written to {path}. Next: fill in your specialists, then pandora collect {path} --dry-run")

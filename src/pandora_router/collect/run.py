@@ -34,7 +34,7 @@ MOST_TOKENS = 10**12
 
 
 @dataclass(frozen=True)
-class Progress:
+class Status:
     """How far a run is: answers held and wanted, money, and seconds left (None before the first answer)."""
 
     done: int
@@ -87,7 +87,7 @@ class _Column:
     ends: Counter[str] = field(default_factory=Counter)
 
 
-async def collect(plan: Plan, journal: Journal, tell: Callable[[Progress], None] | None = None) -> Collected:
+async def collect(plan: Plan, journal: Journal, tell: Callable[[Status], None] | None = None) -> Collected:
     """Run `plan` to its end, or as far as the budget and the specialists allow; `tell` hears of progress."""
     run = _Run(plan, journal, tell or (lambda _: None))
     try:
@@ -104,7 +104,7 @@ async def collect(plan: Plan, journal: Journal, tell: Callable[[Progress], None]
 
 
 class _Run:
-    def __init__(self, plan: Plan, journal: Journal, tell: Callable[[Progress], None]) -> None:
+    def __init__(self, plan: Plan, journal: Journal, tell: Callable[[Status], None]) -> None:
         self.plan, self.journal, self.tell = plan, journal, tell
         self.budget = Budget(plan.budget, journal.spent, journal.lost)
         self.judging = _Column("judge", iter(()), 0)
@@ -219,12 +219,12 @@ class _Run:
         if error.dead or column.in_a_row >= self.plan.give_up:
             column.stopped = column.stopped or str(error)
 
-    def progress(self) -> Progress:
+    def progress(self) -> Status:
         """Where the run stands. Columns run side by side: the slowest one decides how long it takes."""
         elapsed = time.monotonic() - self.begun
         paces = [c.left * elapsed / c.bought for c in self.columns if c.bought and c.left and not c.stopped]
         money = (float(self.budget.spent), float(self.budget.lost), float(self.budget.limit))
-        return Progress(self.held, len(self.keys), *money, max(paces) if paces else None)
+        return Status(self.held, len(self.keys), *money, max(paces) if paces else None)
 
     def result(self) -> Collected:
         """The table and the bill."""

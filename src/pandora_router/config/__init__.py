@@ -1,15 +1,28 @@
-"""One YAML file -> settings -> objects: the only place where a string becomes an object.
+"""One strict YAML file becomes settings, and settings become objects: the only place where strings do.
 
-A key that does not exist is an error that names the nearest one, with file and line; so is a key said twice.
+document      the YAML reader: strict, bounded, with line numbers
+mistakes      pydantic's errors in words, with line and the nearest name
+file          Config: the whole of pandora.yaml
+specialists   endpoints and specialists; `building` makes them
+collecting    prompts, grading, collect
+fitting       estimates, signal model, policy; `inspection` computes what a look costs
+serving       the gateway
+experiments   files of experiments
+older         the new form of files of earlier versions
 """
 
 from __future__ import annotations
 
 from pathlib import Path
 
+from pydantic import ValidationError
+
 from pandora_router.config.document import read_document
+from pandora_router.config.file import Config
+from pandora_router.config.fitting import JudgeSettings, RemoteSettings
 from pandora_router.config.mistakes import validated
-from pandora_router.config.settings import Config, JudgeSettings, RemoteSettings
+from pandora_router.config.older import refuse_older
+from pandora_router.errors import UsageError
 from pandora_router.router import Router
 from pandora_router.router.artifact import settings_of
 
@@ -17,19 +30,49 @@ __all__ = ["Config", "open_router", "read_config"]
 
 
 def read_config(path: Path) -> Config:
-    """Read a config file; every mistake in it is named with its line."""
-    return validated(Config, read_document(path))
+    """Read `pandora.yaml`; raises `UsageError` for the first mistake, with its line and what to do."""
+    if not path.is_file():
+        raise UsageError(
+            str(path), expected="a config file", came="nothing there", do="Write one: pandora init"
+        )
+    document = read_document(path)
+    refuse_older(document)
+    config = validated(Config, document)
+    config.check()
+    return config
 
 
-def open_router(path: Path) -> Router:
-    """Load an artifact, building again what is not kept in it: a judge, a remote embedder."""
-    told = settings_of(path).get("config")
+def open_router(path: Path, config: Config | None = None) -> Router:
+    """Load the artifact in the folder `path`; a judge and a remote embedder are built from its settings.
+
+    With `config`, these are built from that file instead, and an artifact that was fitted for other
+    specialists is refused (`UsageError`).
+    """
+    settings = settings_of(path)
+    told = config or _kept(path, settings.get("config"))
     if told is None:
         return Router.load(path)
-    config = Config.model_validate(told)
-    remote = config.cheap.embedder
-    return Router.load(
+    remote, judge = told.fit.cheap.embedder, told.fit.costly
+    router = Router.load(
         path,
-        costly=config.costly.scorer() if isinstance(config.costly, JudgeSettings) else None,
-        embedder=remote.build() if isinstance(remote, RemoteSettings) else None,
+        costly=judge.estimator(told) if isinstance(judge, JudgeSettings) else None,
+        embedder=remote.build(told) if isinstance(remote, RemoteSettings) else None,
     )
+    if config is not None and config.specialists:
+        config.check_artifact(router.specialists, settings)
+    return router
+
+
+def _kept(path: Path, content: object) -> Config | None:
+    """The configuration kept in an artifact, None if it was fitted without one."""
+    if content is None:
+        return None
+    try:
+        return Config.model_validate(content)
+    except ValidationError as error:
+        raise UsageError(
+            str(path),
+            expected="a router fitted by this version",
+            came="settings of an earlier one",
+            do="Fit it again: pandora fit pandora.yaml -o router --replace",
+        ) from error

@@ -66,7 +66,7 @@ def _mistake(model: type[BaseModel], document: Document, error: ValidationError)
     place = _written(first["loc"], document)
     more = f" ({len(mistakes) - 1} more)" if len(mistakes) > 1 else ""
     where = f"{document.name}, line {document.line(place)}"
-    named = ".".join(str(part) for part in place)
+    named = ".".join(part if (part := str(step)).isprintable() else repr(part) for step in place)
     if first["type"] == "extra_forbidden":
         key, keys = str(first["loc"][-1]), _keys(model, first["loc"][:-1])
         do = did_you_mean(key, keys, "Remove it.")

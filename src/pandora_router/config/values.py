@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, TypeVar
+import re
+from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
-
-T = TypeVar("T")
 
 Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 """A finite number, zero or more."""
@@ -28,6 +27,16 @@ def _name(value: object) -> object:
 
 Name = Annotated[str, BeforeValidator(_name)]
 """The name of a specialist or an endpoint: visible characters only."""
+
+
+def _function(value: object) -> object:
+    if isinstance(value, str) and not re.fullmatch(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*", value):
+        raise ValueError("a function as module:name")
+    return value
+
+
+FunctionName = Annotated[str, BeforeValidator(_function)]
+"""A Python function, as module:name."""
 
 
 class Closed(BaseModel):

@@ -19,7 +19,7 @@ import numpy as np
 
 from pandora_router.collect.assemble import Plan, Question, cells
 from pandora_router.collect.journal import Journal
-from pandora_router.collect.run import Progress, collect
+from pandora_router.collect.run import Status, collect
 from pandora_router.data.table import Table
 from pandora_router.demo.grading import GRADERS, graded
 from pandora_router.demo.people import NAMES, SMALL, STRONG, STRONG_SHA256, people, was_recorded
@@ -60,7 +60,7 @@ def complete(
     return pack(sorted(work.glob("*.journal")), target, known, strong), len(known)
 
 
-def _told(tell: Callable[[str, int, int], None], name: str, now: Progress) -> None:
+def _told(tell: Callable[[str, int, int], None], name: str, now: Status) -> None:
     tell(name, now.done, now.total)
 
 
@@ -85,7 +85,7 @@ def record(
     journal: Path,
     names: Sequence[str] = NAMES,
     known: Collection[tuple[str, str]] = (),
-    tell: Callable[[Progress], None] | None = None,
+    tell: Callable[[Status], None] | None = None,
     strong: Path | None = None,
 ) -> None:
     """Ask the named specialists every question, unless the answer is in the journal or `known`.

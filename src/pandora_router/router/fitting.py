@@ -109,6 +109,10 @@ def fit(order: Order, say: Advance, work: Path | None) -> Router:
     usual, fees = np.nanmean(train.reward, axis=0), np.nanmean(train.fee, axis=0)
     standing = Standing.of(train.reward, train.fee)
     found = report(held, others, signal, order.signal, policy, costs, training_mean=usual, standing=standing)
+    found["standing"] = {
+        "single": train.specialists[standing.single],
+        "cheapest": train.specialists[standing.cheapest],
+    }
     say("weighing the parts of the signal model", 0.97)
     found["parts"] = parts_of(order.signal, policy, held["calibration"], costs)
     default = order.default or train.specialists[standing.single]

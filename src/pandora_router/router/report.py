@@ -16,7 +16,7 @@ import numpy as np
 from pandora_router.boxes import Costs
 from pandora_router.calibrate import SignalModel, Unfitted, check, cross_check
 from pandora_router.calibrate.readings import Readings
-from pandora_router.calibrate.ways import ORACLE, RANDOM, Standing, basic
+from pandora_router.calibrate.ways import ORACLE, RANDOM, ROUTER, Standing, basic
 from pandora_router.errors import UsageError
 from pandora_router.search import Policy
 from pandora_router.types import Matrix, Vector
@@ -65,21 +65,29 @@ def routing(
     """What each way to route earns on prompts with every cell: per prompt, with standard errors.
 
     Per way: `net_reward` (reward less inspection cost), `accuracy` (score), `fee` (weighted), `spent` on
-    inspections, the number of `inspections`.
+    inspections, `cost` (fee and spent), the number of `inspections`. `behind_error` is the standard error of
+    the paired difference in net reward to the router.
     """
     part = part.rows(part.complete)
     if len(part) < 2:
         return {"prompts": len(part)}
     rows, root = np.arange(len(part)), np.sqrt(len(part))
     ways = {}
-    for name, routed in basic(signal, policy, part, costs, standing).items():
+    routes = basic(signal, policy, part, costs, standing)
+    router = routes[ROUTER].reward(part) - routes[ROUTER].spent
+    for name, routed in routes.items():
         net = routed.reward(part) - routed.spent
+        score, fee = part.score[rows, routed.choice], part.fee[rows, routed.choice]
         ways[name] = {
             "net_reward": float(net.mean()),
             "standard_error": float(net.std(ddof=1) / root),
-            "accuracy": float(part.score[rows, routed.choice].mean()),
-            "fee": float(part.fee[rows, routed.choice].mean()),
+            "behind_error": float((router - net).std(ddof=1) / root),
+            "accuracy": float(score.mean()),
+            "accuracy_error": float(score.std(ddof=1) / root),
+            "fee": float(fee.mean()),
             "spent": float(routed.spent.mean()),
+            "cost": float((fee + routed.spent).mean()),
+            "cost_error": float((fee + routed.spent).std(ddof=1) / root),
             "inspections": float(routed.queries.mean()),
         }
     by_lot = part.reward.mean(axis=1)

@@ -1,0 +1,130 @@
+"""What a fitted router earns, first in one sentence and one small table, then in detail."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.markup import escape
+
+from pandora_router.calibrate.ways import ALWAYS, BEST_SINGLE, CHEAPEST, NEVER, ORACLE, ROUTER
+from pandora_router.cli.console import Screen, table
+from pandora_router.cli.money import money
+
+PROMPTS = 1000
+"""Money is told per so many prompts."""
+SHOWN = {
+    ROUTER: "the router",
+    NEVER: "buying no estimates",
+    ALWAYS: "buying all estimates",
+    BEST_SINGLE: "always {single}",
+    CHEAPEST: "always {cheapest}",
+    ORACLE: "best in hindsight",
+}
+"""Ways of routing in the small table, in words."""
+
+
+def headline(screen: Screen, told: Mapping[str, Any], weight: float, sign: str, needs: Sequence[str]) -> None:
+    """Print one sentence and one table in accuracy and money, and what routing needs for that.
+
+    told: the record of a fit. weight: `fee_weight`, which turns money into reward. sign: the currency. needs:
+    specialists whose beginnings the costly estimate reads.
+    """
+    ways = told["report"].get("routing", {}).get("ways")
+    if not ways:
+        because = told["report"].get("because", "the table has no test prompts that g was asked about")
+        screen.print(f"Nothing to report in accuracy and money: {escape(str(because))}.")
+        return
+    names = {way: text.format(**told["report"]["standing"]) for way, text in SHOWN.items()}
+    single = f"{escape(names[BEST_SINGLE])}: {_short(ways[BEST_SINGLE], weight, sign)}"
+    screen.print(f"{_short(ways[ROUTER], weight, sign)}; {single}; {_buying(ways, weight, sign)}.")
+    rows = [_row(names[way], ways[way], weight, sign) for way in names if way in ways]
+    columns = ("way of routing", "right", "(se)", f"per {PROMPTS:,}", "(se)", "bought")
+    prompts = told["report"]["routing"]["prompts"]
+    title = f"On {prompts:,} test prompts; money per {PROMPTS:,} prompts, estimates included"
+    screen.show(table(title, columns, rows))
+    if needs:
+        screen.print(
+            f"At routing time the router looks at what {escape(', '.join(needs))} have begun to say: give it "
+            "their beginnings (--context, --contexts, a column `contexts`), or specialists it can begin. "
+            f"Without them it buys no estimates: {_short(ways[NEVER], weight, sign)}."
+        )
+
+
+def _money(way: Mapping[str, Any], key: str, weight: float) -> float:
+    """Money per prompt: fees, which are weighted in a report, and inspections."""
+    return float(way[key]) / (weight if weight > 0 else 1.0)
+
+
+def _short(way: Mapping[str, Any], weight: float, sign: str) -> str:
+    cost = money(PROMPTS * _money(way, "cost", weight), sign)
+    return f"{way['accuracy']:.3f} right at {cost} per {PROMPTS:,} prompts"
+
+
+def _row(name: str, way: Mapping[str, Any], weight: float, sign: str) -> tuple[str, ...]:
+    return (
+        name,
+        f"{way['accuracy']:.3f}",
+        f"{way['accuracy_error']:.3f}",
+        money(PROMPTS * _money(way, "cost", weight), sign),
+        money(PROMPTS * _money(way, "cost_error", weight), sign),
+        f"{way['inspections']:.2f}",
+    )
+
+
+def _buying(ways: Mapping[str, Any], weight: float, sign: str) -> str:
+    """Whether buying estimates pays, as far as the standard error of the paired difference can tell."""
+    router, never = ways[ROUTER], ways[NEVER]
+    if router["inspections"] == 0:
+        return "buying estimates gains nothing here, so it is off"
+    per = PROMPTS / (weight if weight > 0 else 1.0)
+    gain, error = per * (router["net_reward"] - never["net_reward"]), per * never["behind_error"]
+    if abs(gain) <= 2 * error:
+        told = f"{money(gain, sign)} per {PROMPTS:,} prompts, standard error {money(error, sign)}"
+        return f"buying estimates makes no clear difference ({told})"
+    told = f"{money(abs(gain), sign)} per {PROMPTS:,} prompts (standard error {money(error, sign)})"
+    return f"buying estimates {'gains' if gain > 0 else 'loses'} {told}"
+
+
+def details(screen: Screen, told: Mapping[str, Any]) -> None:
+    """Print errors, coverage, evidence, parts of the signal model and every way of routing."""
+    report, evidence, counts = told["report"], told["evidence"], told["prompts"]
+    screen.print(
+        f"\ntrain {counts['train']:,}, calibration {counts['calibration']:,}, test {counts['test']:,}"
+    )
+    if "mse" in report:
+        cells = ["-" if error is None else f"{error:.4f}" for error in report["mse"].values()]
+        title = f"Mean squared error against rewards, on {report['on']}"
+        screen.show(table(title, list(report["mse"]), [cells], words=0))
+        screen.print(
+            f"coverage of g: {report['coverage_1']:.1%} within one, {report['coverage_2']:.1%} within two "
+            "standard deviations (normal: 68.3 %, 95.4 %); "
+            f"residual correlation {report['residual_correlation'] or 0:.2f}"
+        )
+    columns: Sequence[str]
+    if evidence.get("evidence"):
+        numbers = ("loss", "standard_error", "behind", "behind_error", "inspections")
+        rows = [[one["name"], *(f"{one[key]:.4f}" for key in numbers)] for one in evidence["evidence"]]
+        columns = ("policy", "loss", "(se)", "behind the best", "(se)", "inspections")
+        screen.show(table("Regret + inspection cost, cross-validated on calibration", columns, rows))
+    if report.get("parts"):
+        _parts(screen, report["parts"])
+    if report.get("routing", {}).get("ways"):
+        keys = ("net_reward", "standard_error", "accuracy", "fee", "spent", "inspections")
+        ways = report["routing"]["ways"].items()
+        rows = [[name, *(f"{way[key]:.4f}" for key in keys)] for name, way in ways]
+        columns = ("way", "net reward", "(se)", "right", "fee", "spent", "inspections")
+        screen.show(table("Per test prompt, in units of reward", columns, rows))
+    screen.print(f"policy: {escape(evidence['policy'])}; default {escape(told['default'])}")
+
+
+def _parts(screen: Screen, parts: Sequence[Mapping[str, Any]]) -> None:
+    rows = []
+    for part in parts:
+        keys = () if part["off"] is None else ("worth", "standard_error")
+        earns = [f"{part[key]:.4f}" for key in keys] or ["-", "-"]
+        shares = (f"{part[key]:.1%}" for key in ("coverage_1", "coverage_2", "central_90"))
+        rows.append((part["off"] or "nothing", f"{part['loss']:.4f}", *earns, f"{part['nll']:.3f}", *shares))
+    columns = ("without", "loss", "worth", "(se)", "NLL", "in 1 sd", "in 2 sd", "in 90 %")
+    title = "What each part of the signal model is worth, cross-validated on calibration"
+    screen.show(table(title, columns, rows))

@@ -1,0 +1,87 @@
+"""Settings of specialists made the specialists they describe; each is built once."""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pandora_router.errors import UsageError
+from pandora_router.specialists.specialist import Specialist
+from pandora_router.transport.endpoint import Endpoint
+from pandora_router.transport.rate_limit import RateLimit
+
+if TYPE_CHECKING:
+    from pandora_router.config.file import Config
+
+
+@dataclass(frozen=True)
+class Imported:
+    """A function of the user's own, named module:name; it is imported when it is first needed."""
+
+    name: str
+
+    def resolve(self) -> Callable[..., Any]:
+        """Import the module and return the function; raises `UsageError` if there is none."""
+        module, _, name = self.name.partition(":")
+        try:
+            found = getattr(importlib.import_module(module), name)
+        except (ImportError, AttributeError) as error:
+            raise UsageError(
+                f"the function {self.name}",
+                expected="a function in a module that Python can import",
+                came=str(error),
+                do="Check the name, or set PYTHONPATH to the folder of the module.",
+            ) from error
+        if not callable(found):
+            came = type(found).__name__
+            raise UsageError(f"the function {self.name}", expected="a function", came=came, do="Name one.")
+        function: Callable[..., Any] = found
+        return function
+
+    def __call__(self, *arguments: Any) -> Any:
+        """Call the function."""
+        return self.resolve()(*arguments)
+
+
+@dataclass
+class Builder:
+    """Builds the specialists of a `config` whose paths are relative to `folder`.
+
+    With `dry_run` nothing is imported and no key is needed: the result can be asked what it costs, and no
+    more.
+    """
+
+    config: Config
+    folder: Path
+    dry_run: bool = False
+    built: dict[str, Specialist] = field(default_factory=dict)
+    endpoints: dict[str, tuple[Endpoint, RateLimit]] = field(default_factory=dict)
+
+    def specialist(self, name: str) -> Specialist:
+        """The specialist called `name`."""
+        if name not in self.built:
+            self.built[name] = self.config.specialists[name].build(name, self)
+        return self.built[name]
+
+    def imported(self, name: str) -> Callable[..., Any]:
+        """The function called module:name; a dry run does not import it."""
+        return Imported(name) if self.dry_run else Imported(name).resolve()
+
+    def endpoint(self, name: str) -> tuple[Endpoint, RateLimit]:
+        """The endpoint called `name` and its rate limit, shared by all who use it."""
+        if name not in self.endpoints:
+            told = self.config.endpoints[name]
+            if told.key_from is not None and not os.environ.get(told.key_from) and not self.dry_run:
+                raise UsageError(
+                    f"endpoints.{name}.key_from",
+                    expected="the name of an environment variable that holds the key",
+                    came="an environment without it (or a key in place of its name)",
+                    do="Export it, or leave key_from out if no key is needed.",
+                )
+            endpoint = Endpoint(told.base_url, told.key_from, told.timeout, told.retries, told.pause)
+            self.endpoints[name] = endpoint, RateLimit(told.at_once, told.per_minute)
+        return self.endpoints[name]

@@ -1,0 +1,204 @@
+"""The whole file `pandora.yaml`: one description of the specialists for all commands."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field
+
+from pandora_router.collect.assemble import Plan
+from pandora_router.config.building import Builder
+from pandora_router.config.collecting import (
+    CollectSettings,
+    FunctionGrading,
+    Grading,
+    JudgeGrading,
+    Prompts,
+    grader,
+    grades,
+)
+from pandora_router.config.fitting import FitSettings, JudgeSettings, RemoteSettings
+from pandora_router.config.inspection import looking
+from pandora_router.config.mistakes import did_you_mean
+from pandora_router.config.serving import ServeSettings
+from pandora_router.config.specialists import (
+    ChatSettings,
+    EndpointSettings,
+    FunctionSettings,
+    RetrievalSettings,
+    SamplingSettings,
+    SpecialistSettings,
+    identity,
+)
+from pandora_router.config.values import Above, Amount, Closed, Name, Text
+from pandora_router.data import Table, load
+from pandora_router.errors import UsageError
+from pandora_router.router import Router
+from pandora_router.types import Advance
+
+
+class ValueSettings(Closed):
+    """What things are worth, in the money of the prices; `currency` is what it is called.
+
+    right_answer: what one right answer is worth; reward = score - fee / right_answer.
+    second: what one second of waiting costs.
+    cpu_second: what one second of a processor costs, for the estimators of this package.
+    """
+
+    currency: Text = "$"
+    right_answer: Above | None = None
+    second: Amount = 0.0
+    cpu_second: Amount = 0.00002
+
+
+class Config(Closed):
+    """All sections; each command needs only its own. Paths are relative to the file."""
+
+    table: Text = "table"
+    value: ValueSettings = ValueSettings()
+    endpoints: dict[Name, EndpointSettings] = Field(default_factory=dict)
+    specialists: dict[Name, SpecialistSettings] = Field(default_factory=dict)
+    prompts: Prompts | None = None
+    grading: Grading | None = None
+    collect: CollectSettings | None = None
+    fit: FitSettings = FitSettings()
+    serve: ServeSettings = ServeSettings()
+
+    @property
+    def answering(self) -> tuple[str, ...]:
+        """The specialists that are routed to, in the order of the file."""
+        return tuple(name for name, settings in self.specialists.items() if not settings.hidden)
+
+    def imports(self) -> list[str]:
+        """The functions, as module:name, that using this file imports and runs."""
+        names = [s.function for s in self.specialists.values() if isinstance(s, FunctionSettings)]
+        return names + [g.function for g in grades(self.grading).values() if isinstance(g, FunctionGrading)]
+
+    def check(self) -> None:
+        """Refuse names that nobody has, and specialists that stand behind one another in a circle."""
+        for place, name, names in self._names():
+            if name not in names:
+                raise UsageError(
+                    place,
+                    expected=f"one of {', '.join(names)}" if names else "a name that is defined in this file",
+                    came=repr(name),
+                    do=did_you_mean(name, names, "Define it, or name another one."),
+                )
+        for name in self.specialists:
+            chain = [name]
+            while isinstance(inner := self.specialists[chain[-1]], RetrievalSettings | SamplingSettings):
+                if inner.inner in chain:
+                    raise UsageError(
+                        f"specialists.{name}.inner",
+                        expected="somebody at the end of a chain of inner",
+                        came=" -> ".join([*chain, inner.inner]),
+                        do="Break the circle.",
+                    )
+                chain.append(inner.inner)
+
+    def _names(self) -> list[tuple[str, str, list[str]]]:
+        """Every place that names a specialist or an endpoint: place, name, names that exist."""
+        everybody, endpoints, answering = list(self.specialists), list(self.endpoints), list(self.answering)
+        named: list[tuple[str, str, list[str]]] = []
+        for name, settings in self.specialists.items():
+            if isinstance(settings, ChatSettings):
+                named.append((f"specialists.{name}.endpoint", settings.endpoint, endpoints))
+            elif isinstance(settings, RetrievalSettings | SamplingSettings):
+                named.append((f"specialists.{name}.inner", settings.inner, everybody))
+        for task, grade in grades(self.grading).items():
+            if isinstance(grade, JudgeGrading):
+                named.append((f"grading.{task}.judge" if task else "grading.judge", grade.judge, everybody))
+        if isinstance(self.fit.costly, JudgeSettings):
+            named.append(("fit.costly.judge", self.fit.costly.judge, everybody))
+        if isinstance(self.fit.cheap.embedder, RemoteSettings):
+            named.append(("fit.cheap.embedder.endpoint", self.fit.cheap.embedder.endpoint, endpoints))
+        if self.specialists:
+            lists = {"fit.specialists": self.fit.specialists, "fit.default": [self.fit.default]}
+            lists |= {"serve.default": [self.serve.default]}
+            for place, names in lists.items():
+                named += [(place, name, answering) for name in names or () if name is not None]
+        return named
+
+    def plan(self, folder: Path, *, dry_run: bool = False) -> Plan:
+        """What `pandora collect` buys; `folder` is where the file lies. A dry run imports no code."""
+        for key in ("prompts", "grading", "collect"):
+            if getattr(self, key) is None:
+                do = "Add it; `pandora init` shows an example."
+                raise UsageError("the configuration", expected=f"a section {key}", came="none", do=do)
+        assert self.prompts is not None
+        assert self.collect is not None
+        builder, how = Builder(self, folder, dry_run), self.collect
+        return Plan(
+            questions=self.prompts.read(folder, how.seed),
+            specialists=tuple(builder.specialist(name) for name in self.answering),
+            graders={task: grader(grade, builder) for task, grade in grades(self.grading).items()},
+            budget=how.budget,
+            samples=how.samples,
+            at_once=how.at_once,
+            give_up=how.give_up,
+            fee_weight=1.0 if self.value.right_answer is None else 1.0 / self.value.right_answer,
+            log_probabilities=how.log_probabilities,
+        )
+
+    def routing_table(self, folder: Path) -> Table:
+        """The table to fit on, with the weight of fees, the columns and the split of this file."""
+        table = load(folder / self.table)
+        if self.value.right_answer is not None:
+            table = table.with_fee_weight(1.0 / self.value.right_answer)
+        if self.fit.specialists is not None:
+            table = table.only(self.fit.specialists)
+        elif self.specialists:
+            _agree("the table", table.specialists, self.answering)
+        return table if self.fit.split is None else self.fit.split.draw(table)
+
+    def fitted(self, table: Table, *, progress: Advance | None = None, work: Path | None = None) -> Router:
+        """Fit the router that this file describes; see `Router.fit` for `progress` and `work`."""
+        inspection = looking(self, table)
+        costly = self.fit.costly
+        if not isinstance(costly, JudgeSettings) and inspection.peek != costly.characters(table):
+            costly = costly.model_copy(update={"peek": inspection.peek})
+        known = {name: identity(name, self) for name in table.specialists if name in self.specialists}
+        return Router.fit(
+            table,
+            cheap=self.fit.cheap.build(self),
+            costly=costly.build(self),
+            signal=self.fit.signal.build(),
+            policy=self.fit.policy.build(),
+            inspection_cost=inspection.cost,
+            default=self.fit.default,
+            timeout=self.fit.timeout,
+            progress=progress,
+            work=work,
+            settings={
+                "config": self.model_dump(mode="json", by_alias=True, exclude_defaults=True),
+                "specialists": known,
+                "inspection": {"money": inspection.money, "why": inspection.why, "peek": inspection.peek},
+            },
+        )
+
+    def check_artifact(self, specialists: tuple[str, ...], settings: dict[str, Any]) -> None:
+        """Refuse an artifact that was fitted for other specialists than this file has."""
+        _agree("the router", specialists, tuple(self.fit.specialists or self.answering))
+        for name, before in settings.get("specialists", {}).items():
+            if name in self.specialists and identity(name, self) != before:
+                raise UsageError(
+                    f"specialists.{name}",
+                    expected="the specialist that the router was fitted for",
+                    came="another model, address or way of asking",
+                    do="Collect its answers and fit again, or restore the settings of this specialist.",
+                )
+
+
+def _agree(what: str, theirs: tuple[str, ...], ours: tuple[str, ...]) -> None:
+    """Raise `UsageError` unless `what` and the file have the same specialists."""
+    for name in (*ours, *theirs):
+        if (name in theirs) != (name in ours):
+            has, lacks = (what, "the file") if name in theirs else ("the file", what)
+            others = ours if name in theirs else theirs
+            raise UsageError(
+                "the specialists",
+                expected=f"the same in {what} and in the file",
+                came=f"{name!r}, which {has} has and {lacks} has not",
+                do=did_you_mean(name, others, "List those to use under fit.specialists, or collect anew."),
+            )

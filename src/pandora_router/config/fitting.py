@@ -1,0 +1,273 @@
+"""The section `fit`: which estimates, signal model and policy make the router, and what inspections cost."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from pydantic import Discriminator, Field, Tag, model_validator
+
+from pandora_router.calibrate import (
+    Auto,
+    Calibrated,
+    CheapMean,
+    EmpiricalDraws,
+    GaussianIndependent,
+    GaussianJoint,
+    NeighbourSignal,
+    RidgeMean,
+    TreeMean,
+    Unfitted,
+)
+from pandora_router.config.building import Builder
+from pandora_router.config.values import Above, Amount, Closed, Count, Name, Natural, Text, shape, usual_kind
+from pandora_router.data import Fractions, Table, resplit
+from pandora_router.estimators.embedders import Embedder, default_embedder
+from pandora_router.estimators.judge import Judge
+from pandora_router.estimators.remote import RemoteEmbedder
+from pandora_router.router import External, NeighbourRecipe, StackRecipe, TransformerRecipe
+from pandora_router.router.artifact import POLICIES
+from pandora_router.router.recipes import Costly
+from pandora_router.search import KnowledgeGradient, Policy
+
+if TYPE_CHECKING:
+    from pandora_router.config.file import Config
+
+
+class SplitSettings(Closed):
+    """A fresh split instead of the one in the table."""
+
+    seed: Natural = 0
+    train: Amount = 0.6
+    calibration: Amount = 0.2
+    test: Amount = 0.2
+
+    def draw(self, table: Table) -> Table:
+        """The table with this split."""
+        shares = Fractions(self.train, self.calibration, self.test)
+        return resplit(table, seed=self.seed, fractions=shares)
+
+
+class RemoteSettings(Closed):
+    """An embeddings model behind one of the endpoints of the file."""
+
+    kind: Literal["remote"]
+    endpoint: Name
+    model: Text
+
+    def build(self, config: Config) -> Embedder:
+        """The embedder; the key stays in the environment."""
+        return RemoteEmbedder(Builder(config, Path()).endpoint(self.endpoint)[0], self.model)
+
+
+class CheapSettings(Closed):
+    """The cheap estimate f: mean reward of the k nearest training prompts."""
+
+    kind: Literal["neighbours"] = "neighbours"
+    k: Count = 50
+    embedder: Annotated[
+        Annotated[Literal["fitted", "words", "minilm"], Tag("plain")]
+        | Annotated[RemoteSettings, Tag("parts")]
+        | Annotated[Literal["fitted", "words", "minilm"], Tag("list")],
+        Discriminator(shape),
+    ] = "fitted"
+
+    def build(self, config: Config) -> NeighbourRecipe:
+        """The recipe."""
+        return NeighbourRecipe(self.k, self._embedder(config))
+
+    def _embedder(self, config: Config) -> Embedder | None:
+        """The embedder that was named; None stands for one fitted on the training prompts."""
+        if isinstance(self.embedder, RemoteSettings):
+            return self.embedder.build(config)
+        if self.embedder == "minilm":
+            from pandora_router.estimators.minilm import minilm
+
+            return minilm()
+        return default_embedder() if self.embedder == "words" else None
+
+
+class StackSettings(Closed):
+    """The default costly estimate g: a boosted stack.
+
+    `peek` is how many characters of a specialist's context it reads (0: none). Left out, it reads 400 where
+    the table has contexts and a look can be priced. With `agreement` it reads those of all specialists
+    together.
+    """
+
+    kind: Literal["stack"] = "stack"
+    peek: Natural | None = None
+    agreement: bool = False
+    seed: Natural = 0
+    rounds: Count = 600
+    folds: Annotated[int, Field(ge=2)] = 5
+
+    @model_validator(mode="after")
+    def _together(self) -> StackSettings:
+        if self.agreement and not self.peek:
+            raise ValueError("a number of characters as `peek` beside `agreement: true`")
+        return self
+
+    def build(self, config: Config) -> Costly:
+        """The recipe."""
+        return StackRecipe(self.peek, self.agreement, None, self.seed, self.rounds, self.folds)
+
+    def characters(self, table: Table) -> int:
+        """How many characters of contexts it reads on this table."""
+        return StackRecipe(self.peek).characters(table)
+
+
+class TransformerSettings(Closed):
+    """The paper's costly estimate g: a small transformer fine-tuned to predict rewards."""
+
+    kind: Literal["transformer"]
+    form: Literal["all", "named"] | None = None
+    peek: Natural | None = None
+    tokens: Annotated[int, Field(ge=16, le=512)] = 192
+    layers: Annotated[int, Field(ge=1, le=6)] = 2
+    epochs: Count = 2
+    rate: Above = 1e-4
+    batch: Count = 32
+    seed: Natural = 0
+
+    def build(self, config: Config) -> Costly:
+        """The recipe."""
+        return TransformerRecipe(**self.model_dump(exclude={"kind"}))
+
+    def characters(self, table: Table) -> int:
+        """How many characters of contexts it reads on this table."""
+        return TransformerRecipe(self.form, self.peek).reads(table)[1]
+
+
+class JudgeSettings(Closed):
+    """A specialist of the file (usually a hidden one) that says how likely another one is right."""
+
+    kind: Literal["judge"]
+    judge: Name
+
+    def build(self, config: Config) -> Costly:
+        """The estimator, ready made."""
+        return External(self.estimator(config), f"judge {self.judge}")
+
+    def estimator(self, config: Config) -> Judge:
+        """The judge; paths of its settings are relative to the working directory."""
+        return Judge(Builder(config, Path()).specialist(self.judge))
+
+    @property
+    def peek(self) -> int:
+        """A judge reads no contexts."""
+        return 0
+
+    def characters(self, table: Table) -> int:
+        """A judge reads no contexts."""
+        return 0
+
+
+class InspectionParts(Closed):
+    """Money for looking: `shared` once per prompt, and for each specialist its `own`, or else `each`."""
+
+    shared: Amount = 0.0
+    each: Amount | None = None
+    own: dict[Name, Amount] = Field(default_factory=dict)
+
+
+Inspection = Annotated[
+    Annotated[InspectionParts, Tag("parts")]
+    | Annotated[Amount, Tag("plain")]
+    | Annotated[Amount, Tag("list")],
+    Discriminator(shape),
+]
+"""What inspections cost, in money. One number is the price of one purchase: of the estimates for all
+specialists where the estimator shows them together, of one specialist's otherwise."""
+
+
+class CalibratedSettings(Closed):
+    """The default signal model; each part can be switched off."""
+
+    kind: Literal["calibrated"] = "calibrated"
+    mean: Literal["ridge", "boosted", "identity"] = "ridge"
+    scale: Literal["by_mean", "constant"] = "by_mean"
+    correlation: Literal["ledoit_wolf", "none"] = "ledoit_wolf"
+    slope: bool = True
+    law: Literal["quantiles", "normal"] = "quantiles"
+
+    def build(self) -> Unfitted:
+        """The model before it is fitted."""
+        mean = {"ridge": RidgeMean, "boosted": TreeMean, "identity": CheapMean}[self.mean]()
+        return Calibrated(mean, self.scale, self.correlation, self.slope, self.law)
+
+
+class OtherSignalSettings(Closed):
+    """The other signal models, with their defaults."""
+
+    kind: Literal["gaussian_joint", "gaussian_independent", "neighbours", "draws"]
+
+    def build(self) -> Unfitted:
+        """The model before it is fitted."""
+        if self.kind == "gaussian_joint":
+            return GaussianJoint()
+        if self.kind == "gaussian_independent":
+            return GaussianIndependent()
+        return NeighbourSignal() if self.kind == "neighbours" else EmpiricalDraws()
+
+
+class GradientSettings(Closed):
+    """Open what is worth its cost, looking one or two inspections ahead."""
+
+    kind: Literal["knowledge_gradient"] = "knowledge_gradient"
+    depth: Literal[1, 2] = 2
+
+    def build(self) -> Policy | Auto:
+        """The policy."""
+        return KnowledgeGradient(self.depth)
+
+
+class AutoSettings(Closed):
+    """Choose by cross-validation on the calibration split."""
+
+    kind: Literal["auto"]
+    folds: Annotated[int, Field(ge=2)] = 5
+    rule: Literal["mean", "one_standard_error"] = "mean"
+
+    def build(self) -> Policy | Auto:
+        """The choice to be made."""
+        return Auto((), self.folds, self.rule)
+
+
+class OtherPolicySettings(Closed):
+    """The other policies, with their defaults."""
+
+    kind: Literal["rollout", "relative", "committing", "obligatory", "never", "always"]
+
+    def build(self) -> Policy | Auto:
+        """The policy."""
+        named = {name.lower(): kind for name, kind in POLICIES.items()}
+        return named[self.kind]()
+
+
+class FitSettings(Closed):
+    """How the router is fitted; everything has a default.
+
+    `specialists` takes only these columns of the table, in this order. `default` answers where the router
+    declines: left out, it is the specialist with the highest mean reward in training. `timeout` seconds is
+    the longest wait for a costly estimate from outside.
+    """
+
+    specialists: Annotated[list[Name], Field(min_length=2)] | None = None
+    split: SplitSettings | None = None
+    inspection: Inspection | None = None
+    cheap: CheapSettings = CheapSettings()
+    costly: Annotated[
+        Annotated[StackSettings | TransformerSettings | JudgeSettings, Field(discriminator="kind")],
+        usual_kind("stack"),
+    ] = StackSettings()
+    signal: Annotated[
+        Annotated[CalibratedSettings | OtherSignalSettings, Field(discriminator="kind")],
+        usual_kind("calibrated"),
+    ] = CalibratedSettings()
+    policy: Annotated[
+        Annotated[GradientSettings | AutoSettings | OtherPolicySettings, Field(discriminator="kind")],
+        usual_kind("knowledge_gradient"),
+    ] = GradientSettings()
+    default: Name | None = None
+    timeout: Above | None = 30.0

@@ -1,0 +1,134 @@
+"""What an inspection costs in money, computed from prices where the file gives no number.
+
+A look at the first `peek` characters of an answer costs what the specialist charges for reading the prompt
+and writing so many tokens. A judge costs its own fee. The estimators of this package cost processor time and
+make the user wait. Inspections are paid in units of reward, as searches count: money x `fee_weight` of the
+table.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from pandora_router.boxes import Costs
+from pandora_router.config.fitting import InspectionParts, JudgeSettings, TransformerSettings
+from pandora_router.config.mistakes import did_you_mean
+from pandora_router.data import Table
+from pandora_router.errors import UsageError
+
+if TYPE_CHECKING:
+    from pandora_router.config.file import Config
+
+CHARACTERS_PER_TOKEN = 4.0
+"""Of English text, for most tokenizers."""
+STACK_SECONDS = 0.012
+"""Processor seconds of the boosted stack for one prompt (measured: 8 to 15 ms on one core)."""
+TRANSFORMER_SECONDS = 6e-5
+"""Processor seconds of the transformer per token and layer."""
+LAYERS = 6
+JUDGE_TEMPLATE, VERDICT = 150, 10
+"""Tokens that a judge reads beside the prompt, and that it writes."""
+
+
+@dataclass(frozen=True)
+class Looking:
+    """What one inspection costs.
+
+    cost: in units of reward, as `Router.fit` takes it.
+    money: the price of one purchase, the mean over specialists where they differ.
+    why: where the price comes from, in words.
+    peek: characters of a specialist's context that the costly estimate reads; 0 if it reads none.
+    """
+
+    cost: float | Costs
+    money: float
+    why: str
+    peek: int
+
+
+def looking(config: Config, table: Table) -> Looking:
+    """The inspection cost that `config` states, or that follows from its prices, on this table."""
+    weight = table.fee_weight if table.fee_weight > 0 else 1.0
+    stated, peek = config.fit.inspection, config.fit.costly.characters(table)
+    if isinstance(stated, InspectionParts):
+        own = np.array(_own(stated, table.specialists))
+        money = float(own.mean()) + stated.shared
+        groups = ([weight * stated.shared], [0] * len(own)) if stated.shared else ()
+        return Looking(Costs(weight * own, *groups), money, "as fit.inspection says", peek)
+    if stated is not None:
+        return Looking(weight * stated, stated, "as fit.inspection says", peek)
+    if peek:
+        fees = _looks(config, table, peek)
+        if fees is not None:
+            why = f"reading the prompt and writing the first {peek} characters, at each specialist's prices"
+            return Looking(Costs(weight * np.array(fees)), float(np.mean(fees)), why, peek)
+        if config.fit.costly.peek is not None:
+            raise UsageError(
+                "fit.inspection",
+                expected="the price of a look at what a specialist has begun to say, in money",
+                came="no number, and no prices per token for every specialist of the table",
+                do="Write fit: {inspection: 0.0001}, or give every specialist its prices.",
+            )
+        peek = 0
+    money, why = _own_work(config, table)
+    return Looking(weight * money, money, why, peek)
+
+
+def _own(stated: InspectionParts, specialists: tuple[str, ...]) -> list[float]:
+    """The own part of each specialist; a misspelt name, or a missing price, is an error."""
+    for name in stated.own:
+        if name not in specialists:
+            raise UsageError(
+                "fit.inspection.own",
+                expected=f"names among {', '.join(specialists)}",
+                came=repr(name),
+                do=did_you_mean(name, specialists, "Remove it."),
+            )
+    missing = [name for name in specialists if name not in stated.own]
+    if missing and stated.each is None and (stated.own or not stated.shared):
+        raise UsageError(
+            "fit.inspection",
+            expected=f"a price for each of {', '.join(specialists)}",
+            came=f"none for {missing[0]!r}",
+            do="Name it under own, or give `each`: the price for all who are not named.",
+        )
+    return [stated.own.get(name, stated.each or 0.0) for name in specialists]
+
+
+def _looks(config: Config, table: Table, peek: int) -> list[float] | None:
+    """The fee of a look at each specialist of the table; None if one of them cannot be priced."""
+    prompt, seen = _tokens(table), peek / CHARACTERS_PER_TOKEN
+    fees: list[float] = []
+    for name in table.specialists:
+        settings = config.specialists.get(name)
+        fee = settings.look(prompt, seen) if settings is not None else None
+        if fee is None:
+            return None
+        fees.append(fee)
+    return fees
+
+
+def _own_work(config: Config, table: Table) -> tuple[float, str]:
+    """The price of one estimate that looks at no specialist, and where it comes from."""
+    costly = config.fit.costly
+    if isinstance(costly, JudgeSettings):
+        judge, read = config.specialists[costly.judge], _tokens(table) + JUDGE_TEMPLATE
+        fee = judge.look(read, VERDICT)
+        if fee is None:
+            fee = judge.usual(read, config)
+        return fee, f"one verdict of {costly.judge}, at its prices"
+    seconds = STACK_SECONDS
+    if isinstance(costly, TransformerSettings):
+        tokens = min(costly.tokens, 8 + _tokens(table))
+        seconds = TRANSFORMER_SECONDS * tokens * LAYERS
+    value = config.value
+    why = f"{1000 * seconds:.0f} ms of processor time and waiting"
+    return seconds * (value.cpu_second + value.second), why
+
+
+def _tokens(table: Table) -> float:
+    """The mean length of a prompt in tokens."""
+    return float(np.mean([len(prompt) for prompt in table.prompts[:2000]])) / CHARACTERS_PER_TOKEN

@@ -1,0 +1,39 @@
+"""The section `serve`: how the gateway listens, whom it lets in and what it keeps."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from pandora_router.config.values import Above, Amount, Closed, Count, Name, Text
+
+
+class ProfileSettings(Closed):
+    """A way to route that clients choose by name: other values, or fewer specialists."""
+
+    right_answer: Above | None = None
+    second: Amount | None = None
+    only: list[Name] | None = None
+    exclude: list[Name] | None = None
+    max_fee: Amount | None = None
+
+
+class ServeSettings(Closed):
+    """The gateway. `store` is where decisions are kept: a SQLite file or a postgresql:// address.
+
+    `keys`: whether clients need a key. A decision takes at most `deadline_ms`. With `observe` requests are
+    routed as they were asked for and the router's choice is only recorded; `explore` is the share of requests
+    that are routed at random, for feedback. `bodies`: whether texts of requests and answers are stored.
+    """
+
+    host: Text = "127.0.0.1"
+    port: Annotated[int, Field(ge=1, le=65535)] = 8080
+    store: Text = "pandora.sqlite"
+    default: Name | None = None
+    profiles: dict[Name, ProfileSettings] = Field(default_factory=dict)
+    keys: Literal["required", "none"] = "required"
+    deadline_ms: Count = 200
+    observe: bool = False
+    explore: Annotated[float, Field(ge=0, le=1)] = 0.0
+    bodies: bool = False

@@ -1,0 +1,359 @@
+"""The sections `endpoints` and `specialists` of a configuration: who answers, and at what price.
+
+Keys of endpoints are never written in the file: `key_from` names the environment variable that holds one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import Discriminator, Field, Tag, field_validator, model_validator
+
+from pandora_router.collect import graders
+from pandora_router.config.values import (
+    Above,
+    Amount,
+    Closed,
+    Count,
+    FunctionName,
+    Name,
+    Natural,
+    Text,
+    shape,
+)
+from pandora_router.specialists import templates
+from pandora_router.specialists.asking import Asking
+from pandora_router.specialists.chat import ChatEndpoint
+from pandora_router.specialists.function import Function
+from pandora_router.specialists.local import LocalModel
+from pandora_router.specialists.prices import FREE, Prices
+from pandora_router.specialists.retrieval import Passages, Retrieval
+from pandora_router.specialists.sampling import Sampling, same
+from pandora_router.specialists.specialist import Specialist
+from pandora_router.specialists.templates import Template, few_shot
+
+if TYPE_CHECKING:
+    from pandora_router.config.building import Builder
+    from pandora_router.config.file import Config
+
+USUAL_ANSWER, USUAL_PASSAGE, USUAL_SECONDS = 200, 120, 2.0
+"""Tokens of an answer and of a passage, and seconds of an answer, where nothing better is known."""
+_OPEN = frozenset({"question", "passages"})
+
+Wire = Literal["chat", "responses", "messages"]
+Feature = Literal["tools", "images", "audio", "json_schema", "logprobs"]
+
+
+class EndpointSettings(Closed):
+    """An OpenAI-compatible HTTP endpoint and its limits, shared by all specialists behind it."""
+
+    base_url: Text
+    key_from: Text | None = None
+    timeout: Above = 60.0
+    retries: Natural = 6
+    pause: Amount = 0.5
+    at_once: Count = 8
+    per_minute: Above | None = None
+
+
+class PriceParts(Closed):
+    """What an answer costs: money per million tokens in, out and in from a cache; per second; per call."""
+
+    tokens_in: Amount | None = Field(default=None, alias="in")
+    tokens_out: Amount | None = Field(default=None, alias="out")
+    cached_in: Amount | None = None
+    second: Amount | None = None
+    call: Amount | None = None
+
+    @model_validator(mode="after")
+    def _stated(self) -> PriceParts:
+        by_token = self.tokens_in is not None and self.tokens_out is not None
+        half = (self.tokens_in is None) != (self.tokens_out is None)
+        if half or (not by_token and self.second is None and self.call is None):
+            raise ValueError("prices with both in and out, or with second, or with call")
+        return self
+
+    def build(self) -> Prices:
+        """The prices; what is not stated beside others costs nothing."""
+        return Prices(self.tokens_in or 0.0, self.tokens_out or 0.0, self.second or 0.0, self.call or 0.0)
+
+
+Priced = Annotated[
+    Annotated[PriceParts, Tag("parts")]
+    | Annotated[Literal["free"], Tag("plain")]
+    | Annotated[Literal["free"], Tag("list")],
+    Discriminator(shape),
+]
+"""Prices have no default: answers that cost nothing are said to be `free`."""
+
+
+def prices_of(stated: PriceParts | Literal["free"]) -> Prices:
+    """The prices that were stated."""
+    return FREE if stated == "free" else stated.build()
+
+
+def template(text: str, fields: frozenset[str]) -> Template:
+    """A template by name, or by its text if that holds {question}.
+
+    Raises `ValueError` if there is no such template or it has other fields than `fields`.
+    """
+    names = sorted(name for name, known in templates.NAMED.items() if known.fields <= fields)
+    if "{question}" not in text:
+        if text not in names:
+            raise ValueError(f"a template: one of {', '.join(names)}, or a text with {{question}}")
+        return templates.NAMED[text]
+    made = Template(text)
+    if not made.fields <= fields:
+        raise ValueError(f"a template with fields among {', '.join(sorted(fields))}")
+    return made
+
+
+class Answering(Closed):
+    """Keys that every specialist has. A `hidden` one is used by others and gets no column in the table."""
+
+    hidden: bool = False
+
+
+class AskedSettings(Answering):
+    """How a language model is asked, and how much of its answer an estimator may see."""
+
+    prices: Priced
+    template: Text = "plain"
+    system: str = ""
+    temperature: Amount = 0.0
+    tokens: Count = 1024
+    tokens_as: Text = "max_tokens"
+    context_tokens: Natural = 0
+    context_characters: Natural = 400
+    options: dict[str, Any] = Field(default_factory=dict)
+    as_text: bool = False
+    examples: list[Annotated[list[str], Field(min_length=2, max_length=2)]] = Field(default_factory=list)
+
+    @field_validator("template")
+    @classmethod
+    def _known(cls, text: str) -> str:
+        template(text, frozenset({"question"}))
+        return text
+
+    def asking(self, *, stream: bool = False) -> Asking:
+        """How the model is asked."""
+        pairs = [(question, answer) for question, answer in self.examples]
+        return Asking(
+            template=few_shot(*pairs) if pairs else template(self.template, frozenset({"question"})),
+            system=self.system,
+            temperature=self.temperature,
+            tokens=self.tokens,
+            tokens_as=self.tokens_as,
+            context_tokens=self.context_tokens,
+            context_characters=self.context_characters,
+            options=self.options,
+            as_text=bool(pairs) or self.as_text,
+            stream=stream,
+        )
+
+    @model_validator(mode="after")
+    def _one_template(self) -> AskedSettings:
+        if self.examples and "template" in self.model_fields_set:
+            raise ValueError("examples or a template, not both")
+        return self
+
+
+class ChatSettings(AskedSettings):
+    """A model behind an endpoint. The keys from `wires` on say what the gateway may send to it."""
+
+    kind: Literal["chat"]
+    endpoint: Name
+    model: Text
+    stream: bool = False
+    wires: Annotated[list[Wire], Field(min_length=1)] = Field(default=["chat"])
+    supports: list[Feature] = Field(default_factory=list)
+    window: Count | None = None
+    max_output_tokens: Count | None = None
+    cancel: Literal["stops", "unknown", "bills_full"] = "unknown"
+
+    def build(self, name: str, builder: Builder) -> Specialist:
+        """The specialist."""
+        endpoint, limit = builder.endpoint(self.endpoint)
+        return ChatEndpoint(
+            name,
+            endpoint,
+            self.model,
+            prices_of(self.prices),
+            self.asking(stream=self.stream),
+            limit,
+            cancelling=self.cancel,
+        )
+
+    def look(self, prompt: float, seen: float) -> float | None:
+        """What a look at the first `seen` tokens costs, for a prompt of `prompt` tokens; None if unknown."""
+        return _look(prices_of(self.prices), prompt, seen)
+
+    def usual(self, prompt: float, config: Config) -> float:
+        """The fee of a usual answer to a prompt of `prompt` tokens."""
+        return _usual(prices_of(self.prices), prompt, self.tokens)
+
+    def decisive(self, config: Config) -> dict[str, Any]:
+        """What decides the answers."""
+        return _decisive(self) | {"endpoint": config.endpoints[self.endpoint].base_url}
+
+
+class LocalSettings(AskedSettings):
+    """A GGUF model in this process (extra [local])."""
+
+    kind: Literal["local"]
+    path: Text
+    tokens: Count = 256
+    window: Count = 2048
+    deadline: Above = 300.0
+
+    def build(self, name: str, builder: Builder) -> Specialist:
+        """The specialist."""
+        path, prices = builder.folder / self.path, prices_of(self.prices)
+        return LocalModel(name, path, prices, self.asking(), self.window, self.deadline)
+
+    def look(self, prompt: float, seen: float) -> float | None:
+        """As of a chat model."""
+        return _look(prices_of(self.prices), prompt, seen)
+
+    def usual(self, prompt: float, config: Config) -> float:
+        """As of a chat model."""
+        return _usual(prices_of(self.prices), prompt, self.tokens)
+
+    def decisive(self, config: Config) -> dict[str, Any]:
+        """What decides the answers."""
+        return _decisive(self)
+
+
+class RetrievalSettings(Answering):
+    """Passages found for the prompt, in front of another specialist; `price` is that of one retrieval."""
+
+    kind: Literal["retrieval"]
+    inner: Name
+    passages: Text
+    text: Text = "text"
+    title: Text = "title"
+    k: Count = 4
+    price: Amount = 0.0
+    template: Text = "open_book"
+
+    @field_validator("template")
+    @classmethod
+    def _known(cls, text: str) -> str:
+        template(text, _OPEN)
+        return text
+
+    def build(self, name: str, builder: Builder) -> Specialist:
+        """The specialist."""
+        inner, words = builder.specialist(self.inner), template(self.template, _OPEN)
+        passages = Passages.read(builder.folder / self.passages, text=self.text, title=self.title)
+        return Retrieval(name, inner, passages, self.k, words, self.price)
+
+    def look(self, prompt: float, seen: float) -> float | None:
+        """A look shows the passages: it costs one retrieval."""
+        return self.price
+
+    def usual(self, prompt: float, config: Config) -> float:
+        """One retrieval, and an answer to the prompt with the passages."""
+        longer = prompt + self.k * USUAL_PASSAGE
+        return self.price + config.specialists[self.inner].usual(longer, config)
+
+    def decisive(self, config: Config) -> dict[str, Any]:
+        """What decides the answers."""
+        return _decisive(self) | {"inner": config.specialists[self.inner].decisive(config)}
+
+
+class SamplingSettings(Answering):
+    """The majority among `n` answers of another specialist."""
+
+    kind: Literal["sampling"]
+    inner: Name
+    n: Count = 5
+    majority_of: Literal["same", "boxed"] = "same"
+
+    def build(self, name: str, builder: Builder) -> Specialist:
+        """The specialist."""
+        key = same if self.majority_of == "same" else _boxed
+        return Sampling(name, builder.specialist(self.inner), self.n, key)
+
+    def look(self, prompt: float, seen: float) -> float | None:
+        """Nobody can say: the answers of the inner specialist are begun one after the other."""
+        return None
+
+    def usual(self, prompt: float, config: Config) -> float:
+        """`n` answers."""
+        return self.n * config.specialists[self.inner].usual(prompt, config)
+
+    def decisive(self, config: Config) -> dict[str, Any]:
+        """What decides the answers."""
+        return _decisive(self) | {"inner": config.specialists[self.inner].decisive(config)}
+
+
+class FunctionSettings(Answering):
+    """A Python function, as module:name. It is imported when it is used, never by a dry run."""
+
+    kind: Literal["function"]
+    function: FunctionName
+    prices: Priced
+    version: Text = "1"
+    deadline: Above = 60.0
+    at_once: Count = 4
+
+    def build(self, name: str, builder: Builder) -> Specialist:
+        """The specialist."""
+        call, prices = builder.imported(self.function), prices_of(self.prices)
+        return Function(name, call, prices, self.version, self.deadline, self.at_once)
+
+    def look(self, prompt: float, seen: float) -> float | None:
+        """A function shows nothing before its answer: a look costs a whole call."""
+        prices = prices_of(self.prices)
+        return None if prices.per_second else prices.per_call
+
+    def usual(self, prompt: float, config: Config) -> float:
+        """One call."""
+        return _usual(prices_of(self.prices), 0.0, 0)
+
+    def decisive(self, config: Config) -> dict[str, Any]:
+        """What decides the answers."""
+        return _decisive(self)
+
+
+SpecialistSettings = Annotated[
+    ChatSettings | LocalSettings | RetrievalSettings | SamplingSettings | FunctionSettings,
+    Field(discriminator="kind"),
+]
+
+_NOT_ANSWERS = {"prices", "price", "hidden", "stream", "deadline", "at_once", "wires", "supports", "cancel"}
+"""Keys that do not change what a specialist says."""
+
+
+def _decisive(settings: Closed) -> dict[str, Any]:
+    return settings.model_dump(mode="json", by_alias=True, exclude=_NOT_ANSWERS)
+
+
+def _look(prices: Prices, prompt: float, seen: float) -> float | None:
+    """The fee of a prompt read and `seen` tokens written; None if seconds are charged, which nobody knows."""
+    if prices.per_second:
+        return None
+    return (prompt * prices.per_million_in + seen * prices.per_million_out) / 1e6 + prices.per_call
+
+
+def _usual(prices: Prices, prompt: float, tokens: int) -> float:
+    """The fee of an answer of usual length and time."""
+    written = min(tokens, USUAL_ANSWER)
+    by_token = (prompt * prices.per_million_in + written * prices.per_million_out) / 1e6
+    return by_token + USUAL_SECONDS * prices.per_second + prices.per_call
+
+
+def _boxed(text: str) -> str:
+    return graders.final(text).strip()
+
+
+def identity(name: str, config: Config) -> str:
+    """A short hash of everything that decides the answers of the specialist `name`; never of its key.
+
+    An artifact keeps it, so that a router is not used for specialists that it was not fitted for.
+    """
+    decisive = config.specialists[name].decisive(config)
+    return hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()[:16]
