@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import re
 from functools import cache
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from pandora_router.boxes import Costs
 from pandora_router.calibrate import EmpiricalDraws
 from pandora_router.data import PerSpecialist, Table, resplit
 from pandora_router.data.importers import read_folder
@@ -26,7 +28,8 @@ from pandora_router.router import (
     StackRecipe,
     explain,
 )
-from pandora_router.search import Always
+from pandora_router.router.explanation import amount
+from pandora_router.search import Always, Never
 from tests.support.tables import generate, row_contexts
 
 SHARED = Path(__file__).resolve().parents[3] / "shared" / "data" / "gsm8k_6b_175b"
@@ -233,6 +236,48 @@ def test_a_bug_in_an_estimator_is_raised_and_route_wants_no_running_loop() -> No
 
     with pytest.raises(UsageError, match="aroute"):
         asyncio.run(inside())
+
+
+def test_a_group_purchase_is_explained_by_what_the_group_is_worth() -> None:
+    router = fitted()
+    bought = [d for d in map(router.route, generate().in_split("test").prompts) if d.purchases]
+    assert any(one.worth > one.cost for decision in bought for one in decision.purchases)
+    for decision in bought:
+        step = explain(router, decision).steps[0]
+        (purchase,) = decision.purchases
+        assert step.purchase is purchase
+        assert purchase.worth > 0.7 * purchase.cost  # of two steps the policy may expect a little more
+        cost = "and costs 0.002" if purchase.worth > purchase.cost else "less than its cost of 0.002"
+        assert "one purchase shows 3 of them" in step.why
+        assert re.search(rf"by {amount(purchase.worth)},? {cost}", step.why), step.why
+
+
+def test_why_nothing_is_bought_names_the_purchase_that_comes_nearest_to_paying() -> None:
+    dear = dataclasses.replace(fitted(), costs=Costs([0.0] * 3, [0.5], [0, 0, 0]))
+    (step,) = explain(dear, dear.route("count the king")).steps
+    assert re.search(r"the closest, .*: 0(\.\d+)? for 0\.5000", step.why), step.why
+    never = fitted().with_policy(Never())
+    whys = [explain(never, never.route(p)).steps[0].why for p in generate().in_split("test").prompts]
+    assert any(why.startswith("Never() buys nothing more here (the closest, 3 of them") for why in whys)
+
+
+def test_amounts_are_written_for_people() -> None:
+    numbers = [0.0, 3.331e-16, -1e-12, 0.002, 0.0021349, 2.56e-05, 0.25, 12.5, -0.3]
+    assert [amount(number) for number in numbers] == [
+        "0", "0", "0", "0.002", "0.0021", "0.000026", "0.2500", "12.5000", "-0.3000",
+    ]  # fmt: skip
+
+
+def test_warming_up_buys_nothing_from_outside() -> None:
+    asked: list[str] = []
+
+    def score(query: Query, name: str) -> float:
+        asked.append(name)
+        return 0.5
+
+    dataclasses.replace(judged(), costly=Scorer(score), policy=Always()).warm()
+    assert asked == []
+    fitted().warm()
 
 
 def test_explaining_a_decision_changes_nothing_and_adds_up() -> None:

@@ -152,6 +152,17 @@ def test_a_decision_without_kernels_does_without_numba() -> None:
     assert printed.split() == ["False", "True"]
 
 
+def test_routing_imports_nothing_that_only_fitting_needs(saved_router: Path) -> None:
+    printed = in_fresh_process(
+        "from pandora_router.router import Router\n"
+        f"router = Router.load({str(saved_router)!r})\n"
+        "router.route('count the king'), router.route_batch(['count the king'])\n"
+        "late = {'fitting', 'recipes', 'report', 'readings', 'bought', 'inspection'}\n"
+        "print(sorted(late & {m.rpartition('.')[2] for m in sys.modules if '_router.router.' in m}))"
+    )
+    assert printed == "[]"
+
+
 def imports(path: Path) -> set[str]:
     """The top-level packages a module imports, anywhere in it."""
     found: set[str] = set()

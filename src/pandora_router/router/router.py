@@ -21,7 +21,7 @@ from pandora_router.router.deciding import Deciding, Offered, deciding
 from pandora_router.router.decision import Decision
 from pandora_router.router.opening import drive, finish, here
 from pandora_router.router.prompts import judged
-from pandora_router.search import Policy
+from pandora_router.search import Never, Policy
 from pandora_router.types import Advance, Vector
 
 if TYPE_CHECKING:
@@ -154,9 +154,16 @@ class Router:
         return finish(route_batch(self, prompts, contexts), waits=self.predictor is None)
 
     def warm(self) -> None:
-        """Do now what the first decision would wait for: load kernels, embedder and trees, decide once."""
-        self.route("Is this a prompt?")
-        self.route_batch(["Is this a prompt?", "Is this another one?"])
+        """Do now what the first decision would wait for: compile kernels, load what loads on first use.
+
+        Decides two prompts without buying anything that is awaited from outside.
+        """
+        from pandora_router.search import kernels
+
+        kernels.warm()
+        local = self if self.predictor is not None else self.with_policy(Never())
+        local.route("Is this a prompt?")
+        local.route_batch(["Is this a prompt?"])
 
     def add_specialist(
         self, name: str, prompts: Sequence[str], score: ArrayLike, *, fee: ArrayLike, **options: Any
