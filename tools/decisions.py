@@ -79,31 +79,33 @@ def essence(decision: Decision) -> list[Any]:
     return [decision.specialist, steps, round(decision.trace.spent, 12), decision.declined_because]
 
 
-def decide(router: Router, table: Table, most: int) -> dict[str, list[list[Any]]]:
-    """Decisions on the first `most` test prompts: all in a batch, some of them one by one."""
-    test = table.in_split("test")
+def decide(router: Router, table: Table, most: int) -> dict[str, dict[str, list[Any]]]:
+    """Decisions by prompt on the first `most` test prompts: all in a batch, some of them one by one."""
+    test = table.only(list(router.specialists)).in_split("test")
     chosen = range(min(most, len(test)))
     prompts, told = [test.prompts[i] for i in chosen], [contexts(test, i) for i in chosen]
     alone = [router.route(prompts[i], told[i]) for i in chosen[:ALONE]]
+    together = router.route_batch(prompts, told)
     return {
-        "batch": [essence(one) for one in router.route_batch(prompts, told)],
-        "route": [essence(one) for one in alone],
+        "batch": {prompt: essence(one) for prompt, one in zip(prompts, together, strict=True)},
+        "route": {prompt: essence(one) for prompt, one in zip(prompts, alone, strict=False)},
     }
 
 
 def compare(before: Path, after: Path) -> None:
-    """Print how many decisions differ, and the first few that do."""
+    """Print how many decisions on prompts that both files have differ, and the first few that do."""
     old, new = (json.loads(path.read_text(encoding="utf-8")) for path in (before, after))
     for name in old:
-        for how in old[name]:
-            pairs = list(zip(old[name][how], new[name][how], strict=True))
-            different = [(i, one, two) for i, (one, two) in enumerate(pairs) if one != two]
+        for how, decided in old[name].items():
+            both = [prompt for prompt in decided if prompt in new[name][how]]
+            pairs = [(decided[prompt], new[name][how][prompt]) for prompt in both]
+            different = [pair for pair in pairs if pair[0] != pair[1]]
             bought = sum(len(one[1]) > 1 for one, _ in pairs)
             print(
-                f"{name}, {how}: {len(different)} of {len(pairs)} differ ({bought} of them bought something)"
+                f"{name}, {how}: {len(different)} of {len(pairs)} differ ({bought} bought something before)"
             )
-            for i, one, two in different[:5]:
-                print(f"  prompt {i}: {one} -> {two}")
+            for one, two in different[:5]:
+                print(f"  {one} -> {two}")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

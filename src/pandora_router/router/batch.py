@@ -116,9 +116,10 @@ def _without_purchases(
         assert row is not None
         known = Estimates(router.specialists, row, batch.mean[k], batch.std[k], sealed)
         prices = Prices(above[k], below[k], router.costs.marginal)
-        trace = Trace((Select(int(first[k])),), (), 0.0)
+        taken = int(first[k])
+        trace = Trace((Select(taken),), (), 0.0)
         spent = cheap[rows[k]].seconds + seconds
-        decided[rows[k]] = conclude(router, known, prices, trace, (), spent)
+        decided[rows[k]] = conclude(router, known, prices, trace, taken, (), spent)
     return decided
 
 
@@ -138,7 +139,7 @@ def _first(policy: Policy, batch: Batch) -> Positions | None:
 
 
 def _prices(batch: Batch) -> tuple[Matrix, Matrix]:
-    """Reservation and backup prices of all boxes (N, M), as `Prices.of` has them for one prompt."""
+    """Reservation and backup prices of all boxes (N, M), as `deciding` has them for one prompt."""
     cost = np.broadcast_to(batch.costs.marginal, batch.mean.shape)
     if batch.quantiles is not None and batch.rank is not None:
         laws = batch.quantiles[batch.rank]

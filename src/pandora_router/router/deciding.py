@@ -29,11 +29,11 @@ from pandora_router.router.decision import (
     PurchaseStatus,
     declined,
     stamp,
-    std_of,
 )
 from pandora_router.search import Inspect, Policy, State, Trace
 from pandora_router.search.drive import search
 from pandora_router.search.gradient import gradient, group_normals, plain_group_gain
+from pandora_router.search.payoffs import marginal_std
 from pandora_router.types import Mask, Vector
 
 if TYPE_CHECKING:
@@ -157,10 +157,10 @@ def deciding(router: Router, prompt: str, cheap: Cheap, offered: Offered | None 
     shut = unavailable(router, given)
     prior = router.signal.prior(cheap.row, router.costs)
     boxes = prior.boxes.shut(shut) if shut.any() else prior.boxes
-    prices, std = Prices.of(boxes), std_of(boxes)
     bought, late = Bought(router.specialists, prior), False
-    state = State(boxes)
-    searching = search(router.policy, state)
+    prices = boxes.reservation_price(), boxes.backup_price(), boxes.inspection_cost
+    std = marginal_std(boxes)
+    searching = search(router.policy, State(boxes))
     try:
         state, inspect = next(searching)
         while not late:
@@ -173,9 +173,11 @@ def deciding(router: Router, prompt: str, cheap: Cheap, offered: Offered | None 
     except StopIteration as end:
         trace = end.value
         late = False
+    taken = trace.selected
     status = statuses(router.specialists, bought.purchases, shut, late=late)
     known = Estimates(router.specialists, cheap.row, boxes.mean, std, status)
-    return conclude(router, known, prices, trace, bought.purchases, time.perf_counter() - begun)
+    seconds = time.perf_counter() - begun
+    return conclude(router, known, Prices(*prices), trace, taken, bought.purchases, seconds)
 
 
 def decline(router: Router, because: str, seconds: float) -> Decision:
@@ -195,16 +197,16 @@ def conclude(
     known: Estimates,
     prices: Prices,
     trace: Trace,
+    taken: int,
     purchases: Sequence[Purchase],
     seconds: float,
 ) -> Decision:
-    """The decision at the end of a search."""
-    specialist = router.specialists[trace.selected]
+    """The decision at the end of a search that took the box `taken`."""
     name, at = stamp()
     return Decision(
         name,
         at,
-        specialist,
+        router.specialists[taken],
         trace,
         tuple(purchases),
         known,

@@ -19,10 +19,8 @@ from typing import Any
 
 import numpy as np
 
-from pandora_router.boxes import Boxes, Draws
 from pandora_router.errors import UsageError
 from pandora_router.search import Inspect, Select, Trace
-from pandora_router.search.payoffs import marginal_std
 from pandora_router.search.state import Action
 from pandora_router.types import Vector
 
@@ -103,11 +101,6 @@ class Prices:
     reservation: Vector
     backup: Vector
     inspection_cost: Vector
-
-    @classmethod
-    def of(cls, boxes: Boxes) -> Prices:
-        """The prices of boxes as they are now."""
-        return cls(boxes.reservation_price(), boxes.backup_price(), boxes.inspection_cost)
 
 
 @dataclass(frozen=True, eq=False)
@@ -266,11 +259,6 @@ def stamp() -> tuple[str, datetime]:
     chance = int.from_bytes(os.urandom(8)) >> 2
     number = (milliseconds << 80) | (7 << 76) | (fraction << 64) | (2 << 62) | chance
     return str(uuid.UUID(int=number)), datetime.fromtimestamp(nanoseconds // 1000 / 1e6, UTC)
-
-
-def std_of(boxes: Boxes) -> Vector:
-    """The standard deviation of each box's next value (M,)."""
-    return boxes.samples.std(axis=1) if isinstance(boxes, Draws) else marginal_std(boxes)
 
 
 def declined(
