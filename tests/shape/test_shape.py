@@ -116,8 +116,9 @@ def test_a_public_name_is_the_same_object_as_in_its_package() -> None:
     assert not modules & set(pandora_router.__all__)  # importing such a module would hide the name
 
 
-def test_routing_needs_the_core_dependencies_alone(saved_router: Path) -> None:
+def test_routing_needs_the_core_dependencies_alone(saved_router: Path, tmp_path: Path) -> None:
     """With every extra missing a saved router routes, and a command that needs an extra names it."""
+    (tmp_path / "rows.csv").write_text("prompt\ntell about the river\n")
     extras = {"pyarrow", "sklearn", "aiohttp", "matplotlib", "torch", "onnxruntime", "faiss", "ray", "sympy"}
     printed = in_fresh_process(
         f"""
@@ -129,14 +130,18 @@ class Missing:
 sys.meta_path.insert(0, Missing())
 sys.stderr = sys.stdout
 from pandora_router.cli.main import main
-for words in (["route", "-r", {str(saved_router)!r}, "tell about the river"], ["data", "check", "table"]):
+asked = ["route", "-r", {str(saved_router)!r}]
+rows = {str(tmp_path / "rows.csv")!r}
+batch = [*asked, "--batch", rows, "-o", rows.replace("csv", "parquet")]
+for words in ([*asked, "tell about the river"], batch, ["data", "check", "table"]):
     with contextlib.suppress(SystemExit):
         main(words, prog_name="pandora")
 """
     )
-    first, second = printed.splitlines()
+    first, *others = printed.splitlines()
     assert first in routers.fitted().specialists
-    assert "pip install 'pandora-router[fit]'" in second
+    assert ["pip install 'pandora-router[fit]'" in line for line in others] == [True, True]
+    assert [path.name for path in tmp_path.iterdir()] == ["rows.csv"]  # found before the work
 
 
 def test_a_decision_without_kernels_does_without_numba() -> None:

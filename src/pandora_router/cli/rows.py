@@ -13,6 +13,7 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from importlib import import_module
 from itertools import islice
 from pathlib import Path
 from typing import IO, Any, Literal, TypeVar
@@ -28,7 +29,11 @@ LONGEST_LINE = 16_000_000  # characters of one line of JSON, or of one field of 
 
 
 def kind_of(path: Path) -> str:
-    """Return "csv", "jsonl" or "parquet" by the ending of `path`; raises `UsageError` for another ending."""
+    """Return "csv", "jsonl" or "parquet" by the ending of `path`.
+
+    Raises `UsageError` for another ending, and `ModuleNotFoundError` for Parquet without pyarrow: now, not
+    after the work whose result is to be written.
+    """
     kind = ENDINGS.get(path.suffix.lower())
     if kind is None:
         raise UsageError(
@@ -37,6 +42,8 @@ def kind_of(path: Path) -> str:
             came=f"the ending {path.suffix!r}" if path.suffix else "no ending",
             do="Rename the file, or convert it.",
         )
+    if kind == "parquet":
+        import_module("pyarrow")
     return kind
 
 
