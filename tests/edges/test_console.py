@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import io
+import json
 import re
+from pathlib import Path
 
 import pytest
+from rich.console import Console
 
-from pandora_router.cli.console import Screen, table
+from pandora_router.cli.console import Screen, SlowProgress, echo, echo_json, table
+from tests.support.command import pandora
 
 NAMES = ["a-specialist/with-a-very-long-name-of-its-own-2026-11", "b [bold]", "c :smile:"]
 NUMBERS = [["0.123456", "-12,345,678.90", "1.5e-12"], ["1", "2", "3"], ["+0.25 (0.01)", "0.5", "-"]]
@@ -43,3 +47,31 @@ def test_a_pipe_gets_one_line_per_row_and_a_narrow_terminal_folds_names() -> Non
 
 def test_a_terminal_that_is_wide_enough_is_not_exceeded() -> None:
     assert max(map(len, shown(80, terminal=True).splitlines())) <= 80
+
+
+EVIL = "red \x1b[31m bell \x07 csi \x9b2J back \u202e half \ud800 ü"
+
+
+def test_no_terminal_escape_is_printed(capfd: pytest.CaptureFixture[str]) -> None:
+    echo(EVIL)
+    echo(EVIL, err=True)
+    echo_json({"name": EVIL})
+    screen = Screen(terminal=False)
+    screen.say(EVIL)
+    screen.show(table(EVIL, [EVIL, "n"], [[EVIL, EVIL]]))
+    with SlowProgress(0.0, Console(stderr=True)) as progress:
+        progress(EVIL, 1, 2)
+    out, said = capfd.readouterr()
+    for text in (out, said):
+        assert not set(text) & set("\x1b\x07\x9b\u202e\ud800")
+        assert "\\x1b[31m" in text
+        assert "ü" in text
+    start = out.index("{")
+    assert json.loads(out[start : out.index("}") + 1])["name"] == EVIL
+
+
+def test_names_of_files_and_options_reach_no_terminal_as_escapes(tmp_path: Path) -> None:
+    for words in (["route", "-r", EVIL[:-9], "x"], ["route", "--batch", f"{EVIL[:-9]}.csv", "-o", "o.csv"]):
+        done = pandora(*words)
+        assert done.exit_code == 2
+        assert not set(done.output) & set("\x1b\x07\x9b\u202e")

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import math
 from pathlib import Path
 
 import click
 
 from pandora_router import folders
-from pandora_router.cli.console import SlowProgress
+from pandora_router.cli.console import SlowProgress, echo, echo_json
 from pandora_router.cli.options import ROUTER
 from pandora_router.cli.rows import Row, source_of
 from pandora_router.config import open_router
@@ -81,9 +80,9 @@ def add(
     note = grown.record["added"][-1]
     if as_json:
         facts = {"output": str(output), "id": grown.id, **note, "chosen_for": chosen}
-        click.echo(json.dumps(facts, indent=1, ensure_ascii=False))
+        echo_json(facts)
         return
-    click.echo(
+    echo(
         f"{name}: mean reward {note['mean_reward']:.4f} on {note['prompts']:,} scored prompts; the router "
         f"would send {chosen:.0%} of them to it. Written to {output} ({len(grown.specialists)} specialists)."
     )

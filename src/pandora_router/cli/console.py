@@ -1,4 +1,4 @@
-"""What verbs print: tables that never cut a number, and progress on standard error.
+"""What verbs print: texts and JSON without terminal escapes, tables that never cut a number, progress.
 
 Results go to standard output, everything else to standard error, so that `pandora ... | next` and
 `pandora ... --json > file` hold results alone.
@@ -6,12 +6,14 @@ Results go to standard output, everything else to standard error, so that `pando
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections.abc import Sequence
 from types import TracebackType
-from typing import IO
+from typing import IO, Any
 
+import click
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import Progress
@@ -19,10 +21,27 @@ from rich.table import Column
 from rich.table import Table as Grid
 from rich.text import Text
 
+from pandora_router.text import printable
+
 CONTINUE = "Finished work is kept: run the same command again to continue."
 WIDEST = 10_000  # characters of a line in a pipe
 FOLDED = 16  # characters to which a column of words may shrink
 LINE_EVERY = 10.0  # seconds between progress lines where standard error is no terminal
+
+
+def echo(text: str, *, err: bool = False) -> None:
+    """Print a text, on standard error with `err`; what a terminal would obey in it is shown as an escape."""
+    click.echo(printable(text), err=err)
+
+
+def echo_json(value: Any) -> None:
+    """Print `value` as JSON; letters stay as they are, characters that a terminal would obey are escaped."""
+    text = json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False)
+    click.echo("".join(map(_escaped, text)) if printable(text) != text else text)
+
+
+def _escaped(character: str) -> str:
+    return character if printable(character) == character else f"\\u{ord(character):04x}"
 
 
 class Screen(Console):
@@ -44,6 +63,10 @@ class Screen(Console):
     def on_broken_pipe(self) -> None:
         """Leave a reader that went away to `cli.main`."""
         raise BrokenPipeError
+
+    def say(self, text: str) -> None:
+        """Print a text; what a terminal would obey in it is shown as an escape."""
+        self.print(printable(text))
 
     def show(self, grid: Grid) -> None:
         """Print a table: as wide as the terminal if that holds every number whole, otherwise wider."""
@@ -69,14 +92,14 @@ def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], *, 
     The first `words` columns hold text: left-aligned, folded over lines where the terminal is narrow. All
     others hold numbers: right-aligned, never folded, never cut.
     """
-    grid = Grid(title=Text(title), title_justify="left")
+    grid = Grid(title=Text(printable(title)), title_justify="left")
     for j, name in enumerate(columns):
         if j < words:
-            grid.add_column(Text(name), overflow="fold")
+            grid.add_column(Text(printable(name)), overflow="fold")
         else:
-            grid.add_column(Text(name), justify="right", no_wrap=True)
+            grid.add_column(Text(printable(name)), justify="right", no_wrap=True)
     for row in rows:
-        grid.add_row(*map(Text, row))
+        grid.add_row(*(Text(printable(cell)) for cell in row))
     return grid
 
 
@@ -105,7 +128,7 @@ class SlowProgress:
 
     def __call__(self, what: str, done: int, total: int) -> None:
         """Report that `done` of `total` steps of `what` are finished."""
-        what = escape(what)
+        what = escape(printable(what))
         if not self._console.is_terminal:
             self._line(what, done, total)
             return

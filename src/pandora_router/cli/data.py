@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from pathlib import Path
 
@@ -10,7 +9,7 @@ import click
 from rich.table import Table as Grid
 
 from pandora_router import folders
-from pandora_router.cli.console import Screen, SlowProgress
+from pandora_router.cli.console import Screen, SlowProgress, echo, echo_json
 from pandora_router.cli.console import table as grid_of
 from pandora_router.cli.sources import Source, Splitting, source_options, split_options
 from pandora_router.data import storage
@@ -52,10 +51,10 @@ def import_(source: Source, splitting: Splitting, output: Path, replace: bool, a
         progress("summarising", 1, 1)
         summary = summarise(table)
     if as_json:
-        click.echo(_as_json(summary))
+        echo_json(summary.to_dict())
     else:
         _show(summary)
-        click.echo(f"\nWritten to {output}")
+        echo(f"\nWritten to {output}")
 
 
 @data.command("check")
@@ -79,7 +78,7 @@ def check(source: Source, split: str | None, as_json: bool) -> None:
         progress("summarising", 1, 1)
         summary = summarise(_part(table, split))
     if as_json:
-        click.echo(_as_json(summary))
+        echo_json(summary.to_dict())
     else:
         _show(summary)
 
@@ -88,26 +87,22 @@ def _part(table: Table, split: str | None) -> Table:
     return table if split is None else table.in_split(split)
 
 
-def _as_json(summary: Summary) -> str:
-    return json.dumps(summary.to_dict(), indent=1, ensure_ascii=False, allow_nan=False)
-
-
 def _show(summary: Summary) -> None:
     console = Screen()
-    console.print(
+    console.say(
         f"{summary.prompts:,} prompts x {len(summary.specialists)} specialists: {summary.scores:,} scores, "
         f"{math.floor(summary.filled * 1000) / 10} % of the grid, {summary.missing_cells:,} cells missing"
     )
-    console.print("splits: " + ", ".join(f"{name} {count:,}" for name, count in summary.splits.items()))
+    console.say("splits: " + ", ".join(f"{name} {count:,}" for name, count in summary.splits.items()))
     tasks = sorted(summary.tasks.items(), key=lambda item: -item[1])
     shown = ", ".join(f"{name or '(none)'} {count:,}" for name, count in tasks[:6])
-    console.print(f"tasks: {len(tasks)} ({shown}{', ...' if len(tasks) > 6 else ''})")
-    console.print(f"contexts: {summary.contexts:,} cells")
-    console.print(
+    console.say(f"tasks: {len(tasks)} ({shown}{', ...' if len(tasks) > 6 else ''})")
+    console.say(f"contexts: {summary.contexts:,} cells")
+    console.say(
         f"duplicates: {summary.duplicate_prompts:,} prompts repeat an earlier text; "
         f"{summary.texts_across_splits:,} texts cross splits ({summary.prompts_across_splits:,} prompts)"
     )
-    console.print(f"reward = score - {summary.fee_weight:g} x fee; fingerprint {summary.fingerprint[:12]}\n")
+    console.say(f"reward = score - {summary.fee_weight:g} x fee; fingerprint {summary.fingerprint[:12]}\n")
     console.show(_specialists(summary))
     console.show(_rewards(summary))
 

@@ -24,6 +24,7 @@ from click.shell_completion import CompletionItem
 
 from pandora_router import __version__
 from pandora_router.errors import PandoraError, UpstreamError
+from pandora_router.text import printable
 
 # section of the help -> verb -> summary; each verb is a command of the same name in a module of the same name
 SECTIONS: dict[str, dict[str, str]] = {
@@ -100,7 +101,7 @@ class Verbs(click.Group):
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt as stop:
-            click.echo(f"\nInterrupted. {stop}".rstrip(), err=True)
+            click.echo(printable(f"\nInterrupted. {stop}".rstrip()), err=True)
             ctx.exit(INTERRUPTED)
         except UpstreamError as error:
             raise UpstreamFailure(str(error)) from error
@@ -116,7 +117,9 @@ class Verbs(click.Group):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             ctx.exit(BROKEN_PIPE)
         except OSError as error:
-            raise Failure(f"{error.filename or 'file system'}: {error.strerror or error}") from error
+            raise Failure(
+                printable(f"{error.filename or 'file system'}: {error.strerror or error}")
+            ) from error
 
 
 class Failure(click.ClickException):

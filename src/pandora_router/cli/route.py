@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from pandora_router.cli.console import SlowProgress
+from pandora_router.cli.console import SlowProgress, echo, echo_json
 from pandora_router.cli.options import CONTEXT, CONTEXTS, ROUTER, read_contexts, with_runner
 from pandora_router.config import open_router
 from pandora_router.errors import UsageError
@@ -80,11 +79,11 @@ def _route_one(artifact: Path, prompt: str, contexts: dict[str, str], as_json: b
     router = open_router(artifact)
     decision = router.route(prompt, contexts)
     if as_json:
-        click.echo(json.dumps(decision.to_dict(), indent=1, ensure_ascii=False, allow_nan=False))
+        echo_json(decision.to_dict())
     elif decision.declined_because:
-        click.echo(f"{decision.specialist} (the default: {decision.declined_because})")
+        echo(f"{decision.specialist} (the default: {decision.declined_because})")
     else:
-        click.echo(decision.specialist)
+        echo(decision.specialist)
 
 
 def _route_batch(
@@ -128,11 +127,11 @@ def _show(summary: Summary, artifact: str, output: Path, as_json: bool) -> None:
             "mean_spent": summary.mean_spent,
             "specialists": dict(summary.chosen.most_common()),
         }
-        click.echo(json.dumps(facts, indent=1, ensure_ascii=False))
+        echo_json(facts)
         return
     total = max(summary.prompts, 1)
     shares = ", ".join(f"{name} {count / total:.0%}" for name, count in summary.chosen.most_common(6))
-    click.echo(
+    echo(
         f"{summary.prompts:,} prompts routed ({shares}), {summary.declined:,} declined, "
         f"mean inspection cost {summary.mean_spent:.4g}; written to {output}"
     )

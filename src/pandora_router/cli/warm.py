@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
-
 import click
 
-from pandora_router.cli.console import SlowProgress
+from pandora_router.cli.console import SlowProgress, echo, echo_json
 from pandora_router.search import kernels
 
 
@@ -27,9 +25,9 @@ def warm(as_json: bool) -> None:
     with SlowProgress() as progress:
         folder = kernels.warm(progress)
     if as_json:
-        click.echo(json.dumps({"folder": None if folder is None else str(folder)}))
+        echo_json({"folder": None if folder is None else str(folder)})
     elif folder is None:
-        click.echo("Compiled, for this process only: no folder for compiled code can be written.", err=True)
-        click.echo("Set NUMBA_CACHE_DIR to a folder that can, and run pandora warm again.", err=True)
+        echo("Compiled, for this process only: no folder for compiled code can be written.", err=True)
+        echo("Set NUMBA_CACHE_DIR to a folder that can, and run pandora warm again.", err=True)
     else:
-        click.echo(f"Search kernels are compiled, in {folder}")
+        echo(f"Search kernels are compiled, in {folder}")
