@@ -156,7 +156,7 @@ def test_other_mistakes(tmp_path, long_csv):
     words = ("import", long_csv, "--format", "long", *COLUMNS, "--free", "-o", tmp_path / "t")
     assert run(*words).exit_code == 0
     again = run(*words)
-    assert (again.exit_code, "something is there" in again.stderr) == (2, True)
+    assert (again.exit_code, "there already" in again.stderr) == (2, True)
     idle = run("check", tmp_path / "t", "--free")
     assert (idle.exit_code, "Leave it out" in idle.stderr) == (2, True)
     (tmp_path / "file").write_text("")

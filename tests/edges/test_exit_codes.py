@@ -54,7 +54,7 @@ def test_an_unwritable_output_is_2_and_found_before_the_work(saved_router: Path,
     (tmp_path / "file").write_text("")
     words = ("route", "-r", saved_router, "--batch", tmp_path / "in.csv", "-o", tmp_path / "file" / "o.csv")
     code, _, message = ended(*words)
-    assert (code, "a folder to write to" in message) == (2, True)
+    assert (code, "a folder that can be written to" in message) == (2, True)
 
 
 class Failing(Verbs):
