@@ -200,6 +200,34 @@ def test_samples_are_begun_and_cancelled_together() -> None:
         assert upstream.left["good"] == 4
 
 
+def test_samples_broken_off_half_way_leave_nothing_open() -> None:
+    """One of three has begun and is held when the others are given up."""
+    with Upstream(lambda m, p, attempt: "hang" if attempt else None, hang=1.5) as upstream:
+        upstream.said, upstream.drip = (lambda _: LONG), 0.01
+        one = chat(upstream)
+        three = Sampling("three", one, n=3)
+
+        async def look() -> None:
+            work = asyncio.create_task(three.begin(ASK))
+            for _ in range(500):
+                await asyncio.sleep(0.01)
+                if upstream.answered.total():
+                    break
+            await asyncio.sleep(0.3)
+            work.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await work
+            for _ in range(100):
+                await asyncio.sleep(0.01)
+                if upstream.left["good"]:
+                    break
+            assert upstream.left["good"] == 1
+            await settled(upstream)
+
+        asyncio.run(look())
+        assert upstream.left["good"] == 3
+
+
 # --- looking ----------------------------------------------------------------------------------------------
 
 

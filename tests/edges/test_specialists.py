@@ -117,6 +117,17 @@ def test_retry_after_holds_back_everybody_behind_the_gate() -> None:
         assert asyncio.run(both()) > 0.01
 
 
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_fee_above_the_worst_case_is_refused_and_counted_as_stated(stream: bool) -> None:
+    with Upstream(lambda *_: "liar") as upstream:
+        one = chat(upstream.url, Asking(stream=stream), timeout=5.0)
+        with pytest.raises(Unanswered, match="was agreed") as caught:
+            asyncio.run(one.answer(Request.of("2 + 2")))
+        assert (caught.value.failure, caught.value.dead) == ("overcharged", True)
+        assert caught.value.lost == pytest.approx(2_000_000, rel=1e-6)
+        assert sum(upstream.asked.values()) == 1
+
+
 def test_nobody_listening_loses_no_money() -> None:
     with pytest.raises(Unanswered) as caught:
         asyncio.run(chat("http://127.0.0.1:9/v1").answer(Request.of("2")))

@@ -330,6 +330,12 @@ def test_a_probe_tells_whether_address_and_key_are_good(status: str, fine: bool)
         asyncio.run(probe(endpoint("http://127.0.0.1:9/v1")))
 
 
+def test_without_aiohttp_an_error_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "aiohttp", None)
+    with pytest.raises(UsageError, match=r"pandora-router\[http\]"):
+        asyncio.run(post(endpoint("http://127.0.0.1:9/v1"), "x", {}))
+
+
 # --- JSON -------------------------------------------------------------------------------------------------
 
 

@@ -1,9 +1,9 @@
-"""Embeddings on disk by content: a text is embedded once per embedder, however often it is asked for.
+"""A cache of embeddings on disk, keyed by the SHA-256 of each text; the texts themselves are never written.
 
-The key of a text is the SHA-256 of its UTF-8 bytes; texts themselves are never written. Each call with new
-texts adds one segment (.npz: keys and vectors) under a temporary name and renames it, so that processes can
-share a folder and a killed one leaves no half segment. An unreadable segment is passed over and its texts
-are embedded again. Meant for fitting and batches; a live router embeds its one prompt directly.
+Every call with new texts adds one file (.npz: keys and vectors), written under a temporary name and renamed,
+so that several processes can share a folder and a killed one leaves no half-written file. A file that cannot
+be read is skipped and its texts are embedded again. Meant for fitting and batches; a live router embeds its
+one prompt directly.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ SEGMENTS = 64
 
 @dataclass(frozen=True)
 class Cached:
-    """An embedder that looks in `folder` first; same name and same vectors as the one it wraps."""
+    """The embedder `inner` with a cache in `folder`: same name, same vectors."""
 
     inner: Embedder
     folder: Path
@@ -36,11 +36,11 @@ class Cached:
 
     @property
     def name(self) -> str:
-        """The name of the embedder inside."""
+        """The name of `inner`."""
         return self.inner.name
 
     def embed(self, texts: Sequence[str]) -> Vectors:
-        """Vectors from disk where known; the rest is embedded (each text once) and written as one segment."""
+        """Vectors from disk where they are known; the others are computed, each text once, and written."""
         given = checked_texts(texts)
         keys = [hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest() for text in given]
         if any(key not in self._known for key in keys):
@@ -56,7 +56,7 @@ class Cached:
 
     @property
     def shelf(self) -> Path:
-        """The subfolder for this embedder's name."""
+        """The subfolder for embeddings of this name."""
         return Path(self.folder) / hashlib.sha256(self.name.encode()).hexdigest()[:16]
 
     def _read_segments(self) -> None:
