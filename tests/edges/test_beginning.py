@@ -349,6 +349,23 @@ def test_looks_that_are_broken_off_leave_nothing_open() -> None:
         assert upstream.left.total() == 2
 
 
+def test_a_look_that_arrives_after_the_end_is_cancelled() -> None:
+    with Upstream() as upstream:
+        upstream.said, upstream.drip = (lambda _: LONG), 0.05
+
+        async def decide() -> None:
+            one = looking(upstream)
+            work = asyncio.create_task(one.estimate(Query(ASK.prompt), ["good"]))
+            await asyncio.sleep(0.01)
+            one.close()
+            await work
+            assert one.lost == one.begun["good"].lost > 0
+            await settled(upstream)
+
+        asyncio.run(decide())
+        assert upstream.left["good"] == 1
+
+
 # --- requests and local models ----------------------------------------------------------------------------
 
 

@@ -377,19 +377,33 @@ def test_bad_json_is_one_failure(raw: bytes) -> None:
 # --- events -----------------------------------------------------------------------------------------------
 
 TEXT = (
-    "\ufeffdata: h\u00e9llo \U0001f600\r\n\r\n: comment\nevent: other\rdata:two\ndata:  lines\n\n"
-    "id: 7\nretry: 5\n\ndata\n\ndata: z\n"
+    "\ufeffdata: h\u00e9llo \U0001f600\r\n\r\n: comment\nevent: other\r\ndata:two\r\ndata:  lines\r\n\r\n"
+    "data: a\rdata: b\r\rid: 7\nretry: 5\n\ndata\n\ndata: z\n"
 )
-EVENTS = [Event("message", "h\u00e9llo \U0001f600"), Event("other", "two\n lines"), Event("message", "")]
+EVENTS = [
+    Event("message", "h\u00e9llo \U0001f600"),
+    Event("other", "two\n lines"),
+    Event("message", "a\nb"),
+    Event("message", ""),
+]
+
+
+def check_events(cuts: list[int]) -> None:
+    raw, parser = TEXT.encode(), EventParser()
+    ends = [0, *sorted(cuts), len(raw)]
+    assert [event for a, b in pairwise(ends) for event in parser.feed(raw[a:b])] == EVENTS
+    assert parser.close() == [Event("message", "z")]
 
 
 @given(st.lists(st.integers(0, len(TEXT.encode()))))
 def test_events_do_not_depend_on_where_bytes_are_split(cuts: list[int]) -> None:
-    raw, parser = TEXT.encode(), EventParser()
-    ends = [0, *sorted(cuts), len(raw)]
-    found = [event for a, b in pairwise(ends) for event in parser.feed(raw[a:b])]
-    assert found == EVENTS
-    assert parser.close() == [Event("message", "z")]
+    check_events(cuts)
+
+
+def test_events_do_not_depend_on_any_single_split() -> None:
+    for cut in range(len(TEXT.encode()) + 1):
+        check_events([cut])
+    check_events(list(range(len(TEXT.encode()))))
 
 
 @pytest.mark.parametrize("piece", [b"x", b"data: x\n", b": x", b"event: x"])
