@@ -15,13 +15,12 @@ import re
 from collections import deque
 from collections.abc import AsyncGenerator, Mapping
 from dataclasses import replace
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from pandora_router.errors import PandoraError, UsageError
 from pandora_router.transport.endpoint import Endpoint
 from pandora_router.transport.events import Event, EventParser
 from pandora_router.transport.failures import Failed
+from pandora_router.transport.guard import Guard, library, wire_errors
 from pandora_router.transport.parsing import parse
 from pandora_router.transport.retries import waited
 from pandora_router.transport.secrets import Redaction
@@ -117,12 +116,12 @@ class Call:
             raise Failed(f"{self.url} did not answer with JSON", "content type", again=True, charged=True)
         async with self.guarded():
             raw = await self._read(self.endpoint.limits.body)
-            what = f"the reply of {self.url}"
             if len(raw) <= LARGE:
-                parsed = parse(raw, what)
-            else:
-                parsed = await asyncio.to_thread(parse, raw, what)
-        cleaned: dict[str, Any] = self.redaction.tree(parsed)
+                return self._parsed(raw)
+            return await asyncio.to_thread(self._parsed, raw)
+
+    def _parsed(self, raw: bytes) -> dict[str, Any]:
+        cleaned: dict[str, Any] = self.redaction.tree(parse(raw, f"the reply of {self.url}"))
         return cleaned
 
     def events(self) -> EventStream:
@@ -176,7 +175,7 @@ class Call:
             said = error.get("code") or error.get("type")
         except (Failed, KeyError, AttributeError):
             return None
-        except _errors():
+        except wire_errors():
             return None
         code = self.redaction.text(said) if isinstance(said, str) else ""
         return code if _CODE.fullmatch(code) else None
@@ -194,9 +193,9 @@ class Call:
                 )
         return b"".join(parts)
 
-    def guarded(self) -> _Guard:
+    def guarded(self) -> Guard:
         """A block in which whatever goes wrong on the wire, or past the deadline, is `Failed`."""
-        return _Guard(self.url, self._deadline, self.endpoint.timeout)
+        return Guard(self.url, self._deadline, self.endpoint.timeout)
 
 
 class EventStream:
@@ -227,61 +226,6 @@ class EventStream:
         return self._ready.popleft()
 
 
-class _Guard:
-    """Turns errors of aiohttp, of the system and of the deadline into `Failed` without their texts."""
-
-    def __init__(self, url: str, deadline: float, timeout: float) -> None:
-        self._url, self._timeout = url, timeout
-        self._clock = asyncio.timeout_at(deadline)
-
-    async def __aenter__(self) -> None:
-        await self._clock.__aenter__()
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: Any
-    ) -> None:
-        try:
-            await self._clock.__aexit__(kind, error, trace)
-        except TimeoutError:
-            why = f"{self._url} did not answer within {self._timeout:g} s"
-            raise Failed(why, "timeout", again=True, charged=True) from None
-        if error is not None and not isinstance(error, PandoraError) and isinstance(error, _errors()):
-            raise _unheard(self._url, error) from None
-
-
-def _errors() -> tuple[type[Exception], ...]:
-    """What can go wrong on the wire."""
-    library = _library()
-    return (library.ClientError, OSError, ValueError, asyncio.IncompleteReadError)
-
-
-def _unheard(url: str, error: BaseException) -> Failed:
-    library = _library()
-    name = type(error).__name__
-    if isinstance(error, library.ClientConnectorError | library.ClientConnectionResetError):
-        reason = type(error.os_error).__name__ if isinstance(error, library.ClientConnectorError) else name
-        return Failed(f"{url} could not be reached ({reason})", "connection", again=True)
-    if isinstance(error, library.ClientPayloadError):
-        return Failed(f"the reply of {url} was cut off", "cut", again=True, charged=True)
-    if isinstance(error, library.ClientResponseError | ValueError):
-        return Failed(f"{url} did not answer in HTTP ({name})", "not as agreed", again=True, charged=True)
-    return Failed(f"the connection to {url} broke ({name})", "connection", again=True, charged=True)
-
-
-def _library() -> ModuleType:
-    """aiohttp, imported when it is first needed."""
-    try:
-        import aiohttp
-    except ImportError:
-        raise UsageError(
-            "a call to an endpoint",
-            expected="the package aiohttp",
-            came="no such package",
-            do="Run: pip install 'pandora-router[http]'",
-        ) from None
-    return aiohttp
-
-
 async def _session() -> aiohttp.ClientSession:
     """The session of the running event loop; made at its first call and closed when the loop shuts down."""
     loop = asyncio.get_running_loop()
@@ -295,13 +239,13 @@ async def _session() -> aiohttp.ClientSession:
 
 
 async def _kept() -> AsyncGenerator[aiohttp.ClientSession, None]:
-    library = _library()
-    connector = library.TCPConnector(limit=0)  # `rate_limit` decides how many calls there are
-    session = library.ClientSession(
+    aiohttp = library()
+    connector = aiohttp.TCPConnector(limit=0)  # `rate_limit` decides how many calls there are
+    session = aiohttp.ClientSession(
         connector=connector,
-        cookie_jar=library.DummyCookieJar(),
+        cookie_jar=aiohttp.DummyCookieJar(),
         headers={"User-Agent": "pandora-router"},
-        timeout=library.ClientTimeout(total=None, sock_connect=None),
+        timeout=aiohttp.ClientTimeout(total=None, sock_connect=None),
         auto_decompress=False,
         read_bufsize=2**16,
     )

@@ -8,6 +8,7 @@ plain. `Redaction` removes it from every text that comes from a server.
 from __future__ import annotations
 
 import base64
+import functools
 import json
 import os
 import re
@@ -74,13 +75,17 @@ class Redaction:
     def text(self, text: str) -> str:
         """`text` with every form of the key replaced by `REMOVED`."""
         forms = self._forms()
-        return text if forms is None else forms.sub(REMOVED, text)
+        if not forms:
+            return text
+        folded = text.casefold()  # a search for plain texts is far faster than for a pattern
+        if not any(form in folded for form in forms):
+            return text
+        pattern = "|".join(re.escape(form) for form in forms)
+        return re.sub(pattern, REMOVED, text, flags=re.IGNORECASE)
 
     def tree(self, value: Any) -> Any:
         """A parsed JSON value with the key removed from all its strings, names of members included."""
-        if self._forms() is None:
-            return value
-        return self._cleaned(value)
+        return self._cleaned(value) if self._forms() else value
 
     def _cleaned(self, value: Any) -> Any:
         if isinstance(value, str):
@@ -91,15 +96,16 @@ class Redaction:
             return value if _numbers(value) else [self._cleaned(part) for part in value]
         return value
 
-    def _forms(self) -> re.Pattern[str] | None:
-        """One pattern for all forms; None if there is no key worth hiding."""
+    def _forms(self) -> list[str]:
+        """All forms in lower case, longest first; none if there is no key worth hiding."""
         if self.key is None or len(self.key) < SHORTEST:
-            return None
-        if "_pattern" not in vars(self):
-            pattern = "|".join(re.escape(form) for form in sorted(forms_of(self.key), key=len, reverse=True))
-            object.__setattr__(self, "_pattern", re.compile(pattern, re.IGNORECASE))
-        found: re.Pattern[str] = vars(self)["_pattern"]
-        return found
+            return []
+        return _folded(self.key)
+
+
+@functools.lru_cache(maxsize=64)
+def _folded(key: str) -> list[str]:
+    return sorted({form.casefold() for form in forms_of(key)}, key=len, reverse=True)
 
 
 def _numbers(values: list[Any]) -> bool:

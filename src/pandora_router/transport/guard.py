@@ -1,0 +1,64 @@
+"""What goes wrong on the wire, as `Failed`, and where aiohttp is imported."""
+
+from __future__ import annotations
+
+import asyncio
+from types import ModuleType, TracebackType
+
+from pandora_router.errors import PandoraError, UsageError
+from pandora_router.transport.failures import Failed
+
+
+class Guard:
+    """Turns errors of aiohttp, of the system and of the deadline into `Failed` without their texts."""
+
+    def __init__(self, url: str, deadline: float, timeout: float) -> None:
+        self._url, self._timeout = url, timeout
+        self._clock = asyncio.timeout_at(deadline)
+
+    async def __aenter__(self) -> None:
+        await self._clock.__aenter__()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            await self._clock.__aexit__(kind, error, trace)
+        except TimeoutError:
+            why = f"{self._url} did not answer within {self._timeout:g} s"
+            raise Failed(why, "timeout", again=True, charged=True) from None
+        if error is not None and not isinstance(error, PandoraError) and isinstance(error, wire_errors()):
+            raise _unheard(self._url, error) from None
+
+
+def wire_errors() -> tuple[type[Exception], ...]:
+    """What can go wrong on the wire."""
+    aiohttp = library()
+    return (aiohttp.ClientError, OSError, ValueError, asyncio.IncompleteReadError)
+
+
+def _unheard(url: str, error: BaseException) -> Failed:
+    aiohttp = library()
+    name = type(error).__name__
+    if isinstance(error, aiohttp.ClientConnectorError | aiohttp.ClientConnectionResetError):
+        reason = type(error.os_error).__name__ if isinstance(error, aiohttp.ClientConnectorError) else name
+        return Failed(f"{url} could not be reached ({reason})", "connection", again=True)
+    if isinstance(error, aiohttp.ClientPayloadError):
+        return Failed(f"the reply of {url} was cut off", "cut", again=True, charged=True)
+    if isinstance(error, aiohttp.ClientResponseError | ValueError):
+        return Failed(f"{url} did not answer in HTTP ({name})", "not as agreed", again=True, charged=True)
+    return Failed(f"the connection to {url} broke ({name})", "connection", again=True, charged=True)
+
+
+def library() -> ModuleType:
+    """aiohttp, imported when it is first needed."""
+    try:
+        import aiohttp
+    except ImportError:
+        raise UsageError(
+            "a call to an endpoint",
+            expected="the package aiohttp",
+            came="no such package",
+            do="Run: pip install 'pandora-router[http]'",
+        ) from None
+    return aiohttp
