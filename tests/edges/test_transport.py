@@ -45,7 +45,7 @@ def key(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def endpoint(url: str, **settings: Any) -> Endpoint:
-    return Endpoint(url, **{"key_from": "TEST_KEY", "timeout": TIMEOUT, "pause": 0.01, **settings})
+    return Endpoint(url, **{"key_from": "TEST_KEY", "timeout": 30.0, "pause": 0.01, **settings})
 
 
 def failure(url: str, **settings: Any) -> Failed:
@@ -84,7 +84,7 @@ def test_no_call_outlives_its_deadline(what: str, pause: float) -> None:
     """Servers that drip for ever are left, whatever they drip; memory does not grow with what they send."""
     with raw_server(DRIPS[what], pause if what != "nothing" else 0.005) as server:
         begun = time.monotonic()
-        error = failure(server.url, limits=Limits(body=10**6, error=10**4))
+        error = failure(server.url, timeout=TIMEOUT, limits=Limits(body=10**6, error=10**4))
         assert time.monotonic() - begun < TIMEOUT + 5.0
     assert error.failure in {"timeout", "not as agreed", "status", "cut"}
     if what == "an error body":
@@ -102,7 +102,9 @@ def test_no_stream_outlives_its_deadline(piece: bytes, pause: float) -> None:
     with raw_server(lambda _: chain([STREAM], for_ever(piece)), pause) as server:
         begun = time.monotonic()
         with pytest.raises(Failed) as caught:
-            asyncio.run(listen(endpoint(server.url, limits=Limits(event=10**5, stream=10**7))))
+            asyncio.run(
+                listen(endpoint(server.url, timeout=TIMEOUT, limits=Limits(event=10**5, stream=10**7)))
+            )
         assert time.monotonic() - begun < TIMEOUT + 5.0
     assert caught.value.failure in {"timeout", "not as agreed"}
 

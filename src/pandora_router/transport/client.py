@@ -79,6 +79,7 @@ class Call:
         Raises `Failed` for every status but 2xx and when the deadline or the connection ends before.
         """
         key = endpoint.key()
+        library()  # importing it takes time that is not the server's
         deadline = asyncio.get_running_loop().time() + endpoint.timeout
         call = cls(endpoint, path, deadline, Redaction(key))
         headers = {"Accept": accept, "Accept-Encoding": "identity"}
