@@ -225,7 +225,7 @@ def test_outputs_and_inputs_are_kept_apart_by_any_name(tmp_path: Path) -> None:
 
 def test_no_command_writes_over_its_input_or_a_stranger(tmp_path: Path) -> None:
     save(generate(), tmp_path / "table")
-    (tmp_path / "pandora.yaml").write_text("data: {table: table}\ninspection_cost: 0.002\n")
+    (tmp_path / "pandora.yaml").write_text("fit: {inspection: 0.002}\n")
     before = extension(tmp_path / "extension")
     alias = tmp_path / "alias"
     alias.symlink_to(tmp_path / "table")

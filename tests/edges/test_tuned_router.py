@@ -41,7 +41,7 @@ def test_every_form_is_configured_fitted_kept_and_loaded(
     assert {"torch", "onnxruntime"} <= set(router.record["versions"])
     router.save(tmp_path / "router")
     assert {f.suffix for f in (tmp_path / "router").rglob("*") if f.is_file()} <= {
-        ".json", ".npz", ".txt", ".onnx",
+        ".json", ".npz", ".txt", ".onnx", ".bin", ".safetensors",
     }  # fmt: skip
     back = open_router(tmp_path / "router")
     given = row_contexts(table, 0) if contexts else None
