@@ -34,26 +34,30 @@ class Source:
     limits: Limits
 
     def read(self, progress: Progress) -> Table:
-        """The table, with the split that it came with."""
+        """Return the table with the split that it came with.
+
+        Raises `UsageError` if the source cannot be read, or if an option was given that its format ignores.
+        """
         form = self._format()
         self._refuse_idle_options(form)
         return self._table(form, progress)
 
     def _refuse_idle_options(self, form: str) -> None:
-        """An option that this format would ignore is an error."""
+        """Raise `UsageError` for an option that this format would ignore."""
+        columns = [f"--{name.replace('_', '-')}-column" for name in self.columns]
         idle = {
-            "a column option": self.columns and form not in ("long", "wide"),
+            ", ".join(columns): self.columns and form not in ("long", "wide"),
             "--specialist-column": "specialist" in self.columns and form == "wide",
             "--specialist": self.specialists and form != "wide",
             "--repeats": self.repeats and form in ("table", "folder"),
-            "a fee option": self.fees is not None and form == "table",
+            "options about fees": self.fees is not None and form == "table",
         }
         for option, useless in idle.items():
             if useless:
                 raise UsageError(
                     option,
-                    expected=f"nothing of the kind for format {form!r}",
-                    came="one",
+                    expected=f"none for format {form!r}, which has its own",
+                    came="what would be ignored",
                     do="Leave it out.",
                 )
 

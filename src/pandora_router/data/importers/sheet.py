@@ -52,7 +52,8 @@ class Sheet:
                 f"{self.path.name}",
                 expected=f"a column {name!r}",
                 came=f"columns {', '.join(self.columns) or '(none)'}",
-                do="Say in the column mapping which column holds it.",
+                do="Name the column that holds it with --prompt-column, --score-column, --specialist-column "
+                "and so on (LongColumns or WideColumns in Python).",
             )
         return self.columns[name]
 
