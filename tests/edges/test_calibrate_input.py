@@ -25,6 +25,7 @@ from pandora_router.calibrate import (
     save,
 )
 from pandora_router.calibrate.saved import KIND
+from pandora_router.calibrate.slopes import PRIOR
 from pandora_router.errors import UsageError
 from pandora_router.folders import kinds
 from pandora_router.folders.tensors import packed, unpacked
@@ -93,8 +94,8 @@ def test_bad_arguments_are_refused(make: Callable[[], object], said: str) -> Non
         make()
 
 
-def test_without_rewards_the_slope_stays_one() -> None:
-    assert Calibrated().fit(F, G).slope == 1.0
+def test_without_rewards_the_slope_is_what_other_data_had() -> None:
+    assert Calibrated().fit(F, G).slope == PRIOR[0]
 
 
 @pytest.fixture

@@ -29,7 +29,7 @@ from pandora_router.router import (
     explain,
 )
 from pandora_router.router.explanation import amount
-from pandora_router.search import Always, Never
+from pandora_router.search import Always, KnowledgeGradient, Never
 from tests.support.tables import generate, row_contexts
 
 SHARED = Path(__file__).resolve().parents[3] / "shared" / "data" / "gsm8k_6b_175b"
@@ -62,7 +62,7 @@ def test_the_record_tells_what_was_fitted_and_found() -> None:
     assert [one["name"] for one in record["evidence"]["evidence"]] == [
         "never inspect",
         "always inspect",
-        "KnowledgeGradient",
+        "search",
     ]
     assert judged().record["report"]["on"] == "calibration, cross-validated"
 
@@ -340,7 +340,8 @@ def test_a_newcomer_scored_from_outside() -> None:
 def test_real_prompts_with_real_contexts(tmp_path: Path) -> None:
     fees = {"6b_finetuning": 0.0, "6b_verification": 0.1, "175b_finetuning": 0.15, "175b_verification": 0.3}
     table = resplit(read_folder(SHARED, fees=PerSpecialist(fees)), seed=1)
-    router = Router.fit(table, costly=StackRecipe(rounds=60, folds=3), inspection_cost=0.0005)
+    recipe, policy = StackRecipe(rounds=60, folds=3), KnowledgeGradient(depth=1)  # named, so not guarded
+    router = Router.fit(table, costly=recipe, policy=policy, inspection_cost=0.0005)
     mse = router.record["report"]["mse"]
     assert mse["g"] < mse["h(f)"] < mse["kNN-3"]
     assert 0.5 < router.record["report"]["coverage_1"] < 0.85

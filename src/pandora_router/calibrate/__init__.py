@@ -2,7 +2,7 @@
 
 from pandora_router.calibrate.ablation import Ablation, ablate
 from pandora_router.calibrate.check import Check, check, cross_check
-from pandora_router.calibrate.choose import Auto, Candidate, Choice, Evidence, candidates
+from pandora_router.calibrate.choose import Auto, Candidate, Choice, Evidence, Guarded, candidates, guard
 from pandora_router.calibrate.extend import extend
 from pandora_router.calibrate.means import CheapMean, RidgeMean, TreeMean
 from pandora_router.calibrate.samples import EmpiricalDraws, FittedDraws, FittedNeighbours, NeighbourSignal
@@ -31,6 +31,7 @@ __all__ = [
     "FittedSignal",
     "GaussianIndependent",
     "GaussianJoint",
+    "Guarded",
     "NeighbourSignal",
     "RidgeMean",
     "SignalModel",
@@ -41,6 +42,7 @@ __all__ = [
     "check",
     "cross_check",
     "extend",
+    "guard",
     "load",
     "save",
 ]

@@ -59,14 +59,25 @@ def without(signal: Calibrated) -> dict[str, Calibrated]:
         "correlation": replace(signal, correlation="none"),
         "slope": replace(signal, slope=False),
         "law": replace(signal, law="normal"),
+        "pooled": replace(signal, pooled=False),
     }
     return {part: model for part, model in off.items() if model != signal}
 
 
 def ablate(
-    signal: Calibrated, policy: Policy, readings: Readings, costs: Costs, *, folds: int = 5, seed: int = 0
+    signal: Calibrated,
+    policy: Policy,
+    readings: Readings,
+    costs: Costs,
+    train: Readings | None = None,
+    *,
+    folds: int = 5,
+    seed: int = 0,
 ) -> tuple[Ablation, ...]:
-    """The model as configured first, then each part off; prompts without every cell are only fitted on."""
+    """The model as configured first, then each part off; prompts without every cell are only fitted on.
+
+    `train` has left-out f and out-of-fold g of training prompts, which are fitted on and not judged.
+    """
     whole = np.flatnonzero(readings.complete)
     if len(whole) < FEWEST:
         raise UsageError(
@@ -78,13 +89,16 @@ def ablate(
     judged = np.zeros(len(readings), dtype=np.bool_)
     judged[np.random.default_rng(seed).permutation(whole)[:MOST]] = True
     models: dict[str | None, Calibrated] = {None: signal}
-    models.update(without(signal).items())
+    off = without(signal)
+    if train is None:
+        off.pop("pooled", None)  # there is nothing to pool
+    models.update(off.items())
     found: dict[str | None, list[Matrix]] = {part: [] for part in models}
     for held in folds_of(len(readings), folds, seed):
         rest, test = readings.rows(~held), readings.rows(held & judged)
         if len(test):
             for part, model in models.items():
-                fitted = model.fit(rest.cheap, rest.costly, rest.reward)
+                fitted = model.fit(rest.cheap, rest.costly, rest.reward, train)
                 found[part].append(_measured(fitted, policy, test, costs))
     rows = {part: np.hstack(parts) for part, parts in found.items()}
     return tuple(_ablation(part, rows[part], rows[None]) for part in models)

@@ -6,7 +6,8 @@ worse than the best static one. Each fold is searched with a model fitted on the
     max_m R_m - R_chosen + what was spent
 
 The plain cross-validated mean decides by default: a one-standard-error rule cost up to .009 at single cost
-levels on real data (METHOD section 9).
+levels on real data (docs/method.md, section 9). `guard` is what the default router uses: the search stays
+unless it is clearly worse than never inspecting.
 """
 
 from __future__ import annotations
@@ -33,10 +34,13 @@ from pandora_router.search import (
     Relative,
     Rollout,
 )
+from pandora_router.types import Mask
 
 SIMULATED = 20  # above so many specialists the paper's simulated payoffs take too long to cross-validate
 WHOLE = -1  # no fold is held out
 Fits = dict[tuple[Unfitted, int], SignalModel]
+SEARCH = "search"  # the policy that buys, beside never and always
+MOST = 3000  # training prompts judged: more would change no choice
 FEWEST = 20  # complete prompts below which nothing is chosen
 
 
@@ -101,6 +105,13 @@ class Choice:
     incomplete: int
     folds: int
     rule: str
+    totals: NDArray[Any] = field(repr=False)  # loss of each candidate on each judged prompt
+
+    def lead(self, one: str, other: str) -> tuple[float, float]:
+        """How much less candidate `one` lost per prompt than `other`, and its paired standard error."""
+        names = [row.name for row in self.evidence]
+        gap = self.totals[names.index(other)] - self.totals[names.index(one)]
+        return float(gap.mean()), float(gap.std(ddof=1) / np.sqrt(len(gap)))
 
     def to_dict(self) -> dict[str, Any]:
         """The choice and its evidence as plain values, ready for JSON."""
@@ -142,11 +153,14 @@ class Auto:
         reward: ArrayLike,
         inspection_cost: ArrayLike | Costs,
         fits: Fits | None = None,
+        train: Readings | None = None,
     ) -> Choice:
         """Return the best candidate on F, G and R (N, M) at this inspection cost.
 
-        Signal models do not depend on costs: whoever chooses at several costs on the same prompts gives the
-        same `fits`, a dictionary that starts empty.
+        `train` has left-out f and out-of-fold g of training prompts: models may learn from them, and up to
+        `MOST` of the complete ones are judged beside the calibration prompts, each by a model that was
+        fitted without its fold. Signal models do not depend on costs: whoever chooses at several costs on
+        the same prompts gives the same `fits`, a dictionary that starts empty.
         """
         fits = {} if fits is None else fits
         readings = Readings(cheap, costly, reward).enough()
@@ -161,34 +175,55 @@ class Auto:
                 came=f"{judged} of {len(readings)}",
                 do="Fill in missing cells, or name a policy instead of choosing one.",
             )
-        losses = self._losses(readings, costs, runners, fits)
+        losses = self._losses(readings, train, costs, runners, fits)
         evidence = _evidence(runners, losses)
         winner = runners[self._best(evidence)]
         return Choice(
             winner,
-            _fitted(winner.signal, readings, WHOLE, fits),
+            _fitted(winner.signal, readings, train, WHOLE, fits),
             evidence,
-            judged,
+            losses.shape[2],
             len(readings) - judged,
             self.folds,
             self.rule,
+            losses[:, 0] + losses[:, 1],
         )
 
     def _losses(
-        self, readings: Readings, costs: Costs, runners: tuple[Candidate, ...], fits: Fits
+        self,
+        readings: Readings,
+        train: Readings | None,
+        costs: Costs,
+        runners: tuple[Candidate, ...],
+        fits: Fits,
     ) -> NDArray[Any]:
-        """Regret, cost and inspections (candidates, 3, prompts) of each candidate on each complete prompt."""
-        losses = np.full((len(runners), 3, len(readings)), np.nan)
+        """Regret, cost and inspections (candidates, 3, prompts) of each candidate on each judged prompt."""
+        chosen, fold_of = self._judged(train)
+        parts: list[NDArray[Any]] = []
         for fold, held in enumerate(folds_of(len(readings), self.folds, self.seed)):
-            rest, test = readings.rows(~held), np.flatnonzero(held & readings.complete)
-            if not len(test):
-                continue
-            judged = readings.rows(test)
-            for k, one in enumerate(runners):
-                model = _fitted(one.signal, rest, fold, fits)
-                routed = search(one.policy, model, judged, costs)
-                losses[k, :, test] = np.stack([routed.regret(judged), routed.spent, routed.queries], axis=1)
-        return losses[:, :, readings.complete]
+            tests = [part for part in (_some(readings, held & readings.complete),) if part is not None]
+            rest, others = readings.rows(~held), train
+            if train is not None:
+                others = train.rows(fold_of != fold)
+                if (more := _some(train, chosen & (fold_of == fold))) is not None:
+                    tests.append(more)
+            for judged in tests:
+                made = np.empty((len(runners), 3, len(judged)))
+                for k, one in enumerate(runners):
+                    model = _fitted(one.signal, rest, others, fold, fits)
+                    routed = search(one.policy, model, judged, costs)
+                    made[k] = np.stack([routed.regret(judged), routed.spent, routed.queries])
+                parts.append(made)
+        return np.concatenate(parts, axis=2)
+
+    def _judged(self, train: Readings | None) -> tuple[Mask, NDArray[np.intp]]:
+        """Which training prompts are judged (N,), and the fold of each."""
+        if train is None:
+            return np.zeros(0, dtype=np.bool_), np.zeros(0, dtype=np.intp)
+        rng = np.random.default_rng(self.seed)
+        chosen = np.zeros(len(train), dtype=np.bool_)
+        chosen[rng.permutation(np.flatnonzero(train.complete))[:MOST]] = True
+        return chosen, rng.permutation(len(train)) % self.folds
 
     def _best(self, evidence: tuple[Evidence, ...]) -> int:
         leader = int(np.argmin([one.loss for one in evidence]))
@@ -198,11 +233,74 @@ class Auto:
         return min(near, key=lambda k: (evidence[k].inspections, k))
 
 
-def _fitted(signal: Unfitted, readings: Readings, fold: int, fits: Fits) -> SignalModel:
+def _some(readings: Readings, which: Mask) -> Readings | None:
+    """The picked prompts, or None if there are none."""
+    return readings.rows(which) if which.any() else None
+
+
+def _fitted(
+    signal: Unfitted, readings: Readings, train: Readings | None, fold: int, fits: Fits
+) -> SignalModel:
     """The model fitted on these readings, which are those left when `fold` is held out."""
     if (signal, fold) not in fits:
-        fits[signal, fold] = signal.fit(readings.cheap, readings.costly, readings.reward)
+        fits[signal, fold] = signal.fit(readings.cheap, readings.costly, readings.reward, train)
     return fits[signal, fold]
+
+
+@dataclass(frozen=True)
+class Guarded:
+    """What ships: the search, unless it did worse than never inspecting by more than one standard error.
+
+    `gain` is how much more reward per prompt the search earned than never inspecting, on prompts that
+    fitted nothing of what judged them, and `error` its paired standard error.
+    """
+
+    policy: Policy
+    gain: float
+    error: float
+    prompts: int
+
+    @property
+    def on(self) -> bool:
+        """Whether estimates are bought at all."""
+        return not isinstance(self.policy, Never)
+
+    def words(self, fee_weight: float = 1.0) -> str:
+        """One sentence, in reward and, where fees count, in money per 1,000 prompts."""
+        money = ""
+        if fee_weight > 0.0:
+            money = f", {1e3 * abs(self.gain) / fee_weight:.4g} in money per 1,000 prompts"
+        what = "earns" if self.gain >= 0.0 else "loses"
+        ends = "it stays on" if self.on else "it is off: nothing is bought"
+        return (
+            f"Buying estimates where they seem worth it {what} {abs(self.gain):.4f} per prompt (s.e. "
+            f"{self.error:.4f}{money}) against never buying, on {self.prompts:,} prompts; {ends}."
+        )
+
+
+def guard(
+    signal: Unfitted,
+    policy: Policy,
+    readings: Readings,
+    costs: Costs,
+    *,
+    train: Readings | None = None,
+    fits: Fits | None = None,
+) -> tuple[Guarded, Choice]:
+    """Compare never, always and the search; see `Guarded` for the rule (docs/method.md, section 11).
+
+    Raises `UsageError` with too few complete calibration prompts to compare anything.
+    """
+    runners = (
+        Candidate(NEVER, signal, Never()),
+        Candidate(ALWAYS, signal, Always()),
+        Candidate(SEARCH, signal, policy),
+    )
+    auto = Auto(runners)
+    choice = auto.choose(readings.cheap, readings.costly, readings.reward, costs, fits, train)
+    gain, error = choice.lead(SEARCH, NEVER)
+    ships = Never() if gain < -error else policy
+    return Guarded(ships, gain, error, choice.prompts), choice
 
 
 def _evidence(runners: tuple[Candidate, ...], losses: NDArray[Any]) -> tuple[Evidence, ...]:

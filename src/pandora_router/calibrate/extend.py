@@ -48,7 +48,7 @@ def extend(signal: FittedSignal, cheap: ArrayLike, costly: ArrayLike) -> FittedS
     known = readings.rows(rows)
     fitted, mu, error = _new_mean(mean, known.cheap, known.costly[:, -1])
     scale = _new_scale(signal.scale, mu, error)
-    extended = FittedSignal(fitted, scale, slope=signal.slope)
+    extended = FittedSignal(fitted, scale, slope=signal.slope, decided=_new_decided(signal, fitted))
     if signal.correlation is not None:
         before = signal.expected(known.cheap[:, :-1])
         colleagues = (known.costly[:, :-1] - before) / signal.scale.of(before)
@@ -58,6 +58,18 @@ def extend(signal: FittedSignal, cheap: ArrayLike, costly: ArrayLike) -> FittedS
         own = cut(mu[:, None], np.ones((len(mu), 1), dtype=np.bool_), len(signal.laws.quantiles))
         extended = replace(extended, laws=Laws(signal.laws.quantiles, np.vstack([signal.laws.edges, own])))
     return extended
+
+
+def _new_decided(signal: FittedSignal, fitted: Linear) -> Linear | None:
+    """The mean that decides: that of the colleagues, and for the newcomer its mean of G."""
+    before = signal.decided
+    if not isinstance(before, Linear):
+        return None
+    weights = fitted.weights.copy()
+    weights[:-1, :-1] = before.weights
+    intercept, strength = fitted.intercept.copy(), fitted.strength.copy()
+    intercept[:-1], strength[:-1] = before.intercept, before.strength
+    return Linear(weights, intercept, strength)
 
 
 def _linear(signal: FittedSignal, readings: Readings) -> Linear:

@@ -1,7 +1,7 @@
 """h: the mean of the costly estimate G given all cheap estimates f of a prompt (paper, section 4).
 
-The target is G, not the reward: G is a denoised reward, and regressing rewards on f is worse (METHOD
-section 8). A fitted mean maps (N, M) cheap estimates to (N, M) means.
+The target is G, not the reward: on a calibration split alone G is a denoised reward, and regressing rewards
+on f is worse (docs/method.md, section 8). A fitted mean maps (N, M) cheap estimates to (N, M) means.
 """
 
 from __future__ import annotations
@@ -53,6 +53,14 @@ class Linear:
     def of(self, cheap: Matrix) -> Matrix:
         """f W + a."""
         return cheap @ self.weights + self.intercept
+
+    def halfway(self, other: Linear) -> Linear:
+        """The linear mean that is half this one and half the other."""
+        return Linear(
+            0.5 * (self.weights + other.weights),
+            0.5 * (self.intercept + other.intercept),
+            0.5 * (self.strength + other.strength),
+        )
 
 
 @dataclass(frozen=True)

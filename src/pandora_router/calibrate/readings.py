@@ -62,6 +62,16 @@ class Readings:
         """The prompts picked by position or mask."""
         return type(self)(self.cheap[which], self.costly[which], self.reward[which], self.fee[which])
 
+    def beside(self, other: Readings) -> Self:
+        """These prompts followed by those of `other`."""
+        pairs = zip(self.parts, other.parts, strict=True)
+        return type(self)(*(np.concatenate(pair) for pair in pairs))
+
+    @property
+    def parts(self) -> tuple[Matrix, Matrix, Matrix, Matrix]:
+        """F, G, R and fees."""
+        return self.cheap, self.costly, self.reward, self.fee
+
     @property
     def score(self) -> Matrix:
         """reward + fee: how good each answer was (N, M)."""

@@ -96,8 +96,14 @@ class NeighbourSignal:
                 "neighbours", expected="2 or more", came=f"{self.neighbours}", do="The paper uses 16."
             )
 
-    def fit(self, cheap: ArrayLike, costly: ArrayLike, reward: ArrayLike | None = None) -> FittedNeighbours:
-        """Keep the calibration prompts; rewards are not used."""
+    def fit(
+        self,
+        cheap: ArrayLike,
+        costly: ArrayLike,
+        reward: ArrayLike | None = None,
+        train: Readings | None = None,
+    ) -> FittedNeighbours:
+        """Keep the calibration prompts; rewards and training prompts are not used."""
         readings = Readings(cheap, costly, reward).enough(self.neighbours)
         return FittedNeighbours(readings.cheap, readings.costly, self.neighbours)
 
@@ -176,8 +182,14 @@ class EmpiricalDraws:
                 do="Leave the defaults.",
             )
 
-    def fit(self, cheap: ArrayLike, costly: ArrayLike, reward: ArrayLike | None = None) -> FittedDraws:
-        """Fit the mean and keep the residuals by class; rewards are not used."""
+    def fit(
+        self,
+        cheap: ArrayLike,
+        costly: ArrayLike,
+        reward: ArrayLike | None = None,
+        train: Readings | None = None,
+    ) -> FittedDraws:
+        """Fit the mean and keep the residuals by class; rewards and training prompts are not used."""
         readings = Readings(cheap, costly, reward).enough(max(self.draws, 8))
         mean, mu = self.mean.fit(readings)
         known = ~np.isnan(readings.costly)

@@ -66,6 +66,8 @@ def state(signal: SignalModel) -> Saved:
             return Saved("draws", settings, arrays, parts={"mean": _mean_state(signal.mean)})
         case FittedSignal():
             parts = {"mean": _mean_state(signal.mean), "scale": Saved("scale", arrays=vars(signal.scale))}
+            if signal.decided is not None:
+                parts["decided"] = _mean_state(signal.decided)
             if signal.correlation is not None:
                 kept = {name: a for name, a in vars(signal.correlation).items() if a is not None}
                 parts["correlation"] = Saved("correlation", arrays=kept)
@@ -94,7 +96,8 @@ def signal_of(saved: Saved) -> SignalModel:
     slope = float(saved.settings["slope"])
     if not np.isfinite(slope):
         raise ValueError(f"slope {slope}")
-    return FittedSignal(mean, _scale_of(parts["scale"], boxes), *_laws_of(parts, boxes), slope)
+    decided = _mean_of(parts["decided"], boxes) if "decided" in parts else None
+    return FittedSignal(mean, _scale_of(parts["scale"], boxes), *_laws_of(parts, boxes), slope, decided)
 
 
 def _scale_of(saved: Saved, boxes: int) -> Scale:

@@ -1,13 +1,14 @@
 """Signal models: from cheap estimates to boxes, fitted on calibration prompts.
 
-`Calibrated` is the default (METHOD section 9) and every part of it can be switched off:
+`Calibrated` is the default (docs/method.md, sections 9 and 11) and every part of it can be switched off:
 
-    G = mu + D(mu) e,  mu = h(f),  e of correlation C,  the value shown is v = mu + slope (g - mu)
+    G = h + D(h) e,  h = h(f),  e of correlation C,  the value shown is v = m + slope (g - h),  m = m(f)
 
-with mu by ridge of G on f, D a scale that depends on the mean, C by Ledoit-Wolf on standardised residuals,
-the slope that of reward differences on g differences, and residual quantiles by tercile of the mean in
-place of the normal law. With everything off it is the paper's Gaussian signal model. It refuses to know where
-estimates come from and which policy will search the boxes.
+with h by ridge of G on f, D a scale that depends on h, C by Ledoit-Wolf on standardised residuals, the slope
+that of reward differences on g differences, residual quantiles by tercile of h in place of the normal law,
+and m, the mean that decides, from rewards and costly estimates of training and calibration prompts. With
+everything off it is the paper's Gaussian signal model. It refuses to know where estimates come from and which
+policy will search the boxes.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ from numpy.typing import ArrayLike
 from pandora_router.boxes import Boxes, Costs, Independent, Joint, LowRank
 from pandora_router.calibrate.correlations import Correlation, CorrelationKind, fit_correlation
 from pandora_router.calibrate.laws import LawKind, Laws, fit_laws
-from pandora_router.calibrate.means import FittedMean, MeanModel, RidgeMean
-from pandora_router.calibrate.readings import Readings, cells, estimates
+from pandora_router.calibrate.means import FittedMean, Linear, MeanModel, RidgeMean
+from pandora_router.calibrate.readings import FEWEST, Readings, cells, estimates
 from pandora_router.calibrate.scales import Scale, ScaleKind, fit_scale
 from pandora_router.calibrate.slopes import fit_slope
 from pandora_router.search import Batch
@@ -71,23 +72,43 @@ class SignalModel(Protocol):
 class Unfitted(Protocol):
     """A signal model before it has seen data: a small frozen value."""
 
-    def fit(self, cheap: ArrayLike, costly: ArrayLike, reward: ArrayLike | None = None) -> SignalModel:
-        """Fit on calibration prompts: F, G and R (N, M), NaN in G or R for missing cells."""
+    def fit(
+        self,
+        cheap: ArrayLike,
+        costly: ArrayLike,
+        reward: ArrayLike | None = None,
+        train: Readings | None = None,
+    ) -> SignalModel:
+        """Fit on calibration prompts: F, G and R (N, M), NaN in G or R for missing cells.
+
+        `train` has left-out f and out-of-fold g of training prompts, for models that learn from them.
+        """
 
 
 @dataclass(frozen=True, eq=False)
 class FittedSignal:
-    """The numbers of a `Calibrated` model; parts that are off are None, or 1 for the slope."""
+    """The numbers of a `Calibrated` model; parts that are off are None, or 1 for the slope.
+
+    `mean` is h(f), the mean of G: news is g - h(f). `decided` is m(f), the mean that decisions are made on
+    (docs/method.md, section 11); None means h(f) itself. A box has mean m(f) and standard deviation
+    slope x scale(h(f)); opened, it shows m(f) + slope (g - h(f)).
+    """
 
     mean: FittedMean
     scale: Scale
     correlation: Correlation | None = None
     laws: Laws | None = None
     slope: float = 1.0
+    decided: FittedMean | None = None
 
     def expected(self, cheap: ArrayLike) -> Matrix:
-        """The mean of G, and of the values shown, for each row of cheap estimates (N, M)."""
+        """h(f), the mean of G for each row of cheap estimates (N, M)."""
         return self.mean.of(estimates(cheap, len(self.scale.centre), ndim=2))
+
+    def believed(self, cheap: ArrayLike) -> Matrix:
+        """m(f), the mean of the reward that decisions are made on (N, M)."""
+        chosen = self.mean if self.decided is None else self.decided
+        return chosen.of(estimates(cheap, len(self.scale.centre), ndim=2))
 
     def spread(self, cheap: ArrayLike) -> Matrix:
         """The standard deviation of G (N, M); that of the values shown is the slope times it."""
@@ -95,25 +116,28 @@ class FittedSignal:
 
     def boxes(self, estimates: ArrayLike, inspection_cost: ArrayLike | Costs) -> Boxes:
         """The boxes of one prompt: independent, joint, or low-rank where there are many specialists."""
-        mean = self._row(estimates)
-        std = self.slope * self.scale.of(mean[None])[0]
+        return self._boxes(*self._row(estimates), inspection_cost)
+
+    def _boxes(self, centre: Vector, mean: Vector, inspection_cost: ArrayLike | Costs) -> Boxes:
+        std = self.slope * self.scale.of(centre[None])[0]
         if self.correlation is None and self.laws is None:
             return Independent(mean, std, inspection_cost)
-        laws = None if self.laws is None else self.laws.quantiles[self.laws.rank(mean[None])[0]]
+        laws = None if self.laws is None else self.laws.quantiles[self.laws.rank(centre[None])[0]]
         if self.correlation is not None and self.correlation.factor is not None:
             factor = std[:, None] * self.correlation.factor
             return LowRank(mean, factor, std**2 * self.correlation.own, inspection_cost, laws)
         return Joint(mean, std[:, None] * std * self._dense(len(mean)), inspection_cost, laws)
 
     def prior(self, estimates: ArrayLike, inspection_cost: ArrayLike | Costs) -> Prior:
-        """The boxes, read by v = mu + slope (g - mu)."""
-        boxes = self.boxes(estimates, inspection_cost)
-        return Prior(boxes, boxes.mean, self.slope)
+        """The boxes, read by v = m + slope (g - h)."""
+        centre, mean = self._row(estimates)
+        return Prior(self._boxes(centre, mean, inspection_cost), centre, self.slope)
 
     def batch(self, cheap: ArrayLike, inspection_cost: ArrayLike | Costs) -> Batch:
         """The boxes of many prompts (N, M) at once."""
-        mean = self.expected(cheap)
-        std = self.slope * self.scale.of(mean)
+        centre = self.expected(cheap)
+        mean = centre if self.decided is None else self.believed(cheap)
+        std = self.slope * self.scale.of(centre)
         if self.correlation is None and self.laws is None:
             return Batch(mean, std, inspection_cost)
         return Batch(
@@ -122,16 +146,20 @@ class FittedSignal:
             inspection_cost,
             correlation=self._dense(mean.shape[1]),
             quantiles=None if self.laws is None else self.laws.quantiles,
-            rank=None if self.laws is None else self.laws.rank(mean),
+            rank=None if self.laws is None else self.laws.rank(centre),
         )
 
     def values(self, cheap: ArrayLike, costly: ArrayLike) -> Matrix:
-        """v = mu + slope (g - mu), cell by cell."""
-        mean = self.expected(cheap)
-        return mean + self.slope * (cells("costly estimates", costly, mean.shape) - mean)
+        """v = m + slope (g - h), cell by cell."""
+        centre = self.expected(cheap)
+        mean = centre if self.decided is None else self.believed(cheap)
+        return mean + self.slope * (cells("costly estimates", costly, mean.shape) - centre)
 
-    def _row(self, row: ArrayLike) -> Vector:
-        return self.mean.of(estimates(row, len(self.scale.centre), ndim=1)[None])[0]
+    def _row(self, row: ArrayLike) -> tuple[Vector, Vector]:
+        """h(f) and m(f) of one prompt (M,)."""
+        checked = estimates(row, len(self.scale.centre), ndim=1)[None]
+        centre = self.mean.of(checked)[0]
+        return centre, centre if self.decided is None else self.decided.of(checked)[0]
 
     def _dense(self, boxes: int) -> Matrix:
         return np.eye(boxes) if self.correlation is None else self.correlation.matrix
@@ -154,10 +182,22 @@ class Calibrated:
     correlation: CorrelationKind = "ledoit_wolf"
     slope: bool = True
     law: LawKind = "quantiles"
+    pooled: bool = True
 
-    def fit(self, cheap: ArrayLike, costly: ArrayLike, reward: ArrayLike | None = None) -> FittedSignal:
-        """Fit mean, scale, correlation, law and slope in turn; without rewards the slope stays 1."""
+    def fit(
+        self,
+        cheap: ArrayLike,
+        costly: ArrayLike,
+        reward: ArrayLike | None = None,
+        train: Readings | None = None,
+    ) -> FittedSignal:
+        """Fit mean, scale, correlation, law and slope in turn; without rewards the slope is the prior's.
+
+        With `pooled` the mean that decides and the slope are learnt from training prompts as well: `train`
+        has their left-out cheap estimates and out-of-fold costly ones (NaN where g cannot be had).
+        """
         readings = Readings(cheap, costly, reward).enough()
+        train = train if self.pooled else None
         mean, mu = self.mean.fit(readings)
         residual = readings.costly - mu
         scale = fit_scale(mu, residual, self.scale)
@@ -167,8 +207,30 @@ class Calibrated:
             scale,
             fit_correlation(standardised, self.correlation),
             fit_laws(mu, standardised, self.law),
-            fit_slope(mu, readings.costly, readings.reward) if self.slope else 1.0,
+            self._slope(mean, mu, readings, train) if self.slope else 1.0,
+            self._decided(mean, readings, train),
         )
+
+    def _slope(self, mean: FittedMean, mu: Matrix, readings: Readings, train: Readings | None) -> float:
+        more = None if train is None else (mean.of(train.cheap), train.costly, train.reward)
+        return fit_slope(mu, readings.costly, readings.reward, more)
+
+    def _decided(self, mean: FittedMean, readings: Readings, train: Readings | None) -> FittedMean | None:
+        """m(f): half the ridge of R on f and half that of G on f, over training and calibration prompts.
+
+        Without out-of-fold g the second half is h(f). None where there are no training prompts or rewards,
+        or where the mean was asked to be something other than a ridge.
+        """
+        if train is None or not isinstance(mean, Linear) or not isinstance(self.mean, RidgeMean):
+            return None
+        every = train.beside(readings)
+        if (~np.isnan(every.reward)).sum(axis=0).min() < FEWEST:
+            return None
+        of_reward, _ = self.mean.fit(Readings(every.cheap, every.reward))
+        of_costly = mean
+        if (~np.isnan(train.costly)).any(axis=0).all():
+            of_costly, _ = self.mean.fit(Readings(every.cheap, every.costly))
+        return of_reward.halfway(of_costly)
 
 
 @dataclass(frozen=True)
@@ -177,8 +239,14 @@ class GaussianJoint:
 
     mean: MeanModel = field(default_factory=RidgeMean)
 
-    def fit(self, cheap: ArrayLike, costly: ArrayLike, reward: ArrayLike | None = None) -> FittedSignal:
-        """Fit mean, standard deviations and Ledoit-Wolf correlation; rewards are not used."""
+    def fit(
+        self,
+        cheap: ArrayLike,
+        costly: ArrayLike,
+        reward: ArrayLike | None = None,
+        train: Readings | None = None,
+    ) -> FittedSignal:
+        """Fit mean, standard deviations, Ledoit-Wolf correlation; rewards and `train` are not used."""
         return Calibrated(self.mean, "constant", "ledoit_wolf", False, "normal").fit(cheap, costly, reward)
 
 
@@ -188,6 +256,12 @@ class GaussianIndependent:
 
     mean: MeanModel = field(default_factory=RidgeMean)
 
-    def fit(self, cheap: ArrayLike, costly: ArrayLike, reward: ArrayLike | None = None) -> FittedSignal:
-        """Fit mean and standard deviations; rewards are not used."""
+    def fit(
+        self,
+        cheap: ArrayLike,
+        costly: ArrayLike,
+        reward: ArrayLike | None = None,
+        train: Readings | None = None,
+    ) -> FittedSignal:
+        """Fit mean and standard deviations; rewards and training prompts are not used."""
         return Calibrated(self.mean, "constant", "none", False, "normal").fit(cheap, costly, reward)

@@ -1,40 +1,52 @@
 """How much of a difference between costly estimates is a difference between rewards.
 
 What matters for a decision is differences between specialists, and there g is over-dispersed: rewards differ
-by .5 to .7 of what g says (METHOD section 8). One slope for all, on what an inspection adds to the mean:
+by .5 to .8 of what g says (docs/method.md, sections 8 and 11). One slope for all specialists, on what an
+inspection adds to the mean. Per prompt, with news x = g - h(f) and surprise y = R - h(f), both less their
+mean over the specialists that have both,
 
-    R_ij - mu_ij - (their mean over j) = slope (g_ij - mu_ij - (their mean over j)) + noise
+    k = sum_j x_j y_j        v = sum_j x_j^2        slope = mean(k) / mean_calibration(v)
 
-over the cells of a prompt that have both. It enters a search only through the shown value
-v = mu + slope (g - mu), whose covariance is slope^2 times that of g.
+k is averaged over training and calibration prompts. v is taken from calibration prompts alone: out-of-fold g
+of training prompts is noisier than g of new prompts, which inflates v but not k.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from pandora_router.types import Matrix
+from pandora_router.types import Matrix, Vector
 
 LOWEST, HIGHEST = 0.0, 1.5
-PRIOR = (1.0, 0.2)  # before any data g is taken at its word, give or take (decision 0030)
+PRIOR = (0.75, 0.2)  # mean and standard deviation of the slope over data sets (docs/method.md, section 11)
+
+Cells = tuple[Matrix, Matrix, Matrix]  # mean h(f), costly estimates, rewards, each (N, M)
 
 
-def fit_slope(mean: Matrix, costly: Matrix, reward: Matrix) -> float:
-    """The pooled slope, drawn to 1 by its standard error (clustered by prompt), within [0, 1.5].
+def fit_slope(mean: Matrix, costly: Matrix, reward: Matrix, train: Cells | None = None) -> float:
+    """The pooled slope, drawn to the prior by its standard error (clustered by prompt), within [0, 1.5].
 
-    Inputs are (N, M); prompts with fewer than two complete cells say nothing.
+    Inputs are (N, M) of calibration prompts, `train` the same of training prompts with out-of-fold g.
+    Prompts with fewer than two complete cells say nothing. Without any news the prior's mean is returned.
     """
-    news, surprise = centred(costly - mean, reward - mean)
-    weight = float((news**2).sum())
-    if weight <= 0.0:
+    k, v = _moments(mean, costly, reward)
+    k_train, v_train = (np.zeros(0), np.zeros(0)) if train is None else _moments(*train)
+    if not v.sum() > 0.0:
         return PRIOR[0]
-    raw = float((news * surprise).sum()) / weight
-    by_prompt = (news * (surprise - raw * news)).sum(axis=1)
-    variance = float((by_prompt**2).sum()) / weight**2
-    told = 1.0 / max(variance, 1e-12)
-    believed = 1.0 / PRIOR[1] ** 2
-    slope = (told * raw + believed * PRIOR[0]) / (told + believed)
-    return float(np.clip(slope, LOWEST, HIGHEST))
+    count, spread = len(k) + len(k_train), float(v.mean())
+    slope = float(k.sum() + k_train.sum()) / count / spread
+    own = float(k_train.sum() / v_train.sum()) if v_train.sum() > 0.0 else 0.0
+    squares = float(((k - slope * v) ** 2).sum() + ((k_train - own * v_train) ** 2).sum())
+    variance = squares / count**2 / spread**2
+    told, believed = 1.0 / max(variance, 1e-12), 1.0 / PRIOR[1] ** 2
+    return float(np.clip((told * slope + believed * PRIOR[0]) / (told + believed), LOWEST, HIGHEST))
+
+
+def _moments(mean: Matrix, costly: Matrix, reward: Matrix) -> tuple[Vector, Vector]:
+    """k and v of the prompts that have a costly estimate and a reward (n,)."""
+    there = ~(np.isnan(costly) | np.isnan(reward)).all(axis=1)
+    news, surprise = centred((costly - mean)[there], (reward - mean)[there])
+    return (news * surprise).sum(axis=1), (news**2).sum(axis=1)
 
 
 def centred(x: Matrix, y: Matrix) -> tuple[Matrix, Matrix]:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 import numpy as np
@@ -159,6 +159,23 @@ class Search:
 
 
 @dataclass(frozen=True)
+class Shipped:
+    """What `Router.fit` ships by default: the search, or never inspecting where the search was worse."""
+
+    name: str = ROUTER
+    signal: Unfitted = field(default_factory=Calibrated)
+    policy: Policy = field(default_factory=KnowledgeGradient)
+    calibration: int = 0
+    about: str = "what `pandora fit` ships by default"
+    alone: bool = True
+
+    def route(self, trial: Trial, costs: Costs, budget: int, rng: Rng) -> Routed:
+        """Compare the search with never inspecting on known prompts, then decide every test prompt."""
+        policy = trial.shipped(self.signal, self.policy, costs)
+        return search(policy, trial.signal(self.signal), trial.test, costs)
+
+
+@dataclass(frozen=True)
 class Chosen:
     """Signal model and policy chosen by cross-validation on the calibration prompts at these costs."""
 
@@ -170,13 +187,14 @@ class Chosen:
     def route(self, trial: Trial, costs: Costs, budget: int, rng: Rng) -> Routed:
         """Choose, then search."""
         known = trial.calibration
-        choice = self.auto.choose(known.cheap, known.costly, known.reward, costs, trial.fits)
+        f, g, r, _ = known.parts
+        choice = self.auto.choose(f, g, r, costs, trial.fits, trial.train)
         return search(choice.candidate.policy, choice.signal, trial.test, costs)
 
 
 _NORMAL = Calibrated(law="normal")
 ARMS: tuple[Arm, ...] = (
-    Search(ROUTER, Calibrated(), KnowledgeGradient(), about="what `pandora fit` ships by default"),
+    Shipped(),
     Baseline(NEVER, "never", "mean", "buys nothing, takes the highest mean"),
     Baseline(F_ONLY, "never", about="buys nothing, takes the highest cheap estimate"),
     Fixed(BEST_SINGLE, "one specialist for all prompts: the best on known prompts"),
@@ -205,12 +223,14 @@ ARMS: tuple[Arm, ...] = (
         Committing(payoff="exact"),
         about="Algorithm 1 with exact payoffs on the marginals",
     ),
+    Search("no guard", Calibrated(), KnowledgeGradient(), about="the router's search, never switched off"),
     Search("obligatory", GaussianJoint(), Obligatory(), about="Weitzman's rule: only opened boxes are taken"),
     Search("one step", Calibrated(), KnowledgeGradient(depth=1), about="the router looking one step ahead"),
     Search("rollout", _NORMAL, Rollout(), about="best committing policy after every opening, on marginals"),
     Search("relative", _NORMAL, Relative(), about="prices from the deviation against the incumbent"),
     Chosen(),
 )
+SEARCHES = frozenset(arm.name for arm in ARMS if isinstance(arm, Search))  # take long over many prompts
 BY_NAME: tuple[Arm, ...] = (  # only where an experiment names them: up to 8 specialists, no shared costs
     Search(
         "optimal, independent",
@@ -246,6 +266,7 @@ SIGNALS: dict[str, Unfitted] = {
     "no correlation": Calibrated(correlation="none"),
     "no slope": Calibrated(slope=False),
     "normal law": Calibrated(law="normal"),
+    "calibration prompts alone": Calibrated(pooled=False),
     "Gaussian joint (paper)": GaussianJoint(),
     "Gaussian independent": GaussianIndependent(),
     "neighbours, K=16 (paper)": NeighbourSignal(),
@@ -269,7 +290,7 @@ def arms_of(experiment: Experiment, k: int) -> tuple[Arm, ...]:
 def variations(sweep: Sweep) -> tuple[Arm, ...]:
     """The arms that a sweep asks for."""
     default = next(arm for arm in ARMS if arm.name == DEFAULT)
-    assert isinstance(default, Search)
+    assert isinstance(default, Shipped)
     made: list[Arm] = []
     if sweep.signals:
         made += [Search(f"signal: {name}", model, default.policy) for name, model in SIGNALS.items()]

@@ -21,14 +21,13 @@ import numpy as np
 from pandora_router import market
 from pandora_router.boxes import Costs
 from pandora_router.calibrate import GaussianIndependent
-from pandora_router.calibrate.ways import search
+from pandora_router.evaluate.arms import Shipped
 from pandora_router.evaluate.estimates import estimates, table_of
 from pandora_router.evaluate.experiments import Experiment, cheap_name
 from pandora_router.evaluate.statistics import Clusters, Estimate, Split, compare
 from pandora_router.evaluate.trials import Trial, trial_of
 from pandora_router.market.posted import Bidding, Conduct, Measure, Opponents, Reference
 from pandora_router.run import InPlace, Runner
-from pandora_router.search import KnowledgeGradient
 from pandora_router.types import Progress, Vector
 
 COSTS = (0.0001, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3)
@@ -171,7 +170,7 @@ def play(trial: Trial, costs: Sequence[float], costs_at: CostsAt, *, traded: Seq
 def _default(trial: Trial, costs: Vector) -> tuple[str, market.Outcome]:
     """What the default router does on its own signal model; nobody owns an estimate, so nothing is traded."""
     test = trial.test
-    routed = search(KnowledgeGradient(), trial.signal(), test, Costs(costs))
+    routed = Shipped().route(trial, Costs(costs), 0, np.random.default_rng(0))
     nothing = np.full(len(test), np.nan)
     return DEFAULT, market.Outcome(routed.total(test), routed.queries, nothing, nothing)
 

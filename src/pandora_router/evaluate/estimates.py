@@ -30,7 +30,7 @@ from pandora_router.data.joins import beside
 from pandora_router.errors import UsageError
 from pandora_router.evaluate.experiments import USUAL, Experiment
 from pandora_router.router.fitting import parted
-from pandora_router.router.readings import ask
+from pandora_router.router.readings import ask, out_of_fold
 from pandora_router.router.recipes import NeighbourRecipe, StackRecipe
 from pandora_router.types import Advance, Matrix
 
@@ -114,7 +114,7 @@ def _only_tasks(experiment: Experiment, table: Table) -> Table:
     return table.rows(keep)
 
 
-VERSION = 3  # raise when the estimators change what they predict
+VERSION = 4  # raise when the estimators change what they predict
 Made = dict[str, NDArray[np.float64]]
 Progress = Callable[[str, int, int], None]
 
@@ -204,6 +204,11 @@ def _make(experiment: Experiment, split: Table, whole: Table, seed: int, progres
         made[f"{name}_score"] = part.score
         made[f"{name}_fee"] = split.fee_weight * part.fee
         made[f"{name}_prompt"] = np.array([number[i] for i in part.prompt_ids], dtype=np.float64)
+    ks = [cheap.k if k == USUAL else k for k in experiment.ks]
+    for k, f in zip(experiment.ks, cheap.leave_one_out_each(ks), strict=True):
+        made[f"train_f{k}"] = f
+    made["train_g"] = out_of_fold(costly, np.full(train.reward.shape, np.nan))
+    made["train_score"], made["train_fee"] = train.score, split.fee_weight * train.fee
     made["seconds"] = np.array(time.process_time() - begun)
     return made
 

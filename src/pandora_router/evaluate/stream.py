@@ -24,7 +24,7 @@ from pandora_router.boxes import Costs
 from pandora_router.calibrate.readings import Readings
 from pandora_router.calibrate.ways import Routed, Standing
 from pandora_router.errors import UsageError
-from pandora_router.evaluate.arms import ARMS, DEFAULT, Arm, Search, named
+from pandora_router.evaluate.arms import ARMS, DEFAULT, SEARCHES, Arm, named
 from pandora_router.evaluate.outcomes import Outcomes, exact_sums, rounded, summands
 from pandora_router.evaluate.trials import Trial
 from pandora_router.run import InPlace, Runner, on_one_core
@@ -229,7 +229,8 @@ def prepare(calibration: Path, costs: Sequence[float], arms: Sequence[str], seed
 
     def fit(levels: tuple[float, ...]) -> Streamed:
         for arm in chosen:  # routing two prompts makes an arm ask for the signal model it needs
-            arm.route(small, Costs(np.full(boxes, levels[0])), 0, np.random.default_rng(0))
+            for level in levels if arm.name == DEFAULT else levels[:1]:  # what ships depends on the cost
+                arm.route(small, Costs(np.full(boxes, level)), 0, np.random.default_rng(0))
         return Streamed(replace(small, calibration=few), chosen, levels, seed)
 
     return on_one_core(fit, tuple(dict.fromkeys(float(cost) for cost in costs)))
@@ -243,7 +244,7 @@ def streamable(names: Sequence[str] = ()) -> tuple[Arm, ...]:
     able = [arm.name for arm in ARMS if arm.alone]
     wanted = names or [
         DEFAULT,
-        *(arm.name for arm in ARMS if arm.name in able and not isinstance(arm, Search)),
+        *(arm.name for arm in ARMS if arm.name in able and arm.name not in SEARCHES),
     ]
     arms = tuple(arm for arm in named(wanted) if arm.name in wanted)
     for arm in arms:

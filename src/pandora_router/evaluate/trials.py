@@ -12,11 +12,13 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from pandora_router.calibrate import Calibrated, SignalModel, Unfitted
+from pandora_router.boxes import Costs
+from pandora_router.calibrate import Calibrated, SignalModel, Unfitted, guard
 from pandora_router.calibrate.choose import Fits
 from pandora_router.calibrate.readings import Readings
 from pandora_router.calibrate.ways import Standing
 from pandora_router.errors import UsageError
+from pandora_router.search import Policy
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,16 +26,18 @@ class Trial:
     """Calibration and test readings of one split; `standing` was found without the test prompts.
 
     `test` must be complete: regret needs the best specialist in hindsight. `prompt` (N,) numbers the test
-    prompts, so that runs can be compared prompt by prompt; by default they count from 0. Signal models are
-    fitted on the calibration prompts when first asked for, each once.
+    prompts, so that runs can be compared prompt by prompt; by default they count from 0. `train` has left-out
+    f and out-of-fold g of the training prompts. Signal models are fitted when first asked for, each once.
     """
 
     calibration: Readings
     test: Readings
     standing: Standing
+    train: Readings | None = None
     prompt: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     fits: Fits = field(default_factory=dict, repr=False)  # what `Auto` fitted at other costs
     _fitted: dict[tuple[Unfitted, int], SignalModel] = field(default_factory=dict, repr=False)
+    _ships: dict[tuple[object, ...], Policy] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
         if not len(self.prompt):
@@ -60,8 +64,22 @@ class Trial:
             some = known
             if count:
                 some = known.rows(np.random.default_rng(0).permutation(len(known))[:count])
-            self._fitted[wanted] = wanted[0].fit(some.cheap, some.costly, some.reward)
+            self._fitted[wanted] = wanted[0].fit(some.cheap, some.costly, some.reward, self.train)
         return self._fitted[wanted]
+
+    def shipped(self, unfitted: Unfitted, policy: Policy, costs: Costs) -> Policy:
+        """What a fit would ship at these costs: `policy`, or never inspecting if that did better.
+
+        As in a fit, with too few complete prompts to compare anything `policy` ships.
+        """
+        at = (unfitted, policy, *(tuple(part.tolist()) for part in (costs.own, costs.shared, costs.group)))
+        if at not in self._ships:
+            try:
+                found = guard(unfitted, policy, self.calibration, costs, train=self.train, fits=self.fits)
+                self._ships[at] = found[0].policy
+            except UsageError:
+                self._ships[at] = policy
+        return self._ships[at]
 
 
 def trial_of(arrays: Mapping[str, NDArray[np.float64]], k: int) -> Trial:
@@ -74,7 +92,7 @@ def trial_of(arrays: Mapping[str, NDArray[np.float64]], k: int) -> Trial:
         g, score, fee = (arrays[f"{split}_{name}"] for name in ("g", "score", "fee"))
         return Readings(arrays[f"{split}_f{k}"], g, score - fee, fee)
 
-    calibration, test = part("calibration"), part("test")
+    calibration, test, train = part("calibration"), part("test"), part("train")
     whole = test.complete
     if not whole.any():
         raise UsageError(
@@ -84,4 +102,5 @@ def trial_of(arrays: Mapping[str, NDArray[np.float64]], k: int) -> Trial:
             do="Leave specialists with few scores out (`complete: 0.9` in an experiment), or score more.",
         )
     standing = Standing(*(int(x) for x in arrays["standing"]))
-    return Trial(calibration, test.rows(whole), standing, arrays["test_prompt"].astype(np.int64)[whole])
+    prompt = arrays["test_prompt"].astype(np.int64)[whole]
+    return Trial(calibration, test.rows(whole), standing, train, prompt)

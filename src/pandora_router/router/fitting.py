@@ -13,7 +13,7 @@ import platform
 import shutil
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,9 +31,10 @@ from pandora_router.calibrate import (
     Unfitted,
     ablate,
     candidates,
+    guard,
 )
 from pandora_router.calibrate.readings import Readings
-from pandora_router.calibrate.ways import ALWAYS, NEVER, Standing
+from pandora_router.calibrate.ways import Standing
 from pandora_router.data import Table
 from pandora_router.data.table import normalise
 from pandora_router.errors import UsageError
@@ -41,10 +42,10 @@ from pandora_router.estimators.estimator import Estimator, Predictor
 from pandora_router.estimators.saved import is_saved, load_estimator
 from pandora_router.estimators.saved import write as write_estimator
 from pandora_router.router.inspection import Inspection, purchase
-from pandora_router.router.readings import readings
+from pandora_router.router.readings import left_out, readings
 from pandora_router.router.recipes import Costly, External, Recipe, TransformerRecipe
 from pandora_router.router.report import report
-from pandora_router.search import Always, Committing, Never, Policy
+from pandora_router.search import Committing, KnowledgeGradient, Policy
 from pandora_router.types import Advance
 
 if TYPE_CHECKING:
@@ -102,9 +103,10 @@ def fit(order: Order, say: Advance, work: Path | None) -> Router:
         _kept(order, work),
         lambda done, total: say("buying costly estimates", 0.8 + 0.05 * done / total),
     )
+    learnt = left_out(cheap, made, train)
     costs = costs_of(order, costly)
     say("fitting the signal model and weighing policies", 0.85)
-    signal, policy, evidence = choose(order, held["calibration"], costs)
+    signal, policy, evidence = choose(order, held["calibration"], learnt, costs)
     say("checking on held-out prompts", 0.95)
     usual, fees = np.nanmean(train.reward, axis=0), np.nanmean(train.fee, axis=0)
     standing = Standing.of(train.reward, train.fee)
@@ -114,7 +116,7 @@ def fit(order: Order, say: Advance, work: Path | None) -> Router:
         "cheapest": train.specialists[standing.cheapest],
     }
     say("weighing the parts of the signal model", 0.97)
-    found["parts"] = parts_of(order.signal, policy, held["calibration"], costs)
+    found["parts"] = parts_of(order.signal, policy, held["calibration"], learnt, costs)
     default = order.default or train.specialists[standing.single]
     counts = {"train": len(train), "calibration": len(calibration), "test": len(test), "left_out": repeated}
     record = {
@@ -206,42 +208,47 @@ def costs_of(order: Order, costly: Predictor | Estimator) -> Costs:
     return purchase(price, boxes, together=costly.together)
 
 
-def choose(order: Order, held: Readings, costs: Costs) -> tuple[SignalModel, Policy, dict[str, Any]]:
-    """The fitted signal model, the policy and the evidence for it, cross-validated on calibration."""
-    policy, named = order.policy, not isinstance(order.policy, Auto)
-    auto = policy if isinstance(policy, Auto) else Auto()
-    if not auto.candidates:
-        auto = Auto(_runners(order, costs), auto.folds, auto.rule, auto.seed)
-    try:
-        choice = auto.choose(held.cheap, held.costly, held.reward, costs)
-    except UsageError as error:
-        if not named:
-            raise
-        signal = order.signal.fit(held.cheap, held.costly, held.reward)
-        assert not isinstance(policy, Auto)
-        return signal, policy, {"chosen": "named", "policy": repr(policy), "none_because": str(error)}
+def choose(
+    order: Order, known: Readings, train: Readings | None, costs: Costs
+) -> tuple[SignalModel, Policy, dict[str, Any]]:
+    """The fitted signal model, the policy and the evidence for it.
+
+    The default policy is guarded: it ships unless it did worse than never inspecting by more than one
+    standard error on out-of-fold training and calibration prompts. A policy that was named ships as named.
+    With too few complete prompts to compare anything a named policy, and the default, ship as they are.
+    """
+    f, g, r, _ = known.parts
+    policy = order.policy
     if isinstance(policy, Auto):
+        auto = policy if policy.candidates else replace(policy, candidates=_runners(order, costs))
+        choice = auto.choose(f, g, r, costs, train=train)
         return choice.signal, choice.candidate.policy, choice.to_dict()
-    told = choice.to_dict() | {"chosen": "named", "policy": repr(policy), "best": choice.candidate.name}
-    return order.signal.fit(held.cheap, held.costly, held.reward), policy, told
+    signal = order.signal.fit(f, g, r, train)
+    try:
+        guarded, choice = guard(order.signal, policy, known, costs, train=train)
+    except UsageError as error:
+        return signal, policy, {"chosen": "named", "policy": repr(policy), "none_because": str(error)}
+    evidence = choice.to_dict() | {"best": choice.candidate.name}
+    if policy == KnowledgeGradient():
+        told = {"chosen": "guarded", "policy": repr(guarded.policy)}
+        return signal, guarded.policy, evidence | told | {"because": guarded.words(order.table.fee_weight)}
+    return signal, policy, evidence | {"chosen": "named", "policy": repr(policy)}
 
 
-def parts_of(signal: Unfitted, policy: Policy, held: Readings, costs: Costs) -> list[dict[str, Any]]:
+def parts_of(
+    signal: Unfitted, policy: Policy, held: Readings, train: Readings | None, costs: Costs
+) -> list[dict[str, Any]]:
     """What each part of a calibrated signal model is worth; nothing for other models or too few prompts."""
     if not isinstance(signal, Calibrated):
         return []
     try:
-        return [one.to_dict() for one in ablate(signal, policy, held, costs)]
+        return [one.to_dict() for one in ablate(signal, policy, held, costs, train)]
     except UsageError:
         return []
 
 
 def _runners(order: Order, costs: Costs) -> tuple[Candidate, ...]:
-    """Never, always and the named policy; for `Auto` the usual candidates that this cost structure allows."""
-    if not isinstance(order.policy, Auto):
-        named = Candidate(type(order.policy).__name__, order.signal, order.policy)
-        both = Candidate(NEVER, order.signal, Never()), Candidate(ALWAYS, order.signal, Always())
-        return both if isinstance(order.policy, Never | Always) else (*both, named)
+    """The usual candidates that this cost structure allows."""
     signal = order.signal if isinstance(order.signal, Calibrated) else None
     usual = candidates(signal, specialists=len(costs))
     # with shared costs the committing policy has to be simulated policy by policy: hours, not seconds

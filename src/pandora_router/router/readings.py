@@ -88,3 +88,23 @@ def ask(
             there = [part.contexts is not None and part.contexts[i, j] is not None for i in range(len(part))]
             found[~np.array(there, dtype=np.bool_), j] = np.nan
     return found
+
+
+def left_out(cheap: Predictor, costly: Predictor | External, train: Table) -> Readings | None:
+    """Readings of the training prompts that no prompt influenced itself: left-out f and out-of-fold g.
+
+    None where f cannot leave a prompt out (it is not of neighbours); g is NaN where it was not fitted here.
+    """
+    if not isinstance(cheap, Neighbours):
+        return None
+    outside = np.full(train.reward.shape, np.nan)
+    if not isinstance(costly, External):
+        outside = out_of_fold(costly, outside)
+    return Readings(cheap.leave_one_out(), outside, train.reward, train.fee_weight * train.fee)
+
+
+def out_of_fold(costly: Predictor, unknown: Matrix) -> Matrix:
+    """What the trees of other folds said of each training prompt; `unknown` for other estimators."""
+    from pandora_router.estimators.boosted import Boosted
+
+    return costly.out_of_fold if isinstance(costly, Boosted) else unknown

@@ -1,0 +1,107 @@
+"""The mean and slope learnt from training and calibration prompts, and the guard, against plain code."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from pandora_router.boxes import Costs
+from pandora_router.calibrate import Calibrated, guard
+from pandora_router.calibrate.readings import Readings
+from pandora_router.calibrate.slopes import PRIOR, fit_slope
+from pandora_router.search import KnowledgeGradient, Never
+
+
+def world(prompts: int, seed: int, *, told: float = 0.6, noise: float = 0.0) -> Readings:
+    """Three specialists; g is the truth plus `noise`, of whose differences rewards follow a part."""
+    rng = np.random.default_rng(seed)
+    truth = 0.5 + 0.2 * rng.standard_normal((prompts, 3))
+    f = truth + 0.2 * rng.standard_normal((prompts, 3))
+    g = 0.5 + (truth - 0.5) / told + noise * rng.standard_normal((prompts, 3))
+    return Readings(f, g, truth + 0.1 * rng.standard_normal((prompts, 3)))
+
+
+def ridge(x: np.ndarray, y: np.ndarray, per_prompt: float) -> np.ndarray:
+    """Weights and intercept on standardised columns, by the normal equations."""
+    centre, scale = x.mean(axis=0), x.std(axis=0)
+    z = (x - centre) / scale
+    weights = np.linalg.solve(z.T @ z + len(x) * per_prompt * np.eye(x.shape[1]), z.T @ (y - y.mean()))
+    return np.append(weights / scale, y.mean() - (weights / scale) @ centre)
+
+
+def test_the_deciding_mean_is_half_of_two_ridges_over_all_known_prompts() -> None:
+    train, known = world(300, 1), world(120, 2)
+    fitted = Calibrated().fit(known.cheap, known.costly, known.reward, train)
+    x = np.vstack([train.cheap, known.cheap])
+    new = world(5, 3).cheap
+    for j in range(3):
+        halves = []
+        for targets in ((train.reward, known.reward), (train.costly, known.costly)):
+            y = np.concatenate([targets[0][:, j], targets[1][:, j]])
+            errors = {}
+            for strength in np.logspace(-4.0, 3.0, 29):  # leave-one-out by brute force on a grid
+                w = ridge(x, y, strength)
+                z = (x - x.mean(axis=0)) / x.std(axis=0)
+                gram = np.linalg.inv(z.T @ z + len(x) * strength * np.eye(3))
+                hat = 1.0 / len(x) + np.einsum("ij,jk,ik->i", z, gram, z)
+                errors[strength] = float((((y - x @ w[:-1] - w[-1]) / (1.0 - hat)) ** 2).mean())
+            halves.append(ridge(x, y, min(errors, key=errors.__getitem__)))
+        expected = new @ (0.5 * (halves[0] + halves[1]))[:-1] + 0.5 * (halves[0] + halves[1])[-1]
+        assert fitted.believed(new)[:, j] == pytest.approx(expected)
+    batch = fitted.batch(new, 0.01)
+    assert batch.mean == pytest.approx(fitted.believed(new))
+    shown = fitted.values(new, new + 0.1)
+    assert shown == pytest.approx(fitted.believed(new) + fitted.slope * (new + 0.1 - fitted.expected(new)))
+    row = fitted.prior(new[0], 0.01)
+    assert row.boxes.mean == pytest.approx(batch.mean[0])
+    assert [row.value(j, new[0, j] + 0.1) for j in range(3)] == pytest.approx(shown[0].tolist())
+
+
+def test_the_slope_is_the_formula_of_the_method_in_a_plain_loop() -> None:
+    train, known = world(200, 4), world(80, 5)
+    mean_t, mean_c = np.full((200, 3), 0.5), np.full((80, 3), 0.5)
+    k, v = {}, {}
+    for name, part, mean in (("train", train, mean_t), ("cal", known, mean_c)):
+        k[name], v[name] = [], []
+        for i in range(len(part)):
+            x, y = part.costly[i] - mean[i], part.reward[i] - mean[i]
+            x, y = x - x.mean(), y - y.mean()
+            k[name].append(float(x @ y))
+            v[name].append(float(x @ x))
+    n, spread = 280, float(np.mean(v["cal"]))
+    raw = (sum(k["train"]) + sum(k["cal"])) / n / spread
+    own = sum(k["train"]) / sum(v["train"])
+    squares = sum((a - own * b) ** 2 for a, b in zip(k["train"], v["train"], strict=True))
+    squares += sum((a - raw * b) ** 2 for a, b in zip(k["cal"], v["cal"], strict=True))
+    told, believed = n**2 * spread**2 / squares, 1.0 / PRIOR[1] ** 2
+    expected = (told * raw + believed * PRIOR[0]) / (told + believed)
+    found = fit_slope(mean_c, known.costly, known.reward, (mean_t, train.costly, train.reward))
+    assert found == pytest.approx(expected)
+    assert found == pytest.approx(0.6, abs=0.05)  # the truth of this world
+    assert fit_slope(mean_c, np.full((80, 3), np.nan), known.reward) == PRIOR[0]
+
+
+def test_without_out_of_fold_estimates_half_is_the_mean_of_calibration() -> None:
+    train, known = world(300, 6), world(120, 7)
+    blind = Readings(train.cheap, np.full(train.cheap.shape, np.nan), train.reward)
+    fitted = Calibrated().fit(known.cheap, known.costly, known.reward, blind)
+    alone = Calibrated().fit(known.cheap, known.costly, known.reward)
+    every = blind.beside(known)
+    rewards, _ = Calibrated().mean.fit(Readings(every.cheap, every.reward))
+    new = world(9, 8).cheap
+    assert alone.decided is None
+    assert fitted.believed(new) == pytest.approx(0.5 * (rewards.of(new) + alone.expected(new)))
+
+
+@pytest.mark.parametrize(("noise", "cost", "stays"), [(0.0, 0.001, True), (3.0, 0.05, False)])
+def test_the_guard_switches_a_search_off_that_loses(noise: float, cost: float, stays: bool) -> None:
+    """Good g almost for free: the search stays. g of noise, taken at its word, at a price: off."""
+    known, train = world(200, 9, told=1.0, noise=noise), world(600, 10, told=1.0, noise=noise)
+    signal = Calibrated(slope=False)
+    guarded, choice = guard(signal, KnowledgeGradient(), known, Costs([cost] * 3), train=train)
+    assert choice.prompts == 800
+    assert guarded.on is stays
+    assert isinstance(guarded.policy, KnowledgeGradient if stays else Never)
+    assert (guarded.gain > 0.0) is stays
+    assert guarded.words(2.0).endswith("it stays on." if stays else "nothing is bought.")
+    assert (guarded.gain < -guarded.error) is not stays
