@@ -8,16 +8,19 @@ Finished splits are not run again; a run that is broken off goes on when started
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import click
 
+from pandora_router.calibrate.ways import ORACLE
 from pandora_router.cli.console import SlowProgress
 from pandora_router.cli.options import with_runner
 from pandora_router.config.experiments import read_experiment
 from pandora_router.evaluate import bidding, campaign, results
+from pandora_router.evaluate.experiments import Sweep
 from pandora_router.folders import replace_text
-from pandora_router.report import page, plots
+from pandora_router.report import page, plots, summary
 from pandora_router.run import Runner
 from paper import bidding_report, curves, results_page
 
@@ -48,6 +51,7 @@ def _files(names: tuple[Path, ...], usual: tuple[str, ...] = ()) -> list[Path]:
 @click.option("-o", "--output", default=Path("results"), type=FOLDER, help="Where results are written.")
 @click.option("--seeds", type=click.IntRange(1), help="Only the first so many splits.")
 @click.option("--finished", is_flag=True, help="Run nothing: write the pages from finished splits.")
+@click.option("--quick", is_flag=True, help="Only the ways to route of the short page; no sweeps.")
 @click.option("--page", "page_to", type=FILE, help="The short page to write, usually docs/results.md.")
 @click.option("--paper", type=FILE, help="figures.json: the paper's numbers, to stand beside ours.")
 @with_runner
@@ -57,12 +61,16 @@ def results_command(
     output: Path,
     seeds: int | None,
     finished: bool,
+    quick: bool,
     page_to: Path | None,
     paper: Path | None,
     runner: Runner,
 ) -> None:
     """Run the experiments of the paper over fresh splits and write tables, figures and pages."""
     settings = sorted((read_experiment(path) for path in _files(experiments)), key=lambda one: one.control)
+    if quick:
+        few = (*summary.SHOWN, ORACLE)
+        settings = [replace(one, arms=few, neighbours=(), sweep=Sweep()) for one in settings]
     with SlowProgress(resumes=True) as progress:
         if finished:
             found = [results.read(output / one.name, campaign.settings_of(one)) for one in settings]
@@ -79,8 +87,9 @@ def results_command(
         words = results_page.long(found, images, settings, paper)
     replace_text(output / "all.md", words)
     replace_text(output / "report.html", page.page(found, words))
+    command = results_page.COMMAND + " --quick" * quick + (f" --seeds {seeds}" if seeds else "")
     if page_to is not None:
-        replace_text(page_to, results_page.short(found))
+        replace_text(page_to, results_page.short(found, command))
 
 
 @main.command("bidding")

@@ -27,8 +27,9 @@ standard error; in brackets the same against the static arm that was best on the
 somebody who must choose beforehand could have had."""
 SHORT = """# Results
 
-Written by `{command}`; do not edit by hand. {count} experiments on public routing data, {splits} fresh splits
-each, {cells} pairs of experiment and inspection cost.
+Written by `{command}` on the experiments named below; do not edit by hand.
+{count} experiments on public routing data, {splits} fresh splits each, {cells} pairs of
+experiment and inspection cost.
 
 The router is fitted on each split exactly as `pandora fit` fits it and judged on prompts that fitted nothing.
 The numbers are net reward per prompt (score - fee - inspection cost) in 1e-3, averaged over the inspection
@@ -52,7 +53,7 @@ models, the paper's findings and its own tables, figures): `make paper` writes `
 """
 
 
-def short(found: Sequence[Results]) -> str:
+def short(found: Sequence[Results], command: str = COMMAND) -> str:
     """docs/results.md: one table, where inspection pays and where not, and how to make the rest."""
     rows, cells, behind = [], 0, 0
     pays: list[str] = []
@@ -79,7 +80,7 @@ def short(found: Sequence[Results]) -> str:
     head = ["experiment", *(f"over {way}" for way in summary.SHOWN if way != DEFAULT), "inspections"]
     lead = "The lead over never inspecting is significant on "
     return SHORT.format(
-        command=COMMAND,
+        command=command,
         count=len(found),
         splits=max(len(one.seeds) for one in found),
         cells=cells,
