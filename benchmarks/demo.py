@@ -15,7 +15,7 @@ from rich.table import Table
 
 from pandora_router.calibrate.ways import ORACLE, ROUTER
 from pandora_router.demo.recording import Recorded
-from pandora_router.demo.study import WEIGHT, Looking, Study, nearest, study
+from pandora_router.demo.study import WEIGHT, BeginningsRecipe, Study, nearest, study
 from pandora_router.estimators.neighbours import Neighbours
 from pandora_router.router import StackRecipe
 
@@ -34,7 +34,7 @@ def errors(recorded: Recorded) -> dict[str, np.ndarray]:
         "f": cheap.predict(test.prompts),
         "boosted, prompt only": StackRecipe(peek=0).fit(train, quiet).predict(test.prompts),
         "boosted, words": StackRecipe().fit(train, quiet).predict(test.prompts, test.contexts),
-        "numbers": Looking().fit(train, quiet).predict(test.prompts, test.contexts),
+        "numbers": BeginningsRecipe().fit(train, quiet).predict(test.prompts, test.contexts),
     }
     return {name: ((guess - test.reward) ** 2).mean(axis=0) for name, guess in guesses.items()}
 

@@ -1,9 +1,10 @@
 """Questions routed one by one: looks are made when the router buys them, and billed.
 
-`Looks` is the costly estimate of a live router: asked about a specialist it has that one begin its answer,
-and hands what it saw to the fitted estimate. If that specialist is chosen it goes on with what it began, so
-that a look is never paid twice; the other beginnings are cancelled. A specialist that does not run on this
-machine is replayed: it answers held-out questions from the record (`Replayed`), and whoever prints says so.
+The costly estimate of a live router is `estimators.looking.Looking`: asked about a specialist it has that one
+begin its answer, and hands what it saw to the fitted estimate. If that specialist is chosen it goes on with
+what it began, so that a look is never paid twice; the other beginnings are cancelled. A specialist that does
+not run on this machine is replayed: it answers held-out questions from the record (`Replayed`), and whoever
+prints says so.
 """
 
 from __future__ import annotations
@@ -11,21 +12,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-import numpy as np
-
 from pandora_router.collect.assemble import Question
 from pandora_router.demo.grading import graded
 from pandora_router.estimators.beginnings import Beginnings
-from pandora_router.estimators.estimator import Fitted, Named, Query, names
+from pandora_router.estimators.looking import Looking
 from pandora_router.router import Decision, Router
 from pandora_router.specialists.answer import Answer, Unanswered
 from pandora_router.specialists.beginning import Beginning, shown
 from pandora_router.specialists.request import Request
 from pandora_router.specialists.specialist import Specialist
-from pandora_router.types import Vector
 
 Tell = Callable[[Beginning, float], None]
-"""Called after each look with the beginning that was seen and the estimate that came of it."""
+"""Called for each look with the beginning that was seen and the estimate that came of it."""
 
 
 @dataclass(frozen=True)
@@ -95,37 +93,6 @@ def cast(
     return {**{name: Replayed(name, known) for name, known in said.items()}, **running}
 
 
-@dataclass
-class Looks:
-    """The costly estimate that looks for itself; `begun` holds the beginnings it has made, by specialist."""
-
-    people: Mapping[str, Specialist]
-    fitted: Beginnings
-    tell: Tell
-    begun: dict[str, Beginning] = field(default_factory=dict)
-
-    @property
-    def needs(self) -> frozenset[str]:
-        """Nothing: contexts come from the looks themselves."""
-        return frozenset()
-
-    @property
-    def together(self) -> bool:
-        """Every look is a purchase of its own."""
-        return False
-
-    async def estimate(self, query: Query, specialists: Sequence[Named | str]) -> Vector:
-        """One look per specialist asked for, then the fitted estimate of what was seen."""
-        request, values = Request.of(query.prompt), []
-        for name in names(specialists):
-            begun = self.begun[name] = await self.people[name].begin(request)
-            seen = {who: shown(one.context, one.logprobs) for who, one in self.begun.items()}
-            (value,) = await Fitted(self.fitted).estimate(Query(query.prompt, seen), [name])
-            self.tell(begun, float(value))
-            values.append(float(value))
-        return np.asarray(values, dtype=np.float64)
-
-
 @dataclass(frozen=True, eq=False)
 class Routed:
     """One question routed: the decision, the answer bought, whether it is right.
@@ -146,15 +113,20 @@ class Routed:
 
 
 async def route(router: Router, question: Question, people: Mapping[str, Specialist], tell: Tell) -> Routed:
-    """Decide with live looks, then have whoever was chosen go on; the other beginnings are cancelled."""
+    """Decide with live looks, then have whoever was chosen go on; the other beginnings are cancelled.
+
+    `people` are all specialists of the router, by name. `tell` is called for every look that was bought.
+    Raises `Unanswered` if the chosen specialist gives no answer.
+    """
     assert isinstance(router.costly, Beginnings)
-    looks = Looks(people, router.costly, tell)
-    try:
-        decision = await replace(router, costly=looks).aroute(question.text)
-        chosen = decision.specialist
-        answer = await people[chosen].answer(Request.of(question.text), looks.begun.get(chosen))
-    finally:
-        for begun in looks.begun.values():
-            begun.cancel()  # does nothing to the one that was used
-    lost = sum(one.seconds for name, one in looks.begun.items() if name != chosen)
-    return Routed(question, decision, answer, graded(question, answer), lost)
+    with Looking(Request.of(question.text), router.costly, people, context_of=_as_recorded) as looking:
+        decision = await replace(router, costly=looking).aroute(question.text)
+        for name, value in decision.costly.items():
+            tell(looking.begun[name], value)
+        answer = await looking.answer(decision.specialist)
+    return Routed(question, decision, answer, graded(question, answer), looking.lost)
+
+
+def _as_recorded(begun: Beginning) -> str:
+    """What was seen, in the form in which recorded contexts are kept."""
+    return shown(begun.context, begun.logprobs)

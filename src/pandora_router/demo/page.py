@@ -54,7 +54,7 @@ def render(found: Study, told: Stories, routed: Sequence[Routed], price: float =
     if routed:
         parts += ["<h2>Questions routed at the end</h2>", _live(routed)]
     parts += [f"<details><summary>All ways to route</summary>{_all(found)}</details>"]
-    style = files("pandora_router.evaluate").joinpath("page.css").read_text("utf-8")
+    style = files("pandora_router.report").joinpath("page.css").read_text("utf-8")
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>pandora-router demo</title>\n'
         f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">\n'

@@ -38,7 +38,7 @@ KS = (3, 10, 20, 50)
 
 
 @dataclass(frozen=True)
-class Looking:
+class BeginningsRecipe:
     """The recipe of g: `Beginnings` over the contexts of the table."""
 
     seed: int = 0
@@ -131,7 +131,7 @@ def study(
     router = Router.fit(
         table,
         cheap=NeighbourRecipe(k),
-        costly=Looking(),
+        costly=BeginningsRecipe(),
         policy=KnowledgeGradient(),
         inspection_cost=as_costs(looks, len(looks)),
         progress=progress,
