@@ -1,15 +1,16 @@
-"""A demo that is true: small specialists that really compute, measured costs, recorded and live answers.
+"""The demo: specialists that really compute, measured costs, recorded and live answers.
 
     facts        capitals, elements and definitions, and the corpus that says half of them
     puzzles      questions of reasoning-gym
     questions    questions with answers that can be checked, recorded and fresh ones
     grading      what counts as a right answer
     calculator   sympy on the one expression in a question
-    people       the five specialists and what each may show before it answers
+    people       the six specialists and what each may show before it answers
     recording    running them all, the file of what they said and took
-    study        fitting on the recorded answers, the table of ways to route
-    stories      three decisions worth telling
-    live         fresh questions through the running specialists
+    study        fitting on the recorded answers, ways to route compared on held-out questions
+    headline     what routing earns, in sentences and one small table
+    stories      decisions worth telling
+    live         questions routed one by one, through running or recorded specialists
     page         all of it as one HTML page
 
 This module imports nothing; take what you need from the one that has it.

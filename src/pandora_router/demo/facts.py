@@ -1,7 +1,7 @@
 """Capitals, elements and definitions from three packages, and the corpus that says about half of them.
 
 `facts.parquet` is made by `python -m tools.make_facts`; sources and licences are in `NOTICE.txt` beside it.
-It refuses to know how a fact is asked for.
+How facts are asked for is in `questions`.
 """
 
 from __future__ import annotations

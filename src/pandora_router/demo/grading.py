@@ -1,7 +1,8 @@
 """What counts as a right answer in the demo.
 
-Numbers are compared as numbers, everything else by the words it must contain. The figures of a question said
-again are no answer: "To calculate 42 / 7, we" is a beginning, not a six.
+Numbers are compared as numbers, everything else by the words it must contain. An answer
+that repeats the figures of the question is graded by what follows them: "To calculate 42 / 7, we" is not a
+six.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib.resources import files
 from pathlib import Path
 
@@ -22,6 +22,7 @@ svg{max-width:100%;height:auto}
 .lead{font-size:1.15rem}.live td,.live th{white-space:normal;text-align:left}dt{font-weight:600}
 dl{display:grid;grid-template-columns:max-content 1fr;gap:.1rem 1rem;font-size:13px}dd{margin:0}
 """
+LEFT, WIDE, TOP, HIGH = 60.0, 560.0, 16.0, 260.0  # the plot inside the drawing of ways to route
 STYLE = (
     ".ways text{font:13px system-ui,sans-serif;fill:#1c2733}.ways .paper{fill:#fff}.ways .dot{fill:#9aa5b1}"
     ".ways .mine{fill:#0072b2}.ways .limit{fill:none;stroke:#9aa5b1;stroke-width:2}"
@@ -65,27 +66,15 @@ def render(found: Study, told: Stories, routed: Sequence[Routed], price: float =
 
 def scatter(ways: Sequence[Way]) -> str:
     """Part of right answers against seconds per question, a dot per way with one standard error."""
-    left, wide, top, high = 60.0, 560.0, 16.0, 260.0
     far = max(way.all_seconds for way in ways) * 1.1
 
     def x(seconds: float) -> float:
-        return left + wide * seconds / far
+        return LEFT + WIDE * seconds / far
 
     def y(right: float) -> float:
-        return top + high * (1.0 - right)
+        return TOP + HIGH * (1.0 - right)
 
-    lines = []
-    for part in (0.0, 0.25, 0.5, 0.75, 1.0):
-        lines.append(f'<path class="axis" d="M{left} {y(part):.1f}h{wide}"/>')
-        lines.append(f'<text x="{left - 8}" y="{y(part) + 4:.1f}" text-anchor="end">{part:.0%}</text>')
-    below = top + high + 18
-    lines += [
-        f'<text x="{x(second):.1f}" y="{below}" text-anchor="middle">{second}</text>'
-        for second in range(int(far) + 1)
-    ]
-    middle = left + wide / 2
-    said = "processor seconds per question"
-    lines.append(f'<text x="{middle}" y="{top + high + 38}" text-anchor="middle">{said}</text>')
+    lines = _axes(x, y, int(far))
     for way in sorted(ways, key=lambda way: way.name == ROUTER):  # the router last, on top of the others
         at, up = x(way.all_seconds), y(way.right)
         kind = "mine" if way.name == ROUTER else "limit" if way.name == ORACLE else "dot"
@@ -93,14 +82,31 @@ def scatter(ways: Sequence[Way]) -> str:
         named = ' class="mine-name"' if kind == "mine" else ""
         lines.append(f'<path class="error" d="M{at:.1f} {low:.1f}V{tall:.1f}"/>')
         lines.append(f'<circle class="{kind}" cx="{at:.1f}" cy="{up:.1f}" r="7"/>')
-        beside = up + (22 if kind == "mine" else 4)  # below its dot: "never inspect" is often right beside it
-        lines.append(f'<text{named} x="{at + 11:.1f}" y="{beside:.1f}">{html.escape(way.name)}</text>')
-    box = f"0 0 {left + wide + 120:.0f} {top + high + 46:.0f}"
-    label = "part of right answers against seconds per question"
+        side, anchor = (-11, "end") if kind == "mine" else (11, "start")  # "never inspect" is often close by
+        label = f'text-anchor="{anchor}">{html.escape(way.name)}</text>'
+        lines.append(f'<text{named} x="{at + side:.1f}" y="{up + 4:.1f}" {label}')
+    box = f"0 0 {LEFT + WIDE + 120:.0f} {TOP + HIGH + 46:.0f}"
+    about = "part of right answers against seconds per question"
     head = f'<svg xmlns="http://www.w3.org/2000/svg" class="ways" viewBox="{box}"'
-    size = f'width="{left + wide + 120:.0f}" role="img" aria-label="{label}"'
+    size = f'width="{LEFT + WIDE + 120:.0f}" role="img" aria-label="{about}"'
     paper = '<rect class="paper" width="100%" height="100%" rx="8"/>'
     return f"{head} {size}><style>{STYLE}</style>{paper}{''.join(lines)}</svg>"
+
+
+def _axes(x: Callable[[float], float], y: Callable[[float], float], last: int) -> list[str]:
+    """Lines at every quarter of right answers, a number at every second up to `last`."""
+    lines = []
+    for part in (0.0, 0.25, 0.5, 0.75, 1.0):
+        lines.append(f'<path class="axis" d="M{LEFT} {y(part):.1f}h{WIDE}"/>')
+        lines.append(f'<text x="{LEFT - 8}" y="{y(part) + 4:.1f}" text-anchor="end">{part:.0%}</text>')
+    below, middle = y(0.0) + 18, LEFT + WIDE / 2
+    lines += [
+        f'<text x="{x(second):.1f}" y="{below}" text-anchor="middle">{second}</text>'
+        for second in range(last + 1)
+    ]
+    said = "processor seconds per question"
+    lines.append(f'<text x="{middle}" y="{below + 20}" text-anchor="middle">{said}</text>')
+    return lines
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -1,7 +1,7 @@
 """Puzzles of five families of reasoning-gym.
 
-`puzzles.parquet` is made by `python -m tools.make_reasoning`; the licence is in `NOTICE.txt` beside it. It
-refuses to know which of them are recorded.
+`puzzles.parquet` is made by `python -m tools.make_reasoning`; the licence is in `NOTICE.txt` beside it. Which
+of them are recorded is decided in `questions`.
 
     basic_arithmetic         a whole number      calculate an expression of two to four terms
     products                 a whole number      multiply two numbers of up to three digits

@@ -1,9 +1,10 @@
-"""Running all specialists over the questions, and the file of what they said, took and let be seen.
+"""Recording what specialists answer: journals while they are asked, one Parquet file at the end.
 
-`record` buys with `collect`, specialist after specialist in blocks of questions so that processor seconds are
-one specialist's alone; it resumes where it was stopped and asks nobody what is known. `pack` writes what is
-known and what the journals hold to one Parquet file, `Recorded.read` reads it. Cells that were not bought are
-missing, never zero.
+`record` asks one specialist after the other, in blocks of questions, so that the processor seconds of a block
+are those of one specialist. Every answer is written to a journal before it counts; a run that was stopped
+continues from there, and answers that the file holds already are not asked for. `pack` writes the answers of
+the file and of the journals to a new file, `Recorded.read` reads it. Questions that a specialist was not
+asked are missing cells (NaN), never zeros.
 """
 
 from __future__ import annotations
@@ -102,9 +103,8 @@ def record(
                     continue
                 plan = Plan(block, (who[name],), GRADERS, ENOUGH)
                 if any(cell.key not in kept.answers for cell in cells(plan, who[name])):
-                    asyncio.run(
-                        who[name].answer(Request.of("Is this a question?"))
-                    )  # what loading takes is nobody's answer
+                    load = Request.of("Is this a question?")  # loads the model, outside of any answer's time
+                    asyncio.run(who[name].answer(load))
                     asyncio.run(collect(plan, kept, tell))
 
 
