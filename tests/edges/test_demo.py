@@ -17,13 +17,15 @@ import pytest
 
 from pandora_router.calibrate.ways import BEST_SINGLE, ORACLE, ROUTER
 from pandora_router.data import storage
-from pandora_router.demo import questions
+from pandora_router.demo import page, questions
 from pandora_router.demo.calculator import calculate, expression
 from pandora_router.demo.facts import corpus, facts
 from pandora_router.demo.grading import graded
+from pandora_router.demo.headline import sentences
 from pandora_router.demo.live import Replayed, cast, route
 from pandora_router.demo.people import FIRST, NAMES, SMALL, STRONG, people, weights
 from pandora_router.demo.recording import Recorded, pack, record
+from pandora_router.demo.stories import stories
 from pandora_router.demo.study import ALWAYS_STRONG, Study, study
 from pandora_router.specialists.answer import Answer, Unanswered
 from pandora_router.specialists.request import Request
@@ -248,6 +250,22 @@ def test_the_table_adds_up(found: Study, kept: Recorded) -> None:
     assert found.errors["g"] < found.errors["f"] < found.errors["each specialist's mean"]
 
 
+def test_the_headline_says_what_the_decisions_earned(found: Study) -> None:
+    """Recomputed from the choices; at 3.60 dollars an hour, 1,000 questions cost a dollar per second each."""
+    table, choice = found.held_out, found.routed.choice
+    rows = np.arange(len(table))
+    right = table.score[rows, choice].mean()
+    seconds = table.fee[rows, choice].mean() + found.routed.spent.mean() / found.weight
+    strong = table.specialists.index(STRONG)
+    more = table.score[rows, choice] - table.score[:, strong]
+    error = more.std(ddof=1) / np.sqrt(len(more))
+    said = " ".join(sentences(found, price=3.6))
+    assert f"{right:.1%} of {len(table)} held-out" in said
+    assert f"{seconds:.2f} s each (${seconds:.3f} per 1,000)" in said
+    assert f"{table.score[:, strong].mean():.1%} for" in said
+    assert f"{100 * more.mean():+.1f} points (s.e. {100 * error:.1f})" in said
+
+
 def test_replayed_looks_are_bought_one_by_one(found: Study, kept: Recorded) -> None:
     asked = {one.id: one for one in questions.recorded()}
     i = int(np.argmax(found.routed.queries))
@@ -271,13 +289,13 @@ def test_replayed_looks_are_bought_one_by_one(found: Study, kept: Recorded) -> N
 
 
 def test_the_command_shows_everything(tmp_path: Path) -> None:
-    page = tmp_path / "demo.html"
-    shown = pandora("demo", "--recorded", "--live", "10", "--html", str(page))
+    written = tmp_path / "demo.html"
+    shown = pandora("demo", "--recorded", "--live", "10", "--html", str(written))
     assert shown.exit_code == 0, shown.output
     for words in ("The router is right on", "One decision", "recorded ones, as asked", "The bill"):
         assert words in shown.output
     assert "All ways to route" not in shown.output
-    text = page.read_text()
+    text = written.read_text()
     assert "The router is right on" in text
     assert text.count("<svg") >= 3
     assert set(re.findall(r"https?:[^\"' ]*", text)) == {"http://www.w3.org/2000/svg"}  # a name, not a link
@@ -320,3 +338,16 @@ def test_the_record_becomes_a_routing_table_in_dollars(kept: Recorded, tmp_path:
     np.testing.assert_allclose(table.reward, kept.table.with_fee_weight(0.2).reward[rows])
     held = table.in_split("test")
     assert not held.missing.any()
+
+
+def test_the_page_replaces_nothing_but_its_own_kind(found: Study, tmp_path: Path) -> None:
+    mine, other = tmp_path / "demo.html", tmp_path / "index.html"
+    page.check(mine)
+    page.write(mine, found, stories(found), [], 0.05)
+    page.check(mine)
+    other.write_text("<title>my shop</title>")
+    shown = pandora("demo", "--html", str(other))
+    assert shown.exit_code == 2
+    assert "another file" in shown.stderr
+    assert other.read_text() == "<title>my shop</title>"
+    assert pandora("demo", "--html", str(tmp_path / "no" / "page.html")).exit_code == 2

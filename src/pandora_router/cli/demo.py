@@ -61,7 +61,7 @@ WARM_UP = "What is 1 + 1?"
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
     help="File of the strong model, if you have it: it then answers live, and can be recorded.",
 )
-@click.option("-v", "--verbose", is_flag=True, help="Show all ways to route, every task, three decisions.")
+@click.option("-v", "--verbose", is_flag=True, help="Show all ways to route, every task, more decisions.")
 @click.option(
     "--weight",
     default=WEIGHT,
@@ -73,7 +73,7 @@ WARM_UP = "What is 1 + 1?"
     "--price",
     default=headline.PRICE,
     show_default=True,
-    type=click.FloatRange(0),
+    type=click.FloatRange(0, min_open=True),
     help="Dollars per processor hour, for the money column.",
 )
 @click.option(
@@ -130,6 +130,8 @@ def demo(
             there, known = recording.complete(work, answers, who, strong, tell)
         click.echo(f"{there:,} answers in {answers}, {known:,} of them as they were")
         return
+    if html is not None:
+        page.check(html)
     record = recording.Recorded.read(answers)
     if folder is not None:
         written = in_dollars(record, weight, price)

@@ -11,10 +11,12 @@ from pandora_router.calibrate.ways import ORACLE, ROUTER
 from pandora_router.demo import headline
 from pandora_router.demo.live import Routed
 from pandora_router.demo.study import Study, Way
+from pandora_router.errors import UsageError
 from pandora_router.folders import replace_text
 from pandora_router.report.picture import Unit, decision_svg
 from pandora_router.router import Decision
 
+TITLE = "<title>pandora-router demo</title>"
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'"
 Stories = Sequence[tuple[str, Decision]]
 MORE = """
@@ -29,6 +31,26 @@ STYLE = (
     ".ways .error{stroke:#5b6875}.ways .axis{stroke:#d5dade}.ways .mine-name{font-weight:600}"
 )
 """Rules inside the drawing of ways to route, so that it can also stand alone in a file."""
+
+
+def check(path: Path) -> None:
+    """Raise `UsageError` if `path` is there and is not a page of this demo, or its folder is not there.
+
+    Called before the work whose result is written there.
+    """
+    if path.exists():
+        with path.open("rb") as file:
+            if TITLE.encode() not in file.read(1000):
+                raise UsageError(
+                    str(path),
+                    expected="a new file, or a page that an earlier demo wrote",
+                    came="another file",
+                    do="Name another file with --html, or remove this one.",
+                )
+    elif not path.parent.is_dir():
+        raise UsageError(
+            str(path), expected="a file in an existing folder", came="no such folder", do="Make the folder."
+        )
 
 
 def write(path: Path, found: Study, told: Stories, routed: Sequence[Routed], price: float) -> None:
@@ -57,7 +79,7 @@ def render(found: Study, told: Stories, routed: Sequence[Routed], price: float =
     parts += [f"<details><summary>All ways to route</summary>{_all(found)}</details>"]
     style = files("pandora_router.report").joinpath("page.css").read_text("utf-8")
     return (
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>pandora-router demo</title>\n'
+        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8">{TITLE}\n'
         f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">\n'
         f'<meta name="viewport" content="width=device-width"><style>\n{style}{MORE}</style></head><body>\n'
         f"<main>{chr(10).join(parts)}</main></body></html>\n"
