@@ -11,7 +11,7 @@ import re
 import unicodedata
 
 _CONTROL = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff]"
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff]"
 )
 _INVISIBLE = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 
@@ -53,7 +53,7 @@ def unfit_for_name(name: str) -> str | None:
     """
     if name != name.strip():
         return "white space at one end"
-    for character in name:
+    for character in "" if name.isprintable() else name:
         if unicodedata.category(character) in _INVISIBLE:
             said = unicodedata.name(character, "a control character")
             return f"the invisible character {character!a} ({said})"

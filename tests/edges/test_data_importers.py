@@ -182,7 +182,7 @@ def test_ragged_csv_names_the_row(tmp_path):
             b'{"prompt": "a", "model": "m"}\n{"prompt": "\\ud83d", "model": "m"}',
             "row 2, column 'prompt'.*surrogate",
         ),
-        ("x.csv", b"x" * 200_000, "a readable csv file"),
+        ("x.csv", b"x" * 200_000, "a csv file that is whole"),
         ("x.parquet", b"PAR1 no", "x.parquet"),
         ("x.pkl", b"\x80", "pickle"),
     ],
@@ -208,7 +208,7 @@ def test_a_byte_order_mark_is_no_part_of_the_name(tmp_path):
     [
         (Limits(file_bytes=10), "file_bytes.*--max-file-bytes"),
         (Limits(cells=5), r"at most 5 cells, got 6.*Limits\(cells=6\)"),
-        (Limits(text_characters=5), "longest text in column 'prompt'.*--max-text-characters"),
+        (Limits(text_characters=5), "row 1, column 'prompt'.*--max-text-characters"),
     ],
 )
 def test_limits_hold_and_say_how_to_raise_them(tmp_path, limits, said):

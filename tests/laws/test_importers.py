@@ -16,15 +16,19 @@ from hypothesis import strategies as st
 
 from pandora_router.data import FromColumn, load, save
 from pandora_router.data.importers import LongColumns, read_long
+from pandora_router.text import unfit_for_name
 
 texts = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1, max_size=12)
-names = st.lists(texts, min_size=1, max_size=5, unique=True)
+prompt_lists = st.lists(texts, min_size=1, max_size=5, unique=True)
+name_lists = st.lists(
+    texts.filter(lambda name: unfit_for_name(name) is None), min_size=1, max_size=5, unique=True
+)
 numbers = st.floats(0, 1) | st.sampled_from([0.0, 1.0, 0.1])
 
 
 @st.composite
 def grids(draw: st.DrawFn) -> tuple[list[str], list[str], np.ndarray, np.ndarray]:
-    prompts, specialists = draw(names), draw(names)
+    prompts, specialists = draw(prompt_lists), draw(name_lists)
     shape = (len(prompts), len(specialists))
     cells = [draw(numbers | st.none()) for _ in range(shape[0] * shape[1])]
     score = np.array([np.nan if x is None else x for x in cells]).reshape(shape)

@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pandora_router.errors import UsageError
+from pandora_router.text import unfit_for_name
 from pandora_router.types import Contexts, Mask, Matrix, Texts
 
 SPLITS = ("train", "calibration", "test", "")
@@ -208,6 +209,15 @@ def _check_names(table: Table) -> None:
             twice = [name for name, count in Counter(names).items() if count > 1]
             raise UsageError(
                 what, expected="each once", came=f"more than once: {_some(twice)}", do="Rename or merge."
+            )
+    for name in table.specialists:
+        fault = unfit_for_name(name)
+        if fault is not None:
+            raise UsageError(
+                f"the specialist {name!r}",
+                expected="a name of visible characters, without white space at its ends",
+                came=fault,
+                do="Rename it: nobody could see or type the difference.",
             )
     for what, texts in (("prompts", table.prompts), ("tasks", table.tasks)):
         for i, text in enumerate(texts):

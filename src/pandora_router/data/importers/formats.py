@@ -1,12 +1,14 @@
 """The readers of the file formats: CSV and TSV, Parquet, JSON lines, each as batches of coded columns.
 
-They check the form of a file and refuse to know what a column means. Rows count from 1, the header apart.
+They check the form of a file and do not know what a column means. Rows count from 1, the header apart.
 """
 
 from __future__ import annotations
 
+import codecs
 import csv
 import json
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +22,7 @@ import pyarrow.parquet
 
 from pandora_router.data.limits import Limits
 from pandora_router.errors import UsageError
+from pandora_router.text import lone_surrogate, unfit_for_name
 
 Codes = npt.NDArray[np.int64]
 _BLOCK = 2**25
@@ -41,7 +44,7 @@ def csv_batches(path: Path, columns: Sequence[str] | None, delimiter: str) -> It
     """Every field as text; quoted fields may hold line breaks."""
     with path.open(encoding="utf-8-sig", newline="") as file:
         header = next(csv.reader(file, delimiter=delimiter), [])
-    _refuse_twins(path, header)
+    _check_header(path, header)
     wanted = [name for name in header if columns is None or name in columns]
     if not wanted:
         return
@@ -67,9 +70,11 @@ def csv_batches(path: Path, columns: Sequence[str] | None, delimiter: str) -> It
             ),
         )
         done = 0
+        rows = 0
         for batch in reader:
             done += _BLOCK
-            yield _arrow(batch, wanted), batch.num_rows, done
+            yield _arrow(batch, wanted, rows), batch.num_rows, done
+            rows += batch.num_rows
     except pa.ArrowInvalid as error:
         raise UsageError(
             path.name,
@@ -86,7 +91,7 @@ def parquet_batches(path: Path, columns: Sequence[str] | None, limits: Limits) -
         groups = [meta.row_group(i) for i in range(meta.num_row_groups)]
         limits.hold(f"{path.name}, unpacked,", "file_bytes", sum(group.total_byte_size for group in groups))
         header = file.schema_arrow.names
-        _refuse_twins(path, header)
+        _check_header(path, header)
         wanted = [name for name in header if columns is None or name in columns]
         if not wanted:
             return
@@ -95,20 +100,27 @@ def parquet_batches(path: Path, columns: Sequence[str] | None, limits: Limits) -
             done += batch.num_rows
             # the file may order the columns its own way
             names = batch.schema.names
-            yield _arrow(batch, names), batch.num_rows, size * done // max(meta.num_rows, 1)
+            yield (
+                _arrow(batch, names, done - batch.num_rows),
+                batch.num_rows,
+                size * done // max(meta.num_rows, 1),
+            )
 
 
 def jsonl_batches(path: Path, columns: Sequence[str] | None) -> Iterator[Batch]:
-    """One object per line; values as text, a key that is absent as nothing."""
+    """One object per line; values as text, a key that is absent as nothing.
+
+    Raises `UsageError` that names the line for anything but one UTF-8 JSON object with each key once.
+    """
     rows: list[dict[str, Any]] = []
     seen: dict[str, None] = {}
     done = 0
-    with path.open(encoding="utf-8-sig") as file:
-        for number, line in enumerate(file, start=1):
-            done += len(line)
-            if not line.strip():
+    with path.open("rb") as file:
+        for number, raw in enumerate(file, start=1):
+            done += len(raw)
+            if not raw.strip():
                 continue
-            rows.append(_object(path, number, line))
+            rows.append(_object(path, number, raw.removeprefix(codecs.BOM_UTF8) if number == 1 else raw))
             seen.update(dict.fromkeys(rows[-1]))
             if number % 20_000 == 0:
                 yield {}, 0, done  # only to say how far it is
@@ -125,15 +137,42 @@ def jsonl_batches(path: Path, columns: Sequence[str] | None) -> Iterator[Batch]:
         yield coded, len(rows), path.stat().st_size
 
 
-def _arrow(batch: pa.RecordBatch, names: Sequence[str]) -> dict[str, Column]:
+def _arrow(batch: pa.RecordBatch, names: Sequence[str], before: int) -> dict[str, Column]:
+    """The columns of a batch that comes after `before` rows."""
     coded = {}
     for name, array in zip(names, batch.columns, strict=True):
         if pa.types.is_nested(array.type):
             raise pa.ArrowInvalid(f"column {name!r} holds {array.type}, not texts or numbers")
         plain = array.dictionary_decode() if pa.types.is_dictionary(array.type) else array
         book = plain.dictionary_encode(null_encoding="encode")
-        coded[name] = Column(book.indices.to_numpy().astype(np.int64), tuple(book.dictionary.to_pylist()))
+        codes = book.indices.to_numpy().astype(np.int64)
+        coded[name] = Column(codes, _texts(name, book.dictionary, codes, before))
     return coded
+
+
+def _texts(name: str, values: pa.Array, codes: Codes, before: int) -> tuple[Any, ...]:
+    """The distinct values of a column; texts, also those stored as bytes, must be UTF-8."""
+    binary = pa.types.is_binary(values.type) or pa.types.is_large_binary(values.type)
+    try:
+        found = values.to_pylist()
+        return (
+            tuple(v.decode("utf-8") if isinstance(v, bytes) else v for v in found) if binary else tuple(found)
+        )
+    except UnicodeDecodeError:
+        raw = values.cast(pa.large_binary()).to_pylist()
+        bad = next(code for code, value in enumerate(raw) if value is not None and not _is_utf8(value))
+        row = before + int(np.flatnonzero(codes == bad)[0]) + 1
+        raise pa.ArrowInvalid(
+            f"row {row}, column {name!r}: bytes that are no UTF-8 text ({raw[bad][:20]!r})"
+        ) from None
+
+
+def _is_utf8(raw: bytes) -> bool:
+    try:
+        raw.decode("utf-8")
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _text(path: Path, number: int, name: str, value: object) -> str | None:
@@ -145,28 +184,47 @@ def _text(path: Path, number: int, name: str, value: object) -> str | None:
         expected, do = "a text, a number, true, false or null", "Flatten it first."
         raise UsageError(what, expected=expected, came=type(value).__name__, do=do)
     text = str(value)
-    if not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text):
-        do = "The text was cut inside a character: mend it."
+    if lone_surrogate(text) is not None:
+        do = "The text was cut inside a character: correct it or leave the row out."
         raise UsageError(what, expected="whole characters", came="half of a surrogate pair", do=do)
     return text
 
 
-def _object(path: Path, number: int, line: str) -> dict[str, Any]:
+def _object(path: Path, number: int, line: bytes) -> dict[str, Any]:
+    """The JSON object on a line."""
     try:
-        row = json.loads(line)
-    except (json.JSONDecodeError, RecursionError) as error:
+        row = json.loads(line.decode("utf-8"), object_pairs_hook=_each_once)
+    except (ValueError, RecursionError) as error:  # no UTF-8, no JSON, a number of 5,000 digits, a key twice
         row = error
     if not isinstance(row, dict):
         raise UsageError(
             f"{path.name}, line {number}",
-            expected="one JSON object",
-            came=str(row)[:80] if isinstance(row, Exception) else type(row).__name__,
-            do="Write one object per line.",
+            expected="one JSON object in UTF-8, with every key once",
+            came=str(row)[:120] if isinstance(row, Exception) else type(row).__name__,
+            do="Correct the line: one object per line.",
         )
     return row
 
 
-def _refuse_twins(path: Path, header: Sequence[str]) -> None:
+def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        twice = next(name for name, count in Counter(name for name, _ in pairs).items() if count > 1)
+        raise ValueError(f"the key {twice!r} twice")
+    return found
+
+
+def _check_header(path: Path, header: Sequence[str]) -> None:
+    """Refuse columns of the same name, and names that nobody could see or type."""
     twins = sorted({name for name in header if header.count(name) > 1})
     if twins:
         raise UsageError(path.name, expected="each column once", came=f"{twins[0]!r} twice", do="Rename one.")
+    for name in header:
+        fault = unfit_for_name(name.strip())
+        if fault is not None:
+            raise UsageError(
+                f"{path.name}, column {name!r}",
+                expected="a name of visible characters",
+                came=fault,
+                do="Rename the column.",
+            )

@@ -52,8 +52,8 @@ class Sheet:
                 f"{self.path.name}",
                 expected=f"a column {name!r}",
                 came=f"columns {', '.join(self.columns) or '(none)'}",
-                do="Name the column that holds it with --prompt-column, --score-column, --specialist-column "
-                "and so on (LongColumns or WideColumns in Python).",
+                do="Name the right column: --prompt-column, --specialist-column, --score-column, "
+                "--task-column, --split-column or --context-column (in Python: LongColumns, WideColumns).",
             )
         return self.columns[name]
 
@@ -124,13 +124,21 @@ def read_sheet(
             sheet = _gather(path, parquet_batches(path, columns, limits), progress)
         else:
             sheet = _gather(path, jsonl_batches(path, columns), progress)
-    except (pa.ArrowException, UnicodeDecodeError, csv.Error) as error:
+    except UsageError:
+        raise
+    except (pa.ArrowException, ValueError, OSError, MemoryError, csv.Error) as error:
         raise UsageError(
-            path.name, expected=f"a readable {suffix[1:]} file", came=str(error), do="Mend the file."
+            path.name,
+            expected=f"a {suffix[1:]} file that is whole",
+            came=str(error).strip().partition("\n")[0][:200] or type(error).__name__,
+            do="The file is damaged or of another format: get it again, or write it again.",
         ) from error
     for name, column in sheet.columns.items():
-        longest = max((len(value) for value in column.values if isinstance(value, str)), default=0)
-        limits.hold(f"{path.name}, the longest text in column {name!r}", "text_characters", longest)
+        lengths = [len(value) if isinstance(value, str) else 0 for value in column.values]
+        longest = max(lengths, default=0)
+        if longest > limits.text_characters:
+            row = int(np.flatnonzero(column.codes == lengths.index(longest))[0]) + 1
+            limits.hold(f"{path.name}, row {row}, column {name!r}", "text_characters", longest)
     return sheet
 
 
