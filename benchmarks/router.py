@@ -1,14 +1,17 @@
 """How long fitting and routing take: `python -m benchmarks.router [folder] [--specialists M]`.
 
-Fit: CPU-seconds and peak memory with default f, g, signal model and policy. Route: median of one prompt at a
-time, split by whether anything was bought; the same with f only (nothing is ever bought). Batch: prompts per
-second with f only and with purchases. CPU time is shown beside wall time: the machine may be shared.
+Fit: CPU-seconds and peak memory with default f, g, signal model and policy. Load: in a process of its own,
+with its peak memory. Route: median of one prompt at a time, split by whether anything was bought; the same
+with f only (nothing is ever bought). Batch: prompts per second with f only and with purchases. CPU time is
+shown beside wall time: the machine may be shared.
 """
 
 from __future__ import annotations
 
 import argparse
 import resource
+import subprocess
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -58,6 +61,25 @@ def in_batches(name: str, router: Router, prompts: list[str]) -> None:
     )
 
 
+LOAD = """
+import resource, sys, time
+from pathlib import Path
+from pandora_router.router import Router
+imported, start = time.process_time(), time.perf_counter()
+Router.load(Path(sys.argv[1]))
+wall, cpu = time.perf_counter() - start, time.process_time() - imported
+peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10
+print(f"imports {imported:.2f} CPU-s, load {cpu:.2f} CPU-s ({wall:.2f} s wall), peak {peak:.0f} MiB in all")
+"""
+
+
+def loading(path: Path) -> None:
+    """Print the size of an artifact, and what loading it takes in a process of its own."""
+    size = sum(p.stat().st_size for p in path.rglob("*") if p.is_file()) / 2**20
+    done = subprocess.run([sys.executable, "-c", LOAD, str(path)], capture_output=True, text=True, check=True)
+    print(f"artifact: {size:.0f} MiB; {done.stdout.strip()}")
+
+
 def measure(table: Table, cost: float) -> None:
     start, spent = time.perf_counter(), time.process_time()
     router = Router.fit(table, inspection_cost=cost)
@@ -72,10 +94,8 @@ def measure(table: Table, cost: float) -> None:
         )
     with tempfile.TemporaryDirectory() as folder:
         router.save(Path(folder) / "router")
-        size = sum(p.stat().st_size for p in Path(folder).rglob("*") if p.is_file()) / 2**20
-        start = time.perf_counter()
+        loading(Path(folder) / "router")
         router = Router.load(Path(folder) / "router")
-        print(f"artifact: {size:.0f} MiB, loaded in {time.perf_counter() - start:.2f} s")
     prompts = list(table.in_split("test").prompts)
     free = router.with_policy(Never())
     one_by_one("default policy", router, prompts[:400])

@@ -16,7 +16,7 @@ from pandora_router.estimators.embedders import Wrapped, default_embedder
 from pandora_router.estimators.extended import Extended
 from pandora_router.estimators.neighbours import Neighbours
 from pandora_router.estimators.peek import Peek
-from pandora_router.estimators.saved import Saved, estimator_of, load_estimator
+from pandora_router.estimators.saved import Saved, estimator_of, load_estimator, read, write
 
 PROMPTS = [
     f"{kind} question number {i} about {topic}"
@@ -61,6 +61,19 @@ def test_an_estimator_with_a_newcomer_is_opened_by_its_manifest(tmp_path: Path, 
     np.testing.assert_allclose(after.predict(PROMPTS), before.predict(PROMPTS), atol=1e-12)
     with pytest.raises(UsageError, match="'new'"):
         Extended.fit(before, "new", PROMPTS, few)
+
+
+def test_equal_arrays_are_written_once_and_shared(tmp_path: Path) -> None:
+    """Parts that were fitted on the same prompts hold the same vectors."""
+    vectors = np.random.default_rng(0).random((500, 40))
+    one, two = Saved("a", arrays={"v": vectors}), Saved("b", arrays={"w": vectors.copy(), "x": vectors[:10]})
+    write(tmp_path / "g", Saved("both", parts={"one": one, "two": two}))
+    size = sum(path.stat().st_size for path in tmp_path.rglob("*") if path.is_file())
+    assert size < 1.2 * vectors.nbytes
+    back = read(tmp_path / "g").parts
+    np.testing.assert_array_equal(back["one"].arrays["v"], vectors)
+    np.testing.assert_array_equal(back["two"].arrays["x"], vectors[:10])
+    assert np.shares_memory(back["one"].arrays["v"], back["two"].arrays["w"])
 
 
 def test_an_unknown_kind_is_refused() -> None:

@@ -15,8 +15,6 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, replace
 
 import numpy as np
-from scipy.linalg import solve_triangular
-from scipy.special import ndtri
 
 from pandora_router.boxes import Costs
 from pandora_router.calibrate.check import folds_of
@@ -128,6 +126,8 @@ def _nll(fitted: FittedSignal, away: Matrix, std: Matrix) -> Vector:
     boxes = away.shape[1]
     matrix = np.eye(boxes) if fitted.correlation is None else fitted.correlation.matrix
     root = np.linalg.cholesky(matrix)
+    from scipy.linalg import solve_triangular
+
     squares = (solve_triangular(root, away.T, lower=True) ** 2).sum(axis=0)
     shared = 2.0 * np.log(np.diag(root)).sum()
     nll: Vector = (squares + shared) / (2 * boxes) + np.log(std).mean(axis=1) + 0.5 * np.log(2 * np.pi)
@@ -138,6 +138,8 @@ def _interval(fitted: FittedSignal, mean: Matrix) -> tuple[Matrix | float, Matri
     """The central interval in standard deviations, from the law of each box or the normal one."""
     tail = (1.0 - CENTRAL) / 2.0
     if fitted.laws is None:
+        from scipy.special import ndtri
+
         return float(ndtri(tail)), float(ndtri(1.0 - tail))
     low, high = np.quantile(fitted.laws.quantiles, [tail, 1.0 - tail], axis=1)
     rank = fitted.laws.rank(mean)

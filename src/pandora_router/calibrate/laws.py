@@ -12,7 +12,6 @@ from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtri
 
 from pandora_router.calibrate.readings import frozen_fields
 from pandora_router.errors import UsageError
@@ -78,6 +77,8 @@ def law_of(residuals: Vector, values: int = VALUES) -> Vector:
     if len(residuals) >= values and residuals.std() > 0.0:
         ordered = np.sort(residuals)
     else:
+        from scipy.special import ndtri
+
         ordered = ndtri((np.arange(64 * values) + 0.5) / (64 * values))
     groups = np.array([part.mean() for part in np.array_split(ordered, values)])
     centred = groups - groups.mean()

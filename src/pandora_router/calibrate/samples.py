@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.spatial.distance import cdist
 
 from pandora_router.boxes import Boxes, Costs, Draws, Independent
 from pandora_router.calibrate.laws import classify, cut
@@ -50,6 +49,8 @@ class FittedNeighbours(TakenAtItsWord):
 
     def moments(self, cheap: ArrayLike) -> tuple[Matrix, Matrix]:
         """Mean and standard deviation of G over the K nearest prompts that have it; each (N, M)."""
+        from scipy.spatial.distance import cdist
+
         rows = estimates(cheap, self.cheap.shape[1], ndim=2)
         mean, std = np.empty(rows.shape), np.empty(rows.shape)
         for columns, known in same_presence(~np.isnan(self.costly)):

@@ -19,7 +19,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.optimize import nnls
 
 from pandora_router.errors import UsageError
 from pandora_router.estimators.embedders import Embedder, checked_texts
@@ -207,6 +206,8 @@ def _blend(outside: Matrix, layer: Layer, reward: Matrix, mean: Matrix) -> Matri
     """Non-negative weights of trees, ridge and far neighbours that best explain reward minus its mean."""
     there = np.isfinite(reward)
     parts = np.column_stack([(part - mean)[there] for part in (outside, layer.ridge, layer.far)])
+    from scipy.optimize import nnls  # half a second to import, and only a fit needs it
+
     weights, _ = nnls(parts.T @ parts, parts.T @ (reward - mean)[there])
     return np.asarray(weights, dtype=np.float64)
 

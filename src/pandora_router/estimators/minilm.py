@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from scipy.special import erf
 
 from pandora_router.estimators.embedders import Vectors, checked_texts, normalised, package_folder
 
@@ -78,6 +77,8 @@ class MiniLM:
             x + self._linear(mixed, f"{at}attention.output.dense"), f"{at}attention.output.LayerNorm"
         )
         hidden = self._linear(x, f"{at}intermediate.dense")
+        from scipy.special import erf
+
         bell = np.asarray(erf(hidden / np.float32(np.sqrt(2.0))), dtype=np.float32)
         hidden = hidden * (np.float32(0.5) * (np.float32(1.0) + bell))
         return self._norm(x + self._linear(hidden, f"{at}output.dense"), f"{at}output.LayerNorm")

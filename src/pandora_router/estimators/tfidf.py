@@ -14,14 +14,17 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csr_array
 
 from pandora_router.errors import UsageError
 from pandora_router.estimators.embedders import Vectors, checked_texts, normalised
 from pandora_router.estimators.saved import Saved
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
 
 WORD = re.compile(r"\w+|[^\w\s]")
 
@@ -91,6 +94,8 @@ def _bag(text: str) -> Counter[str]:
 
 def _leading(weights: csr_array, width: int, rng: np.random.Generator, rounds: int = 4) -> Vectors:
     """Leading right singular directions by randomised subspace iteration (Halko et al. 2011, alg. 4.4)."""
+    from scipy.sparse import csr_array
+
     across = csr_array(weights.T)
     extra = min(width + 16, min(weights.shape))
     basis = np.linalg.qr(weights @ rng.standard_normal((weights.shape[1], extra)))[0]
@@ -103,6 +108,8 @@ def _leading(weights: csr_array, width: int, rng: np.random.Generator, rounds: i
 
 
 def _weights(bags: Iterable[Counter[str]], column: dict[str, int], idf: NDArray[np.float64]) -> csr_array:
+    from scipy.sparse import csr_array
+
     starts: list[int] = [0]
     columns: list[int] = []
     counts: list[int] = []

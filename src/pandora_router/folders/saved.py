@@ -1,7 +1,8 @@
 """A fitted thing as plain values, and those values as files of a folder: the one way models reach the disk.
 
     state.json            kind, settings and parts, as a tree
-    arrays.safetensors    all arrays of the tree; the name of a part's array begins with the part's name
+    arrays.safetensors    all arrays of the tree, equal ones once: parts that were fitted on the same prompts
+                          share vectors and vocabulary, on disk and in memory
     *.txt, *.bin          texts and bytes that another library reads (trees, graphs)
 
 Whoever is saved turns itself into a `Saved` and comes back from one. Which files are whole and unchanged is
@@ -10,6 +11,7 @@ the business of `reading`; here every size and type is checked before anything i
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -67,7 +69,7 @@ class Saved:
 def fill(folder: Path, saved: Saved) -> None:
     """Write the files of `saved` into an empty folder."""
     arrays: dict[str, NDArray[Any]] = {}
-    tree = _tree(folder, saved, "", arrays)
+    tree = _tree(folder, saved, "", arrays, {})
     text = json.dumps(tree, ensure_ascii=False, allow_nan=False)
     (folder / STATE).write_text(text + "\n", encoding="utf-8")
     (folder / ARRAYS).write_bytes(packed(arrays))
@@ -83,14 +85,27 @@ def saved_from(stored: Stored, kind: Kind) -> Saved:
         raise kind.refusal(stored.path, f"the parts of {kind.noun}", came) from error
 
 
-def _tree(folder: Path, saved: Saved, prefix: str, arrays: dict[str, NDArray[Any]]) -> dict[str, Any]:
-    arrays |= {f"{prefix}{name}": np.asarray(value) for name, value in saved.arrays.items()}
+def _tree(
+    folder: Path, saved: Saved, prefix: str, arrays: dict[str, NDArray[Any]], known: dict[Any, str]
+) -> dict[str, Any]:
+    """Describe `saved` and write its texts and blobs; put its arrays into `arrays`, equal ones once.
+
+    `known` says under which name an array with a given content is there already.
+    """
+    stored = {}
+    for name, value in saved.arrays.items():
+        array = np.asarray(value)
+        content = (array.dtype.str, array.shape, hashlib.sha256(array.tobytes()).digest())
+        stored[name] = known.setdefault(content, f"{prefix}{name}")
+        arrays.setdefault(stored[name], array)
     for name, text in saved.texts.items():
         (folder / f"{prefix}{name}.txt").write_text(text, "utf-8", newline="\n")
     for name, blob in saved.blobs.items():
         (folder / f"{prefix}{name}.bin").write_bytes(blob)
-    parts = {name: _tree(folder, part, f"{prefix}{name}.", arrays) for name, part in saved.parts.items()}
-    named = {"arrays": [*saved.arrays], "texts": [*saved.texts], "blobs": [*saved.blobs]}
+    parts = {
+        name: _tree(folder, part, f"{prefix}{name}.", arrays, known) for name, part in saved.parts.items()
+    }
+    named = {"arrays": stored, "texts": [*saved.texts], "blobs": [*saved.blobs]}
     return {"kind": saved.kind, "settings": dict(saved.settings), **named, "parts": parts}
 
 
@@ -101,7 +116,7 @@ def _saved(
     return Saved(
         str(tree["kind"]),
         dict(tree["settings"]),
-        {name: arrays[f"{prefix}{name}"] for name in tree["arrays"]},
+        {name: arrays[key] for name, key in tree["arrays"].items()},
         {name: str(files[f"{prefix}{name}.txt"], "utf-8") for name in tree["texts"]},
         {name: _saved(files, part, f"{prefix}{name}.", arrays) for name, part in parts.items()},
         {name: files[f"{prefix}{name}.bin"] for name in tree["blobs"]},
