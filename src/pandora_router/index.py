@@ -136,20 +136,24 @@ def price_offset(std: Vector, cost: Vector) -> Vector:
     )
 
 
-def ladder_offsets(stds: ArrayLike, costs: ArrayLike, *, skip: bool = True) -> tuple[Vector, Positions]:
+def ladder_offsets(
+    stds: ArrayLike, costs: ArrayLike, refunds: ArrayLike = 0.0, *, skip: bool = True
+) -> tuple[Vector, Positions]:
     r"""Return, per tier, the offset w of the reservation price over the estimate and what to buy next.
 
     A box climbs tiers 0 (the cheap estimate) to T (the last); buying tier k from tier t costs `costs[k-1]`
     and adds an independent normal step of variance stds[t]^2 + ... + stds[k-1]^2. Against an outside option
     that lies d below the estimate, the box alone is worth
 
-        V_T(d) = d+,    V_t(d) = max(0, max_k E[V_k(d + step)] - c_k),    k = t+1 only when skip is False,
+        V_T(d) = d+,  V_t(d) = max(0, max_k E[V_k(d + r_k + step)] - c_k),  k = t+1 only when skip is False,
 
-    and w_t is the largest root in w of E[V_k(step - w)] = c_k over the allowed k (METHOD section 6).
+    where r_k of `refunds` comes back of c_k if the box is taken in the end, and w_t is the largest root in w
+    of E[V_k(step + r_k - w)] = c_k over the allowed k (docs/method.md, sections 6 and 10).
     `offsets` has length T; `next_tier[t]` is the tier whose purchase attains w_t. A free tier gives +inf.
     Relative error 1e-13 for two tiers or without skipping; about 1e-6 where three tiers may be skipped.
     """
     s, c = np.asarray(stds, dtype=np.float64), np.asarray(costs, dtype=np.float64)
+    r = np.broadcast_to(np.asarray(refunds, dtype=np.float64), c.shape)
     if s.ndim != 1 or s.shape != c.shape or s.size == 0 or not np.all(s > 0.0) or not np.all(c >= 0.0):
         raise UsageError(
             "ladder_offsets",
@@ -164,16 +168,19 @@ def ladder_offsets(stds: ArrayLike, costs: ArrayLike, *, skip: bool = True) -> t
     for t in reversed(range(tiers)):
         targets = range(t + 1, tiers + 1) if skip else (t + 1,)
         steps = {k: float(np.sqrt(np.sum(s[t:k] ** 2))) for k in targets}
-        roots = {k: _indifference(worth.get(k), steps[k], c[k - 1]) for k in targets}
+        roots = {k: _indifference(worth.get(k), steps[k], c[k - 1]) + r[k - 1] for k in targets}
         next_tier[t] = max(targets, key=lambda k: (roots[k], k))
         offsets[t] = roots[int(next_tier[t])]
         if t == 0:
             break
         # V is zero below -w and smooth above it, so quadrature panels start there.
-        low = max(-float(offsets[t]), min(ends[k][0] - 12.0 * steps[k] for k in targets))
-        ends[t] = low, max(low + float(s.min()), *(ends[k][1] + 12.0 * steps[k] for k in targets))
+        low = max(-float(offsets[t]), min(ends[k][0] - r[k - 1] - 12.0 * steps[k] for k in targets))
+        last = max(ends[k][1] - r[k - 1] + 12.0 * steps[k] for k in targets)
+        ends[t] = low, max(low + float(s.min()), last)
         nodes, weights = _panels(*ends[t], 0.5 * float(s.min()))
-        best = np.max([_expected(worth.get(k), nodes, steps[k]) - c[k - 1] for k in targets], axis=0)
+        best = np.max(
+            [_expected(worth.get(k), nodes + r[k - 1], steps[k]) - c[k - 1] for k in targets], axis=0
+        )
         worth[t] = _Worth(nodes, weights, np.maximum(best, 0.0), ends[t][1])
     return offsets, next_tier
 

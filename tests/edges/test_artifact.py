@@ -13,13 +13,16 @@ import time
 from functools import cache
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from pandora_router.boxes import Costs
 from pandora_router.data import save
 from pandora_router.errors import UsageError
 from pandora_router.estimators.estimator import Scorer
 from pandora_router.router import External, NeighbourRecipe, Router, StackRecipe
 from pandora_router.search import Optimal
+from tests.support import routers
 from tests.support.command import pandora
 from tests.support.tables import generate, row_contexts
 
@@ -198,3 +201,13 @@ def test_route_and_explain_as_a_user_types_them(tmp_path: Path) -> None:
         assert pandora("route", "-r", tmp_path / "r", prompt, *wrong).exit_code == 2
     assert pandora("route", "-r", tmp_path / "r").exit_code == 2
     assert pandora("route", prompt, "-r", tmp_path / "none").exit_code == 2
+
+
+def test_refunds_are_kept(tmp_path: Path) -> None:
+    """What comes back of each look is read back."""
+    router = routers.fitted()
+    own = np.full(len(router.specialists), 0.01)
+    for refund in (0.5 * own, np.zeros_like(own)):
+        costs = Costs(own, refund=refund)
+        dataclasses.replace(router, costs=costs).save(tmp_path / f"router{refund[0]}")
+        assert Router.load(tmp_path / f"router{refund[0]}").costs.refund.tolist() == refund.tolist()

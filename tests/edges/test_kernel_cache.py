@@ -25,7 +25,7 @@ from tests.support.instances import ONE_TIER, make, policies_for
 made = {}
 for kind in ONE_TIER:
     for seed in range(4):
-        spec = make(kind, np.random.default_rng(seed), 4, grouped=seed > 1, outside=bool(seed % 2))
+        spec = make(kind, np.random.default_rng(seed), 4, grouped=seed > 1, refunded=seed / 3)
         for policy in policies_for(kind):
             made[f"{kind} {seed} {policy}"] = repr(drive(policy, spec.state(), spec.opener()).actions)
 print(json.dumps(made))
@@ -75,7 +75,7 @@ def test_plain_twins_take_the_same_decisions_without_numba(package: Path, tmp_pa
             for policy in policies_for(kind)
             if name.startswith(f"{kind} ") and name.endswith(f" {policy}")
         )
-        spec = make(kind, np.random.default_rng(seed), 4, grouped=seed > 1, outside=bool(seed % 2))
+        spec = make(kind, np.random.default_rng(seed), 4, grouped=seed > 1, refunded=seed / 3)
         assert repr(drive(policy, spec.state(), spec.opener()).actions) == actions, name
 
 
@@ -122,7 +122,14 @@ def test_warming_leaves_nothing_to_compile(tmp_path: Path) -> None:
     before = {name: len(vars(compiled)[name].signatures) for name in names}
     for kind in ONE_TIER:
         for seed in range(4):
-            spec = make(kind, np.random.default_rng(seed), 3, grouped=seed > 1, outside=bool(seed % 2))
+            spec = make(
+                kind,
+                np.random.default_rng(seed),
+                3,
+                grouped=seed > 1,
+                outside=bool(seed % 2),
+                refunded=seed / 3,
+            )
             for policy in policies_for(kind):
                 drive(policy, spec.state(), reveal(spec.values))
     after = {name: len(vars(compiled)[name].signatures) for name in names}

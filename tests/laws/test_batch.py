@@ -40,6 +40,10 @@ VARIANTS = (
     "shared groups",
     "correlated groups",
     "quantile groups",
+    "refunds",
+    "correlated refunds",
+    "quantile refunds",
+    "correlated groups with refunds",
     "heterogeneous costs",
     "outside option",
     "correlated with outside option",
@@ -80,6 +84,10 @@ def make_batch(variant: str, seed: int, queries: int = 30, boxes: int = 4) -> tu
             cost = Costs([0.0, 0.01, 0.0, 0.0], shared=[0.02, 0.03], group=[0, -1, 1, 1])
     if variant == "heterogeneous costs":
         cost = np.array([0.0, 1e-4, 0.03, 0.2])
+    if "refunds" in variant:
+        costs = cost if isinstance(cost, Costs) else Costs(np.full(boxes, cost))
+        share = (0.5, 1.0)[seed % 2]
+        cost = Costs(costs.own, costs.shared, costs.group, share * costs.own)
     if "outside" in variant:
         outside = 0.6
     if variant == "ties":
@@ -109,7 +117,9 @@ def same_as_driven(policy: Policy, batch: Batch, values: np.ndarray) -> None:
         came = decisions.trace(i, values)
         assert came.actions == expected.actions, (i, came, expected)
         assert came.values == expected.values
-        assert came.spent == pytest.approx(expected.spent, rel=1e-14, abs=1e-300)
+        gross = expected.spent + expected.refunded
+        assert came.spent + came.refunded == pytest.approx(gross, rel=1e-14, abs=1e-300)
+        assert came.refunded == expected.refunded
         assert decisions.choice[i] == expected.selected
         assert decisions.inspections[i] == len(expected.inspected)
 

@@ -76,7 +76,7 @@ def test_best_is_the_best_in_hand_and_richest_the_best_of_all(spec: Spec) -> Non
 
 
 @settings(max_examples=15)
-@given(specs())
+@given(specs(refunds=True))
 def test_three_drivers_one_search(spec: Spec) -> None:
     """Blocking, async and replayed searches are the same; so is the same search again."""
     opener = spec.opener()
@@ -94,7 +94,7 @@ def test_three_drivers_one_search(spec: Spec) -> None:
 
 
 @settings(max_examples=25)
-@given(specs(), st.randoms(use_true_random=False))
+@given(specs(refunds=True), st.randoms(use_true_random=False))
 def test_the_bill_is_the_sum_of_what_was_opened_whatever_fails(spec: Spec, random: object) -> None:
     """Failures are data: the money counts, the box is never asked for again, the search ends."""
     opener, rng = spec.opener(), np.random.default_rng(random.getrandbits(32))  # type: ignore[attr-defined]
@@ -111,7 +111,8 @@ def test_the_bill_is_the_sum_of_what_was_opened_whatever_fails(spec: Spec, rando
             for box, value in zip(action.boxes, shown, strict=True):
                 assert state.boxes.sealed[box]
                 state = state.lose(box) if value is None else state.observe(box, value)
-        assert trace.spent == state.spent
+        back = state.refund(trace.selected)
+        assert (trace.spent, trace.refunded) == (state.spent - back, back)
         assert isinstance(trace.actions[-1], Select)
         assert all(isinstance(action, Inspect) for action in trace.actions[:-1])
         assert len(trace.values) == len(trace.actions) - 1
@@ -180,7 +181,7 @@ def test_nobody_pays_twice_for_a_box() -> None:
 
 
 @settings(max_examples=20)
-@given(specs())
+@given(specs(refunds=True))
 def test_the_same_state_gets_the_same_answer(spec: Spec) -> None:
     for policy in every_policy(spec):
         assert policy.next(spec.state()) == policy.next(spec.state())
@@ -215,7 +216,7 @@ def test_at_a_prohibitive_cost_nothing_is_opened_and_the_best_mean_is_taken(spec
             assert trace.actions == (Select(state.richest.box),)
 
 
-@given(specs(ONE_TIER, grouped=False), st.floats(-30.0, 30.0))
+@given(specs(ONE_TIER, grouped=False, refunds=True), st.floats(-30.0, 30.0))
 def test_searches_move_with_the_rewards(spec: Spec, by: float) -> None:
     moved = spec.shifted(by)
     for policy in EXACT:
@@ -225,7 +226,7 @@ def test_searches_move_with_the_rewards(spec: Spec, by: float) -> None:
         assert there.spent == pytest.approx(here.spent)
 
 
-@given(specs(), st.sampled_from([2.0**-10, 0.5, 64.0]))
+@given(specs(refunds=True), st.sampled_from([2.0**-10, 0.5, 64.0]))
 def test_searches_scale_with_the_rewards(spec: Spec, k: float) -> None:
     """Powers of two scale without rounding, so even simulated groups do the same."""
     scaled = spec.scaled(k)
@@ -239,7 +240,7 @@ def test_searches_scale_with_the_rewards(spec: Spec, k: float) -> None:
         assert there.spent == k * here.spent
 
 
-@given(specs(KINDS, smallest=2), st.randoms(use_true_random=False))
+@given(specs(KINDS, smallest=2, refunds=True), st.randoms(use_true_random=False))
 def test_searches_do_not_care_about_the_order_of_boxes(spec: Spec, random: object) -> None:
     """With shared costs too; boxes of one purchase are named in ascending order."""
     order = np.random.default_rng(random.getrandbits(32)).permutation(len(spec.mean))  # type: ignore[attr-defined]
@@ -290,7 +291,7 @@ def test_correlated_searches_scale_as_far_as_a_covariance_can_be_written(k: floa
             assert drive(policy, scaled.state(), scaled.opener()).actions == here.actions
 
 
-@given(specs(("independent",)))
+@given(specs(("independent",), refunds=True))
 def test_searches_on_a_diagonal_covariance_are_those_of_independent_boxes(spec: Spec) -> None:
     joint = State(Joint(spec.mean, np.diag(spec.std**2), spec.costs), spec.outside)
     for policy in (*EXACT, Held(0, 0.4)):
@@ -300,7 +301,7 @@ def test_searches_on_a_diagonal_covariance_are_those_of_independent_boxes(spec: 
         assert drive(policy, joint, spec.opener()) == alone
 
 
-@given(specs(("low rank",)))
+@given(specs(("low rank",), refunds=True))
 def test_low_rank_searches_are_those_of_the_dense_covariance(spec: Spec) -> None:
     dense = State(Joint(spec.mean, spec.covariance, spec.costs), spec.outside)
     assert isinstance(spec.boxes(), LowRank)
@@ -316,7 +317,7 @@ def test_an_outside_option_above_everything_is_taken_at_once(spec: Spec) -> None
         assert drive(policy, state, spec.opener()).actions == (Select(OUTSIDE),)
 
 
-@given(specs(("independent",), grouped=False))
+@given(specs(("independent",), grouped=False, refunds=True))
 def test_rollout_in_compiled_code_is_rollout_in_plain_code(spec: Spec) -> None:
     state = spec.state()
     for policy in (Rollout(), Rollout("backup")):

@@ -15,6 +15,7 @@ from pandora_router.search.gradient import (
     envelope_gain,
     gradient,
     group_normals,
+    has_normal_parts,
     normal_parts,
     plain_gradient,
     plain_group_gain,
@@ -134,12 +135,21 @@ def group_gain(boxes: Boxes, members: np.ndarray, outside: float, samples: int, 
     """The worth of a group by the kernel, which must be that of the plain code."""
     normals = group_normals(seed, samples, len(boxes.mean))
     plain = plain_group_gain(boxes, members, outside, normals)
-    parts = normal_parts(boxes)
-    if parts is not None:
+    if has_normal_parts(boxes):
+        covariance, quantiles = normal_parts(boxes)
         group = np.full(len(boxes.mean), -1)
         group[members] = 0
         compiled = kernels.load().group_gain(
-            boxes.mean, parts[0], marginal_std(boxes), boxes.sealed, parts[1], outside, group, 0, normals
+            boxes.mean,
+            covariance,
+            marginal_std(boxes),
+            boxes.refund,
+            boxes.sealed,
+            quantiles,
+            outside,
+            group,
+            0,
+            normals,
         )
         assert compiled == pytest.approx(plain, rel=1e-10, abs=1e-13)
     return plain

@@ -105,8 +105,12 @@ def test_compiled_normal_distribution() -> None:
 def test_compiled_prices(std: float, cost: float, mean: float, sealed: bool) -> None:
     assert special.offset(std, cost) == float(price_offset(np.array([std]), np.array([cost]))[0])
     out = np.empty(1)
-    special.normal_prices(np.array([mean]), np.array([std]), np.array([cost]), np.array([sealed]), out)
-    assert out[0] == (mean + special.offset(std, cost) if sealed else mean)
+    for back in (0.0, 0.3):
+        refund = np.array([back])
+        special.normal_prices(
+            np.array([mean]), np.array([std]), np.array([cost]), refund, np.array([sealed]), out
+        )
+        assert out[0] == (mean + (back + special.offset(std, cost)) if sealed else mean)
 
 
 def test_gain_of_a_normal_box_by_quadrature() -> None:

@@ -201,6 +201,7 @@ def test_simulation_kernel_against_driving_the_same_outcomes(case: str, outside:
         boxes.mean,
         boxes.covariance,
         boxes.inspection_cost,
+        boxes.refund,
         boxes.sealed,
         held,
         state.best.value,
@@ -239,7 +240,7 @@ def test_simulation_kernel_beyond_the_nodes_it_keeps() -> None:
     held = outside_options(law, "mean")
     out = np.empty(boxes + 1)
     kernels.load().simulated_payoffs(
-        law.mean, law.covariance, law.inspection_cost, law.sealed, held, -np.inf, normals, out
+        law.mean, law.covariance, law.inspection_cost, law.refund, law.sealed, held, -np.inf, normals, out
     )
     drawn = joint_outcomes(law.mean, law.covariance, normals)
     sequences = set()

@@ -220,7 +220,7 @@ for policy in (Obligatory(), Rollout(), Relative("backup"), KnowledgeGradient(),
         for now in (state, state.observe(1, .4), state.lose(0), state.observe(0, .3).observe(1, .6)):
             drive(policy, now, reveal([.3, .6, .5]))
             policy.next(now)
-names = ("normal_prices", "rollout_step", "best_inspection",
+names = ("normal_prices", "rollout_step", "gradient_step",
          "simulated_payoffs", "committing_payoffs")
 for name in names:
     entry = getattr(kernels.load(), name)

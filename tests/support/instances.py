@@ -69,6 +69,7 @@ class Spec:
     values: Array  # (M,), or (M, T) for ladders
     outside: float = -np.inf
     skip: bool = True
+    refunded: float = 0.0  # of every own cost and every tier's cost, what comes back
 
     @property
     def covariance(self) -> Array:
@@ -80,7 +81,7 @@ class Spec:
 
     @property
     def costs(self) -> Costs:
-        return Costs(self.own, self.shared, self.group) if len(self.shared) else Costs(self.own)
+        return Costs(self.own, self.shared, self.group, self.refunded * self.own)
 
     def boxes(self) -> Boxes:
         match self.kind:
@@ -95,7 +96,9 @@ class Spec:
             case "draws":
                 return Draws(self.mean[:, None] + self.std[:, None] * self.residuals, self.costs)
             case _:
-                return Ladder(self.mean, self.stds, self.tier_costs, skip=self.skip)
+                return Ladder(
+                    self.mean, self.stds, self.tier_costs, self.refunded * self.tier_costs, skip=self.skip
+                )
 
     def state(self) -> State:
         return State(self.boxes(), self.outside)
@@ -146,6 +149,7 @@ def make(
     grouped: bool = False,
     outside: bool = False,
     tiers: int = 2,
+    refunded: float = 0.0,
 ) -> Spec:
     """A random instance of rewards around one half, uncertain by .05 to .4, at costs around `cost`."""
     mean = rng.normal(0.5, 0.15, boxes)
@@ -178,6 +182,7 @@ def make(
         mean,
         float(rng.normal(0.4, 0.2)) if outside else -np.inf,
         bool(rng.random() < 0.5),
+        refunded,
     )
     if kind == "ladder":
         return replace(spec, values=mean[:, None] + np.cumsum(stds * rng.standard_normal(stds.shape), axis=1))
@@ -191,6 +196,7 @@ def specs(
     *,
     grouped: bool | None = None,
     outside: bool | None = None,
+    refunds: bool = False,
     smallest: int = 1,
     largest: int = 5,
 ) -> Spec:
@@ -204,4 +210,5 @@ def specs(
         cost=draw(st.sampled_from([1e-4, 3e-3, 0.02, 0.08, 0.5])),
         grouped=draw(st.booleans()) if grouped is None else grouped,
         outside=draw(st.booleans()) if outside is None else outside,
+        refunded=draw(st.sampled_from([0.0, 0.0, 0.5, 0.9])) if refunds else 0.0,
     )

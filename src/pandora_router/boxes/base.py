@@ -1,8 +1,9 @@
 """What a search may know of unopened values: the `Boxes` protocol and the bookkeeping all kinds share.
 
 M boxes are held as arrays and never change: opening one returns new boxes of the same type. A box is
-*sealed* while there is an inspection left to buy. An opened box is worth exactly its value; a box whose
-inspection failed stays worth its mean but is no longer sealed.
+*sealed* while there is an inspection left to buy. An opened box is worth its value plus what comes back of
+its cost if it is chosen (the refund); a box whose inspection failed stays worth its mean but is no longer
+sealed.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ class Boxes(Protocol):
 
     @property
     def mean(self) -> Vector:
-        """What each box is worth if taken now (M,)."""
+        """What each box is worth if taken now (M,): of opened boxes the value plus the refund."""
 
     @property
     def costs(self) -> Costs:
@@ -34,17 +35,21 @@ class Boxes(Protocol):
         """What opening each box alone would cost in the present state (M,)."""
 
     @property
+    def refund(self) -> Vector:
+        """What comes back of the next inspection of each box if it is chosen afterwards (M,)."""
+
+    @property
     def sealed(self) -> Mask:
         """Whether there is an inspection left to buy (M,)."""
 
     def gain(self, outside: ArrayLike) -> Vector:
-        """E[(G - outside)+] of each next value; (mean - outside)+ where nothing is left to open."""
+        """E[(G + refund - outside)+] of each next value; (mean - outside)+ where nothing is left to open."""
 
     def reservation_price(self) -> Vector:
-        """The u with E[(G - u)+] = c; the mean where nothing is left to open."""
+        """The u with E[(G + r - u)+] = c, r the refund; the mean where nothing is left to open."""
 
     def backup_price(self) -> Vector:
-        """The b with E[(b - G)+] = c; the mean where nothing is left to open."""
+        """The b with E[(b - r - G)+] = c - r; the mean where nothing is left to open."""
 
     def given(self, box: int, value: float) -> Self:
         """Return what is known once `box` has shown `value`."""
@@ -56,7 +61,7 @@ class Boxes(Protocol):
         """Return the same boxes with those picked not for sale."""
 
     def sample(self, n: int, rng: np.random.Generator) -> Matrix:
-        """Draw n joint outcomes of all values (n, M); opened boxes repeat their value."""
+        """Draw n joint outcomes of all values (n, M); opened boxes repeat what they are worth."""
 
 
 class Bookkeeping:
@@ -70,6 +75,11 @@ class Bookkeeping:
     def inspection_cost(self) -> Vector:
         """What opening each box alone would cost in the present state (M,)."""
         return self.costs.marginal
+
+    @property
+    def refund(self) -> Vector:
+        """What comes back of the next inspection of each box if it is chosen afterwards (M,)."""
+        return self.costs.refund
 
     def __len__(self) -> int:
         return len(self.mean)
@@ -98,7 +108,7 @@ class Bookkeeping:
         """The fields that change because `box` showed `value`, dependence on others aside."""
         sealed_box(self.sealed, box, value)
         mean = self.mean.copy()
-        mean[box] = value
+        mean[box] = value + self.refund[box]
         return {"mean": mean, **self._settled(box)}
 
     def without(self, box: int) -> Self:

@@ -1,7 +1,10 @@
-"""Inspection costs: a part of each box's own, and a shared part paid once with the first box of a group.
+"""Inspection costs: a part of each box's own, a shared part paid once with the first box of a group, refunds.
 
 A scorer that rates all specialists in one pass is one purchase that opens many boxes: a group with a shared
 cost and own costs of zero. What a policy sees is always the marginal cost in the present state.
+
+A look that begins the answer is a down-payment: if the opened box is chosen, part of its own cost comes back
+(docs/method.md, section 10). Shared costs never do.
 """
 
 from __future__ import annotations
@@ -24,20 +27,32 @@ NO_GROUPS.setflags(write=False)
 
 @dataclass(frozen=True, eq=False)
 class Costs:
-    """Own cost per box, shared cost per group, and the group of each box (-1: none).
+    """Own cost per box, shared cost per group, the group of each box (-1: none), and the refund per box.
+
+    `refund` (one number for all boxes, or one per box) is the part of the own cost that comes back when the
+    box is opened and then chosen; from 0 to the own cost.
 
     >>> costs = Costs([0.01, 0.01, 0.0], shared=[0.05], group=[-1, 0, 0])
     >>> costs.marginal.tolist()
     [0.01, 0.060000000000000005, 0.05]
     >>> costs.paid(1).marginal.tolist()
     [0.01, 0.01, 0.0]
+    >>> Costs([0.01, 0.02], refund=0.01).refund.tolist()
+    [0.01, 0.01]
     """
 
     own: Vector
     shared: Vector = field(default_factory=lambda: np.zeros(0))
     group: Positions = field(default_factory=lambda: np.zeros(0, dtype=np.intp))
+    refund: Vector = field(default_factory=lambda: np.zeros(0))
 
-    def __init__(self, own: ArrayLike, shared: ArrayLike = (), group: Sequence[int] | Positions = ()) -> None:
+    def __init__(
+        self,
+        own: ArrayLike,
+        shared: ArrayLike = (),
+        group: Sequence[int] | Positions = (),
+        refund: ArrayLike = 0.0,
+    ) -> None:
         checked = not_negative("inspection_cost", own)
         groups, fees = NO_GROUPS, NO_FEES
         if np.size(group) or np.size(shared):
@@ -54,6 +69,7 @@ class Costs:
         object.__setattr__(self, "own", checked)
         object.__setattr__(self, "shared", fees)
         object.__setattr__(self, "group", groups)
+        object.__setattr__(self, "refund", _refunds(refund, checked))
 
     def __len__(self) -> int:
         return len(self.own)
@@ -73,8 +89,7 @@ class Costs:
         shared[self.group[box]] = 0.0
         locked(shared)
         settled = object.__new__(Costs)
-        for name, part in (("own", self.own), ("shared", shared), ("group", self.group)):
-            object.__setattr__(settled, name, part)
+        settled.__dict__.update(own=self.own, shared=shared, group=self.group, refund=self.refund)
         return settled
 
     def mates(self, box: int) -> Positions:
@@ -82,6 +97,22 @@ class Costs:
         if not len(self.shared) or self.group[box] < 0 or self.shared[self.group[box]] == 0.0:
             return np.array([box], dtype=np.intp)
         return np.flatnonzero(self.group == self.group[box])
+
+
+def _refunds(refund: ArrayLike, own: Vector) -> Vector:
+    """One refund per box, none above the own cost of its box."""
+    if np.ndim(refund) == 0:
+        refund = np.full(len(own), refund)
+    checked = not_negative("refund", refund, boxes=len(own))
+    if (checked > own).any():
+        j = int(np.argmax(checked > own))
+        raise UsageError(
+            "refund",
+            expected="no more than the own inspection cost of its box",
+            came=f"{checked[j]} of {own[j]} for box {j}",
+            do="Only what was paid for a box itself can come back; shared costs are not refunded.",
+        )
+    return checked
 
 
 def as_costs(costs: ArrayLike | Costs, boxes: int) -> Costs:

@@ -7,7 +7,7 @@ independent of each other: conditioning an empirical joint law on one exact valu
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Self
+from typing import Protocol, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -37,9 +37,36 @@ def discrete_reservation_price(support: Matrix, cost: Vector) -> Vector:
     return price
 
 
-def discrete_backup_price(support: Matrix, cost: Vector) -> Vector:
-    """The b with E[(b - G)+] = c, exactly: the mirror image of the reservation price."""
-    return -discrete_reservation_price(-support[:, ::-1], cost)
+def discrete_backup_price(support: Matrix, cost: Vector, refund: ArrayLike = 0.0) -> Vector:
+    """The b with E[(b - r - G)+] = c - r, exactly: the mirror image of the reservation price.
+
+    `support` holds G + r. Where all of a cost comes back every look is free, and the price is -inf.
+    """
+    back = np.broadcast_to(np.asarray(refund, dtype=np.float64), cost.shape)
+    price = -discrete_reservation_price(-support[:, ::-1], cost - back)
+    return np.where((back == cost) & (back > 0.0), -np.inf, price)
+
+
+class Discrete(Protocol):
+    """Boxes whose next values are finitely many and equally likely."""
+
+    @property
+    def sealed(self) -> Mask:
+        """Whether there is an inspection left to buy (M,)."""
+
+    @property
+    def refund(self) -> Vector:
+        """What comes back of the next inspection of each box if it is chosen afterwards (M,)."""
+
+    def support(self) -> Matrix | None:
+        """The equally likely next values of each box (M, S)."""
+
+
+def opened_worths(boxes: Discrete) -> Matrix:
+    """What each box may be worth once it is open (M, S): its next values plus the refund."""
+    support = boxes.support()
+    assert support is not None
+    return support + np.where(boxes.sealed, boxes.refund, 0.0)[:, None]
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,18 +104,18 @@ class Draws(Bookkeeping):
         return np.where(self.sealed[:, None], self.samples, self.mean[:, None])
 
     def gain(self, outside: ArrayLike) -> Vector:
-        """E[(G - v)+], the mean over the draws."""
-        return discrete_gain(self.support(), outside)
+        """E[(G + r - v)+], the mean over the draws."""
+        return discrete_gain(opened_worths(self), outside)
 
     def reservation_price(self) -> Vector:
-        """The u with E[(G - u)+] = c; the mean where nothing is left to open."""
-        return np.where(
-            self.sealed, discrete_reservation_price(self.samples, self.inspection_cost), self.mean
-        )
+        """The u with E[(G + r - u)+] = c; the mean where nothing is left to open."""
+        price = discrete_reservation_price(opened_worths(self), self.inspection_cost)
+        return np.where(self.sealed, price, self.mean)
 
     def backup_price(self) -> Vector:
-        """The b with E[(b - G)+] = c; the mean where nothing is left to open."""
-        return np.where(self.sealed, discrete_backup_price(self.samples, self.inspection_cost), self.mean)
+        """The b with E[(b - r - G)+] = c - r; the mean where nothing is left to open."""
+        price = discrete_backup_price(opened_worths(self), self.inspection_cost, self.refund)
+        return np.where(self.sealed, price, self.mean)
 
     def given(self, box: int, value: float) -> Self:
         """Open `box`; the value need not be one of its draws."""

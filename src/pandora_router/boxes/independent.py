@@ -21,19 +21,19 @@ class NormalPrices(Bookkeeping):
     std: Vector
 
     def gain(self, outside: ArrayLike) -> Vector:
-        """E[(G - v)+] = s psi((v - mu)/s)."""
-        return normal_gain(self.mean, np.where(self.sealed, self.std, 0.0), outside)
-
-    def _offset(self) -> Vector:
-        return np.where(self.sealed, price_offset(self.std, self.inspection_cost), 0.0)
+        """E[(G + r - v)+] = s psi((v - mu - r)/s)."""
+        opened = self.mean + np.where(self.sealed, self.refund, 0.0)
+        return normal_gain(opened, np.where(self.sealed, self.std, 0.0), outside)
 
     def reservation_price(self) -> Vector:
-        """U = mu + s T(c/s); the mean where nothing is left to open."""
-        return self.mean + self._offset()
+        """U = mu + r + s T(c/s); the mean where nothing is left to open."""
+        offset = price_offset(self.std, self.inspection_cost)
+        return self.mean + np.where(self.sealed, self.refund + offset, 0.0)
 
     def backup_price(self) -> Vector:
-        """B = mu - s T(c/s); the mean where nothing is left to open."""
-        return self.mean - self._offset()
+        """B = mu + r - s T((c - r)/s); the mean where nothing is left to open."""
+        offset = price_offset(self.std, self.inspection_cost - self.refund)
+        return self.mean + np.where(self.sealed, self.refund - offset, 0.0)
 
 
 @dataclass(frozen=True, eq=False)

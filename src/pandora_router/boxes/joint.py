@@ -17,7 +17,12 @@ from numpy.typing import ArrayLike
 
 from pandora_router.boxes.checks import covariance_matrix, finite, locked, not_negative
 from pandora_router.boxes.costs import Costs, as_costs
-from pandora_router.boxes.draws import discrete_backup_price, discrete_gain, discrete_reservation_price
+from pandora_router.boxes.draws import (
+    discrete_backup_price,
+    discrete_gain,
+    discrete_reservation_price,
+    opened_worths,
+)
 from pandora_router.boxes.independent import NormalPrices
 from pandora_router.errors import UsageError
 from pandora_router.index import normal_cdf
@@ -54,23 +59,24 @@ class CorrelatedNormal(NormalPrices):
         return self.mean[:, None] + std[:, None] * self.quantiles
 
     def gain(self, outside: ArrayLike) -> Vector:
-        """E[(G - v)+] under the law the boxes carry."""
-        support = self.support()
-        return super().gain(outside) if support is None else discrete_gain(support, outside)
+        """E[(G + r - v)+] under the law the boxes carry."""
+        if self.quantiles is None:
+            return super().gain(outside)
+        return discrete_gain(opened_worths(self), outside)
 
     def reservation_price(self) -> Vector:
-        """The u with E[(G - u)+] = c under the law the boxes carry."""
-        support = self.support()
-        if support is None:
+        """The u with E[(G + r - u)+] = c under the law the boxes carry."""
+        if self.quantiles is None:
             return super().reservation_price()
-        return np.where(self.sealed, discrete_reservation_price(support, self.inspection_cost), self.mean)
+        price = discrete_reservation_price(opened_worths(self), self.inspection_cost)
+        return np.where(self.sealed, price, self.mean)
 
     def backup_price(self) -> Vector:
-        """The b with E[(b - G)+] = c under the law the boxes carry."""
-        support = self.support()
-        if support is None:
+        """The b with E[(b - r - G)+] = c - r under the law the boxes carry."""
+        if self.quantiles is None:
             return super().backup_price()
-        return np.where(self.sealed, discrete_backup_price(support, self.inspection_cost), self.mean)
+        price = discrete_backup_price(opened_worths(self), self.inspection_cost, self.refund)
+        return np.where(self.sealed, price, self.mean)
 
     def correlate(self, normals: Matrix) -> Matrix:
         """Turn independent standard normals (n, M) into joint outcomes of all values (n, M)."""
@@ -174,7 +180,7 @@ class Joint(CorrelatedNormal):
         if variance > self.floor[box]:
             ratio = column / variance
             fields["mean"] = self.mean + ratio * (value - self.mean[box])
-            fields["mean"][box] = value
+            fields["mean"][box] = value + self.refund[box]
             covariance = self.covariance - ratio[:, None] * column
             covariance[box] = 0.0
             covariance[:, box] = 0.0
@@ -249,7 +255,7 @@ class LowRank(CorrelatedNormal):
         variance = column[box]
         if variance > self.floor[box]:
             fields["mean"] = self.mean + column / variance * (value - self.mean[box])
-            fields["mean"][box] = value
+            fields["mean"][box] = value + self.refund[box]
             towards = self.spread @ self.factor[box]
             spread = self.spread - np.outer(towards, towards) / variance
             factor, diagonal = self.factor.copy(), self.diagonal.copy()

@@ -25,7 +25,8 @@ from pandora_router.types import Mask, Matrix, Positions, Vector
 class Ladder(Bookkeeping):
     """M independent boxes that climb T tiers: steps of `stds` (M, T) at costs `tier_costs` (M, T).
 
-    `tier_costs[m, k]` buys tier k+1 of box m, directly or after lower tiers.
+    `tier_costs[m, k]` buys tier k+1 of box m, directly or after lower tiers; `tier_refunds[m, k]` of it (one
+    number for all, 0 if left out) comes back if the box is chosen after that purchase.
 
     >>> boxes = Ladder([0.5], stds=[[0.1, 0.2]], tier_costs=[[0.01, 0.03]], skip=False)
     >>> boxes.reservation_price().round(4).tolist()
@@ -40,10 +41,21 @@ class Ladder(Bookkeeping):
     tier: Positions
     stds: Matrix
     tier_costs: Matrix
+    tier_refunds: Matrix
     offsets: Matrix
+    backups: Matrix
     plan: Positions
+    credit: Vector
 
-    def __init__(self, mean: ArrayLike, stds: ArrayLike, tier_costs: ArrayLike, *, skip: bool = True) -> None:
+    def __init__(
+        self,
+        mean: ArrayLike,
+        stds: ArrayLike,
+        tier_costs: ArrayLike,
+        tier_refunds: ArrayLike = 0.0,
+        *,
+        skip: bool = True,
+    ) -> None:
         means = finite("mean", mean, ndim=1)
         steps, prices = finite("stds", stds, ndim=2), finite("tier_costs", tier_costs, ndim=2)
         if steps.shape != prices.shape or len(steps) != len(means):
@@ -53,18 +65,32 @@ class Ladder(Bookkeeping):
                 came=f"{steps.shape} and {prices.shape}",
                 do="Give one row per box and one column per tier.",
             )
-        climbs: dict[bytes, tuple[Vector, Positions]] = {}  # equal ladders are solved once
-        for s, c in zip(steps, prices, strict=True):
-            key = s.tobytes() + c.tobytes()
+        refunds = finite("tier_refunds", np.broadcast_to(tier_refunds, prices.shape), ndim=2)
+        if (refunds < 0.0).any() or (refunds > prices).any():
+            raise UsageError(
+                "tier_refunds",
+                expected="numbers from 0 to the cost of their tier",
+                came=f"numbers from {refunds.min():.3g} to {refunds.max():.3g}",
+                do="Only what was paid for a tier can come back.",
+            )
+        climbs: dict[bytes, tuple[Vector, Positions, Vector]] = {}  # equal ladders are solved once
+        keys = [b"".join(part.tobytes() for part in row) for row in zip(steps, prices, refunds, strict=True)]
+        for key, s, c, r in zip(keys, steps, prices, refunds, strict=True):
             if key not in climbs:
-                climbs[key] = ladder_offsets(s, c, skip=skip)
-        solved = [climbs[s.tobytes() + c.tobytes()] for s, c in zip(steps, prices, strict=True)]
+                offsets, plan = ladder_offsets(s, c, r, skip=skip)
+                # keeping the box forgoes c - r, taking the outside option instead forgoes the refund
+                mirrored = ladder_offsets(s, c - r, -r, skip=skip)[0] if r.any() else offsets
+                climbs[key] = offsets, plan, mirrored
+        solved = [climbs[key] for key in keys]
         self._fill(
             mean=means,
             stds=steps,
             tier_costs=prices,
-            offsets=np.array([o for o, _ in solved]),
-            plan=np.array([p for _, p in solved]),
+            tier_refunds=refunds,
+            offsets=np.array([o for o, _, _ in solved]),
+            plan=np.array([p for _, p, _ in solved]),
+            backups=np.array([b for _, _, b in solved]),
+            credit=np.zeros(len(means)),
             tier=np.zeros(len(means), dtype=np.intp),
             sealed=np.ones(len(means), dtype=np.bool_),
         )
@@ -81,7 +107,8 @@ class Ladder(Bookkeeping):
     @property
     def costs(self) -> Costs:  # type: ignore[override]
         """What the next purchase of each box costs."""
-        return Costs(self.tier_costs[np.arange(len(self)), self.next_tier - 1])
+        at = (np.arange(len(self)), self.next_tier - 1)
+        return Costs(self.tier_costs[at], refund=self.tier_refunds[at])
 
     @property
     def std(self) -> Vector:
@@ -92,25 +119,27 @@ class Ladder(Bookkeeping):
         return np.where(self.sealed, step, 0.0)
 
     def gain(self, outside: ArrayLike) -> Vector:
-        """E[(estimate after the next purchase - v)+]."""
-        return normal_gain(self.mean, self.std, outside)
+        """E[(estimate after the next purchase + refunds - v)+]."""
+        return normal_gain(self.mean + np.where(self.sealed, self.refund, 0.0), self.std, outside)
 
     def reservation_price(self) -> Vector:
         """U = estimate + offset of the tier; the mean where nothing is left to open."""
         return self.mean + np.where(self.sealed, self._now(self.offsets), 0.0)
 
     def backup_price(self) -> Vector:
-        """B = estimate - offset: normal steps are symmetric, so the mirror image of u."""
-        return self.mean - np.where(self.sealed, self._now(self.offsets), 0.0)
+        """B = estimate - offset: normal steps are symmetric, so the mirror image of u at costs c - r."""
+        return self.mean - np.where(self.sealed, self._now(self.backups), 0.0)
 
     def given(self, box: int, value: float) -> Self:
         """Climb `box` to its next tier, where its estimate is `value`."""
         sealed_box(self.sealed, box, value)
         mean, tier, sealed = self.mean.copy(), self.tier.copy(), self.sealed.copy()
-        mean[box] = value
+        credit = self.credit.copy()
+        credit[box] += self.refund[box]
+        mean[box] = value + credit[box]
         tier[box] = self.next_tier[box]
         sealed[box] = tier[box] < self.stds.shape[1]
-        return self._changed(mean=mean, tier=tier, sealed=sealed)
+        return self._changed(mean=mean, tier=tier, sealed=sealed, credit=credit)
 
     def without(self, box: int) -> Self:
         """Return what is known once the inspection of `box` was paid for and failed."""
@@ -120,10 +149,14 @@ class Ladder(Bookkeeping):
         return self._changed(sealed=sealed)
 
     def paths(self, n: int, rng: np.random.Generator) -> Matrix:
-        """Draw n climbs through all tiers (n, M, T); tiers already known repeat the estimate."""
+        """Draw n climbs of the estimates through all tiers (n, M, T).
+
+        Known tiers repeat the last estimate; boxes with nothing left to open repeat what they are worth.
+        """
         ahead = self.sealed[:, None] & (np.arange(self.stds.shape[1]) >= self.tier[:, None])
         steps = np.where(ahead, self.stds, 0.0) * rng.standard_normal((n, *self.stds.shape))
-        return self.mean[:, None] + np.cumsum(steps, axis=-1)
+        start = np.where(self.sealed, self.mean - self.credit, self.mean)
+        return start[:, None] + np.cumsum(steps, axis=-1)
 
     def sample(self, n: int, rng: np.random.Generator) -> Matrix:
         """Draw n outcomes of the last tier (n, M)."""

@@ -82,7 +82,9 @@ def decide(policy: Policy, batch: Batch, values: Matrix) -> Routed:
         return Routed.unseen(batch.mean.argmax(axis=1))
     if isinstance(policy, Always):
         opened = np.ones((prompts, boxes), dtype=np.bool_)
-        return Routed(values.argmax(axis=1), bill(opened, batch.costs), np.full(prompts, float(boxes)))
+        choice = (values + batch.costs.refund).argmax(axis=1)
+        spent = bill(opened, batch.costs) - batch.costs.refund[choice]
+        return Routed(choice, spent, np.full(prompts, float(boxes)))
     done = run(policy, batch, values)
     return Routed(done.choice.astype(np.intp), done.spent, done.inspections.astype(np.float64))
 

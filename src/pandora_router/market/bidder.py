@@ -1,8 +1,9 @@
 """Pandora's Bidder: one specialist, one posted price, and perhaps a look at its own box before it answers.
 
-With the price p as outside option, seeing G before deciding is worth VoI(p) = E[(G - p)+] - (mu - p)+, and
-VoI(p) >= c exactly for b <= p <= u: for p >= mu the left side is E[(G - p)+], whose root is the reservation
-price u; for p < mu it is E[(p - G)+], whose root is the backup price b. This holds for every law with one
+With the price p as outside option, seeing G before deciding is worth VoI(p) = E[(G + r - p)+] - (mu - p)+
+(r: what comes back of the cost c if the bidder then accepts), and VoI(p) >= c exactly for b <= p <= u: for
+p >= mu the left side is E[(G + r - p)+], whose root is the reservation price u; for p < mu it is
+r + E[(p - r - G)+], whose root is the backup price b. This holds for every law with one
 inspection left. Either b <= mu <= u, or u < mu < b and no price is worth an inspection.
 Paper: section "Pandora's Bidder", equations (6) and (7); METHOD section 1.
 """
@@ -14,7 +15,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from pandora_router.boxes import Boxes
-from pandora_router.index import price_offset
 from pandora_router.search import Batch, Inspect, Select, State
 from pandora_router.search.payoffs import outside_options, reservation_prices
 from pandora_router.search.policies import Memoryless
@@ -34,15 +34,12 @@ def interval(boxes: Boxes) -> tuple[Vector, Vector]:
 
 def intervals(batch: Batch) -> tuple[Matrix, Matrix]:
     """The intervals [b, u] of every query and box of a batch (N, M), (N, M), nothing opened yet."""
-    if batch.quantiles is None:
-        offset = price_offset(batch.std, np.broadcast_to(batch.costs.marginal, batch.std.shape))
-        return batch.mean - offset, batch.mean + offset
-    rows = [interval(batch.state(i).boxes) for i in range(len(batch))]
-    return np.stack([b for b, _ in rows]), np.stack([u for _, u in rows])
+    upper, lower = batch.prices()
+    return lower, upper
 
 
 def value_of_information(boxes: Boxes, price: float) -> Vector:
-    """VoI(p) = E[(G - p)+] - (mu - p)+ of each box against a posted price (M,); never negative."""
+    """VoI(p) = E[(G + r - p)+] - (mu - p)+ of each box against a posted price (M,); never negative."""
     return np.maximum(boxes.gain(price) - np.maximum(boxes.mean - price, 0.0), 0.0)
 
 

@@ -16,9 +16,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pandora_router.boxes.draws import discrete_backup_price, discrete_reservation_price
 from pandora_router.errors import UsageError
-from pandora_router.index import price_offset
 from pandora_router.router.deciding import (
     Cheap,
     Deciding,
@@ -45,7 +43,7 @@ from pandora_router.search import (
     Trace,
     run,
 )
-from pandora_router.types import Matrix, Positions
+from pandora_router.types import Positions
 
 if TYPE_CHECKING:
     from pandora_router.router.router import Router
@@ -107,7 +105,7 @@ def _without_purchases(
     first = _first(router.policy, batch)
     if first is None:
         return {}
-    above, below = _prices(batch)
+    above, below = batch.prices()
     sealed = statuses(router.specialists, (), np.zeros(len(router.specialists), dtype=np.bool_), late=False)
     seconds = (time.perf_counter() - begun) / len(rows)
     decided = {}
@@ -136,17 +134,3 @@ def _first(policy: Policy, batch: Batch) -> Positions | None:
         return None
     found = run(policy, batch, batch.mean)
     return np.where(found.inspections == 0, found.choice, -1)
-
-
-def _prices(batch: Batch) -> tuple[Matrix, Matrix]:
-    """Reservation and backup prices of all boxes (N, M), as `deciding` has them for one prompt."""
-    cost = np.broadcast_to(batch.costs.marginal, batch.mean.shape)
-    if batch.quantiles is not None and batch.rank is not None:
-        laws = batch.quantiles[batch.rank]
-        support = (batch.mean[:, :, None] + batch.std[:, :, None] * laws).reshape(-1, laws.shape[-1])
-        flat = np.ascontiguousarray(cost).ravel()
-        above = discrete_reservation_price(support, flat).reshape(batch.mean.shape)
-        below = discrete_backup_price(support, flat).reshape(batch.mean.shape)
-        return above, below
-    offset = price_offset(batch.std, cost)
-    return batch.mean + offset, batch.mean - offset

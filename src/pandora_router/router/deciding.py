@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Generator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -282,12 +282,12 @@ def _ask(
 
 def _cut_short(policy: Policy, state: State, bought: Bought) -> Trace:
     """End a search whose time is over: all boxes that are still sealed stay so, the policy takes its pick."""
-    last = State(state.boxes.shut(state.boxes.sealed), state.outside, state.spent, state.opened)
+    last = replace(state, boxes=state.boxes.shut(state.boxes.sealed))
     try:
         next(search(policy, last))
     except StopIteration as end:
         trace: Trace = end.value
-        return Trace((*bought.actions, *trace.actions), tuple(bought.values), trace.spent)
+        return Trace((*bought.actions, *trace.actions), tuple(bought.values), trace.spent, trace.refunded)
     raise AssertionError("a policy asked for a box that is not for sale")
 
 

@@ -179,6 +179,7 @@ class Decision:
             "specialist": self.specialist,
             "declined_because": self.declined_because,
             "spent": self.trace.spent,
+            "refunded": self.trace.refunded,
             "purchases": [one.to_dict() for one in self.purchases],
             "specialists": specialists,
             "policy": self.policy,
@@ -217,6 +218,7 @@ class Decision:
             (*actions, Select(place[row["specialist"]])),
             tuple(one.values for one in purchases),
             row["spent"],
+            row.get("refunded", 0.0),
         )
 
         def column(key: str, missing: float = math.nan) -> Vector:

@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from pandora_router.router.router import Router
 
 PACKAGES = ("pandora-router", "numpy", "scipy", "lightgbm", "wordllama", "tokenizers")
+COSTS = ("own", "shared", "refund")  # what of the costs makes a router another one
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,7 +139,7 @@ def fit(order: Order, say: Advance, work: Path | None) -> Router:
         default=default,
         fees=fees,
         fee_weight=order.table.fee_weight,
-        id=order.key(*_told(order).values(), costs.own.tolist(), costs.shared.tolist(), default),
+        id=order.key(*_told(order).values(), *(vars(costs)[n].tolist() for n in COSTS), default),
         record=record,
         timeout=order.timeout,
     )

@@ -128,4 +128,5 @@ def _costs(costs: Costs, own: float | None) -> Costs:
         joins = int(costs.group[-1]) if own is None else -1
         group = np.append(costs.group, joins)
     price = float(costs.own.mean()) if own is None else own
-    return Costs(np.append(costs.own, price), costs.shared, group)
+    share = costs.refund.sum() / max(float(costs.own.sum()), 5e-324)  # as much as of the others comes back
+    return Costs(np.append(costs.own, price), costs.shared, group, np.append(costs.refund, share * price))

@@ -8,7 +8,6 @@ after chunk, so a million queries never have to be in memory together.
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -24,19 +23,21 @@ from numpy.typing import ArrayLike, NDArray
 from pandora_router.boxes import Costs, Independent, Joint
 from pandora_router.boxes.checks import covariance_matrix, finite, locked, whole
 from pandora_router.boxes.costs import as_costs
+from pandora_router.boxes.draws import discrete_backup_price, discrete_reservation_price
 from pandora_router.boxes.joint import checked_quantiles
 from pandora_router.errors import UsageError
+from pandora_router.index import price_offset
 from pandora_router.search import kernels
 from pandora_router.search.drive import drive, reveal
 from pandora_router.search.gradient import KnowledgeGradient
+from pandora_router.search.payoffs import outside_options
 from pandora_router.search.policies import NOBODY, Committing, Held, Obligatory, Relative, Rollout
 from pandora_router.search.simulation import stream as normal_stream
 from pandora_router.search.state import Action, Inspect, Policy, Select, State, Trace
-from pandora_router.types import Matrix, Positions, Vector
+from pandora_router.types import Matrix, Positions, Progress, Vector
 
 SLICE = 256  # queries a thread takes at a time
 LONG = 256  # queries for which compiling takes less time than deciding in plain code
-log = logging.getLogger(__name__)
 LEAST, MOST = 1e-140, 1e140  # standard deviations whose products with each other are ordinary numbers
 _most: ContextVar[int | None] = ContextVar("most threads", default=None)
 
@@ -136,6 +137,21 @@ class Batch:
         )
         return State(Joint(mean, covariance, self.costs, laws), self.outside)
 
+    def prices(self) -> tuple[Matrix, Matrix]:
+        """Reservation and backup prices of all boxes, nothing opened yet (N, M), (N, M)."""
+        shape = self.mean.shape
+        cost = np.broadcast_to(self.costs.marginal, shape)
+        back = np.broadcast_to(self.costs.refund, shape)
+        if self.quantiles is None or self.rank is None:
+            above = self.mean + (back + price_offset(self.std, cost))
+            return above, self.mean + (back - price_offset(self.std, cost - back))
+        laws = self.quantiles[self.rank]
+        worths = self.mean[..., None] + self.std[..., None] * laws + back[..., None]
+        flat = worths.reshape(-1, laws.shape[-1])
+        above = discrete_reservation_price(flat, cost.ravel())
+        below = discrete_backup_price(flat, cost.ravel(), back.ravel())
+        return above.reshape(shape), below.reshape(shape)
+
     def law(self) -> tuple[Any, ...]:
         """The arrays as the kernels take them; an empty array stands for an absent part."""
         none = locked(np.empty((0, 0)))
@@ -151,6 +167,7 @@ class Batch:
             none if self.quantiles is None else self.quantiles,
             no_rank if self.rank is None else self.rank,
             self.outside,
+            self.costs.refund,
         )
 
 
@@ -158,11 +175,14 @@ class Batch:
 class Decisions:
     """What happened to each query: the box taken, the bill, and the openings in order.
 
+    `spent` is net of `refunded`, the part of the cost of the chosen box that came back.
+
     `order[i]` lists the boxes query i opened (-1 after the last), `stage[i]` the purchase each belongs to.
     """
 
     choice: NDArray[np.int32]
     spent: Vector
+    refunded: Vector
     order: NDArray[np.int32]
     stage: NDArray[np.int32]
 
@@ -181,14 +201,21 @@ class Decisions:
         shown = tuple(tuple(float(values[query, b]) for b in bought) for bought in purchases)
         actions: list[Action] = [Inspect(bought) for bought in purchases]
         actions.append(Select(int(self.choice[query])))
-        return Trace(tuple(actions), shown, float(self.spent[query]))
+        return Trace(tuple(actions), shown, float(self.spent[query]), float(self.refunded[query]))
 
 
-def run(policy: Policy, batch: Batch, values: ArrayLike, *, threads: int | None = None) -> Decisions:
+def run(
+    policy: Policy,
+    batch: Batch,
+    values: ArrayLike,
+    *,
+    threads: int | None = None,
+    progress: Progress | None = None,
+) -> Decisions:
     """Run `policy` over every query; `values` (N, M) is what opening each box would show.
 
     Where the kernels are not ready, fewer than 256 queries are driven in plain code; for more it pays to
-    compile first, which is logged as a warning because it takes tens of seconds.
+    compile first, which takes tens of seconds: `progress` hears of it (see `kernels.warm`).
     """
     shown = finite("values", values, ndim=2)
     if shown.shape != batch.mean.shape:
@@ -197,10 +224,7 @@ def run(policy: Policy, batch: Batch, values: ArrayLike, *, threads: int | None 
         )
     kernel = kernels.ready()
     if kernel is None and len(shown) >= LONG and has_loop(policy, batch):
-        log.warning(
-            "compiling the search kernels, once on this machine; `pandora warm` does so ahead of time"
-        )
-        kernels.warm()
+        kernels.warm(progress)
         kernel = kernels.ready()
     return run_with(kernel, policy, batch, shown, threads)
 
@@ -213,6 +237,7 @@ def run_with(
     result = Decisions(
         np.empty(queries, dtype=np.int32),
         np.empty(queries),
+        np.zeros(queries),
         np.full((queries, boxes), -1, dtype=np.int32),
         np.full((queries, boxes), -1, dtype=np.int32),
     )
@@ -220,6 +245,9 @@ def run_with(
         _drive_rows(policy, batch, values, result)
     else:
         spread(_compiled(kernel, policy, batch, values, result), queries, threads)
+    chosen = (result.order == result.choice[:, None]).any(axis=1) & (result.choice >= 0)
+    result.refunded[chosen] = batch.costs.refund[result.choice[chosen]]
+    result.spent[:] -= result.refunded
     return result
 
 
@@ -307,7 +335,7 @@ def _simulate_holdouts(
     correlation = np.eye(boxes) if batch.correlation is None else batch.correlation
     sealed = np.ones(boxes, dtype=np.bool_)
     sealed.setflags(write=False)
-    price, payoffs = np.empty(boxes), np.empty(boxes + 1)
+    payoffs = np.empty(boxes + 1)
     before: dict[bytes, int] = {}
     for i in range(lo, hi):
         mean, std = batch.mean[i], batch.std[i]
@@ -315,13 +343,13 @@ def _simulate_holdouts(
         if same != i:
             held[i], at[i] = held[same], at[same]
             continue
-        kernel.normal_prices(mean, std, batch.costs.own, sealed, price)
-        option = mean if policy.outside == "mean" else locked(2.0 * mean - price)
+        option = outside_options(Independent.known(mean, std, batch.costs, sealed), policy.outside)
         normals = normal_stream(mean, policy.seed).standard_normal((policy.samples, boxes))
         kernel.simulated_payoffs(
             mean,
             locked(std[:, None] * std * correlation),
             batch.costs.own,
+            batch.costs.refund,
             sealed,
             option,
             batch.outside,
@@ -343,4 +371,4 @@ def _drive_rows(policy: Policy, batch: Batch, values: Matrix, out: Decisions) ->
                 out.order[i, count], out.stage[i, count] = box, stage
                 count += 1
         out.choice[i] = trace.selected
-        out.spent[i] = trace.spent
+        out.spent[i] = trace.spent + trace.refunded  # given back for all rows at once

@@ -41,7 +41,8 @@ def search(policy: Policy, state: State) -> Generator[tuple[State, Inspect], Sho
         actions.append(action)
         values.append(shown)
     check(action, state, policy)
-    return Trace((*actions, action), tuple(values), state.spent)
+    back = state.refund(action.box)
+    return Trace((*actions, action), tuple(values), state.spent - back, back)
 
 
 def check(action: Action, state: State, policy: Policy) -> None:

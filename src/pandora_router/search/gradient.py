@@ -2,7 +2,7 @@
 
 Opening box j moves all posterior means along one direction, a + b Z with b = P_j / sqrt(P_jj), so it is worth
 
-    E[max_k (a_k + b_k Z)] - max_k a_k
+    E[max_k (a_k + r_j 1{k = j} + b_k Z)] - max_k a_k        (r_j: what comes back if j is chosen then)
 
 which is exact by the upper envelope of lines under a normal law, or a plain average where the boxes carry
 residual quantiles (METHOD sections 8 and 9). The best thing is always taken, sealed or not. Where costs are
@@ -78,21 +78,23 @@ def plain_gradient(boxes: Boxes, outside: float, only: Positions | None = None) 
             continue
         column = boxes.column(int(j)) / boxes.std[j]
         b = np.append(column, 0.0) if finite else column
+        then = a.copy()
+        then[j] += boxes.refund[j]
         if boxes.quantiles is None:
-            worth[j] = envelope_gain(a, b)
+            worth[j] = envelope_gain(then, b) + (then.max() - a.max())
         else:
-            worth[j] = max((a + boxes.quantiles[j][:, None] * b).max(axis=1).mean() - a.max(), 0.0)
+            worth[j] = max((then + boxes.quantiles[j][:, None] * b).max(axis=1).mean() - a.max(), 0.0)
     return worth
 
 
 def independent_gradient(boxes: Boxes, outside: float) -> Vector:
-    """For independent boxes of any law: E[(G_j - v)+] - (mu_j - v)+ against the best v of all else."""
+    """For independent boxes of any law: E[(G_j + r_j - v)+] - (mu_j - v)+ against the best v of all else."""
     mean = boxes.mean
     first = int(mean.argmax())
     rivals = np.full(len(mean), max(outside, float(mean[first])))
     rivals[first] = max(outside, float(np.max(np.delete(mean, first), initial=-np.inf)))
     if not np.isfinite(rivals[first]):  # one box and nothing else: news changes nothing
-        return np.zeros(len(mean))
+        return np.where(boxes.sealed, boxes.refund, 0.0)
     return np.where(boxes.sealed, np.maximum(boxes.gain(rivals) - np.maximum(mean - rivals, 0.0), 0.0), 0.0)
 
 
@@ -144,8 +146,8 @@ def normal_parts(boxes: Boxes) -> tuple[Matrix, Matrix]:
 
 def gradient(boxes: Boxes, outside: float) -> Vector:
     """`plain_gradient` at speed where the boxes are normal or carry quantiles."""
-    kernel = kernels.ready()
-    if kernel is None or not has_normal_parts(boxes):
+    kernel = kernels.ready() if has_normal_parts(boxes) else None
+    if kernel is None:
         return plain_gradient(boxes, outside)
     return compiled_gradient(kernel, boxes, outside)
 
@@ -155,7 +157,7 @@ def compiled_gradient(kernel: SimpleNamespace, boxes: Boxes, outside: float) -> 
     covariance, quantiles = normal_parts(boxes)
     out = np.empty(len(boxes.mean))
     kernel.knowledge_gradient(
-        boxes.mean, covariance, marginal_std(boxes), boxes.sealed, quantiles, outside, out
+        boxes.mean, covariance, marginal_std(boxes), boxes.refund, boxes.sealed, quantiles, outside, out
     )
     return out
 
@@ -173,8 +175,8 @@ def normal_rule(points: int = 24, reach: float = 3.6) -> tuple[Vector, Vector]:
 
 def best_inspection(boxes: Boxes, outside: float, depth: int, width: int) -> tuple[int, float]:
     """`plain_inspection` at speed where the boxes are normal or carry quantiles."""
-    kernel = kernels.ready()
-    if kernel is None or not has_normal_parts(boxes):
+    kernel = kernels.ready() if has_normal_parts(boxes) else None
+    if kernel is None:
         return plain_inspection(boxes, outside, depth, width)
     return compiled_inspection(kernel, boxes, outside, depth, width)
 
@@ -192,6 +194,7 @@ def compiled_inspection(
         boxes.inspection_cost,
         costs.own,
         costs.group,
+        costs.refund,
         boxes.sealed,
         quantiles,
         outside,
@@ -228,8 +231,8 @@ class KnowledgeGradient(Memoryless):
 
     def next(self, state: State) -> Action:
         """Buy the most valuable purchase, or stop."""
-        kernel = kernels.ready()
-        if kernel is None or not has_normal_parts(state.boxes):
+        kernel = kernels.ready() if has_normal_parts(state.boxes) else None
+        if kernel is None:
             return self.plain_next(state)
         return self.compiled_next(kernel, state)
 
@@ -245,6 +248,7 @@ class KnowledgeGradient(Memoryless):
             costs.own,
             costs.shared,
             costs.group,
+            costs.refund,
             boxes.sealed,
             quantiles,
             state.outside,
@@ -298,9 +302,9 @@ def group_normals(seed: int, samples: int, boxes: int) -> Matrix:
 def plain_group_gain(boxes: Boxes, members: Positions, outside: float, normals: Matrix) -> float:
     """What opening all `members` at once is worth before its cost, over the outcomes `normals` stand for.
 
-    E[best posterior mean then] - E[what the present choice is worth then]: in the same outcome, so that news
-    that changes no choice is worth exactly 0. The columns of `normals` go to the members in descending order
-    of (mean, std), whatever their numbers; residual quantiles are reached through a normal copula.
+    E[best worth then] - E[what the present choice is worth then]: in the same outcome, so that news that
+    changes no choice is worth exactly its refund. The columns of `normals` go to the members in descending
+    order of (mean, std), whatever their numbers; residual quantiles are reached through a normal copula.
     """
     order = members[np.lexsort((-marginal_std(boxes)[members], -boxes.mean[members]))]
     normals = normals[:, : len(order)]
@@ -312,7 +316,8 @@ def plain_group_gain(boxes: Boxes, members: Positions, outside: float, normals: 
         factor = member_factor(boxes, order)
         means = boxes.mean + residual_steps(boxes, order, factor, normals) @ factor
     leader = int(boxes.mean.argmax())
-    kept = means[:, leader] if boxes.mean[leader] > outside else outside
+    kept = means[:, leader].copy() if boxes.mean[leader] > outside else outside
+    means[:, order] += boxes.refund[order]
     return float((np.maximum(means.max(axis=1), outside) - kept).mean())
 
 

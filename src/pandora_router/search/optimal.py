@@ -2,7 +2,9 @@
 
 With S the sealed boxes and v the best in hand,
 
-    V(S, v) = max( v, max_{j in S} mu_j, max_{j in S} E[V(S - j, max(v, G_j))] - c_j ).
+    V(S, v) = max( v, max_{j in S} mu_j, max_{j in S} E[V(S - j, max(v, G_j + r_j))] - c_j ),
+
+r_j being what comes back of c_j if box j is chosen once it is open.
 
 V is tabulated on a grid of v, piecewise linear in between; the expectation of the interpolant is exact.
 """
@@ -48,7 +50,7 @@ class Optimal:
                 came=f"{len(boxes.mean)} {type(boxes).__name__} boxes",
                 do="Use Rollout, which is within 3e-4 of it, or KnowledgeGradient for correlated boxes.",
             )
-        live, reach = boxes.sealed, 9.0 * boxes.std
+        live, reach = boxes.sealed, 9.0 * boxes.std + boxes.refund
         # what is in hand never falls, and below every sealed box it does not matter how low it is
         low = float(np.min((boxes.mean - reach)[live], initial=np.inf))
         low = max(low, state.best.value) if live.any() else state.best.value
@@ -87,9 +89,10 @@ class Table:
         self.rows[sealed] = best
 
     def opening(self, sealed: frozenset[int], j: int) -> Vector:
-        """E[V(S - j, max(v, G_j))] - c_j for every v of the grid."""
+        """E[V(S - j, max(v, G_j + r_j))] - c_j for every v of the grid."""
         after = self.rows[sealed - {j}]
         mean, std, cost = self.boxes.mean[j], self.boxes.std[j], self.boxes.inspection_cost[j]
+        mean = mean + self.boxes.refund[j]
         if std == 0.0:
             return np.asarray(np.interp(np.maximum(self.grid, mean), self.grid, after) - cost)
         z = (self.grid - mean) / std

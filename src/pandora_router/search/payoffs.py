@@ -1,7 +1,8 @@
 """What every committing policy is worth, exactly: the plain versions (METHOD section 2).
 
 A committing policy holds one box m out at a fixed outside option b and searches the others obligatorily.
-With kappa_j = min(G_j, u_j), K = max over j != m of kappa_j, H its CDF and `best` in hand, it is worth
+With r the refunds, kappa_j = min(G_j + r_j, u_j), K = max over j != m of kappa_j, H its CDF and `best` in
+hand, it is worth
 
     nu_m = mu_m H(b) + b (1 - H(b)) + integral from b of (1 - H)      if best <= b,
     nu_m = best + integral from best of (1 - H)                       otherwise,
@@ -35,8 +36,8 @@ def normal_law(boxes: Boxes) -> bool:
 
 def reservation_prices(boxes: Boxes) -> Vector:
     """`boxes.reservation_price()`, compiled where the law is normal: numpy is slow on small arrays."""
-    kernel = kernels.ready()
-    if kernel is None or not normal_law(boxes):
+    kernel = kernels.ready() if normal_law(boxes) else None
+    if kernel is None:
         return locked(boxes.reservation_price())
     return compiled_prices(kernel, boxes)
 
@@ -44,7 +45,9 @@ def reservation_prices(boxes: Boxes) -> Vector:
 def compiled_prices(kernel: SimpleNamespace, boxes: Boxes) -> Vector:
     """The reservation prices of boxes of normal law."""
     out = np.empty(len(boxes.mean))
-    kernel.normal_prices(boxes.mean, marginal_std(boxes), boxes.inspection_cost, boxes.sealed, out)
+    kernel.normal_prices(
+        boxes.mean, marginal_std(boxes), boxes.inspection_cost, boxes.refund, boxes.sealed, out
+    )
     return locked(out)
 
 
@@ -61,8 +64,10 @@ def outside_options(boxes: Boxes, outside: Outside) -> Vector:
     check_outside(outside)
     if outside == "mean":
         return boxes.mean
-    # normal laws are symmetric: b = 2 mean - u
-    return locked(2.0 * boxes.mean - reservation_prices(boxes) if normal_law(boxes) else boxes.backup_price())
+    if not normal_law(boxes):
+        return locked(boxes.backup_price())
+    mirrored = 2.0 * boxes.mean - reservation_prices(boxes)  # normal laws are symmetric: without refunds b
+    return locked(np.where(boxes.refund == 0.0, mirrored, boxes.backup_price()))
 
 
 def committing_payoffs(boxes: Boxes, outside: Outside = "backup", best: float = -np.inf) -> Vector:
@@ -74,12 +79,13 @@ def committing_payoffs(boxes: Boxes, outside: Outside = "backup", best: float = 
     >>> committing_payoffs(Independent([0.5, 0.45], [0.2, 0.25], 0.06), "mean").round(6).tolist()
     [0.497387, 0.516724, 0.497269]
     """
-    kernel = kernels.ready()
-    if kernel is not None and normal_law(boxes):
+    kernel = kernels.ready() if normal_law(boxes) else None
+    if kernel is not None:
         return compiled_payoffs(kernel, boxes, outside, best)
     held, price, in_hand = outside_options(boxes, outside), reservation_prices(boxes), _in_hand(boxes, best)
     if normal_law(boxes):
-        return normal_payoffs(boxes.mean, marginal_std(boxes), price, held, boxes.sealed, in_hand)
+        std = marginal_std(boxes)
+        return normal_payoffs(boxes.mean, std, price, held, boxes.sealed, in_hand, boxes.refund)
     support = boxes.support() if isinstance(boxes, Draws | CorrelatedNormal) else None
     if support is None:
         raise UsageError(
@@ -88,6 +94,7 @@ def committing_payoffs(boxes: Boxes, outside: Outside = "backup", best: float = 
             came=type(boxes).__name__,
             do="Use Obligatory or KnowledgeGradient on these boxes.",
         )
+    support = support + np.where(boxes.sealed, boxes.refund, 0.0)[:, None]
     return discrete_payoffs(support, price, held, boxes.mean, boxes.sealed, in_hand)
 
 
@@ -96,7 +103,7 @@ def compiled_payoffs(kernel: SimpleNamespace, boxes: Boxes, outside: Outside, be
     out = np.empty(len(boxes.mean) + 1)
     held, price = outside_options(boxes, outside), reservation_prices(boxes)
     std, in_hand = marginal_std(boxes), _in_hand(boxes, best)
-    kernel.committing_payoffs(boxes.mean, std, price, held, boxes.sealed, in_hand, out)
+    kernel.committing_payoffs(boxes.mean, std, boxes.refund, price, held, boxes.sealed, in_hand, out)
     return out
 
 
@@ -111,14 +118,21 @@ def marginal_std(boxes: Boxes) -> Vector:
 
 
 def normal_payoffs(
-    mean: Vector, std: Vector, price: Vector, held: Vector, sealed: Mask, best: float
+    mean: Vector,
+    std: Vector,
+    price: Vector,
+    held: Vector,
+    sealed: Mask,
+    best: float,
+    refund: Vector | float = 0.0,
 ) -> Vector:
-    """The plain oracle for normal boxes: for each holdout, quadrature between all breakpoints."""
+    """The plain twin for normal boxes: for each holdout, quadrature between all breakpoints."""
     x, w = np.polynomial.legendre.leggauss(20)
+    opened = mean + refund  # rivals of the held box are opened before they are taken
     out = np.full(len(mean) + 1, -np.inf)
     for m in [-1, *np.flatnonzero(sealed)]:
         rivals = np.flatnonzero(sealed & (np.arange(len(mean)) != m))
-        mu, s = mean[rivals], std[rivals]
+        mu, s = opened[rivals], std[rivals]
         top = np.minimum(price[rivals], mu + 9.0 * s)
         bottom = np.minimum(mu - 9.0 * s, top)
         start = best if m < 0 else max(best, held[m])
@@ -147,7 +161,10 @@ def normal_payoffs(
 def discrete_payoffs(
     support: Matrix, price: Vector, held: Vector, mean: Vector, sealed: Mask, best: float
 ) -> Vector:
-    """The M+1 payoffs when each row of `support` (M, S, ascending) is equally likely: sums, no quadrature."""
+    """The M+1 payoffs when each row of `support` (M, S, ascending) is equally likely: sums, no quadrature.
+
+    `support` holds what boxes are worth once open, refunds included; `mean` what they are worth sealed.
+    """
     out = np.full(len(mean) + 1, -np.inf)
     rows = np.flatnonzero(sealed)
     if not len(rows):

@@ -160,8 +160,8 @@ class Rollout(Memoryless):
         """Take the first step of the committing policy that is best from here."""
         if not state.boxes.sealed.any():
             return Select(state.best.box)
-        kernel = kernels.ready()
-        if kernel is not None and normal_law(state.boxes):
+        kernel = kernels.ready() if normal_law(state.boxes) else None
+        if kernel is not None:
             return compiled_rollout(kernel, state, self.outside == "mean")
         return self.plain_next(state)
 
@@ -176,9 +176,8 @@ class Rollout(Memoryless):
 def compiled_rollout(kernel: SimpleNamespace, state: State, by_mean: bool) -> Action:
     """`Rollout.plain_next` at speed, for boxes of normal law, held at their mean or backup price."""
     boxes, best = state.boxes, state.best
-    box, held, at = kernel.rollout_step(
-        boxes.mean, marginal_std(boxes), boxes.inspection_cost, boxes.sealed, best.value, by_mean
-    )
+    cost, refund, std = boxes.inspection_cost, boxes.refund, marginal_std(boxes)
+    box, held, at = kernel.rollout_step(boxes.mean, std, cost, refund, boxes.sealed, best.value, by_mean)
     return purchase(boxes, box) if box >= 0 else settle(best, held, at)
 
 

@@ -51,6 +51,7 @@ def compiled_payoffs(
         boxes.mean,
         covariance_of(boxes),
         boxes.inspection_cost,
+        boxes.refund,
         boxes.sealed,
         outside_options(boxes, outside),
         state.best.value,
@@ -99,6 +100,9 @@ def plain_payoffs(state: State, held: Vector, drawn: Matrix) -> Vector:
         for outcome in drawn:
             trace = drive(policy, state, reveal(outcome))
             last = outcome[:, -1] if outcome.ndim == 2 else outcome
-            total += (last[trace.selected] if trace.selected >= 0 else state.outside) - trace.spent
+            worth = last[trace.selected] if trace.selected >= 0 else state.outside
+            if trace.selected >= 0 and not state.boxes.sealed[trace.selected]:
+                worth -= trace.refunded  # opened before: its worth has the refund in it
+            total += worth - trace.spent
         out[m + 1] = total / len(drawn) + state.spent
     return out

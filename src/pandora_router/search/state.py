@@ -1,7 +1,8 @@
 """A search as a value: what is known and spent so far, and the only two things a policy can say.
 
 A policy sees a `State` and answers `Inspect` or `Select`; it never holds a value that was not opened, so
-every policy is admissible by construction. `State.observe` and `State.lose` are the only places that charge.
+every policy is admissible by construction. `State.observe` and `State.lose` are the only places that charge;
+what comes back of the cost of the box that is chosen is given back once, when the search ends.
 A failed inspection is data: the money is gone, the box stays worth its mean and cannot be inspected again.
 """
 
@@ -50,6 +51,7 @@ class State:
     outside: float = -np.inf
     spent: float = 0.0
     opened: tuple[Worth, ...] = field(default=())
+    refunds: tuple[float, ...] = field(default=())  # of each opening, if its box is chosen
 
     def __post_init__(self) -> None:
         if not isinstance(self.outside, int | float | np.number) or not self.outside < np.inf:
@@ -64,12 +66,20 @@ class State:
         """Pay the marginal cost of `box` and learn its value."""
         known = self.boxes.given(box, value)  # checks before anything is charged
         spent = self.spent + float(self.boxes.inspection_cost[box])
-        return State(known, self.outside, spent, (*self.opened, Worth(box, float(value))))
+        refunds = (*self.refunds, float(self.boxes.refund[box]))
+        return State(known, self.outside, spent, (*self.opened, Worth(box, float(value))), refunds)
 
     def lose(self, box: int) -> State:
         """Pay the marginal cost of `box` and learn nothing: it can no longer be inspected."""
         known = self.boxes.without(box)
-        return State(known, self.outside, self.spent + float(self.boxes.inspection_cost[box]), self.opened)
+        spent = self.spent + float(self.boxes.inspection_cost[box])
+        return State(known, self.outside, spent, self.opened, self.refunds)
+
+    def refund(self, box: int) -> float:
+        """What comes back if the search ends with `box`: the refunds of its openings, 0 if it is sealed."""
+        return sum(
+            (back for worth, back in zip(self.opened, self.refunds, strict=True) if worth.box == box), 0.0
+        )
 
     @property
     def best(self) -> Worth:
@@ -88,11 +98,15 @@ class State:
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """What happened: the actions in order, what each `Inspect` showed (None: it failed), and the bill."""
+    """What happened: the actions in order, what each `Inspect` showed (None: it failed), and the bill.
+
+    `spent` is net of `refunded`, the part of the cost of the chosen box that came back.
+    """
 
     actions: tuple[Action, ...]
     values: tuple[tuple[float | None, ...], ...]
     spent: float
+    refunded: float = 0.0
 
     @property
     def selected(self) -> int:

@@ -74,11 +74,11 @@ def gain(a, b, count, quantiles, box, high, steep):  # type: ignore[no-untyped-d
 
 
 @jit
-def knowledge_gradient(mean, covariance, std, sealed, quantiles, outside, out):  # type: ignore[no-untyped-def]
+def knowledge_gradient(mean, covariance, std, refund, sealed, quantiles, outside, out):  # type: ignore[no-untyped-def]
     """Fill out[j] with the worth of opening j alone, before its cost; 0 where nothing is left to open."""
     boxes = len(mean)
     if covariance.shape[0] == 0:
-        independent_gradient(mean, std, sealed, outside, out)
+        independent_gradient(mean, std, refund, sealed, outside, out)
         return
     a, b = np.empty(boxes + 1), np.empty(boxes + 1)
     high, steep = np.empty(boxes + 1), np.empty(boxes + 1)
@@ -90,12 +90,25 @@ def knowledge_gradient(mean, covariance, std, sealed, quantiles, outside, out): 
         if sealed[j] and std[j] > 0.0:
             for k in range(boxes):
                 b[k] = covariance[j, k] / std[j]
-            out[j] = gain(a, b, count, quantiles, j, high, steep)
+            out[j] = refunded_gain(a, b, count, refund[j], quantiles, j, high, steep)
 
 
 @jit
-def independent_gradient(mean, std, sealed, outside, out):  # type: ignore[no-untyped-def]
-    """The same for independent normal boxes: s psi(|mu - v|/s) against the best v of all else."""
+def refunded_gain(a, b, count, back, quantiles, box, high, steep):  # type: ignore[no-untyped-def]
+    """E[max(a + b Z)] - max a where the line of `box` rises by `back` once the box is open."""
+    if back == 0.0:
+        return gain(a, b, count, quantiles, box, high, steep)
+    before = a[:count].max()
+    sealed_worth = a[box]
+    a[box] = sealed_worth + back
+    worth = gain(a, b, count, quantiles, box, high, steep) + (a[:count].max() - before)
+    a[box] = sealed_worth
+    return worth
+
+
+@jit
+def independent_gradient(mean, std, refund, sealed, outside, out):  # type: ignore[no-untyped-def]
+    """The same for independent normal boxes: E[(G + r - v)+] - (mu - v)+ against the best v of all else."""
     first, second = 0, -1
     for k in range(1, len(mean)):
         if mean[k] > mean[first]:
@@ -110,13 +123,18 @@ def independent_gradient(mean, std, sealed, outside, out):  # type: ignore[no-un
                 rival = max(outside, mean[first])
             elif second >= 0:
                 rival = max(outside, mean[second])
-            z = abs(rival - mean[j]) / std[j]
+            if rival == -np.inf:  # nothing else to take: news changes nothing
+                out[j] = refund[j]
+                continue
+            lead = mean[j] + refund[j] - rival
+            z = abs(lead) / std[j]
             if z < REACH:
                 out[j] = std[j] * loss(z)
+            out[j] += max(lead, 0.0) - max(mean[j] - rival, 0.0)
 
 
 @jit
-def second_gain(mean, covariance, std, after, sealed, quantiles, outside, first, rivals):  # type: ignore[no-untyped-def]
+def second_gain(mean, covariance, std, after, refund, sealed, quantiles, outside, first, rivals):  # type: ignore[no-untyped-def]
     """E[(best worth of a second inspection net of its cost)+] once `first` is open, over its outcomes.
 
     `after[l]` is the cost of box l then (a shared part may be settled), `rivals` the boxes considered. With
@@ -147,7 +165,7 @@ def second_gain(mean, covariance, std, after, sealed, quantiles, outside, first,
         reach = PHI_0
         if quantiles.shape[0] > 0:
             reach = max(abs(quantiles[l, 0]), abs(quantiles[l, -1]))
-        most[r] = (slopes[r].max() - slopes[r].min()) * reach - after[l]
+        most[r] = (slopes[r].max() - slopes[r].min()) * reach + refund[l] - after[l]
     outcomes = quantiles.shape[1] if quantiles.shape[0] > 0 else len(NODES)
     total = 0.0
     for n in range(outcomes):
@@ -158,17 +176,21 @@ def second_gain(mean, covariance, std, after, sealed, quantiles, outside, first,
         else:
             a[:boxes] = mean
             a[first] = mean[first] + std[first] * z
+        a[first] += refund[first]
         best = 0.0
         for r in range(len(rivals)):
             if most[r] > best:
-                news = gain(a, slopes[r], count, quantiles, rivals[r], high, steep)
-                best = max(best, news - after[rivals[r]])
+                l = rivals[r]
+                news = refunded_gain(a, slopes[r], count, refund[l], quantiles, l, high, steep)
+                best = max(best, news - after[l])
         total += best / outcomes if quantiles.shape[0] > 0 else best * WEIGHTS[n]
     return total
 
 
 @jit
-def best_inspection(mean, covariance, std, cost, own, group, sealed, quantiles, outside, depth, width):  # type: ignore[no-untyped-def]
+def best_inspection(  # type: ignore[no-untyped-def]
+    mean, covariance, std, cost, own, group, refund, sealed, quantiles, outside, depth, width
+):
     """Return (box, net worth) of the best next inspection, looking `depth` (1 or 2) inspections ahead.
 
     With depth 2 only `width` boxes are looked at, first and second: the one of highest mean and those of
@@ -176,7 +198,7 @@ def best_inspection(mean, covariance, std, cost, own, group, sealed, quantiles, 
     """
     boxes = len(mean)
     worth = np.empty(boxes)
-    knowledge_gradient(mean, covariance, std, sealed, quantiles, outside, worth)
+    knowledge_gradient(mean, covariance, std, refund, sealed, quantiles, outside, worth)
     top, highest = -1, -np.inf
     if depth == 1:
         for j in range(boxes):
@@ -198,17 +220,17 @@ def best_inspection(mean, covariance, std, cost, own, group, sealed, quantiles, 
             for l in range(boxes):  # opening j settles the shared part of its group
                 mates = len(group) > 0 and group[j] >= 0 and group[l] == group[j]
                 after[l] = own[l] if mates else cost[l]
-            net += second_gain(mean, covariance, std, after, sealed, quantiles, outside, j, rivals)
+            net += second_gain(mean, covariance, std, after, refund, sealed, quantiles, outside, j, rivals)
         if net > highest or (net == highest and j < top):
             top, highest = j, net
     return top, highest
 
 
 @jit
-def group_gain(mean, covariance, std, sealed, quantiles, outside, group, which, normals):  # type: ignore[no-untyped-def]
+def group_gain(mean, covariance, std, refund, sealed, quantiles, outside, group, which, normals):  # type: ignore[no-untyped-def]
     """What opening all sealed boxes of group `which` at once is worth, before its cost.
 
-    E[best posterior mean then] - E[what the present choice is worth then], over the joint outcomes that
+    E[best worth then] - E[what the present choice is worth then], over the joint outcomes that
     `normals` (S, M) stand for: row by row for the members in descending order of (mean, std).
     """
     boxes = len(mean)
@@ -249,10 +271,13 @@ def group_gain(mean, covariance, std, sealed, quantiles, outside, group, which, 
                 steps[i] = residual_step(normals[s], steps, factor, std, quantiles, m, i)
             for k in range(boxes):
                 shown[k] += factor[i, k] * steps[i]
+        kept = shown[lead] if mean[lead] > outside else outside
+        for i in range(count):
+            shown[members[i]] += refund[members[i]]
         best = outside
         for k in range(boxes):
             best = max(best, shown[k])
-        total += best - (shown[lead] if mean[lead] > outside else outside)
+        total += best - kept
     return total / len(normals)
 
 
@@ -279,14 +304,14 @@ def residual_step(normals, steps, factor, std, quantiles, member, i):  # type: i
 
 @jit
 def gradient_step(  # type: ignore[no-untyped-def]
-    mean, covariance, std, cost, own, left, group, sealed, quantiles, outside, depth, width, normals
+    mean, covariance, std, cost, own, left, group, refund, sealed, quantiles, outside, depth, width, normals
 ):
     """The best next purchase: (box, -1) to open a box, (-1, g) all of group g, (-1, -1) to stop.
 
     `left` holds what is still to be paid for each group (empty without groups).
     """
     box, net = best_inspection(
-        mean, covariance, std, cost, own, group, sealed, quantiles, outside, depth, width
+        mean, covariance, std, cost, own, group, refund, sealed, quantiles, outside, depth, width
     )
     net = max(net, 0.0) if box >= 0 else 0.0
     chosen, highest = -1, net
@@ -297,7 +322,9 @@ def gradient_step(  # type: ignore[no-untyped-def]
                 bill += own[k]
                 count += 1
         if left[g] > 0.0 and count > 1:
-            worth = group_gain(mean, covariance, std, sealed, quantiles, outside, group, g, normals) - bill
+            worth = -bill + group_gain(
+                mean, covariance, std, refund, sealed, quantiles, outside, group, g, normals
+            )
             if worth > highest:
                 chosen, highest = g, worth
     if chosen >= 0:

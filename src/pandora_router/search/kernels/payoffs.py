@@ -1,7 +1,7 @@
 """All M+1 exact committing payoffs of independent normal boxes in one pass from the top down.
 
 The breakpoints are the reservation prices, the outside options and the ends of each box's support. Between
-two of them the CDF H of K = max_j min(G_j, u_j) is a smooth product of normal CDFs, and the leave-one-out
+two of them the CDF H of K = max_j min(G_j + r_j, u_j) is a smooth product of normal CDFs: leave-one-out
 integrals differ from the full one by H (1/F_m - 1), so Gauss-Legendre panels serve all holdouts at once.
 The pass stops where H has fallen to nothing: below, every integrand is 1. Oracle: `search.payoffs`.
 """
@@ -23,12 +23,14 @@ NEGLIGIBLE = 1e-18
 
 
 @jit
-def committing_payoffs(mean, std, reservation, outside, sealed, best, out):  # type: ignore[no-untyped-def]
+def committing_payoffs(sealed_mean, std, refund, reservation, outside, sealed, best, out):  # type: ignore[no-untyped-def]
     """Fill out[0] with the obligatory payoff and out[1 + m] with that of holding box m at outside[m].
 
     `best` is what is already in hand (-inf for nothing). A box that is not sealed is never held: -inf.
+    Rivals of the held box are opened before they are taken, so that their refunds come back.
     """
-    boxes = len(mean)
+    boxes = len(sealed_mean)
+    mean = sealed_mean + refund
     live = np.empty(boxes, dtype=np.int64)  # boxes that matter: sealed, and with a price above `best`
     count = 0
     for j in range(boxes):
@@ -51,7 +53,7 @@ def committing_payoffs(mean, std, reservation, outside, sealed, best, out):  # t
     edges[3 * count] = best
     edges = np.sort(edges)[::-1]
     if count == 1:  # without rivals a held box is simply taken
-        out[1 + live[0]] = best if best > outside[live[0]] else mean[live[0]]
+        out[1 + live[0]] = best if best > outside[live[0]] else sealed_mean[live[0]]
 
     total = 0.0  # integral of 1 - H from the present point up
     extra = np.zeros(count)  # integral of H/F_m - H from the present point up
@@ -69,7 +71,7 @@ def committing_payoffs(mean, std, reservation, outside, sealed, best, out):  # t
                 done[i] = True
                 j = live[i]
                 out[1 + j] = _settle(
-                    mean, outside, best, top, bottom, std, live, count, i, x, total - extra[i]
+                    sealed_mean, mean, outside, best, top, std, live, count, i, x, total - extra[i]
                 )
         if best >= x:
             out[0] = best + total
@@ -148,7 +150,7 @@ def committing_payoffs(mean, std, reservation, outside, sealed, best, out):  # t
 
 
 @jit
-def _settle(mean, outside, best, top, bottom, std, live, count, held, x, above):  # type: ignore[no-untyped-def]
+def _settle(sealed_mean, mean, outside, best, top, std, live, count, held, x, above):  # type: ignore[no-untyped-def]
     """nu of holding one box, from the integral of 1 - H above its floor x."""
     j = live[held]
     if best > outside[j]:
@@ -157,4 +159,4 @@ def _settle(mean, outside, best, top, bottom, std, live, count, held, x, above):
     for i in range(count):
         if i != held and top[i] > x:
             chance *= cumulative((x - mean[live[i]]) / std[live[i]])
-    return mean[j] * chance + outside[j] * (1.0 - chance) + above
+    return sealed_mean[j] * chance + outside[j] * (1.0 - chance) + above

@@ -3,7 +3,7 @@
 Each function takes a slice of queries and writes, per query, the choice, the bill and the openings in order.
 They mirror `search.policies` and `search.gradient` driven by `search.drive`; that they agree action for
 action is a test. `law` groups the arguments that say what is known:
-(mean, std, correlation, own, shared, group, quantiles, rank, outside).
+(mean, std, correlation, own, shared, group, quantiles, rank, outside, refund).
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def price_costs(own, left, group, cost):  # type: ignore[no-untyped-def]
 @jit
 def buy(law, i, box, value, mean, covariance, std, cost, sealed, left):  # type: ignore[no-untyped-def]
     """Open one box: condition everything on its value, settle its group, return what it cost."""
-    stds, correlation, own, group = law[1], law[2], law[3], law[5]
+    stds, correlation, own, group, refund = law[1], law[2], law[3], law[5], law[9]
     boxes = len(mean)
     paid = cost[box]
     if correlation.shape[0] > 0 and covariance[box, box] > NOTHING * (stds[i, box] * stds[i, box]):
@@ -64,7 +64,7 @@ def buy(law, i, box, value, mean, covariance, std, cost, sealed, left):  # type:
         for k in range(boxes):
             live = covariance[k, k] > NOTHING * (stds[i, k] * stds[i, k])
             std[k] = math.sqrt(covariance[k, k]) if live else 0.0
-    mean[box] = value
+    mean[box] = value + refund[box]
     std[box] = 0.0
     sealed[box] = False
     if len(left) > 0 and group[box] >= 0:
@@ -125,7 +125,7 @@ def scratch(boxes, groups, dense):  # type: ignore[no-untyped-def]
 @jit
 def held_rows(law, values, held, at, lo, hi, choice, spent, order, stage):  # type: ignore[no-untyped-def]
     """Search obligatorily around box held[i] at option at[i] (-1: hold nobody)."""
-    outside = law[8]
+    outside, refund = law[8], law[9]
     boxes = values.shape[1]
     mean, covariance, std, cost, sealed, left = scratch(boxes, len(law[4]), law[2].shape[0] > 0)
     price = np.empty(boxes)
@@ -135,7 +135,7 @@ def held_rows(law, values, held, at, lo, hi, choice, spent, order, stage):  # ty
         while True:
             box, best = in_hand(mean, sealed, outside)
             for k in range(boxes):
-                price[k] = mean[k] + (offset(std[k], cost[k]) if sealed[k] else 0.0)
+                price[k] = mean[k] + (refund[k] + offset(std[k], cost[k]) if sealed[k] else 0.0)
             back, option = held[i], at[i]
             if back >= 0 and not sealed[back]:  # opened with its group: a value in hand like any other
                 back, option = -1, -np.inf
@@ -152,12 +152,16 @@ def held_rows(law, values, held, at, lo, hi, choice, spent, order, stage):  # ty
 
 
 @jit
-def best_holdout(mean, std, cost, sealed, best, by_mean, price, option, payoffs):  # type: ignore[no-untyped-def]
+def best_holdout(mean, std, cost, refund, sealed, best, by_mean, price, option, payoffs):  # type: ignore[no-untyped-def]
     """The holdout of highest exact payoff (-1: nobody), with prices and outside options filled in."""
     for k in range(len(mean)):
-        price[k] = mean[k] + (offset(std[k], cost[k]) if sealed[k] else 0.0)
-        option[k] = mean[k] if by_mean else 2.0 * mean[k] - price[k]  # to the bit as `outside_options`
-    committing_payoffs(mean, std, price, option, sealed, best, payoffs)
+        price[k] = mean[k] + (refund[k] + offset(std[k], cost[k]) if sealed[k] else 0.0)
+        option[k] = mean[k]
+        if not by_mean and refund[k] == 0.0:
+            option[k] = 2.0 * mean[k] - price[k]  # to the bit as `outside_options`
+        elif not by_mean and sealed[k]:
+            option[k] = mean[k] + (refund[k] - offset(std[k], cost[k] - refund[k]))
+    committing_payoffs(mean, std, refund, price, option, sealed, best, payoffs)
     top = 0
     for m in range(1, len(payoffs)):
         if payoffs[m] > payoffs[top]:
@@ -173,7 +177,7 @@ def exact_holdouts(law, by_mean, lo, hi, held, at):  # type: ignore[no-untyped-d
     price, option, payoffs = np.empty(boxes), np.empty(boxes), np.empty(boxes + 1)
     for i in range(lo, hi):
         begin(law, i, mean, covariance, std, cost, sealed, left)
-        held[i] = best_holdout(mean, std, cost, sealed, law[8], by_mean, price, option, payoffs)
+        held[i] = best_holdout(mean, std, cost, law[9], sealed, law[8], by_mean, price, option, payoffs)
         at[i] = option[held[i]] if held[i] >= 0 else -np.inf
 
 
@@ -196,11 +200,11 @@ def relative(mean, covariance, std, sealed, outside, out):  # type: ignore[no-un
 
 
 @jit
-def rollout_step(mean, std, cost, sealed, best, by_mean):  # type: ignore[no-untyped-def]
+def rollout_step(mean, std, cost, refund, sealed, best, by_mean):  # type: ignore[no-untyped-def]
     """One step of the rollout: (box to open or -1 to stop, held box or -1, its outside option)."""
     boxes = len(mean)
     price, option, payoffs = np.empty(boxes), np.empty(boxes), np.empty(boxes + 1)
-    held = best_holdout(mean, std, cost, sealed, best, by_mean, price, option, payoffs)
+    held = best_holdout(mean, std, cost, refund, sealed, best, by_mean, price, option, payoffs)
     at = option[held] if held >= 0 else -np.inf
     return climb(mean, price, sealed, best, held, at), held, at
 
@@ -224,7 +228,7 @@ def rollout_rows(law, values, by_mean, relatively, lo, hi, choice, spent, order,
                 relative(mean, covariance, std, sealed, outside, view)
             else:
                 view[:] = std
-            top, held, at = rollout_step(mean, view, cost, sealed, best, by_mean)
+            top, held, at = rollout_step(mean, view, cost, law[9], sealed, best, by_mean)
             if top < 0:
                 choice[i] = held if held >= 0 and best <= at else box
                 break
@@ -250,7 +254,20 @@ def gradient_rows(law, values, depth, width, normals, lo, hi, choice, spent, ord
         step, count, bill = 0, 0, 0.0
         while True:
             top, whole = gradient_step(
-                mean, covariance, std, cost, own, left, group, sealed, table, outside, depth, width, normals
+                mean,
+                covariance,
+                std,
+                cost,
+                own,
+                left,
+                group,
+                law[9],
+                sealed,
+                table,
+                outside,
+                depth,
+                width,
+                normals,
             )
             if top < 0 and whole < 0:
                 choice[i], best = -1, outside

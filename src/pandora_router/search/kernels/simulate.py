@@ -22,10 +22,10 @@ NODES = 1024  # nodes kept per decision; deeper or rarer sequences are computed 
 
 
 @jit
-def grow(tree, parent, box, slot, depth, covariance, cost):  # type: ignore[no-untyped-def]
+def grow(tree, parent, box, slot, depth, covariance):  # type: ignore[no-untyped-def]
     """Write node `slot`: the state after `box` is opened in node `parent`."""
     column, variance, offsets, parents, opened = tree
-    boxes = len(cost)
+    boxes = len(covariance)
     for k in range(boxes):
         column[slot, k] = covariance[box, k]
     node = parent
@@ -49,7 +49,7 @@ def grow(tree, parent, box, slot, depth, covariance, cost):  # type: ignore[no-u
 
 
 @jit
-def best_box(tree, exact, node, mean, cost, shut, banned):  # type: ignore[no-untyped-def]
+def best_box(tree, exact, node, mean, cost, refund, shut, banned):  # type: ignore[no-untyped-def]
     """The sealed box of highest reservation price, and the price; offsets are sharpened on demand."""
     variance, offsets = tree[1], tree[2]
     boxes = len(mean)
@@ -62,12 +62,12 @@ def best_box(tree, exact, node, mean, cost, shut, banned):  # type: ignore[no-un
                     top, price = k, u
         if top < 0 or exact[node, top]:
             return top, price
-        offsets[node, top] = offset(math.sqrt(variance[node, top]), cost[top])
+        offsets[node, top] = refund[top] + offset(math.sqrt(variance[node, top]), cost[top])
         exact[node, top] = True
 
 
 @jit
-def descend(tree, exact, child, used, node, box, depth, spare, covariance, cost):  # type: ignore[no-untyped-def]
+def descend(tree, exact, child, used, node, box, depth, spare, covariance):  # type: ignore[no-untyped-def]
     """Return (node after opening `box`, nodes used): kept if there is room, else in a spare slot."""
     if node < NODES:
         found = child[node, box]
@@ -79,7 +79,7 @@ def descend(tree, exact, child, used, node, box, depth, spare, covariance, cost)
         used += 1
     else:
         slot = spare + depth
-    grow(tree, node, box, slot, depth, covariance, cost)
+    grow(tree, node, box, slot, depth, covariance)
     if slot < NODES:
         child[slot, :] = 0
     exact[slot, :] = False
@@ -113,7 +113,7 @@ def joint_outcomes(mean, covariance, normals):  # type: ignore[no-untyped-def]
 
 
 @jit
-def simulated_payoffs(mean, covariance, cost, sealed, held, best, normals, out):  # type: ignore[no-untyped-def]
+def simulated_payoffs(mean, covariance, cost, refund, sealed, held, best, normals, out):  # type: ignore[no-untyped-def]
     """Fill out[0] and out[1 + m] with the mean payoffs of all committing policies over joint outcomes."""
     boxes = len(mean)
     drawn = joint_outcomes(mean, covariance, normals)
@@ -130,7 +130,7 @@ def simulated_payoffs(mean, covariance, cost, sealed, held, best, normals, out):
     for k in range(boxes):
         column[0, k] = 0.0
         variance[0, k] = max(covariance[k, k], 0.0)
-        offsets[0, k] = offset(math.sqrt(variance[0, k]), cost[k])
+        offsets[0, k] = refund[k] + offset(math.sqrt(variance[0, k]), cost[k])
         exact[0, k] = True
     used = 1
     out[:] = 0.0
@@ -150,7 +150,7 @@ def simulated_payoffs(mean, covariance, cost, sealed, held, best, normals, out):
         means[0] = mean
         node, steps, value, bill, low = 0, 0, best, 0.0, np.inf
         while True:
-            top, price = best_box(tree, exact, node, means[steps], cost, shut, -1)
+            top, price = best_box(tree, exact, node, means[steps], cost, refund, shut, -1)
             low = min(low, price)
             nodes[steps], values[steps], lowest[steps], spent[steps] = node, value, low, bill
             if top < 0 or value >= price:
@@ -158,10 +158,10 @@ def simulated_payoffs(mean, covariance, cost, sealed, held, best, normals, out):
                 break
             path[steps] = top
             at[top] = steps
-            node, used = descend(tree, exact, child, used, node, top, steps, NODES, covariance, cost)
+            node, used = descend(tree, exact, child, used, node, top, steps, NODES, covariance)
             shut[top] = False
             move(column[node], top, g[top], means[steps], means[steps + 1])
-            value = max(value, g[top])
+            value = max(value, g[top] + refund[top])
             bill += cost[top]
             steps += 1
         out[0] += value - bill
@@ -185,16 +185,16 @@ def simulated_payoffs(mean, covariance, cost, sealed, held, best, normals, out):
             node, value, bill, depth = nodes[leave], values[leave], spent[leave], leave
             now[:] = means[leave]
             while True:
-                top, price = best_box(tree, exact, node, now, cost, shut, m)
+                top, price = best_box(tree, exact, node, now, cost, refund, shut, m)
                 if top < 0 or max(value, b) >= price:
                     break
                 node, used = descend(
-                    tree, exact, child, used, node, top, depth, NODES + boxes + 1, covariance, cost
+                    tree, exact, child, used, node, top, depth, NODES + boxes + 1, covariance
                 )
                 depth += 1
                 shut[top] = False
                 move(column[node], top, g[top], now, now)
-                value = max(value, g[top])
+                value = max(value, g[top] + refund[top])
                 bill += cost[top]
             out[1 + m] += (g[m] if value <= b else value) - bill
         for t in range(steps):

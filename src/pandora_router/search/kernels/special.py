@@ -139,7 +139,7 @@ def unit_loss_inverse(y, out):  # type: ignore[no-untyped-def]
 
 
 @jit
-def normal_prices(mean, std, cost, sealed, out):  # type: ignore[no-untyped-def]
+def normal_prices(mean, std, cost, refund, sealed, out):  # type: ignore[no-untyped-def]
     """Fill `out` with reservation prices; the mean where nothing is left to open."""
     for k in range(len(mean)):
-        out[k] = mean[k] + (offset(std[k], cost[k]) if sealed[k] else 0.0)
+        out[k] = mean[k] + (refund[k] + offset(std[k], cost[k]) if sealed[k] else 0.0)
