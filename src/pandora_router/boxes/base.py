@@ -8,14 +8,14 @@ sealed.
 
 from __future__ import annotations
 
-from typing import Any, Protocol, Self, runtime_checkable
+from typing import Any, ClassVar, Protocol, Self, runtime_checkable
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from pandora_router.boxes.checks import sealed_box
 from pandora_router.boxes.costs import Costs
-from pandora_router.types import Mask, Matrix, Vector
+from pandora_router.types import Mask, Matrix, Positions, Vector
 
 
 @runtime_checkable
@@ -60,13 +60,20 @@ class Boxes(Protocol):
     def shut(self, which: Mask) -> Self:
         """Return the same boxes with those picked not for sale."""
 
+    def only(self, boxes: Positions) -> Self:
+        """Return some of the boxes, in this order, as if the others did not exist."""
+
     def sample(self, n: int, rng: np.random.Generator) -> Matrix:
         """Draw n joint outcomes of all values (n, M); opened boxes repeat what they are worth."""
 
 
 class Bookkeeping:
-    """Fields `mean`, `costs` and `sealed`, and how opening or losing a box changes the last two."""
+    """Fields `mean`, `costs` and `sealed`, and how opening or losing a box changes the last two.
 
+    `PER_BOX` names the fields that have one row per box.
+    """
+
+    PER_BOX: ClassVar[tuple[str, ...]] = ("mean", "sealed")
     mean: Vector
     costs: Costs
     sealed: Mask
@@ -83,6 +90,12 @@ class Bookkeeping:
 
     def __len__(self) -> int:
         return len(self.mean)
+
+    def only(self, boxes: Positions) -> Self:
+        """Return some of the boxes, in this order, as if the others did not exist."""
+        per_box = {name: self.__dict__[name] for name in self.PER_BOX if self.__dict__.get(name) is not None}
+        costs = {"costs": self.costs.only(boxes)} if "costs" in self.__dict__ else {}
+        return self._changed(**{name: part[boxes] for name, part in per_box.items()}, **costs)
 
     def _changed(self, **fields: Any) -> Self:
         """Return a copy with some fields replaced, skipping the checks: they held for the original."""

@@ -92,6 +92,14 @@ class Costs:
         settled.__dict__.update(own=self.own, shared=shared, group=self.group, refund=self.refund)
         return settled
 
+    def only(self, boxes: Positions) -> Costs:
+        """Return the costs of some boxes, in this order; shared costs stay what they are."""
+        chosen = object.__new__(Costs)
+        for name, part in vars(self).items():
+            per_box = name in ("own", "refund") or (name == "group" and len(self.shared))
+            object.__setattr__(chosen, name, locked(part[boxes]) if per_box else part)
+        return chosen
+
     def mates(self, box: int) -> Positions:
         """Return the boxes of the unpaid group of `box` (itself alone if it has none)."""
         if not len(self.shared) or self.group[box] < 0 or self.shared[self.group[box]] == 0.0:

@@ -7,7 +7,7 @@ independent of each other: conditioning an empirical joint law on one exact valu
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol, Self
+from typing import ClassVar, Protocol, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -78,6 +78,7 @@ class Draws(Bookkeeping):
     [0.8, 0.4]
     """
 
+    PER_BOX: ClassVar[tuple[str, ...]] = ("mean", "sealed", "samples")
     mean: Vector
     samples: Matrix
     costs: Costs

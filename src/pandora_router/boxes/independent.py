@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Self
+from typing import ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -47,6 +47,7 @@ class Independent(NormalPrices):
     [0.5, 0.7]
     """
 
+    PER_BOX: ClassVar[tuple[str, ...]] = ("mean", "sealed", "std")
     mean: Vector
     std: Vector
     costs: Costs

@@ -10,7 +10,7 @@ that takes the place of the normal law of each box's next value (METHOD section 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Self
+from typing import ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -26,7 +26,7 @@ from pandora_router.boxes.draws import (
 from pandora_router.boxes.independent import NormalPrices
 from pandora_router.errors import UsageError
 from pandora_router.index import normal_cdf
-from pandora_router.types import Mask, Matrix, Vector
+from pandora_router.types import Mask, Matrix, Positions, Vector
 
 # What is left of a variance below this share of what it was is rounding, and dividing by it makes up news.
 NOTHING = 1e-12
@@ -136,6 +136,7 @@ class Joint(CorrelatedNormal):
     [0.62, 0.7]
     """
 
+    PER_BOX: ClassVar[tuple[str, ...]] = ("mean", "sealed", "std", "quantiles", "floor")
     mean: Vector
     std: Vector
     costs: Costs
@@ -168,6 +169,10 @@ class Joint(CorrelatedNormal):
         matrix: Matrix = self.__dict__["_covariance"]
         return matrix
 
+    def only(self, boxes: Positions) -> Self:
+        """Return some of the boxes, in this order, with their part of the covariance."""
+        return super().only(boxes)._changed(_covariance=self.covariance[np.ix_(boxes, boxes)])
+
     def column(self, box: int) -> Vector:
         """The present covariance of all values with that of `box` (M,)."""
         return self.covariance[:, box]
@@ -197,6 +202,9 @@ class LowRank(CorrelatedNormal):
     O(K^2) and the marginals in O(M K).
     """
 
+    PER_BOX: ClassVar[tuple[str, ...]] = (
+        "mean", "sealed", "std", "quantiles", "floor", "factor", "diagonal",
+    )  # fmt: skip
     mean: Vector
     std: Vector
     costs: Costs

@@ -8,7 +8,7 @@ once. A box stays sealed until its last tier is known.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Self
+from typing import ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -36,6 +36,10 @@ class Ladder(Bookkeeping):
     ([0.6842], [1], [True])
     """
 
+    PER_BOX: ClassVar[tuple[str, ...]] = (
+        "mean", "sealed", "tier", "stds", "tier_costs", "tier_refunds", "offsets", "backups", "plan",
+        "credit",
+    )  # fmt: skip
     mean: Vector
     sealed: Mask
     tier: Positions

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -54,9 +54,12 @@ COMPILED = (KnowledgeGradient, Rollout, Relative, Obligatory, Committing, Never)
 
 
 async def route_batch(
-    router: Router, prompts: Sequence[str], contexts: Sequence[Offered | None] | None = None
+    router: Router,
+    prompts: Sequence[str],
+    contexts: Sequence[Offered | None] | None = None,
+    among: Collection[str] | None = None,
 ) -> list[Decision]:
-    """One decision per prompt, in order."""
+    """One decision per prompt, in order; see `Router.route_batch`."""
     if contexts is not None and len(contexts) != len(prompts):
         raise UsageError(
             "contexts", expected=f"{len(prompts)}, one per prompt", came=f"{len(contexts)}", do="Align them."
@@ -64,15 +67,17 @@ async def route_batch(
     offered = [checked_contexts(one, router.specialists) for one in contexts or [None] * len(prompts)]
     decided: list[Decision] = []
     for lo in range(0, len(prompts), CHUNK):
-        decided += await _chunk(router, prompts[lo : lo + CHUNK], offered[lo : lo + CHUNK])
+        decided += await _chunk(router, prompts[lo : lo + CHUNK], offered[lo : lo + CHUNK], among)
     return decided
 
 
-async def _chunk(router: Router, prompts: Sequence[str], offered: Sequence[Offered]) -> list[Decision]:
+async def _chunk(
+    router: Router, prompts: Sequence[str], offered: Sequence[Offered], among: Collection[str] | None
+) -> list[Decision]:
     cheap = judged(router.cheap, prompts)
-    decided = _without_purchases(router, cheap, offered)
+    decided = _without_purchases(router, cheap, offered) if among is None else {}
     rest = [i for i in range(len(prompts)) if i not in decided]
-    searches = [deciding(router, prompts[i], cheap[i], offered[i]) for i in rest]
+    searches = [deciding(router, prompts[i], cheap[i], offered[i], among) for i in rest]
     decided |= dict(zip(rest, await _side_by_side(router, searches), strict=True))
     return [decided[i] for i in range(len(prompts))]
 
@@ -106,7 +111,8 @@ def _without_purchases(
     if first is None:
         return {}
     above, below = batch.prices()
-    sealed = statuses(router.specialists, (), np.zeros(len(router.specialists), dtype=np.bool_), late=False)
+    every = np.arange(len(router.specialists))
+    sealed = statuses(router.specialists, (), np.zeros(len(every), dtype=np.bool_), late=False, inside=every)
     seconds = (time.perf_counter() - begun) / len(rows)
     decided = {}
     for k in np.flatnonzero(first >= 0).tolist():
@@ -115,9 +121,10 @@ def _without_purchases(
         known = Estimates(router.specialists, row, batch.mean[k], batch.std[k], sealed)
         prices = Prices(above[k], below[k], router.costs.marginal)
         taken = int(first[k])
+        worth = dict(zip(router.specialists, batch.mean[k].tolist(), strict=True))
         trace = Trace((Select(taken),), (), 0.0)
         spent = cheap[rows[k]].seconds + seconds
-        decided[rows[k]] = conclude(router, known, prices, trace, taken, (), spent)
+        decided[rows[k]] = conclude(router, known, prices, trace, taken, (), spent, worth)
     return decided
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Collection, Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -30,11 +30,11 @@ from pandora_router.router.decision import (
     declined,
     stamp,
 )
-from pandora_router.search import Inspect, Policy, State, Trace
+from pandora_router.search import Inspect, Policy, Select, State, Trace
 from pandora_router.search.drive import search
 from pandora_router.search.gradient import gradient, group_normals, plain_group_gain
 from pandora_router.search.payoffs import marginal_std
-from pandora_router.types import Mask, Vector
+from pandora_router.types import Mask, Positions, Vector
 
 if TYPE_CHECKING:
     from pandora_router.router.router import Router
@@ -110,9 +110,12 @@ class Bought:
     actions: list[Inspect] = field(default_factory=list)
     values: list[tuple[float | None, ...]] = field(default_factory=list)
 
-    def settle(self, state: State, inspect: Inspect, paid: Paid) -> tuple[float | None, ...]:
-        """Record a purchase made in `state`; returns the values of its boxes, None where nothing came."""
-        names = tuple(self.specialists[box] for box in inspect.boxes)
+    def settle(self, state: State, inspect: Inspect, at: Inspect, paid: Paid) -> tuple[float | None, ...]:
+        """Record a purchase made in `state`; returns the values of its boxes, None where nothing came.
+
+        `inspect` numbers the boxes of the search, `at` the same boxes among all specialists.
+        """
+        names = tuple(self.specialists[box] for box in at.boxes)
         if len(paid.estimates) != len(names):
             raise UsageError(
                 "costly estimates",
@@ -121,7 +124,7 @@ class Bought:
                 do="Return them in the order asked, NaN where there is none.",
             )
         came = tuple(float(g) if np.isfinite(g) else None for g in paid.estimates)
-        pairs = zip(inspect.boxes, came, strict=True)
+        pairs = zip(at.boxes, came, strict=True)
         values = tuple(None if g is None else self.prior.value(box, g) for box, g in pairs)
         note = paid.failure
         if note is None and None in came:
@@ -139,16 +142,23 @@ class Bought:
                 note,
             )
         )
-        self.actions.append(inspect)
+        self.actions.append(at)
         self.values.append(values)
         return values
 
 
-def deciding(router: Router, prompt: str, cheap: Cheap, offered: Offered | None = None) -> Deciding:
+def deciding(
+    router: Router,
+    prompt: str,
+    cheap: Cheap,
+    offered: Offered | None = None,
+    among: Collection[str] | None = None,
+) -> Deciding:
     """Decide for one prompt; yields what to buy, is sent what came of it, returns the decision.
 
     `cheap` comes from `judged`. `offered` are contexts by specialist: a specialist that the costly estimate
-    cannot judge without one, and that is not in it, is not for sale.
+    cannot judge without one, and that is not in it, is not for sale. With `among` only these specialists
+    are candidates: the others are neither inspected nor chosen.
     """
     begun = time.perf_counter() - cheap.seconds
     if cheap.row is None:
@@ -157,27 +167,56 @@ def deciding(router: Router, prompt: str, cheap: Cheap, offered: Offered | None 
     shut = unavailable(router, given)
     prior = router.signal.prior(cheap.row, router.costs)
     boxes = prior.boxes.shut(shut) if shut.any() else prior.boxes
+    inside = candidates(router.specialists, among)
     bought, late = Bought(router.specialists, prior), False
     prices = boxes.reservation_price(), boxes.backup_price(), boxes.inspection_cost
     std = marginal_std(boxes)
-    searching = search(router.policy, State(boxes))
+    last = State(boxes if among is None else boxes.only(inside))
+    searching = search(router.policy, last)
     try:
         state, inspect = next(searching)
         while not late:
-            paid = yield _ask(prompt, given, router.specialists, bought.actions, inspect)
+            at = Inspect(tuple(int(inside[box]) for box in inspect.boxes))
+            paid = yield _ask(prompt, given, router.specialists, bought.actions, at)
             late = paid.late
             if not paid.begun:
                 break
-            state, inspect = searching.send(bought.settle(state, inspect, paid))
-        trace = _cut_short(router.policy, state, bought)
+            values = bought.settle(state, inspect, at, paid)
+            last = learnt(state, inspect, values)
+            state, inspect = searching.send(values)
+        trace = _cut_short(router.policy, state)
     except StopIteration as end:
         trace = end.value
         late = False
-    taken = trace.selected
-    status = statuses(router.specialists, bought.purchases, shut, late=late)
+    taken = int(inside[trace.selected])
+    status = statuses(router.specialists, bought.purchases, shut, late=late, inside=inside)
     known = Estimates(router.specialists, cheap.row, boxes.mean, std, status)
+    whole = Trace((*bought.actions, Select(taken)), tuple(bought.values), trace.spent, trace.refunded)
+    worth = {router.specialists[j]: float(last.boxes.mean[i]) for i, j in enumerate(inside)}
     seconds = time.perf_counter() - begun
-    return conclude(router, known, Prices(*prices), trace, taken, bought.purchases, seconds)
+    return conclude(router, known, Prices(*prices), whole, taken, bought.purchases, seconds, worth)
+
+
+def candidates(specialists: tuple[str, ...], among: Collection[str] | None) -> Positions:
+    """The positions of the specialists that may be chosen; raises `UsageError` for a name nobody bears."""
+    if among is None:
+        return np.arange(len(specialists))
+    strangers = sorted(set(among) - set(specialists))
+    if strangers or not among:
+        raise UsageError(
+            "the candidates of a decision",
+            expected=f"one or more of {', '.join(specialists)}",
+            came=repr(strangers[0]) if strangers else "none",
+            do="Name specialists that the router knows.",
+        )
+    return np.array([j for j, name in enumerate(specialists) if name in among], dtype=np.intp)
+
+
+def learnt(state: State, inspect: Inspect, values: Sequence[float | None]) -> State:
+    """The state once these boxes have shown these values, None where an inspection failed."""
+    for box, value in zip(inspect.boxes, values, strict=True):
+        state = state.lose(box) if value is None else state.observe(box, value)
+    return state
 
 
 def decline(router: Router, because: str, seconds: float) -> Decision:
@@ -200,6 +239,7 @@ def conclude(
     taken: int,
     purchases: Sequence[Purchase],
     seconds: float,
+    worth: Mapping[str, float],
 ) -> Decision:
     """The decision at the end of a search that took the box `taken`."""
     name, at = stamp()
@@ -214,6 +254,7 @@ def conclude(
         router.policy_text,
         router.id,
         seconds,
+        worth=worth,
     )
 
 
@@ -223,11 +264,13 @@ def unavailable(router: Router, given: Offered) -> Mask:
 
 
 def statuses(
-    specialists: tuple[str, ...], purchases: Sequence[Purchase], shut: Mask, *, late: bool
+    specialists: tuple[str, ...], purchases: Sequence[Purchase], shut: Mask, *, late: bool, inside: Positions
 ) -> tuple[BoxStatus, ...]:
     """Where each costly estimate stands; `late`: the search was ended by the clock."""
     rest = BoxStatus.LATE if late else BoxStatus.SEALED
-    found = [BoxStatus.UNAVAILABLE if closed else rest for closed in shut]
+    found = [BoxStatus.EXCLUDED] * len(specialists)
+    for j in inside:
+        found[j] = BoxStatus.UNAVAILABLE if shut[j] else rest
     place = {name: j for j, name in enumerate(specialists)}
     for one in purchases:
         for name, value in zip(one.specialists, one.values, strict=True):
@@ -280,14 +323,14 @@ def _ask(
     return Ask(prompt, tuple(specialists[box] for box in inspect.boxes), shown)
 
 
-def _cut_short(policy: Policy, state: State, bought: Bought) -> Trace:
+def _cut_short(policy: Policy, state: State) -> Trace:
     """End a search whose time is over: all boxes that are still sealed stay so, the policy takes its pick."""
     last = replace(state, boxes=state.boxes.shut(state.boxes.sealed))
     try:
         next(search(policy, last))
     except StopIteration as end:
         trace: Trace = end.value
-        return Trace((*bought.actions, *trace.actions), tuple(bought.values), trace.spent, trace.refunded)
+        return trace
     raise AssertionError("a policy asked for a box that is not for sale")
 
 

@@ -12,7 +12,7 @@ import os
 import time
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
@@ -32,6 +32,7 @@ class BoxStatus(StrEnum):
 
     SEALED = "sealed"  # it could have been bought and was not
     OPENED = "opened"  # it was bought and arrived
+    EXCLUDED = "not a candidate"  # the caller did not let it be chosen
     LOST = "lost"  # it was bought and did not arrive: the money counts, the box stays worth its mean
     UNAVAILABLE = "not for sale"  # the estimator needs a context of this specialist and none was given
     LATE = "too late"  # the time of the decision was over before it could be bought
@@ -109,7 +110,8 @@ class Decision:
 
     `declined_because` is None for a decision that was searched for. Otherwise the router could not judge
     the prompt and names the default that was chosen beforehand, with the reason. `at` is when the decision
-    was made (UTC) and `id` sorts by that time. `seconds` is how long it took, waiting included.
+    was made (UTC) and `id` sorts by that time. `seconds` is how long it took, waiting included. `worth` is
+    what each candidate was worth at the end, so that the runner-up is the next by worth; empty if declined.
     """
 
     id: str
@@ -123,6 +125,7 @@ class Decision:
     artifact: str
     seconds: float
     declined_because: str | None = None
+    worth: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def inspected(self) -> tuple[str, ...]:
@@ -182,6 +185,7 @@ class Decision:
             "refunded": self.trace.refunded,
             "purchases": [one.to_dict() for one in self.purchases],
             "specialists": specialists,
+            "worth": dict(self.worth),
             "policy": self.policy,
             "artifact": self.artifact,
             "seconds": self.seconds,
@@ -242,6 +246,7 @@ class Decision:
             row["artifact"],
             row["seconds"],
             because,
+            {str(name): float(value) for name, value in row["worth"].items()},
         )
 
 

@@ -85,11 +85,15 @@ class Explanation:
 
 def explain(router: Router, decision: Decision) -> Explanation:
     """Tell how a decision of this router came about."""
-    names = decision.estimates.specialists
     if decision.declined_because is not None:
         return Explanation(decision, (), None, (), (), {"this decision": 0.0})
-    boxes = router.signal.boxes(decision.estimates.cheap, router.costs)
-    status = list(decision.estimates.status)
+    whole_status = decision.estimates.status
+    inside = np.flatnonzero([one is not BoxStatus.EXCLUDED for one in whole_status])
+    place = {int(j): i for i, j in enumerate(inside)}
+    names = tuple(decision.estimates.specialists[j] for j in inside)
+    status = [whole_status[j] for j in inside]
+    fees = router.fees[inside]
+    boxes = router.signal.boxes(decision.estimates.cheap, router.costs).only(inside)
     shut = np.array([one is BoxStatus.UNAVAILABLE for one in status])
     state = State(boxes.shut(shut) if shut.any() else boxes)
     now = [BoxStatus.UNAVAILABLE if closed else BoxStatus.SEALED for closed in shut]
@@ -99,20 +103,20 @@ def explain(router: Router, decision: Decision) -> Explanation:
         bought = ", ".join(purchase.specialists)
         lines = _lines(state, names, now)
         steps.append(Step(state.spent, lines, f"inspect {bought}", _why_buy(purchase), purchase))
-        for box, value in zip(action.boxes, purchase.values, strict=True):
+        for box, value in zip((place[j] for j in action.boxes), purchase.values, strict=True):
             state = state.lose(box) if value is None else state.observe(box, value)
             now[box] = status[box]
     late = BoxStatus.LATE in status
     last = _lines(state, names, status)
     stop = "the time of the decision was over" if late else _why_stop(state, names, decision.policy)
     steps.append(Step(state.spent, last, f"take {decision.specialist}", stop, None))
-    taken, mean = decision.trace.selected, state.boxes.mean
+    taken, mean = place[decision.trace.selected], state.boxes.mean
     alternatives = tuple(
-        Alternative(names[j], float(mean[j]), float(mean[taken] - mean[j]), float(router.fees[j]), status[j])
+        Alternative(names[j], float(mean[j]), float(mean[taken] - mean[j]), float(fees[j]), status[j])
         for j in np.argsort(-mean, kind="stable").tolist()
         if j != taken
     )
-    whole = router.costs.own.sum() + router.costs.shared.sum()
+    whole = boxes.costs.own.sum() + boxes.costs.shared.sum()
     return Explanation(
         decision,
         tuple(steps),

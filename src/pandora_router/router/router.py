@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -108,42 +108,61 @@ class Router:
         return fit(order, progress or (lambda what, share: None), None if work is None else Path(work))
 
     def route(
-        self, prompt: str, contexts: Offered | None = None, *, timeout: float | None = None
+        self,
+        prompt: str,
+        contexts: Offered | None = None,
+        *,
+        timeout: float | None = None,
+        among: Collection[str] | None = None,
     ) -> Decision:
         """Decide who answers a prompt; `contexts` are what specialists have begun to say, by name.
 
-        Declines, with a reason, prompts that cannot be judged. `timeout` in place of the router's own.
+        Declines, with a reason, prompts that cannot be judged. `timeout` in place of the router's own. With
+        `among` only these specialists are inspected or chosen (a declined decision names the default).
         Raises `UsageError` for a prompt that is not text, a context of an unknown specialist, and if costly
         estimates are awaited while an event loop runs in this thread.
         """
-        return self._route(prompt, contexts, self._until(timeout))
+        return self._route(prompt, contexts, self._until(timeout), among)
 
     async def aroute(
-        self, prompt: str, contexts: Offered | None = None, *, timeout: float | None = None
+        self,
+        prompt: str,
+        contexts: Offered | None = None,
+        *,
+        timeout: float | None = None,
+        among: Collection[str] | None = None,
     ) -> Decision:
         """As `route`, on an event loop: all computing is done by the router's `worker`."""
         until = self._until(timeout)
         if self.predictor is not None:
-            return await self.worker(self._route, prompt, contexts, until)
-        return await self._decide(prompt, contexts, until, self.worker)
+            return await self.worker(self._route, prompt, contexts, until, among)
+        return await self._decide(prompt, contexts, until, among, self.worker)
 
     def _until(self, timeout: float | None) -> float:
         allowed = self.timeout if timeout is None else timeout
         return math.inf if allowed is None else time.monotonic() + allowed
 
-    def _route(self, prompt: str, contexts: Offered | None, until: float) -> Decision:
-        return finish(self._decide(prompt, contexts, until, here), waits=self.predictor is None)
+    def _route(
+        self, prompt: str, contexts: Offered | None, until: float, among: Collection[str] | None
+    ) -> Decision:
+        return finish(self._decide(prompt, contexts, until, among, here), waits=self.predictor is None)
 
-    async def _decide(self, prompt: str, contexts: Offered | None, until: float, work: Work) -> Decision:
-        return (await drive(self, [self._deciding(prompt, contexts)], work, until))[0]
+    async def _decide(
+        self, prompt: str, contexts: Offered | None, until: float, among: Collection[str] | None, work: Work
+    ) -> Decision:
+        return (await drive(self, [self._deciding(prompt, contexts, among)], work, until))[0]
 
-    def _deciding(self, prompt: str, contexts: Offered | None) -> Deciding:
+    def _deciding(self, prompt: str, contexts: Offered | None, among: Collection[str] | None) -> Deciding:
         """`deciding` with the cheap estimates made at its first step, where the computing is done."""
         cheap = judged(self.cheap, [prompt])[0]
-        return (yield from deciding(self, prompt, cheap, contexts))
+        return (yield from deciding(self, prompt, cheap, contexts, among))
 
     def route_batch(
-        self, prompts: Sequence[str], contexts: Sequence[Offered | None] | None = None
+        self,
+        prompts: Sequence[str],
+        contexts: Sequence[Offered | None] | None = None,
+        *,
+        among: Collection[str] | None = None,
     ) -> list[Decision]:
         """Decide for many prompts: the same decisions as `route`, with purchases made in rounds.
 
@@ -151,7 +170,7 @@ class Router:
         """
         from pandora_router.router.batch import route_batch
 
-        return finish(route_batch(self, prompts, contexts), waits=self.predictor is None)
+        return finish(route_batch(self, prompts, contexts, among), waits=self.predictor is None)
 
     def warm(self) -> None:
         """Do now what the first decision would wait for: compile kernels, load what loads on first use.
