@@ -265,7 +265,7 @@ def test_sessions_are_closed_with_their_loop() -> None:
 
         async def once() -> Any:
             await post(endpoint(server.url), "x", {})
-            return await client._session()
+            return await client.session_of_loop()
 
         async def twice() -> Any:
             session = await once()

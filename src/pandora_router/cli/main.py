@@ -43,6 +43,10 @@ SECTIONS: dict[str, dict[str, str]] = {
         "explain": "Show one decision step by step.",
         "warm": "Compile the search kernels now, for fast first decisions.",
     },
+    "Serve": {
+        "keys": "Make, list and revoke API keys of the gateway.",
+        "log": "Read the gateway's decisions; export traffic.",
+    },
     "Measure": {
         "evaluate": "Compare ways of routing over fresh splits.",
         "compare": "Test two ways of routing against each other.",

@@ -15,6 +15,7 @@ import re
 from collections import deque
 from collections.abc import AsyncGenerator, Mapping
 from dataclasses import replace
+from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
 from pandora_router.transport.endpoint import Endpoint
@@ -46,6 +47,11 @@ _open: dict[asyncio.AbstractEventLoop, aiohttp.ClientSession] = {}
 def encoded(body: Mapping[str, Any]) -> bytes:
     """A request body as it is sent: JSON in UTF-8; halves of surrogate pairs become question marks."""
     return json.dumps(body, ensure_ascii=False).encode("utf-8", "replace")
+
+
+def sendable(body: bytes) -> bytes | BytesIO:
+    """A body as aiohttp takes it: large ones as a file, which is sent in parts, so that others are served."""
+    return body if len(body) <= LARGE else BytesIO(body)
 
 
 class Call:
@@ -89,11 +95,11 @@ class Call:
             headers["Authorization"] = f"Bearer {key}"
         try:
             async with call.guarded():
-                session = await _session()
+                session = await session_of_loop()
                 call._response = await session.request(
                     "GET" if body is None else "POST",
                     call.url,
-                    data=None if body is None else encoded(body),
+                    data=None if body is None else sendable(encoded(body)),
                     headers=headers,
                     proxy=endpoint.proxy(),
                     allow_redirects=False,
@@ -227,7 +233,7 @@ class EventStream:
         return self._ready.popleft()
 
 
-async def _session() -> aiohttp.ClientSession:
+async def session_of_loop() -> aiohttp.ClientSession:
     """The session of the running event loop; made at its first call and closed when the loop shuts down."""
     loop = asyncio.get_running_loop()
     if loop not in _open:

@@ -1,0 +1,116 @@
+"""`pandora keys`: API keys of the gateway, with budgets and rates."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+from pandora_router.cli.console import Screen, table
+from pandora_router.store import accounts
+from pandora_router.store.database import Transaction, connect
+from pandora_router.store.migrations import migrate
+from pandora_router.store.money import PERIODS, dollars, nanodollars
+from pandora_router.text import printable
+
+T = TypeVar("T")
+STORE = "pandora.sqlite"
+
+
+def store_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command the option `--store`."""
+    return click.option(
+        "--store",
+        default=STORE,
+        show_default=True,
+        envvar="PANDORA_STORE",
+        help="A file for SQLite, or postgresql://...; also from the environment variable PANDORA_STORE.",
+    )(command)
+
+
+def within(store: str, operation: Callable[[Transaction], T]) -> T:
+    """Run an operation on a store and commit it."""
+    database = connect(store)
+    try:
+        migrate(database)
+        with database.transaction() as open_:
+            result: T = operation(open_)
+        return result
+    finally:
+        database.close()
+
+
+@click.group()
+def keys() -> None:
+    """Make, list and revoke API keys of the gateway.
+
+    \b
+    Examples:
+      pandora keys add team-a --budget 50 --period month --per-minute 600
+      pandora keys list
+      pandora keys revoke team-a
+    """
+
+
+@keys.command()
+@click.argument("name")
+@click.option("--budget", type=float, help="Most dollars that may be spent per period [unlimited].")
+@click.option("--period", type=click.Choice(PERIODS), default="month", show_default=True)
+@click.option("--per-minute", type=click.IntRange(min=0), help="Most requests per minute [unlimited].")
+@store_option
+def add(name: str, budget: float | None, period: str, per_minute: int | None, store: str) -> None:
+    """Make a key and print its secret, which is not stored and cannot be shown again."""
+    most = None if budget is None else nanodollars(budget)
+    _, secret = within(
+        store,
+        lambda open_: accounts.add_key(
+            open_, name, time.time(), budget=most, period=period, per_minute=per_minute
+        ),
+    )
+    click.echo(secret)
+
+
+@keys.command("list")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@store_option
+def list_(as_json: bool, store: str) -> None:
+    """Show all keys with what they have spent in this period."""
+    now = time.time()
+
+    def look(open_: Transaction) -> list[dict[str, Any]]:
+        found = []
+        for key in accounts.keys(open_):
+            spent, reserved = accounts.account(open_, key, now)
+            budget = None if key.budget is None else dollars(key.budget)
+            row = {"name": key.name, "budget": budget, "period": key.period, "per_minute": key.per_minute}
+            row |= {"spent": dollars(spent), "reserved": dollars(reserved)}
+            found.append({**row, "revoked": key.revoked_at is not None})
+        return found
+
+    rows = within(store, look)
+    if as_json:
+        click.echo(json.dumps(rows))
+        return
+    cells = [
+        [
+            printable(row["name"]) + (" (revoked)" if row["revoked"] else ""),
+            "unlimited" if row["budget"] is None else f"${row['budget']:,.2f} per {row['period']}",
+            f"${row['spent']:,.6f}",
+            f"${row['reserved']:,.6f}",
+            "unlimited" if row["per_minute"] is None else f"{row['per_minute']:,}",
+        ]
+        for row in rows
+    ]
+    Screen().show(table("API keys", ["key", "budget", "spent", "reserved", "per minute"], cells, words=2))
+
+
+@keys.command()
+@click.argument("name")
+@store_option
+def revoke(name: str, store: str) -> None:
+    """Revoke a key: from now on its requests are refused."""
+    within(store, lambda open_: accounts.revoke_key(open_, name, time.time()))
+    click.echo(f"{printable(name)} is revoked.")

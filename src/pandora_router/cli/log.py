@@ -1,0 +1,101 @@
+"""`pandora log`: decisions of the gateway, and traffic with feedback as training data."""
+
+from __future__ import annotations
+
+import json
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import click
+
+from pandora_router.cli.console import Screen, table
+from pandora_router.cli.keys import store_option, within
+from pandora_router.errors import UsageError
+from pandora_router.store import log as decisions
+from pandora_router.store.money import dollars
+from pandora_router.text import printable
+
+
+@click.group()
+def log() -> None:
+    """Read the gateway's decisions; export traffic.
+
+    \b
+    Examples:
+      pandora log tail --most 20
+      pandora log show 0193...
+      pandora log export --parquet decisions.parquet --days 30
+      pandora log export --table traffic --metric reward     # then: pandora fit
+    """
+
+
+@log.command()
+@click.option("--most", type=click.IntRange(1, 1000), default=20, show_default=True)
+@click.option("--specialist", help="Only decisions for this specialist.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
+@store_option
+def tail(most: int, specialist: str | None, as_json: bool, store: str) -> None:
+    """Show the newest decisions, newest first."""
+    only: dict[str, Any] = {} if specialist is None else {"specialist": specialist}
+    rows = within(store, lambda open_: decisions.recent(open_, most=most, **only))
+    if as_json:
+        for row in rows:
+            click.echo(json.dumps(row))
+        return
+    cells = [
+        [
+            datetime.fromtimestamp(row["at"], UTC).strftime("%Y-%m-%d %H:%M:%S"),
+            row["id"],
+            printable(row["specialist"]),
+            printable(row["policy"]),
+            row["status"],
+            str(row["inspected"]),
+            f"${dollars(row['cost']):.6f}",
+            "" if row["seconds"] is None else f"{row['seconds']:.2f}",
+        ]
+        for row in rows
+    ]
+    columns = ["time (UTC)", "decision", "specialist", "policy", "status", "looks", "cost", "seconds"]
+    Screen().show(table("Newest decisions", columns, cells, words=5))
+
+
+@log.command()
+@click.argument("decision")
+@store_option
+def show(decision: str, store: str) -> None:
+    """Print one decision with its attempts and feedback, as JSON."""
+    row = within(store, lambda open_: decisions.decision(open_, decision))
+    if row is None:
+        raise UsageError(
+            "a decision", expected="the id of one", came=repr(decision), do="See: pandora log tail"
+        )
+    click.echo(json.dumps(row, indent=1))
+
+
+@log.command()
+@click.option("--parquet", type=click.Path(path_type=Path), help="Write all decisions to this file.")
+@click.option("--table", "folder", type=click.Path(path_type=Path), help="Write a routing table here.")
+@click.option("--metric", default="reward", show_default=True, help="Which feedback is the score.")
+@click.option("--days", type=float, default=30.0, show_default=True, help="How far back.")
+@store_option
+def export(parquet: Path | None, folder: Path | None, metric: str, days: float, store: str) -> None:
+    """Export decisions as Parquet, or traffic with feedback as a routing table to fit on."""
+    from pandora_router.data import save
+    from pandora_router.store.export import routing_table, write_parquet
+
+    if (parquet is None) == (folder is None):
+        raise UsageError(
+            "pandora log export", expected="--parquet or --table", came="both or none", do="Say one."
+        )
+    since, until = time.time() - days * 86_400.0, time.time()
+    if parquet is not None:
+        target = parquet
+        rows: Any = within(store, lambda open_: write_parquet(open_, target, since, until))
+        click.echo(f"{rows:,} decisions in {parquet}")
+        return
+    assert folder is not None
+    made = within(store, lambda open_: routing_table(open_, metric, since, until))
+    save(made, folder)
+    click.echo(f"{len(made):,} prompts of {len(made.specialists)} specialists in {folder}")

@@ -1,0 +1,17 @@
+"""The gateway: clients change `base_url`, name `model: "auto"`, and the specialist worth most answers.
+
+wires       chat completions, Responses, Messages: reading requests, usage, errors; no translation
+backend     a specialist as it is called: endpoint, model name, prices, abilities
+site        one generation of specialists, router and settings
+eligible    who may answer a request, and why not
+choosing    who answers: by name, by session, by a decision of the router
+splice      changing a member of a JSON body without rewriting it
+frames      server-sent events as bytes
+attempts    one call: held until its first content, settled exactly once
+health      circuit breakers
+serving     one request from its first byte to its last
+questions   models, decisions, feedback, health; calls passed on by name
+metrics     for Prometheus
+app         the ASGI application
+server      processes, signals, reload
+"""

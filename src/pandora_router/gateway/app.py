@@ -1,0 +1,170 @@
+"""The gateway as one ASGI application: the wires, what clients ask about routing, health and metrics.
+
+    POST /v1/chat/completions, /v1/responses, /v1/messages      answered by a specialist
+    POST /v1/messages/count_tokens, /v1/embeddings              passed to a specialist by name
+    GET  /v1/models                                             what may be named as `model`
+    POST /v1/routing/decision                                   decide, call nobody
+    GET  /v1/routing/decisions/{id}                             one decision with its attempts
+    POST /v1/feedback                                           what an answer was worth
+    GET  /healthz, /readyz, /metrics
+
+Errors have the shape of the wire they happen on. A request that ends in a bug is answered with status 500 and
+an id that is also in the log; no text of the request is logged.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import orjson
+
+from pandora_router.errors import PandoraError, UpstreamError
+from pandora_router.gateway import questions
+from pandora_router.gateway.health import Circuit
+from pandora_router.gateway.serving import (
+    Exchange,
+    Gone,
+    Receive,
+    Refused,
+    Scope,
+    Send,
+    read_body,
+    watched,
+)
+from pandora_router.gateway.site import Site
+from pandora_router.gateway.wires import BY_NAME, BY_PATH, Wire
+from pandora_router.store import log
+from pandora_router.store.worker import Store
+
+told = logging.getLogger("pandora_router.gateway")
+
+
+@dataclass
+class Gateway:
+    """The application. `site` is replaced as a whole by a reload; circuits outlive it."""
+
+    site: Site
+    store: Store
+    rng: random.Random = field(default_factory=random.SystemRandom)
+    circuits: dict[str, Circuit] = field(default_factory=dict)
+    started: float = field(default_factory=time.time)
+    busy: int = 0
+
+    def __post_init__(self) -> None:
+        self.install(self.site)
+
+    def install(self, site: Site) -> None:
+        """Serve another generation from the next request on; its number comes from the store."""
+        artifact = "" if site.router is None else site.router.id
+        number = self.store.submit(
+            lambda open_: log.generation(open_, site.hash, artifact, time.time())
+        ).result()
+        for name in site.names:
+            self.circuits.setdefault(name, Circuit())
+        self.site = replace(site, generation=number)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one HTTP request; other protocols but `lifespan` are refused by closing them."""
+        if scope["type"] == "lifespan":
+            await _lifespan(receive, send)
+            return
+        if scope["type"] != "http":
+            return
+        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+        wire = BY_PATH.get(scope["path"])
+        self.busy += 1
+        try:
+            if wire is not None and scope["method"] == "POST":
+                await self._serve(wire, headers, receive, send)
+            else:
+                await self._question(scope, headers, receive, send)
+        finally:
+            self.busy -= 1
+
+    async def _serve(self, wire: Wire, headers: Mapping[str, str], receive: Receive, send: Send) -> None:
+        exchange = Exchange(self.site, self.store, self.circuits, wire, headers, self.rng)
+        sending = _Sending(send)
+        status = "error"
+        try:
+            body = await read_body(receive, self.site.settings.largest_request)
+            await watched(receive, exchange.serve(body, sending))
+        except Refused as refused:
+            told_id = {"x-pandora-decision-id": exchange.id}
+            await _error(sending, wire, refused, told_id)
+        except Gone:
+            status = "cancelled"
+        except Exception as error:
+            _log_bug(exchange.id, error)
+            await _error(sending, wire, Refused(500, f"A bug in the gateway: {exchange.id}.", "bug"), {})
+        finally:
+            exchange.abandon(status)
+
+    async def _question(self, scope: Scope, headers: Mapping[str, str], receive: Receive, send: Send) -> None:
+        """Requests that no wire answers; see `questions`."""
+        sending = _Sending(send)
+        path = scope["path"]
+        wire = BY_NAME["messages" if path.startswith("/v1/messages") else "chat"]
+        try:
+            answer = await questions.answer(self, scope, headers, receive)
+            await _reply(sending, answer.status, answer.body, answer.kind, answer.headers)
+        except Refused as refused:
+            await _error(sending, wire, refused, {})
+        except Gone:
+            return
+        except UpstreamError as error:
+            await _error(sending, wire, Refused(503, str(error), "store_failed"), {})
+        except PandoraError as error:
+            await _error(sending, wire, Refused(400, str(error), "invalid_request"), {})
+        except Exception as error:
+            id_ = f"{time.time_ns():x}"
+            _log_bug(id_, error)
+            await _error(sending, wire, Refused(500, f"A bug in the gateway: {id_}.", "bug"), {})
+
+
+class _Sending:
+    """Remembers whether the head of the answer was sent: after that no error can take its place."""
+
+    def __init__(self, send: Send) -> None:
+        self.send = send
+        self.begun = False
+
+    async def __call__(self, message: Any) -> None:
+        self.begun = True
+        await self.send(message)
+
+
+async def _error(send: _Sending, wire: Wire, refused: Refused, more: Mapping[str, str]) -> None:
+    if send.begun:
+        return
+    body = orjson.dumps(wire.error(refused.status, refused.message, refused.code))
+    await _reply(send, refused.status, body, "application/json", {**more, **refused.headers})
+
+
+async def _reply(send: Send, status: int, body: bytes, kind: str, headers: Mapping[str, str]) -> None:
+    named = {"content-type": kind, "content-length": str(len(body)), **headers}
+    pairs = [(name.encode(), value.encode("latin-1", "replace")) for name, value in named.items()]
+    await send({"type": "http.response.start", "status": status, "headers": pairs})
+    await send({"type": "http.response.body", "body": body, "more_body": False})
+
+
+async def _lifespan(receive: Receive, send: Send) -> None:
+    while True:
+        message = await receive()
+        await send({"type": f"{message['type']}.complete"})
+        if message["type"] == "lifespan.shutdown":
+            return
+
+
+def _log_bug(id_: str, error: Exception) -> None:
+    """The traceback without the text of the error, which may repeat parts of a request."""
+    frames = []
+    trace = error.__traceback__
+    while trace is not None:
+        frames.append(f"{trace.tb_frame.f_code.co_filename.rsplit('/', 1)[-1]}:{trace.tb_lineno}")
+        trace = trace.tb_next
+    told.error("bug %s: %s at %s", id_, type(error).__name__, " < ".join(reversed(frames)))

@@ -1,0 +1,116 @@
+"""A specialist as the gateway calls it: its endpoint, its model name there, its prices and abilities."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from pandora_router.errors import UsageError
+from pandora_router.gateway.splice import with_member, with_model
+from pandora_router.gateway.wires import Name, Turn
+from pandora_router.store.money import nanodollars
+from pandora_router.store.rows import Usage
+from pandora_router.transport.endpoint import Endpoint
+
+Cancel = Literal["stops", "unknown", "bills_full"]
+ABILITIES = frozenset({"tools", "images", "audio", "files", "json_schema", "logprobs"})
+BYTES_PER_TOKEN = 3
+"""Where nobody has counted the tokens of a request they are estimated from its size, rather too high."""
+
+
+@dataclass(frozen=True)
+class Prices:
+    """What a provider charges, in dollars per million tokens; `per_call` in dollars.
+
+    `cached` is the price of input read from the provider's cache, `written` of input written to it; both are
+    the plain input price unless stated.
+    """
+
+    input: float
+    output: float
+    cached: float | None = None
+    written: float | None = None
+    per_call: float = 0.0
+
+    def __post_init__(self) -> None:
+        nanodollars(self.input + self.output + (self.cached or 0.0) + (self.written or 0.0) + self.per_call)
+
+    def cost(self, usage: Usage) -> int:
+        """What these tokens cost, in nanodollars."""
+        cached = self.input if self.cached is None else self.cached
+        written = self.input if self.written is None else self.written
+        tokens = usage.fresh * self.input + usage.cached * cached + usage.written * written
+        return nanodollars((tokens + usage.output * self.output) / 1e6 + self.per_call)
+
+
+@dataclass(frozen=True)
+class Backend:
+    """A specialist behind an endpoint.
+
+    `model` is its name there. `context` is how many tokens it reads and writes together, None if unknown.
+    `refuses` are members of a request that it answers with an error, such as `temperature`. `cancel` says
+    whether closing a stream stops the bill.
+    """
+
+    name: str
+    endpoint: Endpoint
+    model: str
+    prices: Prices
+    wires: frozenset[Name] = frozenset({"chat"})
+    abilities: frozenset[str] = ABILITIES
+    refuses: frozenset[str] = frozenset()
+    context: int | None = None
+    max_output: int = 4096
+    cancel: Cancel = "unknown"
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        unknown = self.abilities - ABILITIES
+        if unknown or not self.wires or self.max_output < 1:
+            raise UsageError(
+                f"the specialist {self.name}",
+                expected=f"abilities among {', '.join(sorted(ABILITIES))}, a wire, max_output of 1 or more",
+                came=", ".join(sorted(unknown)) or f"{len(self.wires)} wires, max_output {self.max_output}",
+                do="Change its entry in pandora.yaml.",
+            )
+
+    def request(self, wire: Name, body: bytes, parsed: Mapping[str, Any], turn: Turn) -> bytes:
+        """The client's bytes with the model's name changed; a stream of chat is asked for its usage."""
+        changed = with_model(body, parsed, self.model)
+        if wire == "chat" and turn.stream and not turn.wants_usage:
+            options = {**(parsed.get("stream_options") or {}), "include_usage": True}
+            changed = with_member(changed, {**parsed, "model": self.model}, "stream_options", options)
+        return changed
+
+    def address(self, path: str) -> str:
+        """The URL of a path such as /v1/chat/completions; a base that ends in /v1 already has that part."""
+        return self.endpoint.url(path.removeprefix("/v1"))
+
+    def sent_headers(self, wire: Name, passed: Mapping[str, str]) -> dict[str, str]:
+        """The headers of a call: ours, `passed` ones of the client, and the key in the form of the wire."""
+        headers = {
+            "Content-Type": "application/json",
+            "Accept-Encoding": "identity",
+            **self.headers,
+            **passed,
+        }
+        key = self.endpoint.key()
+        if key is not None:
+            headers |= {"x-api-key": key} if wire == "messages" else {"Authorization": f"Bearer {key}"}
+        if wire == "messages":
+            headers.setdefault("anthropic-version", "2023-06-01")
+        return headers
+
+    def worst_case(self, size: int, turn: Turn) -> int:
+        """The most that one call can cost, in nanodollars; `size` is the length of the request in bytes.
+
+        No tokenizer makes more tokens than bytes. Input is counted at its dearest price.
+        """
+        dearest = max(self.prices.input, self.prices.written or 0.0)
+        tokens = (size + 64) * dearest + (turn.max_output or self.max_output) * self.prices.output
+        return nanodollars(tokens / 1e6 + self.prices.per_call)
+
+    def estimate(self, size: int, output: int) -> Usage:
+        """Token counts of a call that nobody counted: from its size and the number of events that came."""
+        return Usage(size // BYTES_PER_TOKEN, 0, 0, output, complete=False)

@@ -1,0 +1,139 @@
+"""Who answers: by name, by the session, or by a decision of the router; always with the reason.
+
+The router's decision is made by `Router.aroute`, the same path as in the library; this module only says who
+may be chosen, explores, observes and ranks who takes over if the chosen one fails.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from pandora_router.gateway.site import Settings
+from pandora_router.gateway.wires import Turn
+from pandora_router.router import Decision, Router
+from pandora_router.search import Select
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Who is asked, in order; what the router proposed, with which probability this one was picked, why."""
+
+    ranked: tuple[str, ...]
+    proposed: str
+    policy: str
+    artifact: str = ""
+    propensity: float = 1.0
+    declined: str | None = None
+    inspected: tuple[str, ...] = ()
+    inspection_cost: float = 0.0
+    detail: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def specialist(self) -> str:
+        """Who is asked first."""
+        return self.ranked[0]
+
+
+def by_name(name: str) -> Choice:
+    """The specialist that the request names; nobody takes over."""
+    return Choice((name,), name, "named")
+
+
+def pinned(name: str, others: Sequence[str]) -> Choice:
+    """The specialist that this conversation began with; others take over only if it cannot answer."""
+    return Choice((name, *(other for other in others if other != name)), name, "session")
+
+
+def fallback(settings: Settings, offered: Sequence[str], reason: str) -> Choice:
+    """The default specialist with the reason why nothing was decided; another only if it is not offered."""
+    order = sorted(offered, key=lambda name: name != settings.default)
+    return Choice(tuple(order), order[0], "default", declined=reason)
+
+
+async def decide(
+    router: Router, turn: Turn, offered: Sequence[str], settings: Settings, rng: random.Random
+) -> Choice:
+    """Let the router choose among `offered`; explore and observe as the settings say."""
+    known = [name for name in router.specialists if name in offered]
+    if not known:
+        return fallback(settings, offered, "no specialist the router knows may answer this request")
+    decision = await router.aroute(asked(turn), among=known)
+    ranked = tuple(ranking(decision, known))
+    choice = Choice(
+        ranked,
+        ranked[0],
+        decision.policy,
+        decision.artifact,
+        declined=decision.declined_because,
+        inspected=decision.inspected,
+        inspection_cost=decision.trace.spent,
+        detail=decision.to_dict(),
+    )
+    if decision.declined_because is not None:
+        order = fallback(settings, offered, decision.declined_because).ranked
+        choice = _asking(choice, order[0], order, 1.0)
+    if settings.mode == "observe":
+        default = fallback(settings, offered, "").ranked
+        return _asking(choice, default[0], default, 1.0)
+    return _explored(choice, known, settings.explore, rng)
+
+
+def _explored(choice: Choice, known: Sequence[str], share: float, rng: random.Random) -> Choice:
+    """With probability `share` a specialist drawn evenly, with the probability of what was picked."""
+    if share <= 0.0:
+        return choice
+    even = share / len(known)
+    picked = rng.choice(list(known)) if rng.random() < share else choice.specialist
+    chance = even + (1.0 - share if picked == choice.specialist else 0.0)
+    return _asking(choice, picked, choice.ranked, chance)
+
+
+def _asking(choice: Choice, first: str, order: Sequence[str], propensity: float) -> Choice:
+    rest = tuple(name for name in order if name != first)
+    return Choice(
+        (first, *rest),
+        choice.proposed,
+        choice.policy,
+        choice.artifact,
+        propensity,
+        choice.declined,
+        choice.inspected,
+        choice.inspection_cost,
+        choice.detail,
+    )
+
+
+def asked(turn: Turn) -> str:
+    """The text that is judged: the last user turn, with its system prompt before it."""
+    return f"{turn.system}\n\n{turn.prompt}" if turn.system and turn.prompt else turn.prompt
+
+
+def ranking(decision: Decision, offered: Sequence[str]) -> list[str]:
+    """The chosen specialist, then the others by what they were worth at the end of the search."""
+    worth = decision.worth
+    rest = sorted(offered, key=lambda name: -worth.get(name, -np.inf))
+    return [decision.specialist, *(name for name in rest if name != decision.specialist)]
+
+
+def session_of(turn: Turn, headers: Mapping[str, str], key: str | None) -> str:
+    """The name of the conversation that a request belongs to.
+
+    An explicit header `x-pandora-session`, else the provider's cache key, else a hash of the API key, the
+    system prompt and the first user message. Names of different API keys never meet.
+    """
+    stated = headers.get("x-pandora-session") or turn.cache_key
+    told = f"{key}\0stated\0{stated}" if stated else f"{key}\0{turn.system}\0{turn.first}"
+    return hashlib.sha256(told.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+
+
+def selected(decision: Decision) -> int:
+    """The index of the box that a decision selects."""
+    last = decision.trace.actions[-1]
+    assert isinstance(last, Select)
+    return last.box

@@ -1,0 +1,99 @@
+"""Who may answer a request at all, and why the others may not.
+
+Candidates are filtered before deciding, so that no request is sent to a specialist that would refuse what the
+request asks for. Each exclusion has a reason, which is recorded with the decision.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from pandora_router.errors import UsageError
+from pandora_router.gateway.backend import BYTES_PER_TOKEN, Backend
+from pandora_router.gateway.health import Circuit
+from pandora_router.gateway.wires import Name, Turn
+from pandora_router.store.money import dollars, nanodollars
+
+
+@dataclass(frozen=True)
+class Constraints:
+    """What one request allows: only these specialists, not those, a highest fee in dollars."""
+
+    allow: frozenset[str] | None = None
+    deny: frozenset[str] = frozenset()
+    max_fee: float | None = None
+
+    @classmethod
+    def read(cls, headers: Mapping[str, str], turn: Turn, known: Sequence[str]) -> Constraints:
+        """From the headers x-pandora-allow, -deny and -max-fee, else from `metadata` of the same names.
+
+        Raises `UsageError` for a name nobody bears and for a fee that is no number.
+        """
+        allow, deny, fee = (_said(headers, turn, name) for name in ("allow", "deny", "max-fee"))
+        for name in {*_names(allow), *_names(deny)} - set(known):
+            raise UsageError(
+                "x-pandora-allow or x-pandora-deny",
+                expected=f"names among {', '.join(known)}",
+                came=repr(name[:80]),
+                do="See GET /v1/models.",
+            )
+        try:
+            most = None if fee is None else dollars(nanodollars(float(fee)))
+        except ValueError:
+            raise UsageError(
+                "x-pandora-max-fee", expected="dollars, zero or more", came=repr(fee), do="Say 0.01."
+            ) from None
+        return cls(None if allow is None else frozenset(_names(allow)), frozenset(_names(deny)), most)
+
+
+def _said(headers: Mapping[str, str], turn: Turn, name: str) -> str | None:
+    said = headers.get(f"x-pandora-{name}", turn.metadata.get(f"x-pandora-{name}"))
+    return said if isinstance(said, str) else None
+
+
+def _names(said: str | None) -> list[str]:
+    return [name.strip() for name in (said or "").split(",") if name.strip()]
+
+
+def exclusions(
+    backends: Sequence[Backend],
+    wire: Name,
+    turn: Turn,
+    size: int,
+    constraints: Constraints,
+    circuits: Mapping[str, Circuit],
+    now: float,
+) -> dict[str, str]:
+    """Why each excluded specialist may not answer, by name; `size` is the length of the request in bytes."""
+    found: dict[str, str] = {}
+    for one in backends:
+        reason = _reason(one, wire, turn, size, constraints, circuits[one.name], now)
+        if reason is not None:
+            found[one.name] = reason
+    return found
+
+
+def _reason(
+    one: Backend, wire: Name, turn: Turn, size: int, asked: Constraints, circuit: Circuit, now: float
+) -> str | None:
+    missing = turn.needs - one.abilities
+    refused = turn.parameters & one.refuses
+    tokens = size // BYTES_PER_TOKEN + (turn.max_output or 0)
+    if asked.allow is not None and one.name not in asked.allow:
+        return "not among those the request allows"
+    if one.name in asked.deny:
+        return "denied by the request"
+    if wire not in one.wires:
+        return f"does not serve the wire {wire}"
+    if missing:
+        return f"cannot: {', '.join(sorted(missing))}"
+    if refused:
+        return f"refuses the parameter {', '.join(sorted(refused))}"
+    if one.context is not None and tokens > one.context:
+        return f"reads {one.context:,} tokens, and the request may have {tokens:,}"
+    if asked.max_fee is not None and one.worst_case(size, turn) > nanodollars(asked.max_fee):
+        return f"may cost more than the ${asked.max_fee:g} the request allows"
+    if not circuit.lets_through(now):
+        return "is failing and is left alone for a while"
+    return None

@@ -1,0 +1,64 @@
+"""Server-sent events as bytes: cut a stream into whole events without changing any of them."""
+
+from __future__ import annotations
+
+import re
+
+import orjson
+
+from pandora_router.transport.failures import Failed
+
+LARGEST = 2**21
+"""The most bytes one event may have."""
+_END = re.compile(rb"\r\n\r\n|\n\n|\r\r")
+DONE = b"[DONE]"
+
+
+class Frames:
+    """Cuts the chunks of a stream into events, each with the blank line that ends it."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+
+    def feed(self, chunk: bytes) -> list[bytes]:
+        """The events that are whole now; raises `Failed` if one is too large."""
+        data = self._rest + chunk if self._rest else chunk
+        frames: list[bytes] = []
+        start = 0
+        for end in _END.finditer(data):
+            frames.append(data[start : end.end()])
+            start = end.end()
+        self._rest = data[start:]
+        if len(self._rest) > LARGEST:
+            raise Failed("one event of the stream is too large", "not as agreed", again=False, charged=True)
+        return frames
+
+    @property
+    def rest(self) -> bytes:
+        """What came after the last whole event."""
+        return self._rest
+
+
+def data_of(frame: bytes) -> bytes:
+    r"""The data of an event, b"" if it has none (a comment, a keep-alive).
+
+    >>> data_of(b"event: x\ndata: {}\n\n"), data_of(b": ping\n\n")
+    (b'{}', b'')
+    """
+    lines = [line[5:].removeprefix(b" ") for line in frame.splitlines() if line.startswith(b"data:")]
+    return b"\n".join(lines)
+
+
+def parsed(data: bytes) -> dict[str, object] | None:
+    """The JSON object of an event's data; None if it is another thing."""
+    try:
+        value = orjson.loads(data)
+    except orjson.JSONDecodeError:
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def framed(name: str | None, value: object) -> bytes:
+    """An event of our own."""
+    head = b"" if name is None else b"event: " + name.encode() + b"\n"
+    return head + b"data: " + orjson.dumps(value) + b"\n\n"

@@ -1,0 +1,229 @@
+"""What clients ask besides answers: models, decisions, feedback, health, metrics; calls passed on by name."""
+
+from __future__ import annotations
+
+import math
+import re
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from pandora_router.gateway import metrics
+from pandora_router.gateway.attempts import LARGEST_ANSWER, new_id
+from pandora_router.gateway.serving import PASSED, Exchange, Receive, Refused, Scope, read_body
+from pandora_router.gateway.wires import BY_NAME, Name
+from pandora_router.store import accounts, log
+from pandora_router.store.rows import Feedback, Refusal
+from pandora_router.transport.failures import Failed
+from pandora_router.transport.relay import Relay
+
+if TYPE_CHECKING:
+    from pandora_router.gateway.app import Gateway
+
+SMALL = 64 * 2**10
+"""The most bytes of a question that is not passed on."""
+_ID = re.compile(r"[A-Za-z0-9_.:-]{1,100}")
+PASSED_ON: Mapping[str, Name] = {"/v1/messages/count_tokens": "messages", "/v1/embeddings": "chat"}
+
+
+@dataclass(frozen=True)
+class Reply:
+    """A whole answer."""
+
+    body: bytes
+    status: int = 200
+    kind: str = "application/json"
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+async def answer(gateway: Gateway, scope: Scope, headers: Mapping[str, str], receive: Receive) -> Reply:
+    """Answer a question; raises `Refused`."""
+    method, path = scope["method"], scope["path"]
+    if path == "/healthz":
+        return Reply(b'{"status":"ok"}')
+    if (method, path) == ("GET", "/readyz"):
+        return await _ready(gateway)
+    if path in PASSED_ON and method == "POST":
+        return await _passed_on(gateway, path, headers, receive)
+    key = await _key(gateway, headers)
+    if (method, path) == ("GET", "/metrics"):
+        return Reply(await metrics.text(gateway), kind="text/plain; version=0.0.4; charset=utf-8")
+    if (method, path) == ("GET", "/v1/models"):
+        return _models(gateway)
+    if (method, path) == ("POST", "/v1/routing/decision"):
+        return await _decide(gateway, headers, receive)
+    if method == "GET" and path.startswith("/v1/routing/decisions/"):
+        return await _decision(gateway, path.rsplit("/", 1)[-1], key)
+    if (method, path) == ("POST", "/v1/feedback"):
+        return await _feedback(gateway, headers, receive, key)
+    known = path in KNOWN
+    raise Refused(
+        405 if known else 404, f"{method} {path[:200]} is not served here.", "not_found" if not known else ""
+    )
+
+
+KNOWN = frozenset(
+    {
+        "/v1/chat/completions", "/v1/responses", "/v1/messages", "/v1/messages/count_tokens",
+        "/v1/embeddings", "/v1/models", "/v1/routing/decision", "/v1/feedback", "/readyz", "/metrics",
+    }
+)  # fmt: skip
+
+
+async def _key(gateway: Gateway, headers: Mapping[str, str]) -> str | None:
+    """The id of the client's key; None where keys are not needed. Raises `Refused` with 401."""
+    if not gateway.site.settings.keys:
+        return None
+    secret = headers.get("x-api-key") or headers.get("authorization", "").removeprefix("Bearer ").strip()
+    found = await gateway.store.run(lambda open_: accounts.identify(open_, secret))
+    if isinstance(found, Refusal):
+        raise Refused(401, found.message, "invalid_api_key")
+    return found.id
+
+
+async def _ready(gateway: Gateway) -> Reply:
+    site = gateway.site
+    try:
+        await gateway.store.run(lambda open_: open_.rows("SELECT 1"))
+        store = "ok"
+    except Exception as error:
+        store = f"failing ({type(error).__name__})"
+    now = time.monotonic()
+    live = {name: gateway.circuits[name].state(now) for name in site.names}
+    ready = store == "ok" and any(state != "open" for state in live.values())
+    state = {
+        "ready": ready,
+        "generation": site.generation,
+        "hash": site.hash,
+        "artifact": None if site.router is None else site.router.id,
+        "store": store,
+        "specialists": live,
+    }
+    return Reply(orjson.dumps(state), 200 if ready else 503)
+
+
+def _models(gateway: Gateway) -> Reply:
+    made = int(gateway.started)
+    data = [
+        {"id": name, "object": "model", "created": made, "owned_by": "pandora-router"}
+        for name in gateway.site.models()
+    ]
+    return Reply(orjson.dumps({"object": "list", "data": data}))
+
+
+async def _decide(gateway: Gateway, headers: Mapping[str, str], receive: Receive) -> Reply:
+    """Decide for a request of any wire, named by `?wire=` or found by its members; nobody is called."""
+    body = await read_body(receive, gateway.site.settings.largest_request)
+    try:
+        parsed = orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise Refused(400, f"The body is not JSON: {error}", "invalid_json") from None
+    wire = BY_NAME["responses" if isinstance(parsed, dict) and "input" in parsed else "chat"]
+    exchange = Exchange(gateway.site, gateway.store, gateway.circuits, wire, headers, gateway.rng, body=body)
+    exchange.read()
+    await exchange.identify()
+    await exchange.choose()
+    choice = exchange.choice
+    assert choice is not None
+    told = {
+        "specialist": choice.specialist,
+        "ranked": choice.ranked,
+        "proposed": choice.proposed,
+        "policy": choice.policy,
+        "propensity": choice.propensity,
+        "declined_because": choice.declined,
+        "excluded": exchange.excluded,
+        "decision": choice.detail,
+    }
+    return Reply(orjson.dumps(told))
+
+
+async def _decision(gateway: Gateway, id_: str, key: str | None) -> Reply:
+    if not _ID.fullmatch(id_):
+        raise Refused(404, "No decision has this id.", "not_found")
+    row = await gateway.store.run(lambda open_: log.decision(open_, id_))
+    if row is None or (key is not None and row["key"] != key):
+        raise Refused(404, "No decision has this id.", "not_found")
+    return Reply(orjson.dumps(row))
+
+
+async def _feedback(gateway: Gateway, headers: Mapping[str, str], receive: Receive, key: str | None) -> Reply:
+    """Append feedback: {decision_id, reward} or {decision_id, metric, value}, source and observed_at."""
+    try:
+        said = orjson.loads(await read_body(receive, SMALL))
+    except orjson.JSONDecodeError as error:
+        raise Refused(400, f"The body is not JSON: {error}", "invalid_json") from None
+    feedback = _read_feedback(said, headers.get("idempotency-key"))
+    result = await gateway.store.run(lambda open_: log.give_feedback(open_, feedback, key))
+    if result in ("unknown", "foreign"):  # nobody learns which decisions of others exist
+        raise Refused(404, "No decision of yours has this id.", "not_found")
+    return Reply(orjson.dumps({"id": feedback.id, "status": result}))
+
+
+def _read_feedback(said: Any, idempotency: str | None) -> Feedback:
+    given: dict[str, Any] = said if isinstance(said, dict) else {}
+    metric, value = (
+        ("reward", given["reward"]) if "reward" in given else (given.get("metric"), given.get("value"))
+    )
+    observed = given.get("observed_at")
+    fits = (
+        set(given) <= {"decision_id", "reward", "metric", "value", "source", "observed_at"}
+        and all(isinstance(text, str) and _ID.fullmatch(text) for text in (given.get("decision_id"), metric))
+        and _number(value)
+        and isinstance(given.get("source", ""), str)
+        and len(given.get("source", "")) <= 100
+        and (observed is None or _number(observed))
+    )
+    if not fits:
+        message = (
+            'Expected {"decision_id": ..., "reward": 0.0 to 1.0} or {"decision_id": ..., "metric": ..., '
+            '"value": a finite number}, and optionally "source" (a text) and "observed_at" (Unix seconds).'
+        )
+        raise Refused(400, message, "invalid_request")
+    id_ = f"{given['decision_id']}/{idempotency[:100]}" if idempotency else new_id()
+    source = given.get("source", "client")
+    return Feedback(id_, given["decision_id"], time.time(), str(metric), float(str(value)), source, observed)
+
+
+def _number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+async def _passed_on(gateway: Gateway, path: str, headers: Mapping[str, str], receive: Receive) -> Reply:
+    """A call whose answer is not routed: to the specialist that is named, or the default of its wire."""
+    wire = BY_NAME[PASSED_ON[path]]
+    body = await read_body(receive, gateway.site.settings.largest_request)
+    site = gateway.site
+    try:
+        parsed = orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise Refused(400, f"The body is not JSON: {error}", "invalid_json") from None
+    if not isinstance(parsed, dict) or not isinstance(parsed.get("model"), str):
+        raise Refused(400, "model: expected a text.", "invalid_request")
+    await _key(gateway, headers)
+    named = parsed["model"] if parsed["model"] in site.names else site.settings.default
+    backend = site.backend(named)
+    if wire.name not in backend.wires:
+        raise Refused(404, f"{named} does not serve {path}.", "model_not_found")
+    from pandora_router.gateway.splice import with_model
+
+    passed = {name: headers[name] for name in PASSED if name in headers}
+    try:
+        relay = await Relay.open(
+            backend.address(path),
+            with_model(body, parsed, backend.model),
+            backend.sent_headers(wire.name, passed),
+            backend.endpoint.timeout,
+            backend.endpoint.proxy(),
+        )
+        try:
+            whole = await relay.read(LARGEST_ANSWER)
+        finally:
+            relay.close()
+    except Failed as error:
+        raise Refused(502, f"{named} did not answer: {error}.", "upstream_failed") from error
+    kind = relay.headers.get("Content-Type", "application/json")
+    return replace(Reply(whole, relay.status, kind), headers={"x-pandora-specialist": named})

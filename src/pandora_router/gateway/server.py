@@ -1,0 +1,234 @@
+"""The gateway as processes: one listening socket, N workers, graceful stop, reload.
+
+A `Plan` says how to make a `Site`; each worker makes its own, so nothing is shared after a fork but the
+socket and the store. SIGTERM and SIGINT stop accepting, let streams end for `GRACE` seconds and exit. SIGHUP,
+or a changed configuration or artifact, makes a new `Site`: a valid one replaces the old between two requests,
+an invalid one is reported and the old one goes on. A worker that dies is started again by the parent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import multiprocessing
+import os
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from multiprocessing.process import BaseProcess
+from typing import TYPE_CHECKING, Protocol
+
+from pandora_router.errors import PandoraError, UsageError
+from pandora_router.gateway.app import Gateway
+from pandora_router.gateway.site import Site
+from pandora_router.store import log
+from pandora_router.store.worker import Store
+
+if TYPE_CHECKING:
+    import uvicorn
+
+told = logging.getLogger("pandora_router.gateway")
+
+GRACE = 30.0
+"""Seconds that streams get to end after a stop was asked for."""
+LOOK_EVERY = 2.0
+"""Seconds between two looks at the files a site is made of."""
+RECOVER_EVERY = 20.0
+"""Seconds between two searches for decisions that a dead process left open."""
+LOOPBACK = ("127.0.0.1", "::1", "localhost")
+
+
+class Plan(Protocol):
+    """How to make a site; picklable, since every worker is a process of its own."""
+
+    @property
+    def store(self) -> str:
+        """The address of the store."""
+        ...
+
+    def site(self) -> Site:
+        """Read the files and make a site; raises `UsageError` if they are not valid."""
+        ...
+
+    def fingerprint(self) -> str:
+        """A text that changes when the files do; cheap, since it is asked for every few seconds."""
+        ...
+
+
+@dataclass(frozen=True)
+class Address:
+    """Where to listen. Without keys only the loopback interface is allowed."""
+
+    host: str = "127.0.0.1"
+    port: int = 8000
+
+    def bind(self, *, keys: bool) -> socket.socket:
+        """A listening socket; raises `UsageError` if the address is taken, or open to others without keys."""
+        if not keys and self.host not in LOOPBACK:
+            raise UsageError(
+                f"serving on {self.host}",
+                expected="API keys, since others can reach this address",
+                came="a configuration without keys",
+                do="Set `serve: {keys: true}` and make keys with `pandora keys add`, or use 127.0.0.1.",
+            )
+        family = socket.AF_INET6 if ":" in self.host else socket.AF_INET
+        listening = socket.socket(family, socket.SOCK_STREAM)
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listening.bind((self.host, self.port))
+        except OSError as error:
+            listening.close()
+            raise UsageError(
+                f"{self.host}:{self.port}",
+                expected="a free address of this machine",
+                came=error.strerror or str(error),
+                do="Choose another with --host and --port.",
+            ) from error
+        listening.listen(2048)
+        listening.set_inheritable(True)
+        return listening
+
+
+def serve(plan: Plan, address: Address, workers: int, ready: Callable[[str], None]) -> int:
+    """Serve until a signal comes; returns the exit code. Calls `ready(url)` when requests are answered."""
+    site = plan.site()  # mistakes are found here, before anything listens
+    listening = address.bind(keys=site.settings.keys)
+    host, port = listening.getsockname()[:2]
+    url = f"http://{f'[{host}]' if ':' in host else host}:{port}"
+    if workers == 1:
+        return asyncio.run(_worker(plan, site, listening, lambda: ready(url)))
+    return _parent(plan, listening, workers, lambda: ready(url))
+
+
+def _parent(plan: Plan, listening: socket.socket, workers: int, ready: Callable[[], None]) -> int:
+    """Keep `workers` processes alive until a signal comes, then stop them all."""
+    spawn = multiprocessing.get_context("spawn")
+    stopping = False
+    events = spawn.SimpleQueue()
+
+    def start() -> BaseProcess:
+        process = spawn.Process(target=_child, args=(plan, listening, events), daemon=False)
+        process.start()
+        return process
+
+    def stop(number: int, _: object) -> None:
+        nonlocal stopping
+        stopping = True
+
+    def reload(number: int, _: object) -> None:
+        for process in running:
+            if process.pid is not None and process.is_alive():
+                _send(process.pid, signal.SIGHUP)
+
+    running = [start() for _ in range(workers)]
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, stop)
+    signal.signal(signal.SIGHUP, reload)
+    for _ in running:
+        if not events.get():
+            stopping = True
+    if not stopping:
+        ready()
+    while not stopping:
+        time.sleep(0.2)
+        for i, process in enumerate(running):
+            if not process.is_alive() and not stopping:
+                told.error("worker %s ended with code %s and is started again", process.pid, process.exitcode)
+                running[i] = start()
+    for process in running:
+        process.terminate()
+    for process in running:
+        process.join(GRACE + 5.0)
+        if process.is_alive():
+            process.kill()
+    return 0
+
+
+def _send(pid: int, number: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, number)
+
+
+def _child(plan: Plan, listening: socket.socket, events: multiprocessing.SimpleQueue[bool]) -> None:
+    try:
+        code = asyncio.run(_worker(plan, plan.site(), listening, lambda: events.put(True)))
+    except BaseException:
+        events.put(False)
+        raise
+    sys.exit(code)
+
+
+async def _worker(plan: Plan, site: Site, listening: socket.socket, ready: Callable[[], None]) -> int:
+    """One process: warm up, then answer requests until a signal comes."""
+    import uvicorn
+
+    store = Store(plan.store)
+    gateway = Gateway(site, store)
+    for router in (*([site.router] if site.router else []), *site.profiles.values()):
+        router.warm()
+    config = uvicorn.Config(
+        gateway,
+        log_level="warning",
+        access_log=False,
+        lifespan="off",
+        timeout_graceful_shutdown=int(GRACE),
+        server_header=False,
+        date_header=False,
+    )
+    server = uvicorn.Server(config)
+    loop = asyncio.get_running_loop()
+    changed = asyncio.Event()
+    with contextlib.suppress(NotImplementedError):
+        loop.add_signal_handler(signal.SIGHUP, changed.set)
+    chores = [
+        asyncio.ensure_future(_reloading(plan, gateway, changed)),
+        asyncio.ensure_future(_recovering(store)),
+        asyncio.ensure_future(_announcing(server, ready)),
+    ]
+    try:
+        await server.serve(sockets=[listening])
+    finally:
+        for chore in chores:
+            chore.cancel()
+        await asyncio.gather(*chores, return_exceptions=True)
+        store.close()
+    return 0
+
+
+async def _announcing(server: uvicorn.Server, ready: Callable[[], None]) -> None:
+    while not server.started:
+        await asyncio.sleep(0.01)
+    ready()
+
+
+async def _reloading(plan: Plan, gateway: Gateway, changed: asyncio.Event) -> None:
+    """Make a new site when the files change or SIGHUP comes; an invalid one is reported and not used."""
+    known = plan.fingerprint()
+    while True:
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(changed.wait(), LOOK_EVERY)
+        now = plan.fingerprint()
+        if now == known and not changed.is_set():
+            continue
+        known = now
+        changed.clear()
+        try:
+            site = await asyncio.to_thread(plan.site)
+            await asyncio.to_thread(gateway.install, site)
+            told.warning("serving generation %s (%s)", gateway.site.generation, gateway.site.hash)
+        except PandoraError as error:
+            told.error(
+                "the new configuration is not used, generation %s goes on: %s", gateway.site.generation, error
+            )
+
+
+async def _recovering(store: Store) -> None:
+    """Settle what dead processes left open."""
+    while True:
+        with contextlib.suppress(PandoraError):
+            await store.run(lambda open_: log.recover(open_, time.time()))
+        await asyncio.sleep(RECOVER_EVERY)

@@ -1,0 +1,115 @@
+"""One generation of what a gateway serves: its specialists, its router, its settings. Immutable.
+
+A reload makes a new `Site` and swaps it in; requests that have begun finish with the one they began with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from pandora_router.errors import UsageError
+from pandora_router.gateway.backend import Backend
+from pandora_router.router import Router
+
+Mode = Literal["route", "observe"]
+AUTO = "auto"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How requests are served.
+
+    default: the specialist for prompts that the router cannot judge.
+    mode: `observe` sends every `auto` request to the default and records what the router would have chosen.
+    explore: the share of `auto` requests that go to a specialist drawn at random, with its probability.
+    deadline: seconds for deciding, after which nothing more is inspected.
+    session: seconds for which a conversation stays with its specialist after its last request.
+    lease: seconds after which the reservation of a dead process is given back.
+    bodies: whether prompts, requests and answers are kept in the store.
+    """
+
+    default: str
+    mode: Mode = "route"
+    explore: float = 0.0
+    deadline: float = 2.0
+    session: float = 3600.0
+    lease: float = 900.0
+    bodies: bool = False
+    keys: bool = False
+    largest_request: int = 32 * 2**20
+
+
+@dataclass(frozen=True, eq=False)
+class Site:
+    """Everything that answers requests, under a generation number and a hash of its content.
+
+    `profiles` are routers by name, for `auto@name`; they share estimators and differ in what a right answer,
+    a dollar and a second are worth.
+    """
+
+    backends: tuple[Backend, ...]
+    settings: Settings
+    router: Router | None = None
+    profiles: Mapping[str, Router] = field(default_factory=dict)
+    generation: int = 0
+    hash: str = ""
+
+    def __post_init__(self) -> None:
+        names = [one.name for one in self.backends]
+        if len(set(names)) != len(names) or any(name.partition("@")[0] == AUTO for name in names):
+            raise UsageError(
+                "the specialists",
+                expected=f"different names, none of them {AUTO!r}",
+                came=", ".join(names),
+                do="Rename one.",
+            )
+        if self.settings.default not in names:
+            raise UsageError(
+                "the default specialist",
+                expected=f"one of {', '.join(names)}",
+                came=repr(self.settings.default),
+                do="Change `serve.default`.",
+            )
+        for router in (*([self.router] if self.router else []), *self.profiles.values()):
+            strangers = [name for name in router.specialists if name not in names]
+            if strangers:
+                raise UsageError(
+                    "the router",
+                    expected=f"one fitted for specialists among {', '.join(names)}",
+                    came=f"one that also knows {', '.join(strangers)}",
+                    do="Add them to the configuration, or fit the router anew.",
+                )
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the specialists."""
+        return tuple(one.name for one in self.backends)
+
+    def backend(self, name: str) -> Backend:
+        """The specialist of this name; raises `KeyError`."""
+        return next(one for one in self.backends if one.name == name)
+
+    def routed(self, model: str) -> tuple[bool, Router | None]:
+        """Whether `model` asks for routing, and with which router.
+
+        Raises `UsageError` for a model or profile that does not exist.
+        """
+        if model in self.names:
+            return False, None
+        name, _, profile = model.partition("@")
+        if name == AUTO and not profile:
+            return True, self.router
+        if name == AUTO and profile in self.profiles:
+            return True, self.profiles[profile]
+        raise UsageError(
+            "model",
+            expected=", ".join(self.models()),
+            came=repr(model[:200]),
+            do="See GET /v1/models.",
+        )
+
+    def models(self) -> Sequence[str]:
+        """What clients may name as `model`."""
+        return [AUTO, *(f"{AUTO}@{profile}" for profile in self.profiles), *self.names]

@@ -1,0 +1,44 @@
+"""Change a member of a JSON object without writing the rest of it anew.
+
+A client's bytes are passed on as they came: number formats, key order and unknown members survive. Where a
+member cannot be found safely in the bytes, the object is serialised again, with the same values.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import orjson
+
+_MODEL = re.compile(rb'"model"\s*:\s*"(?:[^"\\]|\\.)*"')
+
+
+def with_model(body: bytes, parsed: Mapping[str, Any], model: str) -> bytes:
+    """The object with its top-level member `model` set to `model`.
+
+    >>> with_model(b'{"model": "auto", "n": 1.0}', {"model": "auto", "n": 1.0}, "small")
+    b'{"model":"small", "n": 1.0}'
+    """
+    if parsed.get("model") == model:
+        return body
+    member = b'"model":' + orjson.dumps(model)
+    if body.count(b'"model"') == 1:
+        changed, count = _MODEL.subn(lambda _: member, body, count=1)
+        if count == 1:
+            return changed
+    return orjson.dumps({**parsed, "model": model})
+
+
+def with_member(body: bytes, parsed: Mapping[str, Any], name: str, value: Any) -> bytes:
+    """The object with a member `name` that it did not have, put first; an existing one is replaced.
+
+    >>> with_member(b'{"n": 1.0}', {"n": 1.0}, "stream", True)
+    b'{"stream":true,"n": 1.0}'
+    """
+    if name in parsed:
+        return orjson.dumps({**parsed, name: value})
+    start = body.index(b"{") + 1
+    more = b"," if parsed else b""
+    return body[:start] + orjson.dumps(name) + b":" + orjson.dumps(value) + more + body[start:]

@@ -1,0 +1,402 @@
+"""The three ways in which clients speak: chat completions, Responses, Messages.
+
+A wire reads what a gateway has to know of a request, recognises content, usage and the end in what comes
+back, and puts errors in its own shape. Requests and answers keep the wire they came in; nothing is translated
+from one wire to another. Unknown members and events are passed on untouched.
+
+Token counts are kept in disjoint buckets. OpenAI's input tokens include cached ones, Anthropic's do not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, Protocol
+
+from pandora_router.errors import UsageError
+from pandora_router.store.rows import Usage
+
+Json = Mapping[str, Any]
+Name = Literal["chat", "responses", "messages"]
+
+
+@dataclass(frozen=True)
+class Turn:
+    """What a request asks for, as far as routing has to know.
+
+    `prompt` is the text of the last user turn, "" if there is none. `continues` is true where the request
+    carries earlier answers or tool results, so that it belongs to a conversation. `needs` are abilities a
+    specialist must have; `previous` names an earlier response that only its author knows.
+    """
+
+    model: str
+    stream: bool
+    prompt: str
+    system: str
+    first: str
+    continues: bool
+    needs: frozenset[str]
+    parameters: frozenset[str]
+    max_output: int | None
+    wants_usage: bool
+    previous: str | None
+    cache_key: str | None
+    metadata: Json
+
+
+@dataclass(frozen=True)
+class Piece:
+    """What one event of a stream means: does it carry content, token counts, an error, is it the last."""
+
+    content: bool = False
+    usage: Usage | None = None
+    only_usage: bool = False
+    failed: str | None = None
+    last: bool = False
+    response: str | None = None
+
+
+class Wire(Protocol):
+    """One way of speaking."""
+
+    name: ClassVar[Name]
+    path: ClassVar[str]
+
+    def read(self, body: Json) -> Turn:
+        """What a request asks for; raises `UsageError` if it is not one of this wire."""
+        ...
+
+    def usage(self, answer: Json) -> Usage | None:
+        """The token counts of a whole answer, None if it has none."""
+        ...
+
+    def piece(self, event: Json) -> Piece:
+        """What one event of a stream means."""
+        ...
+
+    def error(self, status: int, message: str, code: str) -> dict[str, Any]:
+        """An error in the shape that clients of this wire read."""
+        ...
+
+    def failure(self, message: str) -> list[tuple[str | None, dict[str, Any]]]:
+        """The events that end a stream which has begun and cannot go on, each with its event name."""
+        ...
+
+
+def _wrong(member: str, expected: str, came: object) -> UsageError:
+    kind = {str: "a text", bool: "true or false", dict: "an object", list: "a list", type(None): "null"}
+    return UsageError(
+        member, expected=expected, came=kind.get(type(came), "a number"), do="See the API's reference."
+    )
+
+
+def _text(body: Json, member: str) -> str:
+    value = body.get(member)
+    if not isinstance(value, str) or not value:
+        raise _wrong(member, "a text that is not empty", value)
+    return value
+
+
+def _flag(body: Json, member: str) -> bool:
+    value = body.get(member)
+    if value is None or isinstance(value, bool):
+        return bool(value)
+    raise _wrong(member, "true or false", value)
+
+
+def _count(body: Json, *members: str) -> int | None:
+    """The first of these members that is there, a whole number above 0."""
+    for member in members:
+        value = body.get(member)
+        if value is None:
+            continue
+        if isinstance(value, int) and not isinstance(value, bool) and value >= 1:
+            return value
+        raise _wrong(member, "a whole number above 0", value)
+    return None
+
+
+def _number(counts: object, member: str) -> int:
+    value = counts.get(member) if isinstance(counts, Mapping) else None
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 10**12 else 0
+
+
+def _objects(value: object) -> Iterator[Json]:
+    """The objects in a list; nothing if it is no list."""
+    for one in value if isinstance(value, list) else ():
+        if isinstance(one, Mapping):
+            yield one
+
+
+def _spoken(content: object, kinds: tuple[str, ...]) -> str:
+    """The text in a message's content, which is a text or a list of parts."""
+    if isinstance(content, str):
+        return content
+    parts = (part.get("text") for part in _objects(content) if part.get("type") in kinds)
+    return "\n".join(part for part in parts if isinstance(part, str))
+
+
+def _object(value: object) -> Json:
+    return value if isinstance(value, Mapping) else {}
+
+
+class Chat:
+    """OpenAI's chat completions."""
+
+    name: ClassVar[Name] = "chat"
+    path: ClassVar[str] = "/v1/chat/completions"
+
+    def read(self, body: Json) -> Turn:
+        """What a request asks for; raises `UsageError` if it is not one of this wire."""
+        messages = body.get("messages")
+        if not isinstance(messages, list) or not messages:
+            raise _wrong("messages", "a list of messages that is not empty", messages)
+        said = list(_objects(messages))
+        users = [_spoken(m.get("content"), ("text",)) for m in said if m.get("role") == "user"]
+        system = [_spoken(m.get("content"), ("text",)) for m in said if m.get("role") in _SYSTEM]
+        parts = {part.get("type") for m in said for part in _objects(m.get("content"))}
+        needs = {ability for kind, ability in _PARTS.items() if kind in parts}
+        needs |= {"tools"} if body.get("tools") or body.get("functions") else set()
+        shape = _object(body.get("response_format")).get("type")
+        needs |= {"json_schema"} if shape == "json_schema" else set()
+        needs |= {"logprobs"} if body.get("logprobs") else set()
+        options = _object(body.get("stream_options"))
+        return Turn(
+            model=_text(body, "model"),
+            stream=_flag(body, "stream"),
+            prompt=users[-1] if users else "",
+            system="\n".join(system),
+            first=users[0] if users else "",
+            continues=any(m.get("role") in ("assistant", "tool", "function") for m in said),
+            needs=frozenset(needs),
+            parameters=frozenset(body),
+            max_output=_count(body, "max_completion_tokens", "max_tokens"),
+            wants_usage=bool(options.get("include_usage")),
+            previous=None,
+            cache_key=_string(body.get("prompt_cache_key")),
+            metadata=_object(body.get("metadata")),
+        )
+
+    def usage(self, answer: Json) -> Usage | None:
+        """The token counts of a whole answer, None if it has none."""
+        counts = answer.get("usage")
+        if not isinstance(counts, Mapping):
+            return None
+        cached = _number(counts.get("prompt_tokens_details"), "cached_tokens")
+        reasoning = _number(counts.get("completion_tokens_details"), "reasoning_tokens")
+        whole = _number(counts, "prompt_tokens")
+        return Usage(
+            max(whole - cached, 0), min(cached, whole), 0, _number(counts, "completion_tokens"), reasoning
+        )
+
+    def piece(self, event: Json) -> Piece:
+        """What one event of a stream means."""
+        if "error" in event and "choices" not in event:
+            return Piece(failed=str(_object(event["error"]).get("message") or "an error")[:200], last=True)
+        choices = list(_objects(event.get("choices")))
+        content = any(
+            choice.get("finish_reason") is not None
+            or any(value for name, value in _object(choice.get("delta")).items() if name != "role")
+            for choice in choices
+        )
+        usage = self.usage(event)
+        return Piece(content=content, usage=usage, only_usage=usage is not None and not choices)
+
+    def error(self, status: int, message: str, code: str) -> dict[str, Any]:
+        """An error in the shape that clients of this wire read."""
+        return {"error": {"message": message, "type": _openai_type(status), "param": None, "code": code}}
+
+    def failure(self, message: str) -> list[tuple[str | None, dict[str, Any]]]:
+        """One error event; there is no [DONE] after it, so nobody takes the answer for complete."""
+        return [(None, self.error(502, message, "upstream_failed"))]
+
+
+class Responses:
+    """OpenAI's Responses."""
+
+    name: ClassVar[Name] = "responses"
+    path: ClassVar[str] = "/v1/responses"
+
+    def read(self, body: Json) -> Turn:
+        """What a request asks for; raises `UsageError` if it is not one of this wire."""
+        given = body.get("input")
+        if not isinstance(given, str | list) and body.get("prompt") is None:
+            raise _wrong("input", "a text or a list of items", given)
+        items = list(_objects(given))
+        kinds = ("input_text", "text", "output_text")
+        users = [_spoken(i.get("content"), kinds) for i in items if i.get("role") == "user"]
+        users = [given] if isinstance(given, str) else users
+        system = [_spoken(i.get("content"), kinds) for i in items if i.get("role") in _SYSTEM]
+        instructions = _string(body.get("instructions"))
+        parts = {part.get("type") for i in items for part in _objects(i.get("content"))}
+        needs = {ability for kind, ability in _PARTS.items() if kind in parts}
+        needs |= {"tools"} if body.get("tools") else set()
+        shape = _object(_object(body.get("text")).get("format")).get("type")
+        needs |= {"json_schema"} if shape == "json_schema" else set()
+        previous = _string(body.get("previous_response_id"))
+        continued = any(
+            i.get("role") == "assistant"
+            or i.get("type") in ("function_call_output", "function_call", "reasoning")
+            for i in items
+        )
+        return Turn(
+            model=_text(body, "model"),
+            stream=_flag(body, "stream"),
+            prompt=users[-1] if users else "",
+            system="\n".join([*([instructions] if instructions else []), *system]),
+            first=users[0] if users else "",
+            continues=continued or previous is not None,
+            needs=frozenset(needs),
+            parameters=frozenset(body),
+            max_output=_count(body, "max_output_tokens"),
+            wants_usage=True,
+            previous=previous,
+            cache_key=_string(body.get("prompt_cache_key")),
+            metadata=_object(body.get("metadata")),
+        )
+
+    def usage(self, answer: Json) -> Usage | None:
+        """The token counts of a whole answer, None if it has none."""
+        counts = answer.get("usage")
+        if not isinstance(counts, Mapping):
+            return None
+        cached = _number(counts.get("input_tokens_details"), "cached_tokens")
+        reasoning = _number(counts.get("output_tokens_details"), "reasoning_tokens")
+        whole = _number(counts, "input_tokens")
+        return Usage(
+            max(whole - cached, 0), min(cached, whole), 0, _number(counts, "output_tokens"), reasoning
+        )
+
+    def piece(self, event: Json) -> Piece:
+        """What one event of a stream means."""
+        kind = str(event.get("type"))
+        answer = _object(event.get("response"))
+        if kind in ("response.failed", "error"):
+            said = _object(answer.get("error") or event)
+            return Piece(
+                failed=str(said.get("message") or "an error")[:200], last=True, usage=self.usage(answer)
+            )
+        if kind in ("response.completed", "response.incomplete"):
+            return Piece(
+                content=True, usage=self.usage(answer), last=True, response=_string(answer.get("id"))
+            )
+        return Piece(content=kind.endswith(".delta"), response=_string(answer.get("id")))
+
+    def error(self, status: int, message: str, code: str) -> dict[str, Any]:
+        """An error in the shape that clients of this wire read."""
+        return {"error": {"message": message, "type": _openai_type(status), "param": None, "code": code}}
+
+    def failure(self, message: str) -> list[tuple[str | None, dict[str, Any]]]:
+        """The event `response.failed`: clients ignore others in mid-stream."""
+        failed = {"object": "response", "status": "failed", "output": []}
+        error = {"code": "server_error", "message": message}
+        event = {"type": "response.failed", "sequence_number": 0, "response": {**failed, "error": error}}
+        return [("response.failed", event)]
+
+
+class Messages:
+    """Anthropic's Messages."""
+
+    name: ClassVar[Name] = "messages"
+    path: ClassVar[str] = "/v1/messages"
+
+    def read(self, body: Json) -> Turn:
+        """What a request asks for; raises `UsageError` if it is not one of this wire."""
+        messages = body.get("messages")
+        if not isinstance(messages, list) or not messages:
+            raise _wrong("messages", "a list of messages that is not empty", messages)
+        said = list(_objects(messages))
+        users = [_spoken(m.get("content"), ("text",)) for m in said if m.get("role") == "user"]
+        spoken = [text for text in users if text]
+        parts = {part.get("type") for m in said for part in _objects(m.get("content"))}
+        needs = {ability for kind, ability in _PARTS.items() if kind in parts}
+        needs |= {"tools"} if body.get("tools") else set()
+        return Turn(
+            model=_text(body, "model"),
+            stream=_flag(body, "stream"),
+            prompt=spoken[-1] if spoken else "",
+            system=_spoken(body.get("system"), ("text",)),
+            first=spoken[0] if spoken else "",
+            continues=any(m.get("role") == "assistant" for m in said) or "tool_result" in parts,
+            needs=frozenset(needs),
+            parameters=frozenset(body),
+            max_output=_count(body, "max_tokens"),
+            wants_usage=True,
+            previous=None,
+            cache_key=None,
+            metadata=_object(body.get("metadata")),
+        )
+
+    def usage(self, answer: Json) -> Usage | None:
+        """The token counts of a whole answer, None if it has none."""
+        counts = answer.get("usage")
+        if not isinstance(counts, Mapping):
+            return None
+        return Usage(
+            _number(counts, "input_tokens"),
+            _number(counts, "cache_read_input_tokens"),
+            _number(counts, "cache_creation_input_tokens"),
+            _number(counts, "output_tokens"),
+        )
+
+    def piece(self, event: Json) -> Piece:
+        """What one event of a stream means; `message_delta` repeats counts that are then the final ones."""
+        kind = event.get("type")
+        if kind == "error":
+            return Piece(
+                failed=str(_object(event.get("error")).get("message") or "an error")[:200], last=True
+            )
+        if kind == "message_start":
+            return Piece(usage=self.usage(_object(event.get("message"))))
+        if kind == "message_delta":
+            return Piece(content=True, usage=self.usage(event))
+        return Piece(
+            content=kind in ("content_block_start", "content_block_delta"), last=kind == "message_stop"
+        )
+
+    def error(self, status: int, message: str, code: str) -> dict[str, Any]:
+        """An error in the shape that clients of this wire read."""
+        return {"type": "error", "error": {"type": _ANTHROPIC.get(status, "api_error"), "message": message}}
+
+    def failure(self, message: str) -> list[tuple[str | None, dict[str, Any]]]:
+        """One event `error`."""
+        return [("error", self.error(502, message, ""))]
+
+
+_SYSTEM = ("system", "developer")
+_PARTS = {
+    "image_url": "images",
+    "input_image": "images",
+    "image": "images",
+    "input_audio": "audio",
+    "file": "files",
+    "input_file": "files",
+    "document": "files",
+}
+"""Types of content parts -> the ability a specialist needs for them."""
+_ANTHROPIC = {
+    400: "invalid_request_error",
+    401: "authentication_error",
+    402: "billing_error",
+    403: "permission_error",
+    404: "not_found_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    504: "timeout_error",
+    529: "overloaded_error",
+}
+
+
+def _openai_type(status: int) -> str:
+    return {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}.get(
+        status, "invalid_request_error" if status < 500 else "server_error"
+    )
+
+
+def _string(value: object) -> str | None:
+    return value if isinstance(value, str) and value else None
+
+
+WIRES: tuple[Wire, ...] = (Chat(), Responses(), Messages())
+BY_PATH: Mapping[str, Wire] = {wire.path: wire for wire in WIRES}
+BY_NAME: Mapping[str, Wire] = {wire.name: wire for wire in WIRES}

@@ -1,0 +1,71 @@
+"""A call whose bytes are passed on as they are: what a gateway needs of HTTP.
+
+Unlike `client.Call`, nothing is parsed, redacted or raised for a status: the caller decides what a status
+means and sends the body on. The deadline bounds every wait, as there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from pandora_router.transport.client import sendable, session_of_loop
+from pandora_router.transport.failures import Failed
+from pandora_router.transport.guard import Guard
+
+if TYPE_CHECKING:
+    import aiohttp
+
+
+class Relay:
+    """One POST whose status and headers have arrived. Made by `Relay.open`; close it on every way out."""
+
+    def __init__(self, url: str, response: aiohttp.ClientResponse, deadline: float, timeout: float) -> None:
+        self.url = url
+        self.status = response.status
+        self.headers = response.headers
+        self._response: aiohttp.ClientResponse | None = response
+        self._deadline = deadline
+        self._timeout = timeout
+
+    @classmethod
+    async def open(
+        cls, url: str, body: bytes, headers: Mapping[str, str], timeout: float, proxy: str | None = None
+    ) -> Relay:
+        """POST `body` and wait for status and headers, at most `timeout` seconds for the whole call.
+
+        Raises `Failed` if no HTTP answer comes. Redirects are not followed and not an error here.
+        """
+        deadline = asyncio.get_running_loop().time() + timeout
+        async with Guard(url, deadline, timeout):
+            session = await session_of_loop()
+            response = await session.post(
+                url, data=sendable(body), headers=headers, proxy=proxy, allow_redirects=False
+            )
+        return cls(url, response, deadline, timeout)
+
+    async def chunk(self) -> bytes:
+        """The next bytes as they arrived, b"" at the end; raises `Failed` if the connection breaks."""
+        if self._response is None:
+            return b""
+        async with Guard(self.url, self._deadline, self._timeout):
+            return await self._response.content.readany()
+
+    async def read(self, limit: int) -> bytes:
+        """The whole body; raises `Failed` beyond `limit` bytes."""
+        parts: list[bytes] = []
+        size = 0
+        while chunk := await self.chunk():
+            parts.append(chunk)
+            size += len(chunk)
+            if size > limit:
+                why = f"the reply of {self.url} is larger than {limit:,} bytes"
+                raise Failed(why, "not as agreed", again=False, charged=True)
+        return b"".join(parts)
+
+    def close(self) -> None:
+        """End the call; its connection is kept only if the reply was read to its end. Can be repeated."""
+        if self._response is not None:
+            response, self._response = self._response, None
+            response.close()
