@@ -251,3 +251,25 @@ def test_a_reader_that_goes_away_is_no_error(many: Path) -> None:
         run.stdout.close()
         said = run.stderr.read()
         assert (run.wait(timeout=60), said) == (141, "")
+
+
+def test_only_those_allowed_are_chosen(many: Path, tmp_path: Path) -> None:
+    """Without inspections the choice is the highest mean among those allowed: found here by hand."""
+    router = routers.fitted().with_policy(Never())
+    fees = dict(zip(router.specialists, router.fees.tolist(), strict=True))
+    cheap = sorted(fees.values())[1]
+    write(tmp_path / "in.csv", [{"prompt": prompt} for prompt in PROMPTS])
+    for words, allowed in (
+        (["--only", "lawyer", "--only", "small"], {"lawyer", "small"}),
+        (["--exclude", "small"], {"large", "lawyer"}),
+        (["--max-fee", str(cheap)], {name for name, fee in fees.items() if fee <= cheap}),
+    ):
+        out = tmp_path / "out.jsonl"
+        given = ("route", "-r", many / "router", *words)
+        assert pandora(*given, "--batch", tmp_path / "in.csv", "-o", out, "--replace").exit_code == 0
+        means = [dict(zip(router.specialists, router.route(p).estimates.mean, strict=True)) for p in PROMPTS]
+        wanted = [max(allowed, key=mean.__getitem__) for mean in means]
+        assert [row["specialist"] for row in read(out)] == wanted
+        assert pandora(*given, PROMPTS[0]).stdout.strip() == wanted[0]
+    for wrong in (["--only", "smal"], ["--max-fee", "-1"], ["--only", "small", "--exclude", "small"]):
+        assert pandora("route", "-r", many / "router", *wrong, PROMPTS[0]).exit_code == 2

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from pandora_router import folders
+from pandora_router.cli.options import Wanted
 from pandora_router.cli.rows import (
     Columns,
     ParquetSource,
@@ -99,6 +100,7 @@ class Shard:
     id: str
     prompts: tuple[str, ...]
     contexts: tuple[dict[str, str], ...]
+    among: tuple[str, ...] | None
 
 
 @cache
@@ -118,7 +120,7 @@ def route_shard(shard: Shard) -> list[Row]:
             do="Start the batch again.",
         )
     contexts = shard.contexts if any(shard.contexts) else None
-    return [decided(decision) for decision in router.route_batch(shard.prompts, contexts)]
+    return [decided(decision) for decision in router.route_batch(shard.prompts, contexts, among=shard.among)]
 
 
 def decided(decision: Decision) -> Row:
@@ -148,6 +150,7 @@ class Batch:
 
     artifact: Path
     prompts: Prompts
+    wanted: Wanted
     runner: Runner
 
     @property
@@ -162,6 +165,7 @@ class Batch:
             self.router.id,
             tuple(self.prompts.text(row) for row in rows),
             tuple(contexts_of(row) for row in rows),
+            self.wanted.among(self.router),
         )
 
     def route_rows(self, rows: Iterable[Row]) -> Iterator[Row]:
@@ -180,10 +184,11 @@ class Batch:
         folders.check_file(output, replace=replace, inputs=[source, self.artifact])
         rows = source_of(source)
         router = self.router
+        among = self.wanted.among(router)
         progress("reading", 0, 1)
         count, names = self._survey(rows)
         columns: Columns = {**dict.fromkeys(names, "text"), **DECIDED}
-        told = "\n".join([router.id, folders.sha256(source), str(self.prompts.column), str(CHUNK)])
+        told = "\n".join([router.id, folders.sha256(source), repr(self.prompts), repr(among), str(CHUNK)])
         work = output.with_name(f".{output.name}.work-{hashlib.sha256(told.encode()).hexdigest()[:16]}")
         work.mkdir(parents=True, exist_ok=True)
         if count > CHUNK:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import difflib
 import json
+import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +16,7 @@ import click
 from pandora_router.errors import UsageError
 
 if TYPE_CHECKING:
+    from pandora_router.router import Router
     from pandora_router.run import Runner
 
 ROUTER = click.option(
@@ -51,6 +55,65 @@ def read_contexts(pairs: tuple[str, ...], file: Path | None) -> dict[str, str]:
             )
         contexts[name] = text
     return contexts
+
+
+def with_candidates(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give `command` --only, --exclude and --max-fee, handed over as one argument `wanted`."""
+
+    @click.option("--only", multiple=True, metavar="NAME", help="Choose only among these; repeatable.")
+    @click.option("--exclude", multiple=True, metavar="NAME", help="Never choose this one; repeatable.")
+    @click.option("--max-fee", type=float, help="Choose only specialists whose mean fee is at most this.")
+    @wraps(command)
+    def run(
+        *args: Any, only: tuple[str, ...], exclude: tuple[str, ...], max_fee: float | None, **kwargs: Any
+    ) -> Any:
+        return command(*args, wanted=Wanted(only, exclude, max_fee), **kwargs)
+
+    return run
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Which specialists may be chosen: those in `only` (empty: all), not in `exclude`, within `max_fee`."""
+
+    only: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+    max_fee: float | None = None
+
+    def among(self, router: Router) -> tuple[str, ...] | None:
+        """Return the specialists of `router` that may be chosen; None if all may.
+
+        Fees are the mean fees of the routing table that the router was fitted on. Raises `UsageError` for a
+        name that the router does not know, and if nobody is left.
+        """
+        if self == Wanted():
+            return None
+        known = router.specialists
+        for option, names in (("--only", self.only), ("--exclude", self.exclude)):
+            for name in names:
+                if name not in known:
+                    near = difflib.get_close_matches(name, known, n=1)
+                    raise UsageError(
+                        f"{option} {name}",
+                        expected=f"one of {', '.join(known[:8])}" + " ..." * (len(known) > 8),
+                        came="no such specialist",
+                        do=f"Did you mean {near[0]!r}?" if near else "Names are compared exactly.",
+                    )
+        most = math.inf if self.max_fee is None else self.max_fee
+        left = tuple(
+            name
+            for name, fee in zip(known, router.fees.tolist(), strict=True)
+            if (not self.only or name in self.only) and name not in self.exclude and fee <= most
+        )
+        if not left:
+            cheapest = min(router.fees.tolist())
+            raise UsageError(
+                "--only, --exclude and --max-fee",
+                expected="at least one specialist that may be chosen",
+                came="none",
+                do=f"Allow more; the lowest mean fee is {cheapest:.4g}.",
+            )
+        return left
 
 
 def with_runner(command: Callable[..., Any]) -> Callable[..., Any]:

@@ -9,13 +9,21 @@ from typing import TYPE_CHECKING
 import click
 
 from pandora_router.cli.console import SlowProgress, echo, echo_json
-from pandora_router.cli.options import CONTEXT, CONTEXTS, ROUTER, read_contexts, with_runner
+from pandora_router.cli.options import (
+    CONTEXT,
+    CONTEXTS,
+    ROUTER,
+    Wanted,
+    read_contexts,
+    with_candidates,
+    with_runner,
+)
 from pandora_router.config import open_router
 from pandora_router.errors import UsageError
 from pandora_router.run import Runner
 
 if TYPE_CHECKING:
-    from pandora_router.cli.batches import Summary
+    from pandora_router.cli.batches import Batch, Summary
 
 STANDARD = Path("-")
 FILE = click.Path(path_type=Path, dir_okay=False, allow_dash=True)
@@ -31,6 +39,7 @@ FILE = click.Path(path_type=Path, dir_okay=False, allow_dash=True)
 @click.option("--prompt-column", help="With --batch: the column of prompts [prompt, else messages].")
 @click.option("--replace", is_flag=True, help="With --batch: replace an output that exists.")
 @click.option("--json", "as_json", is_flag=True, help="Print the whole decision (or summary) as JSON.")
+@with_candidates
 @with_runner
 def route(
     prompt: str | None,
@@ -42,6 +51,7 @@ def route(
     prompt_column: str | None,
     replace: bool,
     as_json: bool,
+    wanted: Wanted,
     runner: Runner,
 ) -> None:
     """Say who should answer PROMPT (- reads it from standard input), or each prompt of a file.
@@ -58,6 +68,7 @@ def route(
       pandora route - < prompt.txt
       pandora route -r router "What is 12 x 7?" --context small="Let us multiply" --json
       pandora route --batch prompts.csv -o routed.parquet --workers 2
+      pandora route "What is 12 x 7?" --exclude large --max-fee 0.01
       cat prompts.jsonl | pandora route --batch - | jq .specialist
     """
     if (prompt is None) == (batch is None) or (batch is None and output is not None):
@@ -70,14 +81,17 @@ def route(
     if batch is None:
         asked = sys.stdin.buffer.read().decode("utf-8", "replace") if prompt == "-" else prompt
         assert asked is not None
-        _route_one(artifact, asked, read_contexts(pairs, file), as_json)
+        _route_one(artifact, asked, read_contexts(pairs, file), wanted, as_json)
     else:
-        _route_batch(artifact, batch, output or STANDARD, prompt_column, replace, as_json, runner)
+        from pandora_router.cli.batches import Batch, Prompts
+
+        work = Batch(artifact, Prompts(prompt_column), wanted, runner)
+        _route_batch(work, batch, output or STANDARD, replace, as_json)
 
 
-def _route_one(artifact: Path, prompt: str, contexts: dict[str, str], as_json: bool) -> None:
+def _route_one(artifact: Path, prompt: str, contexts: dict[str, str], wanted: Wanted, as_json: bool) -> None:
     router = open_router(artifact)
-    decision = router.route(prompt, contexts)
+    decision = router.route(prompt, contexts, among=wanted.among(router))
     if as_json:
         echo_json(decision.to_dict())
     elif decision.declined_because:
@@ -86,19 +100,9 @@ def _route_one(artifact: Path, prompt: str, contexts: dict[str, str], as_json: b
         echo(decision.specialist)
 
 
-def _route_batch(
-    artifact: Path,
-    source: Path,
-    output: Path,
-    column: str | None,
-    replace: bool,
-    as_json: bool,
-    runner: Runner,
-) -> None:
-    from pandora_router.cli.batches import Batch, Prompts
+def _route_batch(work: Batch, source: Path, output: Path, replace: bool, as_json: bool) -> None:
     from pandora_router.cli.rows import json_line, json_rows, source_of
 
-    work = Batch(artifact, Prompts(column), runner)
     if output == STANDARD:
         piped = source == STANDARD
         rows = json_rows(sys.stdin.buffer, Path("standard input")) if piped else source_of(source).rows()
