@@ -44,6 +44,7 @@ SECTIONS: dict[str, dict[str, str]] = {
         "warm": "Compile the search kernels now, for fast first decisions.",
     },
     "Serve": {
+        "serve": "Run the gateway in front of your specialists.",
         "keys": "Make, list and revoke API keys of the gateway.",
         "log": "Read the gateway's decisions; export traffic.",
     },

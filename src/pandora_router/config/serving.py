@@ -22,6 +22,7 @@ class ProfileSettings(Closed):
 class ServeSettings(Closed):
     """The gateway. `store` is where decisions are kept: a SQLite file or a postgresql:// address.
 
+    `router` is the folder of the fitted router; without it every `auto` request goes to the `default`.
     `keys`: whether clients need a key. A decision takes at most `deadline_ms`. With `observe` requests are
     routed as they were asked for and the router's choice is only recorded; `explore` is the share of requests
     that are routed at random, for feedback. `bodies`: whether texts of requests and answers are stored.
@@ -30,6 +31,7 @@ class ServeSettings(Closed):
     host: Text = "127.0.0.1"
     port: Annotated[int, Field(ge=1, le=65535)] = 8080
     store: Text = "pandora.sqlite"
+    router: Text | None = None
     default: Name | None = None
     profiles: dict[Name, ProfileSettings] = Field(default_factory=dict)
     keys: Literal["required", "none"] = "required"

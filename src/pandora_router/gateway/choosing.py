@@ -63,7 +63,7 @@ async def decide(
     known = [name for name in router.specialists if name in offered]
     if not known:
         return fallback(settings, offered, "no specialist the router knows may answer this request")
-    decision = await router.aroute(asked(turn), among=known)
+    decision = await router.aroute(asked(turn), among=known, timeout=settings.deadline)
     ranked = tuple(ranking(decision, known))
     choice = Choice(
         ranked,

@@ -182,8 +182,16 @@ async def _worker(plan: Plan, site: Site, listening: socket.socket, ready: Calla
     server = uvicorn.Server(config)
     loop = asyncio.get_running_loop()
     changed = asyncio.Event()
-    with contextlib.suppress(NotImplementedError):
-        loop.add_signal_handler(signal.SIGHUP, changed.set)
+
+    def stop() -> None:
+        server.force_exit = server.should_exit  # a second signal does not wait for streams
+        server.should_exit = True
+
+    loop.add_signal_handler(signal.SIGHUP, changed.set)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop)
+    # uvicorn would raise the signal again after stopping; here a stop that was asked for is a success
+    server.capture_signals = contextlib.nullcontext  # type: ignore[method-assign, assignment]
     chores = [
         asyncio.ensure_future(_reloading(plan, gateway, changed)),
         asyncio.ensure_future(_recovering(store)),

@@ -1,0 +1,141 @@
+"""The gateway that a `pandora.yaml` describes: backends, settings and the fitted router, as one `Site`."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pandora_router.config import Config, open_router, read_config
+from pandora_router.config.building import Builder
+from pandora_router.config.specialists import ChatSettings, PriceParts
+from pandora_router.errors import UsageError
+from pandora_router.folders import MANIFEST
+from pandora_router.gateway.backend import Backend, Prices
+from pandora_router.gateway.server import Address
+from pandora_router.gateway.site import Settings, Site
+
+
+@dataclass(frozen=True)
+class ServePlan:
+    """How a worker makes its `Site` from the file `path`; picklable, and cheap to ask whether it changed."""
+
+    path: Path
+
+    def read(self) -> Config:
+        """The configuration as it is now."""
+        return read_config(self.path)
+
+    @property
+    def store(self) -> str:
+        """The address of the store; a plain file is relative to the configuration."""
+        stated = self.read().serve.store
+        return stated if "://" in stated else str(self.path.parent / stated)
+
+    def address(self, host: str | None, port: int | None) -> Address:
+        """Where to listen: as given, else as the file says."""
+        serve = self.read().serve
+        return Address(host or serve.host, serve.port if port is None else port)
+
+    def site(self) -> Site:
+        """Read the file and the artifact and make a site; raises `UsageError` if they are not valid."""
+        config = self.read()
+        if config.serve.profiles:
+            raise UsageError(
+                "serve.profiles",
+                expected="no profiles",
+                came=", ".join(config.serve.profiles),
+                do="Profiles are not served yet: run one gateway per set of values.",
+            )
+        folder = self.path.parent
+        builder = Builder(config, folder)
+        backends = tuple(backend(name, config, builder) for name in config.answering)
+        artifact = None if config.serve.router is None else folder / config.serve.router
+        router = None if artifact is None else open_router(artifact, config)
+        default = config.serve.default or config.fit.default or (router.default if router else None)
+        if default is None:
+            raise UsageError(
+                "serve.default",
+                expected="the specialist for requests that nobody decides about",
+                came="none",
+                do="Name one.",
+            )
+        told = json.dumps(config.model_dump(mode="json", by_alias=True), sort_keys=True)
+        content = hashlib.sha256(f"{told} {router.id if router else ''}".encode()).hexdigest()[:16]
+        return Site(backends, settings(config, default), router, hash=content)
+
+    def fingerprint(self) -> str:
+        """Size and time of change of the configuration and of the artifact's manifest."""
+        try:
+            stated = self.read().serve.router
+        except UsageError:
+            stated = None
+        files = [self.path, *([self.path.parent / stated / MANIFEST] if stated else [])]
+        return " ".join(_changed(file) for file in files)
+
+
+def _changed(file: Path) -> str:
+    try:
+        found = os.stat(file)
+    except OSError:
+        return "missing"
+    return f"{found.st_size}-{found.st_mtime_ns}-{found.st_ino}"
+
+
+def settings(config: Config, default: str) -> Settings:
+    """The section `serve` as the gateway takes it."""
+    serve = config.serve
+    return Settings(
+        default,
+        mode="observe" if serve.observe else "route",
+        explore=serve.explore,
+        deadline=serve.deadline_ms / 1000.0,
+        bodies=serve.bodies,
+        keys=serve.keys == "required",
+    )
+
+
+def backend(name: str, config: Config, builder: Builder) -> Backend:
+    """A specialist as the gateway calls it; raises `UsageError` for one that is not behind an endpoint."""
+    stated = config.specialists[name]
+    if not isinstance(stated, ChatSettings):
+        raise UsageError(
+            f"specialists.{name}",
+            expected="kind: chat, a model behind an HTTP endpoint",
+            came=f"kind: {stated.kind}",
+            do="Put it behind an OpenAI-compatible server, or mark it `hidden: true`.",
+        )
+    endpoint, _ = builder.endpoint(stated.endpoint)
+    options: dict[str, Any] = (
+        {} if stated.max_output_tokens is None else {"max_output": stated.max_output_tokens}
+    )
+    return Backend(
+        name,
+        endpoint,
+        stated.model,
+        prices(name, stated.prices),
+        wires=frozenset(stated.wires),
+        abilities=frozenset(stated.supports),
+        context=stated.window,
+        cancel=stated.cancel,
+        **options,
+    )
+
+
+def prices(name: str, stated: PriceParts | str) -> Prices:
+    """The prices of a specialist; raises `UsageError` where they are by the second."""
+    if isinstance(stated, str):
+        return Prices(0.0, 0.0)
+    if stated.second:
+        raise UsageError(
+            f"specialists.{name}.prices",
+            expected="prices per token or per call",
+            came="a price per second",
+            do="The gateway bills tokens: state `in` and `out`, or `call`.",
+        )
+    return Prices(
+        stated.tokens_in or 0.0, stated.tokens_out or 0.0, stated.cached_in, per_call=stated.call or 0.0
+    )
