@@ -44,7 +44,10 @@ def seconds(work: Callable[[], object], least: float = 0.2) -> float:
 
 
 def batch(queries: int, boxes: int, cost: float, rng: np.random.Generator) -> tuple[Batch, np.ndarray]:
-    """A generated instance: residuals correlate .9 across specialists, as on real data (METHOD section 8)."""
+    """A generated instance: residuals correlate .9 across specialists, as on real data.
+
+    See docs/method.md, section 8.
+    """
     correlation = 0.9 + 0.1 * np.eye(boxes)
     std = rng.uniform(0.1, 0.3, (queries, boxes))
     made = Batch(rng.normal(0.5, 0.1, (queries, boxes)), std, cost, correlation=correlation)

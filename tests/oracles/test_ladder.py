@@ -60,7 +60,10 @@ def test_offsets_against_a_dense_grid(stds: list[float], costs: list[float], ski
 
 
 def test_two_tiers_by_monte_carlo() -> None:
-    """At the indifference point the expected gain of the first purchase is its cost (METHOD section 6)."""
+    """At the indifference point the expected gain of the first purchase is its cost.
+
+    See docs/method.md, section 6.
+    """
     s, c = [0.1, 0.2], [0.01, 0.03]
     (w0, _), _ = ladder_offsets(s, c, skip=False)
     m1 = s[0] * np.random.default_rng(0).standard_normal(400_000) - w0

@@ -112,7 +112,7 @@ def test_a_held_box_that_comes_free_with_its_group_is_judged_by_its_value() -> N
 
 
 def test_committing_holds_what_pays() -> None:
-    """The vector of METHOD: means .5 and .45 at c = .06: holding box 0 at its mean is best."""
+    """The boxes of docs/how-it-decides.md, .5 and .45 at c = .06: holding box 0 at its mean is best."""
     boxes = Independent([0.5, 0.45], [0.2, 0.25], 0.06)
     exact = Committing("mean", payoff="exact")
     assert exact.start(State(boxes)) == Held(0, 0.5)

@@ -1,7 +1,8 @@
 """Boxes known by draws: each box's law is a set of equally likely values, and its prices are exact for it.
 
-For two-valued or bimodal values the residual law matters more than the policy (METHOD section 3). Boxes are
-independent of each other: conditioning an empirical joint law on one exact value would leave one draw.
+For two-valued or bimodal values the residual law matters more than the policy (docs/method.md, section 3).
+Boxes are independent of each other: conditioning an empirical joint law on one exact value would leave one
+draw.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Independent normal boxes: G_m ~ N(mean_m, std_m^2) (paper, section 4; METHOD section 1)."""
+"""Independent normal boxes: G_m ~ N(mean_m, std_m^2) (paper, section 4; docs/method.md, section 1)."""
 
 from __future__ import annotations
 

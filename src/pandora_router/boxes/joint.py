@@ -4,7 +4,8 @@ What one inspection shows moves the means of all others (paper, section 4, "corr
 gains are those of the marginals; policies that care about the dependence read `column` and `correlate`.
 
 Both kinds may carry `quantiles`, a sorted (M, Q) table of equally likely standardised residuals of mean 0
-that takes the place of the normal law of each box's next value (METHOD section 9). Conditioning stays linear.
+that takes the place of the normal law of each box's next value (docs/method.md, section 9). Conditioning
+stays linear.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Boxes with more than two tiers: a cheap estimate, a better one, a better one still (METHOD section 6).
+"""Boxes with more than two tiers: a cheap estimate, a better one, a better one still.
+
+See docs/method.md, section 6.
 
 Each purchase adds an independent normal step to the estimate. A tier may be skipped: what the next purchase
 of a box is (`next_tier`) follows from the offsets, which depend only on steps and costs and are computed

@@ -2,7 +2,7 @@
 
 A law is Q equally likely values with mean 0 and standard deviation 1: the sorted residuals of a class cut
 into Q equal groups, each replaced by its mean. Classes are terciles of the mean, each specialist against its
-own terciles, pooled over specialists (METHOD section 9).
+own terciles, pooled over specialists (docs/method.md, section 9).
 """
 
 from __future__ import annotations

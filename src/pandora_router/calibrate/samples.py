@@ -163,7 +163,9 @@ class FittedDraws(TakenAtItsWord):
 
 @dataclass(frozen=True)
 class EmpiricalDraws:
-    """G is its mean plus a residual drawn from those seen where the mean was similar (METHOD section 3).
+    """G is its mean plus a residual drawn from those seen where the mean was similar.
+
+    See docs/method.md, section 3.
 
     Each specialist's means are cut into at most `classes` equal classes of at least `draws` prompts; the
     residuals of a class, centred, are compressed to `draws` equally likely values. For bimodal g, where the

@@ -2,7 +2,7 @@
 
 A separate variant, labelled wherever it is shown, for two reasons: it needs every specialist's prefix, so its
 price is paid for all of them at once; and part of what it knows are answers already visible in the prefixes
-(METHOD section 9). Sees only texts and each specialist's training mean, never an answer key.
+(docs/method.md, section 9). Sees only texts and each specialist's training mean, never an answer key.
 """
 
 from __future__ import annotations

@@ -4,9 +4,9 @@ Two sources of doubt, and a star only where both agree:
 
 - which prompts were drawn: a paired bootstrap that resamples clusters, not prompts. With k=3 neighbours,
   two specialists and binary rewards there are at most 16 distinct f vectors, so decisions are a 16-row table
-  and prompts are far from independent (METHOD section 5). Over several splits the cluster is the prompt,
-  which may be in several test sets, and the standard error is then widened by the design effect: how much
-  wider clustering by f vector makes it than not clustering, within a split.
+  and prompts are far from independent (docs/method.md, section 5). Over several splits the cluster is the
+  prompt, which may be in several test sets, and the standard error is then widened by the design effect: how
+  much wider clustering by f vector makes it than not clustering, within a split.
 - which split, hence which estimators and signal model: the differences of the splits by Student's t. Splits
   share prompts, so this alone is too sure; with one split there is no such test and no star.
 """

@@ -5,7 +5,7 @@ With the price p as outside option, seeing G before deciding is worth VoI(p) = E
 p >= mu the left side is E[(G + r - p)+], whose root is the reservation price u; for p < mu it is
 r + E[(p - r - G)+], whose root is the backup price b. This holds for every law with one
 inspection left. Either b <= mu <= u, or u < mu < b and no price is worth an inspection.
-Paper: section "Pandora's Bidder", equations (6) and (7); METHOD section 1.
+Paper: section "Pandora's Bidder", equations (6) and (7); docs/method.md, section 1.
 """
 
 from __future__ import annotations

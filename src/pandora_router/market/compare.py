@@ -2,7 +2,7 @@
 
 Welfare regret is the best value of a prompt, had for free, minus what the market or router achieves after
 paying all inspections. The posted price appears twice: as the paper counts it, with the others' inspections
-left out, and in full (METHOD section 7).
+left out, and in full (docs/method.md, section 7).
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from the two best of each row. What m does:
 Surplus is (R_m - p) if accepted, efficiency the reward of whoever answers, both minus m's inspections. Two
 references, both free of inspections: one that knows G_m (accepts iff G_m > p) and hindsight on R (surplus
 (R_m - p)+, efficiency max(R_m, R_rival)). Paper: sections "Pandora's Bidder" and "Auctions against weak
-opponents"; METHOD section 5, points 2 and 3: the paper's own curves fit hindsight.
+opponents"; docs/method.md, section 5, points 2 and 3: the paper's own curves fit hindsight.
 """
 
 from __future__ import annotations

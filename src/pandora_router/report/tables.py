@@ -94,8 +94,8 @@ def totals(results: Results, k: int) -> str:
 def overall(results: Results, k: int) -> str:
     """Every metric of every arm, averaged over the costs of the sweep; the paper's accounting at the end.
 
-    The paper's Cost column is mean(queries) x mean(c), and its Regret the rest of the total (METHOD section
-    5): Total is what can be compared.
+    The paper's Cost column is mean(queries) x mean(c), and its Regret the rest of the total: Total is what
+    can be compared (docs/method.md, section 5).
     """
     names = [name.replace("_", " ") for name in OVERALL]
     rows, middle = [], float(np.mean(results.costs))

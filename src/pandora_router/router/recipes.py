@@ -32,7 +32,7 @@ class NeighbourRecipe:
     """The cheap estimate: mean reward of the k nearest training prompts by cosine.
 
     The paper has k = 3; its error is mostly its own variance and a constant beats it on most data, so the
-    default is 50 (METHOD sections 8 and 9). Both are reported whichever is used.
+    default is 50 (docs/method.md, sections 8 and 9). Both are reported whichever is used.
     """
 
     k: int = 50

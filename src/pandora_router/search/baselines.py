@@ -4,7 +4,8 @@
 
 A plan covers a batch of queries, because two of the baselines spend one budget over all of them. `scores` are
 the cheap estimates f or the means mu (N, M): the paper's "f-only" and margin use f, and part of a router's
-lead is the step from f to mu, so both are always reported (METHOD section 5). Ties go to the lowest index.
+lead is the step from f to mu, so both are always reported (docs/method.md, section 5). Ties go to the lowest
+index.
 """
 
 from __future__ import annotations
@@ -108,7 +109,7 @@ def coin_flip(scores: Matrix, rng: np.random.Generator) -> Plan:
 def random_budget(scores: Matrix, budget: int, rng: np.random.Generator) -> Plan:
     """Open `budget` (query, box) pairs drawn at random over the whole batch: the paper's Random-N.
 
-    A query with a single opened box takes it (METHOD section 4).
+    A query with a single opened box takes it (docs/method.md, section 4).
     """
     scores = _checked(scores)
     opened = np.zeros(scores.size, dtype=np.bool_)

@@ -5,8 +5,9 @@ Opening box j moves all posterior means along one direction, a + b Z with b = P_
     E[max_k (a_k + r_j 1{k = j} + b_k Z)] - max_k a_k        (r_j: what comes back if j is chosen then)
 
 which is exact by the upper envelope of lines under a normal law, or a plain average where the boxes carry
-residual quantiles (METHOD sections 8 and 9). The best thing is always taken, sealed or not. Where costs are
-shared, opening a whole group is one more purchase, worth E[max of all posterior means] over joint outcomes.
+residual quantiles (docs/method.md, sections 8 and 9). The best thing is always taken, sealed or not. Where
+costs are shared, opening a whole group is one more purchase, worth E[max of all posterior means] over joint
+outcomes.
 
 Every function `plain_*` is the twin of a compiled kernel: it decides alike, needs no compiler, and is what
 the kernel is tested against.

@@ -1,4 +1,4 @@
-"""What every committing policy is worth, exactly: the plain versions (METHOD section 2).
+"""What every committing policy is worth, exactly: the plain versions (docs/method.md, section 2).
 
 A committing policy holds one box m out at a fixed outside option b and searches the others obligatorily.
 With r the refunds, kappa_j = min(G_j + r_j, u_j), K = max over j != m of kappa_j, H its CDF and `best` in

@@ -1,8 +1,8 @@
 """Policies that search by reservation prices: obligatory, committing, and their rollout.
 
-Readings of what the paper leaves open (METHOD section 4): a box is opened iff best < u; ties go to the
-lowest index; the held box is taken iff the best opened value is at most its outside option; the obligatory
-policy takes part in the same argmax and wins ties.
+Readings of what the paper leaves open (docs/method.md, section 4): a box is opened iff best < u; ties go to
+the lowest index; the held box is taken iff the best opened value is at most its outside option; the
+obligatory policy takes part in the same argmax and wins ties.
 """
 
 from __future__ import annotations
@@ -186,7 +186,7 @@ class Relative(Memoryless):
     """Rollout in which a box's uncertainty is what opening it can change, not how uncertain it is.
 
     Against the incumbent r = argmax of the mean, opening j moves the difference G_j - G_r by a standard
-    deviation of s_eff = |P_jj - P_jr| / sqrt(P_jj); for r itself the rival is the runner-up (METHOD
+    deviation of s_eff = |P_jj - P_jr| / sqrt(P_jj); for r itself the rival is the runner-up (docs/method.md,
     section 3). An outside option above it takes its place. On independent boxes an open incumbent gives back
     the plain rollout.
     """
