@@ -6,7 +6,7 @@ With psi(t) = phi(t) - t Phi(-t) and T = psi^-1, a box N(mu, s^2) with inspectio
 
 Everything here is a function of plain arrays: no box, no policy, no randomness. The polynomial pieces come
 from `tools/make_tables.py`; the compiled twins in `search.kernels` read the same tables.
-Paper: equations (1), (2) and (4); METHOD sections 1 and 6.
+Paper: equations (1), (2) and (4); docs/method.md, sections 1 and 6.
 """
 
 from __future__ import annotations

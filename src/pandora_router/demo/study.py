@@ -3,8 +3,9 @@
     reward = right (1 or 0) - weight x processor seconds of the answer
     net    = reward - weight x processor seconds of the looks
 
-A look is charged at the mean seconds that looks at this specialist took in training. f is the mean reward of
-near training questions (k by leave-one-out error), g is `Beginnings`. Nothing here prints.
+A look is charged at the mean seconds that looks at this specialist took in training; if the specialist that
+was looked at answers, the look is part of its answer and is not charged again. f is the mean reward of near
+training questions (k by leave-one-out error), g is `Beginnings`. Nothing here prints.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from pandora_router.boxes.costs import as_costs
+from pandora_router.boxes import Costs
 from pandora_router.calibrate import GaussianJoint
 from pandora_router.calibrate.readings import Readings
 from pandora_router.calibrate.ways import NEVER, ORACLE, ROUTER, Routed, Standing, basic, search
@@ -133,7 +134,7 @@ def study(
         cheap=NeighbourRecipe(k),
         costly=BeginningsRecipe(),
         policy=KnowledgeGradient(),
-        inspection_cost=as_costs(looks, len(looks)),
+        inspection_cost=Costs(looks, refund=looks),  # who was looked at goes on with what it began
         progress=progress,
         settings={"reward_per_processor_second": weight, "neighbours": k},
     )
