@@ -182,7 +182,10 @@ specialists where the estimator shows them together, of one specialist's otherwi
 
 
 class CalibratedSettings(Closed):
-    """The default signal model; each part can be switched off."""
+    """The default signal model; each part can be switched off.
+
+    With `pooled` mean and slope are learnt from training and calibration prompts, else from the latter alone.
+    """
 
     kind: Literal["calibrated"] = "calibrated"
     mean: Literal["ridge", "boosted", "identity"] = "ridge"
@@ -190,11 +193,12 @@ class CalibratedSettings(Closed):
     correlation: Literal["ledoit_wolf", "none"] = "ledoit_wolf"
     slope: bool = True
     law: Literal["quantiles", "normal"] = "quantiles"
+    pooled: bool = True
 
     def build(self) -> Unfitted:
         """The model before it is fitted."""
         mean = {"ridge": RidgeMean, "boosted": TreeMean, "identity": CheapMean}[self.mean]()
-        return Calibrated(mean, self.scale, self.correlation, self.slope, self.law)
+        return Calibrated(mean, self.scale, self.correlation, self.slope, self.law, pooled=self.pooled)
 
 
 class OtherSignalSettings(Closed):

@@ -25,17 +25,9 @@ import orjson
 
 from pandora_router.errors import PandoraError, UpstreamError
 from pandora_router.gateway import questions
+from pandora_router.gateway.asgi import Gone, Receive, Refused, Scope, Send, read_body, watched
 from pandora_router.gateway.health import Circuit
-from pandora_router.gateway.serving import (
-    Exchange,
-    Gone,
-    Receive,
-    Refused,
-    Scope,
-    Send,
-    read_body,
-    watched,
-)
+from pandora_router.gateway.serving import Exchange
 from pandora_router.gateway.site import Site
 from pandora_router.gateway.wires import BY_NAME, BY_PATH, Wire
 from pandora_router.store import log

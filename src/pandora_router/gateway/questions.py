@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from pandora_router.gateway import metrics
+from pandora_router.gateway.asgi import Receive, Refused, Scope, read_body
 from pandora_router.gateway.attempts import LARGEST_ANSWER, new_id
-from pandora_router.gateway.serving import PASSED, Exchange, Receive, Refused, Scope, read_body
+from pandora_router.gateway.serving import PASSED, Exchange
+from pandora_router.gateway.splice import with_model
 from pandora_router.gateway.wires import BY_NAME, Name
 from pandora_router.store import accounts, log
 from pandora_router.store.rows import Feedback, Refusal
@@ -208,8 +210,6 @@ async def _passed_on(gateway: Gateway, path: str, headers: Mapping[str, str], re
     backend = site.backend(named)
     if wire.name not in backend.wires:
         raise Refused(404, f"{named} does not serve {path}.", "model_not_found")
-    from pandora_router.gateway.splice import with_model
-
     passed = {name: headers[name] for name in PASSED if name in headers}
     try:
         relay = await Relay.open(

@@ -9,17 +9,17 @@ the decision is closed once; a client that leaves cancels the call upstream.
 
 from __future__ import annotations
 
-import asyncio
 import random
 import time
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import orjson
 
-from pandora_router.errors import PandoraError, UpstreamError, UsageError
+from pandora_router.errors import UpstreamError, UsageError
 from pandora_router.gateway import choosing
+from pandora_router.gateway.asgi import Refused, Send
 from pandora_router.gateway.attempts import Attempt, new_id
 from pandora_router.gateway.choosing import Choice
 from pandora_router.gateway.eligible import Constraints, exclusions
@@ -34,11 +34,6 @@ from pandora_router.store.rows import Key, Opened, Refusal
 from pandora_router.store.worker import Store
 from pandora_router.transport.failures import Failed
 
-Scope = MutableMapping[str, Any]
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
-
 PASSED = ("anthropic-version", "anthropic-beta", "openai-organization", "openai-project", "openai-beta")
 """Headers of a client that are passed on to the specialist."""
 KEEP_ALIVE = 15.0
@@ -46,21 +41,6 @@ KEEP_ALIVE = 15.0
 ATTEMPTS = 3
 """At most this many specialists are asked for one request."""
 STATUS = {"unknown key": 401, "revoked key": 401, "rate": 429, "budget": 429}
-
-
-class Refused(PandoraError):
-    """A request that is not served: status, message and code in the words of its client."""
-
-    def __init__(
-        self, status: int, message: str, code: str, headers: Mapping[str, str] | None = None
-    ) -> None:
-        self.status, self.message, self.code = status, message, code
-        self.headers = dict(headers or {})
-        super().__init__(message)
-
-
-class Gone(Exception):
-    """The client has left."""
 
 
 @dataclass
@@ -360,47 +340,3 @@ class Exchange:
             "x-pandora-overhead-ms": f"{1000.0 * self.overhead:.2f}",
         }
         return [(name.encode(), value.encode("latin-1", "replace")) for name, value in told.items()]
-
-
-async def read_body(receive: Receive, largest: int) -> bytes:
-    """The whole body of a request; raises `Refused` (413) if it is too large, `Gone` if the client left.
-
-    Of a body that is too large four times the limit is read and thrown away, since most clients read an
-    answer only after they have sent everything.
-    """
-    parts: list[bytes] = []
-    size, more = 0, True
-    while more and size <= 4 * largest:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            raise Gone
-        part = message.get("body", b"")
-        size += len(part)
-        if size <= largest:
-            parts.append(part)
-        more = message.get("more_body", False)
-    if size > largest:
-        raise Refused(413, f"The request is larger than {largest:,} bytes.", "request_too_large")
-    return b"".join(parts) if len(parts) > 1 else parts[0]
-
-
-async def watched(receive: Receive, work: Awaitable[None]) -> None:
-    """Run `work` until it ends or the client leaves; raises `Gone` after cancelling it."""
-    job = asyncio.ensure_future(work)
-    leaving = asyncio.ensure_future(_left(receive))
-    try:
-        await asyncio.wait({job, leaving}, return_when=asyncio.FIRST_COMPLETED)
-        if job.done():
-            await job
-            return
-        raise Gone
-    finally:
-        leaving.cancel()
-        if not job.done():
-            job.cancel()
-            await asyncio.gather(job, return_exceptions=True)
-
-
-async def _left(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass

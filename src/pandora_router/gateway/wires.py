@@ -9,14 +9,24 @@ Token counts are kept in disjoint buckets. OpenAI's input tokens include cached 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Protocol
 
-from pandora_router.errors import UsageError
+from pandora_router.gateway.members import (
+    Json,
+    count_of,
+    flag_of,
+    mapping,
+    objects,
+    spoken,
+    string,
+    text_of,
+    tokens_of,
+    wrong,
+)
 from pandora_router.store.rows import Usage
 
-Json = Mapping[str, Any]
 Name = Literal["chat", "responses", "messages"]
 
 
@@ -83,63 +93,6 @@ class Wire(Protocol):
         ...
 
 
-def _wrong(member: str, expected: str, came: object) -> UsageError:
-    kind = {str: "a text", bool: "true or false", dict: "an object", list: "a list", type(None): "null"}
-    return UsageError(
-        member, expected=expected, came=kind.get(type(came), "a number"), do="See the API's reference."
-    )
-
-
-def _text(body: Json, member: str) -> str:
-    value = body.get(member)
-    if not isinstance(value, str) or not value:
-        raise _wrong(member, "a text that is not empty", value)
-    return value
-
-
-def _flag(body: Json, member: str) -> bool:
-    value = body.get(member)
-    if value is None or isinstance(value, bool):
-        return bool(value)
-    raise _wrong(member, "true or false", value)
-
-
-def _count(body: Json, *members: str) -> int | None:
-    """The first of these members that is there, a whole number above 0."""
-    for member in members:
-        value = body.get(member)
-        if value is None:
-            continue
-        if isinstance(value, int) and not isinstance(value, bool) and value >= 1:
-            return value
-        raise _wrong(member, "a whole number above 0", value)
-    return None
-
-
-def _number(counts: object, member: str) -> int:
-    value = counts.get(member) if isinstance(counts, Mapping) else None
-    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 10**12 else 0
-
-
-def _objects(value: object) -> Iterator[Json]:
-    """The objects in a list; nothing if it is no list."""
-    for one in value if isinstance(value, list) else ():
-        if isinstance(one, Mapping):
-            yield one
-
-
-def _spoken(content: object, kinds: tuple[str, ...]) -> str:
-    """The text in a message's content, which is a text or a list of parts."""
-    if isinstance(content, str):
-        return content
-    parts = (part.get("text") for part in _objects(content) if part.get("type") in kinds)
-    return "\n".join(part for part in parts if isinstance(part, str))
-
-
-def _object(value: object) -> Json:
-    return value if isinstance(value, Mapping) else {}
-
-
 class Chat:
     """OpenAI's chat completions."""
 
@@ -150,31 +103,31 @@ class Chat:
         """What a request asks for; raises `UsageError` if it is not one of this wire."""
         messages = body.get("messages")
         if not isinstance(messages, list) or not messages:
-            raise _wrong("messages", "a list of messages that is not empty", messages)
-        said = list(_objects(messages))
-        users = [_spoken(m.get("content"), ("text",)) for m in said if m.get("role") == "user"]
-        system = [_spoken(m.get("content"), ("text",)) for m in said if m.get("role") in _SYSTEM]
-        parts = {part.get("type") for m in said for part in _objects(m.get("content"))}
+            raise wrong("messages", "a list of messages that is not empty", messages)
+        said = list(objects(messages))
+        users = [spoken(m.get("content"), ("text",)) for m in said if m.get("role") == "user"]
+        system = [spoken(m.get("content"), ("text",)) for m in said if m.get("role") in _SYSTEM]
+        parts = {part.get("type") for m in said for part in objects(m.get("content"))}
         needs = {ability for kind, ability in _PARTS.items() if kind in parts}
         needs |= {"tools"} if body.get("tools") or body.get("functions") else set()
-        shape = _object(body.get("response_format")).get("type")
+        shape = mapping(body.get("response_format")).get("type")
         needs |= {"json_schema"} if shape == "json_schema" else set()
         needs |= {"logprobs"} if body.get("logprobs") else set()
-        options = _object(body.get("stream_options"))
+        options = mapping(body.get("stream_options"))
         return Turn(
-            model=_text(body, "model"),
-            stream=_flag(body, "stream"),
+            model=text_of(body, "model"),
+            stream=flag_of(body, "stream"),
             prompt=users[-1] if users else "",
             system="\n".join(system),
             first=users[0] if users else "",
             continues=any(m.get("role") in ("assistant", "tool", "function") for m in said),
             needs=frozenset(needs),
             parameters=frozenset(body),
-            max_output=_count(body, "max_completion_tokens", "max_tokens"),
+            max_output=count_of(body, "max_completion_tokens", "max_tokens"),
             wants_usage=bool(options.get("include_usage")),
             previous=None,
-            cache_key=_string(body.get("prompt_cache_key")),
-            metadata=_object(body.get("metadata")),
+            cache_key=string(body.get("prompt_cache_key")),
+            metadata=mapping(body.get("metadata")),
         )
 
     def usage(self, answer: Json) -> Usage | None:
@@ -182,21 +135,21 @@ class Chat:
         counts = answer.get("usage")
         if not isinstance(counts, Mapping):
             return None
-        cached = _number(counts.get("prompt_tokens_details"), "cached_tokens")
-        reasoning = _number(counts.get("completion_tokens_details"), "reasoning_tokens")
-        whole = _number(counts, "prompt_tokens")
+        cached = tokens_of(counts.get("prompt_tokens_details"), "cached_tokens")
+        reasoning = tokens_of(counts.get("completion_tokens_details"), "reasoning_tokens")
+        whole = tokens_of(counts, "prompt_tokens")
         return Usage(
-            max(whole - cached, 0), min(cached, whole), 0, _number(counts, "completion_tokens"), reasoning
+            max(whole - cached, 0), min(cached, whole), 0, tokens_of(counts, "completion_tokens"), reasoning
         )
 
     def piece(self, event: Json) -> Piece:
         """What one event of a stream means."""
         if "error" in event and "choices" not in event:
-            return Piece(failed=str(_object(event["error"]).get("message") or "an error")[:200], last=True)
-        choices = list(_objects(event.get("choices")))
+            return Piece(failed=str(mapping(event["error"]).get("message") or "an error")[:200], last=True)
+        choices = list(objects(event.get("choices")))
         content = any(
             choice.get("finish_reason") is not None
-            or any(value for name, value in _object(choice.get("delta")).items() if name != "role")
+            or any(value for name, value in mapping(choice.get("delta")).items() if name != "role")
             for choice in choices
         )
         usage = self.usage(event)
@@ -221,38 +174,38 @@ class Responses:
         """What a request asks for; raises `UsageError` if it is not one of this wire."""
         given = body.get("input")
         if not isinstance(given, str | list) and body.get("prompt") is None:
-            raise _wrong("input", "a text or a list of items", given)
-        items = list(_objects(given))
+            raise wrong("input", "a text or a list of items", given)
+        items = list(objects(given))
         kinds = ("input_text", "text", "output_text")
-        users = [_spoken(i.get("content"), kinds) for i in items if i.get("role") == "user"]
+        users = [spoken(i.get("content"), kinds) for i in items if i.get("role") == "user"]
         users = [given] if isinstance(given, str) else users
-        system = [_spoken(i.get("content"), kinds) for i in items if i.get("role") in _SYSTEM]
-        instructions = _string(body.get("instructions"))
-        parts = {part.get("type") for i in items for part in _objects(i.get("content"))}
+        system = [spoken(i.get("content"), kinds) for i in items if i.get("role") in _SYSTEM]
+        instructions = string(body.get("instructions"))
+        parts = {part.get("type") for i in items for part in objects(i.get("content"))}
         needs = {ability for kind, ability in _PARTS.items() if kind in parts}
         needs |= {"tools"} if body.get("tools") else set()
-        shape = _object(_object(body.get("text")).get("format")).get("type")
+        shape = mapping(mapping(body.get("text")).get("format")).get("type")
         needs |= {"json_schema"} if shape == "json_schema" else set()
-        previous = _string(body.get("previous_response_id"))
+        previous = string(body.get("previous_response_id"))
         continued = any(
             i.get("role") == "assistant"
             or i.get("type") in ("function_call_output", "function_call", "reasoning")
             for i in items
         )
         return Turn(
-            model=_text(body, "model"),
-            stream=_flag(body, "stream"),
+            model=text_of(body, "model"),
+            stream=flag_of(body, "stream"),
             prompt=users[-1] if users else "",
             system="\n".join([*([instructions] if instructions else []), *system]),
             first=users[0] if users else "",
             continues=continued or previous is not None,
             needs=frozenset(needs),
             parameters=frozenset(body),
-            max_output=_count(body, "max_output_tokens"),
+            max_output=count_of(body, "max_output_tokens"),
             wants_usage=True,
             previous=previous,
-            cache_key=_string(body.get("prompt_cache_key")),
-            metadata=_object(body.get("metadata")),
+            cache_key=string(body.get("prompt_cache_key")),
+            metadata=mapping(body.get("metadata")),
         )
 
     def usage(self, answer: Json) -> Usage | None:
@@ -260,27 +213,25 @@ class Responses:
         counts = answer.get("usage")
         if not isinstance(counts, Mapping):
             return None
-        cached = _number(counts.get("input_tokens_details"), "cached_tokens")
-        reasoning = _number(counts.get("output_tokens_details"), "reasoning_tokens")
-        whole = _number(counts, "input_tokens")
+        cached = tokens_of(counts.get("input_tokens_details"), "cached_tokens")
+        reasoning = tokens_of(counts.get("output_tokens_details"), "reasoning_tokens")
+        whole = tokens_of(counts, "input_tokens")
         return Usage(
-            max(whole - cached, 0), min(cached, whole), 0, _number(counts, "output_tokens"), reasoning
+            max(whole - cached, 0), min(cached, whole), 0, tokens_of(counts, "output_tokens"), reasoning
         )
 
     def piece(self, event: Json) -> Piece:
         """What one event of a stream means."""
         kind = str(event.get("type"))
-        answer = _object(event.get("response"))
+        answer = mapping(event.get("response"))
         if kind in ("response.failed", "error"):
-            said = _object(answer.get("error") or event)
+            said = mapping(answer.get("error") or event)
             return Piece(
                 failed=str(said.get("message") or "an error")[:200], last=True, usage=self.usage(answer)
             )
         if kind in ("response.completed", "response.incomplete"):
-            return Piece(
-                content=True, usage=self.usage(answer), last=True, response=_string(answer.get("id"))
-            )
-        return Piece(content=kind.endswith(".delta"), response=_string(answer.get("id")))
+            return Piece(content=True, usage=self.usage(answer), last=True, response=string(answer.get("id")))
+        return Piece(content=kind.endswith(".delta"), response=string(answer.get("id")))
 
     def error(self, status: int, message: str, code: str) -> dict[str, Any]:
         """An error in the shape that clients of this wire read."""
@@ -304,27 +255,27 @@ class Messages:
         """What a request asks for; raises `UsageError` if it is not one of this wire."""
         messages = body.get("messages")
         if not isinstance(messages, list) or not messages:
-            raise _wrong("messages", "a list of messages that is not empty", messages)
-        said = list(_objects(messages))
-        users = [_spoken(m.get("content"), ("text",)) for m in said if m.get("role") == "user"]
-        spoken = [text for text in users if text]
-        parts = {part.get("type") for m in said for part in _objects(m.get("content"))}
+            raise wrong("messages", "a list of messages that is not empty", messages)
+        said = list(objects(messages))
+        users = [spoken(m.get("content"), ("text",)) for m in said if m.get("role") == "user"]
+        said_by_user = [text for text in users if text]
+        parts = {part.get("type") for m in said for part in objects(m.get("content"))}
         needs = {ability for kind, ability in _PARTS.items() if kind in parts}
         needs |= {"tools"} if body.get("tools") else set()
         return Turn(
-            model=_text(body, "model"),
-            stream=_flag(body, "stream"),
-            prompt=spoken[-1] if spoken else "",
-            system=_spoken(body.get("system"), ("text",)),
-            first=spoken[0] if spoken else "",
+            model=text_of(body, "model"),
+            stream=flag_of(body, "stream"),
+            prompt=said_by_user[-1] if said_by_user else "",
+            system=spoken(body.get("system"), ("text",)),
+            first=said_by_user[0] if said_by_user else "",
             continues=any(m.get("role") == "assistant" for m in said) or "tool_result" in parts,
             needs=frozenset(needs),
             parameters=frozenset(body),
-            max_output=_count(body, "max_tokens"),
+            max_output=count_of(body, "max_tokens"),
             wants_usage=True,
             previous=None,
             cache_key=None,
-            metadata=_object(body.get("metadata")),
+            metadata=mapping(body.get("metadata")),
         )
 
     def usage(self, answer: Json) -> Usage | None:
@@ -333,10 +284,10 @@ class Messages:
         if not isinstance(counts, Mapping):
             return None
         return Usage(
-            _number(counts, "input_tokens"),
-            _number(counts, "cache_read_input_tokens"),
-            _number(counts, "cache_creation_input_tokens"),
-            _number(counts, "output_tokens"),
+            tokens_of(counts, "input_tokens"),
+            tokens_of(counts, "cache_read_input_tokens"),
+            tokens_of(counts, "cache_creation_input_tokens"),
+            tokens_of(counts, "output_tokens"),
         )
 
     def piece(self, event: Json) -> Piece:
@@ -344,10 +295,10 @@ class Messages:
         kind = event.get("type")
         if kind == "error":
             return Piece(
-                failed=str(_object(event.get("error")).get("message") or "an error")[:200], last=True
+                failed=str(mapping(event.get("error")).get("message") or "an error")[:200], last=True
             )
         if kind == "message_start":
-            return Piece(usage=self.usage(_object(event.get("message"))))
+            return Piece(usage=self.usage(mapping(event.get("message"))))
         if kind == "message_delta":
             return Piece(content=True, usage=self.usage(event))
         return Piece(
@@ -391,10 +342,6 @@ def _openai_type(status: int) -> str:
     return {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}.get(
         status, "invalid_request_error" if status < 500 else "server_error"
     )
-
-
-def _string(value: object) -> str | None:
-    return value if isinstance(value, str) and value else None
 
 
 WIRES: tuple[Wire, ...] = (Chat(), Responses(), Messages())

@@ -1,0 +1,77 @@
+"""Members of a JSON object that a client sent, each checked for its kind."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from pandora_router.errors import UsageError
+
+Json = Mapping[str, Any]
+
+
+def wrong(member: str, expected: str, came: object) -> UsageError:
+    """The error for a member of another kind than `expected`."""
+    kind = {str: "a text", bool: "true or false", dict: "an object", list: "a list", type(None): "null"}
+    return UsageError(
+        member, expected=expected, came=kind.get(type(came), "a number"), do="See the API's reference."
+    )
+
+
+def text_of(body: Json, member: str) -> str:
+    """A member that must be a text and not empty."""
+    value = body.get(member)
+    if not isinstance(value, str) or not value:
+        raise wrong(member, "a text that is not empty", value)
+    return value
+
+
+def flag_of(body: Json, member: str) -> bool:
+    """A member that is true, false or left out (false)."""
+    value = body.get(member)
+    if value is None or isinstance(value, bool):
+        return bool(value)
+    raise wrong(member, "true or false", value)
+
+
+def count_of(body: Json, *members: str) -> int | None:
+    """The first of these members that is there, a whole number above 0."""
+    for member in members:
+        value = body.get(member)
+        if value is None:
+            continue
+        if isinstance(value, int) and not isinstance(value, bool) and value >= 1:
+            return value
+        raise wrong(member, "a whole number above 0", value)
+    return None
+
+
+def tokens_of(counts: object, member: str) -> int:
+    """A token count; 0 where it is missing or no plausible number."""
+    value = counts.get(member) if isinstance(counts, Mapping) else None
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 10**12 else 0
+
+
+def objects(value: object) -> Iterator[Json]:
+    """The objects in a list; nothing if it is no list."""
+    for one in value if isinstance(value, list) else ():
+        if isinstance(one, Mapping):
+            yield one
+
+
+def spoken(content: object, kinds: tuple[str, ...]) -> str:
+    """The text in a message's content, which is a text or a list of parts."""
+    if isinstance(content, str):
+        return content
+    parts = (part.get("text") for part in objects(content) if part.get("type") in kinds)
+    return "\n".join(part for part in parts if isinstance(part, str))
+
+
+def mapping(value: object) -> Json:
+    """The value if it is an object, else an empty one."""
+    return value if isinstance(value, Mapping) else {}
+
+
+def string(value: object) -> str | None:
+    """The value if it is a text that is not empty, else None."""
+    return value if isinstance(value, str) and value else None
