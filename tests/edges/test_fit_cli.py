@@ -70,7 +70,8 @@ def test_a_part_that_the_config_switches_off_is_not_weighed(tmp_path: Path) -> N
     save(generate(), tmp_path / "table")
     (tmp_path / "pandora.yaml").write_text(
         "fit:\n  inspection: 0.002\n  costly: {rounds: 10, folds: 2}\n"
-        "  signal: {mean: identity, scale: constant, correlation: none, slope: false, law: normal, pooled: false}\n"
+        "  signal: {mean: identity, scale: constant, correlation: none, slope: false, law: normal,\n"
+        "           pooled: false}\n"
     )
     result = pandora("fit", tmp_path / "pandora.yaml", "-o", tmp_path / "router", "--json")
     assert result.exit_code == 0, result.output
