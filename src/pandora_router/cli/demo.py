@@ -28,6 +28,7 @@ from pandora_router.demo.stories import stories
 from pandora_router.demo.study import ALWAYS_STRONG, WEIGHT, Study, in_dollars, study
 from pandora_router.report.picture import Unit, decision_text
 from pandora_router.router import explain
+from pandora_router.search import kernels
 from pandora_router.specialists.beginning import Beginning
 from pandora_router.specialists.request import Request
 from pandora_router.specialists.specialist import Specialist
@@ -139,6 +140,8 @@ def demo(
         click.echo(f"{len(written):,} questions x {len(written.specialists)} specialists in {folder}")
         return
     with SlowProgress() as tell:
+        # Once per machine: without compiled searches the comparison takes minutes.
+        kernels.warm(lambda kernel, done, total: tell(f"compiling {kernel}", done, total))
         found = study(record, weight, lambda what, share: tell(what, round(100 * share), 100))
     if as_json:
         click.echo(json.dumps(_facts(found)))
