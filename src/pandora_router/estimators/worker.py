@@ -18,8 +18,9 @@ T = TypeVar("T")
 P = ParamSpec("P")
 THREADS = 1
 """Threads for computing. Python lets one thread compute at a time, and an event loop that wants to go on
-waits for each of the others: with two threads its longest delays doubled (`python -m benchmarks.loop`). A
-worker whose functions wait for a network, such as a remote embedder, wants more."""
+waits for each of the others. `python -m benchmarks.loop` measures its delays; on a loaded machine they were
+longer with two threads where nothing was bought, and no different elsewhere. A worker whose functions wait
+for a network, such as a remote embedder, wants more."""
 
 
 class Work(Protocol):
