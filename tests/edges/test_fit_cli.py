@@ -121,6 +121,41 @@ def test_it_begins_with_what_the_router_earns_in_accuracy_and_money(tmp_path: Pa
     expected = f"{test.score[rows, columns].mean():.3f} right at ${1000 * paid.mean():,.2f} per 1,000"
     assert sentence.startswith(expected)
     assert "Mean squared error" not in result.stdout
+    because = router.record["evidence"]["because"]
+    assert because in result.stdout.splitlines()
+    assert "in money per 1,000 prompts" in because
+
+
+def test_held_out_estimates_are_written_as_sweep_reads_them(tmp_path: Path) -> None:
+    table = generate()
+    save(table, tmp_path / "table")
+    (tmp_path / "pandora.yaml").write_text("fit: {inspection: 0.002, costly: {rounds: 10, folds: 2}}\n")
+    words = ("fit", tmp_path / "pandora.yaml", "--write-estimates", tmp_path / "estimates", "-o")
+    result = pandora(*words, tmp_path / "router")
+    assert result.exit_code == 0, result.output
+    router = Router.load(tmp_path / "router")
+    seen, size = set(table.in_split("train").prompts), 0
+    for split in ("calibration", "test"):
+        part = table.in_split(split)
+        part = part.rows(np.array([prompt not in seen for prompt in part.prompts]))
+        written = pq.read_table(tmp_path / "estimates" / f"{split}.parquet")
+        f, reward, fee = (np.array(written[name].to_pylist()) for name in ("f", "reward", "fee"))
+        np.testing.assert_array_equal(f, router.cheap.predict(part.prompts))
+        np.testing.assert_array_equal(reward, part.reward)
+        np.testing.assert_array_equal(fee, part.fee_weight * part.fee)
+        size = len(part)
+    calibration, test = (tmp_path / "estimates" / f"{split}.parquet" for split in ("calibration", "test"))
+    swept = pandora("sweep", test, "--calibration", calibration, "--cost", 0.002, "--arm", "f-only", "--json")
+    assert swept.exit_code == 0, swept.output
+    (row,) = json.loads(swept.stdout)
+    chosen = f.argmax(axis=1)
+    assert row["prompts"] == size
+    assert row["accuracy"] == pytest.approx(part.score[np.arange(size), chosen].mean())
+    assert row["fee"] == pytest.approx(part.fee_weight * part.fee[np.arange(size), chosen].mean())
+    again = pandora(*words, tmp_path / "other")
+    assert again.exit_code == 2
+    assert "something is there" in again.output
+    assert not (tmp_path / "other").exists()
 
 
 def test_a_router_that_looks_says_what_routing_needs(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 import click
 
 from pandora_router import folders
+from pandora_router.calibrate.readings import Readings
 from pandora_router.cli.console import Screen, SlowProgress
 from pandora_router.cli.earnings import details, headline
 from pandora_router.cli.money import money
@@ -23,10 +24,12 @@ from pandora_router.config.inspection import looking
 from pandora_router.config.mistakes import did_you_mean
 from pandora_router.data import Limits, Table, resplit, storage
 from pandora_router.errors import UsageError
+from pandora_router.evaluate import stream
 from pandora_router.router.artifact import KIND
 from pandora_router.router.readings import JOURNAL
 from pandora_router.search import kernels
 
+HELD_OUT = ("calibration", "test")
 TRAINING = {"torch": "torch", "onnx": "onnx", "onnxruntime": "onnxruntime"}
 
 
@@ -51,6 +54,12 @@ TRAINING = {"torch": "torch", "onnx": "onnx", "onnxruntime": "onnxruntime"}
     "--fee-per-trillion-parameters", "per_trillion", type=float, help="The same: price x parameters."
 )
 @click.option("--free", is_flag=True, help="The same: answers cost nothing.")
+@click.option(
+    "--write-estimates",
+    "estimates",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Folder for calibration.parquet and test.parquet: held-out estimates, as pandora sweep reads them.",
+)
 @click.option("--replace", is_flag=True, help="Replace an artifact that is there already.")
 @click.option("--verbose", is_flag=True, help="Show errors, coverage, evidence and every way of routing.")
 @click.option("--json", "as_json", is_flag=True, help="Print the record of the fit as JSON.")
@@ -59,6 +68,7 @@ def fit(
     output: Path,
     data: Path | None,
     inspection_cost: float | None,
+    estimates: Path | None,
     replace: bool,
     verbose: bool,
     as_json: bool,
@@ -75,7 +85,7 @@ def fit(
     Examples:
       pandora fit
       pandora fit pandora.yaml -o router --replace --verbose
-      pandora fit --data table -o router
+      pandora fit --data table -o router --write-estimates estimates
       pandora fit --data ../data/openllm_pool --fee-per-trillion-parameters 1 -o router
     """
     if config is not None and (data is not None or inspection_cost is not None or any(fees.values())):
@@ -96,16 +106,24 @@ def fit(
         folders.check_output(output, KIND, replace=replace, inputs=[config, given])
         table = settings.routing_table(config.parent)
     check(settings, table)
+    files = {} if estimates is None else {split: estimates / f"{split}.parquet" for split in HELD_OUT}
+    for path in files.values():
+        folders.check_file(path, replace=False, inputs=[given, output])
     work = output.with_name(f".{output.name}.work")
     click.echo(announcement(settings, table, work), err=True)
-    begun = time.monotonic()
+    begun, held = time.monotonic(), dict[str, Readings]()
     with SlowProgress(resumes=True) as bar:
         kernels.warm(lambda kernel, done, total: bar(f"compiling {kernel}", done, total))
         router = settings.fitted(
-            table, progress=lambda what, share: bar(what, int(100 * share), 100), work=work
+            table,
+            progress=lambda what, share: bar(what, int(100 * share), 100),
+            work=work,
+            on_estimates=held.update,
         )
         bar("writing", 99, 100)
         router.save(output, replace=replace, inputs=[given])
+        for split in files.keys() & held.keys():
+            stream.write(files[split], held[split])
     shutil.rmtree(work, ignore_errors=True)
     told = {"id": router.id, "output": str(output), "default": router.default, **router.record}
     if as_json:
@@ -121,6 +139,8 @@ def show(told: Mapping[str, Any], config: Config, weight: float, needs: list[str
     """Print what the router earns; with `verbose` also where that comes from."""
     screen = Screen()
     headline(screen, told, weight, config.value.currency, needs)
+    if because := told["evidence"].get("because"):
+        click.echo(because)
     if verbose:
         details(screen, told)
     else:

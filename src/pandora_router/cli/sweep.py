@@ -43,12 +43,13 @@ def sweep(
 ) -> None:
     """Stream FILES (Parquet) of estimates through every arm at every cost, in bounded memory.
 
-    A row is a prompt with list columns f, g and reward (or score, and fee where there are fees), one number
-    per specialist. Row groups are computed on all cores, or over Ray; totals are the same to the last bit.
+    A row is a prompt with list columns f, g, reward and fee, one number per specialist: reward = score - fee,
+    so `score` may stand for `reward`, and `fee` is 0 if it is left out. `pandora fit --write-estimates`
+    writes such files. Row groups are computed on all cores, or over Ray; totals are the same to the last bit.
 
     \b
     Examples:
-      pandora sweep estimates.parquet --calibration calibration.parquet --cost 0.001 --cost 0.01
+      pandora sweep test.parquet --calibration calibration.parquet --cost 0.001 --cost 0.01
       pandora sweep part-*.parquet --calibration calibration.parquet --arm "never inspect" --json
       pandora sweep /shared/part-*.parquet --calibration /shared/calibration.parquet --ray 10.0.0.5:6379
     """

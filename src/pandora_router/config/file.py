@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from pydantic import Field
 
+from pandora_router.calibrate.readings import Readings
 from pandora_router.collect.assemble import Plan
 from pandora_router.config.building import Builder
 from pandora_router.config.collecting import (
@@ -152,8 +154,15 @@ class Config(Closed):
             _agree("the table", table.specialists, self.answering)
         return table if self.fit.split is None else self.fit.split.draw(table)
 
-    def fitted(self, table: Table, *, progress: Advance | None = None, work: Path | None = None) -> Router:
-        """Fit the router that this file describes; see `Router.fit` for `progress` and `work`."""
+    def fitted(
+        self,
+        table: Table,
+        *,
+        progress: Advance | None = None,
+        work: Path | None = None,
+        on_estimates: Callable[[Mapping[str, Readings]], None] | None = None,
+    ) -> Router:
+        """Fit the router that this file describes; `Router.fit` explains the arguments."""
         inspection = looking(self, table)
         costly = self.fit.costly
         if not isinstance(costly, JudgeSettings) and inspection.peek != costly.characters(table):
@@ -170,6 +179,7 @@ class Config(Closed):
             timeout=self.fit.timeout,
             progress=progress,
             work=work,
+            on_estimates=on_estimates,
             settings={
                 "config": self.model_dump(mode="json", by_alias=True, exclude_defaults=True),
                 "specialists": known,

@@ -26,6 +26,7 @@ from pandora_router.calibrate.ways import Routed, Standing
 from pandora_router.errors import UsageError
 from pandora_router.evaluate.arms import ARMS, DEFAULT, SEARCHES, Arm, named
 from pandora_router.evaluate.outcomes import Outcomes, exact_sums, rounded, summands
+from pandora_router.evaluate.results import replace_file
 from pandora_router.evaluate.trials import Trial
 from pandora_router.run import InPlace, Runner, on_one_core
 from pandora_router.types import Matrix, Progress
@@ -45,12 +46,21 @@ def chunks(path: Path, group: int | None = None, boxes: int | None = None) -> It
             for name in names:
                 made[name] = _matrix(path, name, part.column(name), boxes)
                 boxes = made[name].shape[1]
-            score = made.get("reward", made.get("score"))
-            assert score is not None
-            fee = made.get("fee", np.zeros_like(score))
-            readings = Readings(made["f"], made["g"], score - fee, fee)
+            fee = made.get("fee", np.zeros_like(made["f"]))
+            reward = made["reward"] if "reward" in made else made["score"] - fee
+            readings = Readings(made["f"], made["g"], reward, fee)
             if readings.complete.any():
                 yield readings.rows(readings.complete)
+
+
+def write(path: Path, readings: Readings) -> None:
+    """Write estimates, rewards and weighted fees to a Parquet file that `chunks` reads, atomically.
+
+    What is at `path` is replaced: whoever must not overwrite a file checks that before.
+    """
+    columns = dict(zip(("f", "g", "reward", "fee"), readings.parts, strict=True))
+    table = pa.table({name: pa.array(list(values)) for name, values in columns.items()})
+    replace_file(path, table)
 
 
 def whole(path: Path) -> Readings:
@@ -86,12 +96,12 @@ def _opened(path: Path) -> pq.ParquetFile:
 
 
 def _columns(path: Path, names: Sequence[str]) -> tuple[str, ...]:
-    rewards = ("reward",) if "reward" in names else ("score", "fee") if "fee" in names else ("score",)
-    wanted = ("f", "g", *rewards)
+    fees = ("fee",) if "fee" in names else ()
+    wanted = ("f", "g", "reward" if "reward" in names else "score", *fees)
     if missing := [name for name in wanted if name not in names]:
         raise UsageError(
             f"{path}: columns",
-            expected="f, g, and reward (or score, and fee where there are fees), lists of numbers",
+            expected="f, g, reward (or score), and fee where there are fees, lists of numbers",
             came=f"no {', '.join(missing)}",
             do="Write one row per prompt and in each list one number per specialist.",
         )

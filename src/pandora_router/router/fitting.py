@@ -12,7 +12,7 @@ import json
 import platform
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from importlib import metadata
 from pathlib import Path
@@ -86,7 +86,12 @@ class Order:
         return found
 
 
-def fit(order: Order, say: Advance, work: Path | None) -> Router:
+def fit(
+    order: Order,
+    say: Advance,
+    work: Path | None,
+    on_estimates: Callable[[Mapping[str, Readings]], None] | None = None,
+) -> Router:
     """Run all stages; see `Router.fit`."""
     from pandora_router.router.router import Router
 
@@ -104,6 +109,8 @@ def fit(order: Order, say: Advance, work: Path | None) -> Router:
         _kept(order, work),
         lambda done, total: say("buying costly estimates", 0.8 + 0.05 * done / total),
     )
+    if on_estimates is not None:
+        on_estimates(held)
     learnt = left_out(cheap, made, train)
     costs = costs_of(order, costly)
     say("fitting the signal model and weighing policies", 0.85)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,6 +26,7 @@ from pandora_router.types import Advance, Vector
 
 if TYPE_CHECKING:
     from pandora_router.calibrate import Auto, Unfitted
+    from pandora_router.calibrate.readings import Readings
     from pandora_router.data import Table
     from pandora_router.estimators.embedders import Embedder
     from pandora_router.router.inspection import Inspection
@@ -81,13 +82,15 @@ class Router:
         progress: Advance | None = None,
         work: Path | str | None = None,
         settings: Mapping[str, Any] | None = None,
+        on_estimates: Callable[[Mapping[str, Readings]], None] | None = None,
     ) -> Router:
         """Fit f and g on the train split, the signal model and `Auto` on the calibration split.
 
         One number for `inspection_cost` is the price of one purchase: of all specialists where g shows
         them together, of each otherwise. Without `default` it is the specialist of highest mean reward in
         training. Stages are kept in `work`, so that a second start goes on where the first one stopped.
-        `settings` is written into the artifact beside what was chosen.
+        `settings` is written into the artifact beside what was chosen. `on_estimates` is called once with the
+        estimates and rewards of held-out prompts, by split ("calibration" and, unless g is external, "test").
         """
         from pandora_router.calibrate import Calibrated
         from pandora_router.router.fitting import Order, fit
@@ -105,7 +108,8 @@ class Router:
             timeout=timeout,
             settings=dict(settings or {}),
         )
-        return fit(order, progress or (lambda what, share: None), None if work is None else Path(work))
+        say = progress or (lambda what, share: None)
+        return fit(order, say, None if work is None else Path(work), on_estimates)
 
     def route(
         self,
