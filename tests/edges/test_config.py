@@ -69,6 +69,7 @@ def test_the_template_is_valid_and_every_commented_line_too(tmp_path: Path) -> N
         ("policy: {depth: 1}", KnowledgeGradient(1)),
         ("signal: {kind: draws}", EmpiricalDraws()),
         ("signal: {mean: identity, slope: false}", Calibrated(CheapMean(), slope=False)),
+        ("signal: {pooled: false}", Calibrated(pooled=False)),
     ],
 )
 def test_strings_become_objects(tmp_path: Path, text: str, built: object) -> None:
