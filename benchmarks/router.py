@@ -1,9 +1,9 @@
-"""How long fitting and routing take: `python -m benchmarks.router [folder] [--specialists M]`.
+"""How long fitting and routing take: `python -m benchmarks.router [folder] [--cost C] [--peek N]`.
 
 Fit: CPU-seconds and peak memory with default f, g, signal model and policy. Load: in a process of its own,
-with its peak memory. Route: median of one prompt at a time, split by whether anything was bought; the same
-with f only (nothing is ever bought). Batch: prompts per second with f only and with purchases. CPU time is
-shown beside wall time: the machine may be shared.
+with its peak memory. Estimate: CPU time of one costly estimate of a new prompt. Route: median of one prompt
+at a time, split by whether anything was bought; the same with f only (nothing is ever bought). Batch: prompts
+per second with f only and with purchases. CPU time is shown beside wall time: the machine may be shared.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from benchmarks.folders import DATA
 from pandora_router.data import Free, Table, resplit
 from pandora_router.data.importers import read_folder
 from pandora_router.estimators.embedders import default_embedder
-from pandora_router.router import Decision, Router
+from pandora_router.estimators.estimator import Predictor
+from pandora_router.router import Decision, Router, StackRecipe
 from pandora_router.search import Never
 
 
@@ -48,6 +49,21 @@ def one_by_one(name: str, router: Router, prompts: list[str]) -> None:
                 f"route, {name}, {what} ({rows.mean():.0%} of prompts): p50 {quantiles[0]:.2f} ms, p95 "
                 f"{quantiles[1]:.2f} ms wall; p50 {np.median(cpu[rows]):.2f} ms CPU"
             )
+
+
+def estimating(router: Router, table: Table) -> None:
+    """Print the processor time of one costly estimate of a prompt that is new to the router."""
+    assert isinstance(router.costly, Predictor)
+    router.costly.predict(table.prompts[:1], None if table.contexts is None else table.contexts[:1])
+    default_embedder().forget()
+    spent = []
+    for i, prompt in enumerate(table.prompts):
+        seen = None if table.contexts is None else table.contexts[i : i + 1]
+        start = time.process_time()
+        router.costly.predict([prompt], seen)
+        spent.append(1e3 * (time.process_time() - start))
+    low, middle, high = np.quantile(spent, [0.05, 0.5, 0.95])
+    print(f"one costly estimate of a prompt: p5 {low:.1f} ms, p50 {middle:.1f} ms, p95 {high:.1f} ms CPU")
 
 
 def in_batches(name: str, router: Router, prompts: list[str]) -> None:
@@ -80,9 +96,9 @@ def loading(path: Path) -> None:
     print(f"artifact: {size:.0f} MiB; {done.stdout.strip()}")
 
 
-def measure(table: Table, cost: float) -> None:
+def measure(table: Table, cost: float, peek: int | None) -> None:
     start, spent = time.perf_counter(), time.process_time()
-    router = Router.fit(table, inspection_cost=cost)
+    router = Router.fit(table, inspection_cost=cost, costly=StackRecipe(peek=peek))
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
     cpu, wall = time.process_time() - spent, time.perf_counter() - start
     print(f"fit: {cpu:.0f} CPU-s, {wall:.0f} s wall, peak {peak:.2f} GiB (data included)")
@@ -96,6 +112,7 @@ def measure(table: Table, cost: float) -> None:
         router.save(Path(folder) / "router")
         loading(Path(folder) / "router")
         router = Router.load(Path(folder) / "router")
+    estimating(router, table.in_split("test").rows(slice(400)))
     prompts = list(table.in_split("test").prompts)
     free = router.with_policy(Never())
     one_by_one("default policy", router, prompts[:400])
@@ -108,10 +125,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("folder", nargs="?", default="openllm_pool")
     parser.add_argument("--cost", type=float, default=0.01, help="what one purchase costs")
+    parser.add_argument("--peek", type=int, help="characters of contexts that g reads; 0: the prompt alone")
     chosen = parser.parse_args()
     table = resplit(read_folder(DATA / chosen.folder, fees=Free()), seed=0)
     print(f"{chosen.folder}: {len(table):,} prompts x {len(table.specialists)} specialists")
-    measure(table, chosen.cost)
+    measure(table, chosen.cost, chosen.peek)
 
 
 if __name__ == "__main__":

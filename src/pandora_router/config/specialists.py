@@ -39,7 +39,8 @@ if TYPE_CHECKING:
     from pandora_router.config.file import Config
 
 USUAL_ANSWER, USUAL_PASSAGE, USUAL_SECONDS = 200, 120, 2.0
-"""Tokens of an answer and of a passage, and seconds of an answer, where nothing better is known."""
+"""Tokens of an answer and of a passage, and seconds of an answer. Assumptions, not measurements: they enter
+the expected bill of a collection, and the price of a judge that states no prices per token."""
 _OPEN = frozenset({"question", "passages"})
 
 Wire = Literal["chat", "responses", "messages"]
