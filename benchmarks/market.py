@@ -11,7 +11,7 @@ from pandora_router.market import LeaveOneOut
 
 PROMPTS, SPECIALISTS = 2436, 110
 COSTS = np.geomspace(1e-4, 0.3, 9)
-CONDUCTS = ("f-only", "mean-only", "g-always", "bidder")
+CONDUCTS = ("f-only", "never inspect", "always inspect", "bidder")
 SUBSET = 4  # prompts the loop is given
 
 

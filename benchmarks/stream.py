@@ -1,6 +1,6 @@
 """Speed and memory of a streamed sweep at two sizes, on generated estimates: does memory grow with the rows?
 
-    python -m benchmarks.stream [--rows 1000000 10000000] [--workers 2] [--arm mean-only] [--cost 0.01]
+    python -m benchmarks.stream [--rows 1000000 10000000] [--workers 2] [--arm "never inspect"] [--cost 0.01]
 
 Every size runs in a process of its own. Printed are rows per second, the peak memory of that process and of
 its largest worker, what the arms lost, and how long a billion rows would take at that speed: a figure that is

@@ -31,10 +31,11 @@ HEAD = """# Bidding and markets
 Written by `{command}`; do not edit by hand.
 
 Each specialist in turn is held out and answers a posted price: the best G (strong opponents) or the best raw
-f (weak opponents) of the others. *f-only* and *mean-only* never look, *g-always* always does, *bidder* looks
-iff b <= p <= u. The paper's "f-only" in its bidding figures is our mean-only. Rewards are realised ones of
-test prompts; f is the mean reward of k training neighbours (k = 3 is the paper's), G a boosted stack, the
-signal model the paper's independent normal one. Two oracles, both free: one knows G, one knows R (hindsight).
+f (weak opponents) of the others. *f-only* and *never inspect* never look, *always inspect* always does,
+*bidder* looks iff b <= p <= u. The paper's "f-only" in its bidding figures is our *never inspect*. Rewards
+are realised ones of test prompts; f is the mean reward of k training neighbours (k = 3 is the paper's), G a
+boosted stack, the signal model the paper's independent normal one. Two oracles, both free: one knows G, one
+knows R (hindsight).
 *Others counted* adds what strong opponents paid to know their G. Differences are paired, prompt by prompt, in
 1e-3 of reward. Parentheses: standard error over prompts; over splits. A star: both tests reject "no
 difference" at 5 %; over many cells one in twenty passes each single test by chance.
@@ -46,7 +47,7 @@ TOLD = (
     "ascending",
     "descending",
     "second price",
-    "router: mean-only",
+    "router: never inspect",
     DEFAULT,
 )
 REGRETS: tuple[tuple[str, Kind], ...] = (
@@ -101,9 +102,9 @@ def short(found: Sequence[Bids], made: Generated, command: str, cost: float) -> 
 def _answer(found: Sequence[Bids]) -> list[str]:
     lines = [
         "The paper: when the price comes from f, the strategic bidder gains surplus at the expense of "
-        "efficiency (its EmbedLLM curves). Here: bidder minus mean-only against weak opponents; the effect "
-        "is surplus up and efficiency down at the same cost. Both pay for the bidder's own looks; where "
-        "efficiency falls by less than `looks x c`, its choices got better and the looking ate more "
+        "efficiency (its EmbedLLM curves). Here: bidder minus never inspecting against weak opponents; the "
+        "effect is surplus up and efficiency down at the same cost. Both pay for the bidder's own looks; "
+        "where efficiency falls by less than `looks x c`, its choices got better and the looking ate more "
         "than that.",
         "",
     ]
@@ -115,7 +116,7 @@ def _lessons(found: Sequence[Bids]) -> list[str]:
     """One line per experiment at the middle cost of its mechanism table."""
     lines = [
         f"Welfare regret above the central router ({CENTRAL}) on realised rewards, in 1e-3; + is worse. A "
-        "posted price flatters itself while the others' inspections are left out. Where mean-only is "
+        "posted price flatters itself while the others' inspections are left out. Where never inspecting is "
         "negative, the central router itself buys too much: like every bidder here it takes the boxes for "
         "independent, and real residuals are correlated, which the default router models.",
         "",
@@ -176,7 +177,7 @@ def _rule(columns: int) -> str:
 
 
 def _gaps(one: Bids, opponents: Opponents) -> str:
-    lines = [_row(["1e-3 above mean-only", *(f"c = {c:g}" for c in one.costs)]), _rule(len(one.costs))]
+    lines = [_row(["1e-3 above never inspecting", *(f"c = {c:g}" for c in one.costs)]), _rule(len(one.costs))]
     for conduct in CONDUCTS:
         if conduct == PLAIN:
             continue

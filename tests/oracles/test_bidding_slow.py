@@ -40,10 +40,10 @@ def answer(conduct: str, f: float, mu: float, s: float, g: float, p: float, c: f
     """Whether one specialist looks and accepts."""
     if conduct == "f-only":
         return False, f > p
-    if conduct == "mean-only":
+    if conduct == "never inspect":
         return False, mu > p
     offset = float(price_offset(np.array([s]), np.array([c]))[0])
-    looks = conduct == "g-always" or mu - offset <= p <= mu + offset
+    looks = conduct == "always inspect" or mu - offset <= p <= mu + offset
     return looks, (g if looks else mu) > p
 
 
@@ -92,14 +92,14 @@ def test_differences_are_paired_and_replicated(trial, played):
     both = bidding.Bids("x", "x", "", 3, 3, COSTS, (), [played, again])
     at = ("weak", "bidder", 0.002)
     gaps = [
-        (split.bids[at].surplus - split.bids["weak", "mean-only", 0.002].surplus).mean()
+        (split.bids[at].surplus - split.bids["weak", "never inspect", 0.002].surplus).mean()
         for split in (played, again)
     ]
     found = both.gaps[at, "surplus"]
     assert found.mean == pytest.approx(np.mean(gaps))
     assert found.split_error == pytest.approx(abs(gaps[0] - gaps[1]) / 2)
-    assert both.gaps[("weak", "mean-only", 0.002), "surplus"].mean == 0.0
-    assert not both.gaps[("weak", "mean-only", 0.002), "surplus"].star
+    assert both.gaps[("weak", "never inspect", 0.002), "surplus"].mean == 0.0
+    assert not both.gaps[("weak", "never inspect", 0.002), "surplus"].star
 
 
 def test_mechanisms_are_judged_on_realised_rewards(trial, played):
@@ -107,7 +107,7 @@ def test_mechanisms_are_judged_on_realised_rewards(trial, played):
     test = trial.test
     mean = bidding.market_of(trial).mean
     best, taken = test.reward.max(axis=1), test.reward[np.arange(len(test)), mean.argmax(axis=1)]
-    level, above = one.welfare["router: mean-only", 0.03]
+    level, above = one.welfare["router: never inspect", 0.03]
     assert level.mean == pytest.approx((best - taken).mean())
     assert above.mean == pytest.approx(level.mean - one.welfare[bidding.CENTRAL, 0.03][0].mean)
     posted = one.welfare["posted price", 0.03][0].mean

@@ -152,7 +152,7 @@ def test_looking_with_draws_is_an_equilibrium_by_enumeration(seed):
 
 
 @pytest.mark.parametrize("opponents", ["strong", "weak"])
-@pytest.mark.parametrize("conduct", ["f-only", "mean-only", "g-always", "bidder"])
+@pytest.mark.parametrize("conduct", ["f-only", "never inspect", "always inspect", "bidder"])
 def test_leave_one_out_by_loops(conduct, opponents):
     rng = np.random.default_rng(5)
     n, m = 40, 6
@@ -167,7 +167,7 @@ def test_leave_one_out_by_loops(conduct, opponents):
         for j in range(m):
             price, rival = max((paid[i, k], -k) for k in range(m) if k != j)
             rival = -rival
-            looks = conduct == "g-always" or (
+            looks = conduct == "always inspect" or (
                 conduct == "bidder" and information(mean[i, j], std[i, j], price) >= cost[j]
             )
             known = values[i, j] if looks else scores[i, j] if conduct == "f-only" else mean[i, j]

@@ -14,7 +14,7 @@ from pandora_router.search import OUTSIDE, State, drive, reveal
 
 VECTORS = Path(__file__).parents[3] / "shared" / "vectors.json"
 pytestmark = pytest.mark.skipif(not VECTORS.exists(), reason=f"the reference values are not at {VECTORS}")
-CONDUCT = {"voi": "bidder", "f": "mean-only", "g": "g-always"}  # "f" in the vectors decides on mu
+CONDUCT = {"voi": "bidder", "f": "never inspect", "g": "always inspect"}  # "f" in the vectors decides on mu
 TOLERANCE = 5.1e-13  # they are written with twelve decimals
 
 

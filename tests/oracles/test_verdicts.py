@@ -64,7 +64,7 @@ FLAT = {"never inspect": [[0.5] * 3, [0.5] * 3], "always inspect, raw g": [[0.4]
 
 def test_better_than_all_needs_every_rival(tmp_path: Path) -> None:
     said = judged(tmp_path, {DEFAULT: [[0.3] * 3, [0.6] * 3], **FLAT})
-    assert said.better_than_all == (0.01,)  # at 0.1 it beats inspect-all but not mean-only
+    assert said.better_than_all == (0.01,)  # at 0.1 it beats "always inspect" but not "never inspect"
     assert said.behind == said.behind_elsewhere == (0.1,)
     assert said.worst.static == "never inspect"
     assert said.worst.mean == pytest.approx(0.1, abs=0.005)
@@ -107,7 +107,7 @@ def test_numbers_are_plain_means(tmp_path: Path) -> None:
 
 
 def test_the_static_arm_is_chosen_on_the_other_splits(tmp_path: Path) -> None:
-    """`mean-only` is best on splits 0 and 1, `inspect-all` on split 2, and each only there."""
+    """Never inspecting is best on splits 0 and 1, always inspecting on split 2, and each only there."""
     losses = {
         DEFAULT: [[0.5] * 3, [0.5] * 3],
         "never inspect": [[0.1, 0.1, 0.9]] * 2,

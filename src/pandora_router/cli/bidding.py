@@ -121,7 +121,7 @@ def _bids(found: Bids, cost: float) -> Any:
     from pandora_router.report.tables import level, signed
 
     numbers = ("looks", "surplus regret", "efficiency regret", "surplus", "efficiency")
-    title = "posted price: regret against hindsight; then 1e-3 of surplus and efficiency above mean-only"
+    title = "posted price: regret against hindsight; 1e-3 of surplus and efficiency above never inspecting"
     grid = _grid(title, ("opponents", "conduct"), numbers)
     for setting in found.splits[0].bids:
         if setting[2] == cost:

@@ -33,7 +33,7 @@ from pandora_router.types import Progress, Vector
 COSTS = (0.0001, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3)
 TRADED = (0.001, 0.01, 0.03)  # the costs of the mechanism table
 ROUNDING = 1e-12  # smaller differences are none
-PLAIN: Conduct = "mean-only"  # the conduct that is not strategic, "f-only" in the paper's figures
+PLAIN: Conduct = "never inspect"  # the conduct that is not strategic, "f-only" in the paper's figures
 CENTRAL = "router: rollout"
 DEFAULT = "router: default, correlated boxes"
 OPPONENTS: tuple[Opponents, ...] = get_args(Opponents)
@@ -84,7 +84,7 @@ class Bids:
 
     @cached_property
     def gaps(self) -> dict[tuple[Setting, Measure], Estimate]:
-        """How much more surplus and efficiency a conduct has than mean-only, at the same price and cost."""
+        """How much more surplus and efficiency a conduct has than never inspecting, all else equal."""
         measures: tuple[Measure, ...] = get_args(Measure)
         keys = [(setting, m) for setting in self.splits[0].bids for m in measures]
         return self._estimates(keys, _gap)

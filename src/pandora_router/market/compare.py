@@ -83,7 +83,7 @@ def outcomes(
         regret = best - _taken(instance, done.choice) + done.spent
         results[name] = Outcome(regret, done.inspections.astype(np.float64), nothing, nothing)
     unseen = _taken(instance, never(instance.mean).default)
-    results["router: mean-only"] = Outcome(best - unseen, np.zeros(len(best)), nothing, nothing)
+    results["router: never inspect"] = Outcome(best - unseen, np.zeros(len(best)), nothing, nothing)
     return results
 
 

@@ -4,8 +4,10 @@ For prompt i and held-out specialist m the price is p = max over j != m of G_j (
 (weak ones), and the one who sets it (lowest index on ties) answers if m declines. Maxima over the others come
 from the two best of each row. What m does:
 
-    f-only     accept iff f_m > p           mean-only  accept iff mu_m > p (the paper's "f-only" when bidding)
-    g-always   look, accept iff G_m > p     bidder     look iff b <= p <= u; accept iff what it knows > p
+    f-only          accept iff f_m > p
+    never inspect   accept iff mu_m > p (the paper's "f-only" when bidding)
+    always inspect  look, accept iff G_m > p (the paper's "g-always")
+    bidder          look iff b <= p <= u; accept iff what it knows > p
 
 Surplus is (R_m - p) if accepted, efficiency the reward of whoever answers, both minus m's inspections. Two
 references, both free of inspections: one that knows G_m (accepts iff G_m > p) and hindsight on R (surplus
@@ -28,7 +30,7 @@ from pandora_router.index import price_offset
 from pandora_router.types import Mask, Matrix, Positions, Vector
 
 Opponents = Literal["strong", "weak"]
-Conduct = Literal["f-only", "mean-only", "g-always", "bidder"]
+Conduct = Literal["f-only", "never inspect", "always inspect", "bidder"]
 Reference = Literal["value", "hindsight"]
 Measure = Literal["surplus", "efficiency"]
 
@@ -172,9 +174,9 @@ class LeaveOneOut:
         price = self.posted[0]
         if conduct == "f-only":
             return np.zeros_like(self._gains), self.scores > price
-        if conduct == "mean-only":
+        if conduct == "never inspect":
             return np.zeros_like(self._gains), self.mean > price
-        if conduct == "g-always":
+        if conduct == "always inspect":
             return np.ones_like(self._gains), self._gains
         lower, upper = interval if interval is not None else self.interval(cost)
         looks = (lower <= price) & (price <= upper)

@@ -245,7 +245,7 @@ def theirs_of(path: Path | None, name: str, domain: str) -> Points:
 CONDUCT = {  # conduct: the paper's name for it, style
     "bidder": ("pandora-bidder", ("#0072b2", "-", "o")),
     "never inspect": ("f-only", ("#555555", "--", "")),
-    "g-always": ("g-always", ("#999999", ":", "")),
+    "always inspect": ("g-always", ("#999999", ":", "")),
     "f-only": ("", SHOWN["f-only"]),
 }
 
@@ -266,7 +266,7 @@ def bidding(bids: Bids, *, paper: Path | None = None) -> Any:
     lines, labels = axes[0, 0].get_legend_handles_labels()
     page.legend(lines, labels, loc="outside lower center", ncols=4, fontsize=8, frameon=False)
     facts = f"{cheap_name(bids.neighbours)}, {len(bids.splits)} splits, against hindsight on R"
-    titled(page, f"{bids.title}\n{facts}; bands: 95 % of the difference to mean-only")
+    titled(page, f"{bids.title}\n{facts}; bands: 95 % of the difference to never inspecting")
     return page
 
 
@@ -288,7 +288,7 @@ def _bid_curves(axis: Any, curves: dict[str, list[list[float]]], title: str) -> 
         if name == "bidder" and points.shape[1] > 2:
             low, high = points[:, 1] - points[:, 2], points[:, 1] + points[:, 2]
             axis.fill_between(points[:, 0], low, high, color=colour, alpha=0.14, lw=0)
-    edges = [points[:, 1] for name, points in shown.items() if name != "g-always"]
+    edges = [points[:, 1] for name, points in shown.items() if name != "always inspect"]
     if shown["bidder"].shape[1] > 2:
         edges += [shown["bidder"][:, 1] + sign * shown["bidder"][:, 2] for sign in (-1.0, 1.0)]
     low, high = float(np.concatenate(edges).min()), float(np.concatenate(edges).max())

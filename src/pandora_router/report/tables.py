@@ -186,7 +186,7 @@ def sweep(results: Results, k: int, group: str) -> str:
 
 
 def neighbours(results: Results) -> str:
-    """The router, mean-only and the paper's policy by the number of neighbours behind f."""
+    """The router, never inspecting and the paper's policy by the number of neighbours behind f."""
     first, rows = results.neighbours[0], []
     for k in results.neighbours:
         cells = [cheap_name(k)]

@@ -1,9 +1,9 @@
 """Does the router beat the static ways of routing? Against each of them, against the best, and in words.
 
-The envelope at an inspection cost is the best of mean-only, inspect-all and margin-N there, each on f and on
-the mean, picked on the very test prompts: a bound that no static router could have known to meet. Beside it
-stand the comparison with every static arm by itself and the one with the arm that was best on the other
-splits. One standard error is the larger of those over prompts and over splits.
+The envelope at an inspection cost is the best of never inspect, always inspect and margin-N there, each on f
+and on the mean, picked on the very test prompts: a bound that no static router could have known to meet.
+Beside it stand the comparison with every static arm by itself and the one with the arm that was best on the
+other splits. One standard error is the larger of those over prompts and over splits.
 """
 
 from __future__ import annotations

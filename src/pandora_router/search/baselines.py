@@ -23,7 +23,7 @@ from pandora_router.types import Mask, Matrix, Positions
 
 @dataclass(frozen=True)
 class Never(Memoryless):
-    """Open nothing and take the argmax of the mean: mean-only."""
+    """Open nothing and take the argmax of the mean: "never inspect"."""
 
     def next(self, state: State) -> Action:
         """Stop."""
@@ -32,7 +32,7 @@ class Never(Memoryless):
 
 @dataclass(frozen=True)
 class Always(Memoryless):
-    """Open everything in one purchase and take the best: inspect-all."""
+    """Open everything in one purchase and take the best: "always inspect"."""
 
     def next(self, state: State) -> Action:
         """Open what is sealed, then stop."""
@@ -78,13 +78,13 @@ def _checked(scores: Matrix) -> Matrix:
 
 
 def never(scores: Matrix) -> Plan:
-    """Open nothing and take the argmax of the scores: f-only on f, mean-only on the mean."""
+    """Open nothing and take the argmax of the scores: "f-only" on f, "never inspect" on the mean."""
     scores = _checked(scores)
     return Plan(np.zeros(scores.shape, dtype=np.bool_), scores.argmax(axis=1))
 
 
 def always(scores: Matrix) -> Plan:
-    """Open everything: the paper's g-always, our inspect-all."""
+    """Open everything: the paper's g-always, our "always inspect"."""
     scores = _checked(scores)
     return Plan(np.ones(scores.shape, dtype=np.bool_), scores.argmax(axis=1))
 
