@@ -14,8 +14,7 @@ import numpy as np
 from pandora_router.evaluate import checks
 from pandora_router.evaluate.arms import DEFAULT, PAPER
 from pandora_router.evaluate.checks import Checks
-from pandora_router.evaluate.experiments import Experiment
-from pandora_router.evaluate.money import Prices
+from pandora_router.evaluate.experiments import Experiment, UsdPrices
 from pandora_router.evaluate.results import Results
 from pandora_router.report import paired, plots
 from pandora_router.report.plots import BAND, SHOWN
@@ -59,7 +58,7 @@ def more(results: Results, k: int, told: Checks | None, setting: Experiment, pap
     return page
 
 
-def _money(axis: Any, results: Results, k: int, told: Checks, prices: Prices) -> None:
+def _money(axis: Any, results: Results, k: int, told: Checks, prices: UsdPrices) -> None:
     for arm in PAID:
         if not paired.has(results, k, arm):
             continue

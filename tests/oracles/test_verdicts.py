@@ -14,8 +14,7 @@ from pandora_router.calibrate.ways import Routed, Standing
 from pandora_router.evaluate import results
 from pandora_router.evaluate.arms import DEFAULT
 from pandora_router.evaluate.checks import slope
-from pandora_router.evaluate.experiments import Experiment
-from pandora_router.evaluate.money import Prices
+from pandora_router.evaluate.experiments import Experiment, UsdPrices
 from pandora_router.evaluate.outcomes import Outcomes
 from pandora_router.evaluate.results import Results
 from pandora_router.evaluate.sweep import Run
@@ -129,17 +128,17 @@ def test_levels_and_two_experiments(tmp_path: Path) -> None:
 
 def test_prices_are_those_of_the_paper() -> None:
     """USD of f-only and g-always in the paper's figure, from the tokens and prices of its text."""
-    mathematics = Prices(embed=0.2, read=0.0, write=2.5, written=20, tokens=43)
+    mathematics = UsdPrices(embed=0.2, read=0.0, write=2.5, written=20, tokens=43)
     assert 1e6 * mathematics.prompt(0, 2, 0) == pytest.approx(17, abs=0.5)
     assert 1e6 * mathematics.prompt(0, 2, 2, cheap=False) == pytest.approx(100)
     assert mathematics.costly(0) / mathematics.cheap(0) == pytest.approx(5.8, abs=0.05)
-    retrieval = Prices(embed=0.2, read=0.0, write=0.0, call=0.014, tokens=10.1)
+    retrieval = UsdPrices(embed=0.2, read=0.0, write=0.0, call=0.014, tokens=10.1)
     assert 1e3 * retrieval.prompt(0, 3, 0) == pytest.approx(0.006, abs=5e-4)
     assert 1e3 * retrieval.prompt(0, 3, 3, cheap=False) == pytest.approx(42)
-    pool = Prices(embed=0.2, read=0.25, write=2.5, written=1, tokens=126)
+    pool = UsdPrices(embed=0.2, read=0.25, write=2.5, written=1, tokens=126)
     assert 1e3 * pool.prompt(0, 110, 0) == pytest.approx(2.77, abs=0.005)
     assert 1e3 * pool.prompt(0, 110, 110, cheap=False) == pytest.approx(3.74, abs=0.005)
-    assert pool.cheap(4 * 126) == Prices(embed=0.2).cheap(4 * 126)  # 504 characters are 126 tokens
+    assert pool.cheap(4 * 126) == UsdPrices(embed=0.2).cheap(4 * 126)  # 504 characters are 126 tokens
 
 
 def test_the_slope_of_differences_is_that_of_least_squares() -> None:

@@ -24,7 +24,7 @@ from pandora_router.cli.rows import (
     Columns,
     ParquetSource,
     Row,
-    Source,
+    RowSource,
     chunked,
     kind_of,
     source_of,
@@ -54,7 +54,7 @@ PROMPT, MESSAGES, CONTEXTS = "prompt", "messages", "contexts"
 
 
 @dataclass(frozen=True)
-class Prompts:
+class PromptCells:
     """Where the prompts of a row are: a column of texts, or of chat messages if `column` is None."""
 
     column: str | None = None
@@ -93,7 +93,7 @@ def last_by_user(messages: Any) -> str:
 
 
 @dataclass(frozen=True)
-class Shard:
+class PromptShard:
     """Prompts to route, and the router to route them with: its folder, and its id, in case that changes."""
 
     artifact: str
@@ -109,7 +109,7 @@ def opened(artifact: str) -> Router:
     return open_router(Path(artifact))
 
 
-def route_shard(shard: Shard) -> list[Row]:
+def route_shard(shard: PromptShard) -> list[Row]:
     """Return one row of `DECIDED` per prompt; raises `UsageError` if the router was replaced meanwhile."""
     router = opened(shard.artifact)
     if router.id != shard.id:
@@ -145,11 +145,11 @@ def decided(decision: Decision) -> Row:
 
 
 @dataclass(frozen=True)
-class Batch:
+class BatchFile:
     """A router and how rows are read for it."""
 
     artifact: Path
-    prompts: Prompts
+    prompts: PromptCells
     wanted: Wanted
     runner: Runner
 
@@ -158,9 +158,9 @@ class Batch:
         """The router, loaded the first time it is asked for."""
         return opened(str(self.artifact.resolve()))
 
-    def shard(self, rows: Sequence[Row]) -> Shard:
+    def shard(self, rows: Sequence[Row]) -> PromptShard:
         """Return the prompts and contexts of `rows` as one shard."""
-        return Shard(
+        return PromptShard(
             str(self.artifact.resolve()),
             self.router.id,
             tuple(self.prompts.text(row) for row in rows),
@@ -174,7 +174,7 @@ class Batch:
             for row, one in zip(chunk, route_shard(self.shard(chunk)), strict=True):
                 yield carried(row) | one
 
-    def route_file(self, source: Path, output: Path, *, replace: bool, progress: Progress) -> Summary:
+    def route_file(self, source: Path, output: Path, *, replace: bool, progress: Progress) -> BatchSummary:
         """Route the prompts of file `source` into file `output`; returns a summary of the decisions.
 
         Everything that can be wrong with options and rows is found before the first prompt is routed.
@@ -195,13 +195,13 @@ class Batch:
             kernels.warm(progress)
         self._route_missing(rows, work, count, progress)
         progress("writing", count, count)
-        summary = Summary()
+        summary = BatchSummary()
         like = source if isinstance(rows, ParquetSource) else None
         write_rows(output, columns, summary.counting(_joined(rows, work)), like=like)
         shutil.rmtree(work, ignore_errors=True)
         return summary
 
-    def _survey(self, source: Source) -> tuple[int, list[str]]:
+    def _survey(self, source: RowSource) -> tuple[int, list[str]]:
         """Read all rows once, checking each; returns their number and the columns that are carried over."""
         names: dict[str, None] = {}
         count = 0
@@ -229,7 +229,7 @@ class Batch:
             names.update(dict.fromkeys(carried(row)))
         return count, list(names)
 
-    def _route_missing(self, source: Source, work: Path, count: int, progress: Progress) -> None:
+    def _route_missing(self, source: RowSource, work: Path, count: int, progress: Progress) -> None:
         chunks = -(-count // CHUNK)
         missing = [number for number in range(chunks) if not _chunk_file(work, number).exists()]
         wanted = set(missing)
@@ -264,7 +264,7 @@ def _chunk_file(work: Path, number: int) -> Path:
     return work / f"{number:08d}.json"
 
 
-def _joined(source: Source, work: Path) -> Iterator[Row]:
+def _joined(source: RowSource, work: Path) -> Iterator[Row]:
     for number, rows in enumerate(source.chunks(CHUNK)):
         decisions = json.loads(_chunk_file(work, number).read_text(encoding="utf-8"))
         for row, one in zip(rows, decisions, strict=True):
@@ -272,7 +272,7 @@ def _joined(source: Source, work: Path) -> Iterator[Row]:
 
 
 @dataclass
-class Summary:
+class BatchSummary:
     """Counts decisions as they pass: prompts by specialist, prompts declined, inspection costs in all."""
 
     chosen: Counter[str] = field(default_factory=Counter)

@@ -23,7 +23,7 @@ from pandora_router.errors import UsageError
 from pandora_router.run import Runner
 
 if TYPE_CHECKING:
-    from pandora_router.cli.batches import Batch, Summary
+    from pandora_router.cli.batches import BatchFile, BatchSummary
 
 STANDARD = Path("-")
 FILE = click.Path(path_type=Path, dir_okay=False, allow_dash=True)
@@ -83,9 +83,9 @@ def route(
         assert asked is not None
         _route_one(artifact, asked, read_contexts(pairs, file), wanted, as_json)
     else:
-        from pandora_router.cli.batches import Batch, Prompts
+        from pandora_router.cli.batches import BatchFile, PromptCells
 
-        work = Batch(artifact, Prompts(prompt_column), wanted, runner)
+        work = BatchFile(artifact, PromptCells(prompt_column), wanted, runner)
         _route_batch(work, batch, output or STANDARD, replace, as_json)
 
 
@@ -100,7 +100,7 @@ def _route_one(artifact: Path, prompt: str, contexts: dict[str, str], wanted: Wa
         echo(decision.specialist)
 
 
-def _route_batch(work: Batch, source: Path, output: Path, replace: bool, as_json: bool) -> None:
+def _route_batch(work: BatchFile, source: Path, output: Path, replace: bool, as_json: bool) -> None:
     from pandora_router.cli.rows import json_line, json_rows, source_of
 
     if output == STANDARD:
@@ -121,7 +121,7 @@ def _route_batch(work: Batch, source: Path, output: Path, replace: bool, as_json
     _show(summary, work.router.id, output, as_json)
 
 
-def _show(summary: Summary, artifact: str, output: Path, as_json: bool) -> None:
+def _show(summary: BatchSummary, artifact: str, output: Path, as_json: bool) -> None:
     if as_json:
         facts = {
             "output": str(output),

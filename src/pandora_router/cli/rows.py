@@ -47,7 +47,7 @@ def kind_of(path: Path) -> str:
     return kind
 
 
-class Source(ABC):
+class RowSource(ABC):
     """Rows that can be read from the beginning any number of times."""
 
     @abstractmethod
@@ -67,13 +67,13 @@ def chunked(items: Iterable[T], size: int) -> Iterator[list[T]]:
 
 
 @dataclass(frozen=True)
-class CsvSource(Source):
+class CsvSource(RowSource):
     """A CSV file in UTF-8 whose first line names the columns; every value is a text."""
 
     path: Path
 
     def rows(self) -> Iterator[Row]:
-        """As `Source.rows`."""
+        """As `RowSource.rows`."""
         csv.field_size_limit(LONGEST_LINE)
         with self.path.open(encoding="utf-8-sig", newline="") as file:
             reader = csv.DictReader(file, strict=True)
@@ -87,13 +87,13 @@ class CsvSource(Source):
 
 
 @dataclass(frozen=True)
-class JsonSource(Source):
+class JsonSource(RowSource):
     """A file with one JSON object per line; empty lines are skipped."""
 
     path: Path
 
     def rows(self) -> Iterator[Row]:
-        """As `Source.rows`."""
+        """As `RowSource.rows`."""
         with self.path.open("rb") as file:
             yield from json_rows(file, self.path)
 
@@ -128,13 +128,13 @@ def _refused(constant: str) -> Any:
 
 
 @dataclass(frozen=True)
-class ParquetSource(Source):
+class ParquetSource(RowSource):
     """A Parquet file."""
 
     path: Path
 
     def rows(self) -> Iterator[Row]:
-        """As `Source.rows`."""
+        """As `RowSource.rows`."""
         import pyarrow as pa
         from pyarrow import parquet
 
@@ -150,7 +150,7 @@ class ParquetSource(Source):
             ) from error
 
 
-def source_of(path: Path) -> Source:
+def source_of(path: Path) -> RowSource:
     """Return the source for a file by the ending of its name."""
     match kind_of(path):
         case "csv":

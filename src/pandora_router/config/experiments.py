@@ -20,7 +20,7 @@ inspection: {shared: 0, own: {o1-mini: 3}}   # multiples of the cost: once a pro
 seeds: 5                                     # fresh splits
 arms: [router, never inspect]                # left out: all
 sweep: {calibration: [50, 200], samples: [10, 1000], signal_neighbours: [4, 64], signals: true}
-usd: {embed: .2, read: .25, write: 2.5, written: 20, call: 0}  # prices, see `evaluate.money`
+usd: {embed: .2, read: .25, write: 2.5, written: 20, call: 0}  # prices, see `evaluate.experiments.UsdPrices`
 domain: MATH                                 # whose curves of the paper to draw beside
 control: true                                # a negative control: nothing to gain is expected
 """
@@ -36,8 +36,7 @@ from pandora_router.config.document import Document, read_document
 from pandora_router.config.mistakes import validated
 from pandora_router.config.values import Amount, Closed, Count, Name, Natural, Text
 from pandora_router.data import Fractions
-from pandora_router.evaluate.experiments import COSTS, Experiment, Sweep
-from pandora_router.evaluate.money import Prices
+from pandora_router.evaluate.experiments import COSTS, Experiment, Sweep, UsdPrices
 from pandora_router.router.inspection import Inspection
 
 
@@ -87,12 +86,12 @@ class SweepSettings(Closed):
 class UsdSettings(Closed):
     """Token prices of estimates."""
 
-    embed: Amount = Prices.embed
-    read: Amount = Prices.read
-    write: Amount = Prices.write
-    written: Amount = Prices.written
-    call: Amount = Prices.call
-    tokens: Amount = Prices.tokens
+    embed: Amount = UsdPrices.embed
+    read: Amount = UsdPrices.read
+    write: Amount = UsdPrices.write
+    written: Amount = UsdPrices.written
+    call: Amount = UsdPrices.call
+    tokens: Amount = UsdPrices.tokens
 
 
 class ExperimentSettings(Closed):
@@ -145,7 +144,7 @@ class ExperimentSettings(Closed):
                 tuple(self.sweep.signal_neighbours),
                 self.sweep.signals,
             ),
-            usd=None if self.usd is None else Prices(**self.usd.model_dump()),
+            usd=None if self.usd is None else UsdPrices(**self.usd.model_dump()),
             **{key: getattr(self, key) for key in (*same, *more)},
         )
 

@@ -36,7 +36,7 @@ JUDGE_TEMPLATE, VERDICT = 150, 10
 
 
 @dataclass(frozen=True)
-class Looking:
+class InspectionPrice:
     """What one inspection costs.
 
     cost: in units of reward, as `Router.fit` takes it.
@@ -51,7 +51,7 @@ class Looking:
     peek: int
 
 
-def looking(config: Config, table: Table) -> Looking:
+def looking(config: Config, table: Table) -> InspectionPrice:
     """The inspection cost that `config` states, or that follows from its prices, on this table."""
     weight = table.fee_weight if table.fee_weight > 0 else 1.0
     stated, peek = config.fit.inspection, config.fit.costly.characters(table)
@@ -59,14 +59,14 @@ def looking(config: Config, table: Table) -> Looking:
         own = np.array(_own(stated, table.specialists))
         money = float(own.mean()) + stated.shared
         groups = ([weight * stated.shared], [0] * len(own)) if stated.shared else ()
-        return Looking(Costs(weight * own, *groups), money, "as fit.inspection says", peek)
+        return InspectionPrice(Costs(weight * own, *groups), money, "as fit.inspection says", peek)
     if stated is not None:
-        return Looking(weight * stated, stated, "as fit.inspection says", peek)
+        return InspectionPrice(weight * stated, stated, "as fit.inspection says", peek)
     if peek:
         fees = _looks(config, table, peek)
         if fees is not None:
             why = f"reading the prompt and writing the first {peek} characters, at each specialist's prices"
-            return Looking(Costs(weight * np.array(fees)), float(np.mean(fees)), why, peek)
+            return InspectionPrice(Costs(weight * np.array(fees)), float(np.mean(fees)), why, peek)
         if config.fit.costly.peek is not None:
             raise UsageError(
                 "fit.inspection",
@@ -76,7 +76,7 @@ def looking(config: Config, table: Table) -> Looking:
             )
         peek = 0
     money, why = _own_work(config, table)
-    return Looking(weight * money, money, why, peek)
+    return InspectionPrice(weight * money, money, why, peek)
 
 
 def _own(stated: InspectionParts, specialists: tuple[str, ...]) -> list[float]:

@@ -7,16 +7,59 @@ from dataclasses import dataclass, field
 
 from pandora_router.boxes import Costs
 from pandora_router.data import Fractions
-from pandora_router.evaluate.money import Prices
 from pandora_router.router.inspection import Inspection, purchase
 
 USUAL = 0  # stands for the cheap estimate that the router is fitted with
+CHARACTERS_PER_TOKEN = 4.0
 COSTS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.03, 0.05)
 
 
 def cheap_name(k: int) -> str:
     """What tables call the cheap estimate of k neighbours; 0 is the router's own."""
     return "the router's f" if k == USUAL else f"f of {k} neighbours"
+
+
+@dataclass(frozen=True)
+class UsdPrices:
+    """What estimates cost in USD, from token prices: the derivation of the paper's appendix on money.
+
+    `embed`, `read`, `write`: USD per million tokens embedded, read and written; `call`: USD per inspection;
+    `written`: tokens that an inspection writes; `tokens` in a prompt: left at 0 they are measured, at four
+    characters a token.
+
+    A cheap estimate embeds the prompt; a costly one reads it (where that is priced), writes some tokens, and
+    may pay a fixed price per call, such as a retrieval. With T tokens in a prompt:
+
+        c_f = T embed / 1e6                  c_g = (T read + written write) / 1e6 + call
+
+    and a prompt over M specialists costs M c_f + queries c_g; inspecting everything needs no cheap estimates
+    and costs M c_g. That is how the points of the paper's figure come out (43 tokens, two specialists: 17 and
+    100 USD per million prompts). The paper does not share one embedding among specialists, so neither does
+    this. What a mistake costs is not known here: USD stand beside regret and are not added to it.
+    """
+
+    embed: float = 0.20
+    read: float = 0.25
+    write: float = 2.50
+    written: float = 1.0
+    call: float = 0.0
+    tokens: float = 0.0
+
+    def cheap(self, characters: float) -> float:
+        """c_f: one cheap estimate of a prompt of so many characters."""
+        return self._tokens(characters) * self.embed / 1e6
+
+    def costly(self, characters: float) -> float:
+        """c_g: one inspection."""
+        return (self._tokens(characters) * self.read + self.written * self.write) / 1e6 + self.call
+
+    def prompt(self, characters: float, specialists: int, queries: float, *, cheap: bool = True) -> float:
+        """One prompt with so many inspections; `cheap` is whether the way of routing looks at f at all."""
+        looked = specialists * self.cheap(characters) if cheap else 0.0
+        return looked + queries * self.costly(characters)
+
+    def _tokens(self, characters: float) -> float:
+        return self.tokens or characters / CHARACTERS_PER_TOKEN
 
 
 @dataclass(frozen=True)
@@ -53,7 +96,7 @@ class Experiment:
     seeds: tuple[int, ...] = (1, 2, 3, 4, 5)
     arms: tuple[str, ...] = ()
     sweep: Sweep = field(default_factory=Sweep)
-    usd: Prices | None = None
+    usd: UsdPrices | None = None
     domain: str = ""
     control: bool = False
 

@@ -12,8 +12,7 @@ import numpy as np
 
 from pandora_router.evaluate.arms import DEFAULT, PAPER
 from pandora_router.evaluate.checks import COVERED, PREDICTORS, Checks
-from pandora_router.evaluate.experiments import cheap_name
-from pandora_router.evaluate.money import Prices
+from pandora_router.evaluate.experiments import UsdPrices, cheap_name
 from pandora_router.evaluate.results import Key, Results
 from pandora_router.evaluate.statistics import Comparison, Estimate
 from pandora_router.report import paired
@@ -225,7 +224,7 @@ def _averaged(results: Results, title: str, rows: Sequence[tuple[str, Way, Way]]
     return grid([title, "regret + cost", f"1e-3 above {base}", "queries"], made)
 
 
-def money(results: Results, k: int, checks: Checks, prices: Prices, arms: Sequence[str]) -> str:
+def money(results: Results, k: int, checks: Checks, prices: UsdPrices, arms: Sequence[str]) -> str:
     """USD per thousand prompts beside regret, per arm and cost."""
     rows = []
     for arm in arms:
@@ -236,7 +235,7 @@ def money(results: Results, k: int, checks: Checks, prices: Prices, arms: Sequen
 
 
 def usd(
-    results: Results, k: int, checks: Checks, prices: Prices, arm: str, cost: float
+    results: Results, k: int, checks: Checks, prices: UsdPrices, arm: str, cost: float
 ) -> tuple[float, float]:
     """USD per thousand prompts and regret of one run."""
     fact = next(iter(checks.facts.values()))

@@ -55,7 +55,7 @@ class Optimal:
         low = float(np.min((boxes.mean - reach)[live], initial=np.inf))
         low = max(low, state.best.value) if live.any() else state.best.value
         high = float(np.max((boxes.mean + reach)[live], initial=low + 1e-9 * (1.0 + abs(low))))
-        table = Table(np.linspace(low, high, self.points), boxes)
+        table = StateTable(np.linspace(low, high, self.points), boxes)
         sealed = tuple(int(j) for j in np.flatnonzero(boxes.sealed))
         for size in range(len(sealed) + 1):
             for group in combinations(sealed, size):
@@ -74,7 +74,7 @@ class Optimal:
 
 
 @dataclass(frozen=True)
-class Table:
+class StateTable:
     """V(S, .) on a grid, for every set S filled so far; beyond the grid V grows with slope one."""
 
     grid: Vector
@@ -111,7 +111,7 @@ class Table:
 class Tabulated(Memoryless):
     """Follow a filled table."""
 
-    table: Table
+    table: StateTable
 
     def worths(self, state: State) -> list[tuple[float, Action]]:
         """What every action is worth here, stopping first."""
