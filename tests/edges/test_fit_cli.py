@@ -152,6 +152,8 @@ def test_held_out_estimates_are_written_as_sweep_reads_them(tmp_path: Path) -> N
     assert row["prompts"] == size
     assert row["accuracy"] == pytest.approx(part.score[np.arange(size), chosen].mean())
     assert row["fee"] == pytest.approx(part.fee_weight * part.fee[np.arange(size), chosen].mean())
+    shown = pandora("sweep", test, "--calibration", calibration, "--cost", 0.002, "--arm", "never inspect")
+    assert " never inspect " in shown.stdout, "tables in a pipe are never cut"
     again = pandora(*words, tmp_path / "other")
     assert again.exit_code == 2
     assert "something is there" in again.output

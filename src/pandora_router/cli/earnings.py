@@ -76,7 +76,7 @@ def _buying(ways: Mapping[str, Any], weight: float, sign: str) -> str:
     """Whether buying estimates pays, as far as the standard error of the paired difference can tell."""
     router, never = ways[ROUTER], ways[NEVER]
     if router["inspections"] == 0:
-        return "buying estimates gains nothing here, so it is off"
+        return "the router buys no estimates for these prompts"
     per = PROMPTS / (weight if weight > 0 else 1.0)
     gain, error = per * (router["net_reward"] - never["net_reward"]), per * never["behind_error"]
     if abs(gain) <= 2 * error:

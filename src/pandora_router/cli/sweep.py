@@ -7,12 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import click
-from rich.box import SIMPLE_HEAD
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table as Grid
 
-from pandora_router.cli.console import SlowProgress
+from pandora_router.cli.console import Screen, SlowProgress, table
 from pandora_router.cli.options import with_runner
 from pandora_router.evaluate import stream
 from pandora_router.evaluate.experiments import COSTS
@@ -66,13 +62,9 @@ def sweep(
         plain = [{name: (None if value != value else value) for name, value in row.items()} for row in rows]
         click.echo(json.dumps(plain, indent=1, allow_nan=False))
         return
-    console = Console(highlight=False)
+    screen = Screen()
+    columns = ["arm", *(name.replace("_", " ") for name in SHOWN)]
     for cost in dict.fromkeys(row["cost"] for row in rows):
         own = sorted((row for row in rows if row["cost"] == cost), key=lambda row: row["total"])
-        title = f"inspection cost {cost:g}, {own[0]['prompts']:,} prompts"
-        grid = Grid(title=title, title_justify="left", box=SIMPLE_HEAD)
-        for name in ("arm", *SHOWN):
-            grid.add_column(name.replace("_", " "), justify="left" if name == "arm" else "right")
-        for row in own:
-            grid.add_row(escape(str(row["arm"])), *(f"{row[name]:.4f}" for name in SHOWN))
-        console.print(grid)
+        cells = [[str(row["arm"]), *(f"{row[name]:.4f}" for name in SHOWN)] for row in own]
+        screen.show(table(f"Inspection cost {cost:g}, {own[0]['prompts']:,} prompts", columns, cells))
