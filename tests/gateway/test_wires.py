@@ -104,6 +104,15 @@ def test_another_specialist_takes_over_before_the_first_content(
     assert rows == [("answer", fault, "error"), ("retry", "small", "ok")]
 
 
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_specialist_that_never_answers_is_given_up(serve: Serve, stub: Stub, stream: bool) -> None:
+    gateway = serve(backend(stub, "hang", timeout=0.5), backend(stub, "small"))
+    status, headers, _ = post(gateway, "chat/completions", request("chat", "auto", stream=stream))
+    assert (status, headers["x-pandora-specialist"]) == (200, "small")
+    status, _, body = post(gateway, "chat/completions", request("chat", "hang", stream=stream))
+    assert (status, json.loads(body)["error"]["code"]) == (504, "upstream_failed")
+
+
 def test_nobody_takes_over_for_a_specialist_that_was_named(serve: Serve, stub: Stub) -> None:
     gateway = serve(backend(stub, "broken"), backend(stub, "small"))
     status, headers, body = post(gateway, "chat/completions", request("chat", "broken"))

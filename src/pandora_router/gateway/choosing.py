@@ -17,7 +17,6 @@ import numpy as np
 from pandora_router.gateway.site import Settings
 from pandora_router.gateway.wires import Turn
 from pandora_router.router import Decision, Router
-from pandora_router.search import Select
 
 
 @dataclass(frozen=True)
@@ -130,10 +129,3 @@ def session_of(turn: Turn, headers: Mapping[str, str], key: str | None) -> str:
     stated = headers.get("x-pandora-session") or turn.cache_key
     told = f"{key}\0stated\0{stated}" if stated else f"{key}\0{turn.system}\0{turn.first}"
     return hashlib.sha256(told.encode("utf-8", "surrogatepass")).hexdigest()[:32]
-
-
-def selected(decision: Decision) -> int:
-    """The index of the box that a decision selects."""
-    last = decision.trace.actions[-1]
-    assert isinstance(last, Select)
-    return last.box

@@ -36,8 +36,6 @@ from pandora_router.transport.failures import Failed
 
 PASSED = ("anthropic-version", "anthropic-beta", "openai-organization", "openai-project", "openai-beta")
 """Headers of a client that are passed on to the specialist."""
-KEEP_ALIVE = 15.0
-"""Seconds of silence in a stream after which a comment is sent, so that proxies do not cut it."""
 ATTEMPTS = 3
 """At most this many specialists are asked for one request."""
 STATUS = {"unknown key": 401, "revoked key": 401, "rate": 429, "budget": 429}

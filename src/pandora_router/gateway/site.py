@@ -12,6 +12,7 @@ from typing import Literal
 from pandora_router.errors import UsageError
 from pandora_router.gateway.backend import Backend
 from pandora_router.router import Router
+from pandora_router.transport.relay import LONGEST
 
 Mode = Literal["route", "observe"]
 AUTO = "auto"
@@ -26,7 +27,7 @@ class Settings:
     explore: the share of `auto` requests that go to a specialist drawn at random, with its probability.
     deadline: seconds for deciding, after which nothing more is inspected.
     session: seconds for which a conversation stays with its specialist after its last request.
-    lease: seconds after which the reservation of a dead process is given back.
+    lease: seconds after which the reservation of a dead process is given back; longer than any call.
     bodies: whether prompts, requests and answers are kept in the store.
     """
 
@@ -35,7 +36,7 @@ class Settings:
     explore: float = 0.0
     deadline: float = 2.0
     session: float = 3600.0
-    lease: float = 900.0
+    lease: float = LONGEST + 120.0
     bodies: bool = False
     keys: bool = False
     largest_request: int = 32 * 2**20

@@ -131,13 +131,6 @@ def reserve(
     return Refusal("budget", message)
 
 
-def renew(open_: Transaction, decision: str, now: float, seconds: float) -> None:
-    """Extend the lease of a decision that is still being answered."""
-    open_.run(
-        "UPDATE leases SET expires_at = ? WHERE decision = ? AND closed_at IS NULL", now + seconds, decision
-    )
-
-
 def charge(open_: Transaction, decision: str, cost: int) -> None:
     """Move `cost` from the reservation of a decision to what its key has spent.
 

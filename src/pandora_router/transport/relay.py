@@ -1,7 +1,8 @@
 """A call whose bytes are passed on as they are: what a gateway needs of HTTP.
 
 Unlike `client.Call`, nothing is parsed, redacted or raised for a status: the caller decides what a status
-means and sends the body on. The deadline bounds every wait, as there.
+means and sends the body on. A long stream is normal here, so `timeout` bounds each wait (for the head, for
+the next bytes) and `LONGEST` the whole call.
 """
 
 from __future__ import annotations
@@ -17,39 +18,43 @@ from pandora_router.transport.guard import Guard
 if TYPE_CHECKING:
     import aiohttp
 
+LONGEST = 3600.0
+"""Seconds after which a call is ended, however steadily its bytes arrive."""
+
 
 class Relay:
     """One POST whose status and headers have arrived. Made by `Relay.open`; close it on every way out."""
 
-    def __init__(self, url: str, response: aiohttp.ClientResponse, deadline: float, timeout: float) -> None:
+    def __init__(self, url: str, response: aiohttp.ClientResponse, end: float, timeout: float) -> None:
         self.url = url
         self.status = response.status
         self.headers = response.headers
         self._response: aiohttp.ClientResponse | None = response
-        self._deadline = deadline
+        self._end = end
         self._timeout = timeout
 
     @classmethod
     async def open(
         cls, url: str, body: bytes, headers: Mapping[str, str], timeout: float, proxy: str | None = None
     ) -> Relay:
-        """POST `body` and wait for status and headers, at most `timeout` seconds for the whole call.
+        """POST `body` and wait for status and headers, at most `timeout` seconds.
 
         Raises `Failed` if no HTTP answer comes. Redirects are not followed and not an error here.
         """
-        deadline = asyncio.get_running_loop().time() + timeout
-        async with Guard(url, deadline, timeout):
+        now = asyncio.get_running_loop().time()
+        async with Guard(url, now + timeout, timeout):
             session = await session_of_loop()
             response = await session.post(
                 url, data=sendable(body), headers=headers, proxy=proxy, allow_redirects=False
             )
-        return cls(url, response, deadline, timeout)
+        return cls(url, response, now + LONGEST, timeout)
 
     async def chunk(self) -> bytes:
-        """The next bytes as they arrived, b"" at the end; raises `Failed` if the connection breaks."""
+        """The next bytes as they arrived, b"" at the end; raises `Failed` if they are late or it breaks."""
         if self._response is None:
             return b""
-        async with Guard(self.url, self._deadline, self._timeout):
+        deadline = min(asyncio.get_running_loop().time() + self._timeout, self._end)
+        async with Guard(self.url, deadline, self._timeout):
             return await self._response.content.readany()
 
     async def read(self, limit: int) -> bytes:
