@@ -72,7 +72,7 @@ class Ladder(Bookkeeping):
                 do="Give one row per box and one column per tier.",
             )
         refunds = finite("tier_refunds", np.broadcast_to(tier_refunds, prices.shape), ndim=2)
-        if (refunds < 0.0).any() or (refunds > prices).any():
+        if (refunds < 0.0).any() or (refunds > np.maximum(prices, 0.0)).any():
             raise UsageError(
                 "tier_refunds",
                 expected="numbers from 0 to the cost of their tier",

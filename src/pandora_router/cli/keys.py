@@ -62,7 +62,12 @@ def keys() -> None:
 @click.option("--per-minute", type=click.IntRange(min=0), help="Most requests per minute [unlimited].")
 @store_option
 def add(name: str, budget: float | None, period: str, per_minute: int | None, store: str) -> None:
-    """Make a key and print its secret, which is not stored and cannot be shown again."""
+    """Make a key and print its secret, which is not stored and cannot be shown again.
+
+    \b
+    Examples:
+      pandora keys add team-a --budget 50 --period month --per-minute 600
+    """
     most = None if budget is None else nanodollars(budget)
     _, secret = within(
         store,
@@ -77,7 +82,12 @@ def add(name: str, budget: float | None, period: str, per_minute: int | None, st
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @store_option
 def list_(as_json: bool, store: str) -> None:
-    """Show all keys with what they have spent in this period."""
+    """Show all keys with what they have spent in this period.
+
+    \b
+    Examples:
+      pandora keys list --json
+    """
     now = time.time()
 
     def look(open_: Transaction) -> list[dict[str, Any]]:
@@ -111,6 +121,11 @@ def list_(as_json: bool, store: str) -> None:
 @click.argument("name")
 @store_option
 def revoke(name: str, store: str) -> None:
-    """Revoke a key: from now on its requests are refused."""
+    """Revoke a key: from now on its requests are refused.
+
+    \b
+    Examples:
+      pandora keys revoke team-a
+    """
     within(store, lambda open_: accounts.revoke_key(open_, name, time.time()))
     click.echo(f"{printable(name)} is revoked.")

@@ -37,7 +37,12 @@ def log() -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
 @store_option
 def tail(most: int, specialist: str | None, as_json: bool, store: str) -> None:
-    """Show the newest decisions, newest first."""
+    """Show the newest decisions, newest first.
+
+    \b
+    Examples:
+      pandora log tail --most 20 --specialist small
+    """
     only: dict[str, Any] = {} if specialist is None else {"specialist": specialist}
     rows = within(store, lambda open_: decisions.recent(open_, most=most, **only))
     if as_json:
@@ -65,7 +70,12 @@ def tail(most: int, specialist: str | None, as_json: bool, store: str) -> None:
 @click.argument("decision")
 @store_option
 def show(decision: str, store: str) -> None:
-    """Print one decision with its attempts and feedback, as JSON."""
+    """Print one decision with its attempts and feedback, as JSON.
+
+    \b
+    Examples:
+      pandora log show 01a1e3fb-2c04-7d3d-a452-1602a1623dde
+    """
     row = within(store, lambda open_: decisions.decision(open_, decision))
     if row is None:
         raise UsageError(
@@ -81,7 +91,13 @@ def show(decision: str, store: str) -> None:
 @click.option("--days", type=float, default=30.0, show_default=True, help="How far back.")
 @store_option
 def export(parquet: Path | None, folder: Path | None, metric: str, days: float, store: str) -> None:
-    """Export decisions as Parquet, or traffic with feedback as a routing table to fit on."""
+    """Export decisions as Parquet, or traffic with feedback as a routing table to fit on.
+
+    \b
+    Examples:
+      pandora log export --parquet decisions.parquet --days 30
+      pandora log export --table traffic --metric reward
+    """
     from pandora_router.data import save
     from pandora_router.store.export import routing_table, write_parquet
 
