@@ -67,6 +67,7 @@ def add(name: str, budget: float | None, period: str, per_minute: int | None, st
     \b
     Examples:
       pandora keys add team-a --budget 50 --period month --per-minute 600
+      pandora keys add batch --budget 5 --period day --store postgresql://host/pandora
     """
     most = None if budget is None else nanodollars(budget)
     _, secret = within(
@@ -86,6 +87,7 @@ def list_(as_json: bool, store: str) -> None:
 
     \b
     Examples:
+      pandora keys list
       pandora keys list --json
     """
     now = time.time()
@@ -126,6 +128,7 @@ def revoke(name: str, store: str) -> None:
     \b
     Examples:
       pandora keys revoke team-a
+      pandora keys revoke team-a --store postgresql://host/pandora
     """
     within(store, lambda open_: accounts.revoke_key(open_, name, time.time()))
     click.echo(f"{printable(name)} is revoked.")

@@ -42,6 +42,7 @@ def tail(most: int, specialist: str | None, as_json: bool, store: str) -> None:
     \b
     Examples:
       pandora log tail --most 20 --specialist small
+      pandora log tail --json
     """
     only: dict[str, Any] = {} if specialist is None else {"specialist": specialist}
     rows = within(store, lambda open_: decisions.recent(open_, most=most, **only))
@@ -75,6 +76,7 @@ def show(decision: str, store: str) -> None:
     \b
     Examples:
       pandora log show 01a1e3fb-2c04-7d3d-a452-1602a1623dde
+      pandora log show 01a1e3fb-2c04-7d3d-a452-1602a1623dde --store other.sqlite
     """
     row = within(store, lambda open_: decisions.decision(open_, decision))
     if row is None:
