@@ -9,7 +9,6 @@ specialist can still take over.
 from __future__ import annotations
 
 import time
-import uuid
 from collections.abc import AsyncIterator
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
@@ -18,6 +17,7 @@ from pandora_router.gateway.backend import Backend
 from pandora_router.gateway.frames import DONE, Frames, data_of, parsed
 from pandora_router.gateway.health import Circuit
 from pandora_router.gateway.wires import Wire
+from pandora_router.router.decision import stamp
 from pandora_router.store import log
 from pandora_router.store.rows import Attempt as Row
 from pandora_router.store.rows import Kind, Outcome, Status, Usage
@@ -31,11 +31,8 @@ OVERLOADED = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
 
 
 def new_id() -> str:
-    """An id that sorts by time (the layout of UUID version 7)."""
-    moment = int(time.time() * 1000) & (2**48 - 1)
-    random = uuid.uuid4().int
-    value = (moment << 80) | (0x7 << 76) | ((random >> 64) & 0xFFF) << 64
-    return str(uuid.UUID(int=value | (0b10 << 62) | (random & (2**62 - 1))))
+    """An id that sorts by time, of the same kind as those of decisions."""
+    return stamp()[0]
 
 
 @dataclass
