@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import time
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -107,6 +108,20 @@ def test_a_beginning_that_is_whole_costs_its_fee() -> None:
         begun = asyncio.run(one.begin(ASK))
         begun.cancel()
         assert begun.lost == pytest.approx(upstream.charged)
+
+
+def test_a_stream_that_outlives_its_event_loop_leaves_no_connection() -> None:
+    """A loop that ends closes what it holds: afterwards nobody could, and cancelling does no harm."""
+    with Upstream() as upstream, warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        upstream.said, upstream.drip = (lambda _: LONG), 0.005
+        begun = asyncio.run(chat(upstream).begin(ASK))
+        begun.cancel()
+        asyncio.run(settled(upstream))
+        assert upstream.left["good"] == 1
+        del begun
+        gc.collect()
+    assert [str(one.message) for one in warned if issubclass(one.category, ResourceWarning)] == []
 
 
 def test_a_stream_that_breaks_while_it_is_held_is_bought_anew() -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import weakref
 from collections import deque
 from collections.abc import AsyncGenerator, Mapping
 from dataclasses import replace
@@ -42,6 +43,8 @@ _CODE = re.compile(r"[A-Za-z0-9_.-]{1,60}")
 
 _sessions: dict[asyncio.AbstractEventLoop, AsyncGenerator[aiohttp.ClientSession, None]] = {}
 _open: dict[asyncio.AbstractEventLoop, aiohttp.ClientSession] = {}
+_calls: weakref.WeakSet[Call] = weakref.WeakSet()
+"""Calls that are open, so that a loop that ends can close its own: nobody can close them after it."""
 
 
 def encoded(body: Mapping[str, Any]) -> bytes:
@@ -66,7 +69,9 @@ class Call:
         self.url = endpoint.url(path)
         self.redaction = redaction
         self._deadline = deadline
+        self._loop = asyncio.get_running_loop()
         self._response: aiohttp.ClientResponse | None = None
+        _calls.add(self)
 
     def __repr__(self) -> str:
         return f"Call({self.url!r})"
@@ -142,6 +147,7 @@ class Call:
 
     def close(self) -> None:
         """End the call, and its connection unless the reply was read to its end; can be repeated."""
+        _calls.discard(self)
         if self._response is not None:
             response, self._response = self._response, None
             response.close()
@@ -260,6 +266,8 @@ async def _kept() -> AsyncGenerator[aiohttp.ClientSession, None]:
     try:
         yield session
     finally:
+        for call in [call for call in _calls if call._loop is loop]:
+            call.close()
         await session.close()
         _open.pop(loop, None)
         _sessions.pop(loop, None)
