@@ -25,10 +25,10 @@ from benchmarks.folders import DATA, SCORED
 from benchmarks.kept import CACHE, Cell, Made, kept, paired, per_prompt, write_json
 from pandora_router.data import Free, Table, carve
 from pandora_router.data.importers import read_folder
-from pandora_router.estimators.boosted import Boosted
-from pandora_router.estimators.heads import fit_ridge, grouped_folds
 from pandora_router.estimators.neighbours import Neighbours
-from pandora_router.estimators.peek import Peek
+from pandora_router.estimators.stack.boosted import Boosted
+from pandora_router.estimators.stack.heads import fit_ridge, grouped_folds
+from pandora_router.estimators.stack.peek import Peek
 from pandora_router.router import Router, StackRecipe
 
 LENGTHS = (100, 200)  # beside 400, which a whole default fit takes

@@ -16,7 +16,7 @@ from collections.abc import Callable
 import numpy as np
 
 from benchmarks.folders import load
-from pandora_router.estimators.embedders import default_embedder
+from pandora_router.estimators.embedders.embedder import default_embedder
 from pandora_router.estimators.nearest import Exact, Graph
 
 LINKS, EFFORT, SEARCH = 24, 80, 96

@@ -10,8 +10,8 @@ import time
 import numpy as np
 
 from benchmarks.folders import load
-from pandora_router.estimators.boosted import Boosted
 from pandora_router.estimators.neighbours import Neighbours
+from pandora_router.estimators.stack.boosted import Boosted
 
 
 def main() -> None:

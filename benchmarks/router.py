@@ -21,7 +21,7 @@ import numpy as np
 from benchmarks.folders import DATA
 from pandora_router.data import Free, Table, resplit
 from pandora_router.data.importers import read_folder
-from pandora_router.estimators.embedders import default_embedder
+from pandora_router.estimators.embedders.embedder import default_embedder
 from pandora_router.estimators.estimator import Predictor
 from pandora_router.router import Decision, Router, StackRecipe
 from pandora_router.search import Never

@@ -24,9 +24,9 @@ import numpy as np
 
 from benchmarks.folders import Folder, load
 from benchmarks.kept import CACHE, Made, kept, paired, per_prompt, write_json
-from pandora_router.estimators.boosted import Boosted
-from pandora_router.estimators.peek import Peek
-from pandora_router.estimators.served import Text
+from pandora_router.estimators.stack.boosted import Boosted
+from pandora_router.estimators.stack.peek import Peek
+from pandora_router.estimators.transformer.served import Text
 
 FormName = Literal["all", "named", "context"]
 
@@ -77,7 +77,7 @@ def boosted(train: Folder, test: Folder, peek: Peek | None) -> Made:
 
 
 def transformer(train: Folder, test: Folder, plan: Plan, form: FormName, work: Path) -> Made:
-    from pandora_router.estimators.transformer import Tuning, fine_tune
+    from pandora_router.estimators.transformer.training import Tuning, fine_tune
 
     kind: Literal["all", "named"] = "all" if form == "all" else "named"
     seen = (train.contexts, test.contexts) if form == "context" else (None, None)

@@ -20,17 +20,17 @@ from typing import Any
 
 import numpy as np
 
+from pandora_router.boxes import Boxes, Draws, Independent, Joint
+from pandora_router.errors import UpstreamError, UsageError
+from pandora_router.search import OUTSIDE, Inspect, Policy, Select, State, adrive, drive, replay, reveal
 from pandora_router.specialists.answer import Answer, Unanswered
 from pandora_router.specialists.beginning import Beginning
 from pandora_router.specialists.request import Request
 from pandora_router.specialists.specialist import Specialist
+from pandora_router.types import Contexts
 
-from .boxes import Boxes, Draws, Independent, Joint
-from .errors import UpstreamError, UsageError
 from .estimators.estimator import Estimator, Predictor, Query
 from .folders.saved import Saved
-from .search import OUTSIDE, Inspect, Policy, Select, State, adrive, drive, replay, reveal
-from .types import Contexts
 
 DRAWS = 4000
 FINISHES = frozenset({"stop", "truncated", "empty", "refusal"})

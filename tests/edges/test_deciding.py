@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from pandora_router.errors import UpstreamError, UsageError
-from pandora_router.estimators.embedders import Wrapped
+from pandora_router.estimators.embedders.embedder import Wrapped
 from pandora_router.estimators.estimator import Query, Scorer
 from pandora_router.estimators.worker import Worker
 from pandora_router.router import (

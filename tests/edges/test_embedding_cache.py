@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pandora_router.estimators import cache
-from pandora_router.estimators.cache import Cached
-from pandora_router.estimators.embedders import Wrapped
+from pandora_router.estimators.embedders import cache
+from pandora_router.estimators.embedders.cache import Cached
+from pandora_router.estimators.embedders.embedder import Wrapped
 
 
 class Counting:

@@ -17,7 +17,7 @@ import pytest
 from pandora_router import folders
 from pandora_router.calibrate import Calibrated, TreeMean
 from pandora_router.errors import UsageError
-from pandora_router.estimators.ensemble import Ensemble
+from pandora_router.estimators.stack.ensemble import Ensemble
 from pandora_router.folders.kinds import seal_of
 from pandora_router.folders.tensors import packed, unpacked
 from pandora_router.router import NeighbourRecipe, Router, StackRecipe

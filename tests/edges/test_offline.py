@@ -14,7 +14,7 @@ def refuse(*_, **__):
 socket.socket.connect = refuse
 socket.getaddrinfo = refuse
 before = threading.active_count()
-from pandora_router.estimators.boosted import Boosted, Trees
+from pandora_router.estimators.stack.boosted import Boosted, Trees
 from pandora_router.estimators.neighbours import Neighbours
 from pandora_router.estimators.saved import load_estimator
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from pandora_router.errors import UpstreamError, UsageError
-from pandora_router.estimators.remote import RemoteEmbedder
+from pandora_router.estimators.embedders.remote import RemoteEmbedder
 from pandora_router.transport.endpoint import Endpoint
 from tests.support.raw_server import RawServer, raw_server, reply
 

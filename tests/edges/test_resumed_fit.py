@@ -15,8 +15,8 @@ import numpy as np
 
 from pandora_router.cli.money import money
 from pandora_router.data import save
-from pandora_router.estimators.boosted import Boosted, Trees
-from pandora_router.estimators.peek import Peek
+from pandora_router.estimators.stack.boosted import Boosted, Trees
+from pandora_router.estimators.stack.peek import Peek
 from pandora_router.router import Router
 from tests.support.command import pandora
 from tests.support.tables import generate
@@ -36,8 +36,8 @@ def killed_when(code: str, ready: Callable[[], bool], cwd: Path, *words: str) ->
 
 FIT = """
 import sys
-from pandora_router.estimators.boosted import Boosted, Trees
-from pandora_router.estimators.peek import Peek
+from pandora_router.estimators.stack.boosted import Boosted, Trees
+from pandora_router.estimators.stack.peek import Peek
 sys.path.insert(0, sys.argv[1])
 from tests.support.tables import generate
 t = generate(200, 2, contexts=True)

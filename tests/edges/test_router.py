@@ -17,7 +17,7 @@ from pandora_router.data import PerSpecialist, Table, resplit
 from pandora_router.data.importers import read_folder
 from pandora_router.errors import UpstreamError, UsageError
 from pandora_router.estimators.beginnings import Beginnings
-from pandora_router.estimators.embedders import Wrapped
+from pandora_router.estimators.embedders.embedder import Wrapped
 from pandora_router.estimators.estimator import Query, Scorer
 from pandora_router.router import (
     BoxStatus,

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 from pandora_router.errors import UsageError
-from pandora_router.estimators.boosted import Boosted, Trees
-from pandora_router.estimators.cache import Cached
-from pandora_router.estimators.embedders import Wrapped, default_embedder
+from pandora_router.estimators.embedders.cache import Cached
+from pandora_router.estimators.embedders.embedder import Wrapped, default_embedder
 from pandora_router.estimators.extended import Extended
 from pandora_router.estimators.neighbours import Neighbours
-from pandora_router.estimators.peek import Peek
 from pandora_router.estimators.saved import Saved, estimator_of, load_estimator, read, write
+from pandora_router.estimators.stack.boosted import Boosted, Trees
+from pandora_router.estimators.stack.peek import Peek
 
 PROMPTS = [
     f"{kind} question number {i} about {topic}"

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from pandora_router.errors import UpstreamError, UsageError
-from pandora_router.estimators.embedders import Wrapped
+from pandora_router.estimators.embedders.embedder import Wrapped
 from pandora_router.estimators.estimator import Estimator, Fitted, Query, Scorer
 from pandora_router.estimators.neighbours import Neighbours
 

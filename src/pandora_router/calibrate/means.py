@@ -13,7 +13,7 @@ import numpy as np
 
 from pandora_router.calibrate.readings import Readings, frozen_fields, same_presence
 from pandora_router.errors import UsageError
-from pandora_router.estimators.ensemble import Ensemble
+from pandora_router.estimators.stack.ensemble import Ensemble
 from pandora_router.types import Matrix, Vector
 
 STRENGTHS = np.logspace(-4.0, 3.0, 29)  # ridge penalties per prompt, tried by leave-one-out

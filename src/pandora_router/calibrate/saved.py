@@ -18,7 +18,7 @@ from pandora_router.calibrate.samples import FittedDraws, FittedNeighbours
 from pandora_router.calibrate.scales import Scale
 from pandora_router.calibrate.signals import FittedSignal, SignalModel
 from pandora_router.errors import UsageError
-from pandora_router.estimators.ensemble import Ensemble
+from pandora_router.estimators.stack.ensemble import Ensemble
 from pandora_router.folders.saved import NEEDS, Saved, fill, saved_from
 
 KIND = folders.Kind(

@@ -22,9 +22,9 @@ from pandora_router.calibrate import (
 from pandora_router.config.building import Builder
 from pandora_router.config.values import Above, Amount, Closed, Count, Name, Natural, Text, shape, usual_kind
 from pandora_router.data import Fractions, Table, resplit
-from pandora_router.estimators.embedders import Embedder, default_embedder
+from pandora_router.estimators.embedders.embedder import Embedder, default_embedder
+from pandora_router.estimators.embedders.remote import RemoteEmbedder
 from pandora_router.estimators.judge import Judge
-from pandora_router.estimators.remote import RemoteEmbedder
 from pandora_router.router import External, NeighbourRecipe, StackRecipe, TransformerRecipe
 from pandora_router.router.artifact import POLICIES
 from pandora_router.router.recipes import Costly
@@ -81,7 +81,7 @@ class CheapSettings(Closed):
         if isinstance(self.embedder, RemoteSettings):
             return self.embedder.build(config)
         if self.embedder == "minilm":
-            from pandora_router.estimators.minilm import minilm
+            from pandora_router.estimators.embedders.minilm import minilm
 
             return minilm()
         return default_embedder() if self.embedder == "words" else None

@@ -20,13 +20,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from pandora_router.estimators.embedders.embedder import Embedder
+from pandora_router.estimators.neighbours import Neighbours
+from pandora_router.estimators.rewards import checked_contexts, checked_reward
+from pandora_router.estimators.saved import Saved
+from pandora_router.estimators.stack.ensemble import Ensemble
 from pandora_router.types import Contexts, Matrix
-
-from .embedders import Embedder
-from .ensemble import Ensemble
-from .neighbours import Neighbours
-from .rewards import checked_contexts, checked_reward
-from .saved import Saved
 
 HEAD = "log-probabilities:"
 NUMBERS = (

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pandora_router.errors import UsageError
-from pandora_router.estimators.embedders import Vectors
+from pandora_router.estimators.embedders.embedder import Vectors
 from pandora_router.types import Positions
 
 EXACT_UP_TO = 100_000

@@ -18,8 +18,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from pandora_router.errors import UsageError
-from pandora_router.estimators.embedders import Embedder, Vectors, normalised
-from pandora_router.estimators.joined import fitted_embedder
+from pandora_router.estimators.embedders.embedder import Embedder, Vectors, normalised
+from pandora_router.estimators.embedders.joined import fitted_embedder
 from pandora_router.estimators.nearest import EXACT_UP_TO, Exact, Graph, Nearest
 from pandora_router.estimators.rewards import checked_reward, filled_mean
 from pandora_router.estimators.saved import Saved, embedder_from, embedder_state, read, write

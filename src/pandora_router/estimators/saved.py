@@ -16,7 +16,7 @@ import numpy as np
 
 from pandora_router import folders
 from pandora_router.errors import UsageError
-from pandora_router.estimators.embedders import DEFAULT_NAME, Embedder, default_embedder
+from pandora_router.estimators.embedders.embedder import DEFAULT_NAME, Embedder, default_embedder
 from pandora_router.folders.saved import NEEDS, Saved, fill, saved_from
 
 if TYPE_CHECKING:
@@ -44,9 +44,9 @@ KIND = folders.Kind(
 )
 KINDS = {
     "neighbours": ("neighbours", "Neighbours"),
-    "boosted": ("boosted", "Boosted"),
+    "boosted": ("stack.boosted", "Boosted"),
     "beginnings": ("beginnings", "Beginnings"),
-    "transformer": ("served", "Served"),
+    "transformer": ("transformer.served", "Served"),
     "extended": ("extended", "Extended"),
 }
 """For each kind of saved estimator: the module of this package and the class in it that reads it."""
@@ -96,9 +96,9 @@ def estimator_of(saved: Saved, *, embedder: Embedder | None = None) -> Predictor
 
 def embedder_state(embedder: Embedder) -> Saved:
     """The embedder as saved: TF-IDF and joined embedders whole, any other by its name."""
-    from pandora_router.estimators.cache import Cached
-    from pandora_router.estimators.joined import Joined
-    from pandora_router.estimators.tfidf import TfidfSvd
+    from pandora_router.estimators.embedders.cache import Cached
+    from pandora_router.estimators.embedders.joined import Joined
+    from pandora_router.estimators.embedders.tfidf import TfidfSvd
 
     inner = embedder.inner if isinstance(embedder, Cached) else embedder
     if isinstance(inner, TfidfSvd):
@@ -126,17 +126,17 @@ def embedder_from(saved: Saved, given: Embedder | None) -> Embedder:
             )
         return given
     if saved.kind == "tfidf-svd":
-        from pandora_router.estimators.tfidf import TfidfSvd
+        from pandora_router.estimators.embedders.tfidf import TfidfSvd
 
         return TfidfSvd.from_state(saved)
     if saved.kind == "joined":
-        from pandora_router.estimators.joined import Joined
+        from pandora_router.estimators.embedders.joined import Joined
 
         return Joined(tuple(embedder_from(part, None) for part in saved.parts.values()))
     if name == DEFAULT_NAME:
         return default_embedder()
     if name.startswith("all-MiniLM-L6-v2-"):
-        from pandora_router.estimators.minilm import minilm
+        from pandora_router.estimators.embedders.minilm import minilm
 
         return minilm(int(name.rsplit("-", 1)[1]))
     raise UsageError(

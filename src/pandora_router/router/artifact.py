@@ -25,7 +25,7 @@ from pandora_router.boxes import Costs
 from pandora_router.calibrate.saved import signal_of
 from pandora_router.calibrate.saved import state as signal_state
 from pandora_router.errors import UsageError
-from pandora_router.estimators.embedders import Embedder
+from pandora_router.estimators.embedders.embedder import Embedder
 from pandora_router.estimators.estimator import Estimator, Predictor, fitted
 from pandora_router.estimators.saved import Saved, estimator_of
 from pandora_router.folders.saved import NEEDS, fill, saved_from

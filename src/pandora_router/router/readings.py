@@ -105,6 +105,6 @@ def left_out(cheap: Predictor, costly: Predictor | External, train: Table) -> Re
 
 def out_of_fold(costly: Predictor, unknown: Matrix) -> Matrix:
     """What the trees of other folds said of each training prompt; `unknown` for other estimators."""
-    from pandora_router.estimators.boosted import Boosted
+    from pandora_router.estimators.stack.boosted import Boosted
 
     return costly.out_of_fold if isinstance(costly, Boosted) else unknown

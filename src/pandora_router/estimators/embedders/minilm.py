@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from pandora_router.estimators.embedders import Vectors, checked_texts, normalised, package_folder
+from pandora_router.estimators.embedders.embedder import Vectors, checked_texts, normalised, package_folder
 
 LAYERS, HEADS, WIDTH = 6, 12, 384
 

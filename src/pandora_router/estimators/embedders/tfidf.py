@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pandora_router.errors import UsageError
-from pandora_router.estimators.embedders import Vectors, checked_texts, normalised
+from pandora_router.estimators.embedders.embedder import Vectors, checked_texts, normalised
 from pandora_router.estimators.saved import Saved
 
 if TYPE_CHECKING:

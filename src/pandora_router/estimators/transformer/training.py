@@ -20,11 +20,11 @@ from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
 from pandora_router.errors import UsageError
-from pandora_router.estimators.embedders import checked_texts, package_folder
-from pandora_router.estimators.minilm import HEADS, LAYERS, WIDTH
+from pandora_router.estimators.embedders.embedder import checked_texts, package_folder
+from pandora_router.estimators.embedders.minilm import HEADS, LAYERS, WIDTH
 from pandora_router.estimators.rewards import checked_contexts, checked_reward, filled_mean, told_of
 from pandora_router.estimators.saved import Saved, Stages
-from pandora_router.estimators.served import Form, Served, Text, padded
+from pandora_router.estimators.transformer.served import Form, Served, Text, padded
 from pandora_router.types import Contexts, Matrix
 
 ROOM = 2**31  # bytes that activations of frozen layers may take

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import numpy as np
 
-from pandora_router.estimators.embedders import Embedder, Vectors, checked_texts
+from pandora_router.estimators.embedders.embedder import Embedder, Vectors, checked_texts
 
 KEY_BYTES = 32
 SEGMENTS = 64

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pandora_router.errors import UsageError
-from pandora_router.estimators.embedders import Embedder, checked_texts
+from pandora_router.estimators.embedders.embedder import Embedder, checked_texts
 from pandora_router.estimators.rewards import checked_contexts
 from pandora_router.estimators.saved import Saved, read, write
 from pandora_router.types import Contexts, Matrix

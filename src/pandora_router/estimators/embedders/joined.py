@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from pandora_router.errors import UsageError
-from pandora_router.estimators.embedders import Embedder, Vectors, default_embedder, normalised
-from pandora_router.estimators.tfidf import TfidfSvd
+from pandora_router.estimators.embedders.embedder import Embedder, Vectors, default_embedder, normalised
+from pandora_router.estimators.embedders.tfidf import TfidfSvd
 
 
 @dataclass(frozen=True)

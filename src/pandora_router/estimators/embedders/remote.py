@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from pandora_router.errors import UpstreamError
-from pandora_router.estimators.embedders import Vectors, checked_texts, normalised
+from pandora_router.estimators.embedders.embedder import Vectors, checked_texts, normalised
 from pandora_router.transport.blocking import wait_for
 from pandora_router.transport.client import post
 from pandora_router.transport.endpoint import Endpoint

@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pandora_router.estimators.embedders import Embedder, Vectors
-from pandora_router.estimators.heads import Ridge, fit_ridge
-from pandora_router.estimators.joined import fitted_embedder
+from pandora_router.estimators.embedders.embedder import Embedder, Vectors
+from pandora_router.estimators.embedders.joined import fitted_embedder
 from pandora_router.estimators.neighbours import Neighbours
 from pandora_router.estimators.saved import Saved
-from pandora_router.estimators.surface import surface
+from pandora_router.estimators.stack.heads import Ridge, fit_ridge
+from pandora_router.estimators.stack.surface import surface
 from pandora_router.types import Matrix, Positions
 
 NEAR, FAR = 15, 50

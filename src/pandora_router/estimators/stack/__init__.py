@@ -1,0 +1,1 @@
+"""The default costly estimate g: gradient-boosted trees over what is known of a prompt. No torch."""

@@ -1,0 +1,1 @@
+"""A fine-tuned transformer as costly estimate: `training` needs torch, `served` only ONNX Runtime."""
