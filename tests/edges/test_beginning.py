@@ -23,7 +23,7 @@ from pandora_router.specialists.beginning import shown
 from pandora_router.specialists.chat import ChatEndpoint
 from pandora_router.specialists.function import Function
 from pandora_router.specialists.local import LocalModel
-from pandora_router.specialists.prices import FREE, Prices
+from pandora_router.specialists.prices import FREE, Tariff
 from pandora_router.specialists.request import Message, Request
 from pandora_router.specialists.retrieval import Passage, Passages, Retrieval
 from pandora_router.specialists.sampling import Sampling
@@ -43,7 +43,7 @@ def chat(upstream: Upstream, name: str = "good", **settings: Any) -> ChatEndpoin
     endpoint = Endpoint(upstream.url, timeout=settings.pop("timeout", 60.0), retries=1, pause=0.01)
     asking = Asking(context_tokens=3, tokens=400)
     limit = settings.pop("limit", None) or RateLimit(settings.pop("at_once", 8))
-    return ChatEndpoint(name, endpoint, name, Prices(PRICE_IN, PRICE_OUT), asking, limit, **settings)
+    return ChatEndpoint(name, endpoint, name, Tariff(PRICE_IN, PRICE_OUT), asking, limit, **settings)
 
 
 async def settled(upstream: Upstream) -> None:
@@ -183,7 +183,7 @@ def test_retrieval_keeps_its_passages_and_asks_nobody_before_it_must() -> None:
         return "Nile"
 
     index = Passages((Passage("Nile", "flows through Cairo"),))
-    one = Retrieval("r", Function("f", echo, Prices(0, 0, per_call=0.25)), index, price=0.5)
+    one = Retrieval("r", Function("f", echo, Tariff(0, 0, per_call=0.25)), index, price=0.5)
 
     async def look() -> None:
         request = Request.of("What flows through Cairo?")
@@ -416,7 +416,7 @@ def test_requests_carry_conversations() -> None:
 def test_a_model_in_this_process_goes_on_where_it_stopped() -> None:
     path = weights()
     assert path is not None
-    seconds = Prices(0, 0, per_second=1.0)
+    seconds = Tariff(0, 0, per_second=1.0)
     asking = Asking(tokens=24, context_tokens=6)
     model = LocalModel("smol", path, seconds, asking)
     text = LocalModel("text", path, seconds, replace(asking, as_text=True, options={"stop": ["\n"]}))

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pandora_router.collect.assemble import Plan, Question
-from pandora_router.collect.graders import Comparison, numeric
+from pandora_router.collect.assemble import CollectPlan, Question
+from pandora_router.collect.graders import ReferenceGrader, numeric
 from pandora_router.collect.journal import Journal, line
 from pandora_router.collect.run import Collected, Status, collect
 from pandora_router.data import storage
@@ -25,13 +25,13 @@ from pandora_router.specialists.answer import Answer
 from pandora_router.specialists.asking import Asking
 from pandora_router.specialists.chat import ChatEndpoint
 from pandora_router.specialists.function import Function
-from pandora_router.specialists.prices import FREE, Prices
+from pandora_router.specialists.prices import FREE, Tariff
 from pandora_router.specialists.request import Request
 from pandora_router.transport.endpoint import Endpoint
 from pandora_router.transport.rate_limit import RateLimit
 from tests.support.upstream import ODD, PRICE_IN, PRICE_OUT, SECRET, Upstream
 
-PRICES = Prices(PRICE_IN, PRICE_OUT)
+PRICES = Tariff(PRICE_IN, PRICE_OUT)
 QUESTIONS = tuple(
     Question(f"q{i}", f"What is {i} + {7 * i % 11}?", (str(i + 7 * i % 11),), "sums", "train")
     for i in range(20)
@@ -51,12 +51,12 @@ def chat(upstream: Upstream, model: str, gate: RateLimit | None = None, **settin
     return ChatEndpoint(model, endpoint, model, PRICES, asking, gate or RateLimit(at_once=8))
 
 
-def plan(*specialists: Any, **settings: Any) -> Plan:
-    usual = {"questions": QUESTIONS, "graders": {"": Comparison(numeric)}, "budget": 1000.0}
-    return Plan(specialists=specialists, **{**usual, **settings})
+def plan(*specialists: Any, **settings: Any) -> CollectPlan:
+    usual = {"questions": QUESTIONS, "graders": {"": ReferenceGrader(numeric)}, "budget": 1000.0}
+    return CollectPlan(specialists=specialists, **{**usual, **settings})
 
 
-def run(wanted: Plan, path: Path, tell: Any = None) -> Collected:
+def run(wanted: CollectPlan, path: Path, tell: Any = None) -> Collected:
     with Journal(path) as journal:
         return asyncio.run(collect(wanted, journal, tell))
 

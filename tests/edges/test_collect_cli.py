@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from click.testing import Result
 
-from pandora_router.collect.assemble import Plan
+from pandora_router.collect.assemble import CollectPlan
 from pandora_router.collect.journal import unline
 from pandora_router.config import read_config
 from pandora_router.data import storage
@@ -52,7 +52,7 @@ def written(folder: Path, url: str, text: str = PLAN, questions: int = 30) -> Pa
     return folder / "pandora.yaml"
 
 
-def read_plan(path: Path, *, dry_run: bool = False) -> Plan:
+def read_plan(path: Path, *, dry_run: bool = False) -> CollectPlan:
     return read_config(path).plan(path.parent, dry_run=dry_run)
 
 

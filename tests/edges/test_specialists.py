@@ -22,7 +22,7 @@ from pandora_router.specialists.asking import Asking
 from pandora_router.specialists.chat import ChatEndpoint
 from pandora_router.specialists.function import Function
 from pandora_router.specialists.local import LocalModel
-from pandora_router.specialists.prices import FREE, Prices
+from pandora_router.specialists.prices import FREE, Tariff
 from pandora_router.specialists.request import Request
 from pandora_router.specialists.retrieval import Passage, Passages, Retrieval, terms
 from pandora_router.specialists.sampling import Sampling
@@ -44,7 +44,7 @@ TEXTS = [
 
 def chat(url: str, asking: Asking | None = None, **settings: Any) -> ChatEndpoint:
     endpoint = Endpoint(url, None, **{"timeout": 0.4, "retries": 2, "pause": 0.01, **settings})
-    return ChatEndpoint("one", endpoint, "good", Prices(PRICE_IN, PRICE_OUT), asking or Asking())
+    return ChatEndpoint("one", endpoint, "good", Tariff(PRICE_IN, PRICE_OUT), asking or Asking())
 
 
 def test_an_answer_has_the_providers_counts_and_its_fee() -> None:
@@ -136,11 +136,11 @@ def test_nobody_listening_loses_no_money() -> None:
 
 def test_unpriced_is_an_error_and_zero_is_said() -> None:
     with pytest.raises(TypeError):
-        Prices()  # type: ignore[call-arg]
+        Tariff()  # type: ignore[call-arg]
     with pytest.raises(UsageError, match="prices"):
-        Prices(math.nan, 0.0)
+        Tariff(math.nan, 0.0)
     assert FREE.fee(None, None, 3.0) == 0.0
-    assert Prices(1.0, 0.0).fee(None, 4, 0.0) is None
+    assert Tariff(1.0, 0.0).fee(None, 4, 0.0) is None
 
 
 def test_bm25_is_the_formula() -> None:
@@ -186,7 +186,7 @@ def test_retrieved_passages_are_the_context_and_in_the_prompt() -> None:
         return "Nile"
 
     index = Passages((Passage("Nile", "flows through {Cairo}"), Passage("", "unrelated")))
-    one = Retrieval("r", Function("f", echo, Prices(0, 0, per_call=0.25)), index, k=2, price=0.5)
+    one = Retrieval("r", Function("f", echo, Tariff(0, 0, per_call=0.25)), index, k=2, price=0.5)
     found = asyncio.run(one.answer(Request.of("What flows through Cairo?")))
     assert found.context == "[1] Nile: flows through {Cairo}"
     assert found.fee == 0.75 == one.most(Request.of("What flows through Cairo?"))
@@ -196,7 +196,7 @@ def test_retrieved_passages_are_the_context_and_in_the_prompt() -> None:
 
 def test_the_majority_wins_and_everybody_is_paid() -> None:
     said = iter(["4", "5.", "", "5", "4 ", "5"])
-    one = Sampling("five", Function("f", lambda _: next(said), Prices(0, 0, per_call=0.1)), n=6)
+    one = Sampling("five", Function("f", lambda _: next(said), Tariff(0, 0, per_call=0.1)), n=6)
     found = asyncio.run(one.answer(Request.of("2 + 3")))
     assert found.text.strip(".") == "5"
     assert found.fee == pytest.approx(0.6)
@@ -205,7 +205,7 @@ def test_the_majority_wins_and_everybody_is_paid() -> None:
 
 def test_one_failure_among_samples_is_no_answer_and_the_rest_is_lost() -> None:
     calls = iter([1, 0, 1])
-    one = Sampling("three", Function("f", lambda _: str(1 // next(calls)), Prices(0, 0, per_call=0.1)), n=3)
+    one = Sampling("three", Function("f", lambda _: str(1 // next(calls)), Tariff(0, 0, per_call=0.1)), n=3)
     with pytest.raises(Unanswered) as caught:
         asyncio.run(one.answer(Request.of("x")))
     assert caught.value.lost == pytest.approx(0.3)
@@ -250,7 +250,7 @@ def test_gates_work_in_one_loop_after_another() -> None:
 def test_a_model_in_this_process_really_answers() -> None:
     path = weights()
     assert path is not None
-    one = LocalModel("smol", path, Prices(0, 0, per_second=1.0), Asking(tokens=24, context_tokens=4))
+    one = LocalModel("smol", path, Tariff(0, 0, per_second=1.0), Asking(tokens=24, context_tokens=4))
     found = asyncio.run(one.answer(Request.of("Answer in one word: what is the capital of France?")))
     assert "Paris" in found.text
     assert found.tokens_in == 42

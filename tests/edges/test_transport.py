@@ -22,8 +22,8 @@ from hypothesis import strategies as st
 from pandora_router.errors import UsageError
 from pandora_router.transport import client
 from pandora_router.transport.blocking import wait_for
-from pandora_router.transport.client import Call, post, probe
-from pandora_router.transport.endpoint import Endpoint, Limits
+from pandora_router.transport.client import HttpCall, post, probe
+from pandora_router.transport.endpoint import Endpoint, ReplyLimits
 from pandora_router.transport.events import Event, EventParser
 from pandora_router.transport.failures import Failed
 from pandora_router.transport.parsing import parse, too_deep
@@ -55,7 +55,7 @@ def failure(url: str, **settings: Any) -> Failed:
 
 
 async def listen(place: Endpoint) -> list[Event]:
-    call = await Call.open(place, "x", {}, accept="text/event-stream")
+    call = await HttpCall.open(place, "x", {}, accept="text/event-stream")
     try:
         return [event async for event in call.events()]
     finally:
@@ -84,7 +84,7 @@ def test_no_call_outlives_its_deadline(what: str, pause: float) -> None:
     """Servers that drip for ever are left, whatever they drip; memory does not grow with what they send."""
     with raw_server(DRIPS[what], pause if what != "nothing" else 0.005) as server:
         begun = time.monotonic()
-        error = failure(server.url, timeout=TIMEOUT, limits=Limits(body=10**6, error=10**4))
+        error = failure(server.url, timeout=TIMEOUT, limits=ReplyLimits(body=10**6, error=10**4))
         assert time.monotonic() - begun < TIMEOUT + 5.0
     assert error.failure in {"timeout", "not as agreed", "status", "cut"}
     if what == "an error body":
@@ -103,7 +103,7 @@ def test_no_stream_outlives_its_deadline(piece: bytes, pause: float) -> None:
         begun = time.monotonic()
         with pytest.raises(Failed) as caught:
             asyncio.run(
-                listen(endpoint(server.url, timeout=TIMEOUT, limits=Limits(event=10**5, stream=10**7)))
+                listen(endpoint(server.url, timeout=TIMEOUT, limits=ReplyLimits(event=10**5, stream=10**7)))
             )
         assert time.monotonic() - begun < TIMEOUT + 5.0
     assert caught.value.failure in {"timeout", "not as agreed"}
@@ -133,7 +133,7 @@ def test_a_dripped_answer_that_ends_in_time_is_an_answer() -> None:
 )
 def test_replies_that_are_none(said: bytes, kind: str) -> None:
     with raw_server(lambda _: [said], 0.0) as server:
-        error = failure(server.url, limits=Limits(body=200_000 if b"[" in said else 1000), timeout=5.0)
+        error = failure(server.url, limits=ReplyLimits(body=200_000 if b"[" in said else 1000), timeout=5.0)
     assert error.failure == kind
     assert error.charged or kind == "status"
 
@@ -299,7 +299,9 @@ def test_a_closed_call_frees_the_server() -> None:
     with raw_server(lambda _: chain([STREAM], for_ever(b"9\r\ndata: x\n\n\r\n")), 0.001) as server:
 
         async def look() -> int:
-            call = await Call.open(endpoint(server.url, timeout=30.0), "x", {}, accept="text/event-stream")
+            call = await HttpCall.open(
+                endpoint(server.url, timeout=30.0), "x", {}, accept="text/event-stream"
+            )
             events = call.events()
             for _ in range(3):
                 assert (await anext(events)).data == "x"

@@ -16,7 +16,7 @@ pytest.importorskip("uvicorn", reason="pip install 'pandora-router[serve]'")
 import uvicorn
 
 from pandora_router.gateway.app import Gateway
-from pandora_router.gateway.backend import Backend, Prices
+from pandora_router.gateway.backend import Backend, TokenTariff
 from pandora_router.gateway.site import Settings, Site
 from pandora_router.store.worker import Store
 from pandora_router.transport.endpoint import Endpoint
@@ -68,7 +68,7 @@ class Running:
 
 def backend(stub: Stub, name: str, **more: Any) -> Backend:
     endpoint = Endpoint(stub.url, timeout=more.pop("timeout", 30.0))
-    return Backend(name, endpoint, name, more.pop("prices", Prices(1.0, 10.0)), wires=WIRES, **more)
+    return Backend(name, endpoint, name, more.pop("prices", TokenTariff(1.0, 10.0)), wires=WIRES, **more)
 
 
 Serve = Callable[..., Running]

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from pandora_router.gateway.backend import Prices
+from pandora_router.gateway.backend import TokenTariff
 from pandora_router.store import accounts
 from pandora_router.store.money import nanodollars
 from tests.gateway.conftest import Running, Serve, backend
@@ -41,7 +41,7 @@ def post(gateway: Running, path: str, body: object, **headers: str) -> tuple[int
 
 @pytest.mark.parametrize("wire", PATHS)
 def test_an_answer_comes_back_byte_for_byte_and_is_billed(serve: Serve, stub: Stub, wire: str) -> None:
-    gateway = serve(backend(stub, "small", prices=Prices(1.0, 10.0, cached=0.5)))
+    gateway = serve(backend(stub, "small", prices=TokenTariff(1.0, 10.0, cached=0.5)))
     status, headers, body = post(gateway, PATHS[wire], request(wire, "small"))
     assert (status, body) == (200, whole(PATHS[wire], "small"))
     assert headers["x-pandora-specialist"] == "small"

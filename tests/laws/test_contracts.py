@@ -33,7 +33,7 @@ from pandora_router.specialists.asking import Asking
 from pandora_router.specialists.beginning import Beginning
 from pandora_router.specialists.chat import ChatEndpoint
 from pandora_router.specialists.function import Function
-from pandora_router.specialists.prices import FREE, Prices
+from pandora_router.specialists.prices import FREE, Tariff
 from pandora_router.specialists.request import Request
 from pandora_router.specialists.retrieval import Passage, Passages, Retrieval
 from pandora_router.specialists.sampling import Sampling
@@ -224,14 +224,14 @@ def test_broken_estimators_are_caught(how: str, law: str) -> None:
 
 
 def test_our_specialists_keep_the_contract() -> None:
-    echo = Function("echo", lambda prompt: prompt[:20] or None, Prices(0, 0, per_second=1.0, per_call=0.1))
-    failing = Function("failing", lambda prompt: str(1 / 0), Prices(0, 0, per_call=0.1))
+    echo = Function("echo", lambda prompt: prompt[:20] or None, Tariff(0, 0, per_second=1.0, per_call=0.1))
+    failing = Function("failing", lambda prompt: str(1 / 0), Tariff(0, 0, per_call=0.1))
     books = Passages((Passage("Nile", "flows through Cairo"),))
     for one in (echo, failing, Retrieval("open", echo, books), Sampling("three", echo, n=3)):
         check_specialist(one, ["What flows through Cairo?", ""])
     with Upstream(lambda m, p, attempt: "hang" if "7" in p else None) as upstream:
         endpoint = Endpoint(upstream.url, None, timeout=0.4, retries=1, pause=0.01)
-        chat = ChatEndpoint("chat", endpoint, "good", Prices(PRICE_IN, PRICE_OUT))
+        chat = ChatEndpoint("chat", endpoint, "good", Tariff(PRICE_IN, PRICE_OUT))
         stops = dataclasses.replace(chat, asking=Asking(context_tokens=2, stream=True), cancelling="stops")
         for one in (chat, stops, Sampling("three", stops, n=3), Retrieval("open", chat, books)):
             check_specialist(one, ["2 + 3", "7 + 1"])

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from pandora_router.collect import mathematics
 from pandora_router.collect.graders import (
     NAMED,
-    Comparison,
+    ReferenceGrader,
     contains,
     exact,
     final,
@@ -152,11 +152,11 @@ def test_almost_mathematics_is_read_or_refused_and_equals_itself(text: str) -> N
 
 
 def test_the_best_reference_counts_and_a_strange_grade_is_refused() -> None:
-    assert Comparison(exact).score("b", ("a", "b")) == 1.0
+    assert ReferenceGrader(exact).score("b", ("a", "b")) == 1.0
     with pytest.raises(UsageError, match="a grader"):
-        Comparison(exact).score("b", ())
+        ReferenceGrader(exact).score("b", ())
     with pytest.raises(UsageError, match="a grader"):
-        Comparison(lambda *_: float("nan")).score("b", ("a",))
+        ReferenceGrader(lambda *_: float("nan")).score("b", ("a",))
 
 
 def test_fractions_of_fractions() -> None:

@@ -15,7 +15,7 @@ from pandora_router.errors import UpstreamError, UsageError
 from pandora_router.store import accounts, log
 from pandora_router.store.database import Database, connect
 from pandora_router.store.migrations import STEPS, migrate
-from pandora_router.store.rows import Attempt, Feedback, Key, Opened, Outcome, Refusal, Usage
+from pandora_router.store.rows import Attempt, DecisionRow, Feedback, Key, Outcome, Refusal, Usage
 from pandora_router.store.worker import Store
 from tests.store.databases import Server
 
@@ -30,8 +30,8 @@ def database(url: str) -> Iterator[Database]:
     opened.close()
 
 
-def opened(id_: str = "d1", key: str | None = None, at: float = NOW) -> Opened:
-    return Opened(
+def opened(id_: str = "d1", key: str | None = None, at: float = NOW) -> DecisionRow:
+    return DecisionRow(
         *(id_, at, key, "chat", "route", "KnowledgeGradient()", "abc", 1, "small", "small"),
         inspected=1,
         inspection_cost=5,

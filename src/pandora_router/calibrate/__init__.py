@@ -2,7 +2,15 @@
 
 from pandora_router.calibrate.ablation import Ablation, ablate
 from pandora_router.calibrate.check import Check, check, cross_check
-from pandora_router.calibrate.choose import Auto, Candidate, Choice, Evidence, Guarded, candidates, guard
+from pandora_router.calibrate.choose import (
+    Auto,
+    Candidate,
+    ChosenPolicy,
+    Evidence,
+    Guarded,
+    candidates,
+    guard,
+)
 from pandora_router.calibrate.extend import extend
 from pandora_router.calibrate.means import CheapMean, RidgeMean, TreeMean
 from pandora_router.calibrate.samples import EmpiricalDraws, FittedDraws, FittedNeighbours, NeighbourSignal
@@ -23,7 +31,7 @@ __all__ = [
     "Candidate",
     "CheapMean",
     "Check",
-    "Choice",
+    "ChosenPolicy",
     "EmpiricalDraws",
     "Evidence",
     "FittedDraws",

@@ -92,7 +92,7 @@ class Evidence:
 
 
 @dataclass(frozen=True, eq=False)
-class Choice:
+class ChosenPolicy:
     """The chosen candidate, its signal model fitted on all prompts, and the evidence for it.
 
     `incomplete` prompts lack a costly estimate or a reward: they are fitted on but cannot be judged.
@@ -154,7 +154,7 @@ class Auto:
         inspection_cost: ArrayLike | Costs,
         fits: Fits | None = None,
         train: Readings | None = None,
-    ) -> Choice:
+    ) -> ChosenPolicy:
         """Return the best candidate on F, G and R (N, M) at this inspection cost.
 
         `train` has left-out f and out-of-fold g of training prompts: models may learn from them, and up to
@@ -178,7 +178,7 @@ class Auto:
         losses = self._losses(readings, train, costs, runners, fits)
         evidence = _evidence(runners, losses)
         winner = runners[self._best(evidence)]
-        return Choice(
+        return ChosenPolicy(
             winner,
             _fitted(winner.signal, readings, train, WHOLE, fits),
             evidence,
@@ -286,7 +286,7 @@ def guard(
     *,
     train: Readings | None = None,
     fits: Fits | None = None,
-) -> tuple[Guarded, Choice]:
+) -> tuple[Guarded, ChosenPolicy]:
     """Compare never, always and the search; see `Guarded` for the rule (docs/method.md, section 11).
 
     Raises `UsageError` with too few complete calibration prompts to compare anything.

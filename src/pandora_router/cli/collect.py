@@ -20,7 +20,7 @@ from rich.progress import Progress as Bar
 from pandora_router import folders
 from pandora_router.cli.console import CONTINUE, Interrupted, Screen, table
 from pandora_router.cli.money import money
-from pandora_router.collect.assemble import Plan, cells
+from pandora_router.collect.assemble import CollectPlan, cells
 from pandora_router.collect.journal import Journal
 from pandora_router.collect.run import Collected, Status
 from pandora_router.collect.run import collect as run
@@ -102,7 +102,7 @@ def collect(
         sys.exit(1)
 
 
-def _run(plan: Plan, path: Path, currency: str) -> Collected:
+def _run(plan: CollectPlan, path: Path, currency: str) -> Collected:
     with Journal(path) as kept, _Live(currency) as tell:
         try:
             return asyncio.run(run(plan, kept, tell))
@@ -110,7 +110,7 @@ def _run(plan: Plan, path: Path, currency: str) -> Collected:
             raise Interrupted(CONTINUE) from error
 
 
-def _missing(plan: Plan, path: Path) -> bool:
+def _missing(plan: CollectPlan, path: Path) -> bool:
     """Whether an answer of the plan is not in the journal yet."""
     with Journal(path) as kept:
         return any(cell.key not in kept.answers for one in plan.specialists for cell in cells(plan, one))

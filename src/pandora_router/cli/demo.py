@@ -232,7 +232,7 @@ def _route(
     seed: int,
     replay: bool,
     strong: Path | None,
-) -> list[live.Routed]:
+) -> list[live.RoutedQuestion]:
     """Route questions with what runs here: fresh ones if everybody does, else held-out ones."""
     running = {} if replay or weights() is None else people(strong)
     if STRONG in running:
@@ -263,7 +263,7 @@ def _who_answers(replay: bool, small: bool) -> str:
 
 async def _route_all(
     screen: Screen, found: Study, people: Mapping[str, Specialist], questions: Sequence[Question]
-) -> list[live.Routed]:
+) -> list[live.RoutedQuestion]:
     now = {name for name, one in people.items() if not isinstance(one, live.Replayed)}
     for name in now:  # load every model first, so that the bill shows answers only
         await people[name].answer(Request.of(WARM_UP))
@@ -287,7 +287,7 @@ async def _route_all(
     return routed
 
 
-def _bill(screen: Screen, found: Study, routed: Sequence[live.Routed]) -> None:
+def _bill(screen: Screen, found: Study, routed: Sequence[live.RoutedQuestion]) -> None:
     right = sum(one.right for one in routed)
     lost, whole = sum(one.lost_seconds for one in routed), sum(one.seconds for one in routed)
     looks = sum(len(one.decision.inspected) for one in routed)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from pandora_router.collect.graders import Comparison, Grader
+from pandora_router.collect.graders import Grader, ReferenceGrader
 from pandora_router.collect.journal import Journal
 from pandora_router.data.table import Table
 from pandora_router.errors import UsageError
@@ -36,7 +36,7 @@ class Question:
 
 
 @dataclass(frozen=True)
-class Plan:
+class CollectPlan:
     """What to buy: every question from every specialist, `samples` times, for at most `budget`.
 
     `graders` holds one grader per task; the one under "" is for all other tasks. `at_once` bounds the calls
@@ -97,7 +97,7 @@ class Cell:
     key: str = field(compare=False)
 
 
-def cells(plan: Plan, specialist: Specialist) -> list[Cell]:
+def cells(plan: CollectPlan, specialist: Specialist) -> list[Cell]:
     """All cells of one specialist, samples of a question together."""
     identity = specialist.identity
     return [
@@ -117,7 +117,7 @@ def grade_key(cell: Cell, judge: Judge) -> str:
     return key_of(cell.key, judge.identity, list(cell.question.references))
 
 
-def assemble(plan: Plan, journal: Journal) -> Table:
+def assemble(plan: CollectPlan, journal: Journal) -> Table:
     """The routing table of everything the journal holds for this plan."""
     shape = (len(plan.questions), len(plan.specialists))
     score, fee = np.full(shape, np.nan), np.full(shape, np.nan)
@@ -150,12 +150,12 @@ def assemble(plan: Plan, journal: Journal) -> Table:
     )
 
 
-def _grade(plan: Plan, cell: Cell, answer: Answer, journal: Journal) -> float | None:
+def _grade(plan: CollectPlan, cell: Cell, answer: Answer, journal: Journal) -> float | None:
     """A refusal and an empty answer are worth nothing whatever they say; a cut one is graded as it stands."""
     if answer.finish in {"refusal", "empty"}:
         return 0.0
     grader = plan.grader(cell.question)
-    if isinstance(grader, Comparison):
+    if isinstance(grader, ReferenceGrader):
         return grader.score(answer.text, cell.question.references)
     return journal.grades.get(grade_key(cell, grader))
 

@@ -121,7 +121,7 @@ NAMED: dict[str, Compare] = {
 
 
 @dataclass(frozen=True)
-class Comparison:
+class ReferenceGrader:
     """Any callable (answer, reference) -> number from 0 to 1; the best over all references counts."""
 
     compare: Compare = field(repr=False)
@@ -139,4 +139,4 @@ class Comparison:
         return max(scores)
 
 
-Grader = Comparison | Judge
+Grader = ReferenceGrader | Judge

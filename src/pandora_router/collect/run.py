@@ -17,7 +17,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 
-from pandora_router.collect.assemble import Cell, Plan, assemble, cells, grade_key
+from pandora_router.collect.assemble import Cell, CollectPlan, assemble, cells, grade_key
 from pandora_router.collect.budget import Budget
 from pandora_router.collect.journal import Journal
 from pandora_router.data.table import Table
@@ -87,7 +87,9 @@ class _Column:
     ends: Counter[str] = field(default_factory=Counter)
 
 
-async def collect(plan: Plan, journal: Journal, tell: Callable[[Status], None] | None = None) -> Collected:
+async def collect(
+    plan: CollectPlan, journal: Journal, tell: Callable[[Status], None] | None = None
+) -> Collected:
     """Run `plan` to its end, or as far as the budget and the specialists allow; `tell` hears of progress."""
     run = _Run(plan, journal, tell or (lambda _: None))
     try:
@@ -104,7 +106,7 @@ async def collect(plan: Plan, journal: Journal, tell: Callable[[Status], None] |
 
 
 class _Run:
-    def __init__(self, plan: Plan, journal: Journal, tell: Callable[[Status], None]) -> None:
+    def __init__(self, plan: CollectPlan, journal: Journal, tell: Callable[[Status], None]) -> None:
         self.plan, self.journal, self.tell = plan, journal, tell
         self.budget = Budget(plan.budget, journal.spent, journal.lost)
         self.judging = _Column("judge", iter(()), 0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pandora_router.collect.assemble import Plan
+from pandora_router.collect.assemble import CollectPlan
 from pandora_router.collect.run import LONGEST_JUDGED
 from pandora_router.config.collecting import JudgeGrading, grades
 from pandora_router.config.file import Config
@@ -38,7 +38,7 @@ class Bill:
         return self.prompts if each * self.prompts <= self.budget else int(self.budget / each)
 
 
-def bill(config: Config, plan: Plan) -> Bill:
+def bill(config: Config, plan: CollectPlan) -> Bill:
     """What `plan`, made from `config`, will cost if nothing was bought before."""
     expected = worst_answers = worst_verdicts = 0.0
     verdicts = 0

@@ -9,7 +9,7 @@ from pydantic import BeforeValidator, Discriminator, Field, Tag, field_validator
 
 from pandora_router.collect import graders
 from pandora_router.collect.assemble import Question
-from pandora_router.collect.graders import Comparison, Grader
+from pandora_router.collect.graders import Grader, ReferenceGrader
 from pandora_router.config.building import Builder
 from pandora_router.config.specialists import template
 from pandora_router.config.values import Amount, Closed, Count, FunctionName, Name, Natural, Text
@@ -123,8 +123,8 @@ def grader(grade: Any, builder: Builder) -> Grader:
     if isinstance(grade, JudgeGrading):
         return Judge(builder.specialist(grade.judge), template(grade.template, JUDGED))
     if isinstance(grade, FunctionGrading):
-        return Comparison(builder.imported(grade.function))
-    return Comparison(graders.NAMED[grade])
+        return ReferenceGrader(builder.imported(grade.function))
+    return ReferenceGrader(graders.NAMED[grade])
 
 
 class CollectSettings(Closed):

@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import Field
 
 from pandora_router.calibrate.readings import Readings
-from pandora_router.collect.assemble import Plan
+from pandora_router.collect.assemble import CollectPlan
 from pandora_router.config.building import Builder
 from pandora_router.config.collecting import (
     CollectSettings,
@@ -122,7 +122,7 @@ class Config(Closed):
                 named += [(place, name, answering) for name in names or () if name is not None]
         return named
 
-    def plan(self, folder: Path, *, dry_run: bool = False) -> Plan:
+    def plan(self, folder: Path, *, dry_run: bool = False) -> CollectPlan:
         """What `pandora collect` buys; `folder` is where the file lies. A dry run imports no code."""
         for key in ("prompts", "grading", "collect"):
             if getattr(self, key) is None:
@@ -131,7 +131,7 @@ class Config(Closed):
         assert self.prompts is not None
         assert self.collect is not None
         builder, how = Builder(self, folder, dry_run), self.collect
-        return Plan(
+        return CollectPlan(
             questions=self.prompts.read(folder, how.seed),
             specialists=tuple(builder.specialist(name) for name in self.answering),
             graders={task: grader(grade, builder) for task, grade in grades(self.grading).items()},

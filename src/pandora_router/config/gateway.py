@@ -14,7 +14,7 @@ from pandora_router.config.building import Builder
 from pandora_router.config.specialists import ChatSettings, PriceParts
 from pandora_router.errors import UsageError
 from pandora_router.folders import MANIFEST
-from pandora_router.gateway.backend import Backend, Prices
+from pandora_router.gateway.backend import Backend, TokenTariff
 from pandora_router.gateway.server import Address
 from pandora_router.gateway.site import Settings, Site
 
@@ -125,10 +125,10 @@ def backend(name: str, config: Config, builder: Builder) -> Backend:
     )
 
 
-def prices(name: str, stated: PriceParts | str) -> Prices:
+def prices(name: str, stated: PriceParts | str) -> TokenTariff:
     """The prices of a specialist; raises `UsageError` where they are by the second."""
     if isinstance(stated, str):
-        return Prices(0.0, 0.0)
+        return TokenTariff(0.0, 0.0)
     if stated.second:
         raise UsageError(
             f"specialists.{name}.prices",
@@ -136,6 +136,6 @@ def prices(name: str, stated: PriceParts | str) -> Prices:
             came="a price per second",
             do="The gateway bills tokens: state `in` and `out`, or `call`.",
         )
-    return Prices(
+    return TokenTariff(
         stated.tokens_in or 0.0, stated.tokens_out or 0.0, stated.cached_in, per_call=stated.call or 0.0
     )

@@ -28,7 +28,7 @@ from pandora_router.specialists.asking import Asking
 from pandora_router.specialists.chat import ChatEndpoint
 from pandora_router.specialists.function import Function
 from pandora_router.specialists.local import LocalModel
-from pandora_router.specialists.prices import FREE, Prices
+from pandora_router.specialists.prices import FREE, Tariff
 from pandora_router.specialists.retrieval import Passages, Retrieval
 from pandora_router.specialists.sampling import Sampling, same
 from pandora_router.specialists.specialist import Specialist
@@ -76,9 +76,9 @@ class PriceParts(Closed):
             raise ValueError("prices with both in and out, or with second, or with call")
         return self
 
-    def build(self) -> Prices:
+    def build(self) -> Tariff:
         """The prices; what is not stated beside others costs nothing."""
-        return Prices(self.tokens_in or 0.0, self.tokens_out or 0.0, self.second or 0.0, self.call or 0.0)
+        return Tariff(self.tokens_in or 0.0, self.tokens_out or 0.0, self.second or 0.0, self.call or 0.0)
 
 
 Priced = Annotated[
@@ -90,7 +90,7 @@ Priced = Annotated[
 """Prices have no default: answers that cost nothing are said to be `free`."""
 
 
-def prices_of(stated: PriceParts | Literal["free"]) -> Prices:
+def prices_of(stated: PriceParts | Literal["free"]) -> Tariff:
     """The prices that were stated."""
     return FREE if stated == "free" else stated.build()
 
@@ -333,14 +333,14 @@ def _decisive(settings: Closed) -> dict[str, Any]:
     return settings.model_dump(mode="json", by_alias=True, exclude=_NOT_ANSWERS)
 
 
-def _look(prices: Prices, prompt: float, seen: float) -> float | None:
+def _look(prices: Tariff, prompt: float, seen: float) -> float | None:
     """The fee of a prompt read and `seen` tokens written; None if seconds are charged, which nobody knows."""
     if prices.per_second:
         return None
     return (prompt * prices.per_million_in + seen * prices.per_million_out) / 1e6 + prices.per_call
 
 
-def _usual(prices: Prices, prompt: float, tokens: int) -> float:
+def _usual(prices: Tariff, prompt: float, tokens: int) -> float:
     """The fee of an answer of usual length and time."""
     written = min(tokens, USUAL_ANSWER)
     by_token = (prompt * prices.per_million_in + written * prices.per_million_out) / 1e6

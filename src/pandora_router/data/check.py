@@ -51,7 +51,7 @@ class Baselines:
 
 
 @dataclass(frozen=True)
-class Column:
+class SpecialistSummary:
     """One specialist: how many cells it lacks and how it does on those it has (None if it has none)."""
 
     specialist: str
@@ -75,7 +75,7 @@ class Summary:
     contexts: int
     tasks: dict[str, int]
     splits: dict[str, int]
-    specialists: tuple[Column, ...]
+    specialists: tuple[SpecialistSummary, ...]
     duplicate_prompts: int
     """Prompts that repeat an earlier text (white space apart)."""
     texts_across_splits: int
@@ -153,12 +153,12 @@ def _mean(values: npt.NDArray[np.float64]) -> Mean:
     return Mean(float(values.mean()), error, n)
 
 
-def _column(table: Table, j: int) -> Column:
+def _column(table: Table, j: int) -> SpecialistSummary:
     there = ~table.missing[:, j]
 
     def mean(values: npt.NDArray[np.float64]) -> float | None:
         return float(values[there, j].mean()) if there.any() else None
 
-    return Column(
+    return SpecialistSummary(
         table.specialists[j], int((~there).sum()), mean(table.score), mean(table.fee), mean(table.reward)
     )

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 
 from pandora_router.collect.assemble import Question
-from pandora_router.collect.graders import Comparison, contains, numeric
+from pandora_router.collect.graders import ReferenceGrader, contains, numeric
 from pandora_router.specialists.answer import Answer
 
 OTHER = {"Yes": "No", "No": "Yes"}
@@ -33,10 +33,10 @@ def solved(said: str, wanted: str) -> float:
     return 0.0 if mixed else min(same, contains(said, wanted))
 
 
-GRADERS: dict[str, Comparison] = {
-    "sums": Comparison(numeric),
-    "puzzles": Comparison(solved),
-    "": Comparison(lambda said, wanted: (numeric if wanted[-1].isdigit() else contains)(said, wanted)),
+GRADERS: dict[str, ReferenceGrader] = {
+    "sums": ReferenceGrader(numeric),
+    "puzzles": ReferenceGrader(solved),
+    "": ReferenceGrader(lambda said, wanted: (numeric if wanted[-1].isdigit() else contains)(said, wanted)),
 }
 """By task; the one under "" is for all others."""
 

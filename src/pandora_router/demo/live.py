@@ -94,7 +94,7 @@ def cast(
 
 
 @dataclass(frozen=True, eq=False)
-class Routed:
+class RoutedQuestion:
     """One question routed: the decision, the answer bought, whether it is right.
 
     `answer.seconds` include a look at the chosen specialist; `lost_seconds` are those of all other looks.
@@ -112,7 +112,9 @@ class Routed:
         return self.answer.seconds + self.lost_seconds
 
 
-async def route(router: Router, question: Question, people: Mapping[str, Specialist], tell: Tell) -> Routed:
+async def route(
+    router: Router, question: Question, people: Mapping[str, Specialist], tell: Tell
+) -> RoutedQuestion:
     """Decide with live looks, then have whoever was chosen go on; the other beginnings are cancelled.
 
     `people` are all specialists of the router, by name. `tell` is called for every look that was bought.
@@ -124,7 +126,7 @@ async def route(router: Router, question: Question, people: Mapping[str, Special
         for name, value in decision.costly.items():
             tell(looking.begun[name], value)
         answer = await looking.answer(decision.specialist)
-    return Routed(question, decision, answer, graded(question, answer), looking.lost)
+    return RoutedQuestion(question, decision, answer, graded(question, answer), looking.lost)
 
 
 def _as_recorded(begun: Beginning) -> str:

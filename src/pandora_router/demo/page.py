@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pandora_router.calibrate.ways import ORACLE, ROUTER
 from pandora_router.demo import headline
-from pandora_router.demo.live import Routed
+from pandora_router.demo.live import RoutedQuestion
 from pandora_router.demo.study import Study, Way
 from pandora_router.errors import UsageError
 from pandora_router.folders import replace_text
@@ -53,12 +53,14 @@ def check(path: Path) -> None:
         )
 
 
-def write(path: Path, found: Study, told: Stories, routed: Sequence[Routed], price: float) -> None:
+def write(path: Path, found: Study, told: Stories, routed: Sequence[RoutedQuestion], price: float) -> None:
     """Write the page to `path`, atomically."""
     replace_text(path, render(found, told, routed, price))
 
 
-def render(found: Study, told: Stories, routed: Sequence[Routed], price: float = headline.PRICE) -> str:
+def render(
+    found: Study, told: Stories, routed: Sequence[RoutedQuestion], price: float = headline.PRICE
+) -> str:
     """The page as text. `told` are decisions with headings, `routed` the questions routed at the end."""
     parts = [
         "<h1>What routing earns: three kinds of specialists on one machine</h1>",
@@ -153,7 +155,7 @@ def _all(found: Study) -> str:
     return _table(head, rows)
 
 
-def _live(routed: Sequence[Routed]) -> str:
+def _live(routed: Sequence[RoutedQuestion]) -> str:
     rows = []
     for one in routed:
         looks = ", ".join(one.decision.inspected) or "none"

@@ -27,7 +27,7 @@ from pandora_router.errors import UsageError
 from pandora_router.specialists.asking import Asking
 from pandora_router.specialists.function import Function
 from pandora_router.specialists.local import LocalModel
-from pandora_router.specialists.prices import Prices
+from pandora_router.specialists.prices import Tariff
 from pandora_router.specialists.retrieval import Retrieval
 from pandora_router.specialists.sampling import Sampling
 from pandora_router.specialists.specialist import Specialist
@@ -40,7 +40,7 @@ NAMES = (*SMALL, STRONG)
 STRONG_SHA256 = "cc324af070c2ecbfd324a30884d2f951a7ff756aba85cb811a6ec436933bb046"
 """The file that was recorded: qwen2.5-coder-1.5b-instruct-q4_k_m.gguf as its publisher has it."""
 FIRST = 8
-SECONDS = Prices(0.0, 0.0, per_second=1.0)
+SECONDS = Tariff(0.0, 0.0, per_second=1.0)
 """The fee of an answer is the processor seconds it took; the demo weighs them once, in `study`."""
 STOP = {"stop": ["\n"]}
 

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
-from pandora_router.collect.assemble import Plan, Question, cells
+from pandora_router.collect.assemble import CollectPlan, Question, cells
 from pandora_router.collect.journal import Journal
 from pandora_router.collect.run import Status, collect
 from pandora_router.data.table import Table
@@ -101,7 +101,7 @@ def record(
                 block = tuple(one for one in asked[start : start + BLOCK] if (one.id, name) not in known)
                 if not block:
                     continue
-                plan = Plan(block, (who[name],), GRADERS, ENOUGH)
+                plan = CollectPlan(block, (who[name],), GRADERS, ENOUGH)
                 if any(cell.key not in kept.answers for cell in cells(plan, who[name])):
                     load = Request.of("Is this a question?")  # loads the model, outside of any answer's time
                     asyncio.run(who[name].answer(load))
@@ -129,7 +129,7 @@ def pack(
             bought |= kept.answers
     answers = dict(known or {})
     for specialist in who.values():
-        for cell in cells(Plan(asked, (specialist,), GRADERS, ENOUGH), specialist):
+        for cell in cells(CollectPlan(asked, (specialist,), GRADERS, ENOUGH), specialist):
             if cell.key in bought:
                 answers.setdefault((cell.question.id, specialist.name), bought[cell.key])
     places = [(one.id, name) for name in NAMES for one in asked]

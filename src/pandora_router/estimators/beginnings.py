@@ -66,7 +66,7 @@ def numbers(prompt: str, context: str) -> list[float]:
 
 
 @dataclass(frozen=True)
-class Trees:
+class BeginningTrees:
     """How the ensemble of each specialist is grown."""
 
     rounds: int = 150
@@ -110,7 +110,7 @@ class Beginnings:
         contexts: Contexts,
         *,
         embedder: Embedder | None = None,
-        trees: Trees = Trees(),  # noqa: B008 (frozen)
+        trees: BeginningTrees = BeginningTrees(),  # noqa: B008 (frozen)
         seed: int = 0,
     ) -> Beginnings:
         """Fits on rewards (prompts, specialists), NaN where missing, and contexts of the same shape."""

@@ -60,7 +60,7 @@ class Played:
     prompt: Clusters
     cluster: Clusters
     bids: Mapping[Setting, Bidding]
-    trades: Mapping[tuple[str, float], market.Outcome]
+    trades: Mapping[tuple[str, float], market.PromptResults]
 
 
 @dataclass(frozen=True, eq=False)
@@ -167,12 +167,12 @@ def play(trial: Trial, costs: Sequence[float], costs_at: CostsAt, *, traded: Seq
     return Played(trial.test.cheap.shape[1], trial.prompt, trial.test.cluster, bids, trades)
 
 
-def _default(trial: Trial, costs: Vector) -> tuple[str, market.Outcome]:
+def _default(trial: Trial, costs: Vector) -> tuple[str, market.PromptResults]:
     """What the default router does on its own signal model; nobody owns an estimate, so nothing is traded."""
     test = trial.test
     routed = Shipped().route(trial, Costs(costs), 0, np.random.default_rng(0))
     nothing = np.full(len(test), np.nan)
-    return DEFAULT, market.Outcome(routed.total(test), routed.queries, nothing, nothing)
+    return DEFAULT, market.PromptResults(routed.total(test), routed.queries, nothing, nothing)
 
 
 @dataclass(frozen=True)

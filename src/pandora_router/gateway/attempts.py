@@ -19,8 +19,7 @@ from pandora_router.gateway.health import Circuit
 from pandora_router.gateway.wires import Wire
 from pandora_router.router.decision import stamp
 from pandora_router.store import log
-from pandora_router.store.rows import Attempt as Row
-from pandora_router.store.rows import Kind, Outcome, Status, Usage
+from pandora_router.store.rows import Attempt, Kind, Outcome, Status, Usage
 from pandora_router.store.worker import Store
 from pandora_router.transport.failures import Failed
 from pandora_router.transport.relay import Relay
@@ -36,7 +35,7 @@ def new_id() -> str:
 
 
 @dataclass
-class Attempt:
+class RunningAttempt:
     """A call in flight. `size` is the length of its request in bytes."""
 
     decision: str
@@ -62,10 +61,10 @@ class Attempt:
     _ended: bool = False
 
     @property
-    def row(self) -> Row:
+    def row(self) -> Attempt:
         """The record that is written before the call is made."""
         expected = self.backend.prices.cost(self.backend.estimate(self.size, self.backend.max_output // 8))
-        return Row(self.id, self.decision, self.kind, self.backend.name, self.begun, expected)
+        return Attempt(self.id, self.decision, self.kind, self.backend.name, self.begun, expected)
 
     async def open(self, path: str, body: bytes, headers: dict[str, str]) -> Relay:
         """Make the call and wait for its status; raises `Failed` if there is no answer or a retryable one."""

@@ -20,7 +20,7 @@ BYTES_PER_TOKEN = 3
 
 
 @dataclass(frozen=True)
-class Prices:
+class TokenTariff:
     """What a provider charges, in dollars per million tokens; `per_call` in dollars.
 
     `cached` is the price of input read from the provider's cache, `written` of input written to it; both are
@@ -56,7 +56,7 @@ class Backend:
     name: str
     endpoint: Endpoint
     model: str
-    prices: Prices
+    prices: TokenTariff
     wires: frozenset[Name] = frozenset({"chat"})
     abilities: frozenset[str] = ABILITIES
     refuses: frozenset[str] = frozenset()

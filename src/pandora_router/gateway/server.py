@@ -1,6 +1,6 @@
 """The gateway as processes: one listening socket, N workers, graceful stop, reload.
 
-A `Plan` says how to make a `Site`; each worker makes its own, so nothing is shared after a fork but the
+A `SitePlan` says how to make a `Site`; each worker makes its own, so nothing is shared after a fork but the
 socket and the store. SIGTERM and SIGINT stop accepting, let streams end for `GRACE` seconds and exit. SIGHUP,
 or a changed configuration or artifact, makes a new `Site`: a valid one replaces the old between two requests,
 an invalid one is reported and the old one goes on. A worker that dies is started again by the parent.
@@ -42,7 +42,7 @@ RECOVER_EVERY = 20.0
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
-class Plan(Protocol):
+class SitePlan(Protocol):
     """How to make a site; picklable, since every worker is a process of its own."""
 
     @property
@@ -93,7 +93,7 @@ class Address:
         return listening
 
 
-def serve(plan: Plan, address: Address, workers: int, ready: Callable[[str], None]) -> int:
+def serve(plan: SitePlan, address: Address, workers: int, ready: Callable[[str], None]) -> int:
     """Serve until a signal comes; returns the exit code. Calls `ready(url)` when requests are answered."""
     site = plan.site()  # mistakes are found here, before anything listens
     listening = address.bind(keys=site.settings.keys)
@@ -104,7 +104,7 @@ def serve(plan: Plan, address: Address, workers: int, ready: Callable[[str], Non
     return _parent(plan, listening, workers, lambda: ready(url))
 
 
-def _parent(plan: Plan, listening: socket.socket, workers: int, ready: Callable[[], None]) -> int:
+def _parent(plan: SitePlan, listening: socket.socket, workers: int, ready: Callable[[], None]) -> int:
     """Keep `workers` processes alive until a signal comes, then stop them all."""
     spawn = multiprocessing.get_context("spawn")
     stopping = False
@@ -153,7 +153,7 @@ def _send(pid: int, number: signal.Signals) -> None:
         os.kill(pid, number)
 
 
-def _child(plan: Plan, listening: socket.socket, events: multiprocessing.SimpleQueue[bool]) -> None:
+def _child(plan: SitePlan, listening: socket.socket, events: multiprocessing.SimpleQueue[bool]) -> None:
     try:
         code = asyncio.run(_worker(plan, plan.site(), listening, lambda: events.put(True)))
     except BaseException:
@@ -162,7 +162,7 @@ def _child(plan: Plan, listening: socket.socket, events: multiprocessing.SimpleQ
     sys.exit(code)
 
 
-async def _worker(plan: Plan, site: Site, listening: socket.socket, ready: Callable[[], None]) -> int:
+async def _worker(plan: SitePlan, site: Site, listening: socket.socket, ready: Callable[[], None]) -> int:
     """One process: warm up, then answer requests until a signal comes."""
     import uvicorn
 
@@ -213,7 +213,7 @@ async def _announcing(server: uvicorn.Server, ready: Callable[[], None]) -> None
     ready()
 
 
-async def _reloading(plan: Plan, gateway: Gateway, changed: asyncio.Event) -> None:
+async def _reloading(plan: SitePlan, gateway: Gateway, changed: asyncio.Event) -> None:
     """Make a new site when the files change or SIGHUP comes; an invalid one is reported and not used."""
     known = plan.fingerprint()
     while True:

@@ -20,7 +20,7 @@ import orjson
 from pandora_router.errors import UpstreamError, UsageError
 from pandora_router.gateway import choosing
 from pandora_router.gateway.asgi import Refused, Send
-from pandora_router.gateway.attempts import Attempt, new_id
+from pandora_router.gateway.attempts import RunningAttempt, new_id
 from pandora_router.gateway.choosing import Choice
 from pandora_router.gateway.eligible import Constraints, exclusions
 from pandora_router.gateway.frames import framed
@@ -30,7 +30,7 @@ from pandora_router.gateway.wires import Turn, Wire
 from pandora_router.store import accounts, log
 from pandora_router.store.database import Transaction
 from pandora_router.store.money import dollars, nanodollars
-from pandora_router.store.rows import Key, Opened, Refusal
+from pandora_router.store.rows import DecisionRow, Key, Refusal
 from pandora_router.store.worker import Store
 from pandora_router.transport.failures import Failed
 
@@ -60,7 +60,7 @@ class Exchange:
     session: str | None = None
     choice: Choice | None = None
     excluded: dict[str, str] = field(default_factory=dict)
-    attempts: list[Attempt] = field(default_factory=list)
+    attempts: list[RunningAttempt] = field(default_factory=list)
     opened: bool = False
     overhead: float = 0.0
 
@@ -169,10 +169,10 @@ class Exchange:
         status = 504 if failure is not None and failure.failure == "timeout" else 502
         raise Refused(status, f"No specialist answered: {failure}.", "upstream_failed")
 
-    def _attempt(self, name: str) -> Attempt:
+    def _attempt(self, name: str) -> RunningAttempt:
         backend = self.site.backend(name)
         strip = self.wire.name == "chat" and not self.asked.wants_usage
-        attempt = Attempt(
+        attempt = RunningAttempt(
             *(
                 self.id,
                 "retry" if self.attempts else "answer",
@@ -187,7 +187,7 @@ class Exchange:
         self.attempts.append(attempt)
         return attempt
 
-    async def _record(self, attempt: Attempt) -> None:
+    async def _record(self, attempt: RunningAttempt) -> None:
         """Write the decision and reserve its worst case, or write one more attempt; raises `Refused`."""
         row = attempt.row
         if self.opened:
@@ -231,10 +231,10 @@ class Exchange:
         except UpstreamError as error:
             raise Refused(503, f"The decision could not be recorded: {error}.", "store_failed") from error
 
-    def _row(self, specialist: str) -> Opened:
+    def _row(self, specialist: str) -> DecisionRow:
         choice = self.choice
         assert choice is not None
-        return Opened(
+        return DecisionRow(
             id=self.id,
             at=self.begun,
             key=self.key.id if self.key else None,
@@ -254,7 +254,7 @@ class Exchange:
             detail={"decision": choice.detail, "excluded": self.excluded, "ranked": choice.ranked},
         )
 
-    async def _ask(self, attempt: Attempt, send: Send) -> None:
+    async def _ask(self, attempt: RunningAttempt, send: Send) -> None:
         """Call one specialist and relay what it says; raises `Failed` while another can take over."""
         backend, wire, turn = attempt.backend, self.wire, self.asked
         body = backend.request(wire.name, self.body, self.parsed, turn)
@@ -270,7 +270,7 @@ class Exchange:
         await attempt.hold()
         await self._relay(attempt, send, kind)
 
-    async def _relay(self, attempt: Attempt, send: Send, kind: str) -> None:
+    async def _relay(self, attempt: RunningAttempt, send: Send, kind: str) -> None:
         """Send a stream whose first content is there; the specialist can no longer change."""
         start = {"type": "http.response.start", "status": 200, "headers": self._headers(attempt, kind)}
         await send(start)
@@ -292,7 +292,7 @@ class Exchange:
         await send({"type": "http.response.start", "status": status, "headers": headers})
         await send({"type": "http.response.body", "body": answer, "more_body": False})
 
-    async def _finish(self, status: str, attempt: Attempt, answer: bytes | None = None) -> None:
+    async def _finish(self, status: str, attempt: RunningAttempt, answer: bytes | None = None) -> None:
         """Close the decision in the store, after its attempts."""
         now, first = time.time(), attempt.first_token
         since = None if first is None else first + attempt.begun - self.begun
@@ -325,7 +325,7 @@ class Exchange:
                 lambda open_: log.close(open_, self.id, now, status=status, seconds=now - self.begun)
             )
 
-    def _headers(self, attempt: Attempt, kind: str) -> list[tuple[bytes, bytes]]:
+    def _headers(self, attempt: RunningAttempt, kind: str) -> list[tuple[bytes, bytes]]:
         choice = self.choice
         assert choice is not None
         told = {

@@ -2,7 +2,7 @@
 
 from pandora_router.market.bidder import Bidder, interval, intervals, value_of_information
 from pandora_router.market.clocks import Sales, ascending, descending, second_price
-from pandora_router.market.compare import Outcome, Result, compare, leave_one_out, outcomes
+from pandora_router.market.compare import PromptResults, Result, compare, leave_one_out, outcomes
 from pandora_router.market.deviations import Deviation, deviations, shading
 from pandora_router.market.events import Answer, Award, Bid, Book, Call, Event, Leave, Opened, Wait
 from pandora_router.market.instances import STRONG, WEAK, Instance, Signal, generate
@@ -41,9 +41,9 @@ __all__ = [
     "Mechanism",
     "Myopic",
     "Opened",
-    "Outcome",
     "Plans",
     "PostedPrice",
+    "PromptResults",
     "Record",
     "Responding",
     "Result",

@@ -43,7 +43,7 @@ class Result:
 
 
 @dataclass(frozen=True, eq=False)
-class Outcome:
+class PromptResults:
     """The same prompt by prompt (N,), so that two mechanisms can be compared on the same prompts."""
 
     regret: Vector
@@ -65,13 +65,13 @@ def compare(instance: Instance, inspection_cost: ArrayLike, *, threads: int | No
 
 def outcomes(
     instance: Instance, inspection_cost: ArrayLike, *, threads: int | None = 1
-) -> dict[str, Outcome]:
+) -> dict[str, PromptResults]:
     """What all mechanisms and routers do, by name; one inspection cost, or one per specialist."""
     batch, rewards = instance.batch(inspection_cost), instance.rewards
     results = dict(_posted(instance, inspection_cost))
     for name, sales in _auctions(instance, batch):
         welfare, looks = sales.welfare(rewards), sales.inspected.sum(axis=1, dtype=np.float64)
-        results[name] = Outcome(sales.regret(rewards), looks, sales.revenue, welfare - sales.revenue)
+        results[name] = PromptResults(sales.regret(rewards), looks, sales.revenue, welfare - sales.revenue)
     routers: dict[str, Policy] = {
         "router: obligatory": Obligatory(),
         "router: committing": Committing(outside="mean", payoff="exact"),
@@ -81,9 +81,9 @@ def outcomes(
     for name, policy in routers.items():
         done = run(policy, batch, instance.values, threads=threads)
         regret = best - _taken(instance, done.choice) + done.spent
-        results[name] = Outcome(regret, done.inspections.astype(np.float64), nothing, nothing)
+        results[name] = PromptResults(regret, done.inspections.astype(np.float64), nothing, nothing)
     unseen = _taken(instance, never(instance.mean).default)
-    results["router: never inspect"] = Outcome(best - unseen, np.zeros(len(best)), nothing, nothing)
+    results["router: never inspect"] = PromptResults(best - unseen, np.zeros(len(best)), nothing, nothing)
     return results
 
 
@@ -91,7 +91,7 @@ def _taken(instance: Instance, choice: np.ndarray[tuple[int, ...], np.dtype[np.i
     return np.take_along_axis(instance.rewards, choice[:, None].astype(np.intp), axis=1)[:, 0]
 
 
-def _posted(instance: Instance, cost: ArrayLike) -> Iterator[tuple[str, Outcome]]:
+def _posted(instance: Instance, cost: ArrayLike) -> Iterator[tuple[str, PromptResults]]:
     """The leave-one-out bidder against strong opponents (counted both ways) and weak ones."""
     best = instance.rewards.max(axis=1)
     others = instance.values.shape[1] - 1
@@ -106,7 +106,7 @@ def _posted(instance: Instance, cost: ArrayLike) -> Iterator[tuple[str, Outcome]
         welfare = played.efficiency - (played.others_cost if counted else 0.0)
         looks = played.inspections + (others if counted and opponents == "strong" else 0)
         revenue = table.posted[0].mean(axis=1)
-        yield name, Outcome(best - welfare, looks, revenue, welfare - revenue)
+        yield name, PromptResults(best - welfare, looks, revenue, welfare - revenue)
 
 
 def leave_one_out(instance: Instance, opponents: Opponents) -> LeaveOneOut:

@@ -4,7 +4,7 @@
     answer      Answer, Unanswered
     beginning   Beginning: an answer that was started and can go on or be cancelled
     specialist  the Specialist protocol
-    prices      Prices: what is charged, and the worst case before a call
+    prices      Tariff: what is charged, and the worst case before a call
     asking      Asking: how a chat model is asked, as the body that is sent
     completion  reading a chat completion, whole or from the events of a stream
     chat        a model behind an OpenAI-compatible endpoint

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from pandora_router.errors import UsageError
-from pandora_router.specialists.prices import Prices
+from pandora_router.specialists.prices import Tariff
 from pandora_router.specialists.request import Message, Request
 from pandora_router.specialists.templates import PLAIN, Template
 from pandora_router.transport.client import encoded
@@ -85,7 +85,7 @@ class Asking:
             body |= {"stream": True, "stream_options": {"include_usage": True}}
         return {**body, **self.options}
 
-    def worst(self, body: Mapping[str, Any], prices: Prices, seconds: float) -> float:
+    def worst(self, body: Mapping[str, Any], prices: Tariff, seconds: float) -> float:
         """An upper bound on the fee of sending `body` once, if the server keeps the limits in it."""
         limits = [body[name] for name in {*TOKEN_LIMITS, self.tokens_as} if name in body]
         copies = max([1, *(body[name] for name in COPIES if name in body)])

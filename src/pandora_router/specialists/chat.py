@@ -12,9 +12,9 @@ from pandora_router.specialists.answer import Answer, Unanswered
 from pandora_router.specialists.asking import Asking
 from pandora_router.specialists.beginning import Beginning
 from pandora_router.specialists.completion import Assembly, look, read
-from pandora_router.specialists.prices import Prices
+from pandora_router.specialists.prices import Tariff
 from pandora_router.specialists.request import Request
-from pandora_router.transport.client import Call, EventStream
+from pandora_router.transport.client import EventStream, HttpCall
 from pandora_router.transport.endpoint import Endpoint
 from pandora_router.transport.failures import Failed
 from pandora_router.transport.rate_limit import Place, RateLimit
@@ -41,7 +41,7 @@ class ChatEndpoint:
     name: str
     endpoint: Endpoint
     model: str
-    prices: Prices
+    prices: Tariff
     asking: Asking = field(default_factory=Asking)
     limit: RateLimit = field(default_factory=RateLimit, repr=False, compare=False)
     cancelling: Cancelling = "unknown"
@@ -157,7 +157,7 @@ class _Exchange:
         self._assembly = Assembly(chat.asking)
         self._reply: dict[str, Any] | None = None
         self._place: Place | None = None
-        self._call: Call | None = None
+        self._call: HttpCall | None = None
         self._events: EventStream | None = None
         self._context_seconds: float | None = None
 
@@ -167,7 +167,9 @@ class _Exchange:
         clock = time.monotonic()
         try:
             accept = "text/event-stream, application/json" if self.body.get("stream") else "application/json"
-            self._call = await Call.open(self.chat.endpoint, self.chat.asking.path, self.body, accept=accept)
+            self._call = await HttpCall.open(
+                self.chat.endpoint, self.chat.asking.path, self.body, accept=accept
+            )
             if self._call.streamed:
                 self._events = self._call.events()
                 await self._advance(to_context=True)

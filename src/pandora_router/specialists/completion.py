@@ -15,7 +15,7 @@ from typing import Any
 
 from pandora_router.specialists.answer import Answer, Finish
 from pandora_router.specialists.asking import Asking
-from pandora_router.specialists.prices import Prices
+from pandora_router.specialists.prices import Tariff
 from pandora_router.transport.events import Event
 from pandora_router.transport.failures import Failed
 from pandora_router.transport.parsing import parse
@@ -103,7 +103,7 @@ class Assembly:
 def read(
     reply: Mapping[str, Any],
     asking: Asking,
-    prices: Prices,
+    prices: Tariff,
     *,
     seconds: float,
     worst: float,

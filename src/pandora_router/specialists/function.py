@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from pandora_router.specialists.answer import Answer, Finish, Unanswered
 from pandora_router.specialists.beginning import Beginning
-from pandora_router.specialists.prices import Prices
+from pandora_router.specialists.prices import Tariff
 from pandora_router.specialists.request import Request
 from pandora_router.specialists.threads import in_thread
 
@@ -34,7 +34,7 @@ class Function:
 
     name: str
     call: Callable[[str], str | Awaitable[str | None] | None] = field(repr=False)
-    prices: Prices
+    prices: Tariff
     version: str = "1"
     deadline: float = 60.0
     at_once: int = 4

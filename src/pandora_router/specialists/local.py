@@ -26,7 +26,7 @@ from pandora_router.specialists.answer import Answer, Unanswered
 from pandora_router.specialists.asking import TOKEN_LIMITS, Asking
 from pandora_router.specialists.beginning import Beginning
 from pandora_router.specialists.completion import read
-from pandora_router.specialists.prices import Prices
+from pandora_router.specialists.prices import Tariff
 from pandora_router.specialists.request import Request
 from pandora_router.specialists.threads import in_thread
 from pandora_router.transport.failures import Failed
@@ -50,7 +50,7 @@ class LocalModel:
 
     name: str
     path: Path
-    prices: Prices
+    prices: Tariff
     asking: Asking = field(default_factory=lambda: Asking(tokens=256))
     window: int = 2048
     deadline: float = 300.0

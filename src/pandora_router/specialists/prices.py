@@ -12,7 +12,7 @@ MARKERS = 64
 
 
 @dataclass(frozen=True)
-class Prices:
+class Tariff:
     """What is charged: by tokens, by seconds and by call, all added up.
 
     fee = (tokens_in * per_million_in + tokens_out * per_million_out) / 1e6 + seconds * per_second + per_call
@@ -59,5 +59,5 @@ class Prices:
         return bound
 
 
-FREE = Prices(0.0, 0.0)
+FREE = Tariff(0.0, 0.0)
 """Answers cost nothing, and somebody said so."""

@@ -18,7 +18,7 @@ from typing import Any
 
 from pandora_router.store import accounts
 from pandora_router.store.database import Row, Transaction
-from pandora_router.store.rows import Attempt, Feedback, Opened, Outcome
+from pandora_router.store.rows import Attempt, DecisionRow, Feedback, Outcome
 
 DECISION = (
     "id, at, key, wire, mode, policy, artifact, generation, specialist, proposed, propensity, session, "
@@ -39,7 +39,7 @@ LATE = 30.0
 
 def begin(
     open_: Transaction,
-    decision: Opened,
+    decision: DecisionRow,
     attempts: Iterable[Attempt] = (),
     *,
     prompt: str | None = None,

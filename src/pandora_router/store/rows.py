@@ -27,7 +27,7 @@ class Key:
 
 
 @dataclass(frozen=True)
-class Opened:
+class DecisionRow:
     """One decision when its answer begins: what was known, what was chosen, what was reserved for it.
 
     `proposed` is what the router chose, `specialist` is who is asked; they differ in observe mode and

@@ -6,7 +6,7 @@
     parsing     JSON with bounded depth and bounded numbers
     events      parser of server-sent events
     guard       errors of the wire and the deadline, as Failed
-    client      Call: one POST whose reply is read whole or as a stream, within a deadline
+    client      HttpCall: one POST whose reply is read whole or as a stream, within a deadline
     retries     calling again after a failure that may pass
     rate_limit  how many calls run together and how fast they start
     blocking    the same calls for code that runs on no event loop

@@ -43,7 +43,7 @@ _CODE = re.compile(r"[A-Za-z0-9_.-]{1,60}")
 
 _sessions: dict[asyncio.AbstractEventLoop, AsyncGenerator[aiohttp.ClientSession, None]] = {}
 _open: dict[asyncio.AbstractEventLoop, aiohttp.ClientSession] = {}
-_calls: weakref.WeakSet[Call] = weakref.WeakSet()
+_calls: weakref.WeakSet[HttpCall] = weakref.WeakSet()
 """Calls that are open, so that a loop that ends can close its own: nobody can close them after it."""
 
 
@@ -57,11 +57,11 @@ def sendable(body: bytes) -> bytes | BytesIO:
     return body if len(body) <= LARGE else BytesIO(body)
 
 
-class Call:
+class HttpCall:
     """One POST whose reply has begun to arrive: status and headers are there, the body is not read yet.
 
-    Made by `Call.open`. Read it with `json` or `events`, then `close` it, on every way out: a reply that is
-    only dropped keeps its connection, and the server goes on working.
+    Made by `HttpCall.open`. Read the body with `json` or `events`, then always `close` the call: a reply that
+    is only dropped keeps its connection, and the server goes on working.
     """
 
     def __init__(self, endpoint: Endpoint, path: str, deadline: float, redaction: Redaction) -> None:
@@ -74,7 +74,7 @@ class Call:
         _calls.add(self)
 
     def __repr__(self) -> str:
-        return f"Call({self.url!r})"
+        return f"HttpCall({self.url!r})"
 
     @classmethod
     async def open(
@@ -84,7 +84,7 @@ class Call:
         body: Mapping[str, Any] | None,
         *,
         accept: str = "application/json",
-    ) -> Call:
+    ) -> HttpCall:
         """POST `body` (GET if it is None) and wait for status and headers; `accept` is the type asked for.
 
         Raises `Failed` for every status but 2xx and when the deadline or the connection ends before.
@@ -217,7 +217,7 @@ class EventStream:
     Raises `Failed` when the deadline or the connection ends, or when an event or the stream is too large.
     """
 
-    def __init__(self, call: Call, endpoint: Endpoint) -> None:
+    def __init__(self, call: HttpCall, endpoint: Endpoint) -> None:
         self._call, self._left = call, endpoint.limits.stream
         self._parser = EventParser(endpoint.limits.event)
         self._ready: deque[Event] = deque()
@@ -282,7 +282,7 @@ async def close() -> None:
 
 async def post(endpoint: Endpoint, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
     """The JSON object that one POST brings; raises `Failed`."""
-    call = await Call.open(endpoint, path, body)
+    call = await HttpCall.open(endpoint, path, body)
     try:
         return await call.json()
     finally:
@@ -296,7 +296,7 @@ async def probe(endpoint: Endpoint, seconds: float = 10.0) -> None:
     (401, 403); any other status means that there is a server, whether or not it lists its models.
     """
     try:
-        call = await Call.open(replace(endpoint, timeout=min(seconds, endpoint.timeout)), "models", None)
+        call = await HttpCall.open(replace(endpoint, timeout=min(seconds, endpoint.timeout)), "models", None)
     except Failed as error:
         if error.failure == "status" and error.status not in {401, 403}:
             return

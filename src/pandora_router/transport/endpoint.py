@@ -12,7 +12,7 @@ from pandora_router.transport.secrets import read_key
 
 
 @dataclass(frozen=True)
-class Limits:
+class ReplyLimits:
     """The most bytes that are read of a reply: its body, the body of an error, one event, a whole stream.
 
     A reply beyond a limit is a failure ("not as agreed"); nothing beyond the limit is kept in memory. Header
@@ -46,7 +46,7 @@ class Endpoint:
     pause: float = 0.5
     key_file: Path | None = None
     use_proxy: bool = False
-    limits: Limits = field(default_factory=Limits)
+    limits: ReplyLimits = field(default_factory=ReplyLimits)
 
     def __post_init__(self) -> None:
         try:

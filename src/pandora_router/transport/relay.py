@@ -1,6 +1,6 @@
 """A call whose bytes are passed on as they are: what a gateway needs of HTTP.
 
-Unlike `client.Call`, nothing is parsed, redacted or raised for a status: the caller decides what a status
+Unlike `client.HttpCall`, nothing is parsed, redacted or raised for a status: the caller decides what a status
 means and sends the body on. A long stream is normal here, so `timeout` bounds each wait (for the head, for
 the next bytes) and `LONGEST` the whole call.
 """

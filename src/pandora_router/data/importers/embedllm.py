@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from pandora_router.data.fees import Facts, Fees, Free, price
-from pandora_router.data.importers.formats import Column
+from pandora_router.data.importers.formats import CodedColumn
 from pandora_router.data.importers.grid import Repeats, assemble, prompts_of
 from pandora_router.data.importers.long import LongColumns, answers_of
 from pandora_router.data.importers.sheet import Sheet, read_sheet
@@ -108,7 +108,7 @@ def _translated(sheet: Sheet, key: str, value: str, book: Mapping[str, str], sou
             )
     found = {text: code for code, text in enumerate(dict.fromkeys(book[name] for name in keys.values))}
     codes = np.array([found[book[name]] for name in keys.values], dtype=np.int64)[keys.codes]
-    return Sheet(sheet.path, sheet.rows, {**sheet.columns, value: Column(codes, tuple(found))})
+    return Sheet(sheet.path, sheet.rows, {**sheet.columns, value: CodedColumn(codes, tuple(found))})
 
 
 def _widened(table: Table, everyone: tuple[str, ...]) -> Table:

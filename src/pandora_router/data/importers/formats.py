@@ -29,14 +29,14 @@ _BLOCK = 2**25
 
 
 @dataclass(frozen=True, eq=False)
-class Column:
+class CodedColumn:
     """Distinct values in order of appearance and a code per row."""
 
     codes: Codes
     values: tuple[Any, ...]
 
 
-Batch = tuple[dict[str, Column], int, int]
+Batch = tuple[dict[str, CodedColumn], int, int]
 """Coded columns of some rows, how many rows, and how much of the file is behind us in bytes."""
 
 
@@ -132,12 +132,12 @@ def jsonl_batches(path: Path, columns: Sequence[str] | None) -> Iterator[Batch]:
         for number, row in enumerate(rows, start=1):
             text = _text(path, number, name, row.get(name))
             codes.append(book.setdefault(text, len(book)))
-        coded[name] = Column(np.array(codes, dtype=np.int64), tuple(book))
+        coded[name] = CodedColumn(np.array(codes, dtype=np.int64), tuple(book))
     if coded:
         yield coded, len(rows), path.stat().st_size
 
 
-def _arrow(batch: pa.RecordBatch, names: Sequence[str], before: int) -> dict[str, Column]:
+def _arrow(batch: pa.RecordBatch, names: Sequence[str], before: int) -> dict[str, CodedColumn]:
     """The columns of a batch that comes after `before` rows."""
     coded = {}
     for name, array in zip(names, batch.columns, strict=True):
@@ -146,7 +146,7 @@ def _arrow(batch: pa.RecordBatch, names: Sequence[str], before: int) -> dict[str
         plain = array.dictionary_decode() if pa.types.is_dictionary(array.type) else array
         book = plain.dictionary_encode(null_encoding="encode")
         codes = book.indices.to_numpy().astype(np.int64)
-        coded[name] = Column(codes, _texts(name, book.dictionary, codes, before))
+        coded[name] = CodedColumn(codes, _texts(name, book.dictionary, codes, before))
     return coded
 
 

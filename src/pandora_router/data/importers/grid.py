@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pandora_router.data.fees import Facts, Fees, price
-from pandora_router.data.importers.formats import Codes, Column
+from pandora_router.data.importers.formats import CodedColumn, Codes
 from pandora_router.data.importers.sheet import Sheet
 from pandora_router.data.limits import Limits
 from pandora_router.data.splits import USUAL, keep
@@ -160,13 +160,15 @@ def number_columns(
     return found, unreadable
 
 
-def _first_rows(column: Column) -> Codes:
+def _first_rows(column: CodedColumn) -> Codes:
     first = np.full(len(column.values), len(column.codes), dtype=np.int64)
     np.minimum.at(first, column.codes, np.arange(len(column.codes)))
     return first
 
 
-def _constant(sheet: Sheet, column: Column, name: str, ids: Column, first: Codes) -> tuple[str, ...]:
+def _constant(
+    sheet: Sheet, column: CodedColumn, name: str, ids: CodedColumn, first: Codes
+) -> tuple[str, ...]:
     """What a column says of each prompt; it must say the same in every row of that prompt."""
     odd = np.flatnonzero(column.codes != column.codes[first][ids.codes])
     if odd.size:

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from pandora_router.data.fees import Fees
-from pandora_router.data.importers.formats import Column
+from pandora_router.data.importers.formats import CodedColumn
 from pandora_router.data.importers.grid import Repeats
 from pandora_router.data.importers.sheet import Sheet, read_sheet
 from pandora_router.data.importers.wide import WideColumns, table_of
@@ -53,7 +53,7 @@ def read_routellm(
 def _with_rows(sheet: Sheet) -> Sheet:
     """The sheet with a column of names made of file and row: equal texts stay separate prompts."""
     names = tuple(f"{sheet.path.stem}/{row + 1}" for row in range(sheet.rows))
-    column = Column(np.arange(sheet.rows), names)
+    column = CodedColumn(np.arange(sheet.rows), names)
     return Sheet(sheet.path, sheet.rows, {**sheet.columns, _ROW: column})
 
 

@@ -20,8 +20,8 @@ import pyarrow as pa
 
 from pandora_router.data.importers.formats import (
     Batch,
+    CodedColumn,
     Codes,
-    Column,
     csv_batches,
     jsonl_batches,
     parquet_batches,
@@ -43,9 +43,9 @@ class Sheet:
 
     path: Path
     rows: int
-    columns: dict[str, Column]
+    columns: dict[str, CodedColumn]
 
-    def column(self, name: str) -> Column:
+    def column(self, name: str) -> CodedColumn:
         """The named column, or an error that lists those there are."""
         if name not in self.columns:
             raise UsageError(
@@ -57,7 +57,7 @@ class Sheet:
             )
         return self.columns[name]
 
-    def text(self, name: str) -> Column:
+    def text(self, name: str) -> CodedColumn:
         """A column of texts, none missing or empty."""
         column = self.column(name)
         values = tuple("" if value is None else str(value) for value in column.values)
@@ -65,7 +65,7 @@ class Sheet:
         if empty:
             row = int(np.flatnonzero(np.isin(column.codes, empty))[0])
             raise self.complaint(row, name, "a text", "nothing", "Fill it in or leave the row out.")
-        return Column(column.codes, values)
+        return CodedColumn(column.codes, values)
 
     def optional_text(self, name: str) -> npt.NDArray[np.object_]:
         """A text or None for every row."""
@@ -161,7 +161,7 @@ def _gather(path: Path, batches: Iterable[Batch], progress: Progress | None) -> 
     if not rows:
         raise UsageError(path.name, expected="at least one row", came="none", do="Check the file.")
     return Sheet(
-        path, rows, {name: Column(np.concatenate(codes[name]), tuple(books[name])) for name in books}
+        path, rows, {name: CodedColumn(np.concatenate(codes[name]), tuple(books[name])) for name in books}
     )
 
 

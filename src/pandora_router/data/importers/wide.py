@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from pandora_router.data.fees import Fees
-from pandora_router.data.importers.formats import Codes, Column
+from pandora_router.data.importers.formats import CodedColumn, Codes
 from pandora_router.data.importers.grid import (
     Answers,
     Repeats,
@@ -151,7 +151,7 @@ def reworded(sheet: Sheet, names: Sequence[str], reword: Reword) -> Sheet:
         values = tuple(reword(value) if isinstance(value, str) else value for value in column.values)
         book = {value: code for code, value in enumerate(dict.fromkeys(values))}
         renumber = np.array([book[value] for value in values], dtype=np.int64)
-        changed[name] = Column(renumber[column.codes], tuple(book))
+        changed[name] = CodedColumn(renumber[column.codes], tuple(book))
     return Sheet(sheet.path, sheet.rows, changed)
 
 
