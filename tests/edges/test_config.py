@@ -127,6 +127,33 @@ def test_inspections_without_a_number_are_priced(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("fit", "share"),
+    [
+        ("{costly: {peek: 400}}", 1.0),  # a look begins the answer
+        ("{costly: {peek: 400}, inspection: 0.001}", 1.0),
+        ("{costly: {peek: 400}, inspection: {each: 0.001}}", 1.0),
+        ("{costly: {peek: 400}, inspection: {each: 0.001, refund: none}}", 0.0),
+        ("{costly: {peek: 400}, inspection: {each: 0.001, refund: 0.25}}", 0.25),
+        ("{inspection: {each: 0.001, refund: full}, costly: {peek: 0}}", 1.0),
+        ("{costly: {peek: 400, agreement: true}, inspection: {each: 0.001}}", 0.0),  # one price for all looks
+        ("{costly: {kind: judge, judge: referee}, inspection: {each: 0.001}}", 0.0),  # a verdict is no answer
+        ("{costly: {peek: 0}, inspection: {each: 0.001}}", 0.0),
+    ],
+)
+def test_what_begins_an_answer_comes_back(tmp_path: Path, fit: str, share: float) -> None:
+    costs = priced(tmp_path, fit, contexts=True)[0]
+    assert isinstance(costs, Costs)
+    assert (costs.own > 0.0).all()
+    np.testing.assert_allclose(costs.refund, share * costs.own)
+
+
+def test_a_refund_is_a_share_or_a_word(tmp_path: Path) -> None:
+    for wrong in ("half", "1.5", "-0.1"):
+        with pytest.raises(UsageError, match="refund"):
+            priced(tmp_path, f"{{inspection: {{each: 0.001, refund: {wrong}}}}}")
+
+
+@pytest.mark.parametrize(
     ("fit", "told"),
     [
         ("{inspection: {own: {smal: 1, large: 2}}}", "'smal'.*Did you mean 'small'"),

@@ -61,6 +61,7 @@ COSTS = {
     "own": Costs([0.002, 0.001, 0.003]),
     "shared": Costs([0.0, 0.0, 0.0], [0.004], [0, 0, 0]),
     "mixed": Costs([0.001, 0.0005, 0.002], [0.002], [-1, 0, 0]),
+    "refunded": Costs([0.002, 0.001, 0.003], refund=[0.002, 0.0005, 0.0]),
 }
 
 
@@ -227,6 +228,14 @@ MAYBE = st.none() | FINITE
 
 
 @st.composite
+def shared_parts(draw: st.DrawFn, boxes: int) -> tuple[np.ndarray, np.ndarray]:
+    """Shared costs of some groups and the group of each box; empty where no cost is shared."""
+    shared = draw(st.lists(st.floats(0.0, 9.0), max_size=2))
+    group = [draw(st.integers(-1, len(shared) - 1)) for _ in range(boxes)] if shared else []
+    return np.array(shared, dtype=np.float64), np.array(group, dtype=np.intp)
+
+
+@st.composite
 def decisions(draw: st.DrawFn) -> Decision:
     names = tuple(draw(NAMES))
     because = draw(st.none() | st.text())
@@ -251,11 +260,25 @@ def decisions(draw: st.DrawFn) -> Decision:
     name, at = stamp()
     status_of = tuple(draw(st.sampled_from(BoxStatus)) for _ in names)
     known = Estimates(names, column(0.0), column(0.0), column(0.0), status_of)
-    prices = Prices(column(math.inf), column(-math.inf), column(0.0))
+    prices = Prices(
+        column(math.inf), column(-math.inf), column(0.0), column(0.0), *draw(shared_parts(len(names)))
+    )
     seconds = abs(draw(FINITE))
     return Decision(
         name, at, names[taken], trace, tuple(purchases), known, prices, "P()", "id", seconds, because
     )
+
+
+def test_a_row_older_than_refunds_is_read_as_one_without() -> None:
+    row = base(False).route("count the king").to_dict()
+    old = {key: value for key, value in row.items() if key not in ("refunded", "shared_costs")}
+    old["specialists"] = {
+        name: {key: value for key, value in line.items() if key not in ("refund", "group")}
+        for name, line in row["specialists"].items()
+    }
+    again = Decision.from_dict(old)
+    assert again.prices.refund.tolist() == [0.0] * len(row["specialists"])
+    assert again.trace.refunded == 0.0
 
 
 @given(decisions())
@@ -265,7 +288,10 @@ def test_a_decision_survives_json(decision: Decision) -> None:
     again = Decision.from_dict(json.loads(json.dumps(row, allow_nan=False)))
     assert again.to_dict() == row
     assert (again.at, again.trace, again.purchases) == (decision.at, decision.trace, decision.purchases)
-    for part, names in (("estimates", ("cheap", "mean", "std")), ("prices", ("reservation", "backup"))):
+    for part, names in (
+        ("estimates", ("cheap", "mean", "std")),
+        ("prices", ("reservation", "backup", "inspection_cost", "refund", "shared", "group")),
+    ):
         one, two = vars(getattr(decision, part)), vars(getattr(again, part))
         assert all(np.array_equal(one[name], two[name], equal_nan=True) for name in names)
     assert again.estimates.status == decision.estimates.status

@@ -39,16 +39,22 @@ ORACLE = "oracle"
 
 @dataclass(frozen=True, eq=False)
 class Routed:
-    """The specialist each prompt got (N,), what was spent on it and how many boxes were opened for it."""
+    """The specialist each prompt got (N,), what was spent on it and how many boxes were opened for it.
+
+    `spent` is net of refunds. `kept` (N,) says whether the chosen box was opened before it was taken, so that
+    the refund of its cost came back; None where nobody counted.
+    """
 
     choice: NDArray[np.intp]
     spent: Vector
     queries: Vector
+    kept: Mask | None = None
 
     @classmethod
     def unseen(cls, choice: NDArray[Any]) -> Routed:
         """Choices for which nothing was bought."""
-        return cls(choice.astype(np.intp), np.zeros(len(choice)), np.zeros(len(choice)))
+        none = np.zeros(len(choice))
+        return cls(choice.astype(np.intp), none, none.copy(), np.zeros(len(choice), dtype=np.bool_))
 
     def reward(self, readings: Readings) -> Vector:
         """The reward of each prompt (N,), before what was spent on inspections."""
@@ -84,9 +90,10 @@ def decide(policy: Policy, batch: Batch, values: Matrix) -> Routed:
         opened = np.ones((prompts, boxes), dtype=np.bool_)
         choice = (values + batch.costs.refund).argmax(axis=1)
         spent = bill(opened, batch.costs) - batch.costs.refund[choice]
-        return Routed(choice, spent, np.full(prompts, float(boxes)))
+        return Routed(choice, spent, np.full(prompts, float(boxes)), np.ones(prompts, dtype=np.bool_))
     done = run(policy, batch, values)
-    return Routed(done.choice.astype(np.intp), done.spent, done.inspections.astype(np.float64))
+    kept = (done.order == done.choice[:, None]).any(axis=1)
+    return Routed(done.choice.astype(np.intp), done.spent, done.inspections.astype(np.float64), kept)
 
 
 def search(policy: Policy, signal: SignalModel, readings: Readings, costs: Costs) -> Routed:

@@ -47,6 +47,7 @@ DECIDED: Columns = {
     "declined_because": "text",
     "expected_reward": "number",
     "spent": "number",
+    "refunded": "number",
     "inspected": "texts",
     "artifact": "text",
 }
@@ -139,6 +140,7 @@ def decided(decision: Decision) -> Row:
         if value is None
         else value,
         "spent": decision.trace.spent,
+        "refunded": decision.trace.refunded,
         "inspected": list(decision.inspected),
         "artifact": decision.artifact,
     }

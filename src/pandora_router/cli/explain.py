@@ -59,8 +59,9 @@ def show(console: Console, story: Explanation, most: int) -> None:
         return
     known = decision.estimates
     cheap = {name: float(known.cheap[j]) for j, name in enumerate(known.specialists)}
+    refunds = any(line.refund > 0.0 for step in story.steps for line in step.lines)
     for number, step in enumerate(story.steps, 1):
-        console.print(_table(step, number, cheap if number == 1 else {}, most))
+        console.print(_table(step, number, cheap if number == 1 else {}, most, refunds=refunds))
         console.print(f"-> {escape(step.action)}: {escape(step.why)}")
         if step.purchase is not None:
             _came(console, step.purchase)
@@ -86,7 +87,7 @@ def _came(console: Console, purchase: Purchase) -> None:
         console.print(f"   {escape(name)}: {escape(told)}")
 
 
-def _table(step: Step, number: int, cheap: dict[str, float], most: int) -> Grid:
+def _table(step: Step, number: int, cheap: dict[str, float], most: int, *, refunds: bool) -> Grid:
     grid = Grid(title=f"Step {number} (spent so far: {amount(step.spent)})", title_justify="left")
     heads = [
         "specialist",
@@ -97,6 +98,7 @@ def _table(step: Step, number: int, cheap: dict[str, float], most: int) -> Grid:
         "reservation",
         "backup",
         "cost",
+        *(["comes back"] if refunds else []),
     ]
     for name in (*heads, "news"):
         words = name in ("specialist", "status")
@@ -104,19 +106,20 @@ def _table(step: Step, number: int, cheap: dict[str, float], most: int) -> Grid:
     lines = sorted(step.lines, key=lambda line: -line.mean)
     for line in lines[:most]:
         first = [f"{cheap[line.specialist]:.3f}"] if cheap else []
-        grid.add_row(escape(line.specialist), line.status, *first, *_numbers(line))
+        grid.add_row(escape(line.specialist), line.status, *first, *_numbers(line, refunds))
     if len(lines) > most:
         grid.caption = f"and {len(lines) - most} more with lower means (--all shows them)"
     return grid
 
 
-def _numbers(line: Line) -> list[str]:
+def _numbers(line: Line, refunds: bool) -> list[str]:
     sold = line.status is BoxStatus.SEALED
     prices = [
-        "-" if not sold else "inf" if price is None else f"{price:.3f}"
-        for price in (line.reservation_price, line.backup_price)
+        "-" if not sold else endless if price is None else f"{price:.3f}"
+        for price, endless in ((line.reservation_price, "inf"), (line.backup_price, "-inf"))
     ]
-    tail = [amount(line.inspection_cost), amount(line.news)] if sold else ["-", "-"]
+    numbers = [line.inspection_cost, *([line.refund] if refunds else []), line.news]
+    tail = [amount(number) if sold else "-" for number in numbers]
     return [f"{line.mean:.3f}", f"{line.std:.3f}", *prices, *tail]
 
 

@@ -17,6 +17,8 @@ split: [0.5, 0.2, 0.3]                       # train, calibration, test
 costs: [0.001, 0.01, 0.03]                   # inspection costs to sweep
 inspection: {shared: 0, own: {o1-mini: 3}}   # multiples of the cost: once a prompt; per specialist, where
 # those not named pay `each`, usually 1
+#           {refund: full}                   # what comes back if a specialist that was looked at is chosen:
+# full, none or a share of its own cost
 seeds: 5                                     # fresh splits
 arms: [router, never inspect]                # left out: all
 sweep: {calibration: [50, 200], samples: [10, 1000], signal_neighbours: [4, 64], signals: true}
@@ -34,7 +36,7 @@ from pydantic import AfterValidator, BeforeValidator, Field
 
 from pandora_router.config.document import Document, read_document
 from pandora_router.config.mistakes import validated
-from pandora_router.config.values import Amount, Closed, Count, Name, Natural, Text
+from pandora_router.config.values import Amount, Closed, Count, Name, Natural, Refund, Text
 from pandora_router.data import Fractions
 from pandora_router.evaluate.experiments import COSTS, Experiment, Sweep, UsdPrices
 from pandora_router.router.inspection import Inspection
@@ -72,6 +74,7 @@ class InspectionMultiples(Closed):
     shared: Amount = 0.0
     own: dict[Name, Amount] = Field(default_factory=dict)
     each: Amount = 1.0
+    refund: Refund = 0.0
 
 
 class SweepSettings(Closed):
@@ -135,7 +138,7 @@ class ExperimentSettings(Closed):
             neighbours=tuple(self.neighbours),
             split=Fractions(*self.split),
             costs=tuple(self.costs),
-            inspection=None if wide is None else Inspection(wide.shared, wide.own, wide.each),
+            inspection=None if wide is None else Inspection(wide.shared, wide.own, wide.each, wide.refund),
             seeds=tuple(self.seeds),
             arms=tuple(self.arms or ()),
             sweep=Sweep(

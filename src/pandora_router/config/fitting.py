@@ -20,7 +20,18 @@ from pandora_router.calibrate import (
     Unfitted,
 )
 from pandora_router.config.building import Builder
-from pandora_router.config.values import Above, Amount, Closed, Count, Name, Natural, Text, shape, usual_kind
+from pandora_router.config.values import (
+    Above,
+    Amount,
+    Closed,
+    Count,
+    Name,
+    Natural,
+    Refund,
+    Text,
+    shape,
+    usual_kind,
+)
 from pandora_router.data import Fractions, Table, resplit
 from pandora_router.estimators.embedders.embedder import Embedder, default_embedder
 from pandora_router.estimators.embedders.remote import RemoteEmbedder
@@ -164,11 +175,16 @@ class JudgeSettings(Closed):
 
 
 class InspectionParts(Closed):
-    """Money for looking: `shared` once per prompt, and for each specialist its `own`, or else `each`."""
+    """Money for looking: `shared` once per prompt, and for each specialist its `own`, or else `each`.
+
+    `refund` (full, none or a share) is what comes back of the own part if the specialist is chosen after it
+    was looked at. Left out, it is what `config.inspection` knows of how looks are made.
+    """
 
     shared: Amount = 0.0
     each: Amount | None = None
     own: dict[Name, Amount] = Field(default_factory=dict)
+    refund: Refund | None = None
 
 
 Inspection = Annotated[

@@ -4,6 +4,11 @@ A look at the first `peek` characters of an answer costs what the specialist cha
 and writing so many tokens. A judge costs its own fee. The estimators of this package cost processor time and
 make the user wait. Inspections are paid in units of reward, as searches count: money x `fee_weight` of the
 table.
+
+What comes back of it (docs/method.md, section 10): a look that begins the answer of a specialist of the file
+is refunded as that specialist's settings say (`refund`), all of it unless it has to be asked again. A judge,
+and an estimate that looks at nobody, refund nothing; so does a look at a specialist that the file does not
+describe, unless fit.inspection.refund says otherwise.
 """
 
 from __future__ import annotations
@@ -14,10 +19,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from pandora_router.boxes import Costs
-from pandora_router.config.fitting import InspectionParts, JudgeSettings, TransformerSettings
+from pandora_router.config.fitting import (
+    InspectionParts,
+    JudgeSettings,
+    StackSettings,
+    TransformerSettings,
+)
 from pandora_router.config.mistakes import did_you_mean
 from pandora_router.data import Table
 from pandora_router.errors import UsageError
+from pandora_router.types import Vector
 
 if TYPE_CHECKING:
     from pandora_router.config.file import Config
@@ -43,6 +54,9 @@ class InspectionPrice:
     money: the price of one purchase, the mean over specialists where they differ.
     why: where the price comes from, in words.
     peek: characters of a specialist's context that the costly estimate reads; 0 if it reads none.
+
+    What comes back of it if a specialist that was looked at is chosen is `cost.refund`, where `cost` is a
+    `Costs`; nothing where it is a number.
     """
 
     cost: float | Costs
@@ -56,17 +70,21 @@ def looking(config: Config, table: Table) -> InspectionPrice:
     weight = table.fee_weight if table.fee_weight > 0 else 1.0
     stated, peek = config.fit.inspection, config.fit.costly.characters(table)
     if isinstance(stated, InspectionParts):
-        own = np.array(_own(stated, table.specialists))
-        money = float(own.mean()) + stated.shared
-        groups = ([weight * stated.shared], [0] * len(own)) if stated.shared else ()
-        return InspectionPrice(Costs(weight * own, *groups), money, "as fit.inspection says", peek)
+        own = weight * np.array(_own(stated, table.specialists))
+        money = float(own.mean()) / weight + stated.shared
+        shared, group = ([weight * stated.shared], [0] * len(own)) if stated.shared else ([], [])
+        share = _shares(config, table, peek) if stated.refund is None else stated.refund
+        costs = Costs(own, shared, group, own * share)
+        return InspectionPrice(costs, money, _told("as fit.inspection says", costs), peek)
     if stated is not None:
-        return InspectionPrice(weight * stated, stated, "as fit.inspection says", peek)
+        return _stated(config, table, stated, weight, peek)
     if peek:
         fees = _looks(config, table, peek)
         if fees is not None:
             why = f"reading the prompt and writing the first {peek} characters, at each specialist's prices"
-            return InspectionPrice(Costs(weight * np.array(fees)), float(np.mean(fees)), why, peek)
+            own = weight * np.array(fees)
+            costs = Costs(own, refund=own * _shares(config, table, peek))
+            return InspectionPrice(costs, float(np.mean(fees)), _told(why, costs), peek)
         if config.fit.costly.peek is not None:
             raise UsageError(
                 "fit.inspection",
@@ -77,6 +95,38 @@ def looking(config: Config, table: Table) -> InspectionPrice:
         peek = 0
     money, why = _own_work(config, table)
     return InspectionPrice(weight * money, money, why, peek)
+
+
+def _stated(config: Config, table: Table, money: float, weight: float, peek: int) -> InspectionPrice:
+    """One number for every inspection, with what comes back of it."""
+    why = "as fit.inspection says"
+    shares = _shares(config, table, peek)
+    if not shares.any():
+        return InspectionPrice(weight * money, money, why, peek)
+    costs = Costs(np.full(len(shares), weight * money), refund=weight * money * shares)
+    return InspectionPrice(costs, money, _told(why, costs), peek)
+
+
+def _shares(config: Config, table: Table, peek: int) -> Vector:
+    """The share of a look at each specialist that comes back if it is chosen (M,).
+
+    0 where the costly estimate looks at nobody (`peek` 0), where it reads all specialists together, so that
+    one price pays for all looks, and for specialists that the file does not describe.
+    """
+    costly = config.fit.costly
+    if not peek or (isinstance(costly, StackSettings) and costly.agreement):
+        return np.zeros(len(table.specialists))
+    described = [config.specialists.get(name) for name in table.specialists]
+    return np.array([0.0 if one is None else one.refund for one in described])
+
+
+def _told(why: str, costs: Costs) -> str:
+    """Where a price comes from, with what of it comes back."""
+    own, back = float(costs.own.sum()), float(costs.refund.sum())
+    if back == 0.0:
+        return why
+    share = "all" if back >= own else f"{100 * back / own:.0f} %"
+    return f"{why}; {share} of it comes back if the specialist is chosen, since its answer goes on"
 
 
 def _own(stated: InspectionParts, specialists: tuple[str, ...]) -> list[float]:

@@ -116,6 +116,14 @@ class Answering(Closed):
 
     hidden: bool = False
 
+    @property
+    def refund(self) -> float:
+        """The share of a look that comes back if this specialist is chosen: its beginning goes on, so all.
+
+        A kind of look that has to be asked again for the answer (a capped one) gives back 0.
+        """
+        return 1.0
+
 
 class AskedSettings(Answering):
     """How a language model is asked, and how much of its answer an estimator may see."""

@@ -39,6 +39,18 @@ FunctionName = Annotated[str, BeforeValidator(_function)]
 """A Python function, as module:name."""
 
 
+def _refund(value: object) -> object:
+    if isinstance(value, str):
+        if value not in ("full", "none"):
+            raise ValueError("full, none, or a share from 0 to 1")
+        return 1.0 if value == "full" else 0.0
+    return value
+
+
+Refund = Annotated[float, Field(ge=0, le=1), BeforeValidator(_refund)]
+"""The share of the cost of a look that comes back if the specialist is chosen: full, none or a number."""
+
+
 class Closed(BaseModel):
     """Settings that know all their keys; numbers are not made of text nor text of numbers."""
 

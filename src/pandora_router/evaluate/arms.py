@@ -137,9 +137,10 @@ class Baseline:
                 plan = baselines.random_budget(scores, budget, rng)
             case _:
                 plan = baselines.margin_budget(scores, budget)
-        return Routed(
-            plan.choices(values), bill(plan.opened, costs), plan.opened.sum(axis=1).astype(np.float64)
-        )
+        choice = plan.choices(values + costs.refund)
+        kept = plan.opened[np.arange(len(choice)), choice]
+        spent = bill(plan.opened, costs) - np.where(kept, costs.refund[choice], 0.0)
+        return Routed(choice, spent, plan.opened.sum(axis=1).astype(np.float64), kept)
 
 
 @dataclass(frozen=True)
@@ -173,6 +174,27 @@ class Shipped:
         """Compare the search with never inspecting on known prompts, then decide every test prompt."""
         policy = trial.shipped(self.signal, self.policy, costs)
         return search(policy, trial.signal(self.signal), trial.test, costs)
+
+
+@dataclass(frozen=True)
+class Blind:
+    """A search that plans as if nothing came back of what a look costs, and is given back what does.
+
+    Beside the router it shows what knowing of refunds is worth. Without refunds it is the router.
+    """
+
+    name: str = "blind to refunds"
+    router: Shipped = field(default_factory=Shipped)
+    about: str = "the router planning as if nothing came back; what does come back is counted"
+    alone: bool = True
+
+    def route(self, trial: Trial, costs: Costs, budget: int, rng: Rng) -> Routed:
+        """Search at costs without refunds, then give back what comes back."""
+        bare = Costs(costs.own, costs.shared, costs.group)
+        routed = self.router.route(trial, bare, budget, rng)
+        assert routed.kept is not None
+        back = np.where(routed.kept, costs.refund[routed.choice], 0.0)
+        return Routed(routed.choice, routed.spent - back, routed.queries, routed.kept)
 
 
 @dataclass(frozen=True)
@@ -231,7 +253,8 @@ ARMS: tuple[Arm, ...] = (
     Chosen(),
 )
 SEARCHES = frozenset(arm.name for arm in ARMS if isinstance(arm, Search))  # take long over many prompts
-BY_NAME: tuple[Arm, ...] = (  # only where an experiment names them: up to 8 specialists, no shared costs
+BY_NAME: tuple[Arm, ...] = (  # only where an experiment names them
+    Blind(),
     Search(
         "optimal, independent",
         GaussianIndependent(),

@@ -72,7 +72,11 @@ class Trial:
 
         As in a fit, with too few complete prompts to compare anything `policy` ships.
         """
-        at = (unfitted, policy, *(tuple(part.tolist()) for part in (costs.own, costs.shared, costs.group)))
+        at = (
+            unfitted,
+            policy,
+            *(tuple(part.tolist()) for part in (costs.own, costs.shared, costs.group, costs.refund)),
+        )
         if at not in self._ships:
             try:
                 found = guard(unfitted, policy, self.calibration, costs, train=self.train, fits=self.fits)

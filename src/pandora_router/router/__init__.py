@@ -21,7 +21,7 @@ Recipes load on first use, so that routing imports nothing that only fitting nee
 
 from typing import TYPE_CHECKING, Any
 
-from pandora_router.router.deciding import Ask, Cheap, Paid, deciding
+from pandora_router.router.deciding import Ask, Cheap, Looks, Paid, deciding
 from pandora_router.router.decision import (
     BoxStatus,
     Decision,
@@ -44,6 +44,7 @@ __all__ = [
     "Estimates",
     "Explanation",
     "External",
+    "Looks",
     "NeighbourRecipe",
     "Paid",
     "Prices",

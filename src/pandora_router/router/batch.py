@@ -119,7 +119,7 @@ def _without_purchases(
         row = cheap[rows[k]].row
         assert row is not None
         known = Estimates(router.specialists, row, batch.mean[k], batch.std[k], sealed)
-        prices = Prices(above[k], below[k], router.costs.marginal)
+        prices = Prices.of(above[k], below[k], router.costs)
         taken = int(first[k])
         worth = dict(zip(router.specialists, batch.mean[k].tolist(), strict=True))
         trace = Trace((Select(taken),), (), 0.0)

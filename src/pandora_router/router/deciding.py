@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from pandora_router.boxes import Costs
 from pandora_router.calibrate.signals import Prior
 from pandora_router.errors import UsageError
 from pandora_router.router.decision import (
@@ -50,12 +51,15 @@ OUTCOMES = 256  # joint outcomes over which the worth of a purchase of several b
 class Ask:
     """Costly estimates wanted for one prompt, in one purchase.
 
-    `contexts` has what the estimator may be shown: those of the specialists paid for so far, these included.
+    `specialists` are wanted now; where that means looking at them, all can be begun at the same time.
+    `opened` are those that were bought before and arrived, in order. `contexts` has what the estimator may be
+    shown: those of the specialists paid for so far, these included where they are known.
     """
 
     prompt: str
     specialists: tuple[str, ...]
     contexts: Mapping[str, str]
+    opened: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -64,7 +68,8 @@ class Paid:
 
     `failure` says why there is none, for people. `fee` is what an upstream charged in money, if that is
     known. `late`: the time of the decision is over, nothing more will be bought. `begun` is false if the
-    purchase was not even made, so that it costs nothing; then there are no estimates.
+    purchase was not even made, so that it costs nothing; then there are no estimates. `contexts` is what was
+    seen while paying, by specialist: later asks carry it.
     """
 
     estimates: Sequence[float] | Vector
@@ -73,6 +78,7 @@ class Paid:
     failure: str | None = None
     late: bool = False
     begun: bool = True
+    contexts: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def nothing(cls, ask: Ask, failure: str, seconds: float = 0.0, *, late: bool = False) -> Paid:
@@ -86,6 +92,18 @@ class Paid:
 
 
 Deciding = Generator[Ask, Paid, Decision]
+
+
+@dataclass(frozen=True)
+class Looks:
+    """Looks that the driver of a decision can make while it is made.
+
+    names: the specialists that can be looked at; they are for sale though no context of theirs was offered.
+    costs: of this request, in units of reward, a box for each specialist of the router in its order.
+    """
+
+    names: frozenset[str]
+    costs: Costs
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,6 +127,19 @@ class Bought:
     purchases: list[Purchase] = field(default_factory=list)
     actions: list[Inspect] = field(default_factory=list)
     values: list[tuple[float | None, ...]] = field(default_factory=list)
+
+    def ask(self, prompt: str, given: Offered, at: Inspect) -> Ask:
+        """What to ask for next; it carries the contexts of all that is paid for, `at` included."""
+        wanted = tuple(self.specialists[box] for box in at.boxes)
+        paid = {*wanted, *(name for purchase in self.purchases for name in purchase.specialists)}
+        shown = {name: text for name, text in given.items() if name in paid}
+        return Ask(prompt, wanted, shown, self.opened)
+
+    @property
+    def opened(self) -> tuple[str, ...]:
+        """The specialists whose estimates were bought and arrived, in order."""
+        pairs = (zip(one.specialists, one.values, strict=True) for one in self.purchases)
+        return tuple(name for purchase in pairs for name, value in purchase if value is not None)
 
     def settle(self, state: State, inspect: Inspect, at: Inspect, paid: Paid) -> tuple[float | None, ...]:
         """Record a purchase made in `state`; returns the values of its boxes, None where nothing came.
@@ -153,23 +184,26 @@ def deciding(
     cheap: Cheap,
     offered: Offered | None = None,
     among: Collection[str] | None = None,
+    looks: Looks | None = None,
 ) -> Deciding:
     """Decide for one prompt; yields what to buy, is sent what came of it, returns the decision.
 
     `cheap` comes from `judged`. `offered` are contexts by specialist: a specialist that the costly estimate
     cannot judge without one, and that is not in it, is not for sale. With `among` only these specialists
-    are candidates: the others are neither inspected nor chosen.
+    are candidates: the others are neither inspected nor chosen. With `looks` the driver begins answers while
+    the decision is made, at the costs of this request in place of the router's.
     """
     begun = time.perf_counter() - cheap.seconds
     if cheap.row is None:
         return decline(router, str(cheap.because), cheap.seconds)
     given = checked_contexts(offered, router.specialists)
-    shut = unavailable(router, given)
-    prior = router.signal.prior(cheap.row, router.costs)
+    shut = unavailable(router, given if looks is None else {*given, *looks.names})
+    costs = router.costs if looks is None else looks.costs
+    prior = router.signal.prior(cheap.row, costs)
     boxes = prior.boxes.shut(shut) if shut.any() else prior.boxes
     inside = candidates(router.specialists, among)
     bought, late = Bought(router.specialists, prior), False
-    prices = boxes.reservation_price(), boxes.backup_price(), boxes.inspection_cost
+    prices = Prices.of(boxes.reservation_price(), boxes.backup_price(), costs)
     std = marginal_std(boxes)
     last = State(boxes if among is None else boxes.only(inside))
     searching = search(router.policy, last)
@@ -177,10 +211,11 @@ def deciding(
         state, inspect = next(searching)
         while not late:
             at = Inspect(tuple(int(inside[box]) for box in inspect.boxes))
-            paid = yield _ask(prompt, given, router.specialists, bought.actions, at)
+            paid = yield bought.ask(prompt, given, at)
             late = paid.late
             if not paid.begun:
                 break
+            given |= checked_contexts(paid.contexts, router.specialists)
             values = bought.settle(state, inspect, at, paid)
             last = learnt(state, inspect, values)
             state, inspect = searching.send(values)
@@ -194,7 +229,7 @@ def deciding(
     whole = Trace((*bought.actions, Select(taken)), tuple(bought.values), trace.spent, trace.refunded)
     worth = {router.specialists[j]: float(last.boxes.mean[i]) for i, j in enumerate(inside)}
     seconds = time.perf_counter() - begun
-    return conclude(router, known, Prices(*prices), whole, taken, bought.purchases, seconds, worth)
+    return conclude(router, known, prices, whole, taken, bought.purchases, seconds, worth)
 
 
 def candidates(specialists: tuple[str, ...], among: Collection[str] | None) -> Positions:
@@ -258,8 +293,8 @@ def conclude(
     )
 
 
-def unavailable(router: Router, given: Offered) -> Mask:
-    """The specialists whose costly estimate needs a context that was not given (M,)."""
+def unavailable(router: Router, given: Collection[str]) -> Mask:
+    """The specialists whose costly estimate needs a context when only those of `given` can be had (M,)."""
     return np.array([name in router.needs and name not in given for name in router.specialists])
 
 
@@ -313,14 +348,6 @@ def checked_contexts(contexts: Offered | None, specialists: tuple[str, ...]) -> 
             )
         given[name] = text[:LONGEST_CONTEXT].encode("utf-8", "replace").decode("utf-8")
     return given
-
-
-def _ask(
-    prompt: str, given: Offered, specialists: tuple[str, ...], before: list[Inspect], inspect: Inspect
-) -> Ask:
-    paid = {specialists[box] for action in (*before, inspect) for box in action.boxes}
-    shown = {name: text for name, text in given.items() if name in paid}
-    return Ask(prompt, tuple(specialists[box] for box in inspect.boxes), shown)
 
 
 def _cut_short(policy: Policy, state: State) -> Trace:

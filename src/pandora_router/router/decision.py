@@ -19,10 +19,11 @@ from typing import Any
 
 import numpy as np
 
+from pandora_router.boxes import Costs
 from pandora_router.errors import UsageError
 from pandora_router.search import Inspect, Select, Trace
 from pandora_router.search.state import Action
-from pandora_router.types import Vector
+from pandora_router.types import Positions, Vector
 
 SCHEMA = 1
 
@@ -97,11 +98,31 @@ class Estimates:
 
 @dataclass(frozen=True, eq=False)
 class Prices:
-    """Reservation and backup price and inspection cost of each box before any inspection; each (M,)."""
+    """Reservation and backup price and inspection cost of each box before any inspection; each (M,).
+
+    `refund` is the part of the cost that comes back if the specialist is chosen after it was inspected.
+    `shared` (G,) are the parts of costs that are paid once for a group, and `group` (M,) is the group of each
+    specialist (-1: none); both are empty where no cost is shared.
+    """
 
     reservation: Vector
     backup: Vector
     inspection_cost: Vector
+    refund: Vector
+    shared: Vector = field(default_factory=lambda: np.zeros(0))
+    group: Positions = field(default_factory=lambda: np.zeros(0, dtype=np.intp))
+
+    @classmethod
+    def of(cls, reservation: Vector, backup: Vector, costs: Costs) -> Prices:
+        """The prices of boxes with these costs."""
+        return cls(reservation, backup, costs.marginal, costs.refund, costs.shared, costs.group)
+
+    def costs(self) -> Costs:
+        """The costs that the decision was made at."""
+        if not len(self.shared):
+            return Costs(self.inspection_cost, refund=self.refund)
+        own = self.inspection_cost - np.where(self.group >= 0, self.shared[self.group], 0.0)
+        return Costs(np.maximum(own, self.refund), self.shared, self.group, self.refund)
 
 
 @dataclass(frozen=True, eq=False)
@@ -160,7 +181,8 @@ class Decision:
         """Plain values, ready for JSON.
 
         A price is null where it is infinite (reservation price +inf, backup price -inf: a free inspection);
-        in a declined decision every number of a specialist is null, since none is known.
+        in a declined decision every number of a specialist is null, since none is known. `spent` is net of
+        `refunded`, so that spent + refunded was paid before the choice.
         """
         known, prices = self.estimates, self.prices
         specialists = {
@@ -171,6 +193,8 @@ class Decision:
                 "reservation_price": plain(prices.reservation[j]),
                 "backup_price": plain(prices.backup[j]),
                 "inspection_cost": plain(prices.inspection_cost[j]),
+                "refund": plain(prices.refund[j]),
+                **({"group": int(prices.group[j])} if len(prices.shared) else {}),
                 "status": known.status[j].value,
             }
             for j, name in enumerate(known.specialists)
@@ -183,6 +207,7 @@ class Decision:
             "declined_because": self.declined_because,
             "spent": self.trace.spent,
             "refunded": self.trace.refunded,
+            "shared_costs": prices.shared.tolist(),
             "purchases": [one.to_dict() for one in self.purchases],
             "specialists": specialists,
             "worth": dict(self.worth),
@@ -213,7 +238,7 @@ class Decision:
 
     @classmethod
     def _read(cls, row: Mapping[str, Any]) -> Decision:
-        lines, because = row["specialists"], row["declined_because"]
+        lines, because, shared = row["specialists"], row["declined_because"], row.get("shared_costs", [])
         names = tuple(lines)
         purchases = tuple(Purchase.from_dict(one) for one in row["purchases"])
         place = {name: j for j, name in enumerate(names)}
@@ -229,6 +254,8 @@ class Decision:
             other = missing if because is None else math.nan
             return np.array([other if line[key] is None else float(line[key]) for line in lines.values()])
 
+        before = all("refund" not in line for line in lines.values())  # a row older than refunds
+
         status = tuple(BoxStatus(line["status"]) for line in lines.values())
         return cls(
             row["id"],
@@ -241,6 +268,9 @@ class Decision:
                 column("reservation_price", math.inf),
                 column("backup_price", -math.inf),
                 column("inspection_cost"),
+                np.zeros(len(names)) if before else column("refund"),
+                np.array(shared, dtype=np.float64),
+                np.array([line["group"] for line in lines.values()] if shared else [], dtype=np.intp),
             ),
             row["policy"],
             row["artifact"],
@@ -282,7 +312,7 @@ def declined(
         Trace((Select(names.index(default)),), (), 0.0),
         (),
         Estimates(names, unknown, unknown, unknown, (BoxStatus.SEALED,) * len(names)),
-        Prices(unknown, unknown, unknown),
+        Prices(unknown, unknown, unknown, unknown),
         policy,
         artifact,
         seconds,

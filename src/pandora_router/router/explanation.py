@@ -26,7 +26,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Line:
-    """One specialist before a step; `news` is 0 and prices are None for one that is not for sale."""
+    """One specialist before a step; `news` is 0 and prices are None for one that is not for sale.
+
+    `refund` is the part of `inspection_cost` that comes back if the specialist is inspected and then chosen.
+    """
 
     specialist: str
     status: BoxStatus
@@ -35,6 +38,7 @@ class Line:
     reservation_price: float | None
     backup_price: float | None
     inspection_cost: float
+    refund: float
     news: float
 
 
@@ -62,7 +66,11 @@ class Alternative:
 
 @dataclass(frozen=True)
 class Explanation:
-    """Everything `pandora explain` says. `held` are the specialists that could have been opened still."""
+    """Everything `pandora explain` says. `held` are the specialists that could have been opened still.
+
+    `bills` are sums of inspection costs: what this decision cost in the end (net of what came back), what it
+    had paid before that, and what inspecting nothing or everything would have cost.
+    """
 
     decision: Decision
     steps: tuple[Step, ...]
@@ -93,7 +101,7 @@ def explain(router: Router, decision: Decision) -> Explanation:
     names = tuple(decision.estimates.specialists[j] for j in inside)
     status = [whole_status[j] for j in inside]
     fees = router.fees[inside]
-    boxes = router.signal.boxes(decision.estimates.cheap, router.costs).only(inside)
+    boxes = router.signal.boxes(decision.estimates.cheap, decision.prices.costs()).only(inside)
     shut = np.array([one is BoxStatus.UNAVAILABLE for one in status])
     state = State(boxes.shut(shut) if shut.any() else boxes)
     now = [BoxStatus.UNAVAILABLE if closed else BoxStatus.SEALED for closed in shut]
@@ -102,13 +110,15 @@ def explain(router: Router, decision: Decision) -> Explanation:
         assert isinstance(action, Inspect)
         bought = ", ".join(purchase.specialists)
         lines = _lines(state, names, now)
-        steps.append(Step(state.spent, lines, f"inspect {bought}", _why_buy(purchase), purchase))
+        why = _why_buy(purchase, {line.specialist: line.refund for line in lines})
+        steps.append(Step(state.spent, lines, f"inspect {bought}", why, purchase))
         for box, value in zip((place[j] for j in action.boxes), purchase.values, strict=True):
             state = state.lose(box) if value is None else state.observe(box, value)
             now[box] = status[box]
     late = BoxStatus.LATE in status
     last = _lines(state, names, status)
     stop = "the time of the decision was over" if late else _why_stop(state, names, decision.policy)
+    stop += _came_back(decision)
     steps.append(Step(state.spent, last, f"take {decision.specialist}", stop, None))
     taken, mean = place[decision.trace.selected], state.boxes.mean
     alternatives = tuple(
@@ -117,13 +127,17 @@ def explain(router: Router, decision: Decision) -> Explanation:
         if j != taken
     )
     whole = boxes.costs.own.sum() + boxes.costs.shared.sum()
+    back = decision.trace.refunded
+    bills = {"this decision": decision.trace.spent}
+    if back > 0.0:
+        bills |= {"paid before the refund": decision.trace.spent + back, "came back": back}
     return Explanation(
         decision,
         tuple(steps),
         alternatives[0].specialist if alternatives else None,
         tuple(name for name, one in zip(names, status, strict=True) if one is BoxStatus.SEALED),
         alternatives,
-        {"this decision": decision.trace.spent, "inspect nothing": 0.0, "inspect everything": float(whole)},
+        bills | {"inspect nothing": 0.0, "inspect everything": float(whole)},
     )
 
 
@@ -155,15 +169,31 @@ def _lines(state: State, names: tuple[str, ...], status: list[BoxStatus]) -> tup
                 plain(above[j]) if sold else None,
                 plain(below[j]) if sold else None,
                 float(boxes.inspection_cost[j]),
+                float(boxes.refund[j]) if sold else 0.0,
                 float(news[j]) if sold else 0.0,
             )
         )
     return tuple(lines)
 
 
-def _why_buy(purchase: Purchase) -> str:
+def _came_back(decision: Decision) -> str:
+    """What taking this specialist gives back, in words; empty where nothing comes back."""
+    back, paid = decision.trace.refunded, decision.trace.spent + decision.trace.refunded
+    if back <= 0.0:
+        return ""
+    return (
+        f"; {amount(back)} of the {amount(paid)} paid comes back, since {decision.specialist} goes on with "
+        f"what it began: {amount(paid - back)} is lost"
+    )
+
+
+def _why_buy(purchase: Purchase, refunds: Mapping[str, float]) -> str:
     count = len(purchase.specialists)
     gain, cost = amount(purchase.worth), amount(purchase.cost)
+    most = max(refunds[name] for name in purchase.specialists)
+    if most > 0.0:
+        who = "it" if count == 1 else "one of them"
+        cost += f" (of which {amount(most)} comes back if {who} is chosen)"
     what = "its estimate is" if count == 1 else f"one purchase shows {count} of them and is"
     if purchase.worth > purchase.cost:
         return f"{what} expected to improve the choice by {gain} and costs {cost}"

@@ -2,7 +2,8 @@
 
 One plain number is the price of ONE purchase: of all specialists where the costly estimate shows them
 together, of each specialist otherwise (`purchase`). Where prices differ, `Inspection` states them in
-multiples of that number.
+multiples of that number. A look that begins an answer is a down-payment: `refund` is the share of each
+specialist's own cost that comes back if that specialist is chosen after it was looked at.
 """
 
 from __future__ import annotations
@@ -30,17 +31,58 @@ def purchase(price: float, boxes: int, *, together: bool) -> Costs:
     return Costs(np.full(boxes, price))
 
 
+def request_costs(
+    specialists: Sequence[str],
+    fee_weight: float,
+    own: Mapping[str, float],
+    refund: Mapping[str, float] | None = None,
+    shared: float = 0.0,
+) -> Costs:
+    """What looks cost in one request, in units of reward, from money.
+
+    specialists: those of the router, in its order.
+    fee_weight: what one unit of money is worth in reward (`Router.fee_weight`).
+    own: the money that a look at each specialist costs. Those left out cost nothing; they are not for sale
+        unless they are among the `names` of `Looks`.
+    refund: the part of it that comes back if the specialist is chosen; nothing where it is left out.
+    shared: money paid once, with the first look: the price of waiting for looks that are made together.
+
+    >>> costs = request_costs(("a", "b"), 10.0, {"a": 0.001, "b": 0.002}, {"a": 0.001}, shared=0.003)
+    >>> costs.marginal.round(6).tolist(), costs.refund.round(6).tolist()
+    ([0.04, 0.05], [0.01, 0.0])
+    """
+    money = np.array([own.get(name, 0.0) for name in specialists])
+    back = np.array([(refund or {}).get(name, 0.0) for name in specialists])
+    one, all_in_it = ([fee_weight * shared], [0] * len(money)) if shared else ([], [])
+    return Costs(fee_weight * money, one, all_in_it, fee_weight * back)
+
+
 @dataclass(frozen=True)
 class Inspection:
     """Prices in multiples of one number: `shared` once a prompt, `own` by specialist, `each` for the others.
 
+    `refund` (0 to 1) is the share of the own cost that comes back if the specialist is chosen after it was
+    looked at.
+
     >>> Inspection(shared=2.0, own={"a": 0.0}).costs(0.01, ("a", "b")).marginal.tolist()
     [0.02, 0.03]
+    >>> Inspection(refund=0.5).costs(0.01, ("a", "b")).refund.tolist()
+    [0.005, 0.005]
     """
 
     shared: float = 0.0
     own: Mapping[str, float] = field(default_factory=dict)
     each: float = 1.0
+    refund: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not 0.0 <= self.refund <= 1.0:
+            raise UsageError(
+                "refund",
+                expected="the share of the own cost that comes back, from 0 to 1",
+                came=f"{self.refund}",
+                do="Say 1 where a look begins the answer and 0 where nothing of it is used again.",
+            )
 
     def costs(self, price: float, specialists: Sequence[str]) -> Costs:
         """The costs of these specialists; raises `UsageError` if `own` names one that is not among them."""
@@ -54,6 +96,5 @@ class Inspection:
                     do=f"Did you mean {near[0]!r}?" if near else "Check the spelling.",
                 )
         own = price * np.array([self.own.get(name, self.each) for name in specialists])
-        if self.shared == 0.0:
-            return Costs(own)
-        return Costs(own, shared=[price * self.shared], group=[0] * len(specialists))
+        shared, group = ([price * self.shared], [0] * len(specialists)) if self.shared else ([], [])
+        return Costs(own, shared, group, self.refund * own)

@@ -11,7 +11,8 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
 
 import numpy as np
@@ -74,23 +75,38 @@ def pay_here(predictor: Predictor, asks: Mapping[int, Ask], until: float = math.
     if time.monotonic() >= until:
         return dict.fromkeys(asks, Paid.too_late())
     begun = time.perf_counter()
-    column = {name: j for j, name in enumerate(predictor.specialists)}
-    contexts = np.full((len(asks), len(column)), None, dtype=object)
-    for row, ask in enumerate(asks.values()):
-        for name, text in ask.contexts.items():
-            contexts[row, column[name]] = text
     try:
-        found = predictor.predict([ask.prompt for ask in asks.values()], contexts)
+        found = estimated(predictor, list(asks.values()))
     except FAILURES as error:
         if len(asks) == 1:
             seconds = time.perf_counter() - begun
             return {i: Paid.nothing(ask, reason(error), seconds) for i, ask in asks.items()}
         return {i: pay_here(predictor, {i: ask}, until)[i] for i, ask in asks.items()}
     seconds = (time.perf_counter() - begun) / len(asks)
-    return {
-        i: Paid(found[row, [column[name] for name in ask.specialists]], seconds)
-        for row, (i, ask) in enumerate(asks.items())
-    }
+    return {i: replace(paid, seconds=seconds) for i, paid in zip(asks, found, strict=True)}
+
+
+def estimated(predictor: Predictor, asks: Sequence[Ask]) -> list[Paid]:
+    """What a predictor says to asks, in one call, from the contexts that the asks carry.
+
+    A driver that looks at specialists while a decision is made calls this with
+    `replace(ask, contexts={**ask.contexts, **seen})` and adds seconds, fee and `contexts=seen` to the answer;
+    what could not be begun is made NaN by `missed`. Raises what the predictor raises.
+    """
+    column = {name: j for j, name in enumerate(predictor.specialists)}
+    contexts = np.full((len(asks), len(column)), None, dtype=object)
+    for row, ask in enumerate(asks):
+        for name, text in ask.contexts.items():
+            contexts[row, column[name]] = text
+    found = predictor.predict([ask.prompt for ask in asks], contexts)
+    return [Paid(found[row, [column[name] for name in ask.specialists]]) for row, ask in enumerate(asks)]
+
+
+def missed(ask: Ask, paid: Paid, lost: Collection[str], why: str) -> Paid:
+    """`paid` without the estimates of the specialists `lost`, which could not be begun; `why` says so."""
+    pairs = zip(ask.specialists, paid.estimates, strict=True)
+    kept = [math.nan if name in lost else float(g) for name, g in pairs]
+    return replace(paid, estimates=kept, failure=why) if lost else paid
 
 
 async def pay_outside(estimator: Estimator, ask: Ask, until: float = math.inf) -> Paid:
