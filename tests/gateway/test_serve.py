@@ -32,9 +32,16 @@ serve: {{keys: none, default: {default}}}
 def served(folder: Path, *options: str) -> Iterator[tuple[subprocess.Popen[str], str, list[str]]]:
     """A server on a free port; its process, its address, and the lines it prints."""
     command = [sys.executable, "-m", "pandora_router", "serve", str(folder / "pandora.yaml"), "--port", "0"]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
+    with launched([*command, *options]) as running:
+        yield running
+
+
+@contextmanager
+def launched(command: list[str], **more: str) -> Iterator[tuple[subprocess.Popen[str], str, list[str]]]:
+    """The server that `command` starts, once it listens; `more` are environment variables for it."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p), **more}
     process = subprocess.Popen(
-        [*command, *options], env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
     lines: list[str] = []
     found = threading.Event()
@@ -50,7 +57,7 @@ def served(folder: Path, *options: str) -> Iterator[tuple[subprocess.Popen[str],
     reader = threading.Thread(target=read, daemon=True)
     reader.start()
     try:
-        assert found.wait(120), lines
+        assert found.wait(300), lines
         address = re.search(r"http://\S+", "".join(lines))
         assert address is not None, lines
         yield process, address.group(), lines
@@ -63,12 +70,13 @@ def served(folder: Path, *options: str) -> Iterator[tuple[subprocess.Popen[str],
         process.stdout.close()
 
 
-def ask(url: str, model: str = "auto") -> str:
-    body = json.dumps({"model": model, "messages": [{"role": "user", "content": "hi"}]}).encode()
+def ask(url: str, model: str = "auto", prompt: str = "hi") -> tuple[str, str]:
+    """Who answered, and what."""
+    body = json.dumps({"model": model, "messages": [{"role": "user", "content": prompt}]}).encode()
     sent = urllib.request.Request(f"{url}/v1/chat/completions", body, {"Content-Type": "application/json"})
     with urllib.request.urlopen(sent, timeout=60) as answer:
-        answer.read()
-        return str(answer.headers["x-pandora-specialist"])
+        said = json.loads(answer.read())["choices"][0]["message"]["content"]
+        return str(answer.headers["x-pandora-specialist"]), str(said)
 
 
 def generation(url: str) -> int:
@@ -81,8 +89,8 @@ def test_a_changed_file_is_served_and_a_broken_one_is_not(stub: Stub, tmp_path: 
     config = tmp_path / "pandora.yaml"
     config.write_text(CONFIG.format(url=stub.url, default="small"))
     with served(tmp_path, "--workers", workers) as (process, url, lines):
-        assert ask(url) == "small"
-        assert ask(url, "large") == "large"
+        assert ask(url)[0] == "small"
+        assert ask(url, "large")[0] == "large"
         assert generation(url) == 1
         config.write_text("serve: {nonsense: 1}\n")
         process.send_signal(signal.SIGHUP)
@@ -90,12 +98,12 @@ def test_a_changed_file_is_served_and_a_broken_one_is_not(stub: Stub, tmp_path: 
         while not any("goes on" in line for line in lines) and time.monotonic() < until:
             time.sleep(0.05)
         assert any("nonsense" in line for line in lines), lines
-        assert ask(url) == "small"
+        assert ask(url)[0] == "small"
         config.write_text(CONFIG.format(url=stub.url, default="large"))
         until = time.monotonic() + 30
         while {generation(url) for _ in range(10)} != {2} and time.monotonic() < until:
             time.sleep(0.2)
-        assert {ask(url) for _ in range(10)} == {"large"}
+        assert {ask(url)[0] for _ in range(10)} == {"large"}
         process.send_signal(signal.SIGTERM)
         assert process.wait(60) == 0
     assert (tmp_path / "pandora.sqlite").is_file()
@@ -135,4 +143,4 @@ def test_a_killed_worker_is_started_again(stub: Stub, tmp_path: Path) -> None:
         while not any("started again" in line for line in lines) and time.monotonic() < until:
             time.sleep(0.05)
         assert any("started again" in line for line in lines), lines
-        assert {ask(url) for _ in range(8)} == {"small"}
+        assert {ask(url)[0] for _ in range(8)} == {"small"}

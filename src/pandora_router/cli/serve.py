@@ -2,39 +2,85 @@
 
 from __future__ import annotations
 
+import contextlib
+import time
 from pathlib import Path
 
 import click
 
-from pandora_router.cli.console import echo
+from pandora_router.cli.console import SlowProgress, echo
+
+EXAMPLE = """
+  curl {url}/v1/chat/completions -H 'Content-Type: application/json' \\
+    -d '{{"model": "auto", "messages": [{{"role": "user", "content": "What is 12 x 7?"}}]}}'
+"""
 
 
 @click.command()
-@click.argument("config", type=click.Path(path_type=Path), default=Path("pandora.yaml"))
+@click.argument("config", type=click.Path(path_type=Path), required=False)
+@click.option("--demo", is_flag=True, help="Serve the demo's five local specialists; needs no CONFIG.")
 @click.option("--host", help="Address to listen on [serve.host, else 127.0.0.1].")
 @click.option("--port", type=click.IntRange(0, 65535), help="Port [serve.port, else 8080]; 0: any free one.")
 @click.option("--workers", type=click.IntRange(1, 64), default=1, show_default=True, help="Processes.")
-def serve(config: Path, host: str | None, port: int | None, workers: int) -> None:
+def serve(config: Path | None, demo: bool, host: str | None, port: int | None, workers: int) -> None:
     """Serve an OpenAI- and Anthropic-compatible gateway in front of the specialists of CONFIG.
 
-    Clients name `model: "auto"` and the specialist worth most answers, or a specialist's own name. Decisions
-    are kept in `serve.store`. SIGHUP, or a changed file, loads a new configuration; one with a mistake is
-    reported and not used. Without keys (`serve: {keys: none}`) only 127.0.0.1 is allowed.
+    CONFIG is pandora.yaml unless named. Clients name `model: "auto"` and the specialist worth most answers,
+    or a specialist's own name. Decisions are kept in `serve.store`. SIGHUP, or a changed file, loads a new
+    configuration; one with a mistake is reported and not used. Without keys (`serve: {keys: none}`) only
+    127.0.0.1 is allowed.
+
+    With --demo a calculator and a small language model, asked in four ways, answer on this machine, without
+    keys and without a network; the router is fitted on the answers recorded in the package.
 
     \b
     Examples:
+      pandora serve --demo
       pandora serve pandora.yaml
       pandora serve --port 9000 --workers 2
       curl http://127.0.0.1:8080/v1/chat/completions -H 'Content-Type: application/json' \\
         -d '{"model": "auto", "messages": [{"role": "user", "content": "What is 12 x 7?"}]}'
     """
+    if demo:
+        if config is not None:
+            raise click.UsageError("--demo needs no CONFIG: it serves the specialists of the demo.")
+        _demo(host, port, workers)
+        return
     from pandora_router.config.gateway import ServePlan
     from pandora_router.gateway import server
 
-    plan = ServePlan(config.resolve())
+    plan = ServePlan((config or Path("pandora.yaml")).resolve())
     address = plan.address(host, port)
 
     def ready(url: str) -> None:
         echo(f"Serving on {url} (decisions in {plan.store}). Stop with Ctrl-C.")
 
     click.get_current_context().exit(server.serve(plan, address, workers, ready))
+
+
+def _demo(host: str | None, port: int | None, workers: int) -> None:
+    begun = time.monotonic()
+
+    def took() -> float:
+        return time.monotonic() - begun
+
+    from pandora_router.demo import serving
+    from pandora_router.demo.people import SMALL
+    from pandora_router.gateway import server
+
+    with contextlib.ExitStack() as stack:
+        with SlowProgress() as tell:
+            plan = stack.enter_context(
+                serving.running(lambda what, share: tell(what, round(100 * share), 100))
+            )
+
+        def ready(url: str) -> None:
+            absent = [name for name in SMALL if name not in plan.alive]
+            recorded = f"; from the record: {', '.join(absent)}" if absent else ""
+            echo(f"Running here: {', '.join(plan.alive)}{recorded}. Ready after {took():.1f} s.")
+            echo(f"Serving on {url} (decisions in {plan.store}). Stop with Ctrl-C. Try:")
+            echo(EXAMPLE.format(url=url))
+
+        address = server.Address(host or "127.0.0.1", 8080 if port is None else port)
+        code = server.serve(plan, address, workers, ready)
+    click.get_current_context().exit(code)

@@ -12,6 +12,9 @@
     stories      decisions worth telling
     live         questions routed one by one, through running or recorded specialists
     page         all of it as one HTML page
+    speaking     answers in the shapes of the three wires
+    upstream     the specialists behind one HTTP address
+    serving      `pandora serve --demo`: the upstream behind a gateway, with a fitted router
 
 This module imports nothing; take what you need from the one that has it.
 """

