@@ -48,7 +48,7 @@ def folder(tmp_path: Path) -> Path:
 
 def test_what_the_manifest_says(folder: Path) -> None:
     told = json.loads((folder / "manifest.json").read_text())
-    assert (told["format"], told["version"]) == ("pandora-router artifact", 3)
+    assert (told["format"], told["version"]) == ("pandora-router artifact", 4)
     assert told["record"]["fingerprint"] == generate().fingerprint()
     assert {"numpy", "lightgbm", "python", "pandora-router"} <= set(told["record"]["versions"])
     assert {"cheap", "costly", "signal", "policy"} <= set(told["record"]["settings"])
@@ -85,7 +85,7 @@ def edited(folder: Path, change: dict[str, object]) -> None:
 @pytest.mark.parametrize(
     ("change", "told"),
     [
-        ({"version": 4}, "format version 3, got 4. Another version"),
+        ({"version": 3}, "format version 4, got 3. Another version"),
         ({"format": "pandora-router table"}, "another kind"),
         ({"specialists": ["small", "large"]}, "an edited one"),
         ({"default": "large"}, "an edited one"),

@@ -39,7 +39,7 @@ def read(tmp_path: Path, text: str) -> Config:
 
 def test_an_empty_file_has_the_defaults(tmp_path: Path) -> None:
     config = read(tmp_path, "")
-    assert config.fit.cheap.build(config) == NeighbourRecipe(50)
+    assert config.fit.cheap.build(config) == NeighbourRecipe((25, 50, 200))
     assert config.fit.costly.build(config) == StackRecipe()
     assert config.fit.signal.build() == Calibrated()
     assert config.fit.policy.build() == KnowledgeGradient()

@@ -84,7 +84,7 @@ def test_an_unknown_kind_is_refused() -> None:
 def test_saving_again_replaces_and_leaves_nothing_else(tmp_path: Path) -> None:
     for k in (1, 5):
         Neighbours.fit(PROMPTS, REWARD, ["a", "b"], k=k).save(tmp_path / "f")
-    assert Neighbours.load(tmp_path / "f").k == 5
+    assert Neighbours.load(tmp_path / "f").k == (5,)
     assert [path.name for path in tmp_path.iterdir()] == ["f"]
 
 
@@ -104,7 +104,7 @@ def test_every_changed_or_missing_file_is_refused(tmp_path: Path) -> None:
             elif name != Path("manifest.json"):
                 victim.write_bytes(raw[:-3] + bytes([raw[-3] ^ 1]) + raw[-2:])
             else:
-                victim.write_text(raw.decode().replace('"version": 3', '"version": 4'))
+                victim.write_text(raw.decode().replace('"version": 4', '"version": 5'))
             with pytest.raises(UsageError):
                 Boosted.load(tmp_path / "copy")
             shutil.rmtree(tmp_path / "copy")
@@ -114,7 +114,7 @@ def test_a_newer_format_says_so(tmp_path: Path) -> None:
     fitted("neighbours").save(tmp_path / "f")
     path = tmp_path / "f" / "manifest.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "version": 9}))
-    with pytest.raises(UsageError, match="version 3, got 9"):
+    with pytest.raises(UsageError, match="version 4, got 9"):
         Neighbours.load(tmp_path / "f")
 
 

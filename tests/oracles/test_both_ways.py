@@ -32,7 +32,7 @@ def test_the_router_arm_decides_as_the_router_that_is_fitted(
     routed = on_one_core(lambda rng: arm.route(trial, costs, 0, rng), np.random.default_rng(0))
 
     split = split_of(experiment, table, 1)
-    router = on_one_core(lambda whole: Router.fit(whole, inspection_cost=price), split)
+    router = on_one_core(lambda whole: Router.fit(whole, inspection_cost=price, remember_test=False), split)
     assert together is not contexts
     assert (router.costs.own.tolist(), router.costs.shared.tolist()) == (
         costs.own.tolist(),

@@ -141,6 +141,11 @@ def show(told: Mapping[str, Any], config: Config, weight: float, needs: list[str
     headline(screen, told, weight, config.value.currency, needs)
     if because := told["evidence"].get("because"):
         click.echo(because)
+    known, test = told["prompts"]["remembered"], told["prompts"]["test"]
+    click.echo(
+        f"The router remembers {known:,} prompts with their rewards"
+        + (f", the {test:,} of the test split too, now that it was measured on them." if test else ".")
+    )
     if verbose:
         details(screen, told)
     else:

@@ -41,7 +41,7 @@ collect: {{budget: 2.00}}             # at most 2.00 is spent, over all runs; --
 # For `pandora fit`. What a purchase of estimates costs is computed from the prices above, unless you say it:
 # fit:
 #   inspection: 0.0001              # money for one purchase; or in parts: {{shared: 0.0001, each: 0.00005}}
-#   cheap: {{kind: neighbours, k: 50}}   # the cheap estimate: mean reward of the k most similar prompts
+#   cheap: {{kind: neighbours, k: [25, 50, 200]}}   # mean reward of the k most similar prompts, averaged
 #   costly: {{kind: stack}}           # the costly one; peek: characters of an answer that it may look at
 #   signal: {{kind: calibrated}}      # how estimates become expectations
 #   policy: {{kind: knowledge_gradient}}                    # or auto, never, always

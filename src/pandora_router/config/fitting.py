@@ -36,6 +36,7 @@ from pandora_router.data import Fractions, Table, resplit
 from pandora_router.estimators.embedders.embedder import Embedder, default_embedder
 from pandora_router.estimators.embedders.remote import RemoteEmbedder
 from pandora_router.estimators.judge import Judge
+from pandora_router.estimators.neighbours import USUAL
 from pandora_router.router import External, NeighbourRecipe, StackRecipe, TransformerRecipe
 from pandora_router.router.artifact import POLICIES
 from pandora_router.router.recipes import Costly
@@ -72,10 +73,15 @@ class RemoteSettings(Closed):
 
 
 class CheapSettings(Closed):
-    """The cheap estimate f: mean reward of the k nearest training prompts."""
+    """The cheap estimate f: mean reward of the k nearest known prompts, averaged over all `k`."""
 
     kind: Literal["neighbours"] = "neighbours"
-    k: Count = 50
+    k: Annotated[
+        Annotated[Count, Tag("plain")]
+        | Annotated[Annotated[list[Count], Field(min_length=1)], Tag("list")]
+        | Annotated[Count, Tag("parts")],
+        Discriminator(shape),
+    ] = Field(default_factory=lambda: list(USUAL))
     embedder: Annotated[
         Annotated[Literal["fitted", "words", "minilm"], Tag("plain")]
         | Annotated[RemoteSettings, Tag("parts")]
@@ -85,7 +91,8 @@ class CheapSettings(Closed):
 
     def build(self, config: Config) -> NeighbourRecipe:
         """The recipe."""
-        return NeighbourRecipe(self.k, self._embedder(config))
+        counts = tuple(self.k) if isinstance(self.k, list) else self.k
+        return NeighbourRecipe(counts, self._embedder(config))
 
     def _embedder(self, config: Config) -> Embedder | None:
         """The embedder that was named; None stands for one fitted on the training prompts."""

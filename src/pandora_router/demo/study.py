@@ -25,6 +25,7 @@ from pandora_router.demo.people import STRONG
 from pandora_router.demo.recording import Recorded
 from pandora_router.estimators.beginnings import Beginnings
 from pandora_router.estimators.neighbours import Neighbours
+from pandora_router.estimators.remembering import unseen
 from pandora_router.router import NeighbourRecipe, Router
 from pandora_router.search import Committing, KnowledgeGradient
 from pandora_router.types import Advance, Mask, Positions, Vector
@@ -137,6 +138,7 @@ def study(
         inspection_cost=Costs(looks, refund=looks),  # who was looked at goes on with what it began
         progress=progress,
         settings={"reward_per_processor_second": weight, "neighbours": k},
+        remember_test=False,  # the study measures on those questions
     )
     held_out = table.in_split("test")
     calibration, test = _readings(router, table.in_split("calibration")), _readings(router, held_out)
@@ -189,7 +191,7 @@ def _routed(router: Router, calibration: Readings, test: Readings, standing: Sta
 def _readings(router: Router, part: Table) -> Readings:
     """f, g, reward and weighted fee of the questions of one split, all of which everybody answered."""
     assert isinstance(router.costly, Beginnings)
-    f, g = router.cheap.predict(part.prompts), router.costly.predict(part.prompts, part.contexts)
+    f, g = unseen(router.cheap, part.prompts), router.costly.predict(part.prompts, part.contexts)
     return Readings(f, g, part.reward, part.fee_weight * part.fee)
 
 

@@ -18,6 +18,7 @@ from numpy.typing import ArrayLike
 from pandora_router.errors import UsageError
 from pandora_router.estimators.embedders.embedder import Embedder
 from pandora_router.estimators.estimator import Predictor
+from pandora_router.estimators.remembering import unseen
 from pandora_router.estimators.rewards import checked_reward
 from pandora_router.estimators.saved import Saved, estimator_of, write
 from pandora_router.estimators.stack.heads import Ridge, fit_ridge, grouped_folds
@@ -38,7 +39,10 @@ class Extended:
     def fit(
         cls, base: Predictor, newcomer: str, prompts: Sequence[str], reward: ArrayLike, *, seed: int = 0
     ) -> Extended:
-        """`reward` (prompts,) of the newcomer on prompts it was scored on; NaN where it was not."""
+        """`reward` (prompts,) of the newcomer on prompts it was scored on; NaN where it was not.
+
+        Prompts that the base knows are predicted as if they were new to it.
+        """
         if newcomer in base.specialists:
             raise UsageError(
                 "a new specialist",
@@ -51,7 +55,7 @@ class Extended:
         there = np.flatnonzero(np.isfinite(matrix[:, 0]))
         kept = [prompts[int(i)] for i in there]
         folds = grouped_folds(kept, 8, seed)
-        head, _ = fit_ridge(_features(base.predict(kept)), matrix[there], folds, PENALTIES)
+        head, _ = fit_ridge(_features(unseen(base, kept)), matrix[there], folds, PENALTIES)
         return cls(base, newcomer, head)
 
     @property
@@ -72,6 +76,11 @@ class Extended:
     def predict(self, prompts: Sequence[str], contexts: Contexts | None = None) -> Matrix:
         """Estimated rewards (prompts, specialists); contexts of the newcomer are not looked at."""
         known = self.base.predict(prompts, None if contexts is None else contexts[:, :-1])
+        return np.hstack([known, self.head.predict(_features(known))])
+
+    def predict_unseen(self, prompts: Sequence[str]) -> Matrix:
+        """As `predict`, with prompts that the base knows predicted as if they were new to it."""
+        known = unseen(self.base, prompts)
         return np.hstack([known, self.head.predict(_features(known))])
 
     def state(self) -> Saved:

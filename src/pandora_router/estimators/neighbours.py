@@ -1,9 +1,9 @@
-"""The cheap estimate f: mean reward of the k nearest training prompts by cosine.
+"""The cheap estimate f: mean reward of the k nearest known prompts by cosine, averaged over several k.
 
-The paper's f is k = 3. A constant often beats its squared error (its own variance is a third of the noise),
-so k = 50 is reported beside it everywhere. Missing rewards are left out of a mean; where none of the k
-neighbours has a reward for a specialist, that specialist's training mean stands in. Knows vectors and
-rewards, no prompts: nothing of the training texts is kept or saved.
+The default averages over k = 25, 50 and 200 (docs/method.md, section 11). The paper's f is k = 3: a constant
+often beats its squared error, since its own variance is a third of the noise. Missing rewards are left out of
+a mean; where none of the k neighbours has a reward for a specialist, that specialist's mean over all known
+prompts stands in. Knows vectors and rewards, no prompts: no text is kept or saved.
 """
 
 from __future__ import annotations
@@ -25,20 +25,29 @@ from pandora_router.estimators.rewards import checked_reward, filled_mean
 from pandora_router.estimators.saved import Saved, embedder_from, embedder_state, read, write
 from pandora_router.types import Contexts, Matrix, Positions
 
+USUAL = (25, 50, 200)
+"""The numbers of neighbours that the default estimate averages over."""
+CELLS = 2_000_000  # rewards of neighbours in memory at a time
+Count = int | tuple[int, ...]
+"""A number of neighbours, or several whose estimates are averaged."""
+
 
 @dataclass(frozen=True)
 class Neighbours:
-    """Training vectors (N, width) with their rewards (N, M), NaN where missing; predicts by k of them."""
+    """Known vectors (N, width) with their rewards (N, M), NaN where missing; predicts by the k nearest.
+
+    With several numbers in `k` the prediction is the average of the predictions by each of them.
+    """
 
     embedder: Embedder
     specialists: tuple[str, ...]
     vectors: Vectors = field(repr=False)
     reward: Matrix = field(repr=False)
-    k: int = 3
+    k: Count = USUAL
     exact_up_to: int = EXACT_UP_TO
 
     def __post_init__(self) -> None:
-        if self.k < 1:
+        if min(_each(self.k), default=0) < 1:
             raise UsageError("k neighbours", expected="at least 1", came=f"{self.k}", do="The paper uses 3.")
 
     @classmethod
@@ -50,7 +59,7 @@ class Neighbours:
         *,
         embedder: Embedder | None = None,
         vectors: ArrayLike | None = None,
-        k: int = 3,
+        k: Count = USUAL,
         exact_up_to: int = EXACT_UP_TO,
     ) -> Neighbours:
         """Remembers the prompts' vectors (embedded here, unless given) and their rewards."""
@@ -62,6 +71,17 @@ class Neighbours:
                 "vectors", expected=f"{len(matrix)} rows", came=f"{len(rows)}", do="One vector per prompt."
             )
         return cls(embedder, tuple(specialists), rows, matrix, k, exact_up_to)
+
+    def remember(self, prompts: Sequence[str], reward: ArrayLike) -> Neighbours:
+        """The same estimate with more known prompts, after those it knows; `reward` as in `fit`.
+
+        The embedder stays as it is. A specialist may lack a reward on all of the new prompts.
+        """
+        if not len(prompts):
+            return self
+        more = np.asarray(reward, dtype=np.float64).reshape(len(prompts), len(self.specialists))
+        rows = np.concatenate([self.vectors, self.embedder.embed(prompts)])
+        return replace(self, vectors=rows, reward=np.concatenate([self.reward, more]))
 
     @property
     def needs(self) -> frozenset[str]:
@@ -81,45 +101,64 @@ class Neighbours:
         """As `predict`, for prompts already embedded."""
         return self.predict_each(vectors, [self.k])[0]
 
-    def predict_each(self, vectors: Vectors, ks: Sequence[int]) -> list[Matrix]:
-        """As `predict_vectors` for several numbers of neighbours, in one search."""
-        found = self.search.nearest(vectors, max(ks))
-        return [self._mean(found[:, :k]) for k in ks]
+    def predict_each(self, vectors: Vectors, ks: Sequence[Count]) -> list[Matrix]:
+        """As `predict_vectors` for several choices of `k`, in one search."""
+        return self._means(self.search.nearest(vectors, _largest(ks)), ks)
 
     def leave_one_out(self) -> Matrix:
-        """Predictions on the training prompts themselves, none seeing its own reward, shape (N, M)."""
+        """Predictions on the known prompts themselves, none seeing its own reward, shape (N, M)."""
         return self.leave_one_out_each([self.k])[0]
 
-    def leave_one_out_each(self, ks: Sequence[int]) -> list[Matrix]:
-        """As `leave_one_out` for several numbers of neighbours, in one search.
+    def leave_one_out_each(self, ks: Sequence[Count]) -> list[Matrix]:
+        """As `leave_one_out` for several choices of `k`, in one search.
 
-        With exact search every training prompt with the very same vector is left out as well, since a prompt
-        to be routed is rarely word for word a training prompt; with the graph only the prompt itself is.
+        With exact search every known prompt with the very same vector is left out as well, since a prompt
+        to be routed is rarely word for word a known prompt; with the graph only the prompt itself is.
         """
         if isinstance(self.search, Exact):
-            found = self.search.nearest_except(self.vectors, max(ks), same_rows(self.vectors))
+            found = self.search.nearest_except(self.vectors, _largest(ks), same_rows(self.vectors))
         else:
-            found = self.search.nearest(self.vectors, max(ks) + 1)
+            found = self.search.nearest(self.vectors, _largest(ks) + 1)
             itself = found == np.arange(len(found))[:, None]
             order = np.argsort(itself, axis=1, kind="stable")
             found = np.take_along_axis(np.where(itself, -1, found), order, axis=1)
-        return [self._mean(found[:, :k]) for k in ks]
+        return self._means(found, ks)
 
-    def with_k(self, k: int) -> Neighbours:
-        """The same training prompts with another number of neighbours."""
+    def predict_unseen(self, prompts: Sequence[str]) -> Matrix:
+        """As `predict`, leaving out known prompts with the very same vector: what a new prompt would get."""
+        vectors = self.embedder.embed(prompts)
+        if not isinstance(self.search, Exact):
+            return self.predict_vectors(vectors)
+        among = same_rows(np.concatenate([vectors, self.vectors]))[: len(vectors)]
+        copies = [rows[rows >= len(vectors)] - len(vectors) for rows in among]
+        return self._means(self.search.nearest_except(vectors, _largest([self.k]), copies), [self.k])[0]
+
+    def with_k(self, k: Count) -> Neighbours:
+        """The same known prompts with another number of neighbours."""
         return replace(self, k=k)
 
     @functools.cached_property
     def search(self) -> Nearest:
-        """Exact up to `exact_up_to` training prompts, a graph above; built on first use."""
+        """Exact up to `exact_up_to` known prompts, a graph above; built on first use."""
         if len(self.vectors) <= self.exact_up_to:
             return Exact(self.vectors)
         return Graph.build(self.vectors)
 
     @functools.cached_property
     def mean(self) -> Matrix:
-        """Each specialist's training mean (M,)."""
+        """Each specialist's mean reward over all known prompts (M,)."""
         return filled_mean(self.reward)
+
+    def _means(self, found: Positions, ks: Sequence[Count]) -> list[Matrix]:
+        """The prediction for each choice of `k`, from the positions of the nearest (n, largest k)."""
+        out = [np.empty((len(found), len(self.specialists))) for _ in ks]
+        chunk = max(1, CELLS // (max(found.shape[1], 1) * len(self.specialists)))
+        for start in range(0, len(found), chunk):
+            rows = found[start : start + chunk]
+            parts = {k: self._mean(rows[:, :k]) for several in ks for k in _each(several)}
+            for made, several in zip(out, ks, strict=True):
+                made[start : start + chunk] = np.mean([parts[k] for k in _each(several)], axis=0)
+        return out
 
     def _mean(self, found: Positions) -> Matrix:
         near = np.where(found[:, :, None] >= 0, self.reward[found], np.nan)
@@ -130,7 +169,11 @@ class Neighbours:
 
     def state(self) -> Saved:
         """What is written to disk."""
-        settings = {"k": self.k, "exact_up_to": self.exact_up_to, "specialists": list(self.specialists)}
+        settings = {
+            "k": list(_each(self.k)),
+            "exact_up_to": self.exact_up_to,
+            "specialists": list(self.specialists),
+        }
         arrays: dict[str, NDArray[Any]] = {"vectors": self.vectors, "reward": self.reward}
         return Saved("neighbours", settings, arrays, parts={"embedder": embedder_state(self.embedder)})
 
@@ -143,7 +186,7 @@ class Neighbours:
             tuple(settings["specialists"]),
             saved.arrays["vectors"],
             saved.arrays["reward"],
-            settings["k"],
+            tuple(settings["k"]),
             settings["exact_up_to"],
         )
 
@@ -155,6 +198,15 @@ class Neighbours:
     def load(cls, folder: Path | str, *, embedder: Embedder | None = None) -> Neighbours:
         """Reads what `save` wrote."""
         return cls.from_state(read(folder), embedder=embedder)
+
+
+def _each(k: Count) -> tuple[int, ...]:
+    """The numbers of neighbours that an estimate averages over."""
+    return k if isinstance(k, tuple) else (k,)
+
+
+def _largest(ks: Sequence[Count]) -> int:
+    return max(max(_each(k)) for k in ks)
 
 
 def same_rows(vectors: Vectors) -> list[Positions]:

@@ -37,7 +37,7 @@ __all__ = [
 
 KIND = folders.Kind(
     format="pandora-router estimator",
-    version=3,
+    version=4,
     noun="a saved estimator",
     make="Fit an estimator and save it.",
     mend="fit the estimator and save it again.",

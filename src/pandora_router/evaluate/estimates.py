@@ -1,9 +1,10 @@
 """Cheap and costly estimates of one fresh split of an experiment, kept by content.
 
 Both are fitted by the recipes and on the parts of the table that `Router.fit` uses, so that an evaluation
-measures the router that `pandora fit` would ship; both see training prompts only. What is kept are numbers,
-under a name that is the hash of the table
-(texts, scores, fees, split) and of every setting that matters, so a stale file cannot be read by mistake.
+measures the router that `pandora fit` would ship: the cheap estimate remembers training and calibration
+prompts, the costly one is fitted on training prompts, and neither sees a test prompt. What is kept are
+numbers, under a name that is the hash of the table (texts, scores, fees, split) and of every setting that
+matters, so a stale file cannot be read by mistake.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from pandora_router.data.joins import beside
 from pandora_router.errors import UsageError
 from pandora_router.evaluate.experiments import USUAL, Experiment
 from pandora_router.router.fitting import parted
-from pandora_router.router.readings import ask, out_of_fold
+from pandora_router.router.readings import ask, cheap_estimates, knowing, out_of_fold
 from pandora_router.router.recipes import NeighbourRecipe, StackRecipe
 from pandora_router.types import Advance, Matrix
 
@@ -114,7 +115,7 @@ def _only_tasks(experiment: Experiment, table: Table) -> Table:
     return table.rows(keep)
 
 
-VERSION = 4  # raise when the estimators change what they predict
+VERSION = 5  # raise when the estimators change what they predict
 Made = dict[str, NDArray[np.float64]]
 Progress = Callable[[str, int, int], None]
 
@@ -187,7 +188,7 @@ def _make(experiment: Experiment, split: Table, whole: Table, seed: int, progres
     begun = time.process_time()
     say = _steps(progress)
     train, calibration, test, repeated = parted(split)
-    cheap = NeighbourRecipe().fit(train, say)
+    cheap = knowing(NeighbourRecipe().fit(train, say), calibration)
     costly = recipe_of(experiment).fit(train, say)
     standing = Standing.of(train.reward, train.fee)
     made: Made = {
@@ -196,17 +197,14 @@ def _make(experiment: Experiment, split: Table, whole: Table, seed: int, progres
         "repeated": np.array(float(repeated)),
     }
     number = {name: i for i, name in enumerate(whole.prompt_ids)}
+    each = {f"f{k}": None if k == USUAL else k for k in experiment.ks}
+    found = cheap_estimates(cheap, {"train": train, "calibration": calibration, "test": test}, each)
+    made |= {name.replace(".", "_"): f for name, f in found.items()}
     for name, part in (("calibration", calibration), ("test", test)):
-        vectors = cheap.embedder.embed(part.prompts)
-        each = cheap.predict_each(vectors, [cheap.k if k == USUAL else k for k in experiment.ks])
-        made |= {f"{name}_f{k}": f for k, f in zip(experiment.ks, each, strict=True)}
         made[f"{name}_g"] = ask(costly, part)
         made[f"{name}_score"] = part.score
         made[f"{name}_fee"] = split.fee_weight * part.fee
         made[f"{name}_prompt"] = np.array([number[i] for i in part.prompt_ids], dtype=np.float64)
-    ks = [cheap.k if k == USUAL else k for k in experiment.ks]
-    for k, f in zip(experiment.ks, cheap.leave_one_out_each(ks), strict=True):
-        made[f"train_f{k}"] = f
     made["train_g"] = out_of_fold(costly, np.full(train.reward.shape, np.nan))
     made["train_score"], made["train_fee"] = train.score, split.fee_weight * train.fee
     made["seconds"] = np.array(time.process_time() - begun)

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 KIND = folders.Kind(
     format="pandora-router artifact",
-    version=3,
+    version=4,
     noun="a fitted router",
     make="Fit one: pandora fit pandora.yaml -o router",
     mend="restore it or fit the router anew.",

@@ -1,8 +1,14 @@
 """From a routing table to a router: f and g on train, signal model and policy on calibration, proof on test.
 
-No calibration or test prompt trains f or g: prompts whose text (white space apart) also stands in train are
-left out of the other splits, and counted. Each stage is a pure function of its key, so with a work folder a
-fit that was killed goes on after the last stage that was finished.
+    1. f and g are fitted on the train split.
+    2. f remembers the calibration prompts; both splits get estimates that leave the prompt itself out.
+    3. Signal model and policy are fitted from those.
+    4. The router is measured on the test split, which nothing has seen so far.
+    5. f remembers the test prompts as well, and the router ships (unless `remember_test` is off).
+
+Prompts whose text (white space apart) stands in an earlier split too are left out, and counted. Each stage is
+a pure function of its key, so with a work folder a fit that was killed goes on after the last stage that was
+finished.
 """
 
 from __future__ import annotations
@@ -39,10 +45,11 @@ from pandora_router.data import Table
 from pandora_router.data.table import normalise
 from pandora_router.errors import UsageError
 from pandora_router.estimators.estimator import Estimator, Predictor
+from pandora_router.estimators.remembering import Remembering
 from pandora_router.estimators.saved import is_saved, load_estimator
 from pandora_router.estimators.saved import write as write_estimator
 from pandora_router.router.inspection import Inspection, purchase
-from pandora_router.router.readings import left_out, readings
+from pandora_router.router.readings import estimated
 from pandora_router.router.recipes import Costly, External, Recipe, TransformerRecipe
 from pandora_router.router.report import report
 from pandora_router.search import Committing, KnowledgeGradient, Policy
@@ -68,6 +75,7 @@ class Order:
     default: str | None
     timeout: float | None
     settings: Mapping[str, Any]
+    remember_test: bool = True
 
     def key(self, *parts: object) -> str:
         """A name for a stage: the same data, recipe and versions give the same name."""
@@ -102,23 +110,26 @@ def fit(
     made = _costly(order, train, work, lambda what, share: say(what, 0.1 + 0.7 * share))
     costly = made.estimator if isinstance(made, External) else made
     say("estimating calibration and test prompts", 0.8)
-    held, others = readings(
+    known = estimated(
         cheap,
         made,
+        train,
         _held_out(order, calibration, test),
         _kept(order, work),
         lambda done, total: say("buying costly estimates", 0.8 + 0.05 * done / total),
     )
+    held, learnt = known.held, known.train
     if on_estimates is not None:
         on_estimates(held)
-    learnt = left_out(cheap, made, train)
     costs = costs_of(order, costly)
     say("fitting the signal model and weighing policies", 0.85)
     signal, policy, evidence = choose(order, held["calibration"], learnt, costs)
     say("checking on held-out prompts", 0.95)
     usual, fees = np.nanmean(train.reward, axis=0), np.nanmean(train.fee, axis=0)
     standing = Standing.of(train.reward, train.fee)
-    found = report(held, others, signal, order.signal, policy, costs, training_mean=usual, standing=standing)
+    found = report(
+        held, known.others, signal, order.signal, policy, costs, training_mean=usual, standing=standing
+    )
     found["standing"] = {
         "single": train.specialists[standing.single],
         "cheapest": train.specialists[standing.cheapest],
@@ -126,7 +137,9 @@ def fit(
     say("weighing the parts of the signal model", 0.97)
     found["parts"] = parts_of(order.signal, policy, held["calibration"], learnt, costs)
     default = order.default or train.specialists[standing.single]
+    cheap, remembered = _shipped(order, known.cheap, train, calibration, test)
     counts = {"train": len(train), "calibration": len(calibration), "test": len(test), "left_out": repeated}
+    counts["remembered"] = remembered
     record = {
         "fingerprint": order.table.fingerprint(),
         "prompts": counts,
@@ -146,10 +159,23 @@ def fit(
         default=default,
         fees=fees,
         fee_weight=order.table.fee_weight,
-        id=order.key(*_told(order).values(), *(vars(costs)[n].tolist() for n in COSTS), default),
+        id=order.key(
+            *_told(order).values(), *(vars(costs)[n].tolist() for n in COSTS), default, order.remember_test
+        ),
         record=record,
         timeout=order.timeout,
     )
+
+
+def _shipped(
+    order: Order, cheap: Predictor, train: Table, calibration: Table, test: Table
+) -> tuple[Predictor, int]:
+    """The cheap estimate that ships, and how many prompts it knows: those of test too, now measured."""
+    if not isinstance(cheap, Remembering):
+        return cheap, len(train)
+    if not order.remember_test:
+        return cheap, len(train) + len(calibration)
+    return cheap.remember(test.prompts, test.reward), len(train) + len(calibration) + len(test)
 
 
 def _held_out(order: Order, calibration: Table, test: Table) -> dict[str, Table]:
@@ -166,14 +192,16 @@ def _kept(order: Order, work: Path | None) -> Path | None:
 
 
 def parted(table: Table) -> tuple[Table, Table, Table, int]:
-    """Train, calibration and test without prompts that also stand in train, and how many those were."""
+    """Train, calibration and test, none with a prompt of an earlier one, and how many those were."""
     train = table.in_split("train")
     seen = {normalise(prompt) for prompt in train.prompts}
     others, repeated = [], 0
     for name in ("calibration", "test"):
         part = table.in_split(name)
-        fresh = np.array([normalise(prompt) not in seen for prompt in part.prompts], dtype=np.bool_)
+        texts = [normalise(prompt) for prompt in part.prompts]
+        fresh = np.array([text not in seen for text in texts], dtype=np.bool_)
         repeated += int((~fresh).sum())
+        seen.update(texts)
         others.append(part.rows(fresh))
     for what, part, least in (("train", train, 2), ("calibration", others[0], 8)):
         if len(part) < least:

@@ -20,6 +20,7 @@ from pandora_router.calibrate import FittedSignal, extend
 from pandora_router.errors import UsageError
 from pandora_router.estimators.estimator import Estimator, Predictor, Query
 from pandora_router.estimators.extended import Extended
+from pandora_router.estimators.remembering import unseen
 from pandora_router.estimators.stack.heads import grouped_folds
 from pandora_router.router.opening import finish
 from pandora_router.types import Matrix, Vector
@@ -43,8 +44,8 @@ def add_specialist(
 ) -> Router:
     """The router with `name` at the end, from its `score` (n,) and `fee` (n,) or one fee for all.
 
-    Prefer prompts that did not train the router. Without `inspection_cost` the newcomer joins the group
-    of its colleagues, or costs what they cost on average.
+    Prefer prompts that did not train the costly estimate. Without `inspection_cost` the newcomer joins the
+    group of its colleagues, or costs what they cost on average.
     """
     reward = _reward(router, name, prompts, score, fee)
     fees = np.broadcast_to(np.asarray(fee, dtype=np.float64), reward.shape)
@@ -57,7 +58,7 @@ def add_specialist(
             do="Fit the router anew with all specialists.",
         )
     cheap = Extended.fit(router.cheap, name, prompts, reward, seed=seed)
-    f = np.column_stack([router.cheap.predict(prompts), _outside(router.cheap, name, prompts, reward, seed)])
+    f = np.column_stack([unseen(router.cheap, prompts), _outside(router.cheap, name, prompts, reward, seed)])
     costly: Predictor | Estimator
     if isinstance(router.costly, Estimator):
         costly = router.costly
@@ -113,7 +114,7 @@ def _outside(base: Predictor, name: str, prompts: Sequence[str], reward: Vector,
         held = np.flatnonzero(folds == fold)
         learnt = np.where(folds == fold, np.nan, reward)
         head = Extended.fit(base, name, prompts, learnt, seed=seed)
-        out[held] = head.predict([prompts[int(i)] for i in held])[:, -1]
+        out[held] = head.predict_unseen([prompts[int(i)] for i in held])[:, -1]
     return out
 
 

@@ -1,8 +1,13 @@
-"""Cheap and costly estimates of the prompts that trained nothing, kept between two starts of a fit."""
+"""Cheap and costly estimates that no prompt influenced itself, kept between two starts of a fit.
+
+The cheap estimate remembers training and calibration prompts; both get estimates that leave the prompt
+itself out. The costly estimate is out of fold for training prompts and was not fitted on the others.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +17,8 @@ from pandora_router import folders
 from pandora_router.calibrate.readings import Readings
 from pandora_router.data import Table
 from pandora_router.estimators.estimator import Predictor
-from pandora_router.estimators.neighbours import Neighbours
+from pandora_router.estimators.neighbours import Count, Neighbours
+from pandora_router.estimators.remembering import Remembering
 from pandora_router.folders.saved import NEEDS, Saved, fill, saved_from
 from pandora_router.router.bought import buy
 from pandora_router.router.opening import finish
@@ -21,32 +27,51 @@ from pandora_router.types import Matrix
 
 READINGS = folders.Kind(
     format="pandora-router readings",
-    version=2,
+    version=3,
     noun="readings of a fit",
     make="Start the fit again.",
     mend="remove the work folder and start the fit again.",
 )
 JOURNAL = "judgements.journal"
+COMPARED: Mapping[str, Count | None] = {"f": None, "kNN-3": 3, "kNN-50": 50}
+"""The cheap estimate, and those whose squared errors every report shows beside it."""
 
 
-def readings(
+@dataclass(frozen=True, eq=False)
+class Estimated:
+    """The estimates a router is fitted from and measured on; no prompt influenced its own.
+
+    `cheap` is the cheap estimate as it knows training and calibration prompts (training prompts alone, if it
+    cannot remember). `train` has left-out f and out-of-fold g of the training prompts, or is None where f
+    cannot leave a prompt out. `held` has the readings of the other parts, `others` the estimates of 3 and of
+    50 neighbours of the same prompts where f is of neighbours.
+    """
+
+    cheap: Predictor
+    train: Readings | None
+    held: dict[str, Readings]
+    others: dict[str, dict[str, Matrix]]
+
+
+def estimated(
     cheap: Predictor,
     costly: Predictor | External,
+    train: Table,
     parts: Mapping[str, Table],
-    kept: Path | None,
+    kept: Path | None = None,
     say: Callable[[int, int], None] = lambda done, total: None,
-) -> tuple[dict[str, Readings], dict[str, dict[str, Matrix]]]:
-    """F, G and R of each part, and the cheap estimates of 3 and of 50 neighbours where f is of neighbours.
+) -> Estimated:
+    """F, G and R of the training prompts and of `parts`, which has "calibration" and perhaps "test".
 
-    Read from the folder `kept` if it is there, otherwise computed and written to it. External estimates are
-    kept one by one in a journal beside that folder.
+    F and G are read from the folder `kept` if it is there, otherwise computed and written to it. External
+    estimates are kept one by one in a journal beside that folder.
     """
+    known = knowing(cheap, parts["calibration"])
     if kept is not None and folders.is_stored(kept, READINGS):
         arrays = dict(saved_from(folders.read(kept, READINGS, NEEDS), READINGS).arrays)
     else:
-        arrays = {}
+        arrays = cheap_estimates(known, {"train": train, **parts}, COMPARED)
         for name, part in parts.items():
-            arrays |= {f"{name}.{what}": values for what, values in _cheap(cheap, part).items()}
             journal = None if kept is None else kept.parent / JOURNAL
             arrays[f"{name}.g"] = ask(costly, part, journal, say)
         if kept is not None:
@@ -56,21 +81,59 @@ def readings(
         own = {key.removeprefix(f"{name}."): a for key, a in arrays.items() if key.startswith(f"{name}.")}
         held[name] = Readings(own.pop("f"), own.pop("g"), part.reward, part.fee_weight * part.fee)
         others[name] = own
-    return held, others
+    learnt = None
+    if "train.f" in arrays:
+        outside = np.full(train.reward.shape, np.nan)
+        if not isinstance(costly, External):
+            outside = out_of_fold(costly, outside)
+        learnt = Readings(arrays["train.f"], outside, train.reward, train.fee_weight * train.fee)
+    return Estimated(known, learnt, held, others)
+
+
+def knowing(cheap: Predictor, calibration: Table) -> Predictor:
+    """The cheap estimate once it remembers the calibration prompts as well, if it can remember."""
+    if not isinstance(cheap, Remembering):
+        return cheap
+    return cheap.remember(calibration.prompts, calibration.reward)
+
+
+def cheap_estimates(
+    known: Predictor, parts: Mapping[str, Table], each: Mapping[str, Count | None]
+) -> dict[str, Matrix]:
+    """Cheap estimates of train, calibration and other prompts, by "part.name"; see `Estimated`.
+
+    `known` remembers the training prompts, then the calibration prompts, which both get left-out estimates;
+    all other parts must be unknown to it. `each` names numbers of neighbours, None for those that `known`
+    uses; if `known` is not of neighbours only the latter are made.
+    """
+    if not isinstance(known, Remembering):
+        return {f"{name}.f": known.predict(part.prompts) for name, part in parts.items() if name != "train"}
+    counts = {name: k for name, k in each.items() if k is None or isinstance(known, Neighbours)}
+    made: dict[str, Matrix] = {}
+    first = len(parts["train"])
+    for name, left in zip(counts, _left_out(known, list(counts.values())), strict=True):
+        made[f"train.{name}"], made[f"calibration.{name}"] = left[:first], left[first:]
+    for part in [part for part in parts if part not in ("train", "calibration")]:
+        found = _predicted(known, parts[part].prompts, list(counts.values()))
+        made |= {f"{part}.{name}": f for name, f in zip(counts, found, strict=True)}
+    return made
+
+
+def _left_out(known: Remembering, counts: Sequence[Count | None]) -> list[Matrix]:
+    if isinstance(known, Neighbours):
+        return known.leave_one_out_each([k or known.k for k in counts])
+    return [known.leave_one_out() for _ in counts]
+
+
+def _predicted(known: Remembering, prompts: Sequence[str], counts: Sequence[Count | None]) -> list[Matrix]:
+    if isinstance(known, Neighbours):
+        return known.predict_each(known.embedder.embed(prompts), [k or known.k for k in counts])
+    return [known.predict(prompts) for _ in counts]
 
 
 def _fill(folder: Path, arrays: Mapping[str, Any]) -> dict[str, Any]:
     fill(folder, Saved("readings", arrays=arrays))
     return {}
-
-
-def _cheap(cheap: Predictor, part: Table) -> dict[str, Matrix]:
-    """The cheap estimates, and those of 3 and of 50 neighbours beside them."""
-    if not isinstance(cheap, Neighbours):
-        return {"f": cheap.predict(part.prompts)}
-    vectors = cheap.embedder.embed(part.prompts)
-    f, three, fifty = cheap.predict_each(vectors, [cheap.k, 3, 50])
-    return {"f": f, "kNN-3": three, "kNN-50": fifty}
 
 
 def ask(
@@ -88,19 +151,6 @@ def ask(
             there = [part.contexts is not None and part.contexts[i, j] is not None for i in range(len(part))]
             found[~np.array(there, dtype=np.bool_), j] = np.nan
     return found
-
-
-def left_out(cheap: Predictor, costly: Predictor | External, train: Table) -> Readings | None:
-    """Readings of the training prompts that no prompt influenced itself: left-out f and out-of-fold g.
-
-    None where f cannot leave a prompt out (it is not of neighbours); g is NaN where it was not fitted here.
-    """
-    if not isinstance(cheap, Neighbours):
-        return None
-    outside = np.full(train.reward.shape, np.nan)
-    if not isinstance(costly, External):
-        outside = out_of_fold(costly, outside)
-    return Readings(cheap.leave_one_out(), outside, train.reward, train.fee_weight * train.fee)
 
 
 def out_of_fold(costly: Predictor, unknown: Matrix) -> Matrix:

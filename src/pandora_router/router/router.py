@@ -83,8 +83,13 @@ class Router:
         work: Path | str | None = None,
         settings: Mapping[str, Any] | None = None,
         on_estimates: Callable[[Mapping[str, Readings]], None] | None = None,
+        remember_test: bool = True,
     ) -> Router:
         """Fit f and g on the train split, the signal model and `Auto` on the calibration split.
+
+        What `record["report"]` says was measured on the test split before anything saw it. The router that
+        is returned remembers the test prompts too (its cheap estimate averages over all known prompts):
+        to measure it on those prompts yourself, say `remember_test=False`.
 
         One number for `inspection_cost` is the price of one purchase: of all specialists where g shows
         them together, of each otherwise. Without `default` it is the specialist of highest mean reward in
@@ -107,6 +112,7 @@ class Router:
             default=default,
             timeout=timeout,
             settings=dict(settings or {}),
+            remember_test=remember_test,
         )
         say = progress or (lambda what, share: None)
         return fit(order, say, None if work is None else Path(work), on_estimates)
