@@ -34,9 +34,12 @@ def kept(
     folder: Path,
     label: str,
     settings: Mapping[str, Any],
-    make: Callable[[], Made],
-) -> Cell:
-    """The cell from the disk, or made now and kept; `make` gives predictions, CPU-seconds and remarks."""
+    make: Callable[[], Made] | None,
+) -> Cell | None:
+    """The cell from the disk, or made now and kept; None if it is not there and `make` is None.
+
+    `make` gives predictions, CPU-seconds and remarks.
+    """
     path = folder / f"{re.sub(r'[^a-z0-9]+', '-', label.lower())}.npz"
     wanted = json.dumps(settings, sort_keys=True)
     if path.exists():
