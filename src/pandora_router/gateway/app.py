@@ -27,6 +27,7 @@ from pandora_router.errors import PandoraError, UpstreamError
 from pandora_router.gateway import questions
 from pandora_router.gateway.asgi import Gone, Receive, Refused, Scope, Send, read_body, watched
 from pandora_router.gateway.health import Circuit
+from pandora_router.gateway.measured import Lengths
 from pandora_router.gateway.serving import Exchange
 from pandora_router.gateway.site import Site
 from pandora_router.gateway.wires import BY_NAME, BY_PATH, Wire
@@ -38,12 +39,13 @@ told = logging.getLogger("pandora_router.gateway")
 
 @dataclass
 class Gateway:
-    """The application. `site` is replaced as a whole by a reload; circuits outlive it."""
+    """The application. `site` is replaced as a whole by a reload; circuits and measurements outlive it."""
 
     site: Site
     store: Store
     rng: random.Random = field(default_factory=random.SystemRandom)
     circuits: dict[str, Circuit] = field(default_factory=dict)
+    measured: dict[str, Lengths] = field(default_factory=dict)
     started: float = field(default_factory=time.time)
     busy: int = 0
 
@@ -58,6 +60,7 @@ class Gateway:
         ).result()
         for name in site.names:
             self.circuits.setdefault(name, Circuit())
+            self.measured.setdefault(name, Lengths())
         self.site = replace(site, generation=number)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -78,8 +81,12 @@ class Gateway:
         finally:
             self.busy -= 1
 
+    def exchange(self, wire: Wire, headers: Mapping[str, str]) -> Exchange:
+        """One request, to be served by the present site."""
+        return Exchange(self.site, self.store, self.circuits, self.measured, wire, headers, self.rng)
+
     async def _serve(self, wire: Wire, headers: Mapping[str, str], receive: Receive, send: Send) -> None:
-        exchange = Exchange(self.site, self.store, self.circuits, wire, headers, self.rng)
+        exchange = self.exchange(wire, headers)
         sending = _Sending(send)
         status = "error"
         try:

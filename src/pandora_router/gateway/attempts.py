@@ -1,9 +1,9 @@
-"""One call to a specialist: opened, held until it shows content, read to its end, settled exactly once.
+"""One call to a specialist: opened, looked at or held until it shows content, read to its end, settled once.
 
 `settle` is synchronous and the first call wins, whoever makes it: the relay at the end of a stream, a
-cancelled task, a client that left. It closes the connection and queues the row, so nothing has to be shielded
-from cancellation. Until the first content nothing of a stream has been sent to the client, so another
-specialist can still take over.
+decision that takes another specialist, a cancelled task, a client that left. It closes the connection and
+queues the row, so nothing has to be shielded from cancellation. Until the first content nothing of a stream
+has been sent to the client, so another specialist can still take over.
 """
 
 from __future__ import annotations
@@ -14,8 +14,11 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 
 from pandora_router.gateway.backend import Backend
+from pandora_router.gateway.chances import without_chances
 from pandora_router.gateway.frames import DONE, Frames, data_of, parsed
 from pandora_router.gateway.health import Circuit
+from pandora_router.gateway.measured import Lengths
+from pandora_router.gateway.shown import Glimpse
 from pandora_router.gateway.wires import Wire
 from pandora_router.router.decision import stamp
 from pandora_router.store import log
@@ -34,18 +37,28 @@ def new_id() -> str:
     return stamp()[0]
 
 
-@dataclass
+@dataclass(eq=False)
 class RunningAttempt:
-    """A call in flight. `size` is the length of its request in bytes."""
+    """A call in flight.
+
+    size: the length of its request in bytes. most: the most tokens that it may write. prefix: the name of its
+    system prompt (`measured.prefix_of`). kind: why the call is made; a look becomes an answer or a loser.
+    strip_usage, strip_chances: what the gateway asked for and the client did not. owes: whether the provider
+    may charge for it, whatever becomes of it.
+    """
 
     decision: str
     kind: Kind
     backend: Backend
     wire: Wire
     size: int
+    most: int
     store: Store
     circuit: Circuit
+    lengths: Lengths
+    prefix: str = ""
     strip_usage: bool = False
+    strip_chances: bool = False
     id: str = field(default_factory=new_id)
     begun: float = field(default_factory=time.time)
     usage: Usage | None = None
@@ -57,27 +70,49 @@ class RunningAttempt:
     relay: Relay | None = None
     settled: Future[bool] | None = None
     cost: int = 0
+    owes: bool = False
+    glimpse: Glimpse | None = None
+    seen_at: float | None = None
     _frames: Frames = field(default_factory=Frames)
     _ended: bool = False
+    _counted: bool = False
+    _last_read: float = 0.0
 
     @property
     def row(self) -> Attempt:
         """The record that is written before the call is made."""
-        expected = self.backend.prices.cost(self.backend.estimate(self.size, self.backend.max_output // 8))
-        return Attempt(self.id, self.decision, self.kind, self.backend.name, self.begun, expected)
+        usual = self.lengths.output.given(self.backend.max_output / 8)
+        expected = self.lengths.expected(self.size, self.prefix, min(usual, self.most), self.begun)
+        cost = self.backend.prices.cost(expected)
+        return Attempt(self.id, self.decision, self.kind, self.backend.name, self.begun, cost)
+
+    @property
+    def streams(self) -> bool:
+        """Whether the answer is a stream of events."""
+        assert self.relay is not None
+        kind = self.relay.headers.get("Content-Type", "")
+        return 200 <= self.relay.status < 300 and kind.startswith("text/event-stream")
+
+    @property
+    def alive(self) -> bool:
+        """Whether a stream that is held can still go on, as far as one can tell without reading it."""
+        return self.settled is None and (self._ended or (self.relay is not None and not self.relay.broken))
 
     async def open(self, path: str, body: bytes, headers: dict[str, str]) -> Relay:
         """Make the call and wait for its status; raises `Failed` if there is no answer or a retryable one."""
         endpoint = self.backend.endpoint
         self.circuit.begin(time.monotonic())
+        self.owes = True
         try:
             self.relay = await Relay.open(
                 self.backend.address(path), body, headers, endpoint.timeout, endpoint.proxy()
             )
-        except Failed:
+        except Failed as error:
+            self.owes = error.charged
             self.circuit.fail(time.monotonic())
             raise
         status = self.relay.status
+        self.owes = status < 400
         if status in OVERLOADED:
             self.circuit.fail(time.monotonic())
             raise Failed(
@@ -92,6 +127,7 @@ class RunningAttempt:
         answer = parsed(body)
         if answer is not None:
             self.usage = self.wire.usage(answer)
+            self._counted = self.usage is not None
             self.response = answer["id"] if isinstance(answer.get("id"), str) else None  # type: ignore[assignment]
         self.first_token = time.time() - self.begun
         self._ended = True
@@ -99,49 +135,59 @@ class RunningAttempt:
 
     async def hold(self) -> None:
         """Read a stream until its first content, keeping what came; raises `Failed` if it fails before."""
-        while not self._ended:
-            chunk = await self._chunk()
-            for frame in self._frames.feed(chunk) if chunk else ():
-                content = self._look(frame)
-                if self.failed is not None:
-                    self.circuit.fail(time.monotonic())
-                    raise Failed(f"{self.backend.name} failed at the start", "cut", again=True, charged=True)
-                if content and self.first_token is None:
-                    self.first_token = time.time() - self.begun
-            if self.first_token is not None:
-                return
-        self.circuit.fail(time.monotonic())
-        raise Failed(f"{self.backend.name} ended without an answer", "cut", again=True, charged=True)
+        while self.first_token is None and not self._ended:
+            await self._read()
+        if self.first_token is None:
+            self.circuit.fail(time.monotonic())
+            raise Failed(f"{self.backend.name} ended without an answer", "cut", again=True, charged=True)
+
+    async def look(self, glimpse: Glimpse) -> None:
+        """Read a stream until `glimpse` has seen enough, then leave it waiting; raises `Failed`."""
+        self.glimpse = glimpse
+        while not (glimpse.done and self.first_token is not None) and not self._ended:
+            await self._read()
+        await self.hold()
+        self.seen_at = time.time()
 
     async def rest(self) -> AsyncIterator[bytes]:
         """What was held, then the stream to its end, ready to be sent on; raises `Failed` if it breaks."""
         yield b"".join(self.held)
         self.held.clear()
         while not self._ended:
-            chunk = await self._chunk()
-            for frame in self._frames.feed(chunk) if chunk else ():
-                self._look(frame)
+            await self._read(begun=True)
             if self.held:
                 yield b"".join(self.held)
                 self.held.clear()
 
-    async def _chunk(self) -> bytes:
+    async def _read(self, *, begun: bool = False) -> None:
+        """Take the next bytes; an error in the stream raises `Failed` unless sending has `begun`."""
         assert self.relay is not None
         chunk = await self.relay.chunk()
+        self._last_read = time.time()
         if not chunk:
             self._ended = True
             if self._frames.rest:
                 self.held.append(self._frames.rest)
-        return chunk
+            return
+        for frame in self._frames.feed(chunk):
+            content = self._take(frame)
+            if self.failed is not None and not begun:
+                self.circuit.fail(time.monotonic())
+                raise Failed(f"{self.backend.name} failed at the start", "cut", again=True, charged=True)
+            if content and self.first_token is None:
+                self.first_token = self._last_read - self.begun
 
-    def _look(self, frame: bytes) -> bool:
+    def _take(self, frame: bytes) -> bool:
         """Keep a frame to be sent on, note what it says, and return whether it carries content."""
         data = data_of(frame)
+        if self.strip_chances:
+            frame = without_chances(frame)
         if not data or data == DONE:
             self.held.append(frame)
             return False
         self.events += 1
-        if self.first_token is not None and not self._tells(data):
+        looking = self.glimpse is not None and not self.glimpse.done
+        if self.first_token is not None and not looking and not self._tells(data):
             self.held.append(frame)
             return True
         event = parsed(data)
@@ -151,8 +197,11 @@ class RunningAttempt:
         piece = self.wire.piece(event)
         if piece.usage is not None:
             self.usage = piece.usage if self.usage is None else _later(self.usage, piece.usage)
+            self._counted = piece.content or piece.only_usage or piece.last
         self.failed = piece.failed or self.failed
         self.response = piece.response or self.response
+        if self.glimpse is not None and looking:
+            self.glimpse.add(event)
         if not (piece.only_usage and self.strip_usage):
             self.held.append(frame)
         return piece.content
@@ -162,6 +211,13 @@ class RunningAttempt:
         """Whether an event after the first content may say something that has to be read."""
         return b'"usage"' in data or b'"error"' in data or b'"response' in data[:40] or b'"message_' in data
 
+    def lose(self) -> None:
+        """End a look whose specialist was not chosen; one that has run to its end by then is complete."""
+        self.kind = "loser"
+        if self.seen_at is not None:
+            self.lengths.waited.add(time.time() - self.seen_at)
+        self.settle("ok" if self._ended else "cancelled", "another specialist was chosen")
+
     def settle(self, status: Status, reason: str = "") -> None:
         """Close the call and queue its row; only the first call does anything."""
         if self.settled is not None:
@@ -169,17 +225,44 @@ class RunningAttempt:
         if self.relay is not None:
             self.relay.close()
         now = time.time()
-        if status == "ok":
+        if status == "ok" or (status == "cancelled" and self.first_token is not None):
             self.circuit.succeed()
         elif status == "cancelled":
             self.circuit.abandon()
-        usage = self.usage or self.backend.estimate(self.size, self.events)
-        reached = self.relay is not None and self.relay.status < 400
-        if self.usage is None and status == "cancelled" and self.backend.cancel == "bills_full":
-            usage = replace(usage, output=self.backend.max_output)
-        self.cost = self.backend.prices.cost(usage) if reached else 0
+        usage = self._used(status, now)
+        self.cost = self.backend.prices.cost(usage) if self.owes else 0
+        if status == "ok" and self._counted and self.owes:
+            self.lengths.answered(usage, self.size, self.prefix, self.first_token, now - self.begun, now)
         outcome = Outcome(status, self.cost, usage, self.first_token, now - self.begun, reason[:300])
-        self.settled = self.store.submit(lambda open_: log.settle(open_, self.id, outcome, now))
+        kind = self.kind
+        self.settled = self.store.submit(lambda open_: log.settle(open_, self.id, outcome, now, kind=kind))
+
+    def _used(self, status: Status, now: float) -> Usage:
+        """The provider's token counts, or where it did not come to them what it has probably charged.
+
+        A call that is cancelled has written what came, and what its provider went on to write while it was
+        held. Unless billing is known to stop then, it counts at the usual length of an answer
+        (`bills_full`) or at the most that it may write (`unknown`).
+        """
+        if self.usage is not None and self._counted:
+            return self.usage
+        known = self.usage or self.lengths.expected(self.size, self.prefix, 0, now)
+        written = max(self.events, known.output)
+        if status == "cancelled":
+            if self.backend.cancel == "unknown":
+                written = max(written, self.most)
+            elif self.backend.cancel == "bills_full":
+                written = max(written, round(min(self.lengths.output.given(self.most), self.most)))
+            elif self.seen_at is not None and not self._ended:
+                written = min(written + round(self._rate() * (now - self._last_read)), self.most)
+        return replace(known, output=max(written, 0), complete=False)
+
+    def _rate(self) -> float:
+        """Tokens per second of this stream, from its first content to what was last read of it."""
+        seconds = self._last_read - self.begun - (self.first_token or 0.0)
+        if seconds > 0.01 and self.events > 1:
+            return (self.events - 1) / seconds
+        return self.lengths.rate.given(0.0)
 
 
 def _later(before: Usage, now: Usage) -> Usage:

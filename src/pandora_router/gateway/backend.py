@@ -18,6 +18,9 @@ ABILITIES = frozenset({"tools", "images", "audio", "files", "json_schema", "logp
 BYTES_PER_TOKEN = 3
 """Where nobody has counted the tokens of a request they are estimated from its size, rather too high."""
 
+CHARACTERS_PER_TOKEN = 4.0
+"""The usual rule of thumb for English text, where nothing was counted."""
+
 
 @dataclass(frozen=True)
 class TokenTariff:
@@ -45,12 +48,31 @@ class TokenTariff:
 
 
 @dataclass(frozen=True)
+class LookLength:
+    """How far a look reads into an answer, as contexts were cut while collecting.
+
+    characters: of the text. tokens: first tokens with log-probabilities in place of characters, where the
+    specialist gives them; 0 for none. chances: whether estimators are shown the log-probabilities as well.
+    """
+
+    characters: int = 400
+    tokens: int = 0
+    chances: bool = False
+
+    @property
+    def length(self) -> float:
+        """About how many tokens are read."""
+        return float(self.tokens) if self.tokens else self.characters / CHARACTERS_PER_TOKEN
+
+
+@dataclass(frozen=True)
 class Backend:
     """A specialist behind an endpoint.
 
     `model` is its name there. `context` is how many tokens it reads and writes together, None if unknown.
     `refuses` are members of a request that it answers with an error, such as `temperature`. `cancel` says
-    whether closing a stream stops the bill.
+    whether closing a stream stops the bill. `looks`: whether answers may be begun to look at them; not where
+    the model thinks first and hides it. `peek` is how far such a look reads.
     """
 
     name: str
@@ -63,6 +85,8 @@ class Backend:
     context: int | None = None
     max_output: int = 4096
     cancel: Cancel = "unknown"
+    looks: bool = True
+    peek: LookLength = LookLength()
     headers: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -75,12 +99,31 @@ class Backend:
                 do="Change its entry in pandora.yaml.",
             )
 
-    def request(self, wire: Name, body: bytes, parsed: Mapping[str, Any], turn: Turn) -> bytes:
-        """The client's bytes with the model's name changed; a stream of chat is asked for its usage."""
-        changed = with_model(body, parsed, self.model)
-        if wire == "chat" and turn.stream and not turn.wants_usage:
-            options = {**(parsed.get("stream_options") or {}), "include_usage": True}
-            changed = with_member(changed, {**parsed, "model": self.model}, "stream_options", options)
+    def request(
+        self,
+        wire: Name,
+        body: bytes,
+        parsed: Mapping[str, Any],
+        turn: Turn,
+        *,
+        look: bool = False,
+        chances: bool = False,
+    ) -> bytes:
+        """The client's bytes with the model's name changed; a stream of chat is asked for its usage.
+
+        A `look` asks for a stream even if the client does not; with `chances` also for log-probabilities.
+        """
+        changed, known = with_model(body, parsed, self.model), {**parsed, "model": self.model}
+        members: dict[str, Any] = {}
+        if look and not turn.stream:
+            members["stream"] = True
+        if wire == "chat" and (turn.stream or look) and not turn.wants_usage:
+            members["stream_options"] = {**(parsed.get("stream_options") or {}), "include_usage": True}
+        if chances and not parsed.get("logprobs"):
+            members["logprobs"] = True
+        for name, value in members.items():
+            changed = with_member(changed, known, name, value)
+            known[name] = value
         return changed
 
     def address(self, path: str) -> str:

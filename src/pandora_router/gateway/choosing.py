@@ -1,7 +1,8 @@
 """Who answers: by name, by the session, or by a decision of the router; always with the reason.
 
-The router's decision is made by `Router.aroute`, the same path as in the library; this module only says who
-may be chosen, explores, observes and ranks who takes over if the chosen one fails.
+The router's decision is made by `deciding`, the same path as in the library, with live looks where its costly
+estimate needs them; this module only says who may be chosen, explores, observes and ranks who takes over if
+the chosen one fails.
 """
 
 from __future__ import annotations
@@ -9,11 +10,12 @@ from __future__ import annotations
 import hashlib
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
+from pandora_router.gateway.live import LiveLooks
 from pandora_router.gateway.site import Settings
 from pandora_router.gateway.wires import Turn
 from pandora_router.router import Decision, Router
@@ -21,7 +23,11 @@ from pandora_router.router import Decision, Router
 
 @dataclass(frozen=True)
 class Choice:
-    """Who is asked, in order; what the router proposed, with which probability this one was picked, why."""
+    """Who is asked, in order; what the router proposed, with which probability this one was picked, why.
+
+    `estimates` is what estimates cost that were not looks, in dollars; `outside` is true where they were
+    bought from a judge.
+    """
 
     ranked: tuple[str, ...]
     proposed: str
@@ -30,7 +36,8 @@ class Choice:
     propensity: float = 1.0
     declined: str | None = None
     inspected: tuple[str, ...] = ()
-    inspection_cost: float = 0.0
+    estimates: float = 0.0
+    outside: bool = False
     detail: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -56,13 +63,24 @@ def fallback(settings: Settings, offered: Sequence[str], reason: str) -> Choice:
 
 
 async def decide(
-    router: Router, turn: Turn, offered: Sequence[str], settings: Settings, rng: random.Random
+    router: Router,
+    turn: Turn,
+    offered: Sequence[str],
+    settings: Settings,
+    rng: random.Random,
+    looks: LiveLooks | None = None,
 ) -> Choice:
-    """Let the router choose among `offered`; explore and observe as the settings say."""
+    """Let the router choose among `offered`; explore and observe as the settings say.
+
+    With `looks` answers are begun while deciding; observing never does, since it must not call others.
+    """
     known = [name for name in router.specialists if name in offered]
     if not known:
         return fallback(settings, offered, "no specialist the router knows may answer this request")
-    decision = await router.aroute(asked(turn), among=known, timeout=settings.deadline)
+    if looks is None:
+        decision = await router.aroute(asked(turn), among=known, timeout=settings.deadline)
+    else:
+        decision = await looks.decide(asked(turn), known, settings.deadline)
     ranked = tuple(ranking(decision, known))
     choice = Choice(
         ranked,
@@ -71,7 +89,8 @@ async def decide(
         decision.artifact,
         declined=decision.declined_because,
         inspected=decision.inspected,
-        inspection_cost=decision.trace.spent,
+        estimates=0.0 if looks is not None else spent(router, decision),
+        outside=router.predictor is None,
         detail=decision.to_dict(),
     )
     if decision.declined_because is not None:
@@ -81,6 +100,12 @@ async def decide(
         default = fallback(settings, offered, "").ranked
         return _asking(choice, default[0], default, 1.0)
     return _explored(choice, known, settings.explore, rng)
+
+
+def spent(router: Router, decision: Decision) -> float:
+    """What the estimates of a decision cost in dollars: their stated fees, else their prices when fitted."""
+    weight = router.fee_weight if router.fee_weight > 0.0 else 1.0
+    return sum(one.cost / weight if one.fee is None else one.fee for one in decision.purchases)
 
 
 def _explored(choice: Choice, known: Sequence[str], share: float, rng: random.Random) -> Choice:
@@ -95,17 +120,7 @@ def _explored(choice: Choice, known: Sequence[str], share: float, rng: random.Ra
 
 def _asking(choice: Choice, first: str, order: Sequence[str], propensity: float) -> Choice:
     rest = tuple(name for name in order if name != first)
-    return Choice(
-        (first, *rest),
-        choice.proposed,
-        choice.policy,
-        choice.artifact,
-        propensity,
-        choice.declined,
-        choice.inspected,
-        choice.inspection_cost,
-        choice.detail,
-    )
+    return replace(choice, ranked=(first, *rest), propensity=propensity)
 
 
 def asked(turn: Turn) -> str:

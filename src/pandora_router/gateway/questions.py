@@ -14,7 +14,7 @@ import orjson
 from pandora_router.gateway import metrics
 from pandora_router.gateway.asgi import Receive, Refused, Scope, read_body
 from pandora_router.gateway.attempts import LARGEST_ANSWER, new_id
-from pandora_router.gateway.serving import PASSED, Exchange
+from pandora_router.gateway.calling import PASSED
 from pandora_router.gateway.splice import with_model
 from pandora_router.gateway.wires import BY_NAME, Name
 from pandora_router.store import accounts, log
@@ -124,7 +124,8 @@ async def _decide(gateway: Gateway, headers: Mapping[str, str], receive: Receive
     except orjson.JSONDecodeError as error:
         raise Refused(400, f"The body is not JSON: {error}", "invalid_json") from None
     wire = BY_NAME["responses" if isinstance(parsed, dict) and "input" in parsed else "chat"]
-    exchange = Exchange(gateway.site, gateway.store, gateway.circuits, wire, headers, gateway.rng, body=body)
+    exchange = gateway.exchange(wire, headers)
+    exchange.body = body
     exchange.read()
     await exchange.identify()
     await exchange.choose()

@@ -168,7 +168,7 @@ async def _worker(plan: SitePlan, site: Site, listening: socket.socket, ready: C
 
     store = Store(plan.store)
     gateway = Gateway(site, store)
-    for router in (*([site.router] if site.router else []), *site.profiles.values()):
+    for router in site.routers:
         router.warm()
     config = uvicorn.Config(
         gateway,

@@ -1,53 +1,60 @@
 """Answer one request: admit, choose, reserve, call, fail over, relay, settle. One ASGI exchange.
 
-    read the body -> identify the key -> who may answer -> who should -> write the decision and reserve
-    -> call -> hold until the first content -> (fail over) -> status and headers -> body -> settle and close
+    read the body -> identify the key -> who may answer -> who should (with live looks where they pay)
+    -> write the decision and reserve -> losers of looks end -> call, or go on with the winner's stream
+    -> hold until the first content -> (fail over) -> status and headers -> body -> settle and close
 
-The decision is in the store before the headers leave. Whatever happens, every attempt is settled once and
-the decision is closed once; a client that leaves cancels the call upstream.
+The decision is in the store before the headers leave, and so are the looks that lost. Whatever happens, every
+attempt is settled once and the decision is closed once; a client that leaves cancels the calls upstream.
 """
 
 from __future__ import annotations
 
+import functools
 import random
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import orjson
 
-from pandora_router.errors import UpstreamError, UsageError
+from pandora_router.errors import UsageError
 from pandora_router.gateway import choosing
 from pandora_router.gateway.asgi import Refused, Send
 from pandora_router.gateway.attempts import RunningAttempt, new_id
+from pandora_router.gateway.baseline import best_single, single_cost
+from pandora_router.gateway.calling import Caller
 from pandora_router.gateway.choosing import Choice
 from pandora_router.gateway.eligible import Constraints, exclusions
-from pandora_router.gateway.frames import framed
+from pandora_router.gateway.frames import Frames, framed
 from pandora_router.gateway.health import Circuit
-from pandora_router.gateway.site import Site
+from pandora_router.gateway.ledger import Ledger, refusal
+from pandora_router.gateway.live import LiveLooks
+from pandora_router.gateway.measured import Lengths
+from pandora_router.gateway.shown import lookable
+from pandora_router.gateway.site import Profile, Site
+from pandora_router.gateway.whole import whole_of
 from pandora_router.gateway.wires import Turn, Wire
-from pandora_router.store import accounts, log
-from pandora_router.store.database import Transaction
+from pandora_router.router import Router
+from pandora_router.store import accounts
 from pandora_router.store.money import dollars, nanodollars
-from pandora_router.store.rows import DecisionRow, Key, Refusal
+from pandora_router.store.rows import DecisionRow, Key, Kind, Refusal
 from pandora_router.store.worker import Store
 from pandora_router.transport.failures import Failed
 
-PASSED = ("anthropic-version", "anthropic-beta", "openai-organization", "openai-project", "openai-beta")
-"""Headers of a client that are passed on to the specialist."""
 ATTEMPTS = 3
 """At most this many specialists are asked for one request."""
-STATUS = {"unknown key": 401, "revoked key": 401, "rate": 429, "budget": 429}
 
 
 @dataclass
 class Exchange:
-    """One request and what became of it."""
+    """One request and what became of it. `measured` is what earlier calls of each specialist looked like."""
 
     site: Site
     store: Store
     circuits: Mapping[str, Circuit]
+    measured: Mapping[str, Lengths]
     wire: Wire
     headers: Mapping[str, str]
     rng: random.Random
@@ -57,12 +64,16 @@ class Exchange:
     parsed: dict[str, Any] = field(default_factory=dict)
     turn: Turn | None = None
     key: Key | None = None
-    session: str | None = None
     choice: Choice | None = None
+    profile: Profile | None = None
     excluded: dict[str, str] = field(default_factory=dict)
     attempts: list[RunningAttempt] = field(default_factory=list)
-    opened: bool = False
+    looks: LiveLooks | None = None
     overhead: float = 0.0
+    inspection_cost: int = 0
+
+    def __post_init__(self) -> None:
+        self.ledger = Ledger(self.id, self.store, self.site.settings, self.begun)
 
     @property
     def asked(self) -> Turn:
@@ -70,13 +81,29 @@ class Exchange:
         assert self.turn is not None
         return self.turn
 
+    @functools.cached_property
+    def calls(self) -> Caller:
+        """How specialists are called; known once the request was read."""
+        shared = (self.site, self.store, self.circuits, self.measured)
+        return Caller(self.id, *shared, self.wire, self.headers, self.body, self.parsed, self.asked)
+
+    @property
+    def chosen(self) -> Choice:
+        """Who answers; known once it was chosen."""
+        assert self.choice is not None
+        return self.choice
+
     async def serve(self, body: bytes, send: Send) -> None:
         """Answer the request whose body is here; raises `Refused` before anything was sent."""
         self.body = body
         self.read()
         await self.identify()
-        await self.choose()
-        await self.answer(send)
+        try:
+            await self.choose(call=True)
+            await self.answer(send)
+        finally:
+            if self.looks is not None:
+                await self.looks.close()
 
     def read(self) -> None:
         """Parse the body; raises `Refused` with status 400 if it is no request of this wire."""
@@ -101,13 +128,13 @@ class Exchange:
         found = await self.store.run(lambda open_: accounts.identify(open_, secret))
         if isinstance(found, Refusal):
             raise Refused(401, found.message, "invalid_api_key")
-        self.key = found
+        self.key = self.ledger.key = found
 
-    async def choose(self) -> None:
-        """Say who answers; raises `Refused` if nobody may."""
+    async def choose(self, *, call: bool = False) -> None:
+        """Say who answers, with live looks if `call` is true; raises `Refused` if nobody may."""
         site, turn = self.site, self.asked
         try:
-            routed, router = site.routed(turn.model)
+            self.profile = site.profile(turn.model)
             constraints = Constraints.read(self.headers, turn, site.names)
         except UsageError as error:
             code = "model_not_found" if error.what == "model" else "invalid_request"
@@ -120,45 +147,83 @@ class Exchange:
             site.backends, self.wire.name, turn, len(self.body), constraints, self.circuits, now
         )
         offered = [name for name in site.names if name not in self.excluded]
-        if not routed:
+        if self.profile is None:
             offered = [name for name in offered if name == turn.model]
         if not offered:
             why = self.excluded.get(turn.model) or "; ".join(f"{k}: {v}" for k, v in self.excluded.items())
             failing = all("failing" in reason for reason in self.excluded.values())
             raise Refused(503 if failing else 400, f"No specialist can answer: {why}.", "no_specialist")
-        self.choice = await self._choice(routed, router, offered, switch == "off")
+        self.choice = await self._choice(offered, switch == "off", call)
 
-    async def _choice(self, routed: bool, router: Any, offered: list[str], off: bool) -> Choice:
+    async def _choice(self, offered: list[str], off: bool, call: bool) -> Choice:
         turn, settings = self.asked, self.site.settings
-        if not routed:
+        if self.profile is None:
             return choosing.by_name(turn.model)
         owner = self.key.id if self.key else None
-        self.session = choosing.session_of(turn, self.headers, owner)
+        self.ledger.session = session = choosing.session_of(turn, self.headers, owner)
         if turn.continues:
             sessions = [f"response:{turn.previous}"] if turn.previous else []
-            kept = await self._pinned([*sessions, self.session])
+            kept = await self.ledger.pinned([*sessions, session])
             if kept in offered:
                 return choosing.pinned(kept, offered)
+        router = self.profile.router
         if off:
             return choosing.fallback(settings, offered, "routing was switched off by the request")
         if router is None:
             return choosing.fallback(settings, offered, "no router is fitted")
         if not turn.prompt.strip():
             return choosing.fallback(settings, offered, "the request has no text to judge")
-        return await choosing.decide(router, turn, offered, settings, self.rng)
+        if call:
+            self.looks = self._live(router, offered)
+        return await choosing.decide(router, turn, offered, settings, self.rng, self.looks)
 
-    async def _pinned(self, sessions: list[str]) -> str | None:
-        def look(open_: Transaction) -> str | None:
-            return next((name for s in sessions if (name := log.pinned(open_, s, self.begun))), None)
+    def _live(self, router: Router, offered: Sequence[str]) -> LiveLooks | None:
+        """The looks that this request allows; None if its router needs none or nobody can be looked at."""
+        if router.predictor is None or self.site.settings.mode == "observe":
+            return None
+        names = frozenset(name for name in offered if name in router.needs and self.site.backend(name).looks)
+        if not names or not lookable(self.wire.name, self.parsed):
+            return None
+        assert self.profile is not None
 
-        return await self.store.run(look)
+        async def record(attempts: Sequence[RunningAttempt]) -> bool:
+            return await self._record_looks(router, offered, attempts)
+
+        def start(name: str) -> RunningAttempt:
+            return self.calls.attempt(name, "inspection")
+
+        return LiveLooks(router, names, start, record, self.calls.open, self.profile.second)
+
+    async def _record_looks(
+        self, router: Router, offered: Sequence[str], attempts: Sequence[RunningAttempt]
+    ) -> bool:
+        """Write looks before they are made, with all that deciding may cost reserved; False if refused."""
+        self.attempts += attempts
+        if self.ledger.opened:
+            await self.ledger.add(attempts)
+            return True
+        assert self.looks is not None
+        first = attempts[0].backend.name
+        self.choice = Choice((first,), first, router.policy_text, router.id)
+        looked, calls = self.looks.names, self.calls
+        worst = sum(map(calls.worst_case, looked)) + calls.worst_of(set(offered) - looked)
+        refused = await self._begin(attempts, worst)
+        if refused is None:
+            return True
+        self.attempts.clear()
+        if refused.reason != "budget":
+            raise refusal(refused)
+        return False
 
     async def answer(self, send: Send) -> None:
         """Ask the chosen specialist, and the next ones if it fails before its first content."""
-        assert self.choice is not None
+        order, begun = self.chosen.ranked, None
+        if self.looks is not None:
+            order, begun = self.looks.take(order)
+            self.choice = replace(self.chosen, ranked=order)
         failure: Failed | None = None
-        for name in self.choice.ranked[:ATTEMPTS]:
-            attempt = self._attempt(name)
+        for name in order[:ATTEMPTS]:
+            attempt = begun if begun is not None and failure is None else self.calls.attempt(name, self._kind)
             await self._record(attempt)
             try:
                 await self._ask(attempt, send)
@@ -169,71 +234,43 @@ class Exchange:
         status = 504 if failure is not None and failure.failure == "timeout" else 502
         raise Refused(status, f"No specialist answered: {failure}.", "upstream_failed")
 
-    def _attempt(self, name: str) -> RunningAttempt:
-        backend = self.site.backend(name)
-        strip = self.wire.name == "chat" and not self.asked.wants_usage
-        attempt = RunningAttempt(
-            *(
-                self.id,
-                "retry" if self.attempts else "answer",
-                backend,
-                self.wire,
-                len(self.body),
-                self.store,
-            ),
-            circuit=self.circuits[name],
-            strip_usage=strip,
-        )
-        self.attempts.append(attempt)
-        return attempt
+    @property
+    def _kind(self) -> Kind:
+        """A call after others that were to answer is a retry."""
+        return "retry" if any(one.kind in ("answer", "retry") for one in self.attempts) else "answer"
 
     async def _record(self, attempt: RunningAttempt) -> None:
-        """Write the decision and reserve its worst case, or write one more attempt; raises `Refused`."""
-        row = attempt.row
-        if self.opened:
-            await self._stored(lambda open_: log.attempt(open_, row))
+        """Write the decision and reserve its worst case, or what is new about it; raises `Refused`."""
+        fresh = [] if attempt in self.attempts else [attempt]
+        first = not self.overhead
+        self.attempts += fresh
+        if first:
+            self.overhead = time.time() - self.begun
+            lost = sum(one.cost for one in self.attempts if one.kind in ("loser", "inspection"))
+            self.inspection_cost = lost + nanodollars(self.chosen.estimates)
+        if self.ledger.opened:
+            await (self.ledger.revise(self._row(), fresh) if first else self.ledger.add(fresh))
             return
-        self.overhead = time.time() - self.begun
-        decision, key = self._row(attempt.backend.name), self.key
-        assert self.choice is not None
-        ranked = [self.site.backend(name) for name in self.choice.ranked[:ATTEMPTS]]
-        worst = max(one.worst_case(len(self.body), self.asked) for one in ranked)
-        kept = self.site.settings.bodies
-        prompt = choosing.asked(self.asked) if kept else None
-        request = self.body.decode("utf-8", "replace") if kept else None
-
-        def begin(open_: Transaction) -> Refusal | None:
-            refused = None
-            if key is not None:
-                refused = accounts.admit(open_, key, self.begun) or accounts.reserve(
-                    open_, key, self.id, worst, self.begun, self.site.settings.lease
-                )
-            if refused is None:
-                log.begin(open_, decision, [row], prompt=prompt, request=request)
-                if self.session is not None:
-                    log.pin(open_, self.session, decision.specialist, self.begun, self.site.settings.session)
-            return refused
-
-        refused = await self._stored(begin)
+        refused = await self._begin([attempt], self.calls.worst_of(self.chosen.ranked[:ATTEMPTS]))
         if refused is not None:
-            self.attempts.remove(attempt)
-            headers = {"x-should-retry": "false"} if refused.reason == "budget" else {}
-            if refused.retry_after is not None:
-                headers["retry-after"] = str(int(refused.retry_after) + 1)
-            code = "insufficient_quota" if refused.reason == "budget" else "rate_limit_exceeded"
-            raise Refused(STATUS[refused.reason], refused.message, code, headers)
-        self.opened = True
+            self.attempts.clear()
+            raise refusal(refused)
 
-    async def _stored(self, operation: Callable[[Transaction], Any]) -> Any:
-        """Run a store operation; a request whose decision cannot be written is not served."""
-        try:
-            return await self.store.run(operation)
-        except UpstreamError as error:
-            raise Refused(503, f"The decision could not be recorded: {error}.", "store_failed") from error
+    async def _begin(self, attempts: Sequence[RunningAttempt], worst: int) -> Refusal | None:
+        kept = self.site.settings.bodies
+        bought = nanodollars(self.chosen.estimates)
+        return await self.ledger.begin(
+            self._row(),
+            attempts,
+            worst,
+            own=0 if self.chosen.outside else bought,
+            judged=bought if self.chosen.outside else 0,
+            prompt=choosing.asked(self.asked) if kept else None,
+            request=self.body.decode("utf-8", "replace") if kept else None,
+        )
 
-    def _row(self, specialist: str) -> DecisionRow:
-        choice = self.choice
-        assert choice is not None
+    def _row(self) -> DecisionRow:
+        choice, single = self.chosen, best_single(self.profile)
         return DecisionRow(
             id=self.id,
             at=self.begun,
@@ -243,32 +280,46 @@ class Exchange:
             policy=choice.policy,
             artifact=choice.artifact,
             generation=self.site.generation,
-            specialist=specialist,
+            specialist=choice.specialist,
             proposed=choice.proposed,
             propensity=choice.propensity,
-            session=self.session,
+            session=self.ledger.session,
             declined=choice.declined,
             inspected=len(choice.inspected),
-            inspection_cost=nanodollars(max(choice.inspection_cost, 0.0)),
+            inspection_cost=self.inspection_cost,
+            baseline=None if single is None else single_cost(self.calls.attempt(single, "answer"), None),
             overhead=self.overhead,
             detail={"decision": choice.detail, "excluded": self.excluded, "ranked": choice.ranked},
         )
 
     async def _ask(self, attempt: RunningAttempt, send: Send) -> None:
         """Call one specialist and relay what it says; raises `Failed` while another can take over."""
-        backend, wire, turn = attempt.backend, self.wire, self.asked
-        body = backend.request(wire.name, self.body, self.parsed, turn)
-        passed = {name: self.headers[name] for name in PASSED if name in self.headers}
-        relay = await attempt.open(wire.path, body, backend.sent_headers(wire.name, passed))
-        kind = relay.headers.get("Content-Type", "application/json")
-        if not (200 <= relay.status < 300 and kind.startswith("text/event-stream")):
-            answer = await attempt.whole()
-            attempt.settle("ok" if relay.status < 400 else "error", f"status {relay.status}")
-            await self._finish("ok" if relay.status < 400 else "error", attempt, answer)
-            await self._send_whole(send, relay.status, kind, answer)
+        if self.looks is not None and attempt is self.looks.attempts.get(attempt.backend.name):
+            await self.looks.ready(attempt)
+        else:
+            await self.calls.open(attempt)
+        assert attempt.relay is not None
+        kind = attempt.relay.headers.get("Content-Type", "application/json")
+        if not attempt.streams:
+            status, answer = attempt.relay.status, await attempt.whole()
+        elif self.asked.stream:
+            await attempt.hold()
+            await self._relay(attempt, send, kind)
             return
-        await attempt.hold()
-        await self._relay(attempt, send, kind)
+        else:
+            status, kind, answer = 200, "application/json", await self._joined(attempt)
+        attempt.settle("ok" if status < 400 else "error", f"status {status}")
+        await self._finish("ok" if status < 400 else "error", attempt, answer)
+        await self._send_whole(send, attempt, status, kind, answer)
+
+    async def _joined(self, attempt: RunningAttempt) -> bytes:
+        """The whole answer of a stream that a look began for a client that does not stream."""
+        frames, found = Frames(), list[bytes]()
+        async for part in attempt.rest():
+            found += frames.feed(part)
+        if attempt.failed is not None:
+            raise Failed(f"{attempt.backend.name} broke off", "cut", again=True, charged=True)
+        return whole_of(self.wire.name, [*found, frames.rest])
 
     async def _relay(self, attempt: RunningAttempt, send: Send, kind: str) -> None:
         """Send a stream whose first content is there; the specialist can no longer change."""
@@ -287,54 +338,45 @@ class Exchange:
         await self._finish(status, attempt)
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
-    async def _send_whole(self, send: Send, status: int, kind: str, answer: bytes) -> None:
-        headers = [*self._headers(self.attempts[-1], kind), (b"content-length", str(len(answer)).encode())]
+    async def _send_whole(
+        self, send: Send, attempt: RunningAttempt, status: int, kind: str, answer: bytes
+    ) -> None:
+        headers = [*self._headers(attempt, kind), (b"content-length", str(len(answer)).encode())]
         await send({"type": "http.response.start", "status": status, "headers": headers})
         await send({"type": "http.response.body", "body": answer, "more_body": False})
 
     async def _finish(self, status: str, attempt: RunningAttempt, answer: bytes | None = None) -> None:
         """Close the decision in the store, after its attempts."""
-        now, first = time.time(), attempt.first_token
-        since = None if first is None else first + attempt.begun - self.begun
-        response = answer.decode("utf-8", "replace") if answer and self.site.settings.bodies else None
-        previous = f"response:{attempt.response}" if attempt.response else None
-
-        def close(open_: Transaction) -> None:
-            log.close(
-                open_,
-                self.id,
-                now,
-                status=status,
-                specialist=attempt.backend.name,
-                first_token=since,
-                seconds=now - self.begun,
-                response=response,
-            )
-            if previous is not None and self.wire.name == "responses":
-                log.pin(open_, previous, attempt.backend.name, now, self.site.settings.session)
-
-        await self._stored(close)
+        single = best_single(self.profile)
+        compared = None if single is None else self.calls.attempt(single, "answer")
+        pins = []
+        if attempt.response and self.wire.name == "responses":
+            pins.append(f"response:{attempt.response}")
+        if self.ledger.session is not None and attempt.backend.name != self.chosen.specialist:
+            pins.append(self.ledger.session)
+        await self.ledger.close(
+            status,
+            attempt,
+            baseline=None if compared is None else single_cost(compared, attempt),
+            response=answer.decode("utf-8", "replace") if answer and self.site.settings.bodies else None,
+            pins=pins,
+        )
 
     def abandon(self, status: str) -> None:
         """Settle what is still open, on any way out; waits for nothing and raises nothing."""
         for attempt in self.attempts:
             attempt.settle("cancelled" if status == "cancelled" else "error", status)
-        if self.opened:
-            now = time.time()
-            self.store.submit(
-                lambda open_: log.close(open_, self.id, now, status=status, seconds=now - self.begun)
-            )
+        self.ledger.abandon(status)
 
     def _headers(self, attempt: RunningAttempt, kind: str) -> list[tuple[bytes, bytes]]:
-        choice = self.choice
-        assert choice is not None
+        choice = self.chosen
         told = {
             "content-type": kind,
             "x-pandora-specialist": attempt.backend.name,
             "x-pandora-decision-id": self.id,
             "x-pandora-policy": choice.policy,
             "x-pandora-inspected": ",".join(choice.inspected),
-            "x-pandora-inspection-cost": f"{dollars(nanodollars(max(choice.inspection_cost, 0.0))):.9g}",
+            "x-pandora-inspection-cost": f"{dollars(self.inspection_cost):.9g}",
             "x-pandora-overhead-ms": f"{1000.0 * self.overhead:.2f}",
         }
         return [(name.encode(), value.encode("latin-1", "replace")) for name, value in told.items()]

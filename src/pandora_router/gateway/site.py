@@ -43,17 +43,33 @@ class Settings:
 
 
 @dataclass(frozen=True, eq=False)
+class Profile:
+    """One way to route: `auto`, or `auto@name`.
+
+    router: decides; None if none is fitted. Routers of several profiles share their estimators and differ in
+    what a right answer is worth. second: what a second of waiting costs, in dollars. only, exclude: names of
+    specialists that alone may answer, or may not. max_fee: the most that an answer may cost, in dollars.
+    """
+
+    router: Router | None = None
+    second: float = 0.0
+    only: frozenset[str] | None = None
+    exclude: frozenset[str] = frozenset()
+    max_fee: float | None = None
+
+
+@dataclass(frozen=True, eq=False)
 class Site:
     """Everything that answers requests, under a generation number and a hash of its content.
 
-    `profiles` are routers by name, for `auto@name`; they share estimators and differ in what a right answer,
-    a dollar and a second are worth.
+    `router` and `second` belong to `auto`; `profiles` are other ways to route by name, for `auto@name`.
     """
 
     backends: tuple[Backend, ...]
     settings: Settings
     router: Router | None = None
-    profiles: Mapping[str, Router] = field(default_factory=dict)
+    profiles: Mapping[str, Profile] = field(default_factory=dict)
+    second: float = 0.0
     generation: int = 0
     hash: str = ""
 
@@ -73,7 +89,7 @@ class Site:
                 came=repr(self.settings.default),
                 do="Change `serve.default`.",
             )
-        for router in (*([self.router] if self.router else []), *self.profiles.values()):
+        for router in self.routers:
             strangers = [name for name in router.specialists if name not in names]
             if strangers:
                 raise UsageError(
@@ -84,6 +100,12 @@ class Site:
                 )
 
     @property
+    def routers(self) -> tuple[Router, ...]:
+        """The routers of all profiles, that of `auto` first."""
+        found = (self.router, *(profile.router for profile in self.profiles.values()))
+        return tuple(router for router in found if router is not None)
+
+    @property
     def names(self) -> tuple[str, ...]:
         """The names of the specialists."""
         return tuple(one.name for one in self.backends)
@@ -92,18 +114,18 @@ class Site:
         """The specialist of this name; raises `KeyError`."""
         return next(one for one in self.backends if one.name == name)
 
-    def routed(self, model: str) -> tuple[bool, Router | None]:
-        """Whether `model` asks for routing, and with which router.
+    def profile(self, model: str) -> Profile | None:
+        """How `model` is routed; None if it names a specialist, which is not routed.
 
         Raises `UsageError` for a model or profile that does not exist.
         """
         if model in self.names:
-            return False, None
+            return None
         name, _, profile = model.partition("@")
-        if name == AUTO and not profile:
-            return True, self.router
+        if model == AUTO:
+            return Profile(self.router, self.second)
         if name == AUTO and profile in self.profiles:
-            return True, self.profiles[profile]
+            return self.profiles[profile]
         raise UsageError(
             "model",
             expected=", ".join(self.models()),

@@ -18,7 +18,7 @@ from typing import Any
 
 from pandora_router.store import accounts
 from pandora_router.store.database import Row, Transaction
-from pandora_router.store.rows import Attempt, DecisionRow, Feedback, Outcome
+from pandora_router.store.rows import Attempt, DecisionRow, Feedback, Kind, Outcome
 
 DECISION = (
     "id, at, key, wire, mode, policy, artifact, generation, specialist, proposed, propensity, session, "
@@ -44,11 +44,15 @@ def begin(
     *,
     prompt: str | None = None,
     request: str | None = None,
+    cost: int = 0,
 ) -> None:
-    """Write a decision and the attempts made so far; `prompt` and `request` only if bodies are kept."""
+    """Write a decision and the attempts made so far; `prompt` and `request` only if bodies are kept.
+
+    `cost` is what deciding has cost besides attempts: estimates computed here or bought from a judge.
+    """
     values = [*astuple(decision)[:-1], json.dumps(decision.detail, allow_nan=False)]
     marks = ", ".join("?" * len(values))
-    open_.run(f"INSERT INTO decisions ({DECISION}, status, cost) VALUES ({marks}, 'open', 0)", *values)
+    open_.run(f"INSERT INTO decisions ({DECISION}, status, cost) VALUES ({marks}, 'open', ?)", *values, cost)
     if prompt is not None or request is not None:
         open_.run(
             "INSERT INTO bodies (decision, prompt, request) VALUES (?, ?, ?)", decision.id, prompt, request
@@ -66,16 +70,27 @@ def attempt(open_: Transaction, one: Attempt) -> None:
     )
 
 
-def settle(open_: Transaction, id_: str, outcome: Outcome, now: float) -> bool:
-    """Record how an attempt ended and charge its cost; False if it was settled before (nothing changes)."""
+def revise(open_: Transaction, decision: DecisionRow) -> None:
+    """Rewrite a decision that is still open, once looks have decided it."""
+    names = DECISION.split(", ")[1:]
+    values = [*astuple(decision)[1:-1], json.dumps(decision.detail, allow_nan=False)]
+    columns = ", ".join(f"{name} = ?" for name in names)
+    open_.run(f"UPDATE decisions SET {columns} WHERE id = ? AND closed_at IS NULL", *values, decision.id)
+
+
+def settle(open_: Transaction, id_: str, outcome: Outcome, now: float, *, kind: Kind | None = None) -> bool:
+    """Record how an attempt ended and charge its cost; False if it was settled before (nothing changes).
+
+    `kind` replaces the kind it was written with: a look has become the answer, or a loser.
+    """
     usage = outcome.usage
     if not open_.run(
         "UPDATE attempts SET status = ?, cost = ?, fresh = ?, cached = ?, written = ?, output = ?, "
-        "reasoning = ?, usage_complete = ?, first_token = ?, seconds = ?, reason = ?, settled_at = ? "
-        "WHERE id = ? AND settled_at IS NULL",
+        "reasoning = ?, usage_complete = ?, first_token = ?, seconds = ?, reason = ?, settled_at = ?, "
+        "kind = coalesce(?, kind) WHERE id = ? AND settled_at IS NULL",
         *(outcome.status, outcome.cost, usage.fresh, usage.cached, usage.written, usage.output),
         *(usage.reasoning, int(usage.complete), outcome.first_token, outcome.seconds, outcome.reason, now),
-        id_,
+        *(kind, id_),
     ):
         return False
     decision = str(open_.rows("SELECT decision FROM attempts WHERE id = ?", id_)[0][0])
@@ -94,16 +109,17 @@ def close(
     first_token: float | None = None,
     seconds: float | None = None,
     response: str | None = None,
+    baseline: int | None = None,
 ) -> bool:
     """End a decision: release its reservation and add it to its minute; False if it had ended before.
 
     `specialist` is who answered in the end, if that is another one than was asked first. Latencies are in
-    seconds since the request arrived.
+    seconds since the request arrived. `baseline` replaces the estimate of the row, now that counts are known.
     """
     if not open_.run(
         "UPDATE decisions SET status = ?, specialist = coalesce(?, specialist), first_token = ?, "
-        "seconds = ?, closed_at = ? WHERE id = ? AND closed_at IS NULL",
-        *(status, specialist, first_token, seconds, now, id_),
+        "seconds = ?, closed_at = ?, baseline = coalesce(?, baseline) WHERE id = ? AND closed_at IS NULL",
+        *(status, specialist, first_token, seconds, now, baseline, id_),
     ):
         return False
     accounts.release(open_, id_, now)

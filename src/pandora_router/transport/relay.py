@@ -49,6 +49,11 @@ class Relay:
             )
         return cls(url, response, now + LONGEST, timeout)
 
+    @property
+    def broken(self) -> bool:
+        """Whether the connection ended before the reply did, as far as that is known without reading."""
+        return self._response is None or self._response.content.exception() is not None
+
     async def chunk(self) -> bytes:
         """The next bytes as they arrived, b"" at the end; raises `Failed` if they are late or it breaks."""
         if self._response is None:

@@ -1,0 +1,76 @@
+"""How the calls of one request are made: attempts of specialists, bodies, headers, worst cases."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pandora_router.gateway.attempts import RunningAttempt
+from pandora_router.gateway.backend import Backend
+from pandora_router.gateway.health import Circuit
+from pandora_router.gateway.measured import Lengths, prefix_of
+from pandora_router.gateway.site import Site
+from pandora_router.gateway.wires import Turn, Wire
+from pandora_router.store.rows import Kind
+from pandora_router.store.worker import Store
+
+PASSED = ("anthropic-version", "anthropic-beta", "openai-organization", "openai-project", "openai-beta")
+"""Headers of a client that are passed on to the specialist."""
+
+
+@dataclass(frozen=True)
+class Caller:
+    """Makes the attempts of the request `body` (`parsed`, understood as `turn`) under the decision `id`."""
+
+    id: str
+    site: Site
+    store: Store
+    circuits: Mapping[str, Circuit]
+    measured: Mapping[str, Lengths]
+    wire: Wire
+    headers: Mapping[str, str]
+    body: bytes
+    parsed: Mapping[str, Any]
+    turn: Turn
+
+    def attempt(self, name: str, kind: Kind) -> RunningAttempt:
+        """A call to the specialist `name` that has not been made; `inspection` is a look."""
+        backend, turn = self.site.backend(name), self.turn
+        asked = bool(self.parsed.get("logprobs"))
+        return RunningAttempt(
+            decision=self.id,
+            kind=kind,
+            backend=backend,
+            wire=self.wire,
+            size=len(self.body),
+            most=turn.max_output or backend.max_output,
+            store=self.store,
+            circuit=self.circuits[name],
+            lengths=self.measured[name],
+            prefix=prefix_of(turn.system),
+            strip_usage=self.wire.name == "chat" and turn.stream and not turn.wants_usage,
+            strip_chances=kind == "inspection" and self._chances(backend) and not asked,
+        )
+
+    async def open(self, attempt: RunningAttempt) -> None:
+        """Make the call and wait for its status; raises `Failed`."""
+        backend, wire = attempt.backend, self.wire.name
+        look = attempt.kind == "inspection"
+        body = backend.request(
+            wire, self.body, self.parsed, self.turn, look=look, chances=look and self._chances(backend)
+        )
+        passed = {name: self.headers[name] for name in PASSED if name in self.headers}
+        await attempt.open(self.wire.path, body, backend.sent_headers(wire, passed))
+
+    def worst_case(self, name: str) -> int:
+        """The most that one call to the specialist `name` can cost, in nanodollars."""
+        return self.site.backend(name).worst_case(len(self.body), self.turn)
+
+    def worst_of(self, names: Iterable[str]) -> int:
+        """The most that one call to any of these can cost, 0 if there are none."""
+        return max(map(self.worst_case, names), default=0)
+
+    def _chances(self, backend: Backend) -> bool:
+        """Whether a look asks this specialist for log-probabilities."""
+        return self.wire.name == "chat" and backend.peek.tokens > 0 and "logprobs" in backend.abilities

@@ -1,0 +1,176 @@
+"""The rows of one request in the store: reserved and begun, revised once looks have decided, closed.
+
+Whatever happens, the decision is closed once and its reservation released. A request whose decision cannot be
+written is refused (503), not answered without a row.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pandora_router.errors import UpstreamError
+from pandora_router.gateway.asgi import Refused
+from pandora_router.gateway.attempts import RunningAttempt, new_id
+from pandora_router.gateway.site import Settings
+from pandora_router.store import accounts, log
+from pandora_router.store.database import Transaction
+from pandora_router.store.rows import Attempt, DecisionRow, Key, Outcome, Refusal
+from pandora_router.store.worker import Store
+
+STATUS = {"unknown key": 401, "revoked key": 401, "rate": 429, "budget": 429}
+JUDGE = "judge"
+"""Who is named in the row of estimates that were bought from outside."""
+
+
+@dataclass
+class Ledger:
+    """What the store holds of one request; `touched` once something may have been written."""
+
+    id: str
+    store: Store
+    settings: Settings
+    begun: float
+    key: Key | None = None
+    session: str | None = None
+    opened: bool = False
+    touched: bool = False
+    admitted: bool = False
+
+    async def begin(
+        self,
+        decision: DecisionRow,
+        attempts: Sequence[RunningAttempt],
+        worst: int,
+        *,
+        own: int = 0,
+        judged: int = 0,
+        prompt: str | None = None,
+        request: str | None = None,
+    ) -> Refusal | None:
+        """Reserve `worst` and write the decision with its attempts; None if that is done, else why not.
+
+        `own` is what estimates of this process cost, `judged` what estimates from outside did.
+        """
+        key, rows = self.key, [one.row for one in attempts]
+
+        def write(open_: Transaction) -> Refusal | None:
+            refused = None
+            if key is not None and not self.admitted:
+                refused = accounts.admit(open_, key, self.begun)
+            if key is not None and refused is None:
+                lease = self.settings.lease
+                refused = accounts.reserve(open_, key, self.id, worst + judged, self.begun, lease)
+            if refused is None:
+                log.begin(open_, decision, rows, prompt=prompt, request=request, cost=own)
+                self._judged(open_, judged)
+                self._pin(open_, decision)
+            return refused
+
+        self.touched = True
+        refused = await self._stored(write)
+        self.admitted = self.admitted or refused is None or refused.reason != "rate"
+        self.opened = refused is None
+        return refused
+
+    async def add(self, attempts: Sequence[RunningAttempt]) -> None:
+        """Write attempts of a decision that was begun, before they are made."""
+        rows = [one.row for one in attempts]
+
+        def write(open_: Transaction) -> None:
+            for row in rows:
+                log.attempt(open_, row)
+
+        await self._stored(write)
+
+    async def revise(self, decision: DecisionRow, attempts: Sequence[RunningAttempt]) -> None:
+        """Write what was decided in the end, and attempts that are made now."""
+        rows = [one.row for one in attempts]
+
+        def write(open_: Transaction) -> None:
+            log.revise(open_, decision)
+            for row in rows:
+                log.attempt(open_, row)
+            self._pin(open_, decision)
+
+        await self._stored(write)
+
+    async def close(
+        self,
+        status: str,
+        attempt: RunningAttempt,
+        *,
+        baseline: int | None,
+        response: str | None,
+        pins: Sequence[str],
+    ) -> None:
+        """Close the decision after its attempts; the sessions `pins` stay with who answered."""
+        now, first = time.time(), attempt.first_token
+        since = None if first is None else first + attempt.begun - self.begun
+        name = attempt.backend.name
+
+        def write(open_: Transaction) -> None:
+            log.close(
+                open_,
+                self.id,
+                now,
+                status=status,
+                specialist=name,
+                first_token=since,
+                seconds=now - self.begun,
+                response=response,
+                baseline=baseline,
+            )
+            for session in pins:
+                log.pin(open_, session, name, now, self.settings.session)
+
+        await self._stored(write)
+
+    def abandon(self, status: str) -> None:
+        """Close the decision on any other way out; waits for nothing and raises nothing.
+
+        The client may have left while the decision was being written: operations are committed in the order
+        in which they were queued, so closing comes after that and does nothing if no row was written.
+        """
+        if self.touched:
+            now = time.time()
+            self.store.submit(
+                lambda open_: log.close(open_, self.id, now, status=status, seconds=now - self.begun)
+            )
+
+    async def pinned(self, sessions: Sequence[str]) -> str | None:
+        """The specialist that one of these sessions stays with, the first that is known."""
+
+        def find(open_: Transaction) -> str | None:
+            return next((name for s in sessions if (name := log.pinned(open_, s, self.begun))), None)
+
+        found: str | None = await self._stored(find)
+        return found
+
+    def _judged(self, open_: Transaction, cost: int) -> None:
+        """The row and the charge of estimates that were bought from outside."""
+        if cost:
+            row = Attempt(new_id(), self.id, "inspection", JUDGE, self.begun, cost)
+            log.attempt(open_, row)
+            log.settle(open_, row.id, Outcome("ok", cost), time.time())
+
+    def _pin(self, open_: Transaction, decision: DecisionRow) -> None:
+        if self.session is not None:
+            log.pin(open_, self.session, decision.specialist, self.begun, self.settings.session)
+
+    async def _stored(self, operation: Callable[[Transaction], Any]) -> Any:
+        try:
+            return await self.store.run(operation)
+        except UpstreamError as error:
+            raise Refused(503, f"The decision could not be recorded: {error}.", "store_failed") from error
+
+
+def refusal(refused: Refusal) -> Refused:
+    """Why a request may not spend, as its client is told."""
+    headers = {"x-should-retry": "false"} if refused.reason == "budget" else {}
+    if refused.retry_after is not None:
+        headers["retry-after"] = str(int(refused.retry_after) + 1)
+    code = "insufficient_quota" if refused.reason == "budget" else "rate_limit_exceeded"
+    return Refused(STATUS[refused.reason], refused.message, code, headers)

@@ -1,0 +1,204 @@
+"""Live looks: opening a box begins the specialist's real stream, reads its first tokens and holds it.
+
+One `LiveLooks` serves one request. It answers what a decision asks for: the specialists of one purchase begin
+together, each on the wire of the request; what they show goes to the router's estimator; their streams wait.
+When the decision is made the winner's stream goes on from its first byte and all others are cancelled and
+settled. A look that fails, or is not there in time, is an estimate that did not arrive. A look that is late
+is not thrown away: if its specialist is chosen all the same, its stream is the answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from dataclasses import dataclass, field, replace
+
+from pandora_router.gateway.attempts import RunningAttempt
+from pandora_router.gateway.shown import Glimpse
+from pandora_router.router import Decision, Router
+from pandora_router.router.deciding import Ask, Deciding, Looks, Paid, deciding
+from pandora_router.router.inspection import request_costs
+from pandora_router.router.opening import FAILURES, estimated, missed, reason
+from pandora_router.router.prompts import judged
+from pandora_router.store.money import dollars
+from pandora_router.transport.failures import Failed
+
+
+@dataclass(frozen=True)
+class Fare:
+    """What looking at one specialist costs for one request: `money` in dollars, and `seconds` of waiting."""
+
+    money: float
+    seconds: float
+
+
+def fare(attempt: RunningAttempt, now: float) -> Fare:
+    """The expected price of a look at this call, if another specialist is chosen in the end.
+
+    The whole prompt is paid, since reading it cannot be cancelled (less what the provider's cache holds), and
+    the tokens that are looked at. Whether more is paid depends on what cancelling does: a stream that stops
+    is charged for what it writes until then, otherwise the usual answer or the longest one is charged.
+    """
+    backend, lengths = attempt.backend, attempt.lengths
+    seen, rate = backend.peek.length, lengths.rate.given(0.0)
+    written = {
+        "stops": seen + rate * lengths.waited.given(0.0),
+        "bills_full": max(lengths.output.given(attempt.most), seen),
+        "unknown": attempt.most,
+    }[backend.cancel]
+    usage = lengths.expected(attempt.size, attempt.prefix, min(written, attempt.most), now)
+    reading = lengths.first_token.given(0.0) + (seen / rate if rate > 0.0 else 0.0)
+    return Fare(dollars(backend.prices.cost(usage)), reading)
+
+
+Start = Callable[[str], RunningAttempt]
+Record = Callable[[Sequence[RunningAttempt]], Awaitable[bool]]
+Call = Callable[[RunningAttempt], Awaitable[None]]
+
+
+@dataclass
+class LiveLooks:
+    """The looks of one request.
+
+    names: specialists that may be looked at. start: makes the attempt of a specialist, without calling it.
+    record: writes attempts before they are made, and says whether the budget allows them. call: makes the
+    call of an attempt and waits for its status. second: what a second of waiting costs, in dollars.
+    """
+
+    router: Router
+    names: frozenset[str]
+    start: Start
+    record: Record
+    call: Call
+    second: float = 0.0
+    attempts: dict[str, RunningAttempt] = field(default_factory=dict)
+    _made: dict[str, RunningAttempt] = field(default_factory=dict)
+    _tasks: dict[str, asyncio.Task[None]] = field(default_factory=dict)
+
+    async def decide(self, prompt: str, among: Collection[str], timeout: float) -> Decision:
+        """Decide among specialists, looking where that is worth its price, within `timeout` seconds."""
+        until = time.monotonic() + timeout
+        work = self.router.worker
+        choosing = self._deciding(prompt, among, self.looks())
+        step = await work(_advance, choosing, None)
+        while isinstance(step, Ask):
+            step = await work(_advance, choosing, await self.pay(step, until))
+        return step
+
+    def _deciding(self, prompt: str, among: Collection[str], looks: Looks) -> Deciding:
+        cheap = judged(self.router.cheap, [prompt])[0]
+        return (yield from deciding(self.router, prompt, cheap, None, among, looks))
+
+    def looks(self) -> Looks:
+        """Who can be looked at and what that costs in this request; a stream that goes on is not paid twice.
+
+        Where waiting has a price it is paid once for all that begin together.
+        """
+        now = time.time()
+        self._made = {name: self.start(name) for name in self.names}
+        fares = {name: fare(made, now) for name, made in self._made.items()}
+        money = {name: one.money for name, one in fares.items()}
+        waiting = self.second * max((one.seconds for one in fares.values()), default=0.0)
+        router = self.router
+        costs = request_costs(router.specialists, router.fee_weight, money, refund=money, shared=waiting)
+        return Looks(self.names, costs)
+
+    async def pay(self, ask: Ask, until: float) -> Paid:
+        """Begin the specialists of an ask together, hold their streams, and estimate from what they show."""
+        begun = time.perf_counter()
+        if time.monotonic() >= until:
+            return Paid.too_late()
+        todo = [name for name in ask.specialists if name in self.names and name not in ask.contexts]
+        attempts = {name: self._made[name] for name in todo}
+        for attempt in attempts.values():
+            attempt.begun = time.time()
+        if not await self.record(list(attempts.values())):
+            return Paid.too_late()
+        self.attempts |= attempts
+        for name, attempt in attempts.items():
+            self._tasks[name] = asyncio.ensure_future(self._look(attempt))
+        running = [self._tasks[name] for name in todo]
+        if running:
+            await asyncio.wait(running, timeout=max(until - time.monotonic(), 0.0))
+        seen = {name: text for name in todo if (text := self._seen(name)) is not None}
+        late = any(not task.done() for task in running)
+        lost = frozenset(todo) - set(seen)
+        seconds = time.perf_counter() - begun
+        if lost == set(ask.specialists):
+            why = "the time of the decision was over" if late else f"no look at {', '.join(sorted(lost))}"
+            return Paid.nothing(ask, why, seconds, late=late)
+        paid = await self.router.worker(self._estimated, replace(ask, contexts={**ask.contexts, **seen}))
+        paid = missed(ask, paid, lost, f"no look at {', '.join(sorted(lost))}")
+        return replace(paid, seconds=time.perf_counter() - begun, late=late, contexts=seen)
+
+    def _estimated(self, ask: Ask) -> Paid:
+        predictor = self.router.predictor
+        assert predictor is not None
+        try:
+            return estimated(predictor, [ask])[0]
+        except FAILURES as error:
+            return Paid.nothing(ask, reason(error))
+
+    async def _look(self, attempt: RunningAttempt) -> None:
+        """Make the call and read what it shows; a failure settles the attempt and is not raised."""
+        try:
+            await self.call(attempt)
+            if attempt.streams:
+                await attempt.look(Glimpse(attempt.wire.name, attempt.backend.peek))
+            else:
+                assert attempt.relay is not None
+                attempt.settle("error", f"no stream to look at (status {attempt.relay.status})")
+        except Failed as error:
+            attempt.settle("error", str(error))
+
+    def _seen(self, name: str) -> str | None:
+        attempt = self.attempts[name]
+        ready = self._tasks[name].done() and attempt.settled is None and attempt.glimpse is not None
+        return attempt.glimpse.context if ready and attempt.glimpse is not None else None
+
+    def take(self, ranked: Sequence[str]) -> tuple[tuple[str, ...], RunningAttempt | None]:
+        """End all looks but the winner's: its order of who is asked, and the attempt that goes on.
+
+        `ranked` is the decision's order. Specialists whose look failed, or whose stream broke while it was
+        held, come last, so that the runner-up takes their place. None if the first was not looked at.
+        """
+        dead = {name for name, attempt in self.attempts.items() if not self._usable(name, attempt)}
+        order = (*(name for name in ranked if name not in dead), *(name for name in ranked if name in dead))
+        winner = None if order[0] in dead else self.attempts.get(order[0])
+        for name, attempt in self.attempts.items():
+            if attempt is winner:
+                attempt.kind = "answer"
+                continue
+            if name in dead:
+                attempt.settle("error", "broke while it was held")
+            else:
+                self._tasks[name].cancel()
+                attempt.lose()
+        return order, winner
+
+    def _usable(self, name: str, attempt: RunningAttempt) -> bool:
+        """Whether a look may still become the answer: it is under way, or its stream is there."""
+        return attempt.settled is None and (not self._tasks[name].done() or attempt.alive)
+
+    async def ready(self, attempt: RunningAttempt) -> None:
+        """Wait for a look that was late and has won; raises `Failed` if it fails."""
+        task = self._tasks[attempt.backend.name]
+        await task
+        if attempt.settled is not None:
+            raise Failed(f"{attempt.backend.name} failed while it was looked at", "cut", again=True)
+
+    async def close(self) -> None:
+        """Cancel what is under way and wait until it has ended; attempts are settled by their owner."""
+        for task in self._tasks.values():
+            task.cancel()
+        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+
+
+def _advance(choosing: Deciding, paid: Paid | None) -> Ask | Decision:
+    """One step of a decision: what it asks for next, or what was decided."""
+    try:
+        return next(choosing) if paid is None else choosing.send(paid)
+    except StopIteration as end:
+        decision: Decision = end.value
+        return decision

@@ -1,0 +1,87 @@
+"""What calls to a specialist have looked like so far: lengths, speed, what its cache held. For expectations.
+
+Means are weighted towards what came last (`NEW` is the weight of one more call), so that they follow a
+provider that changes. Each worker process measures for itself; nothing here enters a bill that a provider's
+own token counts can settle.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import OrderedDict
+from dataclasses import dataclass, field
+
+from pandora_router.gateway.backend import BYTES_PER_TOKEN
+from pandora_router.store.rows import Usage
+
+NEW = 0.05
+PREFIXES = 1000
+"""System prompts that are remembered for each specialist, with the tokens its cache held of them."""
+CACHED = 300.0
+"""Seconds for which a provider's cache is expected to keep a prompt."""
+
+
+@dataclass
+class RecentMean:
+    """A mean that gives new values a weight of at least `NEW`; `value` is None before the first."""
+
+    value: float | None = None
+    count: int = 0
+
+    def add(self, value: float) -> None:
+        """Take one more value."""
+        self.count += 1
+        share = max(1.0 / self.count, NEW)
+        self.value = value if self.value is None else self.value + share * (value - self.value)
+
+    def given(self, usual: float) -> float:
+        """The mean, or `usual` where nothing was measured."""
+        return usual if self.value is None else self.value
+
+
+@dataclass
+class Lengths:
+    """The measurements of one specialist.
+
+    tokens_per_byte: input tokens per byte of a request. output: tokens of a whole answer. first_token:
+    seconds to the first content. rate: output tokens per second after it. waited: seconds for which a look
+    was held after enough was seen. seconds: of a whole answer.
+    """
+
+    tokens_per_byte: RecentMean = field(default_factory=RecentMean)
+    output: RecentMean = field(default_factory=RecentMean)
+    first_token: RecentMean = field(default_factory=RecentMean)
+    rate: RecentMean = field(default_factory=RecentMean)
+    waited: RecentMean = field(default_factory=RecentMean)
+    seconds: RecentMean = field(default_factory=RecentMean)
+    _cached: OrderedDict[str, tuple[float, int]] = field(default_factory=OrderedDict)
+
+    def answered(
+        self, usage: Usage, size: int, prefix: str, first_token: float | None, seconds: float, now: float
+    ) -> None:
+        """Take a whole answer whose tokens the provider counted; `size` is that of the request in bytes."""
+        counted = usage.fresh + usage.cached + usage.written
+        self.tokens_per_byte.add(counted / max(size, 1))
+        self.output.add(usage.output)
+        self.seconds.add(seconds)
+        if first_token is not None:
+            self.first_token.add(first_token)
+            if usage.output > 1 and seconds > first_token:
+                self.rate.add((usage.output - 1) / (seconds - first_token))
+        if prefix:
+            self._cached[prefix] = now, usage.cached + usage.written
+            self._cached.move_to_end(prefix)
+            while len(self._cached) > PREFIXES:
+                self._cached.popitem(last=False)
+
+    def expected(self, size: int, prefix: str, output: float, now: float) -> Usage:
+        """The token counts expected of a request of `size` bytes that writes `output` tokens."""
+        whole = round(size * self.tokens_per_byte.given(1.0 / BYTES_PER_TOKEN))
+        at, held = self._cached.get(prefix, (-CACHED, 0))
+        cached = min(held, whole) if now - at < CACHED else 0
+        return Usage(whole - cached, cached, 0, round(output), complete=False)
+
+
+def prefix_of(system: str) -> str:
+    """A name for a system prompt, "" for none: what a provider's cache may hold of a new conversation."""
+    return hashlib.sha256(system.encode("utf-8", "surrogatepass")).hexdigest()[:16] if system else ""
