@@ -4,7 +4,7 @@ BIN := .venv/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 PYTEST := $(BIN)/pytest -n 2 --dist loadfile
 
-.PHONY: demo test quick coverage check extras bench paper api wheel minimum clean
+.PHONY: demo test quick coverage check extras bench paper api wheel minimum clean clients litellm conformance
 .DELETE_ON_ERROR:
 
 # Two stamps: `demo` needs only what a user needs, the others also the tools of a developer.
@@ -48,6 +48,27 @@ test: .venv/dev
 quick: .venv/dev
 	$(BIN)/pandora warm
 	$(PYTEST) -m "not slow"
+
+# Clients and conformance suites that others wrote, each group in an environment of its own; the tests in
+# tests/conformance run them against a live gateway and are skipped where the environment is missing.
+CLIENTS := trustedrouter-provider-check==0.1.8 langchain-tests==1.1.9 langchain-openai openai anthropic llm \
+	pydantic-ai-slim[openai] schemathesis pytest
+.venv-clients/stamp: Makefile
+	$(PYTHON) -m venv .venv-clients
+	.venv-clients/bin/pip install --quiet --disable-pip-version-check $(CLIENTS)
+	@touch $@
+
+.venv-litellm/stamp: Makefile
+	$(PYTHON) -m venv .venv-litellm
+	.venv-litellm/bin/pip install --quiet --disable-pip-version-check litellm
+	@touch $@
+
+clients: .venv-clients/stamp
+
+litellm: .venv-litellm/stamp
+
+conformance: clients .venv/dev
+	$(PYTEST) tests/conformance
 
 # All tests with line and branch coverage; prints the number and leaves a page in build/coverage.
 coverage: .venv/dev
@@ -94,4 +115,4 @@ minimum: wheel
 	build/minimum/bin/python -m tools.sizes --most 500
 
 clean:
-	rm -rf .venv build dist demo.html
+	rm -rf .venv .venv-clients .venv-litellm build dist demo.html

@@ -44,7 +44,7 @@ the expected bill of a collection, and the price of a judge that states no price
 _OPEN = frozenset({"question", "passages"})
 
 Wire = Literal["chat", "responses", "messages"]
-Feature = Literal["tools", "images", "audio", "json_schema", "logprobs"]
+Feature = Literal["tools", "images", "audio", "files", "json_schema", "logprobs"]
 
 
 class EndpointSettings(Closed):

@@ -20,6 +20,7 @@ calling     how its calls are made
 ledger      its rows in the store
 questions   models, decisions, feedback, health; calls passed on by name
 metrics     for Prometheus
+description the interface as an OpenAPI document
 app         the ASGI application
 server      processes, signals, reload
 """

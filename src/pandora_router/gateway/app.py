@@ -6,7 +6,7 @@
     POST /v1/routing/decision                                   decide, call nobody
     GET  /v1/routing/decisions/{id}                             one decision with its attempts
     POST /v1/feedback                                           what an answer was worth
-    GET  /healthz, /readyz, /metrics
+    GET  /healthz, /readyz, /metrics, /openapi.json
 
 Errors have the shape of the wire they happen on. A request that ends in a bug is answered with status 500 and
 an id that is also in the log; no text of the request is logged.

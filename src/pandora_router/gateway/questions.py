@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from pandora_router.gateway import metrics
+from pandora_router.gateway import description, metrics
 from pandora_router.gateway.asgi import Receive, Refused, Scope, read_body
 from pandora_router.gateway.attempts import LARGEST_ANSWER, new_id
 from pandora_router.gateway.calling import PASSED
@@ -46,6 +46,8 @@ async def answer(gateway: Gateway, scope: Scope, headers: Mapping[str, str], rec
     method, path = scope["method"], scope["path"]
     if path == "/healthz":
         return Reply(b'{"status":"ok"}')
+    if (method, path) == ("GET", "/openapi.json"):
+        return Reply(orjson.dumps(description.document(gateway.site.models())))
     if (method, path) == ("GET", "/readyz"):
         return await _ready(gateway)
     if path in PASSED_ON and method == "POST":
@@ -71,6 +73,7 @@ KNOWN = frozenset(
     {
         "/v1/chat/completions", "/v1/responses", "/v1/messages", "/v1/messages/count_tokens",
         "/v1/embeddings", "/v1/models", "/v1/routing/decision", "/v1/feedback", "/readyz", "/metrics",
+        "/openapi.json",
     }
 )  # fmt: skip
 
@@ -226,5 +229,7 @@ async def _passed_on(gateway: Gateway, path: str, headers: Mapping[str, str], re
             relay.close()
     except Failed as error:
         raise Refused(502, f"{named} did not answer: {error}.", "upstream_failed") from error
+    if relay.status >= 500:
+        raise Refused(502, f"{named} answered with status {relay.status}.", "upstream_failed")
     kind = relay.headers.get("Content-Type", "application/json")
     return replace(Reply(whole, relay.status, kind), headers={"x-pandora-specialist": named})
