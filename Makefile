@@ -4,7 +4,7 @@ BIN := .venv/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 PYTEST := $(BIN)/pytest -n 2 --dist loadfile
 
-.PHONY: demo test quick coverage check extras bench paper api wheel minimum clean clients litellm conformance
+.PHONY: demo test quick coverage check extras bench peers paper api wheel minimum clean clients litellm conformance
 .DELETE_ON_ERROR:
 
 # Two stamps: `demo` needs only what a user needs, the others also the tools of a developer.
@@ -85,6 +85,15 @@ check: .venv/dev
 bench: .venv/dev
 	$(BIN)/python -m benchmarks
 
+# Other routers from PyPI, each in an environment of its own, since their requirements exclude each other and
+# some of ours. `python -m benchmarks.peers` says which could not be installed and goes on without them.
+peers: .venv/dev
+	$(PYTHON) -m venv .venv-peers
+	-.venv-peers/bin/pip install --quiet --disable-pip-version-check \
+		paretobandit==0.1.1 semantic-router==1.1.1 xrouter-llm==0.3.7 argrouter==0.1.0a2
+	$(PYTHON) -m venv .venv-peers-litellm
+	-.venv-peers-litellm/bin/pip install --quiet --disable-pip-version-check litellm==1.108.4 numpy
+
 # Every experiment of paper/experiments over its fresh splits, and the markets; finished splits are not run again.
 DATA ?= ../shared/data
 PAPER ?= ../shared/paper/figures.json
@@ -115,4 +124,4 @@ minimum: wheel
 	build/minimum/bin/python -m tools.sizes --most 500
 
 clean:
-	rm -rf .venv .venv-clients .venv-litellm build dist demo.html
+	rm -rf .venv .venv-* build dist demo.html

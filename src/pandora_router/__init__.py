@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from pandora_router.errors import PandoraError, UpstreamError, UsageError
     from pandora_router.estimators.estimator import Estimator, Predictor
     from pandora_router.router import (
+        BlendRecipe,
         Decision,
         Explanation,
         External,
@@ -65,6 +66,7 @@ __all__ = [
     "Answer",
     "Auto",
     "Batch",
+    "BlendRecipe",
     "Boxes",
     "Calibrated",
     "Committing",
@@ -119,7 +121,7 @@ _HOMES = {
     "errors": ("PandoraError", "UpstreamError", "UsageError"),
     "estimators.estimator": ("Estimator", "Predictor"),
     "router": ("Decision", "Explanation", "Router", "explain"),
-    "router.recipes": ("External", "NeighbourRecipe", "StackRecipe", "TransformerRecipe"),
+    "router.recipes": ("BlendRecipe", "External", "NeighbourRecipe", "StackRecipe", "TransformerRecipe"),
     "specialists.answer": ("Answer",),
     "specialists.specialist": ("Specialist",),
     "specialists.request": ("Request",),

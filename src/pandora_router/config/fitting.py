@@ -37,7 +37,7 @@ from pandora_router.estimators.embedders.embedder import Embedder, default_embed
 from pandora_router.estimators.embedders.remote import RemoteEmbedder
 from pandora_router.estimators.judge import Judge
 from pandora_router.estimators.neighbours import USUAL
-from pandora_router.router import External, NeighbourRecipe, StackRecipe, TransformerRecipe
+from pandora_router.router import BlendRecipe, External, NeighbourRecipe, StackRecipe, TransformerRecipe
 from pandora_router.router.artifact import POLICIES
 from pandora_router.router.recipes import Costly
 from pandora_router.search import KnowledgeGradient, Policy
@@ -155,6 +155,33 @@ class TransformerSettings(Closed):
     def characters(self, table: Table) -> int:
         """How many characters of contexts it reads on this table."""
         return TransformerRecipe(self.form, self.peek).reads(table)[1]
+
+
+class BlendSettings(Closed):
+    """The boosted stack and the fine-tuned transformer, weighted by their out-of-fold squared errors.
+
+    Both read the same first `peek` characters of contexts, left out: as the stack does. One transformer is
+    fitted for each of `folds` folds; the other settings are those of `kind: transformer`.
+    """
+
+    kind: Literal["blend"]
+    peek: Natural | None = None
+    folds: Annotated[int, Field(ge=2)] = 3
+    tokens: Annotated[int, Field(ge=16, le=512)] = 192
+    layers: Annotated[int, Field(ge=1, le=6)] = 2
+    epochs: Count = 2
+    rate: Above = 1e-4
+    batch: Count = 32
+    seed: Natural = 0
+
+    def build(self, config: Config) -> Costly:
+        """The recipe."""
+        tuned = self.model_dump(exclude={"kind", "folds"})
+        return BlendRecipe(StackRecipe(self.peek, seed=self.seed), TransformerRecipe(**tuned), self.folds)
+
+    def characters(self, table: Table) -> int:
+        """How many characters of contexts it reads on this table."""
+        return BlendRecipe(StackRecipe(self.peek), TransformerRecipe(peek=self.peek)).characters(table)
 
 
 class JudgeSettings(Closed):
@@ -285,7 +312,9 @@ class FitSettings(Closed):
     inspection: Inspection | None = None
     cheap: CheapSettings = CheapSettings()
     costly: Annotated[
-        Annotated[StackSettings | TransformerSettings | JudgeSettings, Field(discriminator="kind")],
+        Annotated[
+            StackSettings | TransformerSettings | BlendSettings | JudgeSettings, Field(discriminator="kind")
+        ],
         usual_kind("stack"),
     ] = StackSettings()
     signal: Annotated[

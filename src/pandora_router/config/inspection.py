@@ -20,6 +20,7 @@ import numpy as np
 
 from pandora_router.boxes import Costs
 from pandora_router.config.fitting import (
+    BlendSettings,
     InspectionParts,
     JudgeSettings,
     StackSettings,
@@ -173,9 +174,12 @@ def _own_work(config: Config, table: Table) -> tuple[float, str]:
             fee = judge.usual(read, config)
         return fee, f"one verdict of {costly.judge}, at its prices"
     seconds = STACK_SECONDS
-    if isinstance(costly, TransformerSettings):
+    if isinstance(costly, TransformerSettings | BlendSettings):
         tokens = min(costly.tokens, 8 + _tokens(table))
         seconds = TRANSFORMER_SECONDS * tokens * LAYERS
+    if isinstance(costly, BlendSettings):  # the layers that do not learn run once, the others once a fold
+        seconds *= 1.0 + (costly.folds - 1) * costly.layers / LAYERS
+        seconds += STACK_SECONDS
     value = config.value
     why = f"{1000 * seconds:.0f} ms of processor time and waiting"
     return seconds * (value.cpu_second + value.second), why

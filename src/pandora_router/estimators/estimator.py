@@ -88,6 +88,16 @@ class Predictor(Protocol):
         ...
 
 
+@runtime_checkable
+class CrossFitted(Protocol):
+    """A fitted estimator that kept what it said of each training prompt without having learnt from it."""
+
+    @property
+    def out_of_fold(self) -> Matrix:
+        """Predictions (training prompts, specialists) by models that never saw the prompt."""
+        ...
+
+
 def fitted(costly: Predictor | Estimator) -> Predictor | None:
     """The predictor behind a costly estimate, or None if it is an `Estimator`, asked one query at a time.
 

@@ -47,6 +47,7 @@ KINDS = {
     "boosted": ("stack.boosted", "Boosted"),
     "beginnings": ("beginnings", "Beginnings"),
     "transformer": ("transformer.served", "Served"),
+    "blend": ("blend", "Blend"),
     "extended": ("extended", "Extended"),
 }
 """For each kind of saved estimator: the module of this package and the class in it that reads it."""

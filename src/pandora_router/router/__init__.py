@@ -34,10 +34,17 @@ from pandora_router.router.explanation import Explanation, explain
 from pandora_router.router.router import Router
 
 if TYPE_CHECKING:
-    from pandora_router.router.recipes import External, NeighbourRecipe, StackRecipe, TransformerRecipe
+    from pandora_router.router.recipes import (
+        BlendRecipe,
+        External,
+        NeighbourRecipe,
+        StackRecipe,
+        TransformerRecipe,
+    )
 
 __all__ = [
     "Ask",
+    "BlendRecipe",
     "BoxStatus",
     "Cheap",
     "Decision",

@@ -50,7 +50,7 @@ from pandora_router.estimators.saved import is_saved, load_estimator
 from pandora_router.estimators.saved import write as write_estimator
 from pandora_router.router.inspection import Inspection, purchase
 from pandora_router.router.readings import estimated
-from pandora_router.router.recipes import Costly, External, Recipe, TransformerRecipe
+from pandora_router.router.recipes import BlendRecipe, Costly, External, Recipe, TransformerRecipe
 from pandora_router.router.report import report
 from pandora_router.search import Committing, KnowledgeGradient, Policy
 from pandora_router.types import Advance
@@ -85,7 +85,7 @@ class Order:
     def versions(self) -> dict[str, str]:
         """The versions that fitted numbers depend on."""
         found = {"python": platform.python_version()}
-        more = ("torch", "onnxruntime") if isinstance(self.costly, TransformerRecipe) else ()
+        more = ("torch", "onnxruntime") if isinstance(self.costly, TransformerRecipe | BlendRecipe) else ()
         for package in (*PACKAGES, *more):
             try:
                 found[package] = metadata.version(package)

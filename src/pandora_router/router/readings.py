@@ -16,7 +16,7 @@ import numpy as np
 from pandora_router import folders
 from pandora_router.calibrate.readings import Readings
 from pandora_router.data import Table
-from pandora_router.estimators.estimator import Predictor
+from pandora_router.estimators.estimator import CrossFitted, Predictor
 from pandora_router.estimators.neighbours import Count, Neighbours
 from pandora_router.estimators.remembering import Remembering
 from pandora_router.folders.saved import NEEDS, Saved, fill, saved_from
@@ -154,7 +154,5 @@ def ask(
 
 
 def out_of_fold(costly: Predictor, unknown: Matrix) -> Matrix:
-    """What the trees of other folds said of each training prompt; `unknown` for other estimators."""
-    from pandora_router.estimators.stack.boosted import Boosted
-
-    return costly.out_of_fold if isinstance(costly, Boosted) else unknown
+    """What `costly` said of each training prompt without having seen it; `unknown` if it kept none of it."""
+    return costly.out_of_fold if isinstance(costly, CrossFitted) else unknown

