@@ -3,7 +3,8 @@
     python -m paper results --data ../shared/data     experiments -> results/, docs/results.md
     python -m paper bidding --data ../shared/data     markets -> results/bidding.md, docs/bidding.md
 
-Finished splits are not run again; a run that is broken off goes on when started again.
+Finished splits are not run again; a run that is broken off goes on when started again. The seeds of
+paper/experiments were chosen so that no rule of the router was tuned on their splits.
 """
 
 from __future__ import annotations
@@ -17,10 +18,13 @@ from pandora_router.calibrate.ways import ORACLE
 from pandora_router.cli.console import SlowProgress
 from pandora_router.cli.options import with_runner
 from pandora_router.config.experiments import read_experiment
+from pandora_router.errors import UsageError
 from pandora_router.evaluate import bidding, campaign, results
-from pandora_router.evaluate.experiments import Sweep
+from pandora_router.evaluate.arms import DEFAULT, OLD, STATIC
+from pandora_router.evaluate.experiments import Experiment, Sweep
+from pandora_router.evaluate.results import Results
 from pandora_router.folders import replace_text
-from pandora_router.report import page, plots, summary
+from pandora_router.report import page, plots
 from pandora_router.run import Runner
 from paper import bidding_report, curves, results_page
 
@@ -68,28 +72,42 @@ def results_command(
 ) -> None:
     """Run the experiments of the paper over fresh splits and write tables, figures and pages."""
     settings = sorted((read_experiment(path) for path in _files(experiments)), key=lambda one: one.control)
+    settings = [replace(one, seeds=one.seeds[:seeds]) for one in settings]
     if quick:
-        few = (*summary.SHOWN, ORACLE)
-        settings = [replace(one, arms=few, neighbours=(), sweep=Sweep()) for one in settings]
+        settings = [_quick(one) for one in settings]
     with SlowProgress(resumes=True) as progress:
         if finished:
-            found = [results.read(output / one.name, campaign.settings_of(one)) for one in settings]
+            found = [one for setting in settings if (one := _finished(output, setting)) is not None]
         else:
-            asked = [campaign.Asked(one, root.resolve(), one.seeds[:seeds]) for one in settings]
+            asked = [campaign.Asked(one, root.resolve()) for one in settings]
             keep = (output / "cache").resolve()
             found = campaign.run_all(asked, output, cache=keep, runner=runner, progress=progress)
-        images = {}
-        for done, (setting, one) in enumerate(zip(settings, found, strict=True)):
+        command = results_page.COMMAND + " --quick" * quick + (f" --seeds {seeds}" if seeds else "")
+        if page_to is not None:
+            progress("writing the short page", 0, 1)
+            replace_text(page_to, results_page.short(found, settings, command))
+        known, images = {one.name: one for one in settings}, {}
+        for done, one in enumerate(found):
             progress(f"{one.name}: drawing", done, len(found))
-            for ending, sheet in curves.sheets(one, setting, paper).items():
+            for ending, sheet in curves.sheets(one, known[one.name], paper).items():
                 plots.save(sheet, output / "figures" / (one.name + ending))
                 images[one.name + ending] = f"figures/{one.name}{ending}.png"
         words = results_page.long(found, images, settings, paper)
     replace_text(output / "all.md", words)
     replace_text(output / "report.html", page.page(found, words))
-    command = results_page.COMMAND + " --quick" * quick + (f" --seeds {seeds}" if seeds else "")
-    if page_to is not None:
-        replace_text(page_to, results_page.short(found, command))
+
+
+def _quick(experiment: Experiment) -> Experiment:
+    """What the short page shows and no more; the former default looks at 50 neighbours."""
+    return replace(experiment, arms=(DEFAULT, *STATIC, ORACLE, OLD), neighbours=(50,), sweep=Sweep())
+
+
+def _finished(output: Path, setting: Experiment) -> Results | None:
+    """The finished splits of an experiment, None if there is none of these settings."""
+    try:
+        return results.read(output / setting.name, campaign.settings_of(setting), setting.seeds)
+    except UsageError:
+        return None
 
 
 @main.command("bidding")

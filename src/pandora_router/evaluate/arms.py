@@ -58,6 +58,7 @@ from pandora_router.search import (
 
 DEFAULT = ROUTER  # the arm under test
 PAPER = "committing (paper)"
+OLD = "former default"
 RAW = "always inspect, raw g"
 MARGIN = "margin"
 STATIC = (NEVER, F_ONLY, BEST_SINGLE, ALWAYS, RAW, MARGIN, "margin on f")  # no search, no foresight
@@ -246,6 +247,12 @@ ARMS: tuple[Arm, ...] = (
         about="Algorithm 1 with exact payoffs on the marginals",
     ),
     Search("no guard", Calibrated(), KnowledgeGradient(), about="the router's search, never switched off"),
+    Search(
+        OLD,
+        Calibrated(pooled=False),
+        KnowledgeGradient(),
+        about="mean and slope learnt from calibration prompts alone; not guarded",
+    ),
     Search("obligatory", GaussianJoint(), Obligatory(), about="Weitzman's rule: only opened boxes are taken"),
     Search("one step", Calibrated(), KnowledgeGradient(depth=1), about="the router looking one step ahead"),
     Search("rollout", _NORMAL, Rollout(), about="best committing policy after every opening, on marginals"),
@@ -306,7 +313,7 @@ def arms_of(experiment: Experiment, k: int) -> tuple[Arm, ...]:
     arms = named(experiment.arms)
     if k == experiment.ks[0]:
         return (*arms, *variations(experiment.sweep))
-    core = (DEFAULT, *STATIC, "f-only", "oracle", PAPER, "rollout", "relative")
+    core = (DEFAULT, *STATIC, "f-only", "oracle", PAPER, OLD, "rollout", "relative")
     return tuple(arm for arm in arms if arm.name in core)
 
 
