@@ -87,7 +87,9 @@ def short(found: Sequence[Results], asked: Sequence[Experiment], command: str = 
         "over the former default",
         "inspections",
     ]
-    rows, pays, not_ = [], [], []
+    rows = []
+    pays: list[str] = []
+    not_: list[str] = []
     for one in found:
         k = one.neighbours[0]
         leads = {way: _lead(one, (k, way)) for way in ways}
