@@ -60,7 +60,7 @@ CLIENTS := trustedrouter-provider-check==0.1.8 langchain-tests==1.1.9 langchain-
 
 .venv-litellm/stamp: Makefile
 	$(PYTHON) -m venv .venv-litellm
-	.venv-litellm/bin/pip install --quiet --disable-pip-version-check litellm
+	.venv-litellm/bin/pip install --quiet --disable-pip-version-check litellm numpy
 	@touch $@
 
 clients: .venv-clients/stamp
@@ -87,12 +87,10 @@ bench: .venv/dev
 
 # Other routers from PyPI, each in an environment of its own, since their requirements exclude each other and
 # some of ours. `python -m benchmarks.peers` says which could not be installed and goes on without them.
-peers: .venv/dev
+peers: .venv/dev litellm
 	$(PYTHON) -m venv .venv-peers
 	-.venv-peers/bin/pip install --quiet --disable-pip-version-check \
 		paretobandit==0.1.1 semantic-router==1.1.1 xrouter-llm==0.3.7 argrouter==0.1.0a2
-	$(PYTHON) -m venv .venv-peers-litellm
-	-.venv-peers-litellm/bin/pip install --quiet --disable-pip-version-check litellm==1.108.4 numpy
 
 # Every experiment of paper/experiments over its fresh splits, and the markets; finished splits are not run again.
 DATA ?= ../shared/data

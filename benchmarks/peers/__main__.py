@@ -1,6 +1,6 @@
 """`python -m benchmarks.peers`: net reward and CPU per decision of our router and of its peers.
 
-    make peers                                            install the peers (.venv-peers, .venv-peers-litellm)
+    make peers                                            install the peers (.venv-peers, .venv-litellm)
     nice python -m benchmarks.peers --page docs/peers.md  measure and write the page
 
 Finished runs are kept in the cache and not made again; a run that is broken off goes on. A peer that is not

@@ -44,7 +44,7 @@ PEERS = {  # name -> (adapter, environment)
     "argrouter": ("argrouter_", "peers"),
     "xrouter-llm": ("xrouter", "peers"),
     "semantic-router": ("semantic", "peers"),
-    "litellm heuristic_v2": ("litellm_", "peers-litellm"),
+    "litellm heuristic_v2": ("litellm_", "litellm"),
 }
 OURS, NEVER = "ours", "ours, nothing bought"
 
@@ -223,7 +223,7 @@ def peer(run: Run, way: str, environments: Path, seconds: float) -> Chosen:
             chosen, spent = found["chosen"], float(found["microseconds"])
             made = Chosen(chosen, np.zeros(len(chosen)), spent, float(found["fit_seconds"]))
         out.unlink()
-        extra = 0.0 if environment == "peers-litellm" else run.embedding
+        extra = 0.0 if environment == "litellm" else run.embedding
         return replace(made, microseconds=made.microseconds + extra)
 
     return run.kept(way, make, script.read_text("utf-8"))
