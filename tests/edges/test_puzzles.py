@@ -177,7 +177,7 @@ def test_recording_by_the_verb_asks_what_is_missing_and_survives_a_kill(tmp_path
     first = bought()
     assert 0 < len(first) < len(missing)
     assert len(rows_of(file)) == len(before) - len(missing)
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=600)
     assert f"{len(before):,} answers in" in done.stdout
     assert len(bought()) == len(missing)
     assert all(one in bought() for one in first)
@@ -193,7 +193,7 @@ def test_recording_by_the_verb_asks_what_is_missing_and_survives_a_kill(tmp_path
 
 def test_a_record_that_cannot_be_written_is_refused_before_anything_is_asked(tmp_path: Path) -> None:
     command = [*COMMAND, str(tmp_path / "work"), "--answers", str(tmp_path / "none" / "answers.parquet")]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
     assert done.returncode == 2
     assert "no such folder" in done.stderr
     assert not (tmp_path / "work").exists()

@@ -224,7 +224,7 @@ def test_a_batch_over_processes_is_stopped_and_continued(
         while not list(tmp_path.glob(".*/*.json")) and run.poll() is None and time.monotonic() < deadline:
             time.sleep(0.01)
         os.killpg(run.pid, end)
-        _, said = run.communicate(timeout=60)
+        _, said = run.communicate(timeout=300)
     assert run.returncode == (-9 if end == signal.SIGKILL else 130)
     assert "Traceback" not in said
     assert ("run the same command again to continue" in said) == (end == signal.SIGINT)
@@ -250,7 +250,7 @@ def test_a_reader_that_goes_away_is_no_error(many: Path) -> None:
         assert json.loads(run.stdout.readline())["key"] == 0
         run.stdout.close()
         said = run.stderr.read()
-        assert (run.wait(timeout=60), said) == (141, "")
+        assert (run.wait(timeout=300), said) == (141, "")
 
 
 def test_only_those_allowed_are_chosen(many: Path, tmp_path: Path) -> None:

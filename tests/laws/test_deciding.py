@@ -106,7 +106,7 @@ KINDS = ("predictor", "looking", "predictor behind an estimator", *ESTIMATORS)
 def base(contexts: bool) -> Router:
     table = generate(contexts=contexts)
     costly = StackRecipe(rounds=10, folds=2)
-    return Router.fit(table, cheap=NeighbourRecipe(10), costly=costly, inspection_cost=0.002)
+    return Router.fit(table, cheap=NeighbourRecipe(10), costly=costly, inspection_cost=0.002, timeout=600.0)
 
 
 def router_of(kind: str, costs: str, policy: Any) -> Router:

@@ -195,6 +195,21 @@ def alive(pid: int) -> bool:
     return state != "Z"
 
 
+def test_workers_never_hear_an_interrupt(tmp_path: Path) -> None:
+    """Not the first worker either, before which `multiprocessing` starts a process of its own."""
+    script = tmp_path / "deaf.py"
+    script.write_text(
+        "import signal\nfrom pandora_router.run import Pool\n"
+        "def blocked(_):\n    return signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, [])\n"
+        "if __name__ == '__main__':\n    print(list(Pool(1).map(blocked, [0])))\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
+    run = subprocess.run(
+        [sys.executable, script], env=environment, capture_output=True, text=True, check=True
+    )
+    assert run.stdout == "[True]\n"
+
+
 NAPS = {
     "sleeping": "time.sleep, [0.0] * 4 + [3600.0] * 2",
     "holding the interpreter": "sum, [range(3)] * 4 + [range(10**12)] * 2",

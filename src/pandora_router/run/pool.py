@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from multiprocessing import get_context
+from multiprocessing import get_context, resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 from typing import Any, TypeVar
@@ -198,8 +198,10 @@ def _die_with(lifeline: Connection) -> None:
 def _inherited(variables: dict[str, str]) -> Iterator[None]:
     """What a process started inside has from its first moment: these variables, and no ear for Ctrl-C.
 
-    BLAS reads its variables when it is loaded, and an interrupt may come before a worker's first line.
+    BLAS reads its variables when it is loaded, and an interrupt may come before a worker's first line. The
+    resource tracker of `multiprocessing` is started first: starting it unblocks SIGINT again.
     """
+    resource_tracker.ensure_running()
     before = {name: os.environ.get(name) for name in variables}
     masked = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
     os.environ.update(variables)
