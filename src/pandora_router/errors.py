@@ -44,3 +44,7 @@ def _again(kind: type[UsageError], what: str, expected: str, came: str, do: str)
 
 class UpstreamError(PandoraError):
     """A specialist, an estimator or a store outside this process failed."""
+
+
+class BrokenContract(AssertionError):
+    """A law of `pandora_router.testing` that an implementation does not keep."""

@@ -1,4 +1,4 @@
-"""Contract suites that the author of a plug-in can run: boxes, policies, estimators, specialists.
+"""Contract suites that the author of a plug-in can run: boxes, policies, estimators, specialists, bidders.
 
 Each takes an implementation with a little material, returns nothing if every law holds and raises
 `BrokenContract` naming the law that does not. They need no test framework:
@@ -20,7 +20,9 @@ from typing import Any
 
 import numpy as np
 
+from pandora_router.bidding.contract import check_bidder as check_bidder
 from pandora_router.boxes import Boxes, Draws, Independent, Joint
+from pandora_router.errors import BrokenContract as BrokenContract
 from pandora_router.errors import UpstreamError, UsageError
 from pandora_router.search import OUTSIDE, Inspect, Policy, Select, State, adrive, drive, replay, reveal
 from pandora_router.specialists.answer import Answer, Unanswered
@@ -34,10 +36,6 @@ from .folders.saved import Saved
 
 DRAWS = 4000
 FINISHES = frozenset({"stop", "truncated", "empty", "refusal"})
-
-
-class BrokenContract(AssertionError):
-    """A law that an implementation does not keep."""
 
 
 def _law(holds: bool | np.bool_, words: str) -> None:

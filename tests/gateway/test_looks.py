@@ -22,7 +22,6 @@ pytest.importorskip("uvicorn", reason="pip install 'pandora-router[serve]'")
 from pandora_router.boxes import Costs
 from pandora_router.folders.saved import Saved
 from pandora_router.gateway.app import Gateway
-from pandora_router.gateway.asgi import Receive, Scope, Send
 from pandora_router.gateway.backend import Backend, LookLength, TokenTariff
 from pandora_router.gateway.serving import Exchange
 from pandora_router.gateway.site import Settings, Site
@@ -31,6 +30,7 @@ from pandora_router.router import Router
 from pandora_router.search import Always
 from pandora_router.store.money import nanodollars
 from pandora_router.store.worker import Store
+from pandora_router.transport.asgi import Receive, Scope, Send
 from pandora_router.transport.endpoint import Endpoint
 from pandora_router.types import Contexts, Matrix
 from tests.gateway.conftest import Running

@@ -47,12 +47,13 @@ SECTIONS: dict[str, dict[str, str]] = {
         "serve": "Run the gateway in front of your specialists.",
         "keys": "Make, list and revoke API keys of the gateway.",
         "log": "Read the gateway's decisions; export traffic.",
+        "bid": "Serve one specialist as a bidder of a market.",
     },
     "Measure": {
         "evaluate": "Compare ways of routing over fresh splits.",
         "compare": "Test two ways of routing against each other.",
         "sweep": "Evaluate ways of routing on your own estimates.",
-        "market": "Simulate markets in which specialists bid.",
+        "market": "Hold and simulate markets in which specialists bid.",
     },
 }
 SUMMARIES = {verb: summary for verbs in SECTIONS.values() for verb, summary in verbs.items()}

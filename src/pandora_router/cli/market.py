@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from pandora_router.cli.bidding import FILE, FOLDER, experiment_on, simulate_table
+from pandora_router.cli.market_service import accounts, join, leave, renew, serve
 from pandora_router.errors import UsageError
 
 if TYPE_CHECKING:
@@ -59,6 +60,10 @@ def _mean_and_error(values: Iterable[float]) -> dict[str, float | None]:
 @click.group()
 def market() -> None:
     """Auctions and posted prices in which specialists decide whether to look before they bid."""
+
+
+for _command in (serve, join, renew, leave, accounts):
+    market.add_command(_command)
 
 
 def _shared(command: Any) -> Any:

@@ -67,6 +67,7 @@ def _demo(host: str | None, port: int | None, workers: int) -> None:
     from pandora_router.demo import serving
     from pandora_router.demo.people import SMALL
     from pandora_router.gateway import server
+    from pandora_router.transport.listening import Address
 
     with contextlib.ExitStack() as stack:
         with SlowProgress() as tell:
@@ -81,6 +82,6 @@ def _demo(host: str | None, port: int | None, workers: int) -> None:
             echo(f"Serving on {url} (decisions in {plan.store}). Stop with Ctrl-C. Try:")
             echo(EXAMPLE.format(url=url))
 
-        address = server.Address(host or "127.0.0.1", 8080 if port is None else port)
+        address = Address(host or "127.0.0.1", 8080 if port is None else port)
         code = server.serve(plan, address, workers, ready)
     click.get_current_context().exit(code)

@@ -7,6 +7,7 @@ specialists   endpoints and specialists; `building` makes them
 collecting    prompts, grading, collect
 fitting       estimates, signal model, policy; `inspection` computes what a look costs
 serving       the gateway
+bidding       the market over a network and one bidder of it; `market` makes their services
 experiments   files of experiments
 older         the new form of files of earlier versions
 """

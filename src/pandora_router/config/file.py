@@ -10,6 +10,7 @@ from pydantic import Field
 
 from pandora_router.calibrate.readings import Readings
 from pandora_router.collect.assemble import CollectPlan
+from pandora_router.config.bidding import BidSettings, MarketSettings
 from pandora_router.config.building import Builder
 from pandora_router.config.collecting import (
     CollectSettings,
@@ -66,6 +67,8 @@ class Config(Closed):
     collect: CollectSettings | None = None
     fit: FitSettings = FitSettings()
     serve: ServeSettings = ServeSettings()
+    market: MarketSettings = MarketSettings()
+    bid: BidSettings = BidSettings()
 
     @property
     def answering(self) -> tuple[str, ...]:
@@ -117,7 +120,8 @@ class Config(Closed):
             named.append(("fit.cheap.embedder.endpoint", self.fit.cheap.embedder.endpoint, endpoints))
         if self.specialists:
             lists = {"fit.specialists": self.fit.specialists, "fit.default": [self.fit.default]}
-            lists |= {"serve.default": [self.serve.default]}
+            lists |= {"serve.default": [self.serve.default], "market.default": [self.market.default]}
+            lists |= {"market.proxies": self.market.proxies}
             for place, names in lists.items():
                 named += [(place, name, answering) for name in names or () if name is not None]
         return named

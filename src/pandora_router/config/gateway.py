@@ -15,8 +15,8 @@ from pandora_router.config.specialists import ChatSettings, PriceParts
 from pandora_router.errors import UsageError
 from pandora_router.folders import MANIFEST
 from pandora_router.gateway.backend import Backend, TokenTariff
-from pandora_router.gateway.server import Address
 from pandora_router.gateway.site import Settings, Site
+from pandora_router.transport.listening import Address
 
 
 @dataclass(frozen=True)

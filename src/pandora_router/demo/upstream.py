@@ -18,13 +18,13 @@ import orjson
 
 from pandora_router.demo.speaking import SPEECHES, Said
 from pandora_router.errors import UsageError
-from pandora_router.gateway.asgi import Receive, Scope, Send, read_body
 from pandora_router.gateway.wires import BY_PATH, Turn, Wire
 from pandora_router.router.decision import stamp
 from pandora_router.specialists.answer import Answer, Unanswered
 from pandora_router.specialists.beginning import Beginning
 from pandora_router.specialists.request import Request
 from pandora_router.specialists.specialist import Specialist
+from pandora_router.transport.asgi import Receive, Scope, Send, read_body
 
 LARGEST = 2**20
 NOTHING = "(no answer)"

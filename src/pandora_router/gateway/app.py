@@ -25,7 +25,6 @@ import orjson
 
 from pandora_router.errors import PandoraError, UpstreamError
 from pandora_router.gateway import questions
-from pandora_router.gateway.asgi import Gone, Receive, Refused, Scope, Send, read_body, watched
 from pandora_router.gateway.health import Circuit
 from pandora_router.gateway.measured import Lengths
 from pandora_router.gateway.serving import Exchange
@@ -33,6 +32,7 @@ from pandora_router.gateway.site import Site
 from pandora_router.gateway.wires import BY_NAME, BY_PATH, Wire
 from pandora_router.store import log
 from pandora_router.store.worker import Store
+from pandora_router.transport.asgi import Gone, Receive, Refused, Scope, Send, read_body, watched
 
 told = logging.getLogger("pandora_router.gateway")
 

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from pandora_router.errors import UpstreamError
-from pandora_router.gateway.asgi import Refused
 from pandora_router.gateway.attempts import RunningAttempt, new_id
 from pandora_router.gateway.site import Settings
 from pandora_router.store import accounts, log
 from pandora_router.store.database import Transaction
 from pandora_router.store.rows import Attempt, DecisionRow, Key, Outcome, Refusal
 from pandora_router.store.worker import Store
+from pandora_router.transport.asgi import Refused
 
 STATUS = {"unknown key": 401, "revoked key": 401, "rate": 429, "budget": 429}
 JUDGE = "judge"

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from pandora_router.gateway import description, metrics
-from pandora_router.gateway.asgi import Receive, Refused, Scope, read_body
 from pandora_router.gateway.attempts import LARGEST_ANSWER, new_id
 from pandora_router.gateway.calling import PASSED
 from pandora_router.gateway.splice import with_model
 from pandora_router.gateway.wires import BY_NAME, Name
 from pandora_router.store import accounts, log
 from pandora_router.store.rows import Feedback, Refusal
+from pandora_router.transport.asgi import Receive, Refused, Scope, read_body
 from pandora_router.transport.failures import Failed
 from pandora_router.transport.relay import Relay
 

@@ -18,15 +18,15 @@ import socket
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from multiprocessing.process import BaseProcess
 from typing import TYPE_CHECKING, Protocol
 
-from pandora_router.errors import PandoraError, UsageError
+from pandora_router.errors import PandoraError
 from pandora_router.gateway.app import Gateway
 from pandora_router.gateway.site import Site
 from pandora_router.store import log
 from pandora_router.store.worker import Store
+from pandora_router.transport.listening import Address, url_of
 
 if TYPE_CHECKING:
     import uvicorn
@@ -39,7 +39,6 @@ LOOK_EVERY = 2.0
 """Seconds between two looks at the files a site is made of."""
 RECOVER_EVERY = 20.0
 """Seconds between two searches for decisions that a dead process left open."""
-LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
 class SitePlan(Protocol):
@@ -59,46 +58,11 @@ class SitePlan(Protocol):
         ...
 
 
-@dataclass(frozen=True)
-class Address:
-    """Where to listen. Without keys only the loopback interface is allowed."""
-
-    host: str = "127.0.0.1"
-    port: int = 8000
-
-    def bind(self, *, keys: bool) -> socket.socket:
-        """A listening socket; raises `UsageError` if the address is taken, or open to others without keys."""
-        if not keys and self.host not in LOOPBACK:
-            raise UsageError(
-                f"serving on {self.host}",
-                expected="API keys, since others can reach this address",
-                came="a configuration without keys",
-                do="Set `serve: {keys: true}` and make keys with `pandora keys add`, or use 127.0.0.1.",
-            )
-        family = socket.AF_INET6 if ":" in self.host else socket.AF_INET
-        listening = socket.socket(family, socket.SOCK_STREAM)
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            listening.bind((self.host, self.port))
-        except OSError as error:
-            listening.close()
-            raise UsageError(
-                f"{self.host}:{self.port}",
-                expected="a free address of this machine",
-                came=error.strerror or str(error),
-                do="Choose another with --host and --port.",
-            ) from error
-        listening.listen(2048)
-        listening.set_inheritable(True)
-        return listening
-
-
 def serve(plan: SitePlan, address: Address, workers: int, ready: Callable[[str], None]) -> int:
     """Serve until a signal comes; returns the exit code. Calls `ready(url)` when requests are answered."""
     site = plan.site()  # mistakes are found here, before anything listens
     listening = address.bind(keys=site.settings.keys)
-    host, port = listening.getsockname()[:2]
-    url = f"http://{f'[{host}]' if ':' in host else host}:{port}"
+    url = url_of(listening)
     if workers == 1:
         return asyncio.run(_worker(plan, site, listening, lambda: ready(url)))
     return _parent(plan, listening, workers, lambda: ready(url))

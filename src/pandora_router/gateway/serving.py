@@ -21,7 +21,6 @@ import orjson
 
 from pandora_router.errors import UsageError
 from pandora_router.gateway import choosing
-from pandora_router.gateway.asgi import Refused, Send
 from pandora_router.gateway.attempts import RunningAttempt, new_id
 from pandora_router.gateway.baseline import best_single, single_cost
 from pandora_router.gateway.calling import Caller
@@ -41,6 +40,7 @@ from pandora_router.store import accounts
 from pandora_router.store.money import dollars, nanodollars
 from pandora_router.store.rows import DecisionRow, Key, Kind, Refusal
 from pandora_router.store.worker import Store
+from pandora_router.transport.asgi import Refused, Send
 from pandora_router.transport.failures import Failed
 
 ATTEMPTS = 3

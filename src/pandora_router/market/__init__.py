@@ -1,12 +1,21 @@
 """Markets: specialists that own their estimates decide whether to look before they answer a price."""
 
+from pandora_router.market.auction import AuctionEnd, auction, rounds
 from pandora_router.market.bidder import Bidder, interval, intervals, value_of_information
 from pandora_router.market.clocks import Sales, ascending, descending, second_price
 from pandora_router.market.compare import PromptResults, Result, compare, leave_one_out, outcomes
 from pandora_router.market.deviations import Deviation, deviations, shading
 from pandora_router.market.events import Answer, Award, Bid, Book, Call, Event, Leave, Opened, Wait
 from pandora_router.market.instances import STRONG, WEAK, Instance, Signal, generate
-from pandora_router.market.mechanisms import Ascending, Descending, Mechanism, PostedPrice, SecondPrice
+from pandora_router.market.mechanisms import (
+    Ascending,
+    Descending,
+    Mechanism,
+    PostedPrice,
+    SecondPrice,
+    Sequential,
+    asking_prices,
+)
 from pandora_router.market.plans import (
     Plans,
     announced_holdout,
@@ -17,7 +26,16 @@ from pandora_router.market.plans import (
 )
 from pandora_router.market.posted import Bidding, LeaveOneOut, best_of_others
 from pandora_router.market.sealed import inspection_equilibrium, looking
-from pandora_router.market.strategies import Covered, Myopic, Responding, Sealed, Strategy, Unseen
+from pandora_router.market.strategies import (
+    Covered,
+    Guided,
+    Myopic,
+    Quoting,
+    Responding,
+    Sealed,
+    Strategy,
+    Unseen,
+)
 from pandora_router.market.trade import Record, market, trade
 
 __all__ = [
@@ -25,6 +43,7 @@ __all__ = [
     "WEAK",
     "Answer",
     "Ascending",
+    "AuctionEnd",
     "Award",
     "Bid",
     "Bidder",
@@ -35,6 +54,7 @@ __all__ = [
     "Descending",
     "Deviation",
     "Event",
+    "Guided",
     "Instance",
     "Leave",
     "LeaveOneOut",
@@ -44,18 +64,22 @@ __all__ = [
     "Plans",
     "PostedPrice",
     "PromptResults",
+    "Quoting",
     "Record",
     "Responding",
     "Result",
     "Sales",
     "Sealed",
     "SecondPrice",
+    "Sequential",
     "Signal",
     "Strategy",
     "Unseen",
     "Wait",
     "announced_holdout",
     "ascending",
+    "asking_prices",
+    "auction",
     "best_of_others",
     "compare",
     "covered_plans",
@@ -71,6 +95,7 @@ __all__ = [
     "market",
     "myopic_plans",
     "outcomes",
+    "rounds",
     "sealed_plans",
     "second_price",
     "shading",

@@ -87,6 +87,10 @@ class Book:
         answers = (*self.answers[: call.bidder], answer, *self.answers[call.bidder + 1 :])
         return replace(self, answers=answers, price=call.price)
 
+    def left(self, bidder: int) -> Book:
+        """The same book in which `bidder` has left, whatever it said before."""
+        return replace(self, answers=(*self.answers[:bidder], Leave(), *self.answers[bidder + 1 :]))
+
     @property
     def unasked(self) -> int | None:
         """The first bidder that has not been asked yet."""

@@ -4,9 +4,9 @@ Each is a small frozen value: `start(M)` opens the book, `next(book)` says whom 
 It knows no box, no value and no cost. Ties go to the lowest index, as everywhere in the search; at one price
 a standing limit comes before a new call, because ending there saves an inspection.
 
-Posted price: paper, section "Pandora's Bidder". Descending clock: Kleinberg, Waggoner and Weyl, "Descending
-Price Optimally Coordinates Search" (2016). Ascending clock: Parkes, "Auction design with costly preference
-elicitation" (2005).
+Leave-one-out posted price: paper, section "Pandora's Bidder". Descending clock: Kleinberg, Waggoner and Weyl,
+"Descending Price Optimally Coordinates Search" (2016). Ascending clock: Parkes, "Auction design with costly
+preference elicitation" (2005).
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ from typing import Protocol
 
 import numpy as np
 
+from pandora_router.boxes import Boxes
 from pandora_router.errors import UsageError
-from pandora_router.market.events import Award, Book, Call
+from pandora_router.market.events import Award, Bid, Book, Call, Leave
 from pandora_router.search.state import OUTSIDE
 
 
@@ -30,11 +31,22 @@ class Mechanism(Protocol):
     def next(self, book: Book) -> Call | Award:
         """Say whom to call at which posted price, or end."""
 
+    def beside(self, book: Book, call: Call) -> tuple[Call, ...]:
+        """The calls that follow `call` whatever its answer, in order: they may be made at the same time."""
+
 
 def _opened(bidders: int, least: int, price: float, why: str) -> Book:
     if bidders < least:
         raise UsageError("bidders", expected=f"{least} or more", came=f"{bidders}", do=why)
     return Book((None,) * bidders, price)
+
+
+def _unasked(book: Book, call: Call, but: int = OUTSIDE) -> tuple[Call, ...]:
+    """Calls at the price of `call` to the bidders after it that were not asked yet; none if it was asked."""
+    if book.answers[call.bidder] is not None or call.bidder == but:
+        return ()
+    later = range(call.bidder + 1, len(book.answers))
+    return tuple(Call(j, call.price) for j in later if book.answers[j] is None and j != but)
 
 
 def _highest(limits: dict[int, float]) -> tuple[int, float]:
@@ -69,6 +81,10 @@ class Descending:
             return Call(waiter, min(until, book.price))
         return Award(bidder, min(limit, book.price))
 
+    def beside(self, book: Book, call: Call) -> tuple[Call, ...]:
+        """Everyone is asked the first question at the same time."""
+        return _unasked(book, call)
+
 
 @dataclass(frozen=True)
 class Ascending:
@@ -102,6 +118,10 @@ class Ascending:
             return Award(next(iter({**waits, **bids}), OUTSIDE), price)
         return Call(min(waits, key=lambda j: (waits[j], j)), max(ahead, price))
 
+    def beside(self, book: Book, call: Call) -> tuple[Call, ...]:
+        """Everyone is asked the first question at the same time."""
+        return _unasked(book, call)
+
 
 @dataclass(frozen=True)
 class SecondPrice:
@@ -124,6 +144,10 @@ class SecondPrice:
             return Award(OUTSIDE, self.reserve)
         del limits[winner]
         return Award(winner, max(_highest(limits)[1], self.reserve))
+
+    def beside(self, book: Book, call: Call) -> tuple[Call, ...]:
+        """Everyone is asked the first question at the same time."""
+        return _unasked(book, call)
 
 
 @dataclass(frozen=True)
@@ -158,3 +182,86 @@ class PostedPrice:
         if book.answers[self.bidder] is None:
             return Call(self.bidder, price)
         return Award(rival if own is None or own < price else self.bidder, price)
+
+    def beside(self, book: Book, call: Call) -> tuple[Call, ...]:
+        """Those who set the price are asked at the same time."""
+        return _unasked(book, call, but=self.bidder)
+
+
+@dataclass(frozen=True)
+class Sequential:
+    """Take-it-or-leave-it prices, one bidder after the other; the first that accepts answers and pays.
+
+    order: who is asked, first to last; nobody twice.
+    prices: what each of them is asked, in the same order. A bid below the price is a refusal.
+    otherwise: who answers if all refuse (`OUTSIDE`: nobody), at the price `reserve`.
+
+    No bid changes what a bidder pays, so that looking and accepting as `Bidder` does is a dominant strategy:
+    the only kind of auction for which that is true when looking costs something (Thompson and Leyton-Brown,
+    "Dominant-strategy auction design for agents with uncertain, private values", 2011). `asking_prices` sets
+    the prices.
+    """
+
+    order: tuple[int, ...]
+    prices: tuple[float, ...]
+    otherwise: int = OUTSIDE
+    reserve: float = -np.inf
+
+    def start(self, bidders: int) -> Book:
+        """Open the book; raises `UsageError` if order, prices and bidders do not fit together."""
+        named = {*self.order, *(() if self.otherwise == OUTSIDE else (self.otherwise,))}
+        if len(set(self.order)) != len(self.order) or len(self.order) != len(self.prices):
+            came = f"order {self.order} and {len(self.prices)} prices"
+            raise UsageError(
+                "a sequence", expected="each bidder once, with one price", came=came, do="Correct it."
+            )
+        if not named <= set(range(bidders)):
+            came = f"{sorted(named)}"
+            raise UsageError(
+                "a sequence", expected=f"bidders from 0 to {bidders - 1}", came=came, do="Count from 0."
+            )
+        return _opened(bidders, 1, self.reserve, "A market needs a bidder.")
+
+    def next(self, book: Book) -> Call | Award:
+        """Ask the next in order, unless somebody accepted."""
+        for bidder, price in zip(self.order, self.prices, strict=True):
+            said = book.answers[bidder]
+            if said is None:
+                return Call(bidder, price)
+            if isinstance(said, Bid) and said.limit >= price:
+                return Award(bidder, price)
+        gone = self.otherwise == OUTSIDE or isinstance(book.answers[self.otherwise], Leave)
+        return Award(OUTSIDE if gone else self.otherwise, self.reserve)
+
+    def beside(self, book: Book, call: Call) -> tuple[Call, ...]:
+        """Nobody: whoever is not asked does not look."""
+        return ()
+
+
+def asking_prices(boxes: Boxes, *, held: int | None = None) -> Sequential:
+    r"""Sequential posted prices from what the platform itself believes of the boxes.
+
+    The box `held` (default: the highest mean, ties to the lowest index) is not asked: it answers if the
+    others refuse, at its mean, which is the reserve. The others are asked in descending reservation price,
+    and each price is what the prompt is worth without that bidder, by backward induction from the reserve:
+
+        p_k = V_{k+1},    V_k = V_{k+1} + max(0, mu_k - V_{k+1}, E[(G_k + r_k - V_{k+1})^+] - c_k).
+
+    A bidder that is asked V_{k+1} gains exactly what its looking and accepting adds to welfare, so its best
+    reply is the best one for all, given the order and the platform's beliefs about those who come later.
+    A bidder whose price would be its own reserve is asked all the same: it may know better.
+
+    >>> from pandora_router.boxes import Independent
+    >>> asked = asking_prices(Independent([0.5, 0.4, 0.6], [0.2, 0.3, 0.1], 0.01))
+    >>> asked.order, [round(p, 4) for p in asked.prices], asked.otherwise, asked.reserve
+    ((1, 0), [0.6296, 0.6], 2, 0.6)
+    """
+    mean, top = boxes.mean, boxes.reservation_price()
+    keeper = int(mean.argmax()) if held is None else held
+    order = sorted((j for j in range(len(mean)) if j != keeper), key=lambda j: (-top[j], j))
+    worth, prices = float(mean[keeper]), []
+    for j in reversed(order):
+        prices.append(worth)
+        looking = float(boxes.gain(worth)[j] - boxes.inspection_cost[j]) if boxes.sealed[j] else 0.0
+        worth += max(0.0, float(mean[j]) - worth, looking)
+    return Sequential(tuple(order), tuple(reversed(prices)), keeper, float(mean[keeper]))

@@ -7,11 +7,12 @@ ones; the best-response check varies it for one bidder.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import Literal, Protocol
 
 from pandora_router.errors import UsageError
-from pandora_router.market.bidder import interval
+from pandora_router.market.bidder import Bidder, interval
 from pandora_router.market.events import Answer, Bid, Call, Leave, Wait
 from pandora_router.search.payoffs import reservation_prices
 from pandora_router.search.state import OUTSIDE, Inspect, Policy, State
@@ -96,6 +97,39 @@ class Sealed:
         if self.inspects and state.boxes.sealed[call.bidder]:
             return Inspect((call.bidder,))
         return Bid(float(state.boxes.mean[call.bidder]) - self.shade)
+
+
+@dataclass(frozen=True)
+class Guided:
+    """For sealed bids with a public reserve: look iff the reserve is a price at which a look pays (b to u).
+
+    A bidder of its own cannot compute the equilibrium that `Sealed` is told; the reserve is what it knows of
+    the others. Then it bids what it knows.
+    """
+
+    shade: float = 0.0
+
+    def next(self, call: Call, state: State) -> Inspect | Answer:
+        """Look if the reserve lies in the interval, then bid."""
+        me = call.bidder
+        lower, upper = (float(prices[me]) for prices in interval(state.boxes))
+        return Sealed(lower <= call.price <= upper, self.shade).next(call, state)
+
+
+@dataclass(frozen=True)
+class Quoting:
+    """For posted prices: asked a price answer as `Bidder`; asked without one (-inf), name a price.
+
+    `looks`: whether a quote is made after a look (a strong opponent) or from the mean (a weak one).
+    """
+
+    looks: bool = True
+
+    def next(self, call: Call, state: State) -> Inspect | Answer:
+        """Quote or answer."""
+        if call.price == -math.inf:
+            return Sealed(self.looks).next(call, state)
+        return Responding(Bidder(call.bidder)).next(call, state)
 
 
 @dataclass(frozen=True)

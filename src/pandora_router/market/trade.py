@@ -1,8 +1,9 @@
-"""One loop for every mechanism: calls go out, answers come back, inspections are paid, a record remains.
+"""An auction among in-process strategies: inspections are paid, a record remains.
 
-`market` is a generator that asks for inspections and is sent what they showed, like `search.drive.search`;
-whoever drives it decides where values come from. Each bidder has a `State` of its own, so `State.observe`
-stays the only place that charges, and a shared inspection cost is paid by every bidder that needs it.
+`market` drives `auction` and is itself a generator that asks for inspections and is sent what they showed,
+like `search.drive.search`; whoever drives it decides where values come from. Each bidder has a `State` of its
+own, so `State.observe` stays the only place that charges, and a shared inspection cost is paid by every
+bidder that needs it.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from numpy.typing import ArrayLike
 from pandora_router.boxes import Boxes
 from pandora_router.boxes.checks import finite, same_length
 from pandora_router.errors import UsageError
-from pandora_router.market.events import Answer, Call, Event, Opened, Wait
+from pandora_router.market.auction import auction
+from pandora_router.market.events import Answer, Award, Call, Event, Opened
 from pandora_router.market.mechanisms import Mechanism
 from pandora_router.market.strategies import Strategy
 from pandora_router.search.drive import Opener, Shown
@@ -62,29 +64,23 @@ Asking = Generator[tuple[State, Inspect], Shown, Record]
 
 
 def market(mechanism: Mechanism, bidders: Sequence[Strategy], boxes: Boxes) -> Asking:
-    """Run a mechanism: yield each inspection, receive what it showed, return the record."""
+    """Run `auction` with in-process strategies: yield each inspection, receive what it showed."""
     same_length("bidders", len(bidders), len(boxes.mean))
-    book = mechanism.start(len(bidders))
     states = [State(boxes)] * len(bidders)
-    waited: list[Call | None] = [None] * len(bidders)  # the last call each bidder answered with Wait
     events: list[Event] = []
-    while isinstance(call := mechanism.next(book), Call):
-        me = call.bidder
-        if waited[me] == call:
-            raise UsageError(
-                f"the answer of bidder {me}",
-                expected=f"a price beyond the clock, which stands at {call.price}",
-                came=f"{book.answers[me]}",
-                do="Wait for a price that is still to come, bid, or leave.",
-            )
-        events.append(call)
-        answer, states[me] = yield from _answer(bidders[me], call, states[me], events)
-        waited[me] = call if isinstance(answer, Wait) else None
-        events.append(answer)
-        book = book.hear(call, answer)
-    events.append(call)
+    asking = auction(mechanism, len(bidders))
+    answer: Answer | None = None
+    try:
+        while True:
+            call = next(asking) if answer is None else asking.send(answer)
+            events.append(call)
+            me = call.bidder
+            answer, states[me] = yield from _answer(bidders[me], call, states[me], events)
+            events.append(answer)
+    except StopIteration as end:
+        award: Award = end.value
     spent = np.array([state.spent for state in states])
-    return Record(tuple(events), call.winner, call.price, spent)
+    return Record((*events, award), award.winner, award.price, spent)
 
 
 def _answer(

@@ -70,6 +70,30 @@ STEPS: tuple[tuple[str, ...], ...] = (
             first_tokens BIGINT NOT NULL, seconds DOUBLE PRECISION NOT NULL, timed BIGINT NOT NULL,
             PRIMARY KEY (minute, specialist, key))""",
     ),
+    (
+        """CREATE TABLE market_bidders (
+            name TEXT PRIMARY KEY, url TEXT NOT NULL, version BIGINT NOT NULL,
+            joined_at DOUBLE PRECISION NOT NULL, left_at DOUBLE PRECISION)""",
+        """CREATE TABLE market_auctions (
+            id TEXT PRIMARY KEY, at DOUBLE PRECISION NOT NULL, mechanism TEXT NOT NULL, kind TEXT NOT NULL,
+            turn BIGINT NOT NULL, bidder TEXT, price BIGINT NOT NULL, claim DOUBLE PRECISION,
+            status TEXT NOT NULL, reward DOUBLE PRECISION, settled_at DOUBLE PRECISION)""",
+        "CREATE INDEX market_auctions_at ON market_auctions (at)",
+        "CREATE INDEX market_auctions_open ON market_auctions (at) WHERE status = 'awarded'",
+        """CREATE TABLE market_calls (
+            auction TEXT NOT NULL REFERENCES market_auctions(id) ON DELETE CASCADE, place BIGINT NOT NULL,
+            bidder TEXT NOT NULL, turn BIGINT NOT NULL, price DOUBLE PRECISION, said TEXT NOT NULL,
+            amount DOUBLE PRECISION, looks BIGINT NOT NULL, spent BIGINT NOT NULL,
+            seconds DOUBLE PRECISION NOT NULL, fault TEXT, PRIMARY KEY (auction, place))""",
+        """CREATE TABLE market_entries (
+            auction TEXT NOT NULL, what TEXT NOT NULL, debit TEXT NOT NULL, credit TEXT NOT NULL,
+            amount BIGINT NOT NULL, at DOUBLE PRECISION NOT NULL, PRIMARY KEY (auction, what))""",
+        "CREATE TABLE market_balances (account TEXT PRIMARY KEY, amount BIGINT NOT NULL)",
+        """CREATE TABLE market_scores (
+            bidder TEXT NOT NULL, kind TEXT NOT NULL, graded BIGINT NOT NULL,
+            total DOUBLE PRECISION NOT NULL, squares DOUBLE PRECISION NOT NULL,
+            PRIMARY KEY (bidder, kind))""",
+    ),
 )
 
 

@@ -1,0 +1,210 @@
+"""Real services on loopback from a table: the market of a simulation, carried by HTTP.
+
+`Town` is a table as a market: one bidder service per specialist, each with its own columns only, and a
+platform that believes what the cheap estimates say. `Town.record` is the same auction in this process, with
+the same strategies and the same order of bidders: a law holds the two together.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import multiprocessing
+import secrets
+import socket
+import sys
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
+from multiprocessing.process import BaseProcess
+from typing import Any
+
+import numpy as np
+
+from pandora_router.bidding.platform import AuctionResult, Platform, Recorder
+from pandora_router.bidding.private import TableSide
+from pandora_router.bidding.rules import Rules
+from pandora_router.bidding.seats import ProxySeat, RemoteSeat, Seat, Terms
+from pandora_router.bidding.service import TRUTHFUL, BidderService
+from pandora_router.bidding.signing import bidder_key
+from pandora_router.bidding.wire import MechanismName
+from pandora_router.boxes import Independent
+from pandora_router.market import Instance, Record, Strategy, trade
+from pandora_router.search import reveal
+from pandora_router.transport.listening import Address, serve_until_stopped, serving, url_of
+from pandora_router.types import Vector
+
+Strategies = Mapping[MechanismName, Strategy]
+
+
+@dataclass(frozen=True, eq=False)
+class Town:
+    """A table as a market over HTTP: prompts are row numbers, specialist j is the bidder `names[j]`.
+
+    strategies: how each bidder answers, one mapping per bidder; truthful unless given.
+    """
+
+    instance: Instance
+    inspection_cost: Vector
+    rules: Rules
+    strategies: Sequence[Strategies] = ()
+    secret: bytes = field(default_factory=lambda: secrets.token_bytes(32), repr=False)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the bidders."""
+        return tuple(f"bidder-{j}" for j in range(self.instance.mean.shape[1]))
+
+    def strategy(self, bidder: int) -> Strategy:
+        """How a bidder answers under the rules."""
+        own = self.strategies[bidder] if self.strategies else TRUTHFUL
+        return own[self.rules.mechanism]
+
+    def service(self, bidder: int) -> BidderService:
+        """The service of one bidder, which holds its own columns and nothing else."""
+        table = self.instance
+        side = TableSide(
+            table.mean[:, bidder].copy(),
+            table.std[:, bidder].copy(),
+            table.values[:, bidder].copy(),
+            float(self.inspection_cost[bidder]),
+        )
+        name = self.names[bidder]
+        strategies = {self.rules.mechanism: self.strategy(bidder)}
+        return BidderService(name, side, bidder_key(self.secret, name), strategies)
+
+    def seats(self, urls: Sequence[str]) -> list[Seat]:
+        """The bidders as the platform sees them."""
+        pairs = zip(self.names, urls, strict=True)
+        return [RemoteSeat(name, url, bidder_key(self.secret, name)) for name, url in pairs]
+
+    def beliefs(self, row: int) -> Independent:
+        """What the platform believes of a prompt: means and standard deviations from the cheap estimates."""
+        return Independent(self.instance.mean[row], self.instance.std[row], self.inspection_cost)
+
+    def platform(self, recorder: Recorder | None = None) -> Platform:
+        """A platform with these rules; what nobody takes is answered by a default that never fails."""
+
+        async def fallback(terms: Terms) -> str:
+            return f"default answer to {terms.prompt}"
+
+        default = ProxySeat("default", 0.0, fallback)
+        return Platform(self.rules, default) if recorder is None else Platform(self.rules, default, recorder)
+
+    async def play(self, platform: Platform, seats: Sequence[Seat], row: int) -> AuctionResult:
+        """The auction of one prompt over HTTP."""
+        terms = Terms(f"row-{row}", self.rules.mechanism, str(row))
+        return await platform.serve(terms, seats, self.beliefs(row))
+
+    def record(self, row: int) -> Record:
+        """The same auction in this process; bidders are numbered in the order of the auction."""
+        order = self.rules.order(f"row-{row}", len(self.names))
+        boxes = self.beliefs(row).only(order)
+        strategies = [self.strategy(int(j)) for j in order]
+        return trade(self.rules.build(boxes), strategies, boxes, reveal(self.instance.values[row][order]))
+
+
+@asynccontextmanager
+async def services_here(town: Town) -> AsyncIterator[list[str]]:
+    """Serve all bidders on the running event loop, each on a port of its own; yields their URLs."""
+    async with contextlib.AsyncExitStack() as stack:
+        urls = []
+        for j in range(len(town.names)):
+            listening = Address("127.0.0.1", 0).bind(keys=False)
+            urls.append(await stack.enter_async_context(serving(town.service(j), listening)))
+        yield urls
+
+
+@dataclass
+class Processes:
+    """One process per bidder service; each can be killed and started again at the same address."""
+
+    town: Town
+    sockets: list[socket.socket]
+    running: list[BaseProcess] = field(default_factory=list)
+
+    @property
+    def urls(self) -> list[str]:
+        """The addresses of the services."""
+        return [url_of(listening) for listening in self.sockets]
+
+    def start(self, bidder: int) -> BaseProcess:
+        """Start the service of a bidder and wait until it answers."""
+        spawn = multiprocessing.get_context("spawn")
+        ready = spawn.SimpleQueue()
+        process = spawn.Process(
+            target=_serve, args=(self.town, bidder, self.sockets[bidder], ready), daemon=True
+        )
+        process.start()
+        ready.get()
+        return process
+
+    def kill(self, bidder: int) -> None:
+        """Kill a service without warning."""
+        self.running[bidder].kill()
+        self.running[bidder].join()
+
+
+@contextmanager
+def services_apart(town: Town) -> Iterator[Processes]:
+    """Serve every bidder in a process of its own within a block."""
+    sockets = [Address("127.0.0.1", 0).bind(keys=False) for _ in town.names]
+    apart = Processes(town, sockets)
+    try:
+        for j in range(len(town.names)):
+            apart.running.append(apart.start(j))
+        yield apart
+    finally:
+        for process in apart.running:
+            process.terminate()
+        for process in apart.running:
+            process.join(10.0)
+            if process.is_alive():
+                process.kill()
+                process.join()
+            process.close()
+        for listening in sockets:
+            listening.close()
+
+
+def _serve(town: Town, bidder: int, listening: socket.socket, ready: Any) -> None:
+    try:
+        asyncio.run(serve_until_stopped(town.service(bidder), listening, lambda url: ready.put(url)))
+    except BaseException:
+        ready.put(None)
+        raise
+    sys.exit(0)
+
+
+async def play_all(
+    town: Town, urls: Sequence[str], rows: Sequence[int], at_once: int = 16
+) -> list[AuctionResult]:
+    """Hold the auctions of all rows, `at_once` side by side, in the order of the rows."""
+    platform, seats = town.platform(), town.seats(urls)
+    places = asyncio.Semaphore(at_once)
+
+    async def one(row: int) -> AuctionResult:
+        async with places:
+            return await town.play(platform, seats, row)
+
+    return list(await asyncio.gather(*(one(row) for row in rows)))
+
+
+def same_auction(town: Town, row: int, served: AuctionResult) -> None:
+    """Raise `AssertionError` unless an auction over HTTP ended as the same auction in this process."""
+    record, order = town.record(row), town.rules.order(f"row-{row}", len(town.names))
+    winner = None if record.winner < 0 else town.names[int(order[record.winner])]
+    looks = {town.names[int(order[j])]: record.inspected.count(j) for j in set(record.inspected)}
+    price = 0.0 if winner is None else record.price
+    here = winner, price, looks
+    there = served.bidder, served.price, {name: n for name, n in served.inspections.items() if n}
+    if here != there:
+        raise AssertionError(f"row {row}: {here} in process, {there} over HTTP")
+
+
+def rewards_of(town: Town, served: Sequence[AuctionResult], rows: Sequence[int]) -> Vector:
+    """The realised reward of each answer; what the default answered counts as the platform's best guess."""
+    names = town.names
+    best = town.instance.mean[list(rows)].argmax(axis=1)
+    chosen = [names.index(one.bidder) if one.bidder else int(best[i]) for i, one in enumerate(served)]
+    return np.asarray(town.instance.rewards[list(rows), chosen], dtype=np.float64)

@@ -1,0 +1,211 @@
+"""One prompt from the first call to the answer: rounds of calls, award, delivery, and the next if that fails.
+
+The rules are `market.rounds`; this module carries its calls to the seats and the answers back. All calls of a
+round go out at the same time, share one deadline and are opened together, so that it does not matter who is
+fastest. A winner that does not deliver is treated as if it had left, and the auction goes on from the same
+book: the next award is the runner-up's. If nobody is left, the `default` answers.
+
+Every step is recorded before the next one is taken (`Recorder`), so that a crash leaves an auction that was
+awarded at most once and can be settled.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+from pandora_router.bidding.rules import Rules
+from pandora_router.bidding.seats import Heard, Seat, Terms
+from pandora_router.boxes import Boxes
+from pandora_router.errors import UpstreamError
+from pandora_router.market import Answer, AuctionEnd, Call, Leave, Mechanism, Wait, rounds
+from pandora_router.search import OUTSIDE
+
+
+@dataclass(frozen=True)
+class Sale:
+    """One award: to whom (None: nobody, the default answers), what it pays, the limit it had stated."""
+
+    auction: str
+    turn: int
+    bidder: str | None
+    price: float
+    claim: float | None
+
+
+@dataclass(frozen=True)
+class AuctionResult:
+    """What became of a prompt: the answer, by whom, at what price; every call; who stalled; how long it took.
+
+    `bidder` is None if the default answered because nobody won or delivered. `deciding` is the time until the
+    first award, `seconds` the whole.
+    """
+
+    auction: str
+    answer: str
+    bidder: str | None
+    price: float
+    heard: tuple[Heard, ...]
+    order: tuple[str, ...]
+    stalled: tuple[str, ...] = ()
+    deciding: float = 0.0
+    seconds: float = 0.0
+
+    @property
+    def inspections(self) -> dict[str, int]:
+        """How often each bidder says it looked."""
+        looks: dict[str, int] = {}
+        for one in self.heard:
+            looks[one.bidder] = max(looks.get(one.bidder, 0), one.looks)
+        return looks
+
+
+class Recorder(Protocol):
+    """Who writes down what happens; each method returns when it is on disk."""
+
+    async def awarded(self, sale: Sale, terms: Terms, kind: str, heard: Sequence[Heard]) -> None:
+        """Record the calls so far and an award; money changes hands."""
+        ...
+
+    async def delivered(self, sale: Sale) -> None:
+        """Record that the winner answered."""
+        ...
+
+    async def stalled(self, sale: Sale) -> None:
+        """Record that the winner did not: its money comes back, its deposit is forfeited."""
+        ...
+
+
+class Forgetful:
+    """A recorder that keeps nothing."""
+
+    async def awarded(self, sale: Sale, terms: Terms, kind: str, heard: Sequence[Heard]) -> None:
+        """Keep nothing."""
+
+    async def delivered(self, sale: Sale) -> None:
+        """Keep nothing."""
+
+    async def stalled(self, sale: Sale) -> None:
+        """Keep nothing."""
+
+
+@dataclass
+class _Hall:
+    """One auction under way: who sits where, how often each was called, what was heard."""
+
+    seats: Sequence[Seat]
+    terms: Terms
+    until: float
+    turns: list[int]
+    waited: dict[int, Call] = field(default_factory=dict)
+    heard: list[Heard] = field(default_factory=list)
+
+    async def round(self, calls: Sequence[Call]) -> list[Answer]:
+        """Make the calls of one round at the same time and return what counts of the answers."""
+        left = self.until - time.monotonic()
+        if left <= 0.0:
+            return [Leave()] * len(calls)
+        terms = replace(self.terms, deadline=min(self.terms.deadline, left))
+        came = await asyncio.gather(*(self._hear(call, terms) for call in calls))
+        if terms.sealed:
+            came = await asyncio.gather(
+                *(self.seats[call.bidder].reveal(one, terms) for call, one in zip(calls, came, strict=True))
+            )
+        counted = [self._possible(call, one) for call, one in zip(calls, came, strict=True)]
+        self.heard += counted
+        return [one.answer for one in counted]
+
+    async def _hear(self, call: Call, terms: Terms) -> Heard:
+        turn = self.turns[call.bidder]
+        self.turns[call.bidder] += 1
+        return await self.seats[call.bidder].hear(call, turn, terms)
+
+    def _possible(self, call: Call, heard: Heard) -> Heard:
+        """A bidder that waits a second time for a price that is gone leaves."""
+        if not isinstance(heard.answer, Wait):
+            return heard
+        if self.waited.get(call.bidder) == call:
+            return replace(heard, answer=Leave(), fault="impossible")
+        self.waited[call.bidder] = call
+        return heard
+
+    async def close(self, mechanism: Mechanism, before: AuctionEnd | None) -> AuctionEnd:
+        """Run the auction to its award; with `before` go on from there without its winner."""
+        book = None if before is None else before.book.left(before.award.winner)
+        asking = rounds(mechanism, len(self.seats), book=book)
+        try:
+            calls = next(asking)
+            while True:
+                calls = asking.send(await self.round(calls))
+        except StopIteration as end:
+            closed: AuctionEnd = end.value
+            return closed
+
+    def claim(self, bidder: str) -> float | None:
+        """The last limit that a bidder stated, in its own currency."""
+        limits = [one.stated for one in self.heard if one.bidder == bidder and one.stated is not None]
+        return limits[-1] if limits else None
+
+
+@dataclass
+class Platform:
+    """Holds auctions by `rules`; `default` answers what nobody wins."""
+
+    rules: Rules
+    default: Seat
+    recorder: Recorder = field(default_factory=Forgetful)
+
+    async def serve(
+        self, terms: Terms, seats: Sequence[Seat], beliefs: Boxes, kind: str = ""
+    ) -> AuctionResult:
+        """Hold one auction among `seats` and return the answer.
+
+        `beliefs` are the platform's own boxes, one per seat. `kind` is the kind of prompt, for reputation.
+        Raises `UpstreamError` if nobody delivers, the default included.
+        """
+        began = time.monotonic()
+        order = self.rules.order(terms.auction, len(seats))
+        terms = replace(
+            terms,
+            mechanism=self.rules.mechanism,
+            deadline=self.rules.deadline,
+            keep=self.rules.keep,
+            sealed=self.rules.sealed,
+        )
+        hall = _Hall([seats[j] for j in order], terms, began + self.rules.auction, [0] * len(seats))
+        mechanism = self.rules.build(beliefs.only(order))
+        closed: AuctionEnd | None = None
+        stalled: list[str] = []
+        decided = 0.0
+        for turn in range(len(seats) + 1):
+            closed = await hall.close(mechanism, closed)
+            decided = decided or time.monotonic() - began
+            won = closed.award.winner != OUTSIDE
+            seat = hall.seats[closed.award.winner] if won else self.default
+            price = seat.price(closed.award.price) if won else 0.0
+            sale = Sale(terms.auction, turn, seat.name if won else None, price, hall.claim(seat.name))
+            await self.recorder.awarded(sale, terms, kind, hall.heard)
+            try:
+                answer = await seat.deliver(terms, price, self.rules.deliver)
+            except UpstreamError:
+                await self.recorder.stalled(sale)
+                if not won:
+                    raise
+                stalled.append(seat.name)
+                continue
+            await self.recorder.delivered(sale)
+            return AuctionResult(
+                terms.auction,
+                answer,
+                sale.bidder,
+                price,
+                tuple(hall.heard),
+                tuple(one.name for one in hall.seats),
+                tuple(stalled),
+                decided,
+                time.monotonic() - began,
+            )
+        raise AssertionError("an auction without its winners comes to an end")

@@ -1,0 +1,69 @@
+"""The ledger as a `Recorder`: each step of an auction is on disk before the next one is taken."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pandora_router.bidding.platform import Sale
+from pandora_router.bidding.seats import Heard, Terms
+from pandora_router.market import Bid, Wait
+from pandora_router.store import ledger
+from pandora_router.store.worker import Store
+
+
+@dataclass(frozen=True)
+class StoreRecorder:
+    """Writes to `store`; a winner that stalls forfeits `forfeit` of its deposit."""
+
+    store: Store
+    forfeit: float = 0.1
+
+    async def awarded(self, sale: Sale, terms: Terms, kind: str, heard: Sequence[Heard]) -> None:
+        """Record the calls so far and an award; the price moves to the platform."""
+        now = time.time()
+        row = ledger.AuctionRow(
+            sale.auction,
+            now,
+            terms.mechanism,
+            kind,
+            "awarded",
+            sale.turn,
+            sale.bidder,
+            sale.price,
+            sale.claim,
+            None,
+        )
+        asked = [asked_row(one) for one in heard]
+        await self.store.run(lambda open_: ledger.award(open_, row, asked, now))
+
+    async def delivered(self, sale: Sale) -> None:
+        """Record that the winner answered."""
+        await self.store.run(lambda open_: ledger.deliver(open_, sale.auction, sale.turn))
+
+    async def stalled(self, sale: Sale) -> None:
+        """Record that the winner did not: its money comes back, its deposit is forfeited."""
+        await self.store.run(
+            lambda open_: ledger.stall(open_, sale.auction, sale.turn, time.time(), forfeit=self.forfeit)
+        )
+
+
+def asked_row(heard: Heard) -> ledger.AskedRow:
+    """What was heard, as the ledger keeps it."""
+    answer = heard.answer
+    said = "bid" if isinstance(answer, Bid) else "wait" if isinstance(answer, Wait) else "leave"
+    amount = answer.limit if isinstance(answer, Bid) else answer.until if isinstance(answer, Wait) else None
+    shown = heard.price if math.isfinite(heard.price) else None
+    return ledger.AskedRow(
+        heard.bidder,
+        heard.turn,
+        shown,
+        said,
+        amount,
+        heard.looks,
+        heard.spent,
+        heard.seconds,
+        heard.fault,
+    )

@@ -1,0 +1,46 @@
+r"""What claims were worth: bids of a bidder that says more than it delivers count for less.
+
+A claim is the limit with which a bidder won; its miss is claim - realised reward. For a bidder with n graded
+wins of one kind of prompt, mean miss d and standard error e, the handicap is
+
+    h = n / (n + k) max(0, d - e) + k / (n + k) h_0.
+
+h_0 is the handicap of a bidder of whom nothing is known there: reputation earned with one kind of prompt says
+nothing about another, and a new name starts at h_0 again. k is how many graded wins outweigh it. The standard
+error spares honest bidders, whose misses are noisy: rewards of 0 and 1 deviate by up to 1/2. Claims below the
+reward earn nothing: a posted price is accepted, not stated, and hides the value above it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from pandora_router.store.ledger import Score
+
+
+@dataclass(frozen=True)
+class Reputation:
+    """How misses become handicaps; `newcomer` is h_0 and `evidence` is k."""
+
+    newcomer: float = 0.0
+    evidence: float = 20.0
+
+    def handicap(self, score: Score | None) -> float:
+        """The handicap for one bidder and kind of prompt; None: nothing was graded there.
+
+        >>> round(Reputation().handicap(Score("small", "mathematics", 80, 24.0, 9.0)), 4)
+        0.2265
+        """
+        if score is None or score.graded == 0:
+            return self.newcomer
+        n = score.graded
+        mean = score.total / n
+        spread = math.sqrt(max(score.squares / n - mean * mean, 0.0) / max(n - 1, 1)) if n > 1 else math.inf
+        weight = n / (n + self.evidence)
+        return weight * max(0.0, mean - spread) + (1.0 - weight) * self.newcomer
+
+    def handicaps(self, scores: Iterable[Score], kind: str) -> dict[str, float]:
+        """The handicaps of all bidders with graded wins of this kind; others have `newcomer`."""
+        return {score.bidder: self.handicap(score) for score in scores if score.kind == kind}

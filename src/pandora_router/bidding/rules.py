@@ -1,0 +1,88 @@
+"""Which auction is held: the mechanism by name, made from what the platform believes, and its time limits."""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass
+from typing import get_args
+
+import numpy as np
+
+from pandora_router.bidding.wire import MechanismName
+from pandora_router.boxes import Boxes
+from pandora_router.errors import UsageError
+from pandora_router.market import (
+    Ascending,
+    Descending,
+    Mechanism,
+    PostedPrice,
+    SecondPrice,
+    asking_prices,
+)
+from pandora_router.types import Positions
+
+
+@dataclass(frozen=True)
+class Rules:
+    """How auctions are held.
+
+    mechanism: `sequential` posts prices set by the platform's own estimates, one bidder after the other.
+    deadline: seconds for one round of calls; a reply that is not there by then is `leave`.
+    auction: seconds for all rounds together; after them nobody is called any more.
+    deliver: seconds for the winner's answer; then the auction goes on without it.
+    sealed: whether bids at second price are committed to before any of them is opened.
+    seed: of the order of bidders, which breaks ties.
+    """
+
+    mechanism: MechanismName = "sequential"
+    deadline: float = 0.5
+    auction: float = 5.0
+    deliver: float = 60.0
+    sealed: bool = False
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.mechanism not in get_args(MechanismName):
+            raise UsageError(
+                "mechanism",
+                expected=f"one of {', '.join(get_args(MechanismName))}",
+                came=repr(self.mechanism),
+                do="Choose one.",
+            )
+        if self.sealed and self.mechanism != "second price":
+            raise UsageError(
+                "sealed bids",
+                expected="the mechanism second price",
+                came=self.mechanism,
+                do="Clocks and posted prices need answers in the open.",
+            )
+
+    @property
+    def keep(self) -> float:
+        """Seconds that a bidder must keep what it holds for an auction."""
+        return min(self.auction + self.deliver, 3600.0)
+
+    def order(self, auction: str, bidders: int) -> Positions:
+        """Who is bidder 0, 1, ... of this auction: a random order that seed and auction determine.
+
+        Mechanisms break ties by index, so ties go to everybody alike, and can be checked afterwards.
+        """
+        rng = np.random.default_rng([self.seed, zlib.crc32(auction.encode())])
+        return rng.permutation(bidders)
+
+    def build(self, beliefs: Boxes) -> Mechanism:
+        """The mechanism for bidders of whom the platform believes this, in the order of the auction.
+
+        The reserve at second price is the second highest mean; the others have none, or bring their own
+        prices. The strategic bidder of `leave one out` is the first.
+        """
+        if self.mechanism == "sequential":
+            return asking_prices(beliefs)
+        if self.mechanism == "descending":
+            return Descending()
+        if self.mechanism == "ascending":
+            return Ascending()
+        if self.mechanism == "leave one out":
+            return PostedPrice(0)
+        means = np.sort(beliefs.mean)
+        return SecondPrice(float(means[-2] if len(means) > 1 else means[-1]))

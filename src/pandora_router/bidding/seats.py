@@ -1,0 +1,240 @@
+"""A bidder as the platform sees it: somebody who answers calls and, having won, the prompt.
+
+`RemoteSeat` is a service with `POST /offers` and `POST /answers`. `ProxySeat` is a plain endpoint for which
+the platform itself bids what it believes it to be worth. Nothing a bidder does raises here: a reply that is
+late, broken, forged or impossible is `Leave`, with the reason beside it.
+
+A seat may carry a handicap h (see `reputation`): it is shown every price plus h, its limits count minus h,
+and it pays the price plus h. So it plays in its own currency and its best answers are the same as without.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, Protocol, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from pandora_router.bidding.signing import NONCE, SIGNATURE, Forged, check_reply, signed
+from pandora_router.bidding.wire import (
+    LARGEST,
+    BidReply,
+    Delivered,
+    Delivery,
+    MechanismName,
+    Offer,
+    OfferMessage,
+    Reveal,
+    Revealed,
+    opened_limit,
+)
+from pandora_router.errors import UpstreamError
+from pandora_router.market import Answer, Bid, Call, Leave, Wait
+from pandora_router.transport.failures import Failed
+from pandora_router.transport.relay import Relay
+
+M = TypeVar("M", bound=BaseModel)
+Fault = Literal["late", "unreachable", "broken", "forged", "impossible"]
+"""Why a reply does not count. `impossible`: it waits for a price that is gone, for the second time."""
+Change = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What all bidders of one auction are told."""
+
+    auction: str
+    mechanism: MechanismName
+    prompt: str
+    messages: tuple[OfferMessage, ...] | None = None
+    deadline: float = 1.0
+    keep: float = 60.0
+    sealed: bool = False
+
+
+@dataclass(frozen=True)
+class Heard:
+    """What came back for one call: the answer, what the bidder reports to have spent so far, and any fault.
+
+    `price` is what the bidder was shown and `stated` the limit it named; `answer` counts in the auction,
+    after the handicap. `digest` is a sealed bid still to be revealed: until then the answer is `Leave`.
+    """
+
+    bidder: str
+    turn: int
+    price: float
+    answer: Answer
+    stated: float | None = None
+    looks: int = 0
+    spent: float = 0.0
+    seconds: float = 0.0
+    fault: Fault | None = None
+    digest: str | None = None
+
+
+class Seat(Protocol):
+    """One bidder of one auction."""
+
+    @property
+    def name(self) -> str:
+        """Who sits here."""
+        ...
+
+    async def hear(self, call: Call, turn: int, terms: Terms) -> Heard:
+        """Make one call; ends within `terms.deadline` seconds and never raises for what the bidder does."""
+        ...
+
+    async def reveal(self, heard: Heard, terms: Terms) -> Heard:
+        """Have a sealed bid opened, once all of them are in."""
+        ...
+
+    def price(self, price: float) -> float:
+        """What this bidder pays when the mechanism says `price`."""
+        ...
+
+    async def deliver(self, terms: Terms, price: float, seconds: float) -> str:
+        """The answer to the prompt; raises `UpstreamError` if there is none within so many seconds."""
+        ...
+
+
+@dataclass(frozen=True)
+class ProxySeat:
+    """A plain endpoint: the platform bids `worth`, unseen; `answer` asks it."""
+
+    name: str
+    worth: float
+    answer: Callable[[Terms], Awaitable[str]]
+
+    async def hear(self, call: Call, turn: int, terms: Terms) -> Heard:
+        """Bid what it is believed to be worth."""
+        return Heard(self.name, turn, call.price, Bid(self.worth), self.worth)
+
+    async def reveal(self, heard: Heard, terms: Terms) -> Heard:
+        """Nothing is sealed."""
+        return heard
+
+    def price(self, price: float) -> float:
+        """The price itself."""
+        return price
+
+    async def deliver(self, terms: Terms, price: float, seconds: float) -> str:
+        """Ask the endpoint."""
+        try:
+            async with asyncio.timeout(seconds):
+                return await self.answer(terms)
+        except TimeoutError:
+            raise UpstreamError(f"{self.name} did not answer within {seconds:g} s") from None
+
+
+@dataclass(frozen=True)
+class RemoteSeat:
+    """A bidder service at `url`; `funds` is the most it can pay (its bids are cut off there)."""
+
+    name: str
+    url: str
+    key: bytes = field(repr=False)
+    handicap: float = 0.0
+    funds: float = math.inf
+
+    async def hear(self, call: Call, turn: int, terms: Terms) -> Heard:
+        """POST the call to /offers and read the reply."""
+        shown = call.price + self.handicap
+        offer = Offer(
+            auction=terms.auction,
+            turn=turn,
+            mechanism=terms.mechanism,
+            price=shown if math.isfinite(shown) else None,
+            deadline=terms.deadline,
+            keep=terms.keep,
+            prompt=terms.prompt,
+            messages=terms.messages,
+            sealed=terms.sealed,
+        )
+        return await self._heard(Heard(self.name, turn, shown, Leave()), terms, self._offered(offer))
+
+    async def _offered(self, offer: Offer) -> Change:
+        reply = await self._post("/offers", offer, BidReply, offer.deadline)
+        told: Change = {"looks": reply.looks, "spent": reply.spent}
+        if not offer.sealed or reply.say == "leave":
+            return {**told, "answer": self._counted(reply.answer()), "stated": reply.limit}
+        if reply.say != "commit" or reply.digest is None:
+            raise UpstreamError("a bid in the open where a sealed one was asked for")
+        return {**told, "digest": reply.digest}
+
+    async def reveal(self, heard: Heard, terms: Terms) -> Heard:
+        """POST to /reveals and compare with the commitment."""
+        if heard.digest is None:
+            return heard
+        return await self._heard(heard, terms, self._revealed(heard, heard.digest, terms))
+
+    async def _revealed(self, heard: Heard, digest: str, terms: Terms) -> Change:
+        asked = Reveal(auction=terms.auction, turn=heard.turn)
+        said = await self._post("/reveals", asked, Revealed, terms.deadline)
+        limit = opened_limit(terms.auction, digest, said.opened)
+        return {"answer": self._counted(Bid(limit)), "stated": limit, "digest": None}
+
+    async def _heard(self, before: Heard, terms: Terms, exchange: Coroutine[Any, Any, Change]) -> Heard:
+        """`before` with what the exchange brings in time, or with the fault for which it does not count."""
+        began = time.perf_counter()
+        change: Change
+        try:
+            async with asyncio.timeout(terms.deadline):
+                change = await exchange
+        except TimeoutError:
+            change = {"fault": "late"}
+        except Forged:
+            change = {"fault": "forged"}
+        except Failed as error:
+            change = {"fault": "late" if error.failure == "timeout" else "unreachable"}
+        except UpstreamError:
+            change = {"fault": "broken"}
+        return replace(before, seconds=before.seconds + time.perf_counter() - began, **change)
+
+    def _counted(self, answer: Answer) -> Answer:
+        """The answer as it counts: after the handicap, and not beyond what the bidder can pay."""
+        if isinstance(answer, Bid):
+            return Bid(min(answer.limit, self.funds) - self.handicap)
+        return Wait(min(answer.until, self.funds) - self.handicap) if isinstance(answer, Wait) else answer
+
+    def price(self, price: float) -> float:
+        """The price with the handicap."""
+        return price + self.handicap
+
+    async def deliver(self, terms: Terms, price: float, seconds: float) -> str:
+        """POST to /answers."""
+        message = Delivery(
+            auction=terms.auction,
+            price=price,
+            deadline=seconds,
+            prompt=terms.prompt,
+            messages=terms.messages,
+        )
+        try:
+            async with asyncio.timeout(seconds):
+                return (await self._post("/answers", message, Delivered, seconds)).answer
+        except TimeoutError:
+            raise UpstreamError(f"{self.name} did not answer within {seconds:g} s") from None
+        except Forged as error:
+            raise UpstreamError(f"{self.name}: {error}") from None
+
+    async def _post(self, path: str, message: BaseModel, kind: type[M], seconds: float) -> M:
+        """One signed exchange; raises `Failed`, `Forged` or `UpstreamError`."""
+        body = message.model_dump_json(exclude_none=path != "/offers").encode()
+        headers = signed(self.key, path, body, time.time())
+        relay = await Relay.open(
+            self.url + path, body, {**headers, "content-type": "application/json"}, seconds
+        )
+        try:
+            said = await relay.read(LARGEST)
+            if relay.status != 200:
+                raise UpstreamError(f"{self.name} answered with status {relay.status}")
+            check_reply(self.key, headers[NONCE], said, relay.headers.get(SIGNATURE))
+            return kind.model_validate_json(said)
+        except ValidationError:
+            raise UpstreamError(f"{self.name} sent a message of another shape") from None
+        finally:
+            relay.close()

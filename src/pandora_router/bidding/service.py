@@ -1,0 +1,209 @@
+"""A bidder as an HTTP service: it looks into its own box if the price makes that worth while, and replies.
+
+One `State` per auction, so that a second call of the same auction finds the box opened; a call that is
+repeated gets the same reply. A value never leaves the service: a reply is a limit, a price to wait for, or
+nothing. Whatever fails inside is `leave`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import secrets
+import time
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import orjson
+from pydantic import BaseModel, ValidationError
+
+from pandora_router.bidding.private import Private, looked
+from pandora_router.bidding.signing import SIGNATURE, Door, Forged, signature
+from pandora_router.bidding.wire import (
+    LARGEST,
+    VERSION,
+    BidReply,
+    Delivered,
+    Delivery,
+    MechanismName,
+    Offer,
+    Reveal,
+    Revealed,
+    broken,
+    commitment,
+)
+from pandora_router.errors import PandoraError
+from pandora_router.market import Covered, Guided, Leave, Myopic, Quoting, Strategy
+from pandora_router.search import Inspect, State
+from pandora_router.transport.asgi import Gone, Receive, Refused, Scope, Send, read_body
+
+MOST_AUCTIONS = 20_000
+"""Auctions held at the same time; beyond that the oldest is dropped."""
+
+TRUTHFUL: Mapping[MechanismName, Strategy] = {
+    "sequential": Quoting(),
+    "descending": Covered(),
+    "ascending": Myopic(),
+    "second price": Guided(),
+    "leave one out": Quoting(),
+}
+"""How a bidder answers the calls of each mechanism."""
+
+
+@dataclass
+class Books:
+    """A bidder's own record: what it was offered, saw, paid and won. Lines of JSON if there is a `file`."""
+
+    file: Path | None = None
+    offers: int = 0
+    looks: int = 0
+    spent: float = 0.0
+    won: int = 0
+    paid: float = 0.0
+
+    def note(self, auction: str, what: str, amount: float = 0.0) -> None:
+        """Count one event and append it to the file."""
+        if what == "offer":
+            self.offers += 1
+        elif what == "look":
+            self.looks, self.spent = self.looks + 1, self.spent + amount
+        elif what == "won":
+            self.won, self.paid = self.won + 1, self.paid + amount
+        if self.file is not None and what != "offer":
+            line = json.dumps({"at": time.time(), "auction": auction, "what": what, "amount": amount})
+            with self.file.open("a") as out:
+                out.write(line + "\n")
+
+
+@dataclass
+class Holding:
+    """What is kept of one auction while it lasts."""
+
+    ends: float
+    state: State | None = None
+    looks: int = 0
+    replies: dict[int, BidReply] = field(default_factory=dict)
+    sealed: dict[int, str] = field(default_factory=dict)
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+
+@dataclass
+class BidderService:
+    """The ASGI application of one bidder; `key` is shared with the platform."""
+
+    name: str
+    private: Private
+    key: bytes
+    strategies: Mapping[MechanismName, Strategy] = field(default_factory=lambda: TRUTHFUL)
+    books: Books = field(default_factory=Books)
+    clock: Callable[[], float] = time.monotonic
+    auctions: OrderedDict[str, Holding] = field(default_factory=OrderedDict)
+
+    def __post_init__(self) -> None:
+        self._door = Door(self.key)
+        self._routes: dict[str, tuple[type[BaseModel], Callable[[Any], Awaitable[BaseModel]]]] = {
+            "/offers": (Offer, self.offers),
+            "/reveals": (Reveal, self.reveals),
+            "/answers": (Delivery, self.answers),
+        }
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one HTTP request."""
+        if scope["type"] != "http":
+            return
+        try:
+            status, body, headers = 200, *await self._handle(scope, receive)
+        except Gone:
+            return
+        except Refused as refused:
+            status, body, headers = refused.status, orjson.dumps({"error": refused.message}), {}
+        await reply(send, status, body, headers)
+
+    async def _handle(self, scope: Scope, receive: Receive) -> tuple[bytes, Mapping[str, str]]:
+        path = scope["path"]
+        if scope["method"] == "GET" and path == "/health":
+            return orjson.dumps({"bidder": self.name, "protocol": VERSION}), {}
+        if scope["method"] != "POST" or path not in self._routes:
+            raise Refused(404, "There are POST /offers, /reveals, /answers and GET /health.", "not_found")
+        kind, act = self._routes[path]
+        body = await read_body(receive, 4 * LARGEST)
+        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+        try:
+            nonce = self._door.check(path, headers, body)
+            message = kind.model_validate_json(body)
+        except Forged as error:
+            raise Refused(401, str(error), "forged") from None
+        except ValidationError as error:
+            raise Refused(400, broken(error), "broken") from None
+        try:
+            said = (await act(message)).model_dump_json(exclude_none=True).encode()
+        except PandoraError as error:
+            raise Refused(503, type(error).__name__, "failed") from None
+        return said, {SIGNATURE: signature(self.key, nonce.encode(), said)}
+
+    def _held(self, auction: str, keep: float) -> Holding:
+        """What is kept of the auction; auctions that are over are dropped on the way."""
+        now = self.clock()
+        while self.auctions:
+            oldest, held = next(iter(self.auctions.items()))
+            if held.ends > now and len(self.auctions) < MOST_AUCTIONS:
+                break
+            del self.auctions[oldest]
+            self.private.drop(oldest)
+        if auction not in self.auctions:
+            self.auctions[auction] = Holding(now + keep)
+        return self.auctions[auction]
+
+    async def offers(self, offer: Offer) -> BidReply:
+        """BidReply to a price."""
+        held = self._held(offer.auction, offer.keep)
+        async with held.lock:
+            if offer.turn not in held.replies:
+                self.books.note(offer.auction, "offer")
+                held.replies[offer.turn] = await self._say(offer, held)
+            return held.replies[offer.turn]
+
+    async def _say(self, offer: Offer, held: Holding) -> BidReply:
+        try:
+            if held.state is None:
+                held.state = State(await self.private.box(offer))
+        except PandoraError:
+            return BidReply.of(Leave(), held.looks, 0.0)
+        strategy, call = self.strategies[offer.mechanism], offer.call()
+        while isinstance(said := strategy.next(call, held.state), Inspect):
+            cost = float(held.state.boxes.inspection_cost[0])
+            value = await looked(self.private, offer)
+            held.state = held.state.lose(0) if value is None else held.state.observe(0, value)
+            held.looks += 1
+            self.books.note(offer.auction, "look", cost)
+        answer = BidReply.of(said, held.looks, held.state.spent)
+        if offer.sealed and answer.limit is not None:
+            opened, digest = commitment(offer.auction, answer.limit, secrets.token_hex(16))
+            held.sealed[offer.turn] = opened
+            return answer.model_copy(update={"say": "commit", "limit": None, "digest": digest})
+        return answer
+
+    async def reveals(self, asked: Reveal) -> Revealed:
+        """Open a sealed bid."""
+        held = self.auctions.get(asked.auction)
+        if held is None or asked.turn not in held.sealed:
+            raise Refused(404, "There is no sealed bid for this turn.", "not_found")
+        return Revealed(opened=held.sealed[asked.turn])
+
+    async def answers(self, delivery: Delivery) -> Delivered:
+        """Deliver the answer that was won."""
+        text = await self.private.answer(delivery)
+        self.auctions.pop(delivery.auction, None)
+        self.books.note(delivery.auction, "won", delivery.price)
+        return Delivered(answer=text)
+
+
+async def reply(send: Send, status: int, body: bytes, headers: Mapping[str, str]) -> None:
+    """Send a JSON body."""
+    named = {"content-type": "application/json", "content-length": str(len(body)), **headers}
+    pairs = [(name.encode(), value.encode("latin-1", "replace")) for name, value in named.items()]
+    await send({"type": "http.response.start", "status": status, "headers": pairs})
+    await send({"type": "http.response.body", "body": body, "more_body": False})

@@ -1,0 +1,172 @@
+"""The messages between platform and bidders, as JSON objects. `docs/market.schema.json` is made from them.
+
+    POST /offers    Offer -> BidReply      what do you say to this price? bid, wait, leave, or a sealed bid
+    POST /reveals   Reveal -> Revealed  open the sealed bid
+    POST /answers   Delivery -> Delivered   you have won: answer the prompt
+
+Prices, limits and costs are in units of reward. `null` as a price means that there is none yet: a falling
+clock stands above every limit, a rising one below. Unknown fields of a reply are dropped when it is read: an
+offer is a few numbers, and no text of a bidder but its answer goes anywhere.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+
+from pandora_router.errors import UpstreamError
+from pandora_router.market import Answer, Bid, Call, Leave, Wait
+
+VERSION = "1"
+LARGEST = 2**20
+"""Bytes of one message, either way."""
+MOST = 1e6
+"""The largest price, limit or cost, in units of reward."""
+
+MechanismName = Literal["sequential", "descending", "ascending", "second price", "leave one out"]
+Number = Annotated[float, Field(ge=-MOST, le=MOST, allow_inf_nan=False)]
+Spent = Annotated[float, Field(ge=0.0, le=MOST, allow_inf_nan=False)]
+Seconds = Annotated[float, Field(gt=0.0, le=3600.0, allow_inf_nan=False)]
+Id = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{1,64}$")]
+
+
+class _Read(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+
+class OfferMessage(_Read):
+    """One turn of a conversation."""
+
+    role: Annotated[str, Field(max_length=20)]
+    content: Annotated[str, Field(max_length=LARGEST)]
+
+
+class Offer(_Read):
+    """The platform asks: what do you say to this price?
+
+    auction: the auction; all calls of one auction bear its id.
+    turn: the number of this call to this bidder, from 0; the same turn again is a repeated call.
+    mechanism: the rules.
+    price: where the price stands; null if there is none yet.
+    deadline: seconds that the platform waits for the reply; no reply is `leave`.
+    keep: seconds after which the auction is over and what is held for it may be dropped.
+    prompt: the text to answer; `messages` is the conversation it ends, if there is one.
+    sealed: reply with a commitment instead of a bid.
+    """
+
+    auction: Id
+    turn: Annotated[int, Field(ge=0, le=10_000)]
+    mechanism: MechanismName
+    price: Number | None
+    deadline: Seconds
+    keep: Seconds
+    prompt: Annotated[str, Field(max_length=LARGEST)]
+    messages: tuple[OfferMessage, ...] | None = None
+    sealed: bool = False
+
+    def call(self) -> Call:
+        """The call as a strategy for a single box sees it."""
+        none = math.inf if self.mechanism == "descending" else -math.inf
+        return Call(0, none if self.price is None else self.price)
+
+
+class BidReply(_Read):
+    """What a bidder says, and what it reports: how often it looked in this auction so far, and what it paid.
+
+    bid: `limit` is final. wait: call again when the clock reaches `until`. leave: no interest. commit: a
+    sealed bid, `digest` is the SHA-256 of the text that /reveals will return.
+    """
+
+    say: Literal["bid", "wait", "leave", "commit"]
+    limit: Number | None = None
+    until: Number | None = None
+    digest: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None = None
+    looks: Annotated[int, Field(ge=0, le=1000)] = 0
+    spent: Spent = 0.0
+
+    def answer(self) -> Answer:
+        """The answer in the words of `market`; raises `UpstreamError` if its number is missing."""
+        if self.say == "bid" and self.limit is not None:
+            return Bid(self.limit)
+        if self.say == "wait" and self.until is not None:
+            return Wait(self.until)
+        if self.say == "leave":
+            return Leave()
+        raise UpstreamError(f"the reply {self.say!r} lacks its number")
+
+    @classmethod
+    def of(cls, answer: Answer, looks: int, spent: float) -> BidReply:
+        """The reply that says `answer`."""
+        if isinstance(answer, Bid):
+            return cls(say="bid", limit=min(max(answer.limit, -MOST), MOST), looks=looks, spent=spent)
+        if isinstance(answer, Wait):
+            return cls(say="wait", until=min(max(answer.until, -MOST), MOST), looks=looks, spent=spent)
+        return cls(say="leave", looks=looks, spent=spent)
+
+
+class Reveal(_Read):
+    """All commitments are in: open yours."""
+
+    auction: Id
+    turn: Annotated[int, Field(ge=0, le=10_000)]
+
+
+class Revealed(_Read):
+    """The text that was committed to: auction, limit and a random salt, with spaces between them."""
+
+    opened: Annotated[str, Field(max_length=200)]
+
+
+class Delivery(_Read):
+    """You have won at this price: answer within `deadline` seconds."""
+
+    auction: Id
+    price: Number
+    deadline: Seconds
+    prompt: Annotated[str, Field(max_length=LARGEST)]
+    messages: tuple[OfferMessage, ...] | None = None
+
+
+class Delivered(_Read):
+    """The answer."""
+
+    answer: Annotated[str, Field(min_length=1, max_length=LARGEST)]
+
+
+def commitment(auction: str, limit: float, salt: str) -> tuple[str, str]:
+    """The text of a sealed bid and its digest."""
+    opened = f"{auction} {limit!r} {salt}"
+    return opened, hashlib.sha256(opened.encode()).hexdigest()
+
+
+def opened_limit(auction: str, digest: str, opened: str) -> float:
+    """The limit in a revealed text; raises `UpstreamError` if it is not what was committed to."""
+    parts = opened.split(" ")
+    if hashlib.sha256(opened.encode()).hexdigest() != digest or len(parts) != 3 or parts[0] != auction:
+        raise UpstreamError("the revealed bid is not the one that was committed to")
+    try:
+        limit = float(parts[1])
+    except ValueError:
+        raise UpstreamError("the revealed bid holds no number") from None
+    if not -MOST <= limit <= MOST:
+        raise UpstreamError("the revealed bid is out of range")
+    return limit
+
+
+def schema() -> dict[str, Any]:
+    """The JSON schema of all messages."""
+    kinds = (Offer, BidReply, Reveal, Revealed, Delivery, Delivered)
+    _, definitions = TypeAdapter.json_schemas(
+        [(kind, "validation", TypeAdapter(kind)) for kind in kinds], title="pandora market messages"
+    )
+    return definitions
+
+
+def broken(error: ValidationError) -> str:
+    """The first mistake of a message, in one line that repeats nothing of its content."""
+    first = error.errors(include_input=False, include_url=False, include_context=False)[0]
+    place = ".".join(str(part) for part in first["loc"]) or "the message"
+    return f"{place}: {first['type'].replace('_', ' ')}"

@@ -1,0 +1,168 @@
+"""`pandora market serve`, and who takes part: join, key, leave, ledger."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from pandora_router.cli.console import Screen, echo, echo_json, table
+from pandora_router.cli.keys import within
+
+if TYPE_CHECKING:
+    from pandora_router.config.market import MarketPlan
+
+CONFIG = click.option(
+    "--config",
+    type=click.Path(path_type=Path),
+    default=Path("pandora.yaml"),
+    show_default=True,
+    help="The file with the section `market`.",
+)
+
+
+def _plan(config: Path) -> MarketPlan:
+    from pandora_router.config import read_config
+    from pandora_router.config.market import MarketPlan
+
+    path = config.resolve()
+    return MarketPlan(read_config(path), path)
+
+
+@click.command()
+@click.argument("config", type=click.Path(path_type=Path), default=Path("pandora.yaml"))
+@click.option("--host", help="Address to listen on [market.host, else 127.0.0.1].")
+@click.option("--port", type=click.IntRange(0, 65535), help="Port [market.port, else 8090]; 0: any free one.")
+def serve(config: Path, host: str | None, port: int | None) -> None:
+    """Hold an auction for every prompt: bidders that have joined, and the specialists of CONFIG by proxy.
+
+    The platform's secret is read from the environment variable PANDORA_MARKET_SECRET, or from
+    `market.secret_file`. Without `market: {keys: true}` only 127.0.0.1 is allowed.
+
+    \b
+    Examples:
+      pandora market serve pandora.yaml
+      pandora market serve --port 9000
+      curl http://127.0.0.1:8090/prompts -d '{"prompt": "What is 12 x 7?"}'
+    """
+    asyncio.run(_serve(_plan(config), host, port))
+
+
+async def _serve(plan: MarketPlan, host: str | None, port: int | None) -> None:
+    from pandora_router.store import ledger
+    from pandora_router.store.worker import Store
+    from pandora_router.transport.listening import serve_until_stopped
+
+    store = Store(plan.store)
+    try:
+        app = plan.market(store)
+        now = time.time()
+        before = now - app.rules.auction - app.rules.deliver * (len(app.proxies) + 1) - 60.0
+        await store.run(lambda open_: ledger.recover(open_, before, now))
+        listening = plan.address(host, port).bind(keys=plan.settings.keys)
+        told = f"{plan.settings.mechanism}; ledger in {plan.store}"
+        await serve_until_stopped(
+            app, listening, lambda url: echo(f"Market on {url} ({told}). Stop with Ctrl-C.")
+        )
+    finally:
+        store.close()
+
+
+@click.command()
+@click.argument("name")
+@click.option("--url", required=True, help="Where the bidder's service listens.")
+@click.option("--stake", type=click.FloatRange(0.0), default=0.0, help="Added to its deposit, in reward.")
+@CONFIG
+def join(name: str, url: str, stake: float, config: Path) -> None:
+    """Let the bidder NAME take part, and print its key: it signs what the two say to each other.
+
+    A bidder can bid at most what its deposit and its earnings cover.
+
+    \b
+    Examples:
+      pandora market join small --url http://127.0.0.1:9001 --stake 5
+      pandora market join large --url https://bids.example.com --stake 20
+    """
+    from pandora_router.bidding.signing import bidder_key
+    from pandora_router.store import ledger
+    from pandora_router.transport.endpoint import Endpoint
+
+    plan = _plan(config)
+    Endpoint(url)  # refuses what is no address
+    secret = plan.secret()
+    made = within(
+        plan.store, lambda open_: ledger.join(open_, name, url.rstrip("/"), time.time(), stake=stake)
+    )
+    click.echo(bidder_key(secret, name, made.version).decode())
+
+
+@click.command()
+@click.argument("name")
+@CONFIG
+def renew(name: str, config: Path) -> None:
+    """Print a new key for the bidder NAME; the old one is no longer valid.
+
+    \b
+    Examples:
+      pandora market renew small
+      pandora market renew small --config pandora.yaml > small.key
+    """
+    from pandora_router.bidding.signing import bidder_key
+    from pandora_router.store import ledger
+
+    plan = _plan(config)
+    secret = plan.secret()
+    version = within(plan.store, lambda open_: ledger.renew_key(open_, name))
+    click.echo(bidder_key(secret, name, version).decode())
+
+
+@click.command()
+@click.argument("name")
+@CONFIG
+def leave(name: str, config: Path) -> None:
+    """Take the bidder NAME out of the market and give its deposit back.
+
+    \b
+    Examples:
+      pandora market leave small
+      pandora market leave small --config pandora.yaml
+    """
+    from pandora_router.store import ledger
+
+    within(_plan(config).store, lambda open_: ledger.leave(open_, name, time.time()))
+    echo(f"{name} no longer takes part.")
+
+
+@click.command()
+@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables.")
+@CONFIG
+def accounts(as_json: bool, config: Path) -> None:
+    """Show balances (they sum to zero) and how each bidder's claims compare with what came of them.
+
+    \b
+    Examples:
+      pandora market accounts
+      pandora market accounts --json
+    """
+    from pandora_router.bidding.reputation import Reputation
+    from pandora_router.store import ledger
+
+    plan = _plan(config)
+    balances, scores = within(plan.store, lambda open_: (ledger.balances(open_), ledger.scores(open_)))
+    rule = Reputation(plan.settings.newcomer, plan.settings.evidence)
+    if as_json:
+        told = [{**score.__dict__, "handicap": rule.handicap(score)} for score in scores]
+        echo_json({"balances": balances, "scores": told})
+        return
+    screen = Screen()
+    rows = [[account, f"{amount:+.6f}"] for account, amount in balances.items()]
+    screen.print(table("Balances, in units of reward", ["account", "balance"], rows))
+    judged = []
+    for score in scores:
+        miss, handicap = f"{score.total / score.graded:+.4f}", f"{rule.handicap(score):.4f}"
+        judged.append([score.bidder, score.kind or "-", str(score.graded), miss, handicap])
+    columns = ["bidder", "kind", "graded", "claim - reward", "handicap"]
+    screen.print(table("Claims against realised rewards", columns, judged, words=2))

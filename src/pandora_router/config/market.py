@@ -1,0 +1,120 @@
+"""The services that the sections `market` and `bid` describe: a platform, and one bidder."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pandora_router.bidding.app import Market
+from pandora_router.bidding.beliefs import Even, RouterBeliefs
+from pandora_router.bidding.private import RouterSide
+from pandora_router.bidding.reputation import Reputation
+from pandora_router.bidding.rules import Rules
+from pandora_router.bidding.service import BidderService, Books
+from pandora_router.config.bidding import MarketSettings
+from pandora_router.config.building import Builder
+from pandora_router.errors import UsageError
+from pandora_router.store.worker import Store
+from pandora_router.transport.listening import Address
+from pandora_router.transport.secrets import read_key
+
+if TYPE_CHECKING:
+    from pandora_router.config.file import Config
+
+
+@dataclass(frozen=True)
+class MarketPlan:
+    """The platform that the file at `path` describes."""
+
+    config: Config
+    path: Path
+
+    @property
+    def settings(self) -> MarketSettings:
+        """The section `market`."""
+        return self.config.market
+
+    @property
+    def store(self) -> str:
+        """The address of the store; a plain file is relative to the configuration."""
+        stated = self.settings.store
+        return stated if "://" in stated else str(self.path.parent / stated)
+
+    def secret(self) -> bytes:
+        """The platform's secret; raises `UsageError` if there is none or it is short."""
+        told = self.settings
+        file = None if told.secret_file is None else self.path.parent / told.secret_file
+        found = read_key(told.secret_from, file)
+        if found is None or len(found) < 16:
+            raise UsageError(
+                "the secret of the market",
+                expected=f"16 characters or more in the environment variable {told.secret_from}",
+                came="none" if found is None else "a shorter one",
+                do='Make one: export PANDORA_MARKET_SECRET="$(openssl rand -hex 32)"',
+            )
+        return found.encode()
+
+    def address(self, host: str | None, port: int | None) -> Address:
+        """Where to listen: as given, else as the file says."""
+        return Address(host or self.settings.host, self.settings.port if port is None else port)
+
+    def market(self, store: Store) -> Market:
+        """The application."""
+        from pandora_router.config import open_router
+
+        told, folder = self.settings, self.path.parent
+        builder = Builder(self.config, folder)
+        names = self.config.answering if told.proxies is None else tuple(told.proxies)
+        default = told.default or self.config.serve.default or self.config.fit.default
+        if default is None or default not in names:
+            raise UsageError(
+                "market.default",
+                expected=f"one of {', '.join(names)}, for prompts that nobody wins",
+                came="none" if default is None else repr(default),
+                do="Name one.",
+            )
+        router = None if told.router is None else open_router(folder / told.router)
+        return Market(
+            store,
+            self.secret(),
+            Rules(
+                told.mechanism,
+                told.deadline_ms / 1000.0,
+                told.auction_ms / 1000.0,
+                told.deliver_seconds,
+                told.sealed,
+                told.seed,
+            ),
+            Even() if router is None else RouterBeliefs(router),
+            {name: builder.specialist(name) for name in names},
+            default,
+            Reputation(told.newcomer, told.evidence),
+            told.forfeit,
+            told.keys,
+        )
+
+
+def bidder_service(config: Config, path: Path, name: str) -> BidderService:
+    """The service of the specialist `name`, with the artifact and the key that the section `bid` names."""
+    from pandora_router.config import open_router
+
+    told, folder = config.bid, path.parent
+    if name not in config.specialists:
+        raise UsageError(
+            "--as",
+            expected=f"one of {', '.join(config.specialists)}",
+            came=repr(name),
+            do="Name a specialist of the file.",
+        )
+    key = read_key(told.key_from, None if told.key_file is None else folder / told.key_file)
+    if key is None:
+        raise UsageError(
+            "the key of the bidder",
+            expected=f"the environment variable {told.key_from}, or bid.key_file",
+            came="none",
+            do="Ask the platform for one: pandora market join NAME --url URL",
+        )
+    side = RouterSide(open_router(folder / told.router), Builder(config, folder).specialist(name))
+    books = Books(None if told.ledger is None else folder / told.ledger)
+    return BidderService(name, side, key.encode(), books=books)

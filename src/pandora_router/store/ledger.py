@@ -1,0 +1,296 @@
+"""The ledger of a market: who was asked, what was bid, who won, at what price, and where the money went.
+
+Amounts are integers of one billionth of a unit of reward. Money moves by entries from one account to another,
+so all balances always sum to zero. An entry is named by its auction and its purpose and written once:
+whatever is repeated (a settlement, a recovery after a crash) changes nothing.
+
+    world             money from outside: stakes come from it, rewards are paid by it
+    platform          what the platform has earned
+    bidder NAME       what a bidder has earned: rewards minus prices
+    deposit NAME      what a bidder has put down; forfeited in parts when it wins and does not deliver
+
+An award moves the price from the bidder to the platform; a stall moves it back and part of the deposit to the
+platform; feedback moves the realised reward to the bidder.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from pandora_router.errors import UsageError
+from pandora_router.store.database import Row, Transaction
+
+UNIT = 10**9
+WORLD, PLATFORM = "world", "platform"
+
+
+def units(amount: float) -> int:
+    """An amount of reward in billionths; raises `UsageError` unless it is finite and below a million."""
+    if not math.isfinite(amount) or abs(amount) > 1e6:
+        raise UsageError("an amount", expected="a number below a million", came=repr(amount), do="Check it.")
+    return round(amount * UNIT)
+
+
+@dataclass(frozen=True)
+class Membership:
+    """A bidder of the market: the address of its service, the version of its key, from when to when."""
+
+    name: str
+    url: str
+    version: int
+    joined_at: float
+    left_at: float | None = None
+
+
+@dataclass(frozen=True)
+class AskedRow:
+    """One call: the price a bidder was shown, what it said (and the number in it), what it reported."""
+
+    bidder: str
+    turn: int
+    price: float | None
+    said: str
+    amount: float | None
+    looks: int
+    spent: float
+    seconds: float
+    fault: str | None
+
+
+@dataclass(frozen=True)
+class AuctionRow:
+    """One auction. `bidder` won last (None: nobody); awarded, delivered, stalled or abandoned by `status`."""
+
+    id: str
+    at: float
+    mechanism: str
+    kind: str
+    status: str
+    turn: int
+    bidder: str | None
+    price: float
+    claim: float | None
+    reward: float | None
+
+
+@dataclass(frozen=True)
+class Score:
+    """How a bidder's claims compare with realised rewards for one kind of prompt: sums of claim - reward."""
+
+    bidder: str
+    kind: str
+    graded: int
+    total: float
+    squares: float
+
+
+def join(open_: Transaction, name: str, url: str, now: float, *, stake: float = 0.0) -> Membership:
+    """Let a bidder take part, or take part again at another address; `stake` is added to its deposit."""
+    open_.run(
+        "INSERT INTO market_bidders (name, url, version, joined_at) VALUES (?, ?, 1, ?) "
+        "ON CONFLICT (name) DO UPDATE SET url = excluded.url, left_at = NULL",
+        *(name, url, now),
+    )
+    if stake:
+        move(open_, f"stake {name} {now!r}", "stake", WORLD, f"deposit {name}", units(stake), now)
+    return next(one for one in bidders(open_, everybody=True) if one.name == name)
+
+
+def renew_key(open_: Transaction, name: str) -> int:
+    """Make the present key of a bidder invalid; returns the version of the new one."""
+    if not open_.run("UPDATE market_bidders SET version = version + 1 WHERE name = ?", name):
+        do = "See: pandora market accounts"
+        raise UsageError("a bidder", expected="one that has joined", came=repr(name), do=do)
+    return int(open_.rows("SELECT version FROM market_bidders WHERE name = ?", name)[0][0])
+
+
+def leave(open_: Transaction, name: str, now: float) -> None:
+    """Take a bidder out of the market and give its deposit back."""
+    if open_.run("UPDATE market_bidders SET left_at = ? WHERE name = ? AND left_at IS NULL", now, name):
+        left = balance(open_, f"deposit {name}")
+        move(open_, f"leave {name} {now!r}", "leave", f"deposit {name}", WORLD, left, now)
+
+
+def bidders(open_: Transaction, *, everybody: bool = False) -> list[Membership]:
+    """Who takes part, oldest first; with `everybody` also those who left."""
+    rows = open_.rows(
+        "SELECT name, url, version, joined_at, left_at FROM market_bidders ORDER BY joined_at, name"
+    )
+    return [Membership(*row) for row in rows if everybody or row[4] is None]
+
+
+def move(
+    open_: Transaction, auction: str, what: str, debit: str, credit: str, amount: int, now: float
+) -> bool:
+    """Move an amount from one account to another, once for each auction and purpose; whether it was new."""
+    if not open_.run(
+        "INSERT INTO market_entries (auction, what, debit, credit, amount, at) VALUES (?, ?, ?, ?, ?, ?) "
+        "ON CONFLICT (auction, what) DO NOTHING",
+        *(auction, what, debit, credit, amount, now),
+    ):
+        return False
+    for account, change in ((debit, -amount), (credit, amount)):
+        open_.run(
+            "INSERT INTO market_balances (account, amount) VALUES (?, ?) ON CONFLICT (account) "
+            "DO UPDATE SET amount = market_balances.amount + excluded.amount",
+            *(account, change),
+        )
+    return True
+
+
+def balance(open_: Transaction, account: str) -> int:
+    """What is on an account."""
+    found = open_.rows("SELECT amount FROM market_balances WHERE account = ?", account)
+    return int(found[0][0]) if found else 0
+
+
+def balances(open_: Transaction) -> dict[str, float]:
+    """All accounts; they sum to zero."""
+    rows = open_.rows("SELECT account, amount FROM market_balances ORDER BY account")
+    return {str(account): int(amount) / UNIT for account, amount in rows}
+
+
+def award(open_: Transaction, row: AuctionRow, asked: Iterable[AskedRow], now: float) -> None:
+    """Record an award with all calls before it; the price moves from the winner to the platform.
+
+    The award of a later turn replaces that of a winner that stalled. Raises `UsageError` if an answer to this
+    auction was delivered already: nothing is awarded twice.
+    """
+    fields = (row.id, row.at, row.mechanism, row.kind, row.turn, row.bidder, units(row.price), row.claim)
+    changed = open_.run(
+        "INSERT INTO market_auctions (id, at, mechanism, kind, turn, bidder, price, claim, status) "
+        "VALUES (?, ?, ?, ?, ?, ?, ?, ?, 'awarded') ON CONFLICT (id) DO UPDATE SET turn = excluded.turn, "
+        "bidder = excluded.bidder, price = excluded.price, claim = excluded.claim, status = 'awarded' "
+        "WHERE market_auctions.status = 'stalled' AND market_auctions.turn < excluded.turn",
+        *fields,
+    )
+    if not changed:
+        raise UsageError(
+            f"the auction {row.id}",
+            expected="one that is not awarded",
+            came="a second award",
+            do="Use a new auction for each prompt.",
+        )
+    for place, one in enumerate(asked):
+        open_.run(
+            "INSERT INTO market_calls "
+            "(auction, place, bidder, turn, price, said, amount, looks, spent, seconds, fault) "
+            "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (auction, place) DO NOTHING",
+            *(row.id, place, one.bidder, one.turn, one.price, one.said, one.amount),
+            *(one.looks, units(one.spent), one.seconds, one.fault),
+        )
+    if row.bidder is not None:
+        move(open_, row.id, f"price {row.turn}", f"bidder {row.bidder}", PLATFORM, units(row.price), now)
+
+
+def deliver(open_: Transaction, auction: str, turn: int) -> bool:
+    """Record that the winner of this turn delivered; False if that is not where the auction stands."""
+    return bool(
+        open_.run(
+            "UPDATE market_auctions SET status = 'delivered' "
+            "WHERE id = ? AND turn = ? AND status = 'awarded'",
+            *(auction, turn),
+        )
+    )
+
+
+def stall(open_: Transaction, auction: str, turn: int, now: float, *, forfeit: float = 0.0) -> bool:
+    """Record that the winner did not deliver: the price goes back, and `forfeit` of its deposit is lost.
+
+    A winner that never stated a limit (it was the platform's choice) forfeits nothing.
+    """
+    return _undo(open_, auction, turn, "stalled", now, forfeit)
+
+
+def _undo(open_: Transaction, auction: str, turn: int, status: str, now: float, forfeit: float) -> bool:
+    if not open_.run(
+        "UPDATE market_auctions SET status = ? WHERE id = ? AND turn = ? AND status = 'awarded'",
+        *(status, auction, turn),
+    ):
+        return False
+    bidder, price, claim = open_.rows(
+        "SELECT bidder, price, claim FROM market_auctions WHERE id = ?", auction
+    )[0]
+    if bidder is not None:
+        move(open_, auction, f"back {turn}", PLATFORM, f"bidder {bidder}", int(price), now)
+        lost = min(units(forfeit), balance(open_, f"deposit {bidder}"))
+        if claim is not None and lost > 0:
+            move(open_, auction, f"forfeit {turn}", f"deposit {bidder}", PLATFORM, lost, now)
+    return True
+
+
+def settle(open_: Transaction, auction: str, reward: float, now: float) -> bool:
+    """Pay the realised reward of a delivered answer to its bidder and score its claim, once.
+
+    Returns False if nothing changed: already settled, or won by nobody. Raises `UsageError` for an auction
+    that is not known or not delivered.
+    """
+    found = open_.rows("SELECT status, bidder, kind, claim FROM market_auctions WHERE id = ?", auction)
+    if not found or found[0][0] != "delivered":
+        raise UsageError(
+            f"the auction {auction[:64]!r}",
+            expected="one whose answer was delivered",
+            came="no such auction" if not found else f"one that is {found[0][0]}",
+            do="Send the id that came with the answer.",
+        )
+    _, bidder, kind, claim = found[0]
+    changed = open_.run(
+        "UPDATE market_auctions SET reward = ?, settled_at = ? WHERE id = ? AND settled_at IS NULL",
+        *(reward, now, auction),
+    )
+    if bidder is None or not changed:
+        return False
+    move(open_, auction, "reward", WORLD, f"bidder {bidder}", units(reward), now)
+    if claim is not None:
+        miss = float(claim) - reward
+        open_.run(
+            "INSERT INTO market_scores (bidder, kind, graded, total, squares) VALUES (?, ?, 1, ?, ?) "
+            "ON CONFLICT (bidder, kind) DO UPDATE SET graded = market_scores.graded + 1, "
+            "total = market_scores.total + excluded.total, "
+            "squares = market_scores.squares + excluded.squares",
+            *(bidder, kind, miss, miss * miss),
+        )
+    return True
+
+
+def recover(open_: Transaction, before: float, now: float) -> int:
+    """Abandon auctions that a dead process awarded before this time and never ended; prices go back."""
+    rows = open_.rows(
+        "SELECT id, turn FROM market_auctions WHERE status = 'awarded' AND at < ? ORDER BY id", before
+    )
+    return sum(_undo(open_, str(id_), int(turn), "abandoned", now, 0.0) for id_, turn in rows)
+
+
+def scores(open_: Transaction) -> list[Score]:
+    """How all claims compare with what came of them."""
+    return [
+        Score(*row)
+        for row in open_.rows(
+            "SELECT bidder, kind, graded, total, squares FROM market_scores ORDER BY bidder, kind"
+        )
+    ]
+
+
+def auction(open_: Transaction, id_: str) -> tuple[AuctionRow, list[AskedRow]] | None:
+    """One auction with its calls in order; None if there is none of this id."""
+    rows = open_.rows(
+        "SELECT id, at, mechanism, kind, status, turn, bidder, price, claim, reward FROM market_auctions "
+        "WHERE id = ?",
+        id_,
+    )
+    if not rows:
+        return None
+    calls = open_.rows(
+        "SELECT bidder, turn, price, said, amount, looks, spent, seconds, fault FROM market_calls "
+        "WHERE auction = ? ORDER BY place",
+        id_,
+    )
+    asked = [AskedRow(*_with_amount(call, 6)) for call in calls]
+    return AuctionRow(*_with_amount(rows[0], 7)), asked
+
+
+def _with_amount(row: Row, place: int) -> Row:
+    """A row whose integer at `place` is an amount, as a number."""
+    return (*row[:place], int(row[place]) / UNIT, *row[place + 1 :])

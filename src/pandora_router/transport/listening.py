@@ -1,0 +1,103 @@
+"""Listening for HTTP: the address of a service, and an ASGI application that is served until it is stopped.
+
+For services of one process (`pandora bid`, `pandora market serve`, tests). The gateway, which has worker
+processes and reloads, uses the address and runs uvicorn itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import socket
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from pandora_router.errors import UsageError
+
+LOOPBACK = ("127.0.0.1", "::1", "localhost")
+GRACE = 5
+"""Seconds that requests under way get to end after a stop was asked for."""
+
+
+@dataclass(frozen=True)
+class Address:
+    """Where to listen. Without keys only the loopback interface is allowed."""
+
+    host: str = "127.0.0.1"
+    port: int = 8000
+
+    def bind(self, *, keys: bool) -> socket.socket:
+        """A listening socket; raises `UsageError` if the address is taken, or open to others without keys."""
+        if not keys and self.host not in LOOPBACK:
+            raise UsageError(
+                f"serving on {self.host}",
+                expected="API keys, since others can reach this address",
+                came="a configuration without keys",
+                do="Set `serve: {keys: true}` and make keys with `pandora keys add`, or use 127.0.0.1.",
+            )
+        family = socket.AF_INET6 if ":" in self.host else socket.AF_INET
+        listening = socket.socket(family, socket.SOCK_STREAM)
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listening.bind((self.host, self.port))
+        except OSError as error:
+            listening.close()
+            raise UsageError(
+                f"{self.host}:{self.port}",
+                expected="a free address of this machine",
+                came=error.strerror or str(error),
+                do="Choose another with --host and --port.",
+            ) from error
+        listening.listen(2048)
+        listening.set_inheritable(True)
+        return listening
+
+
+def url_of(listening: socket.socket) -> str:
+    """The base URL of a listening socket."""
+    host, port = listening.getsockname()[:2]
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}"
+
+
+@asynccontextmanager
+async def serving(app: Any, listening: socket.socket) -> AsyncIterator[str]:
+    """Serve the ASGI application `app` on the running event loop within a block; yields the base URL.
+
+    The end of the block waits at most `GRACE` seconds for requests under way and closes the socket.
+    """
+    import uvicorn
+
+    config = uvicorn.Config(
+        app,
+        log_level="warning",
+        access_log=False,
+        lifespan="off",
+        timeout_graceful_shutdown=GRACE,
+        server_header=False,
+        date_header=False,
+    )
+    server = uvicorn.Server(config)
+    server.capture_signals = contextlib.nullcontext  # type: ignore[method-assign, assignment]
+    url = url_of(listening)
+    task = asyncio.ensure_future(server.serve(sockets=[listening]))
+    try:
+        while not server.started and not task.done():
+            await asyncio.sleep(0.01)
+        yield url
+    finally:
+        server.should_exit = True
+        await task
+        listening.close()
+
+
+async def serve_until_stopped(app: Any, listening: socket.socket, ready: Callable[[str], None]) -> None:
+    """Serve `app` until SIGTERM or SIGINT; calls `ready(url)` when requests are answered."""
+    loop, stopped = asyncio.get_running_loop(), asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopped.set)
+    async with serving(app, listening) as url:
+        ready(url)
+        await stopped.wait()

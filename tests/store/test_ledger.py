@@ -1,0 +1,160 @@
+"""Laws of the market's ledger, on both databases: no money is made or lost, and nothing counts twice."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import pytest
+
+from pandora_router.errors import UsageError
+from pandora_router.store import ledger
+from pandora_router.store.database import connect
+from pandora_router.store.migrations import migrate
+
+ASKED = ledger.AskedRow("small", 0, 0.4, "bid", 0.5, 1, 0.02, 0.01, None)
+
+
+def row(id_="a", turn=0, bidder="small", price=0.4, claim=0.5):
+    return ledger.AuctionRow(id_, 10.0, "sequential", "math", "awarded", turn, bidder, price, claim, None)
+
+
+@pytest.fixture
+def database(url):
+    made = connect(url)
+    migrate(made)
+    yield made
+    made.close()
+
+
+def totals(open_):
+    """Balances from the entries alone."""
+    found = {}
+    for debit, credit, amount in open_.rows("SELECT debit, credit, amount FROM market_entries"):
+        found[debit] = found.get(debit, 0) - amount
+        found[credit] = found.get(credit, 0) + amount
+    return {account: amount / ledger.UNIT for account, amount in found.items()}
+
+
+def test_an_auction_from_award_to_reward(database):
+    with database.transaction() as open_:
+        ledger.join(open_, "small", "http://127.0.0.1:1", 1.0, stake=2.0)
+        ledger.award(open_, row(), [ASKED], 11.0)
+        assert ledger.deliver(open_, "a", 0)
+        assert ledger.settle(open_, "a", 0.9, 12.0)
+        assert not ledger.settle(open_, "a", 0.1, 13.0)
+        assert ledger.balances(open_) == {
+            "bidder small": pytest.approx(0.5),
+            "deposit small": 2.0,
+            "platform": 0.4,
+            "world": -2.9,
+        }
+        found, asked = ledger.auction(open_, "a")
+        assert (found.status, found.reward, found.bidder) == ("delivered", 0.9, "small")
+        assert asked == [ASKED]
+        (score,) = ledger.scores(open_)
+        assert (score.bidder, score.kind, score.graded) == ("small", "math", 1)
+        assert score.total == pytest.approx(-0.4)
+
+
+def test_a_stalled_winner_loses_its_deposit_and_the_runner_up_pays(database):
+    with database.transaction() as open_:
+        ledger.join(open_, "small", "http://127.0.0.1:1", 1.0, stake=0.15)
+        ledger.award(open_, row(), [ASKED], 11.0)
+        assert ledger.stall(open_, "a", 0, 12.0, forfeit=0.1)
+        assert not ledger.stall(open_, "a", 0, 12.0, forfeit=0.1)
+        ledger.award(open_, row(turn=1, bidder="large", price=0.3), [ASKED], 13.0)
+        assert not ledger.deliver(open_, "a", 0)
+        assert ledger.deliver(open_, "a", 1)
+        found = ledger.balances(open_)
+        assert found["deposit small"] == pytest.approx(0.05)
+        assert found["bidder small"] == 0.0
+        assert found["platform"] == pytest.approx(0.4)
+        ledger.award(open_, row("b"), [], 14.0)
+        ledger.stall(open_, "b", 0, 15.0, forfeit=0.1)
+        assert ledger.balances(open_)["deposit small"] == 0.0
+
+
+def test_who_was_chosen_without_a_bid_forfeits_nothing(database):
+    with database.transaction() as open_:
+        ledger.join(open_, "small", "http://127.0.0.1:1", 1.0, stake=1.0)
+        ledger.award(open_, row(claim=None), [], 11.0)
+        ledger.stall(open_, "a", 0, 12.0, forfeit=0.1)
+        assert ledger.balances(open_)["deposit small"] == 1.0
+
+
+def test_nothing_is_awarded_twice(database):
+    with database.transaction() as open_:
+        ledger.award(open_, row(), [], 11.0)
+        with pytest.raises(UsageError, match="second award"):
+            ledger.award(open_, row(turn=1, bidder="large"), [], 11.0)
+    with database.transaction() as open_:
+        ledger.deliver(open_, "a", 0)
+        with pytest.raises(UsageError, match="second award"):
+            ledger.award(open_, row(turn=1, bidder="large"), [], 11.0)
+        with pytest.raises(UsageError, match="no such auction"):
+            ledger.settle(open_, "z", 1.0, 1.0)
+
+
+def test_what_a_dead_process_left_is_abandoned(database):
+    with database.transaction() as open_:
+        ledger.award(open_, row(), [], 11.0)
+        ledger.award(open_, replace(row("b"), at=100.0), [], 100.0)
+        assert ledger.recover(open_, 50.0, 60.0) == 1
+        assert ledger.recover(open_, 50.0, 60.0) == 0
+        assert ledger.balances(open_)["platform"] == 0.4
+        assert ledger.auction(open_, "a")[0].status == "abandoned"
+
+
+def test_a_bidder_joins_moves_renews_its_key_and_leaves(database):
+    with database.transaction() as open_:
+        ledger.join(open_, "small", "http://127.0.0.1:1", 1.0, stake=1.0)
+        assert ledger.renew_key(open_, "small") == 2
+        moved = ledger.join(open_, "small", "http://127.0.0.1:2", 2.0)
+        assert (moved.url, moved.version, moved.joined_at) == ("http://127.0.0.1:2", 2, 1.0)
+        ledger.leave(open_, "small", 3.0)
+        ledger.leave(open_, "small", 4.0)
+        assert ledger.bidders(open_) == []
+        assert ledger.balances(open_) == {"deposit small": 0.0, "world": 0.0}
+        with pytest.raises(UsageError, match="one that has joined"):
+            ledger.renew_key(open_, "nobody")
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_any_sequence_of_steps_sums_to_zero(database, seed):
+    """Random steps in any order, repeated at will, against balances computed from the entries alone."""
+    rng = random.Random(seed)
+    with database.transaction() as open_:
+        for name in ("small", "large"):
+            ledger.join(open_, name, "http://127.0.0.1:1", 1.0, stake=rng.random())
+        for step in range(150):
+            id_, turn, now = f"a{rng.randrange(12)}", rng.randrange(3), float(step)
+            act = rng.randrange(5)
+            try:
+                with database.part(open_):
+                    if act == 0:
+                        name = rng.choice(["small", "large", None])
+                        price, claim = rng.uniform(-1, 1), rng.choice([None, rng.random()])
+                        ledger.award(open_, row(id_, turn, name, price, claim), [ASKED], now)
+                    elif act == 1:
+                        ledger.deliver(open_, id_, turn)
+                    elif act == 2:
+                        ledger.stall(open_, id_, turn, now, forfeit=0.1)
+                    elif act == 3:
+                        ledger.settle(open_, id_, rng.random(), now)
+                    else:
+                        ledger.recover(open_, now - 100.0, now)
+            except UsageError:
+                pass
+        found = ledger.balances(open_)
+        assert sum(round(amount * ledger.UNIT) for amount in found.values()) == 0
+        assert found == pytest.approx(totals(open_))
+        assert all(amount >= 0 for account, amount in found.items() if account.startswith("deposit"))
+        delivered = open_.rows("SELECT count(*) FROM market_auctions WHERE status = 'delivered'")[0][0]
+        assert delivered > 0
+
+
+@pytest.mark.parametrize("amount", [float("nan"), float("inf"), 2e6])
+def test_amounts_that_are_none_are_refused(amount):
+    with pytest.raises(UsageError, match="below a million"):
+        ledger.units(amount)
