@@ -85,12 +85,13 @@ check: .venv/dev
 bench: .venv/dev
 	$(BIN)/python -m benchmarks
 
-# Other routers from PyPI, each in an environment of its own, since their requirements exclude each other and
-# some of ours. `python -m benchmarks.peers` says which could not be installed and goes on without them.
-peers: .venv/dev litellm
+# Other routers from PyPI, in an environment of their own (litellm in one more, since it excludes the newest
+# openai). `python -m benchmarks.peers` says which could not be installed and goes on without them.
+peers: .venv/dev
 	$(PYTHON) -m venv .venv-peers
 	-.venv-peers/bin/pip install --quiet --disable-pip-version-check \
 		paretobandit==0.1.1 semantic-router==1.1.1 xrouter-llm==0.3.7 argrouter==0.1.0a2
+	-$(MAKE) litellm && .venv-litellm/bin/pip install --quiet --disable-pip-version-check numpy
 
 # Every experiment of paper/experiments over its fresh splits, and the markets; finished splits are not run again.
 DATA ?= ../shared/data

@@ -8,6 +8,7 @@ import subprocess
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -127,9 +128,8 @@ class Run:
         if not path.exists():
             _write(path, way=np.array(way), **vars(make()))
         with np.load(path, allow_pickle=False) as found:
-            parts = {name: found[name] for name in ("chosen", "spent", "microseconds", "fit_seconds")}
-        times = {name: float(parts.pop(name)) for name in ("microseconds", "fit_seconds")}
-        return Chosen(**parts, **times)
+            times = float(found["microseconds"]), float(found["fit_seconds"])
+            return Chosen(found["chosen"], found["spent"], *times)
 
     def net(self, run: Chosen) -> NDArray[np.float64]:
         """Score - fee - inspection cost of each test prompt."""
@@ -174,7 +174,7 @@ def ours(run: Run, version: str) -> dict[str, Chosen]:
             seconds,
         )
 
-    return {way: run.kept(way, lambda way=way: make(way), settings) for way in ways}
+    return {way: run.kept(way, partial(make, way), settings) for way in ways}
 
 
 def baseline(run: Run, way: str) -> Chosen:

@@ -8,12 +8,14 @@ A peer gives back the number of the specialist it chose for each test prompt and
 import json
 import sys
 import time
+from collections.abc import Callable
+from pathlib import Path
 
 
 class Task:
     """One task: arrays `vectors`, `score`, `fee` of training, `test` vectors, and texts of both."""
 
-    def __init__(self, path):
+    def __init__(self, path: str | Path) -> None:
         import numpy as np
 
         with np.load(path, allow_pickle=False) as found:
@@ -25,7 +27,7 @@ class Task:
         self.net = self.score - self.fee
 
 
-def answer(fit):
+def answer(fit: Callable[[Task], Callable[[int], int]]) -> None:
     """Run `fit(task)`, which returns a function (row of the test prompts) -> specialist; write the choices.
 
     The first 20 decisions are made twice: the first time to warm up. Times are of this process's CPU.
