@@ -25,7 +25,8 @@ class Script:
     """What a model says, and the word before which it breaks (`cut`), hangs or ends without more.
 
     chances: whether log-probabilities are sent when asked for. reasoning: words of visible reasoning first.
-    hidden: whether reasoning that is not shown comes first. gate: what the first word waits for.
+    hidden: whether reasoning that is not shown comes first. gate: what the first word waits for. wait:
+    seconds before the status.
     """
 
     words: list[str]
@@ -38,6 +39,7 @@ class Script:
     pause: float = PAUSE
     output: int | None = None
     gate: threading.Event | None = None
+    wait: float = 0.0
 
 
 class Talking:
@@ -88,6 +90,7 @@ class Talking:
         self.calls[model] += 1
         self.bodies.append(body)
         script = self._script(model, body)
+        await asyncio.sleep(script.wait)
         if script.status != 200:
             return web.json_response({"error": {"message": "no"}}, status=script.status)
         asked = bool((body.get("stream_options") or {}).get("include_usage"))

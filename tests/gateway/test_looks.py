@@ -27,7 +27,7 @@ from pandora_router.gateway.serving import Exchange
 from pandora_router.gateway.site import Settings, Site
 from pandora_router.gateway.wires import Wire
 from pandora_router.router import Router
-from pandora_router.search import Always
+from pandora_router.search import Always, Obligatory
 from pandora_router.store.money import nanodollars
 from pandora_router.store.worker import Store
 from pandora_router.transport.asgi import Receive, Scope, Send
@@ -257,10 +257,11 @@ def test_a_look_that_fails_is_an_estimate_that_did_not_arrive(
 def test_the_deadline_leaves_boxes_sealed_and_a_late_look_can_still_win(
     talking: Talking, tmp_path: Path
 ) -> None:
-    router = listening()  # looks at one after the other
+    router = listening().with_policy(Obligatory())  # looks at one after the other
+    router.warm()  # so that the deadline is not spent on compiling
     gate = threading.Event()
     script(talking, router, "small", **{name: Script(SURE, gate=gate) for name in router.specialists})
-    with closing(Served(talking, router, tmp_path, deadline=2.0)) as served:
+    with closing(Served(talking, router, tmp_path, deadline=3.0)) as served:
         found: list[tuple[int, dict[str, str], bytes]] = []
         asking = threading.Thread(target=lambda: found.append(served.ask("chat", stream=True)))
         asking.start()

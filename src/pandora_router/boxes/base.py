@@ -63,6 +63,9 @@ class Boxes(Protocol):
     def only(self, boxes: Positions) -> Self:
         """Return some of the boxes, in this order, as if the others did not exist."""
 
+    def moved(self, by: Vector) -> Self:
+        """Return the same boxes, each worth `by` (M,) more, opened or not."""
+
     def sample(self, n: int, rng: np.random.Generator) -> Matrix:
         """Draw n joint outcomes of all values (n, M); opened boxes repeat what they are worth."""
 
@@ -132,3 +135,7 @@ class Bookkeeping:
     def shut(self, which: Mask) -> Self:
         """Return the same boxes with those picked (M,) not for sale: nothing is paid, nothing is learnt."""
         return self._changed(sealed=self.sealed & ~which)
+
+    def moved(self, by: Vector) -> Self:
+        """Return the same boxes, each worth `by` (M,) more, opened or not."""
+        return self._changed(mean=self.mean + by)

@@ -123,6 +123,10 @@ class Draws(Bookkeeping):
         """Open `box`; the value need not be one of its draws."""
         return self._changed(**self._opened(box, value))
 
+    def moved(self, by: Vector) -> Self:
+        """Return the same boxes with their draws and means `by` (M,) higher."""
+        return self._changed(mean=self.mean + by, samples=self.samples + by[:, None])
+
     def sample(self, n: int, rng: np.random.Generator) -> Matrix:
         """Draw n outcomes (n, M), each box on its own."""
         pick = rng.integers(self.samples.shape[1], size=(n, len(self)))

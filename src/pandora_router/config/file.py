@@ -122,6 +122,9 @@ class Config(Closed):
             lists = {"fit.specialists": self.fit.specialists, "fit.default": [self.fit.default]}
             lists |= {"serve.default": [self.serve.default], "market.default": [self.market.default]}
             lists |= {"market.proxies": self.market.proxies}
+            for profile, limits in self.serve.profiles.items():
+                lists |= {f"serve.profiles.{profile}.only": limits.only}
+                lists |= {f"serve.profiles.{profile}.exclude": limits.exclude}
             for place, names in lists.items():
                 named += [(place, name, answering) for name in names or () if name is not None]
         return named

@@ -14,9 +14,14 @@ from pandora_router.config.building import Builder
 from pandora_router.config.specialists import ChatSettings, PriceParts
 from pandora_router.errors import UsageError
 from pandora_router.folders import MANIFEST
-from pandora_router.gateway.backend import Backend, TokenTariff
-from pandora_router.gateway.site import Settings, Site
+from pandora_router.gateway.backend import Backend, LookLength, TokenTariff
+from pandora_router.gateway.site import Profile, Settings, Site
+from pandora_router.router import Router
+from pandora_router.router.weights import weighed
 from pandora_router.transport.listening import Address
+
+DEADLINE, DEADLINE_OF_LOOKS = 200, 2000
+"""Milliseconds for deciding where the file says nothing: at once, or while specialists or a judge answer."""
 
 
 @dataclass(frozen=True)
@@ -43,18 +48,12 @@ class ServePlan:
     def site(self) -> Site:
         """Read the file and the artifact and make a site; raises `UsageError` if they are not valid."""
         config = self.read()
-        if config.serve.profiles:
-            raise UsageError(
-                "serve.profiles",
-                expected="no profiles",
-                came=", ".join(config.serve.profiles),
-                do="Profiles are not served yet: run one gateway per set of values.",
-            )
         folder = self.path.parent
         builder = Builder(config, folder)
-        backends = tuple(backend(name, config, builder) for name in config.answering)
         artifact = None if config.serve.router is None else folder / config.serve.router
         router = None if artifact is None else open_router(artifact, config)
+        far = None if router is None else router.record.get("settings", {}).get("inspection", {}).get("peek")
+        backends = tuple(backend(name, config, builder, far) for name in config.answering)
         default = config.serve.default or config.fit.default or (router.default if router else None)
         if default is None:
             raise UsageError(
@@ -65,7 +64,9 @@ class ServePlan:
             )
         told = json.dumps(config.model_dump(mode="json", by_alias=True), sort_keys=True)
         content = hashlib.sha256(f"{told} {router.id if router else ''}".encode()).hexdigest()[:16]
-        return Site(backends, settings(config, default), router, hash=content)
+        profiles = {name: profile(name, config, router) for name in config.serve.profiles}
+        chosen = settings(config, default, router)
+        return Site(backends, chosen, router, profiles, config.value.second, hash=content)
 
     def fingerprint(self) -> str:
         """Size and time of change of the configuration and of the artifact's manifest."""
@@ -85,21 +86,41 @@ def _changed(file: Path) -> str:
     return f"{found.st_size}-{found.st_mtime_ns}-{found.st_ino}"
 
 
-def settings(config: Config, default: str) -> Settings:
-    """The section `serve` as the gateway takes it."""
+def profile(name: str, config: Config, router: Router | None) -> Profile:
+    """The profile `name` of the file: the same router at the values that the profile states."""
+    stated, value = config.serve.profiles[name], config.value
+    if router is not None:
+        worth = stated.right_answer
+        router = weighed(router, router.fee_weight if worth is None else 1.0 / worth, name=name)
+    return Profile(
+        router,
+        second=value.second if stated.second is None else stated.second,
+        only=None if stated.only is None else frozenset(stated.only),
+        exclude=frozenset(stated.exclude or ()),
+        max_fee=stated.max_fee,
+    )
+
+
+def settings(config: Config, default: str, router: Router | None = None) -> Settings:
+    """The section `serve` as the gateway takes it; `router` says whether deciding waits for anybody."""
     serve = config.serve
+    waits = router is not None and (router.predictor is None or bool(router.needs))
+    usual = DEADLINE_OF_LOOKS if waits else DEADLINE
     return Settings(
         default,
         mode="observe" if serve.observe else "route",
         explore=serve.explore,
-        deadline=serve.deadline_ms / 1000.0,
+        deadline=(serve.deadline_ms or usual) / 1000.0,
         bodies=serve.bodies,
         keys=serve.keys == "required",
     )
 
 
-def backend(name: str, config: Config, builder: Builder) -> Backend:
-    """A specialist as the gateway calls it; raises `UsageError` for one that is not behind an endpoint."""
+def backend(name: str, config: Config, builder: Builder, far: int | None = None) -> Backend:
+    """A specialist as the gateway calls it; raises `UsageError` for one that is not behind an endpoint.
+
+    `far` is how many characters of an answer the router's costly estimate reads, None if that is not known.
+    """
     stated = config.specialists[name]
     if not isinstance(stated, ChatSettings):
         raise UsageError(
@@ -121,6 +142,12 @@ def backend(name: str, config: Config, builder: Builder) -> Backend:
         abilities=frozenset(stated.supports),
         context=stated.window,
         cancel=stated.cancel,
+        looks=stated.looks,
+        peek=LookLength(
+            min(stated.context_characters or LookLength.characters, far or LookLength.characters),
+            stated.context_tokens,
+            config.collect is not None and config.collect.log_probabilities,
+        ),
         **options,
     )
 

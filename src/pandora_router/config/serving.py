@@ -10,7 +10,11 @@ from pandora_router.config.values import Above, Amount, Closed, Count, Name, Tex
 
 
 class ProfileSettings(Closed):
-    """A way to route that clients choose by name: other values, or fewer specialists."""
+    """A way to route that clients choose by name (`auto@name`): other values, or fewer specialists.
+
+    right_answer, second: as under `value`, in its money; left out, those of the file. only, exclude: names of
+    specialists. max_fee: the most that one answer may cost.
+    """
 
     right_answer: Above | None = None
     second: Amount | None = None
@@ -23,9 +27,10 @@ class ServeSettings(Closed):
     """The gateway. `store` is where decisions are kept: a SQLite file or a postgresql:// address.
 
     `router` is the folder of the fitted router; without it every `auto` request goes to the `default`.
-    `keys`: whether clients need a key. A decision takes at most `deadline_ms`. With `observe` requests are
-    routed as they were asked for and the router's choice is only recorded; `explore` is the share of requests
-    that are routed at random, for feedback. `bodies`: whether texts of requests and answers are stored.
+    `keys`: whether clients need a key. A decision takes at most `deadline_ms` (left out: 200, or 2000 where
+    estimates wait for specialists or a judge); what is not known by then stays sealed. With `observe` the
+    default answers and the router's choice is only recorded; `explore` is the share of requests that are
+    routed at random, for feedback. `bodies`: whether texts of requests and answers are stored.
     """
 
     host: Text = "127.0.0.1"
@@ -35,7 +40,7 @@ class ServeSettings(Closed):
     default: Name | None = None
     profiles: dict[Name, ProfileSettings] = Field(default_factory=dict)
     keys: Literal["required", "none"] = "required"
-    deadline_ms: Count = 200
+    deadline_ms: Count | None = None
     observe: bool = False
     explore: Annotated[float, Field(ge=0, le=1)] = 0.0
     bodies: bool = False

@@ -170,7 +170,11 @@ class AskedSettings(Answering):
 
 
 class ChatSettings(AskedSettings):
-    """A model behind an endpoint. The keys from `wires` on say what the gateway may send to it."""
+    """A model behind an endpoint. The keys from `wires` on say what the gateway may send to it.
+
+    looks: whether the gateway may begin an answer to look at it before deciding; false for models that think
+    first and do not show it.
+    """
 
     kind: Literal["chat"]
     endpoint: Name
@@ -181,6 +185,7 @@ class ChatSettings(AskedSettings):
     window: Count | None = None
     max_output_tokens: Count | None = None
     cancel: Literal["stops", "unknown", "bills_full"] = "unknown"
+    looks: bool = True
 
     def build(self, name: str, builder: Builder) -> Specialist:
         """The specialist."""
@@ -333,7 +338,18 @@ SpecialistSettings = Annotated[
     Field(discriminator="kind"),
 ]
 
-_NOT_ANSWERS = {"prices", "price", "hidden", "stream", "deadline", "at_once", "wires", "supports", "cancel"}
+_NOT_ANSWERS = {
+    "prices",
+    "price",
+    "hidden",
+    "stream",
+    "deadline",
+    "at_once",
+    "wires",
+    "supports",
+    "cancel",
+    "looks",
+}
 """Keys that do not change what a specialist says."""
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from pandora_router.gateway.attempts import RunningAttempt
 from pandora_router.gateway.backend import Backend
+from pandora_router.gateway.eligible import size_of
 from pandora_router.gateway.health import Circuit
 from pandora_router.gateway.measured import Lengths, prefix_of
 from pandora_router.gateway.site import Site
@@ -43,7 +45,7 @@ class Caller:
             kind=kind,
             backend=backend,
             wire=self.wire,
-            size=len(self.body),
+            size=self.size,
             most=turn.max_output or backend.max_output,
             store=self.store,
             circuit=self.circuits[name],
@@ -52,6 +54,11 @@ class Caller:
             strip_usage=self.wire.name == "chat" and turn.stream and not turn.wants_usage,
             strip_chances=kind == "inspection" and self._chances(backend) and not asked,
         )
+
+    @functools.cached_property
+    def size(self) -> int:
+        """The length of the request in bytes, as far as tokens go."""
+        return size_of(self.body, self.turn)
 
     async def open(self, attempt: RunningAttempt) -> None:
         """Make the call and wait for its status; raises `Failed`."""
@@ -65,7 +72,7 @@ class Caller:
 
     def worst_case(self, name: str) -> int:
         """The most that one call to the specialist `name` can cost, in nanodollars."""
-        return self.site.backend(name).worst_case(len(self.body), self.turn)
+        return self.site.backend(name).worst_case(self.size, self.turn)
 
     def worst_of(self, names: Iterable[str]) -> int:
         """The most that one call to any of these can cost, 0 if there are none."""

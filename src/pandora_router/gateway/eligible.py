@@ -6,14 +6,24 @@ request asks for. Each exclusion has a reason, which is recorded with the decisi
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pandora_router.errors import UsageError
 from pandora_router.gateway.backend import BYTES_PER_TOKEN, Backend
 from pandora_router.gateway.health import Circuit
+from pandora_router.gateway.site import Profile
 from pandora_router.gateway.wires import Name, Turn
 from pandora_router.store.money import dollars, nanodollars
+
+OURS = "x-pandora-"
+SAID = ("allow", "deny", "max-fee", "router", "session")
+"""What a request may say, after `OURS`."""
+MEDIA = frozenset({"images", "audio", "files"})
+MEDIUM = 2**14
+"""Bytes that an image, a sound or a file counts: no provider is known to make more tokens of one."""
+_BASE64 = re.compile(rb"[A-Za-z0-9+/=_\\-]{4096,}")
 
 
 @dataclass(frozen=True)
@@ -28,8 +38,17 @@ class Constraints:
     def read(cls, headers: Mapping[str, str], turn: Turn, known: Sequence[str]) -> Constraints:
         """From the headers x-pandora-allow, -deny and -max-fee, else from `metadata` of the same names.
 
-        Raises `UsageError` for a name nobody bears and for a fee that is no number.
+        Raises `UsageError` for a name nobody bears, for a fee that is no number, and for a header or member
+        x-pandora-* that does not exist: what is misspelt must not be ignored.
         """
+        for name in (*headers, *turn.metadata):
+            if name.startswith(OURS) and name.removeprefix(OURS) not in SAID:
+                raise UsageError(
+                    name[:80],
+                    expected=f"{OURS} followed by one of {', '.join(SAID)}",
+                    came="an unknown name",
+                    do="Check the spelling.",
+                )
         allow, deny, fee = (_said(headers, turn, name) for name in ("allow", "deny", "max-fee"))
         for name in {*_names(allow), *_names(deny)} - set(known):
             raise UsageError(
@@ -48,8 +67,12 @@ class Constraints:
 
 
 def _said(headers: Mapping[str, str], turn: Turn, name: str) -> str | None:
-    said = headers.get(f"x-pandora-{name}", turn.metadata.get(f"x-pandora-{name}"))
-    return said if isinstance(said, str) else None
+    said = headers.get(f"{OURS}{name}", turn.metadata.get(f"{OURS}{name}"))
+    if said is not None and not isinstance(said, str):
+        raise UsageError(
+            f"metadata: {OURS}{name}", expected="a text", came=type(said).__name__, do='Write it in "".'
+        )
+    return said
 
 
 def _names(said: str | None) -> list[str]:
@@ -64,14 +87,52 @@ def exclusions(
     constraints: Constraints,
     circuits: Mapping[str, Circuit],
     now: float,
+    profile: Profile | None = None,
 ) -> dict[str, str]:
     """Why each excluded specialist may not answer, by name; `size` is the length of the request in bytes."""
     found: dict[str, str] = {}
     for one in backends:
+        cost = one.worst_case(size, turn)
         reason = _reason(one, wire, turn, size, constraints, circuits[one.name], now)
+        reason = reason or (None if profile is None else _kept_out(one.name, cost, profile))
         if reason is not None:
             found[one.name] = reason
     return found
+
+
+def size_of(body: bytes, turn: Turn) -> int:
+    """The length of a request as far as tokens go: each image, sound or file in it counts `MEDIUM` bytes.
+
+    Base64 is many times longer than the tokens that a provider makes of what it holds.
+    """
+    if not turn.needs & MEDIA:
+        return len(body)
+    runs = [len(run) for run in _BASE64.findall(body)]
+    return len(body) - sum(runs) + len(runs) * MEDIUM
+
+
+def unaffordable(costs: Mapping[str, int], left: int) -> dict[str, str]:
+    """Which specialists may cost more than the `left` nanodollars of a key's budget, with the reason.
+
+    `costs` are worst cases. If nobody can be afforded nobody is excluded: the reservation then says so.
+    """
+    found = {name: cost for name, cost in costs.items() if cost > left}
+    if len(found) == len(costs):
+        return {}
+    return {
+        name: f"may cost ${dollars(cost):.6g}, more than the ${dollars(max(left, 0)):.6g} left of the budget"
+        for name, cost in found.items()
+    }
+
+
+def _kept_out(name: str, cost: int, profile: Profile) -> str | None:
+    if profile.only is not None and name not in profile.only:
+        return "not among those of the profile"
+    if name in profile.exclude:
+        return "excluded by the profile"
+    if profile.max_fee is not None and cost > nanodollars(profile.max_fee):
+        return f"may cost more than the ${profile.max_fee:g} the profile allows"
+    return None
 
 
 def _reason(

@@ -39,6 +39,24 @@ class Ledger:
     touched: bool = False
     admitted: bool = False
 
+    async def identify(self, secret: str) -> tuple[Key, int | None]:
+        """The key that a secret belongs to and what is left of its budget in nanodollars, None if unlimited.
+
+        Raises `Refused` with 401 if there is no such key or it was revoked.
+        """
+
+        def find(open_: Transaction) -> tuple[Key | Refusal, int | None]:
+            key = accounts.identify(open_, secret)
+            if isinstance(key, Refusal) or key.budget is None:
+                return key, None
+            return key, key.budget - sum(accounts.account(open_, key, self.begun))
+
+        found, left = await self._stored(find)
+        if isinstance(found, Refusal):
+            raise Refused(401, found.message, "invalid_api_key")
+        self.key = found
+        return found, left
+
     async def begin(
         self,
         decision: DecisionRow,

@@ -9,9 +9,12 @@ from __future__ import annotations
 
 import hashlib
 from collections import OrderedDict
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from pandora_router.gateway.backend import BYTES_PER_TOKEN
+from pandora_router.router import Router
+from pandora_router.router.weights import weighed
 from pandora_router.store.rows import Usage
 
 NEW = 0.05
@@ -80,6 +83,20 @@ class Lengths:
         at, held = self._cached.get(prefix, (-CACHED, 0))
         cached = min(held, whole) if now - at < CACHED else 0
         return Usage(whole - cached, cached, 0, round(output), complete=False)
+
+
+def at_speed(router: Router, second: float, measured: Mapping[str, Lengths]) -> Router:
+    """The router with the expected wait for each specialist's answer counted at `second` dollars a second.
+
+    A specialist that was not measured yet counts at the mean of the others, so that none is preferred for it.
+    """
+    found = {name: measured[name].seconds.value for name in router.specialists if name in measured}
+    known = [seconds for seconds in found.values() if seconds is not None]
+    if second <= 0.0 or not known:
+        return router
+    usual = sum(known) / len(known)
+    waits = [usual if (seconds := found.get(name)) is None else seconds for name in router.specialists]
+    return weighed(router, router.fee_weight, [-router.fee_weight * second * wait for wait in waits])
 
 
 def prefix_of(system: str) -> str:

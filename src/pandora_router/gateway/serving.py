@@ -25,18 +25,17 @@ from pandora_router.gateway.attempts import RunningAttempt, new_id
 from pandora_router.gateway.baseline import best_single, single_cost
 from pandora_router.gateway.calling import Caller
 from pandora_router.gateway.choosing import Choice
-from pandora_router.gateway.eligible import Constraints, exclusions
+from pandora_router.gateway.eligible import Constraints, exclusions, unaffordable
 from pandora_router.gateway.frames import Frames, framed
 from pandora_router.gateway.health import Circuit
 from pandora_router.gateway.ledger import Ledger, refusal
 from pandora_router.gateway.live import LiveLooks
-from pandora_router.gateway.measured import Lengths
+from pandora_router.gateway.measured import Lengths, at_speed
 from pandora_router.gateway.shown import lookable
 from pandora_router.gateway.site import Profile, Site
 from pandora_router.gateway.whole import whole_of
 from pandora_router.gateway.wires import Turn, Wire
 from pandora_router.router import Router
-from pandora_router.store import accounts
 from pandora_router.store.money import dollars, nanodollars
 from pandora_router.store.rows import DecisionRow, Key, Kind, Refusal
 from pandora_router.store.worker import Store
@@ -64,6 +63,7 @@ class Exchange:
     parsed: dict[str, Any] = field(default_factory=dict)
     turn: Turn | None = None
     key: Key | None = None
+    left: int | None = None
     choice: Choice | None = None
     profile: Profile | None = None
     excluded: dict[str, str] = field(default_factory=dict)
@@ -125,10 +125,7 @@ class Exchange:
             return
         bearer = self.headers.get("authorization", "").removeprefix("Bearer ").strip()
         secret = self.headers.get("x-api-key") or bearer
-        found = await self.store.run(lambda open_: accounts.identify(open_, secret))
-        if isinstance(found, Refusal):
-            raise Refused(401, found.message, "invalid_api_key")
-        self.key = self.ledger.key = found
+        self.key, self.left = await self.ledger.identify(secret)
 
     async def choose(self, *, call: bool = False) -> None:
         """Say who answers, with live looks if `call` is true; raises `Refused` if nobody may."""
@@ -144,14 +141,20 @@ class Exchange:
             raise Refused(400, "x-pandora-router: expected on or off.", "invalid_request")
         now = time.monotonic()
         self.excluded = exclusions(
-            site.backends, self.wire.name, turn, len(self.body), constraints, self.circuits, now
+            *(site.backends, self.wire.name, turn, self.calls.size, constraints, self.circuits, now),
+            profile=self.profile,
         )
         offered = [name for name in site.names if name not in self.excluded]
         if self.profile is None:
             offered = [name for name in offered if name == turn.model]
+        elif self.left is not None:
+            costs = {name: self.calls.worst_case(name) for name in offered}
+            self.excluded |= unaffordable(costs, self.left)
+            offered = [name for name in offered if name not in self.excluded]
         if not offered:
-            why = self.excluded.get(turn.model) or "; ".join(f"{k}: {v}" for k, v in self.excluded.items())
-            failing = all("failing" in reason for reason in self.excluded.values())
+            asked = [turn.model] if self.profile is None else list(self.excluded)
+            why = "; ".join(f"{name}: {self.excluded[name]}" for name in asked)
+            failing = all(not self.circuits[name].lets_through(now) for name in asked)
             raise Refused(503 if failing else 400, f"No specialist can answer: {why}.", "no_specialist")
         self.choice = await self._choice(offered, switch == "off", call)
 
@@ -173,6 +176,7 @@ class Exchange:
             return choosing.fallback(settings, offered, "no router is fitted")
         if not turn.prompt.strip():
             return choosing.fallback(settings, offered, "the request has no text to judge")
+        router = at_speed(router, self.profile.second, self.measured)
         if call:
             self.looks = self._live(router, offered)
         return await choosing.decide(router, turn, offered, settings, self.rng, self.looks)
@@ -289,7 +293,12 @@ class Exchange:
             inspection_cost=self.inspection_cost,
             baseline=None if single is None else single_cost(self.calls.attempt(single, "answer"), None),
             overhead=self.overhead,
-            detail={"decision": choice.detail, "excluded": self.excluded, "ranked": choice.ranked},
+            detail={
+                "model": self.asked.model,
+                "decision": choice.detail,
+                "excluded": self.excluded,
+                "ranked": choice.ranked,
+            },
         )
 
     async def _ask(self, attempt: RunningAttempt, send: Send) -> None:

@@ -1,0 +1,260 @@
+"""What one request may ask and what becomes of it, line by line, against a live gateway."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("uvicorn", reason="pip install 'pandora-router[serve]'")
+
+from pandora_router.estimators.judge import Judge
+from pandora_router.estimators.neighbours import Neighbours
+from pandora_router.gateway.backend import TokenTariff
+from pandora_router.gateway.eligible import MEDIUM
+from pandora_router.router import Router
+from pandora_router.search import Always
+from pandora_router.specialists.asking import Asking
+from pandora_router.specialists.chat import ChatEndpoint
+from pandora_router.specialists.prices import Tariff
+from pandora_router.store import accounts
+from pandora_router.store.money import nanodollars
+from pandora_router.transport.endpoint import Endpoint
+from pandora_router.types import Contexts, Matrix
+from tests.gateway.conftest import Running, Serve, backend
+from tests.gateway.stub import Stub
+from tests.gateway.talking import Script, Talking
+from tests.gateway.test_looks import Served, listening, script
+from tests.gateway.test_routing import stubbed
+from tests.gateway.test_wires import PATHS, post, request
+
+PROMPT = "count the river king number 7"
+
+
+@pytest.fixture
+def talking() -> Iterator[Talking]:
+    with closing(Talking()) as running:
+        yield running
+
+
+def ask(gateway: Running, **more: Any) -> tuple[dict[str, str], dict[str, Any]]:
+    """Ask `auto` over chat; the headers and the decision's row."""
+    headers = more.pop("headers", {})
+    body = {**request("chat", "auto"), "messages": [{"role": "user", "content": PROMPT}], **more}
+    status, told, answer = post(gateway, "chat/completions", body, **headers)
+    assert status == 200, answer
+    id_ = told["x-pandora-decision-id"]
+    gateway.settled(id_)
+    columns = "specialist, proposed, propensity, declined, inspected, inspection_cost, cost, baseline, detail"
+    row = dict(
+        zip(
+            columns.split(", "),
+            gateway.rows(f"SELECT {columns} FROM decisions WHERE id = ?", id_)[0],
+            strict=True,
+        )
+    )
+    return told, {**row, "detail": json.loads(row["detail"])}
+
+
+def judged_by(talking: Talking, router: Router, **options: Any) -> Router:
+    """The router with a judge behind HTTP as its costly estimate; it asks about everybody."""
+    endpoint = Endpoint(talking.url, timeout=30.0, retries=0)
+    judge = Judge(ChatEndpoint("judge", endpoint, "judge", Tariff(1.0, 10.0), Asking(tokens=8)))
+    return replace(router, costly=judge, **options).with_policy(Always())
+
+
+def test_a_judge_decides_live_and_its_verdicts_are_charged(
+    talking: Talking, tmp_path: Path, router: Router
+) -> None:
+    talking.says = {name: Script(["fine", "."]) for name in router.specialists}
+    talking.says["judge"] = Script(["80%"])
+    with closing(Served(talking, judged_by(talking, router), tmp_path)) as served:
+        headers, row = ask(served.running)
+        assert headers["x-pandora-inspected"].split(",") == list(router.specialists)
+        assert talking.calls["judge"] == len(router.specialists)
+        assert row["inspection_cost"] > 0
+        assert float(headers["x-pandora-inspection-cost"]) == pytest.approx(row["inspection_cost"] / 1e9)
+        attempts = served.rows(headers)
+        assert attempts["judge"]["kind"] == "inspection"
+        assert attempts["judge"]["cost"] == row["inspection_cost"]
+        assert row["cost"] == sum(one["cost"] for one in attempts.values())
+
+
+def test_a_judge_that_hangs_leaves_its_boxes_sealed_at_the_deadline(
+    talking: Talking, tmp_path: Path, router: Router
+) -> None:
+    talking.says = {name: Script(["fine", "."]) for name in router.specialists}
+    talking.says["judge"] = Script(["80%"], wait=3600.0)
+    with closing(Served(talking, judged_by(talking, router), tmp_path, deadline=0.5)) as served:
+        _, row = ask(served.running)
+        bought = row["detail"]["decision"]["purchases"]
+        assert [one["status"] for one in bought] == ["too late"]
+        assert row["declined"] is None
+
+
+def test_the_baseline_is_what_the_best_single_specialist_costs(
+    serve: Serve, stub: Stub, router: Router
+) -> None:
+    single = router.record["report"]["standing"]["single"]
+    made = [
+        replace(one, prices=TokenTariff(2.0, 20.0) if one.name == single else TokenTariff(1.0, 10.0))
+        for one in stubbed(stub, router)
+    ]
+    gateway = serve(*made, router=router)
+    others = [name for name in router.specialists if name != single]
+    _, row = ask(gateway, headers={"x_pandora_allow": single})
+    estimates = row["inspection_cost"]  # processor time, priced as the router was fitted
+    assert row["cost"] == row["baseline"] + estimates
+    _, row = ask(gateway, headers={"x_pandora_allow": others[0]})
+    fresh, cached, output = gateway.rows(
+        "SELECT fresh, cached, output FROM attempts WHERE specialist = ?", others[0]
+    )[0]
+    assert row["baseline"] == nanodollars((2.0 * (fresh + cached) + 20.0 * output) / 1e6)
+    assert gateway.rows("SELECT count(*) FROM minutes WHERE compared > 0 AND baseline > 0") == [(2,)]
+    headers = post(gateway, "chat/completions", request("chat", single))[1]
+    gateway.settled(headers["x-pandora-decision-id"])
+    id_ = headers["x-pandora-decision-id"]
+    assert gateway.rows("SELECT baseline FROM decisions WHERE id = ?", id_) == [(None,)]
+
+
+@pytest.mark.parametrize("wire", PATHS)
+def test_an_unknown_value_is_a_400_in_the_shape_of_the_wire(serve: Serve, stub: Stub, wire: str) -> None:
+    gateway = serve(backend(stub, "small"))
+    for name, value in (
+        ("x_pandora_router", "perhaps"),
+        ("x_pandora_allow", "nobody"),
+        ("x_pandora_max_fee", "x"),
+    ):
+        status, _, body = post(gateway, PATHS[wire], request(wire, "auto"), **{name: value})
+        told = json.loads(body)
+        assert status == 400
+        assert told["error"]["type"] == "invalid_request_error"
+        assert ("type" in told) == (wire == "messages")
+
+
+@pytest.mark.parametrize("wire", ["chat", "responses"])
+def test_constraints_come_through_metadata_too(serve: Serve, stub: Stub, wire: str) -> None:
+    gateway = serve(backend(stub, "small"), backend(stub, "large"))
+    for metadata in ({"x-pandora-allow": "large"}, {"x-pandora-deny": "small"}):
+        headers = post(gateway, PATHS[wire], request(wire, "auto", metadata=metadata))[1]
+        assert headers["x-pandora-specialist"] == "large"
+    status, _, body = post(gateway, PATHS[wire], request(wire, "auto", metadata={"x-pandora-allow": 5}))
+    assert status == 400, body
+
+
+def test_candidates_that_the_budget_cannot_pay_are_left_out(serve: Serve, stub: Stub) -> None:
+    dear = backend(stub, "large", prices=TokenTariff(1000.0, 1000.0), max_output=1000)
+    gateway = serve(dear, backend(stub, "small", max_output=10), keys=True)
+
+    def make(open_: Any) -> str:
+        return accounts.add_key(open_, "team", time.time(), budget=nanodollars(0.01))[1]
+
+    secret = gateway.gateway.store.submit(make).result()
+    headers, row = ask(gateway, headers={"Authorization": f"Bearer {secret}"})
+    assert headers["x-pandora-specialist"] == "small"
+    assert "left of the budget" in row["detail"]["excluded"]["large"]
+    named = request("chat", "large")
+    assert post(gateway, "chat/completions", named, Authorization=f"Bearer {secret}")[0] == 429
+
+
+def test_images_do_not_count_as_text(serve: Serve, stub: Stub) -> None:
+    gateway = serve(backend(stub, "small", context=10_000))
+    image = {"type": "image_url", "image_url": {"url": "data:image/png;base64," + "iVBORw0KGgo" * 20_000}}
+    messages = [{"role": "user", "content": [{"type": "text", "text": "what is it"}, image]}]
+    assert post(gateway, "chat/completions", {"model": "auto", "messages": messages})[0] == 200
+    assert gateway.rows("SELECT estimate FROM attempts")[0][0] < nanodollars((MEDIUM + 4096 * 10) / 1e6)
+    long = [{"role": "user", "content": "word " * 20_000}]
+    assert post(gateway, "chat/completions", {"model": "auto", "messages": long})[0] == 400
+
+
+def test_a_conversation_stays_with_who_took_over(serve: Serve, stub: Stub) -> None:
+    first = backend(stub, "broken")
+    gateway = serve(first, backend(stub, "small"), backend(stub, "large"))
+    begun = [{"role": "user", "content": "begin"}]
+    taken = post(gateway, "chat/completions", {"model": "auto", "messages": begun})[1]["x-pandora-specialist"]
+    assert taken != "broken"
+    calls = stub.calls["broken"]
+    loop = [
+        *begun,
+        {"role": "assistant", "content": None, "tool_calls": [{"id": "t", "type": "function"}]},
+        {"role": "tool", "tool_call_id": "t", "content": "42"},
+    ]
+    for _ in range(3):
+        headers = post(gateway, "chat/completions", {"model": "auto", "messages": loop})[1]
+        assert (headers["x-pandora-specialist"], headers["x-pandora-policy"]) == (taken, "session")
+    assert stub.calls["broken"] == calls
+
+
+def test_a_circuit_lets_one_probe_through_and_closes_when_it_succeeds(serve: Serve, stub: Stub) -> None:
+    gateway = serve(backend(stub, "broken"), backend(stub, "small"))
+    for _ in range(6):
+        post(gateway, "chat/completions", request("chat", "auto"))
+    circuit = gateway.gateway.circuits["broken"]
+    assert circuit.state(time.monotonic()) == "open"
+    calls = stub.calls["broken"]
+    assert circuit.opened_at is not None
+    circuit.opened_at -= circuit.pause  # as if the pause were over
+    post(gateway, "chat/completions", request("chat", "auto"))
+    assert stub.calls["broken"] == calls + 1  # the probe, which failed
+    post(gateway, "chat/completions", request("chat", "auto"))
+    assert stub.calls["broken"] == calls + 1
+    site = gateway.gateway.site
+    mended = tuple(replace(one, model="small") for one in site.backends)
+    gateway.gateway.install(replace(site, backends=mended, hash="mended"))
+    circuit.opened_at -= circuit.pause
+    assert ask(gateway)[0]["x-pandora-specialist"] == "broken"
+    assert circuit.state(time.monotonic()) == "closed"
+
+
+class Broken(Neighbours):
+    """A cheap estimate whose embedder cannot be reached."""
+
+    def predict(self, prompts: Sequence[str], contexts: Contexts | None = None) -> Matrix:
+        raise OSError("the embedder is away")
+
+
+def test_a_router_that_cannot_judge_goes_to_the_default_not_to_the_cheapest(
+    serve: Serve, stub: Stub, router: Router
+) -> None:
+    assert isinstance(router.cheap, Neighbours)
+    cheap = Broken(**{name: getattr(router.cheap, name) for name in router.cheap.__dataclass_fields__})
+    fees = dict(zip(router.specialists, router.fees, strict=True))
+    default = max(fees, key=lambda name: fees[name])
+    gateway = serve(*stubbed(stub, router), router=replace(router, cheap=cheap), default=default)
+    headers, row = ask(gateway)
+    assert headers["x-pandora-specialist"] == default
+    assert "embedder is away" in row["declined"]
+
+
+def test_exploring_records_the_probability_of_what_was_picked(
+    serve: Serve, stub: Stub, router: Router
+) -> None:
+    gateway = serve(*stubbed(stub, router), router=router, explore=1.0)
+    found = [ask(gateway)[1] for _ in range(25)]
+    assert {one["specialist"] for one in found} == set(router.specialists)
+    assert {round(one["propensity"], 9) for one in found} == {round(1 / len(router.specialists), 9)}
+    assert len({one["proposed"] for one in found}) == 1
+
+
+def test_observing_looks_at_nobody(talking: Talking, tmp_path: Path) -> None:
+    router = listening().with_policy(Always())
+    script(talking, router, "large")
+    with closing(Served(talking, router, tmp_path, mode="observe")) as served:
+        headers, row = ask(served.running)
+        assert headers["x-pandora-specialist"] == router.default
+        assert talking.calls == {router.default: 1}
+        told = row["detail"]["decision"]["specialists"]
+        assert {one["status"] for one in told.values()} == {"not for sale"}
+
+
+def test_routing_switched_off_for_one_request(serve: Serve, stub: Stub, router: Router) -> None:
+    gateway = serve(*stubbed(stub, router), router=router, default=router.specialists[0])
+    headers, row = ask(gateway, headers={"x_pandora_router": "off"})
+    assert headers["x-pandora-specialist"] == router.specialists[0]
+    assert "switched off" in row["declined"]
