@@ -30,7 +30,7 @@ def test_over_http_as_in_process(mechanism, signal, sealed):
     market = town(mechanism, signal, sealed=sealed)
 
     async def play():
-        async with services_here(market) as urls:
+        async with services_here(market.services()) as urls:
             return await play_all(market, urls, range(PROMPTS))
 
     served = asyncio.run(play())

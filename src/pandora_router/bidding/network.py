@@ -15,7 +15,7 @@ import socket
 import sys
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from multiprocessing.process import BaseProcess
 from typing import Any
 
@@ -23,6 +23,7 @@ import numpy as np
 
 from pandora_router.bidding.platform import AuctionResult, Platform, Recorder
 from pandora_router.bidding.private import TableSide
+from pandora_router.bidding.reputation import Reputation
 from pandora_router.bidding.rules import Rules
 from pandora_router.bidding.seats import ProxySeat, RemoteSeat, Seat, Terms
 from pandora_router.bidding.service import TRUTHFUL, BidderService
@@ -31,6 +32,7 @@ from pandora_router.bidding.wire import MechanismName
 from pandora_router.boxes import Independent
 from pandora_router.market import Instance, Record, Strategy, trade
 from pandora_router.search import reveal
+from pandora_router.store.ledger import Score
 from pandora_router.transport.listening import Address, serve_until_stopped, serving, url_of
 from pandora_router.types import Vector
 
@@ -73,7 +75,11 @@ class Town:
         strategies = {self.rules.mechanism: self.strategy(bidder)}
         return BidderService(name, side, bidder_key(self.secret, name), strategies)
 
-    def seats(self, urls: Sequence[str]) -> list[Seat]:
+    def services(self) -> list[BidderService]:
+        """The services of all bidders."""
+        return [self.service(j) for j in range(len(self.names))]
+
+    def seats(self, urls: Sequence[str]) -> list[RemoteSeat]:
         """The bidders as the platform sees them."""
         pairs = zip(self.names, urls, strict=True)
         return [RemoteSeat(name, url, bidder_key(self.secret, name)) for name, url in pairs]
@@ -105,13 +111,13 @@ class Town:
 
 
 @asynccontextmanager
-async def services_here(town: Town) -> AsyncIterator[list[str]]:
-    """Serve all bidders on the running event loop, each on a port of its own; yields their URLs."""
+async def services_here(services: Sequence[Any]) -> AsyncIterator[list[str]]:
+    """Serve ASGI applications on the running event loop, each on a port of its own; yields their URLs."""
     async with contextlib.AsyncExitStack() as stack:
         urls = []
-        for j in range(len(town.names)):
+        for service in services:
             listening = Address("127.0.0.1", 0).bind(keys=False)
-            urls.append(await stack.enter_async_context(serving(town.service(j), listening)))
+            urls.append(await stack.enter_async_context(serving(service, listening)))
         yield urls
 
 
@@ -188,6 +194,42 @@ async def play_all(
             return await town.play(platform, seats, row)
 
     return list(await asyncio.gather(*(one(row) for row in rows)))
+
+
+@dataclass
+class Graded:
+    """A platform that learns: every answer is graded at once, and handicaps follow (`reputation`)."""
+
+    town: Town
+    seats: Sequence[RemoteSeat]
+    reputation: Reputation
+    scores: dict[str, Score] = field(default_factory=dict)
+
+    async def play(self, rows: Sequence[int]) -> list[AuctionResult]:
+        """Hold the auctions one after the other."""
+        platform, results = self.town.platform(), []
+        for row in rows:
+            seats = [
+                replace(seat, handicap=self.reputation.handicap(self.scores.get(seat.name)))
+                for seat in self.seats
+            ]
+            result = await self.town.play(platform, seats, row)
+            self.grade(result, row)
+            results.append(result)
+        return results
+
+    def grade(self, result: AuctionResult, row: int) -> None:
+        """Compare the winner's claim with the realised reward."""
+        claims = [
+            one.stated for one in result.heard if one.bidder == result.bidder and one.stated is not None
+        ]
+        if result.bidder is None or not claims:
+            return
+        miss = claims[-1] - float(self.town.instance.rewards[row, self.town.names.index(result.bidder)])
+        old = self.scores.get(result.bidder, Score(result.bidder, "", 0, 0.0, 0.0))
+        self.scores[result.bidder] = Score(
+            old.bidder, old.kind, old.graded + 1, old.total + miss, old.squares + miss * miss
+        )
 
 
 def same_auction(town: Town, row: int, served: AuctionResult) -> None:

@@ -1,0 +1,107 @@
+"""Ways to cheat, as strategies, and what they cost: for tests, simulations and docs/market-network.md.
+
+Each is measured against the same auctions with everybody truthful. `Damage` says what the cheats gain by it
+(their surplus: rewards minus prices minus looks), and what the market loses (welfare: the reward of whoever
+answers minus all looks; revenue: what the platform is paid). All are means per prompt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from pandora_router.bidding.network import Strategies, Town
+from pandora_router.bidding.service import TRUTHFUL
+from pandora_router.market import Answer, Bid, Call, Leave, Strategy, Wait
+from pandora_router.search import OUTSIDE, Inspect, State
+from pandora_router.types import Matrix, Vector
+
+
+@dataclass(frozen=True)
+class Inflated:
+    """Says it is worth `by` more than it is (below 0: shading). With `blind` it never looks."""
+
+    base: Strategy
+    by: float
+    blind: bool = False
+
+    def next(self, call: Call, state: State) -> Inspect | Answer:
+        """The base's answer, raised; a posted price is judged as if it were lower by as much."""
+        me = call.bidder
+        if self.blind:
+            worth = float(state.boxes.mean[me]) + self.by
+            return Bid(min(worth, call.price) if np.isfinite(call.price) and worth >= call.price else worth)
+        said = self.base.next(replace(call, price=call.price - self.by), state)
+        if isinstance(said, Bid):
+            return Bid(said.limit + self.by)
+        return Wait(said.until + self.by) if isinstance(said, Wait) else said
+
+
+@dataclass(frozen=True)
+class Absent:
+    """Leaves every auction: the partner in a ring that lowers the price for the other."""
+
+    def next(self, call: Call, state: State) -> Inspect | Answer:
+        """Leave."""
+        return Leave()
+
+
+def everywhere(strategy: Strategy) -> Strategies:
+    """The same strategy for every mechanism."""
+    return dict.fromkeys(TRUTHFUL, strategy)
+
+
+def inflated(by: float, *, blind: bool = False) -> Strategies:
+    """Truthful strategies that say `by` more."""
+    return {name: Inflated(base, by, blind) for name, base in TRUTHFUL.items()}
+
+
+@dataclass(frozen=True)
+class Damage:
+    """Means per prompt with standard errors: the cheats' gain, the market's change in welfare and revenue."""
+
+    gain: float
+    gain_error: float
+    welfare: float
+    welfare_error: float
+    revenue: float
+
+
+def with_cheats(town: Town, cheats: Mapping[int, Strategies]) -> Town:
+    """The same market in which some bidders cheat."""
+    honest: Sequence[Strategies] = town.strategies or [TRUTHFUL] * len(town.names)
+    return replace(town, strategies=[cheats.get(j, own) for j, own in enumerate(honest)])
+
+
+def outcomes(town: Town, rows: Sequence[int]) -> tuple[Matrix, Vector, Vector]:
+    """Surplus of each bidder (N, M), welfare (N,) and revenue (N,) of the auctions, held in this process."""
+    surplus = np.zeros((len(rows), len(town.names)))
+    welfare, revenue = np.zeros(len(rows)), np.zeros(len(rows))
+    for at, row in enumerate(rows):
+        record = town.record(row)
+        order = town.rules.order(f"row-{row}", len(town.names))
+        rewards = town.instance.rewards[row]
+        surplus[at, order] = record.surplus(rewards[order])
+        welfare[at] = record.welfare(rewards[order])
+        if record.winner == OUTSIDE:  # the default is the platform's best guess
+            welfare[at] += float(rewards[int(town.instance.mean[row].argmax())])
+        revenue[at] = record.revenue
+    return surplus, welfare, revenue
+
+
+def damage(town: Town, cheats: Mapping[int, Strategies], rows: Sequence[int]) -> Damage:
+    """What the cheats gain together, and what it costs the market."""
+    before, after = outcomes(town, rows), outcomes(with_cheats(town, cheats), rows)
+    who = list(cheats)
+    gain = (after[0] - before[0])[:, who].sum(axis=1)
+    welfare = after[1] - before[1]
+    root = np.sqrt(len(rows))
+    return Damage(
+        float(gain.mean()),
+        float(gain.std(ddof=1) / root),
+        float(welfare.mean()),
+        float(welfare.std(ddof=1) / root),
+        float((after[2] - before[2]).mean()),
+    )
