@@ -9,6 +9,8 @@ silent          begins a stream and ends it without content
 cut             breaks a stream after its first content
 slow            one word every 50 ms, for ever (until the client leaves)
 liar            claims ten thousand output tokens
+patient X       says nothing until `go` is set, then behaves as the model X
+pausing         says nothing more after its first content until `go` is set
 """
 
 from __future__ import annotations
@@ -32,6 +34,7 @@ class Stub:
         self.left: Counter[str] = Counter()
         self.bodies: list[bytes] = []
         self.headers: list[dict[str, str]] = []
+        self.go = threading.Event()
         self._loop = asyncio.new_event_loop()
         self._ready = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -69,6 +72,9 @@ class Stub:
         self.headers.append({name.lower(): value for name, value in request.headers.items()})
         wire = request.match_info["wire"]
         try:
+            if model.startswith("patient "):
+                await self._wait()
+                model = body["model"] = model.removeprefix("patient ")
             if model == "hang":
                 await asyncio.sleep(3600)
             if model == "busy":
@@ -88,6 +94,10 @@ class Stub:
             self.left[model] += 1
             raise
 
+    async def _wait(self) -> None:
+        while not self.go.is_set():
+            await asyncio.sleep(0.01)
+
     async def _stream(self, request: web.Request, wire: str, body: dict[str, Any]) -> web.StreamResponse:
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
         await response.prepare(request)
@@ -102,6 +112,8 @@ class Stub:
                     assert request.transport is not None
                     request.transport.abort()
                     return response
+                if model == "pausing" and i == 3:
+                    await self._wait()
                 await response.write(frame)
             while model == "slow":
                 await asyncio.sleep(0.05)

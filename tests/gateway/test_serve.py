@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import threading
 import time
 import urllib.request
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -80,8 +85,23 @@ def ask(url: str, model: str = "auto", prompt: str = "hi") -> tuple[str, str]:
 
 
 def generation(url: str) -> int:
+    return int(ready(url)["generation"])
+
+
+def ready(url: str) -> dict[str, Any]:
     with urllib.request.urlopen(f"{url}/readyz", timeout=60) as answer:
-        return int(json.loads(answer.read())["generation"])
+        return dict(json.loads(answer.read()))
+
+
+def everyone(url: str, workers: int) -> list[dict[str, Any]]:
+    """What each worker says of itself; which of them answers a connection is up to the kernel."""
+    found: dict[int, dict[str, Any]] = {}
+    until = time.monotonic() + 60
+    while len(found) < workers and time.monotonic() < until:
+        with ThreadPoolExecutor(8) as pool:  # several connections at once, so that no worker takes all
+            for one in pool.map(lambda _: ready(url), range(16)):
+                found[one["worker"]] = one
+    return list(found.values())
 
 
 @pytest.mark.parametrize("workers", ["1", "2"])
@@ -104,6 +124,8 @@ def test_a_changed_file_is_served_and_a_broken_one_is_not(stub: Stub, tmp_path: 
         while {generation(url) for _ in range(10)} != {2} and time.monotonic() < until:
             time.sleep(0.2)
         assert {ask(url)[0] for _ in range(10)} == {"large"}
+        reports = {one["worker"]: (one["generation"], one["hash"]) for one in everyone(url, int(workers))}
+        assert (len(reports), len(set(reports.values()))) == (int(workers), 1)
         process.send_signal(signal.SIGTERM)
         assert process.wait(60) == 0
     assert (tmp_path / "pandora.sqlite").is_file()
@@ -144,3 +166,54 @@ def test_a_killed_worker_is_started_again(stub: Stub, tmp_path: Path) -> None:
             time.sleep(0.05)
         assert any("started again" in line for line in lines), lines
         assert {ask(url)[0] for _ in range(8)} == {"small"}
+
+
+def test_a_stop_lets_streams_end(stub: Stub, tmp_path: Path) -> None:
+    config = CONFIG.format(url=stub.url, default="small").replace("model: small", "model: pausing")
+    (tmp_path / "pandora.yaml").write_text(config)
+    with served(tmp_path) as (process, url, lines):
+        where = urlsplit(url)
+        assert where.hostname is not None
+        client = http.client.HTTPConnection(where.hostname, where.port, timeout=60)
+        said = {"model": "small", "stream": True, "messages": [{"role": "user", "content": "hi"}]}
+        client.request("POST", "/v1/chat/completions", json.dumps(said))
+        answer = client.getresponse()
+        came = answer.read1()
+        assert b"Hello" in came
+        process.send_signal(signal.SIGTERM)
+        until = time.monotonic() + 60
+        while _accepts(where.hostname, where.port) and time.monotonic() < until:
+            time.sleep(0.05)
+        stub.go.set()
+        try:
+            assert (came + answer.read()).endswith(b"data: [DONE]\n\n")
+            assert process.wait(60) == 0
+        finally:
+            stub.go.clear()
+            client.close()
+    assert not any("Traceback" in line for line in lines), lines
+
+
+def _accepts(host: str, port: int | None) -> bool:
+    try:
+        with socket.create_connection((host, port or 80), timeout=5):
+            return True
+    except OSError:
+        return False
+
+
+def test_the_log_has_a_line_of_json_for_each_request(stub: Stub, tmp_path: Path) -> None:
+    config = CONFIG.format(url=stub.url, default="small").replace("serve: {", "serve: {log: json, ")
+    for bodies in ("false", "true"):
+        (tmp_path / "pandora.yaml").write_text(config.replace("json, ", f"json, log_bodies: {bodies}, "))
+        with served(tmp_path) as (process, url, lines):
+            ask(url, "auto", "My key is sk-abcdefghijklmnopqrst and my mail bob@example.org")
+            process.terminate()
+            assert process.wait(60) == 0
+        (line,) = [json.loads(line) for line in lines if '"event":"request"' in line]
+        told = [line[name] for name in ("status", "code", "specialist", "attempts", "wire")]
+        assert told == ["ok", 200, "small", 1, "chat"]
+        assert line["cost"] > 0
+        assert ("request" in line) == (bodies == "true")
+        assert "bob@" not in json.dumps(line)
+        assert "sk-abc" not in json.dumps(line)

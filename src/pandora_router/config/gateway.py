@@ -113,6 +113,11 @@ def settings(config: Config, default: str, router: Router | None = None) -> Sett
         deadline=(serve.deadline_ms or usual) / 1000.0,
         bodies=serve.bodies,
         keys=serve.keys == "required",
+        ping=serve.ping_seconds,
+        retention=serve.retention_days,
+        log=serve.log,
+        log_bodies=serve.log_bodies,
+        traces=serve.traces,
     )
 
 

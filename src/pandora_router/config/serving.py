@@ -31,6 +31,9 @@ class ServeSettings(Closed):
     estimates wait for specialists or a judge); what is not known by then stays sealed. With `observe` the
     default answers and the router's choice is only recorded; `explore` is the share of requests that are
     routed at random, for feedback. `bodies`: whether texts of requests and answers are stored.
+    A silent stream gets a keep-alive every `ping_seconds` (0: never). Decisions are deleted after
+    `retention_days`. With `log: json` every request is a line of the log; with `log_bodies` that line has the
+    request in it, redacted. `traces` exports OpenTelemetry spans to where the OTEL_* variables say.
     """
 
     host: Text = "127.0.0.1"
@@ -44,3 +47,8 @@ class ServeSettings(Closed):
     observe: bool = False
     explore: Annotated[float, Field(ge=0, le=1)] = 0.0
     bodies: bool = False
+    ping_seconds: Amount = 15.0
+    retention_days: Above | None = None
+    log: Literal["text", "json"] = "text"
+    log_bodies: bool = False
+    traces: bool = False

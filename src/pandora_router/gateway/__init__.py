@@ -15,11 +15,14 @@ splice      changing a member of a JSON body without rewriting it
 frames      server-sent events as bytes
 attempts    one call: looked at or held until its first content, settled exactly once
 health      circuit breakers
+sending     the way to a client: keep-alives, errors after the head has left
 serving     one request from its first byte to its last
 calling     how its calls are made
 ledger      its rows in the store
 questions   models, decisions, feedback, health; calls passed on by name
 metrics     for Prometheus
+telemetry   spans for OpenTelemetry
+logs        logs as JSON lines
 description the interface as an OpenAPI document
 app         the ASGI application
 server      processes, signals, reload

@@ -19,22 +19,22 @@ import random
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
-
-import orjson
 
 from pandora_router.errors import PandoraError, UpstreamError
-from pandora_router.gateway import questions
+from pandora_router.gateway import logs, questions
 from pandora_router.gateway.health import Circuit
 from pandora_router.gateway.measured import Lengths
+from pandora_router.gateway.sending import Sending
 from pandora_router.gateway.serving import Exchange
 from pandora_router.gateway.site import Site
+from pandora_router.gateway.telemetry import Traces
 from pandora_router.gateway.wires import BY_NAME, BY_PATH, Wire
 from pandora_router.store import log
 from pandora_router.store.worker import Store
 from pandora_router.transport.asgi import Gone, Receive, Refused, Scope, Send, read_body, watched
 
 told = logging.getLogger("pandora_router.gateway")
+requests = logging.getLogger("pandora_router.gateway.requests")
 
 
 @dataclass
@@ -48,6 +48,7 @@ class Gateway:
     measured: dict[str, Lengths] = field(default_factory=dict)
     started: float = field(default_factory=time.time)
     busy: int = 0
+    traces: Traces | None = None
 
     def __post_init__(self) -> None:
         self.install(self.site)
@@ -87,68 +88,52 @@ class Gateway:
 
     async def _serve(self, wire: Wire, headers: Mapping[str, str], receive: Receive, send: Send) -> None:
         exchange = self.exchange(wire, headers)
-        sending = _Sending(send)
+        sending = Sending(send, wire, self.site.settings.ping)
         status = "error"
         try:
             body = await read_body(receive, self.site.settings.largest_request)
             await watched(receive, exchange.serve(body, sending))
+            status = "error" if exchange.answered is None else exchange.answered.status
         except Refused as refused:
-            told_id = {"x-pandora-decision-id": exchange.id}
-            await _error(sending, wire, refused, told_id)
+            await sending.refuse(refused, {"x-pandora-decision-id": exchange.id})
         except Gone:
             status = "cancelled"
         except Exception as error:
             _log_bug(exchange.id, error)
-            await _error(sending, wire, Refused(500, f"A bug in the gateway: {exchange.id}.", "bug"), {})
+            await sending.refuse(Refused(500, f"A bug in the gateway: {exchange.id}.", "bug"), {})
         finally:
+            sending.close()
             exchange.abandon(status)
+            self._tell(exchange, status, sending.status)
+
+    def _tell(self, exchange: Exchange, status: str, code: int | None) -> None:
+        """Log and trace a request that has ended, where that is switched on."""
+        settings = self.site.settings
+        if settings.log == "json":
+            requests.info("request", logs.of_request(exchange, status, code, bodies=settings.log_bodies))
+        if self.traces is not None:
+            self.traces.record(exchange, status, time.time())
 
     async def _question(self, scope: Scope, headers: Mapping[str, str], receive: Receive, send: Send) -> None:
         """Requests that no wire answers; see `questions`."""
-        sending = _Sending(send)
         path = scope["path"]
         wire = BY_NAME["messages" if path.startswith("/v1/messages") else "chat"]
+        sending = Sending(send, wire, 0.0)
         try:
             answer = await questions.answer(self, scope, headers, receive)
-            await _reply(sending, answer.status, answer.body, answer.kind, answer.headers)
+            await sending.reply(answer.status, answer.body, answer.kind, answer.headers)
         except Refused as refused:
-            await _error(sending, wire, refused, {})
+            await sending.refuse(refused, {})
         except Gone:
             return
         except UpstreamError as error:
-            await _error(sending, wire, Refused(503, str(error), "store_failed"), {})
+            await sending.refuse(Refused(503, str(error), "store_failed"), {})
         except PandoraError as error:
-            await _error(sending, wire, Refused(400, str(error), "invalid_request"), {})
+            await sending.refuse(Refused(400, str(error), "invalid_request"), {})
         except Exception as error:
             id_ = f"{time.time_ns():x}"
             _log_bug(id_, error)
-            await _error(sending, wire, Refused(500, f"A bug in the gateway: {id_}.", "bug"), {})
-
-
-class _Sending:
-    """Remembers whether the head of the answer was sent: after that no error can take its place."""
-
-    def __init__(self, send: Send) -> None:
-        self.send = send
-        self.begun = False
-
-    async def __call__(self, message: Any) -> None:
-        self.begun = True
-        await self.send(message)
-
-
-async def _error(send: _Sending, wire: Wire, refused: Refused, more: Mapping[str, str]) -> None:
-    if send.begun:
-        return
-    body = orjson.dumps(wire.error(refused.status, refused.message, refused.code))
-    await _reply(send, refused.status, body, "application/json", {**more, **refused.headers})
-
-
-async def _reply(send: Send, status: int, body: bytes, kind: str, headers: Mapping[str, str]) -> None:
-    named = {"content-type": kind, "content-length": str(len(body)), **headers}
-    pairs = [(name.encode(), value.encode("latin-1", "replace")) for name, value in named.items()]
-    await send({"type": "http.response.start", "status": status, "headers": pairs})
-    await send({"type": "http.response.body", "body": body, "more_body": False})
+            await sending.refuse(Refused(500, f"A bug in the gateway: {id_}.", "bug"), {})
 
 
 async def _lifespan(receive: Receive, send: Send) -> None:

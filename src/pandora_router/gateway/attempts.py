@@ -73,6 +73,8 @@ class RunningAttempt:
     owes: bool = False
     glimpse: Glimpse | None = None
     seen_at: float | None = None
+    ended: float | None = None
+    status: Status = "open"
     _frames: Frames = field(default_factory=Frames)
     _ended: bool = False
     _counted: bool = False
@@ -224,7 +226,8 @@ class RunningAttempt:
             return
         if self.relay is not None:
             self.relay.close()
-        now = time.time()
+        self.ended = now = time.time()
+        self.status = status
         if status == "ok" or (status == "cancelled" and self.first_token is not None):
             self.circuit.succeed()
         elif status == "cancelled":

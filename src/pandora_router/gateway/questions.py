@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import re
 import time
 from collections.abc import Mapping
@@ -101,6 +102,7 @@ async def _ready(gateway: Gateway) -> Reply:
     ready = store == "ok" and any(state != "open" for state in live.values())
     state = {
         "ready": ready,
+        "worker": os.getpid(),
         "generation": site.generation,
         "hash": site.hash,
         "artifact": None if site.router is None else site.router.id,

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import logging
 import multiprocessing
 import os
@@ -22,9 +23,11 @@ from multiprocessing.process import BaseProcess
 from typing import TYPE_CHECKING, Protocol
 
 from pandora_router.errors import PandoraError
+from pandora_router.gateway import logs
 from pandora_router.gateway.app import Gateway
 from pandora_router.gateway.site import Site
-from pandora_router.store import log
+from pandora_router.gateway.telemetry import Traces
+from pandora_router.store import chores, log
 from pandora_router.store.worker import Store
 from pandora_router.transport.listening import Address, url_of
 
@@ -39,6 +42,8 @@ LOOK_EVERY = 2.0
 """Seconds between two looks at the files a site is made of."""
 RECOVER_EVERY = 20.0
 """Seconds between two searches for decisions that a dead process left open."""
+PRUNE_EVERY = 600.0
+"""Seconds between two deletions of old decisions."""
 
 
 class SitePlan(Protocol):
@@ -130,12 +135,16 @@ async def _worker(plan: SitePlan, site: Site, listening: socket.socket, ready: C
     """One process: warm up, then answer requests until a signal comes."""
     import uvicorn
 
+    if site.settings.log == "json":
+        logs.as_json(sys.stderr)
     store = Store(plan.store)
-    gateway = Gateway(site, store)
+    traces = Traces() if site.settings.traces else None
+    gateway = Gateway(site, store, traces=traces)
     for router in site.routers:
         router.warm()
     config = uvicorn.Config(
         gateway,
+        log_config=None,
         log_level="warning",
         access_log=False,
         lifespan="off",
@@ -159,6 +168,7 @@ async def _worker(plan: SitePlan, site: Site, listening: socket.socket, ready: C
     chores = [
         asyncio.ensure_future(_reloading(plan, gateway, changed)),
         asyncio.ensure_future(_recovering(store)),
+        asyncio.ensure_future(_retaining(gateway)),
         asyncio.ensure_future(_announcing(server, ready)),
     ]
     try:
@@ -168,6 +178,8 @@ async def _worker(plan: SitePlan, site: Site, listening: socket.socket, ready: C
             chore.cancel()
         await asyncio.gather(*chores, return_exceptions=True)
         store.close()
+        if traces is not None:
+            traces.close()
     return 0
 
 
@@ -204,3 +216,16 @@ async def _recovering(store: Store) -> None:
         with contextlib.suppress(PandoraError):
             await store.run(lambda open_: log.recover(open_, time.time()))
         await asyncio.sleep(RECOVER_EVERY)
+
+
+async def _retaining(gateway: Gateway) -> None:
+    """Delete what is older than the configuration says; one worker does it, once in `PRUNE_EVERY`."""
+    while True:
+        days = gateway.site.settings.retention
+        if days is not None:
+            with contextlib.suppress(PandoraError):
+                prune = functools.partial(chores.prune, now=time.time(), days=days, every=PRUNE_EVERY)
+                deleted = await gateway.store.run(prune)
+                if deleted:
+                    told.warning("deleted %s decisions older than %g days", deleted, days)
+        await asyncio.sleep(PRUNE_EVERY)

@@ -31,6 +31,7 @@ from pandora_router.gateway.health import Circuit
 from pandora_router.gateway.ledger import Ledger, refusal
 from pandora_router.gateway.live import LiveLooks
 from pandora_router.gateway.measured import Lengths, at_speed
+from pandora_router.gateway.sending import Sending
 from pandora_router.gateway.shown import lookable
 from pandora_router.gateway.site import Profile, Site
 from pandora_router.gateway.whole import whole_of
@@ -39,7 +40,7 @@ from pandora_router.router import Router
 from pandora_router.store.money import dollars, nanodollars
 from pandora_router.store.rows import DecisionRow, Key, Kind, Refusal
 from pandora_router.store.worker import Store
-from pandora_router.transport.asgi import Refused, Send
+from pandora_router.transport.asgi import Refused
 from pandora_router.transport.failures import Failed
 
 ATTEMPTS = 3
@@ -93,7 +94,13 @@ class Exchange:
         assert self.choice is not None
         return self.choice
 
-    async def serve(self, body: bytes, send: Send) -> None:
+    @property
+    def answered(self) -> RunningAttempt | None:
+        """The last call that was to answer, None if there was none."""
+        found = (one for one in reversed(self.attempts) if one.kind in ("answer", "retry"))
+        return next(found, None)
+
+    async def serve(self, body: bytes, send: Sending) -> None:
         """Answer the request whose body is here; raises `Refused` before anything was sent."""
         self.body = body
         self.read()
@@ -219,7 +226,7 @@ class Exchange:
             raise refusal(refused)
         return False
 
-    async def answer(self, send: Send) -> None:
+    async def answer(self, send: Sending) -> None:
         """Ask the chosen specialist, and the next ones if it fails before its first content."""
         order, begun = self.chosen.ranked, None
         if self.looks is not None:
@@ -301,8 +308,10 @@ class Exchange:
             },
         )
 
-    async def _ask(self, attempt: RunningAttempt, send: Send) -> None:
+    async def _ask(self, attempt: RunningAttempt, send: Sending) -> None:
         """Call one specialist and relay what it says; raises `Failed` while another can take over."""
+        if self.asked.stream:
+            send.promise(self._headers(attempt, "text/event-stream; charset=utf-8"))
         if self.looks is not None and attempt is self.looks.attempts.get(attempt.backend.name):
             await self.looks.ready(attempt)
         else:
@@ -330,7 +339,7 @@ class Exchange:
             raise Failed(f"{attempt.backend.name} broke off", "cut", again=True, charged=True)
         return whole_of(self.wire.name, [*found, frames.rest])
 
-    async def _relay(self, attempt: RunningAttempt, send: Send, kind: str) -> None:
+    async def _relay(self, attempt: RunningAttempt, send: Sending, kind: str) -> None:
         """Send a stream whose first content is there; the specialist can no longer change."""
         start = {"type": "http.response.start", "status": 200, "headers": self._headers(attempt, kind)}
         await send(start)
@@ -348,7 +357,7 @@ class Exchange:
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def _send_whole(
-        self, send: Send, attempt: RunningAttempt, status: int, kind: str, answer: bytes
+        self, send: Sending, attempt: RunningAttempt, status: int, kind: str, answer: bytes
     ) -> None:
         headers = [*self._headers(attempt, kind), (b"content-length", str(len(answer)).encode())]
         await send({"type": "http.response.start", "status": status, "headers": headers})

@@ -29,6 +29,10 @@ class Settings:
     session: seconds for which a conversation stays with its specialist after its last request.
     lease: seconds after which the reservation of a dead process is given back; longer than any call.
     bodies: whether prompts, requests and answers are kept in the store.
+    ping: seconds of silence after which a stream gets a keep-alive; 0 for never.
+    retention: days after which decisions are deleted; None for never. Sums per minute and hour stay.
+    log, log_bodies: the form of the log, and whether requests are written to it, redacted.
+    traces: whether spans are exported by OpenTelemetry.
     """
 
     default: str
@@ -39,6 +43,11 @@ class Settings:
     lease: float = LONGEST + 120.0
     bodies: bool = False
     keys: bool = False
+    ping: float = 15.0
+    retention: float | None = None
+    log: Literal["text", "json"] = "text"
+    log_bodies: bool = False
+    traces: bool = False
     largest_request: int = 32 * 2**20
 
 

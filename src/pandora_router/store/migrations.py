@@ -94,6 +94,7 @@ STEPS: tuple[tuple[str, ...], ...] = (
             total DOUBLE PRECISION NOT NULL, squares DOUBLE PRECISION NOT NULL,
             PRIMARY KEY (bidder, kind))""",
     ),
+    ("CREATE TABLE chores (name TEXT PRIMARY KEY, next_at DOUBLE PRECISION NOT NULL)",),
 )
 
 

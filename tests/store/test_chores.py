@@ -1,0 +1,49 @@
+"""Chores are done by one process at a time; retention deletes old decisions and keeps their sums."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+from pandora_router.store import chores, log
+from pandora_router.store.database import connect
+from pandora_router.store.worker import Store
+from tests.store.test_laws import opened
+
+
+def test_of_several_workers_exactly_one_is_told(url: str) -> None:
+    Store(url).close()
+
+    together = threading.Barrier(4, timeout=60)
+
+    def worker(_: int) -> int:
+        database = connect(url)
+        told = 0
+        for now in range(20):
+            together.wait()
+            with database.transaction() as open_:
+                told += chores.due(open_, "sweep", float(now), 1.0)
+        database.close()
+        return told
+
+    with ThreadPoolExecutor(4) as pool:
+        assert sum(pool.map(worker, range(4))) == 20
+    database = connect(url)
+    with database.transaction() as open_:
+        assert not chores.due(open_, "sweep", 19.5, 1.0)
+        assert chores.due(open_, "sweep", 20.5, 1.0)
+        assert chores.due(open_, "another", 0.0, 1.0)
+    database.close()
+
+
+def test_old_decisions_go_and_their_sums_stay(url: str) -> None:
+    store, day = Store(url), chores.DAY
+    for id_, at in (("old", 1.0), ("new", 10 * day)):
+        store.submit(lambda open_, id_=id_, at=at: log.begin(open_, opened(id_, at=at))).result()
+        store.submit(lambda open_, id_=id_, at=at: log.close(open_, id_, at, status="ok")).result()
+    now = 12 * day
+    assert store.submit(lambda open_: chores.prune(open_, now, 5.0, 60.0)).result() == 1
+    assert store.submit(lambda open_: chores.prune(open_, now, 5.0, 60.0)).result() == 0
+    assert store.submit(lambda open_: open_.rows("SELECT id FROM decisions")).result() == [("new",)]
+    assert store.submit(lambda open_: open_.rows("SELECT sum(requests) FROM minutes")).result() == [(2,)]
+    store.close()
