@@ -29,12 +29,12 @@ from pandora_router.boxes import Costs
 from pandora_router.demo import live, recording
 from pandora_router.demo.calculator import calculate
 from pandora_router.demo.headline import PRICE
-from pandora_router.demo.people import SECONDS, SMALL, people, weights
+from pandora_router.demo.people import FIRST, SECONDS, SMALL, people, weights
 from pandora_router.demo.questions import recorded
 from pandora_router.demo.study import WEIGHT, BeginningsRecipe
 from pandora_router.demo.upstream import Running, Upstream
 from pandora_router.errors import PandoraError
-from pandora_router.gateway.backend import Backend, TokenTariff
+from pandora_router.gateway.backend import Backend, LookLength, TokenTariff
 from pandora_router.gateway.site import Settings, Site
 from pandora_router.router import Router
 from pandora_router.search import kernels
@@ -81,6 +81,8 @@ class DemoPlan:
                 context=2000,
                 max_output=64,
                 cancel="stops",
+                looks=name in GROWING,
+                peek=LookLength(tokens=FIRST, chances=True),
             )
             for name, fee in zip(router.specialists, router.fees, strict=True)
         )

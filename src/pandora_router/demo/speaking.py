@@ -6,7 +6,7 @@ of the deltas together are `Said.text`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from pandora_router.gateway.frames import framed
@@ -15,7 +15,10 @@ from pandora_router.gateway.wires import Name
 
 @dataclass(frozen=True)
 class Said:
-    """One answer. `truncated` says that a limit of tokens cut it; `made` is a Unix time in seconds."""
+    """One answer. `truncated` says that a limit of tokens cut it; `made` is a Unix time in seconds.
+
+    `logprobs` are the log-probabilities of the first tokens, `first` is the text of all of them.
+    """
 
     id: str
     model: str
@@ -24,7 +27,8 @@ class Said:
     tokens_in: int = 0
     tokens_out: int = 0
     truncated: bool = False
-    logprobs: tuple[float, ...] = field(default=())
+    logprobs: tuple[float, ...] = ()
+    first: str = ""
 
 
 class Speech(Protocol):
@@ -215,7 +219,9 @@ def _finish(said: Said) -> str:
 def _chances(said: Said) -> dict[str, Any] | None:
     if not said.logprobs:
         return None
-    return {"content": [{"token": "", "logprob": c, "top_logprobs": []} for c in said.logprobs]}
+    texts = [said.first, *("" for _ in said.logprobs[1:])]  # where one token ends is not known here
+    told = zip(texts, said.logprobs, strict=True)
+    return {"content": [{"token": text, "logprob": chance, "top_logprobs": []} for text, chance in told]}
 
 
 def _openai_usage(said: Said) -> dict[str, int]:

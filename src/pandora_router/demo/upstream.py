@@ -79,8 +79,10 @@ class Upstream:
 
 def _said(model: str, answer: Answer | None, chances: bool, begun: Beginning | None = None) -> Said:
     id_, at = stamp()
-    seen = (begun.logprobs if begun is not None else answer.logprobs if answer is not None else None) or ()
-    said = Said(id_, model, int(at.timestamp()), logprobs=seen if chances else ())
+    shown = begun if begun is not None else answer
+    seen = (shown.logprobs or ()) if shown is not None and chances else ()
+    first = (shown.context or "") if shown is not None else ""
+    said = Said(id_, model, int(at.timestamp()), logprobs=seen, first=first)
     if answer is None:
         return said
     return replace(
