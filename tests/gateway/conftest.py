@@ -15,6 +15,7 @@ pytest.importorskip("uvicorn", reason="pip install 'pandora-router[serve]'")
 
 import uvicorn
 
+from pandora_router.gateway import arriving
 from pandora_router.gateway.app import Gateway
 from pandora_router.gateway.backend import Backend, TokenTariff
 from pandora_router.gateway.site import Settings, Site
@@ -36,8 +37,7 @@ class Running:
 
     def __init__(self, gateway: Gateway) -> None:
         self.gateway = gateway
-        config = uvicorn.Config(gateway, host="127.0.0.1", port=0, log_level="warning", lifespan="off")
-        self.server = uvicorn.Server(config)
+        self.server = uvicorn.Server(arriving.settings(gateway, host="127.0.0.1", port=0))
         self.thread = threading.Thread(target=self.server.run, daemon=True)
         self.thread.start()
         until = time.monotonic() + 30

@@ -10,6 +10,7 @@ cut             breaks a stream after its first content
 slow            one word every 50 ms, for ever (until the client leaves)
 liar            claims ten thousand output tokens
 patient X       says nothing until `go` is set, then behaves as the model X
+echo            says the last user message back
 pausing         says nothing more after its first content until `go` is set
 """
 
@@ -89,7 +90,8 @@ class Stub:
                 return web.json_response({"input_tokens": 7})
             if body.get("stream"):
                 return await self._stream(request, wire, body)
-            return web.Response(body=whole(wire, model), content_type="application/json")
+            answer = whole(wire, model, said(body) if model == "echo" else None)
+            return web.Response(body=answer, content_type="application/json")
         except asyncio.CancelledError:
             self.left[model] += 1
             raise
@@ -103,7 +105,7 @@ class Stub:
         await response.prepare(request)
         model = body["model"]
         usage = bool((body.get("stream_options") or {}).get("include_usage"))
-        frames = events(wire, model, usage)
+        frames = events(wire, model, usage, [said(body)] if model == "echo" else WORDS)
         if model == "silent":
             frames = []
         try:
@@ -123,10 +125,15 @@ class Stub:
         return response
 
 
-def whole(wire: str, model: str) -> bytes:
+def said(body: dict[str, Any]) -> str:
+    """The text of the last message."""
+    return str(body["input"] if "input" in body else body["messages"][-1]["content"])
+
+
+def whole(wire: str, model: str, text: str | None = None) -> bytes:
     """A whole answer, with odd spacing so that rewriting it would be noticed."""
     output = 10_000 if model == "liar" else 4
-    text = "".join(WORDS) + f" called {model}"
+    text = "".join(WORDS) + f" called {model}" if text is None else text
     answer: dict[str, Any]
     if wire == "chat/completions":
         message = {"role": "assistant", "content": text}
@@ -184,14 +191,14 @@ def _event(name: str | None, value: dict[str, Any]) -> bytes:
     return f"{head}data: {json.dumps(value)}\r\n\r\n".encode()
 
 
-def events(wire: str, model: str, usage: bool) -> list[bytes]:
+def events(wire: str, model: str, usage: bool, words: list[str] = WORDS) -> list[bytes]:
     """The events of a streamed answer."""
     if wire == "chat/completions":
         role = {"index": 0, "delta": {"role": "assistant", "content": ""}, "finish_reason": None}
         frames = [
             _event(None, {"id": "c", "object": "chat.completion.chunk", "model": model, "choices": [role]})
         ]
-        frames += [chat_event(model, word) for word in WORDS]
+        frames += [chat_event(model, word) for word in words]
         if model == "slow":
             return frames
         end = {"index": 0, "delta": {}, "finish_reason": "stop"}
@@ -207,7 +214,7 @@ def events(wire: str, model: str, usage: bool) -> list[bytes]:
     if wire == "responses":
         kinds: list[tuple[str, dict[str, Any]]] = [
             ("response.created", {"response": {"id": "resp_9", "status": "in_progress"}}),
-            *(("response.output_text.delta", {"delta": word, "output_index": 0}) for word in WORDS),
+            *(("response.output_text.delta", {"delta": word, "output_index": 0}) for word in words),
             ("response.completed", {"response": {**json.loads(whole(wire, model)), "id": "resp_9"}}),
         ]
         return [
@@ -218,7 +225,7 @@ def events(wire: str, model: str, usage: bool) -> list[bytes]:
     parts: list[tuple[str, dict[str, Any]]] = [
         ("message_start", {"message": counted}),
         ("content_block_start", {"index": 0, "content_block": {"type": "text", "text": ""}}),
-        *(("content_block_delta", {"index": 0, "delta": {"type": "text_delta", "text": w}}) for w in WORDS),
+        *(("content_block_delta", {"index": 0, "delta": {"type": "text_delta", "text": w}}) for w in words),
         ("content_block_stop", {"index": 0}),
         ("message_delta", {"delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": 4}}),
         ("message_stop", {}),

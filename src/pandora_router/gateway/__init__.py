@@ -24,6 +24,7 @@ metrics     for Prometheus
 telemetry   spans for OpenTelemetry
 logs        logs as JSON lines
 description the interface as an OpenAPI document
+arriving    bounds on how slowly and how large a request's headers may arrive
 app         the ASGI application
 server      processes, signals, reload
 """

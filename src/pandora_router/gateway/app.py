@@ -91,7 +91,7 @@ class Gateway:
         sending = Sending(send, wire, self.site.settings.ping)
         status = "error"
         try:
-            body = await read_body(receive, self.site.settings.largest_request)
+            body = await read_body(receive, self.site.settings.largest_request, self.site.settings.patience)
             await watched(receive, exchange.serve(body, sending))
             status = "error" if exchange.answered is None else exchange.answered.status
         except Refused as refused:

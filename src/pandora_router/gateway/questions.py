@@ -123,7 +123,7 @@ def _models(gateway: Gateway) -> Reply:
 
 async def _decide(gateway: Gateway, headers: Mapping[str, str], receive: Receive) -> Reply:
     """Decide for a request of any wire, named by `?wire=` or found by its members; nobody is called."""
-    body = await read_body(receive, gateway.site.settings.largest_request)
+    body = await read_body(receive, gateway.site.settings.largest_request, gateway.site.settings.patience)
     try:
         parsed = orjson.loads(body)
     except orjson.JSONDecodeError as error:
@@ -161,7 +161,7 @@ async def _decision(gateway: Gateway, id_: str, key: str | None) -> Reply:
 async def _feedback(gateway: Gateway, headers: Mapping[str, str], receive: Receive, key: str | None) -> Reply:
     """Append feedback: {decision_id, reward} or {decision_id, metric, value}, source and observed_at."""
     try:
-        said = orjson.loads(await read_body(receive, SMALL))
+        said = orjson.loads(await read_body(receive, SMALL, gateway.site.settings.patience))
     except orjson.JSONDecodeError as error:
         raise Refused(400, f"The body is not JSON: {error}", "invalid_json") from None
     feedback = _read_feedback(said, headers.get("idempotency-key"))
@@ -203,7 +203,7 @@ def _number(value: object) -> bool:
 async def _passed_on(gateway: Gateway, path: str, headers: Mapping[str, str], receive: Receive) -> Reply:
     """A call whose answer is not routed: to the specialist that is named, or the default of its wire."""
     wire = BY_NAME[PASSED_ON[path]]
-    body = await read_body(receive, gateway.site.settings.largest_request)
+    body = await read_body(receive, gateway.site.settings.largest_request, gateway.site.settings.patience)
     site = gateway.site
     try:
         parsed = orjson.loads(body)

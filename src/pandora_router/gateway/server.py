@@ -135,6 +135,8 @@ async def _worker(plan: SitePlan, site: Site, listening: socket.socket, ready: C
     """One process: warm up, then answer requests until a signal comes."""
     import uvicorn
 
+    from pandora_router.gateway import arriving
+
     if site.settings.log == "json":
         logs.as_json(sys.stderr)
     store = Store(plan.store)
@@ -142,16 +144,7 @@ async def _worker(plan: SitePlan, site: Site, listening: socket.socket, ready: C
     gateway = Gateway(site, store, traces=traces)
     for router in site.routers:
         router.warm()
-    config = uvicorn.Config(
-        gateway,
-        log_config=None,
-        log_level="warning",
-        access_log=False,
-        lifespan="off",
-        timeout_graceful_shutdown=int(GRACE),
-        server_header=False,
-        date_header=False,
-    )
+    config = arriving.settings(gateway, timeout_graceful_shutdown=int(GRACE))
     server = uvicorn.Server(config)
     loop = asyncio.get_running_loop()
     changed = asyncio.Event()

@@ -32,6 +32,7 @@ class Settings:
     ping: seconds of silence after which a stream gets a keep-alive; 0 for never.
     retention: days after which decisions are deleted; None for never. Sums per minute and hour stay.
     log, log_bodies: the form of the log, and whether requests are written to it, redacted.
+    largest_request, patience: the most bytes that a request may have, and seconds in which it must arrive.
     traces: whether spans are exported by OpenTelemetry.
     """
 
@@ -49,6 +50,7 @@ class Settings:
     log_bodies: bool = False
     traces: bool = False
     largest_request: int = 32 * 2**20
+    patience: float = 60.0
 
 
 @dataclass(frozen=True, eq=False)

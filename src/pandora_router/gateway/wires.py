@@ -66,6 +66,69 @@ class Piece:
     response: str | None = None
 
 
+@dataclass(frozen=True)
+class Spoken:
+    """What the three wires say in different places of a request, for `_turn` to put together.
+
+    users, system: texts in order. items: messages or input items. continues: whether earlier answers are
+    among them. shape: the response format that is asked for. previous: the id of the response that goes on.
+    """
+
+    users: list[str]
+    system: list[str]
+    items: list[Json]
+    continues: bool
+    shape: object = None
+    previous: str | None = None
+
+
+def _turn(body: Json, said: Spoken, limits: tuple[str, ...], *, wants_usage: bool = True) -> Turn:
+    """What a request asks for; `limits` are the members that bound the answer's tokens, the first one wins.
+
+    Raises `UsageError` for a model, flag or limit of the wrong kind.
+    """
+    kinds = _kinds(said.items)
+    needs = {ability for kind, ability in _PARTS.items() if kind in kinds}
+    asked = {
+        "tools": bool(body.get("tools") or body.get("functions")),
+        "json_schema": mapping(said.shape).get("type") == "json_schema",
+        "logprobs": bool(body.get("logprobs")),
+    }
+    return Turn(
+        model=text_of(body, "model"),
+        stream=flag_of(body, "stream"),
+        prompt=said.users[-1] if said.users else "",
+        system="\n".join(said.system),
+        first=said.users[0] if said.users else "",
+        continues=said.continues or said.previous is not None,
+        needs=frozenset(needs | {ability for ability, wanted in asked.items() if wanted}),
+        parameters=frozenset(body),
+        max_output=count_of(body, *limits),
+        wants_usage=wants_usage,
+        previous=said.previous,
+        cache_key=string(body.get("prompt_cache_key")),
+        metadata=mapping(body.get("metadata")),
+    )
+
+
+def _messages(body: Json) -> list[Json]:
+    """The messages of a request; raises `UsageError` if there are none."""
+    messages = body.get("messages")
+    if not isinstance(messages, list) or not messages:
+        raise wrong("messages", "a list of messages that is not empty", messages)
+    return list(objects(messages))
+
+
+def _kinds(items: list[Json]) -> set[str | None]:
+    """The types of all content parts; one that is no text counts as None."""
+    return {string(part.get("type")) for item in items for part in objects(item.get("content"))}
+
+
+def _texts(items: list[Json], roles: tuple[str, ...], kinds: tuple[str, ...] = ("text",)) -> list[str]:
+    """The texts of the items of these roles; `kinds` are the types of content parts that hold text."""
+    return [spoken(item.get("content"), kinds) for item in items if item.get("role") in roles]
+
+
 class Wire(Protocol):
     """One way of speaking."""
 
@@ -101,34 +164,16 @@ class Chat:
 
     def read(self, body: Json) -> Turn:
         """What a request asks for; raises `UsageError` if it is not one of this wire."""
-        messages = body.get("messages")
-        if not isinstance(messages, list) or not messages:
-            raise wrong("messages", "a list of messages that is not empty", messages)
-        said = list(objects(messages))
-        users = [spoken(m.get("content"), ("text",)) for m in said if m.get("role") == "user"]
-        system = [spoken(m.get("content"), ("text",)) for m in said if m.get("role") in _SYSTEM]
-        parts = {part.get("type") for m in said for part in objects(m.get("content"))}
-        needs = {ability for kind, ability in _PARTS.items() if kind in parts}
-        needs |= {"tools"} if body.get("tools") or body.get("functions") else set()
-        shape = mapping(body.get("response_format")).get("type")
-        needs |= {"json_schema"} if shape == "json_schema" else set()
-        needs |= {"logprobs"} if body.get("logprobs") else set()
-        options = mapping(body.get("stream_options"))
-        return Turn(
-            model=text_of(body, "model"),
-            stream=flag_of(body, "stream"),
-            prompt=users[-1] if users else "",
-            system="\n".join(system),
-            first=users[0] if users else "",
-            continues=any(m.get("role") in ("assistant", "tool", "function") for m in said),
-            needs=frozenset(needs),
-            parameters=frozenset(body),
-            max_output=count_of(body, "max_completion_tokens", "max_tokens"),
-            wants_usage=bool(options.get("include_usage")),
-            previous=None,
-            cache_key=string(body.get("prompt_cache_key")),
-            metadata=mapping(body.get("metadata")),
+        items = _messages(body)
+        said = Spoken(
+            users=_texts(items, ("user",)),
+            system=_texts(items, _SYSTEM),
+            items=items,
+            continues=any(item.get("role") in ("assistant", "tool", "function") for item in items),
+            shape=body.get("response_format"),
         )
+        wants_usage = bool(mapping(body.get("stream_options")).get("include_usage"))
+        return _turn(body, said, ("max_completion_tokens", "max_tokens"), wants_usage=wants_usage)
 
     def usage(self, answer: Json) -> Usage | None:
         """The token counts of a whole answer, None if it has none."""
@@ -177,36 +222,20 @@ class Responses:
             raise wrong("input", "a text or a list of items", given)
         items = list(objects(given))
         kinds = ("input_text", "text", "output_text")
-        users = [spoken(i.get("content"), kinds) for i in items if i.get("role") == "user"]
-        users = [given] if isinstance(given, str) else users
-        system = [spoken(i.get("content"), kinds) for i in items if i.get("role") in _SYSTEM]
         instructions = string(body.get("instructions"))
-        parts = {part.get("type") for i in items for part in objects(i.get("content"))}
-        needs = {ability for kind, ability in _PARTS.items() if kind in parts}
-        needs |= {"tools"} if body.get("tools") else set()
-        shape = mapping(mapping(body.get("text")).get("format")).get("type")
-        needs |= {"json_schema"} if shape == "json_schema" else set()
-        previous = string(body.get("previous_response_id"))
-        continued = any(
-            i.get("role") == "assistant"
-            or i.get("type") in ("function_call_output", "function_call", "reasoning")
-            for i in items
+        said = Spoken(
+            users=[given] if isinstance(given, str) else _texts(items, ("user",), kinds),
+            system=[*([instructions] if instructions else []), *_texts(items, _SYSTEM, kinds)],
+            items=items,
+            continues=any(
+                item.get("role") == "assistant"
+                or item.get("type") in ("function_call_output", "function_call", "reasoning")
+                for item in items
+            ),
+            shape=mapping(body.get("text")).get("format"),
+            previous=string(body.get("previous_response_id")),
         )
-        return Turn(
-            model=text_of(body, "model"),
-            stream=flag_of(body, "stream"),
-            prompt=users[-1] if users else "",
-            system="\n".join([*([instructions] if instructions else []), *system]),
-            first=users[0] if users else "",
-            continues=continued or previous is not None,
-            needs=frozenset(needs),
-            parameters=frozenset(body),
-            max_output=count_of(body, "max_output_tokens"),
-            wants_usage=True,
-            previous=previous,
-            cache_key=string(body.get("prompt_cache_key")),
-            metadata=mapping(body.get("metadata")),
-        )
+        return _turn(body, said, ("max_output_tokens",))
 
     def usage(self, answer: Json) -> Usage | None:
         """The token counts of a whole answer, None if it has none."""
@@ -253,30 +282,15 @@ class Messages:
 
     def read(self, body: Json) -> Turn:
         """What a request asks for; raises `UsageError` if it is not one of this wire."""
-        messages = body.get("messages")
-        if not isinstance(messages, list) or not messages:
-            raise wrong("messages", "a list of messages that is not empty", messages)
-        said = list(objects(messages))
-        users = [spoken(m.get("content"), ("text",)) for m in said if m.get("role") == "user"]
-        said_by_user = [text for text in users if text]
-        parts = {part.get("type") for m in said for part in objects(m.get("content"))}
-        needs = {ability for kind, ability in _PARTS.items() if kind in parts}
-        needs |= {"tools"} if body.get("tools") else set()
-        return Turn(
-            model=text_of(body, "model"),
-            stream=flag_of(body, "stream"),
-            prompt=said_by_user[-1] if said_by_user else "",
-            system=spoken(body.get("system"), ("text",)),
-            first=said_by_user[0] if said_by_user else "",
-            continues=any(m.get("role") == "assistant" for m in said) or "tool_result" in parts,
-            needs=frozenset(needs),
-            parameters=frozenset(body),
-            max_output=count_of(body, "max_tokens"),
-            wants_usage=True,
-            previous=None,
-            cache_key=None,
-            metadata=mapping(body.get("metadata")),
+        items = _messages(body)
+        said = Spoken(
+            users=[text for text in _texts(items, ("user",)) if text],
+            system=[spoken(body.get("system"), ("text",))],
+            items=items,
+            continues=any(item.get("role") == "assistant" for item in items)
+            or "tool_result" in _kinds(items),
         )
+        return _turn(body, said, ("max_tokens",))
 
     def usage(self, answer: Json) -> Usage | None:
         """The token counts of a whole answer, None if it has none."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
-from typing import Any
+from typing import Any, NoReturn
 
 from pandora_router.errors import PandoraError
 
@@ -29,16 +29,30 @@ class Gone(Exception):
     """The client has left."""
 
 
-async def read_body(receive: Receive, largest: int) -> bytes:
-    """The whole body of a request; raises `Refused` (413) if it is too large, `Gone` if the client left.
+async def read_body(receive: Receive, largest: int, patience: float) -> bytes:
+    """The whole body of a request, which must arrive within `patience` seconds.
+
+    Raises `Refused` (413 or 408) if it has more than `largest` bytes or is late, `Gone` if the client left.
 
     Of a body that is too large four times the limit is read and thrown away, since most clients read an
     answer only after they have sent everything.
     """
+    message = await receive()  # most bodies are there already: no timer for those
+    if message["type"] != "http.disconnect" and not message.get("more_body", False):
+        body: bytes = message.get("body", b"")
+        return body if len(body) <= largest else _too_large(largest)
+    try:
+        async with asyncio.timeout(patience):
+            return await _rest_of_body(message, receive, largest)
+    except TimeoutError:
+        late = f"The body of the request did not arrive within {patience:g} seconds."
+        raise Refused(408, late, "request_timeout", {"connection": "close"}) from None
+
+
+async def _rest_of_body(message: Message, receive: Receive, largest: int) -> bytes:
     parts: list[bytes] = []
     size, more = 0, True
     while more and size <= 4 * largest:
-        message = await receive()
         if message["type"] == "http.disconnect":
             raise Gone
         part = message.get("body", b"")
@@ -46,9 +60,13 @@ async def read_body(receive: Receive, largest: int) -> bytes:
         if size <= largest:
             parts.append(part)
         more = message.get("more_body", False)
-    if size > largest:
-        raise Refused(413, f"The request is larger than {largest:,} bytes.", "request_too_large")
-    return b"".join(parts) if len(parts) > 1 else parts[0]
+        if more:
+            message = await receive()
+    return b"".join(parts) if size <= largest else _too_large(largest)
+
+
+def _too_large(largest: int) -> NoReturn:
+    raise Refused(413, f"The request is larger than {largest:,} bytes.", "request_too_large")
 
 
 async def watched(receive: Receive, work: Awaitable[None]) -> None:

@@ -1,0 +1,95 @@
+"""Requests must arrive: a client that sends its headers too slowly, or too many of them, is let go.
+
+uvicorn bounds neither. A connection on which the headers of a request are not complete after `patience`
+seconds, or are larger than `LARGEST_HEAD` bytes, is answered with status 408 or 431 and closed. Bodies are
+bounded by `asgi.read_body`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import uvicorn
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+if TYPE_CHECKING:
+    from pandora_router.gateway.app import Gateway
+
+LARGEST_HEAD = 64 * 2**10
+"""The most bytes that request line and headers may have together."""
+
+
+def settings(gateway: Gateway, **more: Any) -> uvicorn.Config:
+    """How uvicorn serves a gateway; `more` are further options of `uvicorn.Config`."""
+
+    class Bounded(Arriving):
+        patience = gateway.site.settings.patience
+
+    return uvicorn.Config(
+        gateway,
+        http=Bounded,
+        ws="none",
+        log_config=None,
+        log_level="warning",
+        access_log=False,
+        lifespan="off",
+        proxy_headers=False,
+        server_header=False,
+        date_header=False,
+        **more,
+    )
+
+
+class Arriving(HttpToolsProtocol):
+    """uvicorn's protocol with bounds on the time and size of a request's head."""
+
+    patience: float = 60.0
+    _waiting: asyncio.TimerHandle | None = None
+    _head = 0
+    _in_head = True
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Begin to wait for the first request."""
+        super().connection_made(transport)
+        self._waiting = self.loop.call_later(self.patience, self._late)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Stop waiting."""
+        self._arrived()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Count the bytes of a head that is not complete."""
+        if self._in_head:
+            self._head += len(data)
+        super().data_received(data)
+        if self._in_head and self._head > LARGEST_HEAD and not self.transport.is_closing():
+            self._refuse(b"431 Request Header Fields Too Large")
+
+    def on_message_begin(self) -> None:
+        """A request begins: its head has to be complete in time."""
+        self._in_head = True
+        if self._waiting is None:
+            self._waiting = self.loop.call_later(self.patience, self._late)
+        super().on_message_begin()
+
+    def on_headers_complete(self) -> None:
+        """The head is complete."""
+        self._arrived()
+        self._in_head, self._head = False, 0
+        super().on_headers_complete()
+
+    def _arrived(self) -> None:
+        if self._waiting is not None:
+            self._waiting.cancel()
+            self._waiting = None
+
+    def _late(self) -> None:
+        self._waiting = None
+        if not self.transport.is_closing():
+            self._refuse(b"408 Request Timeout")
+
+    def _refuse(self, status: bytes) -> None:
+        self.transport.write(b"HTTP/1.1 " + status + b"\r\nconnection: close\r\ncontent-length: 0\r\n\r\n")
+        self.transport.close()
