@@ -27,7 +27,6 @@ from pandora_router.specialists.specialist import Specialist
 from pandora_router.transport.asgi import Receive, Scope, Send, read_body
 
 LARGEST = 2**20
-PATIENCE = 60.0
 NOTHING = "(no answer)"
 """What is said where a specialist has nothing to say: a calculator asked for a poem, for example."""
 _WORD = re.compile(r"\s*\S+\s*$|\s*\S+")
@@ -46,7 +45,7 @@ class Upstream:
         if scope["type"] != "http" or wire is None:
             await _reply(send, 404, {"error": {"message": "There is no such path.", "code": "not_found"}})
             return
-        parsed = orjson.loads(await read_body(receive, LARGEST, PATIENCE))
+        parsed = orjson.loads(await read_body(receive, LARGEST))
         turn = wire.read(parsed)
         try:
             request = Request.of(turn.prompt)

@@ -12,6 +12,8 @@ Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
+PATIENCE = 60.0
+"""Seconds in which the body of a request must arrive."""
 
 
 class Refused(PandoraError):
@@ -29,7 +31,7 @@ class Gone(Exception):
     """The client has left."""
 
 
-async def read_body(receive: Receive, largest: int, patience: float) -> bytes:
+async def read_body(receive: Receive, largest: int, patience: float = PATIENCE) -> bytes:
     """The whole body of a request, which must arrive within `patience` seconds.
 
     Raises `Refused` (413 or 408) if it has more than `largest` bytes or is late, `Gone` if the client left.
