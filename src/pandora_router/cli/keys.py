@@ -60,20 +60,24 @@ def keys() -> None:
 @click.option("--budget", type=float, help="Most dollars that may be spent per period [unlimited].")
 @click.option("--period", type=click.Choice(PERIODS), default="month", show_default=True)
 @click.option("--per-minute", type=click.IntRange(min=0), help="Most requests per minute [unlimited].")
+@click.option("--admin", is_flag=True, help="The key also opens the dashboard.")
 @store_option
-def add(name: str, budget: float | None, period: str, per_minute: int | None, store: str) -> None:
+def add(
+    name: str, budget: float | None, period: str, per_minute: int | None, admin: bool, store: str
+) -> None:
     """Make a key and print its secret, which is not stored and cannot be shown again.
 
     \b
     Examples:
       pandora keys add team-a --budget 50 --period month --per-minute 600
       pandora keys add batch --budget 5 --period day --store postgresql://host/pandora
+      pandora keys add operator --admin
     """
     most = None if budget is None else nanodollars(budget)
     _, secret = within(
         store,
         lambda open_: accounts.add_key(
-            open_, name, time.time(), budget=most, period=period, per_minute=per_minute
+            open_, name, time.time(), budget=most, period=period, per_minute=per_minute, admin=admin
         ),
     )
     click.echo(secret)
@@ -99,7 +103,7 @@ def list_(as_json: bool, store: str) -> None:
             budget = None if key.budget is None else dollars(key.budget)
             row = {"name": key.name, "budget": budget, "period": key.period, "per_minute": key.per_minute}
             row |= {"spent": dollars(spent), "reserved": dollars(reserved)}
-            found.append({**row, "revoked": key.revoked_at is not None})
+            found.append({**row, "admin": key.admin, "revoked": key.revoked_at is not None})
         return found
 
     rows = within(store, look)
@@ -108,7 +112,9 @@ def list_(as_json: bool, store: str) -> None:
         return
     cells = [
         [
-            printable(row["name"]) + (" (revoked)" if row["revoked"] else ""),
+            printable(row["name"])
+            + (" (admin)" if row["admin"] else "")
+            + (" (revoked)" if row["revoked"] else ""),
             "unlimited" if row["budget"] is None else f"${row['budget']:,.2f} per {row['period']}",
             f"${row['spent']:,.6f}",
             f"${row['reserved']:,.6f}",

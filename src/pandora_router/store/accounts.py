@@ -17,7 +17,7 @@ from pandora_router.store.money import dollars, period_of
 from pandora_router.store.rows import Key, Refusal
 
 PREFIX = "pk-"
-COLUMNS = "id, name, created_at, budget, period, per_minute, revoked_at"
+COLUMNS = "id, name, created_at, budget, period, per_minute, revoked_at, admin"
 
 
 def hashed(secret: str) -> str:
@@ -33,21 +33,23 @@ def add_key(
     budget: int | None = None,
     period: str = "month",
     per_minute: int | None = None,
+    admin: bool = False,
 ) -> tuple[Key, str]:
     """Create a key and return it with its secret, which is shown once and not stored.
 
-    `budget` is in nanodollars per `period`. Raises `UsageError` if the name is taken.
+    `budget` is in nanodollars per `period`; `admin` opens the dashboard. Raises `UsageError` if the name is
+    taken.
     """
     period_of(period, now)
     for what, bound in (("budget", budget), ("requests per minute", per_minute)):
         if bound is not None and bound < 0:
             raise UsageError(f"the {what} of a key", expected="zero or more", came=str(bound), do="Raise it.")
     secret = PREFIX + secrets.token_urlsafe(24)
-    key = Key(secrets.token_hex(8), name, now, budget, period, per_minute)
+    key = Key(secrets.token_hex(8), name, now, budget, period, per_minute, admin=admin)
     added = open_.run(
-        "INSERT INTO keys (id, name, hash, created_at, budget, period, per_minute) "
-        "VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (name) DO NOTHING",
-        *(key.id, name, hashed(secret), now, budget, period, per_minute),
+        "INSERT INTO keys (id, name, hash, created_at, budget, period, per_minute, admin) "
+        "VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (name) DO NOTHING",
+        *(key.id, name, hashed(secret), now, budget, period, per_minute, int(admin)),
     )
     if not added:
         raise UsageError("a new key", expected="a name not in use", came=repr(name), do="Choose another.")
@@ -73,6 +75,19 @@ def identify(open_: Transaction, secret: str) -> Key | Refusal:
         return Refusal("unknown key", "This API key is not known here.")
     key = _key(found[0])
     return key if key.revoked_at is None else Refusal("revoked key", f"The key {key.name} was revoked.")
+
+
+def key_of(open_: Transaction, id_: str) -> Key | None:
+    """The key with this id, revoked or not; None if there is none."""
+    found = open_.rows(f"SELECT {COLUMNS} FROM keys WHERE id = ?", id_)
+    return _key(found[0]) if found else None
+
+
+def shared_secret(open_: Transaction, name: str) -> str:
+    """A random text of 256 bits that all processes of this store share; made when it is first asked for."""
+    made = secrets.token_hex(32)
+    open_.run("INSERT INTO secrets (name, value) VALUES (?, ?) ON CONFLICT (name) DO NOTHING", name, made)
+    return str(open_.rows("SELECT value FROM secrets WHERE name = ?", name)[0][0])
 
 
 def admit(open_: Transaction, key: Key, now: float) -> Refusal | None:
@@ -181,4 +196,5 @@ def _locked_lease(open_: Transaction, decision: str) -> tuple[str, str, int, flo
 
 
 def _key(row: Row) -> Key:
-    return Key(*row)
+    id_, name, created_at, budget, period, per_minute, revoked_at, admin = row
+    return Key(id_, name, created_at, budget, period, per_minute, revoked_at, bool(admin))

@@ -9,6 +9,7 @@ evaluates the condition of an UPDATE again after waiting for it.
 from __future__ import annotations
 
 import sqlite3
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -42,6 +43,13 @@ class Database(Protocol):
 
     def transaction(self) -> Any:
         """Return a context manager that yields a `Transaction`; it commits, or rolls back on an exception."""
+        ...
+
+    def reading(self, seconds: float) -> Any:
+        """Return a context manager that yields a read-only `Transaction` in which no lock is held.
+
+        Raises `UpstreamError` if a query runs for longer than `seconds`.
+        """
         ...
 
     @contextmanager
@@ -128,6 +136,28 @@ class SQLite:
         self._connection.execute("COMMIT")
 
     @contextmanager
+    def reading(self, seconds: float) -> Iterator[Transaction]:
+        """Yield a read-only transaction: one state of the database, while others go on writing.
+
+        Raises `UpstreamError` if its queries run for longer than `seconds`.
+        """
+        until = time.monotonic() + seconds
+        connection = self._connection
+        connection.set_progress_handler(lambda: time.monotonic() > until, 20_000)
+        connection.execute("PRAGMA query_only = ON")
+        connection.execute("BEGIN")
+        try:
+            yield _Cursor(connection, "?")
+        except sqlite3.OperationalError as error:
+            if time.monotonic() > until:
+                raise UpstreamError(f"the query took longer than {seconds:g} s") from error
+            raise
+        finally:
+            connection.set_progress_handler(None, 0)
+            connection.execute("ROLLBACK")
+            connection.execute("PRAGMA query_only = OFF")
+
+    @contextmanager
     def part(self, transaction: Transaction) -> Iterator[None]:
         """Run a part of a transaction; an exception undoes this part only and is raised again."""
         with _savepoint(transaction):
@@ -178,6 +208,14 @@ class PostgreSQL:
         except (self._psycopg.OperationalError, self._psycopg.InterfaceError) as error:
             connection.close()
             raise UpstreamError(f"PostgreSQL did not answer ({type(error).__name__})") from error
+
+    @contextmanager
+    def reading(self, seconds: float) -> Iterator[Transaction]:
+        """Yield a read-only transaction; raises `UpstreamError` if a query runs longer than `seconds`."""
+        with self.transaction() as open_:
+            open_.run("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
+            open_.run(f"SET LOCAL statement_timeout = {int(1000 * seconds)}")
+            yield open_
 
     @contextmanager
     def part(self, transaction: Transaction) -> Iterator[None]:

@@ -1,9 +1,9 @@
-"""The decision log: decisions, attempts, feedback, sessions, generations, roll-ups per minute, retention.
+"""The decision log: decisions, attempts, feedback, sessions, generations, retention.
 
     begin      a decision and its first attempts, readable before the answer's headers leave
     attempt    one more call, written before it is made
     settle     how an attempt ended: counted once, whoever says it first
-    close      the decision is answered: the rest of its reservation goes back, the minute's sums grow
+    close      the decision is answered: the rest of its reservation goes back, the sums of `rollups` grow
     recover    settle and close what a dead process left open
 
 `settle` and `close` are idempotent: a second call changes nothing.
@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import astuple
 from typing import Any
 
-from pandora_router.store import accounts
+from pandora_router.store import accounts, rollups
 from pandora_router.store.database import Row, Transaction
 from pandora_router.store.rows import Attempt, DecisionRow, Feedback, Kind, Outcome
 
@@ -24,14 +24,11 @@ DECISION = (
     "id, at, key, wire, mode, policy, artifact, generation, specialist, proposed, propensity, session, "
     "declined, inspected, inspection_cost, baseline, overhead, detail"
 )
+NEWS = "changed, gained"
 ENDED = "status, cost, first_token, seconds, closed_at"
 ATTEMPT = (
     "id, decision, kind, specialist, at, estimate, status, cost, fresh, cached, written, output, reasoning, "
     "usage_complete, first_token, seconds, reason, settled_at"
-)
-SUMS = (
-    "requests, errors, declined, inspected, looks, cost, inspection_cost, baseline, compared, overhead, "
-    "first_token, first_tokens, seconds, timed"
 )
 LATE = 30.0
 """Seconds after the expiry of a lease before another process settles it."""
@@ -51,8 +48,12 @@ def begin(
     `cost` is what deciding has cost besides attempts: estimates computed here or bought from a judge.
     """
     values = [*astuple(decision)[:-1], json.dumps(decision.detail, allow_nan=False)]
-    marks = ", ".join("?" * len(values))
-    open_.run(f"INSERT INTO decisions ({DECISION}, status, cost) VALUES ({marks}, 'open', ?)", *values, cost)
+    news = rollups.news(decision.detail)
+    marks = ", ".join("?" * (len(values) + 2))
+    open_.run(
+        f"INSERT INTO decisions ({DECISION}, {NEWS}, status, cost) VALUES ({marks}, 'open', ?)",
+        *(*values, int(news.changed), news.gained, cost),
+    )
     if prompt is not None or request is not None:
         open_.run(
             "INSERT INTO bodies (decision, prompt, request) VALUES (?, ?, ?)", decision.id, prompt, request
@@ -74,8 +75,12 @@ def revise(open_: Transaction, decision: DecisionRow) -> None:
     """Rewrite a decision that is still open, once looks have decided it."""
     names = DECISION.split(", ")[1:]
     values = [*astuple(decision)[1:-1], json.dumps(decision.detail, allow_nan=False)]
-    columns = ", ".join(f"{name} = ?" for name in names)
-    open_.run(f"UPDATE decisions SET {columns} WHERE id = ? AND closed_at IS NULL", *values, decision.id)
+    news = rollups.news(decision.detail)
+    columns = ", ".join(f"{name} = ?" for name in (*names, *NEWS.split(", ")))
+    open_.run(
+        f"UPDATE decisions SET {columns} WHERE id = ? AND closed_at IS NULL",
+        *(*values, int(news.changed), news.gained, decision.id),
+    )
 
 
 def settle(open_: Transaction, id_: str, outcome: Outcome, now: float, *, kind: Kind | None = None) -> bool:
@@ -93,8 +98,10 @@ def settle(open_: Transaction, id_: str, outcome: Outcome, now: float, *, kind: 
         *(kind, id_),
     ):
         return False
-    decision = str(open_.rows("SELECT decision FROM attempts WHERE id = ?", id_)[0][0])
+    found = open_.rows("SELECT decision, at, specialist, kind FROM attempts WHERE id = ?", id_)[0]
+    decision = str(found[0])
     open_.run("UPDATE decisions SET cost = cost + ? WHERE id = ?", outcome.cost, decision)
+    rollups.count_call(open_, float(found[1]), str(found[2]), str(found[3]), outcome)
     accounts.charge(open_, decision, outcome.cost)
     return True
 
@@ -125,31 +132,8 @@ def close(
     accounts.release(open_, id_, now)
     if response is not None:
         open_.run("UPDATE bodies SET response = ? WHERE decision = ?", response, id_)
-    _roll_up(open_, id_)
+    rollups.count_decision(open_, id_)
     return True
-
-
-def _roll_up(open_: Transaction, id_: str) -> None:
-    """Add an ended decision to the sums of its minute, specialist and key."""
-    found = open_.rows(
-        "SELECT at, specialist, coalesce(key, ''), status, declined, inspected, cost, inspection_cost, "
-        "baseline, overhead, first_token, seconds FROM decisions WHERE id = ?",
-        id_,
-    )[0]
-    at, specialist, key, status, declined, looks, cost, looks_cost, baseline, overhead, first, whole = found
-    sums = (
-        *(1, int(status != "ok"), int(declined is not None), int(looks > 0), looks, cost, looks_cost),
-        *(baseline or 0, 0 if baseline is None else cost, overhead),
-        *(first or 0.0, int(first is not None), whole or 0.0, int(whole is not None)),
-    )
-    names = SUMS.split(", ")
-    grow = ", ".join(f"{name} = minutes.{name} + excluded.{name}" for name in names)
-    marks = ", ".join("?" * (3 + len(sums)))
-    open_.run(
-        f"INSERT INTO minutes (minute, specialist, key, {SUMS}) VALUES ({marks}) "
-        f"ON CONFLICT (minute, specialist, key) DO UPDATE SET {grow}",
-        *(int(at // 60), specialist, key, *sums),
-    )
 
 
 def recover(open_: Transaction, now: float) -> int:
@@ -184,18 +168,33 @@ def give_feedback(open_: Transaction, feedback: Feedback, key: str | None) -> st
 
     Only the key that owns a decision may judge it; `key` None stands for the operator.
     """
-    owner = open_.rows("SELECT key FROM decisions WHERE id = ?", feedback.decision)
-    if not owner:
+    # the update locks the row of the decision, so that two who judge it at once take turns
+    if not open_.run("UPDATE decisions SET cost = cost WHERE id = ?", feedback.decision):
         return "unknown"
+    owner = open_.rows("SELECT key FROM decisions WHERE id = ?", feedback.decision)
     if key is not None and owner[0][0] != key:
         return "foreign"
     values = astuple(feedback)
+    before = judgement(open_, feedback.decision, feedback.metric)
     added = open_.run(
         "INSERT INTO feedback (id, decision, at, metric, value, source, observed_at) "
         "VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO NOTHING",
         *values,
     )
-    return "added" if added else "known"
+    if not added:
+        return "known"
+    now = judgement(open_, feedback.decision, feedback.metric)
+    rollups.count_feedback(open_, feedback.decision, feedback.metric, before, now)
+    return "added"
+
+
+def judgement(open_: Transaction, decision: str, metric: str) -> float | None:
+    """The feedback of a decision and metric that counts, the last one; None if there is none."""
+    found = open_.rows(
+        "SELECT value FROM feedback WHERE decision = ? AND metric = ? ORDER BY at DESC, id DESC LIMIT 1",
+        *(decision, metric),
+    )
+    return float(found[0][0]) if found else None
 
 
 def pinned(open_: Transaction, session: str, now: float) -> str | None:
@@ -235,7 +234,7 @@ def prune(open_: Transaction, before: float, bodies_before: float) -> int:
 
 def decision(open_: Transaction, id_: str) -> dict[str, Any] | None:
     """One decision with its attempts and feedback, as JSON values; None if there is none of this id."""
-    found = open_.rows(f"SELECT {DECISION}, {ENDED} FROM decisions WHERE id = ?", id_)
+    found = open_.rows(f"SELECT {DECISION}, {ENDED}, {NEWS} FROM decisions WHERE id = ?", id_)
     if not found:
         return None
     attempts = open_.rows(f"SELECT {ATTEMPT} FROM attempts WHERE decision = ? ORDER BY at, id", id_)
@@ -265,7 +264,8 @@ def recent(
         where += " AND (at < ? OR (at = ? AND id < ?))"
         values += [before[0], before[0], before[1]]
     found = open_.rows(
-        f"SELECT {DECISION}, {ENDED} FROM decisions WHERE 1 = 1{where} ORDER BY at DESC, id DESC LIMIT ?",
+        f"SELECT {DECISION}, {ENDED}, {NEWS} FROM decisions WHERE 1 = 1{where} "
+        "ORDER BY at DESC, id DESC LIMIT ?",
         *values,
         most,
     )
@@ -274,7 +274,7 @@ def recent(
 
 def minutes(open_: Transaction, since: float, until: float) -> list[dict[str, Any]]:
     """The sums per minute, specialist and key of decisions that came in [since, until)."""
-    columns = ["minute", "specialist", "key", *SUMS.split(", ")]
+    columns = ["minute", "specialist", "key", *rollups.SUMS.split(", ")]
     found = open_.rows(
         f"SELECT {', '.join(columns)} FROM minutes WHERE minute >= ? AND minute < ? ORDER BY minute",
         *(int(since // 60), int(-(-until // 60))),
@@ -283,7 +283,7 @@ def minutes(open_: Transaction, since: float, until: float) -> list[dict[str, An
 
 
 def _decision(row: Row) -> dict[str, Any]:
-    told = _named([*DECISION.split(", "), *ENDED.split(", ")], row)
+    told = _named([*DECISION.split(", "), *ENDED.split(", "), *NEWS.split(", ")], row)
     return {**told, "detail": json.loads(told["detail"])}
 
 

@@ -95,6 +95,50 @@ STEPS: tuple[tuple[str, ...], ...] = (
             PRIMARY KEY (bidder, kind))""",
     ),
     ("CREATE TABLE chores (name TEXT PRIMARY KEY, next_at DOUBLE PRECISION NOT NULL)",),
+    (  # what the dashboard reads: sums per hour, calls, latencies, feedback; who may log in
+        "ALTER TABLE keys ADD COLUMN admin BIGINT NOT NULL DEFAULT 0",
+        "ALTER TABLE decisions ADD COLUMN changed BIGINT NOT NULL DEFAULT 0",
+        "ALTER TABLE decisions ADD COLUMN gained DOUBLE PRECISION NOT NULL DEFAULT 0",
+        "ALTER TABLE minutes ADD COLUMN changed BIGINT NOT NULL DEFAULT 0",
+        "ALTER TABLE minutes ADD COLUMN gained DOUBLE PRECISION NOT NULL DEFAULT 0",
+        """CREATE TABLE hours (
+            hour BIGINT NOT NULL, specialist TEXT NOT NULL, key TEXT NOT NULL,
+            requests BIGINT NOT NULL, errors BIGINT NOT NULL, declined BIGINT NOT NULL,
+            inspected BIGINT NOT NULL, looks BIGINT NOT NULL, cost BIGINT NOT NULL,
+            inspection_cost BIGINT NOT NULL, baseline BIGINT NOT NULL, compared BIGINT NOT NULL,
+            overhead DOUBLE PRECISION NOT NULL, first_token DOUBLE PRECISION NOT NULL,
+            first_tokens BIGINT NOT NULL, seconds DOUBLE PRECISION NOT NULL, timed BIGINT NOT NULL,
+            changed BIGINT NOT NULL, gained DOUBLE PRECISION NOT NULL,
+            PRIMARY KEY (hour, specialist, key))""",
+        """INSERT INTO hours SELECT minute / 60, specialist, key, sum(requests), sum(errors), sum(declined),
+            sum(inspected), sum(looks), sum(cost), sum(inspection_cost), sum(baseline), sum(compared),
+            sum(overhead), sum(first_token), sum(first_tokens), sum(seconds), sum(timed), 0, 0.0
+            FROM minutes GROUP BY minute / 60, specialist, key""",
+        """CREATE TABLE calls (
+            hour BIGINT NOT NULL, specialist TEXT NOT NULL, kind TEXT NOT NULL, status TEXT NOT NULL,
+            calls BIGINT NOT NULL, cost BIGINT NOT NULL, fresh BIGINT NOT NULL, cached BIGINT NOT NULL,
+            written BIGINT NOT NULL, output BIGINT NOT NULL, reasoning BIGINT NOT NULL,
+            estimated BIGINT NOT NULL, PRIMARY KEY (hour, specialist, kind, status))""",
+        """INSERT INTO calls SELECT CAST(at AS BIGINT) / 3600, specialist, kind, status, count(*), sum(cost),
+            sum(coalesce(fresh, 0)), sum(coalesce(cached, 0)), sum(coalesce(written, 0)),
+            sum(coalesce(output, 0)), sum(coalesce(reasoning, 0)), sum(1 - coalesce(usage_complete, 0))
+            FROM attempts WHERE settled_at IS NOT NULL
+            GROUP BY CAST(at AS BIGINT) / 3600, specialist, kind, status""",
+        """CREATE TABLE spreads (
+            span BIGINT NOT NULL, start BIGINT NOT NULL, specialist TEXT NOT NULL, measure TEXT NOT NULL,
+            bucket BIGINT NOT NULL, requests BIGINT NOT NULL,
+            PRIMARY KEY (span, start, specialist, measure, bucket))""",
+        """CREATE TABLE judged (
+            hour BIGINT NOT NULL, specialist TEXT NOT NULL, metric TEXT NOT NULL, changed BIGINT NOT NULL,
+            judgements BIGINT NOT NULL, total DOUBLE PRECISION NOT NULL, squares DOUBLE PRECISION NOT NULL,
+            PRIMARY KEY (hour, specialist, metric, changed))""",
+        "CREATE TABLE secrets (name TEXT PRIMARY KEY, value TEXT NOT NULL)",
+        """CREATE INDEX decisions_listed ON decisions (
+            at, id, specialist, key, policy, status, declined, inspected, changed, cost)""",
+        "DROP INDEX decisions_at",
+        "CREATE INDEX decisions_inspected ON decisions (at) WHERE inspected > 0",
+        "CREATE INDEX feedback_at ON feedback (metric, at)",
+    ),
 )
 
 

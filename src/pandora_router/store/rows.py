@@ -15,7 +15,10 @@ Status = Literal["open", "ok", "error", "cancelled", "lost"]
 
 @dataclass(frozen=True)
 class Key:
-    """An API key. Only its hash is stored; `budget` None means unlimited, `per_minute` None unmetered."""
+    """An API key. Only its hash is stored; `budget` None means unlimited, `per_minute` None unmetered.
+
+    A key with `admin` also opens the dashboard, which shows the traffic of all keys.
+    """
 
     id: str
     name: str
@@ -24,6 +27,7 @@ class Key:
     period: str = "month"
     per_minute: int | None = None
     revoked_at: float | None = None
+    admin: bool = False
 
 
 @dataclass(frozen=True)

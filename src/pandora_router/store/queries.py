@@ -1,0 +1,303 @@
+"""What pages ask the store: sums over time, quantiles, filtered lists of decisions.
+
+Every value of a filter is a parameter of its statement; only the fixed names in this module become SQL. Times
+are Unix seconds, windows are half open: [since, until).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any, Literal
+
+from pandora_router.store.database import Transaction
+from pandora_router.store.rollups import CALLS, HOUR, MINUTE, SUMS, middle
+
+BY_MINUTE = 25 * HOUR
+"""Windows up to this many seconds are summed over minutes, longer ones over hours."""
+SEARCHED = 20_000
+"""How many of the newest prompts of a window a text search reads."""
+LISTED = (
+    "id, at, key, wire, mode, policy, specialist, proposed, declined, inspected, inspection_cost, baseline, "
+    "overhead, status, cost, first_token, seconds, changed, gained"
+)
+By = Literal["specialist", "key"]
+Sums = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Window:
+    """A stretch of time, widened to whole minutes, or to whole hours if it is long."""
+
+    since: float
+    until: float
+
+    @property
+    def span(self) -> int:
+        """The length of the roll-ups that are summed: a minute or an hour, in seconds."""
+        return MINUTE if self.until - self.since <= BY_MINUTE else HOUR
+
+    @property
+    def ends(self) -> tuple[int, int]:
+        """The first roll-up of the window and the one after its last."""
+        return int(self.since // self.span), int(-(-self.until // self.span))
+
+    @property
+    def hours(self) -> tuple[int, int]:
+        """The first hour of the window and the one after its last."""
+        return int(self.since // HOUR), int(-(-self.until // HOUR))
+
+    @property
+    def source(self) -> tuple[str, str]:
+        """The table of sums and the name of its time column."""
+        return ("minutes", "minute") if self.span == MINUTE else ("hours", "hour")
+
+
+@dataclass(frozen=True)
+class Filter:
+    """Which decisions are listed; None and "" stand for all of them.
+
+    `least` and `most` bound the cost in nanodollars. `text` is searched in kept prompts, without regard to
+    upper and lower case as the database knows it (SQLite: of ASCII letters).
+    """
+
+    specialist: str = ""
+    policy: str = ""
+    key: str = ""
+    status: str = ""
+    declined: bool | None = None
+    inspected: bool | None = None
+    changed: bool | None = None
+    least: int | None = None
+    most: int | None = None
+    text: str = ""
+
+    def where(self) -> tuple[str, list[Any]]:
+        """Conditions on the columns of `decisions`, and their parameters."""
+        parts: list[str] = []
+        values: list[Any] = []
+        for name, wanted in (("specialist", self.specialist), ("policy", self.policy), ("key", self.key)):
+            if wanted:
+                parts.append(f"{name} = ?")
+                values.append(wanted)
+        if self.status:
+            parts.append("status = ?")
+            values.append(self.status)
+        if self.declined is not None:
+            parts.append("declined IS NOT NULL" if self.declined else "declined IS NULL")
+        if self.inspected is not None:
+            parts.append("inspected > 0" if self.inspected else "inspected = 0")
+        if self.changed is not None:
+            parts.append("changed = 1" if self.changed else "changed = 0")
+        for sign, bound in ((">=", self.least), ("<=", self.most)):
+            if bound is not None:
+                parts.append(f"cost {sign} ?")
+                values.append(bound)
+        return "".join(f" AND {part}" for part in parts), values
+
+
+def totals(open_: Transaction, window: Window, key: str = "") -> Sums:
+    """The sums of a window; of one key if it is named."""
+    return next(iter(_sums(open_, window, "", key)), dict.fromkeys(SUMS.split(", "), 0))
+
+
+def totals_by(open_: Transaction, window: Window, by: By) -> dict[str, Sums]:
+    """The sums of a window by specialist or by the id of the key, "" for requests without one."""
+    return {str(row[by]): row for row in _sums(open_, window, by)}
+
+
+def series(open_: Transaction, window: Window, points: int = 120) -> tuple[int, list[Sums]]:
+    """The sums of a window in about `points` steps of equal length; returns that length in seconds, too.
+
+    Each row has `at`, the beginning of its step. Steps without requests are left out.
+    """
+    first, last = window.ends
+    units = max(1, -(-(last - first) // points))
+    table, unit = window.source
+    columns = ", ".join(f"sum({name})" for name in SUMS.split(", "))
+    found = open_.rows(
+        f"SELECT {unit} / ?, {columns} FROM {table} WHERE {unit} >= ? AND {unit} < ? GROUP BY 1 ORDER BY 1",
+        *(units, first, last),
+    )
+    step = units * window.span
+    return step, [{"at": int(row[0]) * step, **_named(SUMS, row[1:])} for row in found]
+
+
+def quantiles(
+    open_: Transaction, window: Window, measure: Literal["first", "whole"], levels: Sequence[float]
+) -> dict[str, list[float]]:
+    """Quantiles of a latency in seconds by specialist, and under "" over all of them; to within 5%."""
+    found = open_.rows(
+        "SELECT specialist, bucket, sum(requests) FROM spreads WHERE span = ? AND start >= ? AND start < ? "
+        "AND measure = ? GROUP BY specialist, bucket ORDER BY bucket",
+        *(window.span, *window.ends, measure),
+    )
+    counts: dict[str, dict[int, int]] = {}
+    for specialist, number, requests in found:
+        for name in ("", str(specialist)):
+            of_one = counts.setdefault(name, {})
+            of_one[int(number)] = of_one.get(int(number), 0) + int(requests)
+    return {name: [_quantile(of_one, level) for level in levels] for name, of_one in counts.items()}
+
+
+def _quantile(counts: Mapping[int, int], level: float) -> float:
+    wanted, met = level * sum(counts.values()), 0
+    for number in sorted(counts):
+        met += counts[number]
+        if met >= wanted:
+            return middle(number)
+    raise AssertionError("the counts of a histogram add up to their sum")
+
+
+def calls(open_: Transaction, window: Window) -> list[Sums]:
+    """Attempts by specialist, kind and status, in the hours that the window touches."""
+    columns = ", ".join(f"sum({name})" for name in CALLS.split(", "))
+    found = open_.rows(
+        f"SELECT specialist, kind, status, {columns} FROM calls WHERE hour >= ? AND hour < ? "
+        "GROUP BY specialist, kind, status ORDER BY specialist, kind, status",
+        *window.hours,
+    )
+    return [_named(f"specialist, kind, status, {CALLS}", row) for row in found]
+
+
+def spending(open_: Transaction, window: Window) -> list[Sums]:
+    """Calls, tokens and money by specialist and UTC day, whatever kind of call they were for."""
+    columns = ", ".join(f"sum({name})" for name in CALLS.split(", "))
+    found = open_.rows(
+        f"SELECT hour / 24, specialist, {columns} FROM calls WHERE hour >= ? AND hour < ? "
+        "GROUP BY 1, specialist ORDER BY 1, specialist",
+        *window.hours,
+    )
+    return [_named(f"day, specialist, {CALLS}", row) for row in found]
+
+
+def judged(open_: Transaction, window: Window, metric: str) -> list[Sums]:
+    """Sums of feedback by specialist and by whether looks had changed the choice."""
+    found = open_.rows(
+        "SELECT specialist, changed, sum(judgements), sum(total), sum(squares) FROM judged "
+        "WHERE metric = ? AND hour >= ? AND hour < ? GROUP BY specialist, changed ORDER BY specialist",
+        *(metric, *window.hours),
+    )
+    return [_named("specialist, changed, judgements, total, squares", row) for row in found]
+
+
+def judged_over_time(open_: Transaction, window: Window, metric: str, points: int = 120) -> list[Sums]:
+    """Sums of feedback in about `points` steps of equal length; each row has `at`."""
+    first, last = window.hours
+    units = max(1, -(-(last - first) // points))
+    found = open_.rows(
+        "SELECT hour / ?, sum(judgements), sum(total) FROM judged "
+        "WHERE metric = ? AND hour >= ? AND hour < ? GROUP BY 1 ORDER BY 1",
+        *(units, metric, first, last),
+    )
+    return [_named("at, judgements, total", (int(row[0]) * units * HOUR, *row[1:])) for row in found]
+
+
+def metrics(open_: Transaction) -> list[str]:
+    """The names of all metrics of feedback."""
+    return [str(row[0]) for row in open_.rows("SELECT DISTINCT metric FROM judged ORDER BY metric LIMIT 50")]
+
+
+def names(open_: Transaction, window: Window) -> list[str]:
+    """The specialists that answered in a window."""
+    found = open_.rows(
+        "SELECT DISTINCT specialist FROM hours WHERE hour >= ? AND hour < ? ORDER BY specialist",
+        *window.hours,
+    )
+    return [str(row[0]) for row in found]
+
+
+def policies(open_: Transaction) -> list[str]:
+    """The policies of the newest thousand decisions."""
+    found = open_.rows(
+        "SELECT DISTINCT policy FROM (SELECT policy FROM decisions ORDER BY at DESC LIMIT 1000) newest "
+        "ORDER BY policy"
+    )
+    return [str(row[0]) for row in found]
+
+
+def listed(
+    open_: Transaction,
+    window: Window,
+    wanted: Filter,
+    *,
+    most: int = 50,
+    before: tuple[float, str] | None = None,
+) -> list[Sums]:
+    """Decisions of a window that a filter lets through, newest first, without their details.
+
+    `before` is (at, id) of the last decision of the page before. With `text` only the newest `SEARCHED`
+    prompts of the window that the rest of the filter lets through are read. The condition is evaluated on an
+    index that holds every filtered column, so that rare decisions are found without reading all rows.
+    """
+    where, values = wanted.where()
+    where = f"at >= ? AND at < ?{where}"
+    values = [window.since, window.until, *values]
+    if before is not None:
+        where += " AND at <= ? AND (at < ? OR id < ?)"
+        values += [before[0], before[0], before[1]]
+    if wanted.text:
+        inner = (
+            f"SELECT n.id FROM (SELECT id, at FROM decisions WHERE {where} "
+            "ORDER BY at DESC, id DESC LIMIT ?) n "
+            "JOIN bodies b ON b.decision = n.id WHERE lower(b.prompt) LIKE lower(?) ESCAPE '!' "
+            "ORDER BY n.at DESC, n.id DESC LIMIT ?"
+        )
+        values += [SEARCHED, _pattern(wanted.text), most]
+    else:
+        inner = f"SELECT id FROM decisions WHERE {where} ORDER BY at DESC, id DESC LIMIT ?"
+        values += [most]
+    found = open_.rows(
+        f"SELECT {LISTED} FROM decisions WHERE id IN (SELECT id FROM ({inner}) AS page) "
+        "ORDER BY at DESC, id DESC",
+        *values,
+    )
+    return [_named(LISTED, row) for row in found]
+
+
+def _pattern(text: str) -> str:
+    return "%" + text.replace("!", "!!").replace("%", "!%").replace("_", "!_") + "%"
+
+
+def texts(open_: Transaction, id_: str) -> tuple[str | None, str | None]:
+    """The prompt and the answer of a decision, None where they were not kept."""
+    found = open_.rows("SELECT prompt, response FROM bodies WHERE decision = ?", id_)
+    return (found[0][0], found[0][1]) if found else (None, None)
+
+
+def judged_details(open_: Transaction, metric: str, most: int) -> list[tuple[Any, float]]:
+    """The stored details of the newest `most` judgements, each with its value, newest first."""
+    found = open_.rows(
+        "SELECT d.detail, f.value FROM (SELECT decision, value FROM feedback WHERE metric = ? "
+        "ORDER BY at DESC LIMIT ?) f JOIN decisions d ON d.id = f.decision",
+        *(metric, most),
+    )
+    return [(json.loads(detail), float(value)) for detail, value in found]
+
+
+def details(open_: Transaction, most: int, *, inspected: bool = False) -> list[tuple[float, Any]]:
+    """Time and stored detail of the newest `most` decisions, oldest first; `inspected`: with looks only."""
+    where = "WHERE inspected > 0 " if inspected else ""
+    found = open_.rows(f"SELECT at, detail FROM decisions {where}ORDER BY at DESC LIMIT ?", most)
+    return [(float(at), json.loads(detail)) for at, detail in reversed(found)]
+
+
+def _sums(open_: Transaction, window: Window, by: str, key: str = "") -> list[Sums]:
+    table, unit = window.source
+    columns = ", ".join(f"sum({name})" for name in SUMS.split(", "))
+    first = f"{by}, " if by else ""
+    found = open_.rows(
+        f"SELECT {first}{columns} FROM {table} WHERE {unit} >= ? AND {unit} < ?"
+        + (" AND key = ?" if key else "")
+        + (f" GROUP BY {by} ORDER BY {by}" if by else ""),
+        *(*window.ends, *([key] if key else [])),
+    )
+    return [_named(first + SUMS, [0 if value is None else value for value in row]) for row in found]
+
+
+def _named(columns: str, row: Sequence[Any]) -> Sums:
+    """Names and values; PostgreSQL sums whole numbers as decimals, which become whole numbers again."""
+    plain = [int(value) if isinstance(value, Decimal) else value for value in row]
+    return dict(zip(columns.split(", "), plain, strict=True))

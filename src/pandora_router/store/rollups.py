@@ -1,0 +1,135 @@
+"""Sums that grow with the log, so that a page over a million decisions reads a few thousand rows.
+
+    minutes, hours   requests, errors, money and seconds by specialist and key
+    spreads          latencies as histograms, per minute and per hour, for quantiles
+    calls            attempts by specialist, kind and status, with their tokens, per hour
+    judged           feedback by specialist and metric, per hour of the decision
+
+Retention deletes decisions and keeps these sums. Each is written in the transaction of what it counts, so a
+sum never disagrees with the log. Counters only grow, with one exception: feedback that replaces earlier
+feedback of the same decision replaces it in `judged` too.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pandora_router.store.database import Transaction
+from pandora_router.store.rows import Outcome
+
+SUMS = (
+    "requests, errors, declined, inspected, looks, cost, inspection_cost, baseline, compared, overhead, "
+    "first_token, first_tokens, seconds, timed, changed, gained"
+)
+CALLS = "calls, cost, fresh, cached, written, output, reasoning, estimated"
+MINUTE, HOUR = 60, 3600
+FINEST = 0.001
+"""Latencies below this many seconds share the lowest bucket."""
+PER_OCTAVE = 8
+"""Buckets per doubling of the latency: neighbouring buckets are 9% apart."""
+
+
+@dataclass(frozen=True)
+class News:
+    """What the looks of a decision changed: the choice, and by how much the choice improved, in reward."""
+
+    changed: bool = False
+    gained: float = 0.0
+
+
+def news(detail: Mapping[str, Any]) -> News:
+    """What looks changed, from the stored form of a decision: `{"decision": Decision.to_dict(), ...}`.
+
+    Without looks the specialist with the highest mean would have answered. `gained` is what the chosen
+    specialist was worth at the end minus what that one was worth then. A decision without looks, or one that
+    was declined, changed nothing.
+    """
+    row = detail.get("decision")
+    if not isinstance(row, Mapping) or not row.get("purchases") or not row.get("worth"):
+        return News()
+    worth: Mapping[str, float] = row["worth"]
+    means = {name: row["specialists"][name]["mean"] for name in worth}
+    first = max(means, key=lambda name: -math.inf if means[name] is None else means[name])
+    chosen = row["specialist"]
+    return News(chosen != first, float(worth.get(chosen, 0.0) - worth[first]))
+
+
+def bucket(seconds: float) -> int:
+    """The bucket of a latency in the histograms.
+
+    >>> bucket(0.0005), bucket(0.001), bucket(0.002), bucket(1.0)
+    (0, 0, 8, 79)
+    """
+    return max(0, math.floor(PER_OCTAVE * math.log2(max(seconds, FINEST) / FINEST)))
+
+
+def middle(number: int) -> float:
+    """The latency in seconds that stands for a bucket: the geometric middle of its ends.
+
+    >>> all(bucket(middle(number)) == number for number in range(200))
+    True
+    """
+    return FINEST * 2.0 ** ((number + 0.5) / PER_OCTAVE)
+
+
+def count_decision(open_: Transaction, id_: str) -> None:
+    """Add an ended decision to the sums of its minute and hour."""
+    found = open_.rows(
+        "SELECT at, specialist, coalesce(key, ''), status, declined, inspected, cost, inspection_cost, "
+        "baseline, overhead, first_token, seconds, changed, gained FROM decisions WHERE id = ?",
+        id_,
+    )[0]
+    at, specialist, key, status, declined, looks, cost, looks_cost, baseline, *rest = found
+    overhead, first, whole, changed, gained = rest
+    sums = (
+        *(1, int(status != "ok"), int(declined is not None), int(looks > 0), looks, cost, looks_cost),
+        *(baseline or 0, 0 if baseline is None else cost, overhead),
+        *(first or 0.0, int(first is not None), whole or 0.0, int(whole is not None), changed, gained),
+    )
+    for table, unit, span in (("minutes", "minute", MINUTE), ("hours", "hour", HOUR)):
+        start = int(at // span)
+        _grow(open_, table, {unit: start, "specialist": specialist, "key": key}, SUMS, sums)
+        for measure, seconds in (("first", first), ("whole", whole)):
+            if seconds is not None and status == "ok":
+                where = {"span": span, "start": start, "specialist": specialist, "measure": measure}
+                _grow(open_, "spreads", {**where, "bucket": bucket(seconds)}, "requests", (1,))
+
+
+def count_call(open_: Transaction, at: float, specialist: str, kind: str, outcome: Outcome) -> None:
+    """Add a settled attempt to the sums of the hour in which it began."""
+    usage = outcome.usage
+    where = {"hour": int(at // HOUR), "specialist": specialist, "kind": kind, "status": outcome.status}
+    sums = (1, outcome.cost, usage.fresh, usage.cached, usage.written, usage.output, usage.reasoning)
+    _grow(open_, "calls", where, CALLS, (*sums, int(not usage.complete)))
+
+
+def count_feedback(
+    open_: Transaction, decision: str, metric: str, before: float | None, now: float | None
+) -> None:
+    """Replace the judgement `before` of a decision, None if there was none, by `now`."""
+    if now is None or before == now:
+        return
+    at, specialist, changed = open_.rows(
+        "SELECT at, specialist, changed FROM decisions WHERE id = ?", decision
+    )[0]
+    where = {"hour": int(at // HOUR), "specialist": specialist, "metric": metric, "changed": changed}
+    old = before or 0.0
+    sums = (int(before is None), now - old, now * now - old * old)
+    _grow(open_, "judged", where, "judgements, total, squares", sums)
+
+
+def _grow(
+    open_: Transaction, table: str, where: Mapping[str, Any], columns: str, sums: tuple[Any, ...]
+) -> None:
+    """Add `sums` to the `columns` of the row of `table` whose primary key is `where`."""
+    grow = ", ".join(f"{name} = {table}.{name} + excluded.{name}" for name in columns.split(", "))
+    marks = ", ".join("?" * (len(where) + len(sums)))
+    open_.run(
+        f"INSERT INTO {table} ({', '.join(where)}, {columns}) VALUES ({marks}) "
+        f"ON CONFLICT ({', '.join(where)}) DO UPDATE SET {grow}",
+        *where.values(),
+        *sums,
+    )
