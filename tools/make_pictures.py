@@ -14,7 +14,7 @@ from pandora_router.demo.recording import Recorded
 from pandora_router.demo.stories import stories
 from pandora_router.demo.study import study
 from pandora_router.folders import replace_text
-from pandora_router.report.picture import Unit, decision_svg
+from pandora_router.router.picture import Unit, decision_svg
 
 DOCS = Path(__file__).parent.parent / "docs"
 

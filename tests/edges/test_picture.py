@@ -8,8 +8,8 @@ from xml.etree import ElementTree
 
 import pytest
 
-from pandora_router.report.picture import REWARD, Unit, decision_svg, decision_text
 from pandora_router.router import Decision
+from pandora_router.router.picture import REWARD, Unit, decision_svg, decision_text, style_sheet
 from tests.support.routers import fitted
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -17,11 +17,13 @@ SVG = "{http://www.w3.org/2000/svg}"
 
 def row(opened: float | None = 0.9) -> dict[str, Any]:
     """A decision among three: b is opened and taken, or lost if `opened` is None."""
-    known = {"std": 0.1, "inspection_cost": 0.02, "cheap": 0.5, "status": "sealed"}
+    known = {"std": 0.1, "inspection_cost": 0.02, "cheap": 0.5, "status": "sealed", "reservation_price": 0.8}
     return {
         "specialist": "b",
         "declined_because": None,
         "spent": 0.02,
+        "refunded": 0.005,
+        "worth": {"a": 0.6, "b": 0.5 if opened is None else opened, "c": 0.2},
         "purchases": [{"specialists": ["b"], "values": [opened]}],
         "specialists": {
             "a": {"mean": 0.6, **known},
@@ -52,11 +54,28 @@ def test_the_text_says_who_was_opened_what_it_cost_and_who_answers() -> None:
     lines = decision_text(row(), Unit("s", 10.0, 1)).splitlines()
     assert [line.split()[0 if line[0] != ">" else 1] for line in lines[1:]] == ["a", "b", "c"]
     (mine,) = [line for line in lines if line.startswith(">")]
-    assert "look 1 (0.2 s): 0.90, answers" in mine
+    assert "look 1 (0.2 s): 0.90, <0.1 back, answers" in mine
     assert mine.index("#") - mine.index("[") > mine.index("|") - mine.index("[")
     assert "sealed (a look: 0.2 s)" in lines[1]
     assert len({len(re.split(r"\]", line)[0]) for line in lines[1:]}) == 1
     assert "look 1 failed" in decision_text(row(None))
+
+
+def test_prices_the_lead_and_the_bill_stand_in_the_drawing() -> None:
+    drawing = decision_svg(row())
+    (axis, *_, diamond) = re.findall(r'd="M([-0-9.]+) ', re.sub(r"<path class=.belief.*?/>", "", drawing))
+    a, _, c = circles(drawing, "sealed")
+    assert float(diamond) == pytest.approx(c + 0.6 * (a - c) / 0.4, abs=0.2)
+    assert float(axis) == pytest.approx(c - 0.2 * (a - c) / 0.4, abs=0.2)
+    said = [one.text for one in ElementTree.fromstring(drawing).iter(f"{SVG}text")]
+    assert "b answers: worth 0.900, 0.300 above a" in said
+    assert any("looks 0.0250 of reward; of it given back 0.0050" in str(text) for text in said)
+    assert any("all looks at most 0.0600" in str(text) for text in said)
+    plain = decision_svg(row(), bill={"paid": "$0.01", "best single": "$0.05"}, styled=False)
+    assert "paid $0.01; best single $0.05" in plain
+    assert "<style" not in plain
+    assert "style=" not in plain
+    assert ".decision .belief{" in style_sheet()
 
 
 def test_names_and_titles_are_escaped() -> None:
@@ -65,7 +84,7 @@ def test_names_and_titles_are_escaped() -> None:
     drawing = decision_svg(made, title='"><script>alert(2)</script>')
     assert "<script>" not in drawing
     said = " ".join("".join(one.itertext()) for one in ElementTree.fromstring(drawing).iter(f"{SVG}text"))
-    assert "<script>alert(1)</script>" in said
+    assert "<script>alert(1)…" in said
     assert "<script>alert(2)</script>" in said
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import random
 import sqlite3
@@ -19,7 +20,7 @@ from pandora_router.store.migrations import STEPS, migrate
 from pandora_router.store.queries import Filter, Window
 from pandora_router.store.reading import Reader
 from pandora_router.store.rollups import News, news
-from pandora_router.store.rows import Attempt, Feedback, Opened, Outcome, Usage
+from pandora_router.store.rows import Attempt, DecisionRow, Feedback, Outcome, Usage
 
 NOW = 1_800_000_000.0
 DAY = 86_400.0
@@ -51,14 +52,14 @@ def detail(chosen: str, first: str, *, looked: bool) -> dict[str, Any]:
     }
 
 
-def fill(database: Database, count: int = 300, seed: int = 1) -> list[Opened]:
+def fill(database: Database, count: int = 300, seed: int = 1) -> list[DecisionRow]:
     """Random traffic over three days; every tenth decision stays open."""
     rng, made = random.Random(seed), []
     with database.transaction() as open_:
         for i in range(count):
             chosen, first = rng.choice(["small", "large"]), rng.choice(["small", "large"])
             looked = rng.random() < 0.5
-            one = Opened(
+            one = DecisionRow(
                 *(f"d{i:04}", NOW - rng.uniform(0, 3 * DAY), rng.choice([None, "k1", "k2"]), "chat", "route"),
                 *(rng.choice(["p1", "p2"]), "abc", 1, chosen, chosen),
                 declined=rng.choice([None, None, "empty"]),
@@ -109,6 +110,7 @@ def test_totals_are_the_sums_of_the_closed_decisions(database: Database, days: f
         assert queries.totals(open_, window, "k1")["cost"] == by_key["k1"]["cost"]
         step, over_time = queries.series(open_, window, 20)
         assert len(over_time) <= 21
+        assert all(b["at"] - a["at"] == step for a, b in itertools.pairwise(over_time))
         for point in over_time:
             inside = [row for row in rows if point["at"] <= row["at"] < point["at"] + step]
             assert (point["requests"], point["cost"]) == (len(inside), sum(row["cost"] for row in inside))
@@ -138,6 +140,9 @@ def test_calls_and_spending_are_the_sums_of_the_attempts(database: Database) -> 
             assert row["output"] == sum(a[3] for a in mine)
             assert row["estimated"] == sum(1 - a[4] for a in mine)
         assert sum(row["calls"] for row in found) == len(everything)
+        looks = queries.looked(open_, window)
+        decided = [r for r in log.recent(open_, most=1000) if r["inspected"] and r["closed_at"] is not None]
+        assert looks == {"small": (len(decided), sum(row["specialist"] == "small" for row in decided))}
         days = queries.spending(open_, window)
         assert sum(row["cost"] for row in days) == sum(a[2] for a in everything)
         for row in days:

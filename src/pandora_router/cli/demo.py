@@ -26,8 +26,8 @@ from pandora_router.demo.people import NAMES, STRONG, people, was_recorded, weig
 from pandora_router.demo.questions import fresh, recorded
 from pandora_router.demo.stories import stories
 from pandora_router.demo.study import ALWAYS_STRONG, WEIGHT, Study, in_dollars, study
-from pandora_router.report.picture import Unit, decision_text
 from pandora_router.router import explain
+from pandora_router.router.picture import Unit, decision_text
 from pandora_router.search import kernels
 from pandora_router.specialists.beginning import Beginning
 from pandora_router.specialists.request import Request

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import shutil
 from pathlib import Path
@@ -13,10 +14,13 @@ from rich.table import Table as Grid
 
 from pandora_router.cli.options import CONTEXT, CONTEXTS, ROUTER, read_contexts
 from pandora_router.config import open_router
+from pandora_router.errors import UsageError
+from pandora_router.folders import replace_text
 from pandora_router.router import Explanation
 from pandora_router.router import explain as tell
 from pandora_router.router.decision import BoxStatus, Purchase
 from pandora_router.router.explanation import Line, Step, amount
+from pandora_router.router.picture import decision_svg
 
 WIDTH = 110
 MOST = 12  # specialists shown in a step; the others are counted
@@ -29,8 +33,20 @@ MOST = 12  # specialists shown in a step; the others are counted
 @CONTEXTS
 @click.option("--all", "everybody", is_flag=True, help=f"Show all specialists, not only the best {MOST}.")
 @click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
+@click.option(
+    "--html",
+    "page",
+    type=click.Path(path_type=Path),
+    help="Draw the decision into this new file.",
+)
 def explain(
-    prompt: str, artifact: Path, pairs: tuple[str, ...], file: Path | None, everybody: bool, as_json: bool
+    prompt: str,
+    artifact: Path,
+    pairs: tuple[str, ...],
+    file: Path | None,
+    everybody: bool,
+    as_json: bool,
+    page: Path | None,
 ) -> None:
     """Route PROMPT and tell why: estimates, prices, purchases, the runner-up and every alternative.
 
@@ -38,14 +54,33 @@ def explain(
     Examples:
       pandora explain "What is 12 x 7?"
       pandora explain -r router "What is 12 x 7?" --contexts begun.json --json
+      pandora explain "What is 12 x 7?" --html decision.html
     """
+    if page is not None and page.exists():
+        raise UsageError(str(page), expected="a new file", came="one that exists", do="Name another file.")
     router = open_router(artifact)
     story = tell(router, router.route(prompt, read_contexts(pairs, file)))
+    if page is not None:
+        replace_text(page, drawn(story, prompt))
+        click.echo(f"The decision is drawn in {page}")
+        return
     if as_json:
         click.echo(json.dumps(story.to_dict(), indent=1, ensure_ascii=False, allow_nan=False))
         return
     wide = max(WIDTH, shutil.get_terminal_size().columns)  # columns folded into one another say nothing
     show(Console(highlight=False, soft_wrap=True, width=wide), story, 10**6 if everybody else MOST)
+
+
+def drawn(story: Explanation, prompt: str) -> str:
+    """The decision as an HTML page that loads nothing."""
+    bill = {name: f"{amount(cost)} of reward" for name, cost in story.bills.items()}
+    picture = decision_svg(story.decision.to_dict(), bill=bill)
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>pandora-router decision</title>'
+        '<meta http-equiv="Content-Security-Policy" content="default-src \'none\'; style-src '
+        "'unsafe-inline'; base-uri 'none'\"></head><body>\n"
+        f"<h1>One decision</h1>\n<pre>{html.escape(prompt)}</pre>\n{picture}\n</body></html>\n"
+    )
 
 
 def show(console: Console, story: Explanation, most: int) -> None:

@@ -54,6 +54,7 @@ def serve(config: Path | None, demo: bool, host: str | None, port: int | None, w
 
     def ready(url: str) -> None:
         echo(f"Serving on {url} (decisions in {plan.store}). Stop with Ctrl-C.")
+        echo(f"Dashboard: {url}/dashboard")
 
     click.get_current_context().exit(server.serve(plan, address, workers, ready))
 
@@ -81,6 +82,7 @@ def _demo(host: str | None, port: int | None, workers: int) -> None:
             echo(f"Running here: {', '.join(plan.alive)}{recorded}. Ready after {took():.1f} s.")
             echo(f"Serving on {url} (decisions in {plan.store}). Stop with Ctrl-C. Try:")
             echo(EXAMPLE.format(url=url))
+            echo(f"Dashboard: {url}/dashboard")
 
         address = Address(host or "127.0.0.1", 8080 if port is None else port)
         code = server.serve(plan, address, workers, ready)

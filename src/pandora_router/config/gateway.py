@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import time
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,8 +14,11 @@ from typing import Any
 from pandora_router.config import Config, open_router, read_config
 from pandora_router.config.building import Builder
 from pandora_router.config.specialists import ChatSettings, PriceParts
+from pandora_router.dashboard.app import Dashboard, Serving
+from pandora_router.dashboard.asked import ROOT
 from pandora_router.errors import UsageError
 from pandora_router.folders import MANIFEST
+from pandora_router.gateway.app import Gateway
 from pandora_router.gateway.backend import Backend, LookLength, TokenTariff
 from pandora_router.gateway.site import Profile, Settings, Site
 from pandora_router.router import Router
@@ -68,6 +73,10 @@ class ServePlan:
         chosen = settings(config, default, router)
         return Site(backends, chosen, router, profiles, config.value.second, hash=content)
 
+    def mount(self, gateway: Gateway, closing: ExitStack) -> None:
+        """Put the dashboard beside the gateway."""
+        mount_dashboard(self.store, gateway, closing)
+
     def fingerprint(self) -> str:
         """Size and time of change of the configuration and of the artifact's manifest."""
         try:
@@ -76,6 +85,22 @@ class ServePlan:
             stated = None
         files = [self.path, *([self.path.parent / stated / MANIFEST] if stated else [])]
         return " ".join(_changed(file) for file in files)
+
+
+def mount_dashboard(url: str, gateway: Gateway, closing: ExitStack) -> None:
+    """Serve the dashboard over the store at `url` under /dashboard, until `closing` closes it."""
+
+    def serving() -> Serving:
+        site, now = gateway.site, time.monotonic()
+        return Serving(
+            circuits={name: gateway.circuits[name].state(now) for name in site.names},
+            models={one.name: one.model for one in site.backends},
+            keys=site.settings.keys,
+        )
+
+    dashboard = Dashboard(url, gateway.store, serving)
+    closing.callback(dashboard.close)
+    gateway.mounted[ROOT] = dashboard
 
 
 def _changed(file: Path) -> str:

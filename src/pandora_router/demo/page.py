@@ -13,8 +13,8 @@ from pandora_router.demo.live import RoutedQuestion
 from pandora_router.demo.study import Study, Way
 from pandora_router.errors import UsageError
 from pandora_router.folders import replace_text
-from pandora_router.report.picture import Unit, decision_svg
 from pandora_router.router import Decision
+from pandora_router.router.picture import Unit, decision_svg
 
 TITLE = "<title>pandora-router demo</title>"
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'"

@@ -17,7 +17,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -26,6 +26,7 @@ import numpy as np
 
 from pandora_router import __version__
 from pandora_router.boxes import Costs
+from pandora_router.config.gateway import mount_dashboard
 from pandora_router.demo import live, recording
 from pandora_router.demo.calculator import calculate
 from pandora_router.demo.headline import PRICE
@@ -34,6 +35,7 @@ from pandora_router.demo.questions import recorded
 from pandora_router.demo.study import WEIGHT, BeginningsRecipe
 from pandora_router.demo.upstream import Running, Upstream
 from pandora_router.errors import PandoraError
+from pandora_router.gateway.app import Gateway
 from pandora_router.gateway.backend import Backend, LookLength, TokenTariff
 from pandora_router.gateway.site import Settings, Site
 from pandora_router.router import Router
@@ -87,6 +89,10 @@ class DemoPlan:
             for name, fee in zip(router.specialists, router.fees, strict=True)
         )
         return Site(backends, Settings(DEFAULT), router, hash=router.id)
+
+    def mount(self, gateway: Gateway, closing: ExitStack) -> None:
+        """Put the dashboard beside the gateway."""
+        mount_dashboard(self.store, gateway, closing)
 
     def fingerprint(self) -> str:
         """Nothing of the demo changes while it runs."""

@@ -31,7 +31,7 @@ from pandora_router.gateway.telemetry import Traces
 from pandora_router.gateway.wires import BY_NAME, BY_PATH, Wire
 from pandora_router.store import log
 from pandora_router.store.worker import Store
-from pandora_router.transport.asgi import Gone, Receive, Refused, Scope, Send, read_body, watched
+from pandora_router.transport.asgi import Application, Gone, Receive, Refused, Scope, Send, read_body, watched
 
 told = logging.getLogger("pandora_router.gateway")
 requests = logging.getLogger("pandora_router.gateway.requests")
@@ -39,7 +39,10 @@ requests = logging.getLogger("pandora_router.gateway.requests")
 
 @dataclass
 class Gateway:
-    """The application. `site` is replaced as a whole by a reload; circuits and measurements outlive it."""
+    """The application. `site` is replaced as a whole by a reload; circuits and measurements outlive it.
+
+    `mounted` are other applications by the first part of their paths, such as `/dashboard`.
+    """
 
     site: Site
     store: Store
@@ -49,6 +52,7 @@ class Gateway:
     started: float = field(default_factory=time.time)
     busy: int = 0
     traces: Traces | None = None
+    mounted: dict[str, Application] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.install(self.site)
@@ -70,6 +74,10 @@ class Gateway:
             await _lifespan(receive, send)
             return
         if scope["type"] != "http":
+            return
+        mounted = self.mounted.get("/" + scope["path"].lstrip("/").partition("/")[0])
+        if mounted is not None:
+            await mounted(scope, receive, send)
             return
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
         wire = BY_PATH.get(scope["path"])

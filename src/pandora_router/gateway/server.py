@@ -19,6 +19,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from multiprocessing.process import BaseProcess
 from typing import TYPE_CHECKING, Protocol
 
@@ -60,6 +61,10 @@ class SitePlan(Protocol):
 
     def fingerprint(self) -> str:
         """A text that changes when the files do; cheap, since it is asked for every few seconds."""
+        ...
+
+    def mount(self, gateway: Gateway, closing: ExitStack) -> None:
+        """Put other applications into `gateway.mounted`; what they leave open is closed by `closing`."""
         ...
 
 
@@ -142,6 +147,8 @@ async def _worker(plan: SitePlan, site: Site, listening: socket.socket, ready: C
     store = Store(plan.store)
     traces = Traces() if site.settings.traces else None
     gateway = Gateway(site, store, traces=traces)
+    mounted = ExitStack()
+    plan.mount(gateway, mounted)
     for router in site.routers:
         router.warm()
     config = arriving.settings(gateway, timeout_graceful_shutdown=int(GRACE))
@@ -170,6 +177,7 @@ async def _worker(plan: SitePlan, site: Site, listening: socket.socket, ready: C
         for chore in chores:
             chore.cancel()
         await asyncio.gather(*chores, return_exceptions=True)
+        mounted.close()
         store.close()
         if traces is not None:
             traces.close()

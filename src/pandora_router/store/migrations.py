@@ -132,6 +132,9 @@ STEPS: tuple[tuple[str, ...], ...] = (
             hour BIGINT NOT NULL, specialist TEXT NOT NULL, metric TEXT NOT NULL, changed BIGINT NOT NULL,
             judgements BIGINT NOT NULL, total DOUBLE PRECISION NOT NULL, squares DOUBLE PRECISION NOT NULL,
             PRIMARY KEY (hour, specialist, metric, changed))""",
+        """CREATE TABLE looked (
+            hour BIGINT NOT NULL, specialist TEXT NOT NULL, looks BIGINT NOT NULL, won BIGINT NOT NULL,
+            PRIMARY KEY (hour, specialist))""",
         "CREATE TABLE secrets (name TEXT PRIMARY KEY, value TEXT NOT NULL)",
         """CREATE INDEX decisions_listed ON decisions (
             at, id, specialist, key, policy, status, declined, inspected, changed, cost)""",

@@ -23,6 +23,7 @@ LISTED = (
     "id, at, key, wire, mode, policy, specialist, proposed, declined, inspected, inspection_cost, baseline, "
     "overhead, status, cost, first_token, seconds, changed, gained"
 )
+HANDY = (1, 2, 3, 5, 6, 10, 12, 15, 24, 30, 48, 60, 168, 720)
 By = Literal["specialist", "key"]
 Sums = dict[str, Any]
 
@@ -108,13 +109,13 @@ def totals_by(open_: Transaction, window: Window, by: By) -> dict[str, Sums]:
     return {str(row[by]): row for row in _sums(open_, window, by)}
 
 
-def series(open_: Transaction, window: Window, points: int = 120) -> tuple[int, list[Sums]]:
-    """The sums of a window in about `points` steps of equal length; returns that length in seconds, too.
+def series(open_: Transaction, window: Window, points: int = 150) -> tuple[int, list[Sums]]:
+    """The sums of a window in at most `points` + 1 steps; returns the length of a step in seconds, too.
 
-    Each row has `at`, the beginning of its step. Steps without requests are left out.
+    Each row has `at`, the beginning of its step. Sums of a step without requests are 0.
     """
     first, last = window.ends
-    units = max(1, -(-(last - first) // points))
+    units = _units(last - first, points)
     table, unit = window.source
     columns = ", ".join(f"sum({name})" for name in SUMS.split(", "))
     found = open_.rows(
@@ -122,7 +123,15 @@ def series(open_: Transaction, window: Window, points: int = 120) -> tuple[int, 
         *(units, first, last),
     )
     step = units * window.span
-    return step, [{"at": int(row[0]) * step, **_named(SUMS, row[1:])} for row in found]
+    sums = {int(row[0]): _named(SUMS, row[1:]) for row in found}
+    nothing = dict.fromkeys(SUMS.split(", "), 0)
+    slots = range(first // units, (last - 1) // units + 1)
+    return step, [{"at": slot * step, **sums.get(slot, nothing)} for slot in slots]
+
+
+def _units(length: int, points: int) -> int:
+    """The smallest handy number of roll-ups per step that needs at most `points` steps."""
+    return next((units for units in HANDY if length <= points * units), HANDY[-1])
 
 
 def quantiles(
@@ -162,6 +171,16 @@ def calls(open_: Transaction, window: Window) -> list[Sums]:
     return [_named(f"specialist, kind, status, {CALLS}", row) for row in found]
 
 
+def looked(open_: Transaction, window: Window) -> dict[str, tuple[int, int]]:
+    """How many looks were bought at each specialist in the hours of a window, and how many of them won."""
+    found = open_.rows(
+        "SELECT specialist, sum(looks), sum(won) FROM looked WHERE hour >= ? AND hour < ? "
+        "GROUP BY specialist",
+        *window.hours,
+    )
+    return {str(name): (int(looks), int(won)) for name, looks, won in found}
+
+
 def spending(open_: Transaction, window: Window) -> list[Sums]:
     """Calls, tokens and money by specialist and UTC day, whatever kind of call they were for."""
     columns = ", ".join(f"sum({name})" for name in CALLS.split(", "))
@@ -183,10 +202,10 @@ def judged(open_: Transaction, window: Window, metric: str) -> list[Sums]:
     return [_named("specialist, changed, judgements, total, squares", row) for row in found]
 
 
-def judged_over_time(open_: Transaction, window: Window, metric: str, points: int = 120) -> list[Sums]:
-    """Sums of feedback in about `points` steps of equal length; each row has `at`."""
+def judged_over_time(open_: Transaction, window: Window, metric: str, points: int = 150) -> list[Sums]:
+    """Sums of feedback in at most `points` + 1 steps; each row has `at`. Steps without any are left out."""
     first, last = window.hours
-    units = max(1, -(-(last - first) // points))
+    units = _units(last - first, points)
     found = open_.rows(
         "SELECT hour / ?, sum(judgements), sum(total) FROM judged "
         "WHERE metric = ? AND hour >= ? AND hour < ? GROUP BY 1 ORDER BY 1",

@@ -3,6 +3,7 @@
     minutes, hours   requests, errors, money and seconds by specialist and key
     spreads          latencies as histograms, per minute and per hour, for quantiles
     calls            attempts by specialist, kind and status, with their tokens, per hour
+    looked           looks by the specialist that was looked at, and how many of them won, per hour
     judged           feedback by specialist and metric, per hour of the decision
 
 Retention deletes decisions and keeps these sums. Each is written in the transaction of what it counts, so a
@@ -12,6 +13,7 @@ feedback of the same decision replaces it in `judged` too.
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -57,6 +59,13 @@ def news(detail: Mapping[str, Any]) -> News:
     return News(chosen != first, float(worth.get(chosen, 0.0) - worth[first]))
 
 
+def opened(detail: Mapping[str, Any]) -> tuple[str, ...]:
+    """The specialists that were looked at, from the stored form of a decision."""
+    row = detail.get("decision")
+    purchases = row.get("purchases", ()) if isinstance(row, Mapping) else ()
+    return tuple(dict.fromkeys(str(name) for one in purchases for name in one["specialists"]))
+
+
 def bucket(seconds: float) -> int:
     """The bucket of a latency in the histograms.
 
@@ -79,11 +88,11 @@ def count_decision(open_: Transaction, id_: str) -> None:
     """Add an ended decision to the sums of its minute and hour."""
     found = open_.rows(
         "SELECT at, specialist, coalesce(key, ''), status, declined, inspected, cost, inspection_cost, "
-        "baseline, overhead, first_token, seconds, changed, gained FROM decisions WHERE id = ?",
+        "baseline, overhead, first_token, seconds, changed, gained, detail FROM decisions WHERE id = ?",
         id_,
     )[0]
     at, specialist, key, status, declined, looks, cost, looks_cost, baseline, *rest = found
-    overhead, first, whole, changed, gained = rest
+    overhead, first, whole, changed, gained, detail = rest
     sums = (
         *(1, int(status != "ok"), int(declined is not None), int(looks > 0), looks, cost, looks_cost),
         *(baseline or 0, 0 if baseline is None else cost, overhead),
@@ -96,6 +105,9 @@ def count_decision(open_: Transaction, id_: str) -> None:
             if seconds is not None and status == "ok":
                 where = {"span": span, "start": start, "specialist": specialist, "measure": measure}
                 _grow(open_, "spreads", {**where, "bucket": bucket(seconds)}, "requests", (1,))
+    for name in opened(json.loads(detail)) if looks else ():
+        where = {"hour": int(at // HOUR), "specialist": name}
+        _grow(open_, "looked", where, "looks, won", (1, int(name == specialist)))
 
 
 def count_call(open_: Transaction, at: float, specialist: str, kind: str, outcome: Outcome) -> None:

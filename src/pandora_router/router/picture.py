@@ -2,8 +2,9 @@
 
 Both drawings are made from the plain row of a decision (`Decision.to_dict()`), so that a command, a page and
 a dashboard that only has the stored row draw the same thing. On every row a bar from mean - std to mean + std
-says what was believed before anything was bought; a filled dot is the value that opening the box showed.
-Boxes that stayed sealed keep a hollow dot at their mean.
+says what was believed before anything was bought, a hollow dot the mean, a small diamond the reservation
+price (the worth above which nobody would pay for a look at this box); a filled dot is the value that a look
+showed. Below the rows stand by how much the answering specialist leads, and what other ways would have cost.
 """
 
 from __future__ import annotations
@@ -15,20 +16,27 @@ from typing import Any
 
 MOST = 12
 COLUMNS = 30
-LEFT, WIDTH, RIGHT, ROW, TOP = 130.0, 360.0, 260.0, 30.0, 42.0
+LEFT, WIDTH, RIGHT, ROW, TOP = 130.0, 320.0, 390.0, 30.0, 42.0
 STYLE = {
-    "text": "font:13px system-ui,sans-serif;fill:#1c2733",
-    ".paper": "fill:#fff",
-    ".dim": "fill:#5b6875",
+    "text": "font:13px system-ui,sans-serif;fill:var(--ink,#1c2733)",
+    ".paper": "fill:var(--paper,#fff)",
+    ".dim": "fill:var(--dim,#5b6875)",
     ".name": "font-weight:600",
-    ".axis": "stroke:#c5ccd3",
-    ".belief": "stroke:#b9cbe4;stroke-width:8;stroke-linecap:round",
-    ".sealed": "fill:#fff;stroke:#4d6f9f;stroke-width:2",
-    ".opened": "fill:#b06a00",
-    ".move": "stroke:#b06a00;stroke-width:1.5;stroke-dasharray:3 3",
-    ".chosen": "fill:#e5f4e8",
+    ".axis": "stroke:var(--line,#c5ccd3)",
+    ".belief": "stroke:var(--belief,#b9cbe4);stroke-width:8;stroke-linecap:round",
+    ".sealed": "fill:var(--paper,#fff);stroke:var(--mean,#4d6f9f);stroke-width:2",
+    ".price": "fill:var(--paper,#fff);stroke:var(--ink,#1c2733);stroke-width:1.3",
+    ".opened": "fill:var(--opened,#b06a00)",
+    ".move": "stroke:var(--opened,#b06a00);stroke-width:1.5;stroke-dasharray:3 3",
+    ".chosen": "fill:var(--chosen,#e5f4e8)",
 }
-"""Rules that hold inside a drawing only: each selector is put behind the class of the drawing."""
+"""Rules inside a drawing. A page with a dark mode sets the variables; a file uses the defaults."""
+LEGEND = "bar: mean ± standard deviation; ○ mean; ◇ reservation price; ● what a look showed"
+
+
+def style_sheet() -> str:
+    """The rules of the drawing, for a page that allows no style inside its elements."""
+    return "".join(f".decision {selector}{{{rule}}}" for selector, rule in STYLE.items())
 
 
 @dataclass(frozen=True)
@@ -45,9 +53,12 @@ class Unit:
 
     def text(self, cost: float) -> str:
         """The cost in words; a cost too small for the digits is shown as less than the last of them."""
+        return f"{self.number(cost)} {self.name}"
+
+    def number(self, cost: float) -> str:
+        """The cost in words without the name of its unit."""
         shown, least = cost * self.rate, 10.0**-self.digits
-        number = f"<{least:.{self.digits}f}" if 0 < shown < least else f"{shown:.{self.digits}f}"
-        return f"{number} {self.name}"
+        return f"<{least:.{self.digits}f}" if 0 < shown < least else f"{shown:.{self.digits}f}"
 
 
 REWARD = Unit()
@@ -65,6 +76,8 @@ class _Box:
     order: int | None
     shown: float | None
     chosen: bool
+    price: float | None = None
+    refund: float = 0.0
 
     def story(self, unit: Unit) -> str:
         """What happened to the box, in words."""
@@ -75,6 +88,8 @@ class _Box:
             text = f"look {self.order} failed ({price})"
         else:
             text = f"look {self.order} ({price}): {self.shown:.2f}"
+        if self.refund > 0.0:
+            text += f", {unit.number(self.refund)} back"
         return f"{text}, answers" if self.chosen else text
 
 
@@ -109,14 +124,23 @@ def decision_text(row: Mapping[str, Any], unit: Unit = REWARD, columns: int = CO
     return "\n".join([" " * (wide + 4) + ends, *lines])
 
 
-def decision_svg(row: Mapping[str, Any], title: str = "", unit: Unit = REWARD) -> str:
+def decision_svg(
+    row: Mapping[str, Any],
+    title: str = "",
+    unit: Unit = REWARD,
+    bill: Mapping[str, str] | None = None,
+    *,
+    styled: bool = True,
+) -> str:
     """Draw a decision as an SVG element that loads nothing and can stand inside a page or in a file.
 
-    `row` comes from `Decision.to_dict()`; `title` (the prompt, say) is escaped, as are all names.
+    `row` comes from `Decision.to_dict()`; `title` (the prompt, say) is escaped, as are all names. `bill` has
+    lines to be written below, such as what other ways would have cost; by default the costs of looks.
+    Without `styled` the element brings no rules of its own and the page includes `style_sheet()`.
     """
     if row.get("declined_because"):
         said = f"{row['specialist']} answers, the default: declined because {row['declined_because']}"
-        return _element([_text(8, 30, said)], 60.0, title or said)
+        return _element([_text(8, 30, _cut(said, 110))], 60.0, title or said, styled)
     boxes = _boxes(row)
     low, high = _range(boxes)
     scale = WIDTH / (high - low)
@@ -125,16 +149,55 @@ def decision_svg(row: Mapping[str, Any], title: str = "", unit: Unit = REWARD) -
         return LEFT + (min(max(x, low), high) - low) * scale
 
     top = TOP if title else 12.0
-    height = top + ROW * len(boxes) + 52
-    parts = [_text(8, 20, title, "name")] if title else []
+    end = top + ROW * len(boxes)
+    parts = [_text(8, 20, _cut(title, 100), "name")] if title else []
     for tick in (0.0, 0.5, 1.0):
         x = place(tick)
-        parts.append(f'<path class="axis" d="M{x:.1f} {top - 8:.1f}V{height - 46:.1f}"/>')
-        parts.append(_text(x, height - 30, f"{tick:.1f}", "dim", "middle"))
-    parts.append(_text(LEFT + WIDTH / 2, height - 10, "expected reward", "dim", "middle"))
+        parts.append(f'<path class="axis" d="M{x:.1f} {top - 8:.1f}V{end + 6:.1f}"/>')
+        parts.append(_text(x, end + 22, f"{tick:.1f}", "dim", "middle"))
+    parts.append(_text(LEFT + WIDTH + 16, end + 22, "expected reward", "dim"))
     for i, box in enumerate(boxes):
         parts += _row(box, top + ROW * i, place, unit)
-    return _element(parts, height, title or f"{row['specialist']} answers")
+    below = [_cut(LEGEND, 110), lead(row), _bill(row, unit) if bill is None else _lines(bill)]
+    for i, said in enumerate(filter(None, below)):
+        parts.append(_text(8, end + 46 + 20 * i, said, "" if i else "dim"))
+    return _element(parts, end + 100, title or f"{row['specialist']} answers", styled)
+
+
+def lead(row: Mapping[str, Any]) -> str:
+    """Who answers and by how much that one leads, in words; "" for a decision without worths."""
+    worth = {name: value for name, value in row["worth"].items() if value is not None}
+    chosen = row["specialist"]
+    others = [(value, name) for name, value in worth.items() if name != chosen]
+    if chosen not in worth:
+        return ""
+    if not others:
+        return f"{_cut(chosen, 30)} answers: worth {worth[chosen]:.3f}, the only candidate"
+    value, name = max(others)
+    gap = worth[chosen] - value
+    return (
+        f"{_cut(chosen, 30)} answers: worth {worth[chosen]:.3f}, {abs(gap):.3f} "
+        f"{'above' if gap >= 0 else 'below'} {_cut(name, 30)}"
+    )
+
+
+def _bill(row: Mapping[str, Any], unit: Unit) -> str:
+    """What the looks cost, and what all looks together would have cost at most."""
+    sold = ("sealed", "opened", "lost", "too late")
+    everything = sum(
+        known["inspection_cost"] or 0.0 for known in row["specialists"].values() if known["status"] in sold
+    )
+    back = row.get("refunded") or 0.0
+    lines = {"looks": unit.text(row["spent"] + back)}
+    if back > 0.0:
+        lines["of it given back"] = unit.text(back)
+    return _lines(
+        lines | {"without any look": unit.text(0.0), "all looks": f"at most {unit.text(everything)}"}
+    )
+
+
+def _lines(bill: Mapping[str, str]) -> str:
+    return "; ".join(f"{name} {amount}" for name, amount in bill.items())
 
 
 def _row(box: _Box, y: float, place: Callable[[float], float], unit: Unit) -> list[str]:
@@ -144,10 +207,13 @@ def _row(box: _Box, y: float, place: Callable[[float], float], unit: Unit) -> li
         parts.append(
             f'<rect class="chosen" x="4" y="{y + 1:.1f}" width="{wide:.1f}" height="{ROW - 2}" rx="6"/>'
         )
-    parts.append(_text(LEFT - 12, middle + 4, box.name, "name" if box.chosen else "", "end"))
+    parts.append(_text(LEFT - 12, middle + 4, _cut(box.name, 17), "name" if box.chosen else "", "end"))
     left, right = place(box.mean - box.std), place(box.mean + box.std)
     parts.append(f'<path class="belief" d="M{left:.1f} {middle:.1f}H{right:.1f}"/>')
     parts.append(f'<circle class="sealed" cx="{place(box.mean):.1f}" cy="{middle:.1f}" r="5"/>')
+    if box.price is not None:
+        at = place(box.price)
+        parts.append(f'<path class="price" d="M{at:.1f} {middle - 6:.1f}l5 6l-5 6l-5 -6z"/>')
     if box.shown is not None:
         start, end = place(box.mean), place(box.shown)
         parts.append(f'<path class="move" d="M{start:.1f} {middle:.1f}H{end:.1f}"/>')
@@ -168,8 +234,10 @@ def _boxes(row: Mapping[str, Any]) -> list[_Box]:
     for name, known in row["specialists"].items():
         order, value = shown.get(name, (None, None))
         mean, std = known["mean"] or 0.0, known["std"] or 0.0
-        cost = known["inspection_cost"] or 0.0
-        boxes.append(_Box(name, known["status"], mean, std, cost, order, value, name == row["specialist"]))
+        cost, chosen = known["inspection_cost"] or 0.0, name == row["specialist"]
+        back = row.get("refunded", 0.0) if chosen and order is not None else 0.0
+        price = known["reservation_price"] if std > 0.0 else None
+        boxes.append(_Box(name, known["status"], mean, std, cost, order, value, chosen, price, back))
     boxes.sort(key=lambda box: -box.mean)
     return [box for i, box in enumerate(boxes) if i < MOST or box.order is not None or box.chosen]
 
@@ -180,16 +248,20 @@ def _range(boxes: list[_Box]) -> tuple[float, float]:
     return min(0.0, *ends), max(1.0, *ends)
 
 
+def _cut(said: str, most: int) -> str:
+    return said if len(said) <= most else said[: most - 1] + "…"
+
+
 def _text(x: float, y: float, said: str, kind: str = "", anchor: str = "start") -> str:
     named = f' class="{kind}"' if kind else ""
     return f'<text x="{x:.1f}" y="{y:.1f}"{named} text-anchor="{anchor}">{html.escape(said)}</text>'
 
 
-def _element(parts: list[str], height: float, label: str) -> str:
+def _element(parts: list[str], height: float, label: str, styled: bool) -> str:
     wide = LEFT + WIDTH + RIGHT
-    rules = "".join(f".decision {selector}{{{rule}}}" for selector, rule in STYLE.items())
+    rules = f"<style>{style_sheet()}</style>" if styled else ""
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {wide:.0f} {height:.0f}" width="{wide:.0f}" '
-        f'class="decision" role="img" aria-label="{html.escape(label)}"><style>{rules}</style>'
+        f'class="decision" role="img" aria-label="{html.escape(label)}">{rules}'
         f'<rect class="paper" width="{wide:.0f}" height="{height:.0f}" rx="8"/>{"".join(parts)}</svg>'
     )

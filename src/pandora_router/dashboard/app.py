@@ -1,0 +1,276 @@
+"""The dashboard as one ASGI callable: paths, who may see them, security headers, errors.
+
+    GET  /dashboard, /dashboard/{page}, /dashboard/decisions/{id}     pages; `?csv=TABLE` for a table as CSV
+    POST /dashboard/reconcile                                         a bill to compare; nothing is stored
+    POST /dashboard/login, /dashboard/logout
+    GET  /dashboard/assets/{name}                                     fixed files
+
+A form is accepted only from a page of the same origin. Errors say what happened without any text of the
+request; a bug is logged under an id.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from urllib.parse import parse_qs
+
+from pandora_router.dashboard import login
+from pandora_router.dashboard.asked import ROOT, PageRequest, clean
+from pandora_router.dashboard.calibration import calibration
+from pandora_router.dashboard.decision import decision
+from pandora_router.dashboard.decisions import decisions
+from pandora_router.dashboard.keys import keys
+from pandora_router.dashboard.layout import KINDS, Page, asset, document, render
+from pandora_router.dashboard.looks import looks
+from pandora_router.dashboard.markup import tag
+from pandora_router.dashboard.reconcile import LARGEST, read_bill, reconcile
+from pandora_router.dashboard.specialists import specialists
+from pandora_router.dashboard.today import today
+from pandora_router.errors import UpstreamError, UsageError
+from pandora_router.store import accounts
+from pandora_router.store.database import Transaction
+from pandora_router.store.reading import Reader
+from pandora_router.store.rows import Key
+from pandora_router.store.worker import Store
+from pandora_router.transport.asgi import Gone, Receive, Refused, Scope, Send, read_body
+
+View = Callable[[Transaction, PageRequest], Page | None]
+
+told = logging.getLogger("pandora_router.dashboard")
+_ID = re.compile(r"[A-Za-z0-9_.:-]{1,100}")
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
+    "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+)
+SAFE = {
+    "content-security-policy": POLICY,
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+    "referrer-policy": "same-origin",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "permissions-policy": "camera=(), geolocation=(), microphone=()",
+}
+TITLES = {403: "Not allowed", 404: "Not found", 405: "Not possible", 413: "Too large", 503: "No answer"}
+
+
+@dataclass(frozen=True)
+class Serving:
+    """What the process serves now: states of circuits and provider's model names, by specialist."""
+
+    circuits: Mapping[str, str] = field(default_factory=dict)
+    models: Mapping[str, str] = field(default_factory=dict)
+    keys: bool = False
+    """Whether clients need a key; then the dashboard asks for an admin key."""
+
+
+@dataclass(frozen=True)
+class Response:
+    """A whole response."""
+
+    body: bytes
+    status: int = 200
+    kind: str = "text/html; charset=utf-8"
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+class Dashboard:
+    """The application. It reads the store at `url` by itself and writes through `store` only to log in."""
+
+    def __init__(self, url: str, store: Store, serving: Callable[[], Serving]) -> None:
+        self._reader = Reader(url)
+        self._store = store
+        self._serving = serving
+        self._secret: str | None = None
+
+    def close(self) -> None:
+        """Close the connection to the store."""
+        self._reader.close()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one HTTP request."""
+        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+        cookies = login.cookies(headers)
+        asked = PageRequest.read(scope, cookies.get("pandora-theme", ""))
+        try:
+            answer = await self._answer(scope, headers, cookies, asked, receive)
+        except UpstreamError as error:
+            answer = _problem(asked, 503, f"The store did not answer: {error}. Choose a shorter window.")
+        except Refused as refused:
+            answer = _problem(asked, refused.status, refused.message)
+        except Gone:
+            return
+        except Exception as error:
+            id_ = f"{time.time_ns():x}"
+            told.error("bug %s: %s at %s", id_, type(error).__name__, _where(error))
+            answer = _problem(asked, 500, f"A bug in the dashboard: {id_}.")
+        await _send(send, answer, head=scope["method"] == "HEAD")
+
+    async def _answer(
+        self,
+        scope: Scope,
+        headers: Mapping[str, str],
+        cookies: Mapping[str, str],
+        asked: PageRequest,
+        receive: Receive,
+    ) -> Response:
+        method, path = scope["method"], asked.path
+        if path.startswith("assets/"):
+            return _asset(asked)
+        serving = self._serving()
+        if not serving.keys and not login.on_loopback(headers):
+            return _problem(asked, 403, "Without keys the dashboard answers to 127.0.0.1 and localhost only.")
+        if method == "POST" and not login.same_origin(headers):
+            return _problem(asked, 403, "Forms are accepted from pages of this server only.")
+        secure = scope.get("scheme") == "https" or headers.get("x-forwarded-proto") == "https"
+        if path == "login":
+            return await self._login(method, asked, receive, secure=secure)
+        person = await self._person(cookies, asked) if serving.keys else None
+        if serving.keys and person is None:
+            return Response(b"", 303, headers={"location": f"{ROOT}/login"})
+        if (method, path) == ("POST", "logout"):
+            gone = login.set_cookie("", secure=secure, seconds=0)
+            return Response(b"", 303, headers={"location": f"{ROOT}/login", "set-cookie": gone})
+        bill = await _form(receive, LARGEST) if (method, path) == ("POST", "reconcile") else None
+        if bill is None and method not in ("GET", "HEAD"):
+            return _problem(asked, 405, "This page can only be read.")
+        page = await self._page(asked, serving, bill)
+        if page is None:
+            return _problem(asked, 404, "There is no such page, or no decision with this id.")
+        return _page(page, asked, None if person is None else person.name)
+
+    async def _page(
+        self, asked: PageRequest, serving: Serving, bill: Mapping[str, str] | None
+    ) -> Page | None:
+        name, _, rest = asked.path.partition("/")
+        if name == "decisions" and rest:
+            known = _ID.fullmatch(rest) is not None
+            return await self._reader.run(lambda open_: decision(open_, asked, rest)) if known else None
+        if asked.path == "reconcile":
+            return await self._reconcile(asked, serving, bill)
+        views: dict[str, View] = {
+            "": today,
+            "decisions": decisions,
+            "specialists": lambda open_, asked: specialists(open_, asked, serving.circuits),
+            "looks": looks,
+            "calibration": calibration,
+            "keys": keys,
+        }
+        view = views.get(asked.path)
+        return None if view is None else await self._reader.run(lambda open_: view(open_, asked))
+
+    async def _reconcile(self, asked: PageRequest, serving: Serving, sent: Mapping[str, str] | None) -> Page:
+        bill, wrong = None, ""
+        if sent is not None:
+            try:
+                bill = read_bill(sent.get("bill", ""))
+            except UsageError as error:
+                wrong = str(error)
+        return await self._reader.run(lambda open_: reconcile(open_, asked, serving.models, bill, wrong))
+
+    async def _shared_secret(self) -> str:
+        if self._secret is None:
+            self._secret = await self._store.run(lambda open_: accounts.shared_secret(open_, "dashboard"))
+        return self._secret
+
+    async def _person(self, cookies: Mapping[str, str], asked: PageRequest) -> Key | None:
+        cookie = cookies.get(login.COOKIE, "")
+        if not cookie:
+            return None
+        secret = await self._shared_secret()
+        return await self._reader.run(lambda open_: login.session(open_, secret, cookie, asked.now))
+
+    async def _login(self, method: str, asked: PageRequest, receive: Receive, *, secure: bool) -> Response:
+        wrong = ""
+        if method == "POST":
+            sent = await _form(receive, 4096)
+            secret, shown = await self._shared_secret(), sent.get("key", "").strip()
+            cookie = await self._reader.run(lambda open_: login.enter(open_, secret, shown, asked.now))
+            if cookie is not None:
+                told_ = {"location": ROOT, "set-cookie": login.set_cookie(cookie, secure=secure)}
+                return Response(b"", 303, headers=told_)
+            wrong = "This is not an admin key. Make one with: pandora keys add NAME --admin"
+        field_ = tag(
+            "input",
+            type="password",
+            name="key",
+            id="key",
+            autocomplete="current-password",
+            required=True,
+            autofocus=True,
+        )
+        inside = [
+            tag("h1", "pandora-router"),
+            tag("p", wrong, class_="bad", role="alert") if wrong else None,
+            tag("label", "Admin key", field_),
+            tag("button", "Log in"),
+        ]
+        form = tag("form", inside, method="post", action=f"{ROOT}/login", class_="login", id="main")
+        return Response(document("Log in", asked, form), 403 if wrong else 200)
+
+
+def _page(page: Page, asked: PageRequest, person: str | None) -> Response:
+    wanted = asked.said.get("csv")
+    if wanted is None:
+        return Response(render(page, asked, person))
+    table = page.table(wanted)
+    if table is None:
+        return _problem(asked, 404, "This page has no such table.")
+    name = f'attachment; filename="{table.name}.csv"'
+    return Response(
+        table.csv().encode("utf-8", "replace"), 200, "text/csv; charset=utf-8", {"content-disposition": name}
+    )
+
+
+def _asset(asked: PageRequest) -> Response:
+    name = asked.path.removeprefix("assets/")
+    content = asset(name)
+    if content is None:
+        return _problem(asked, 404, "There is no such file.")
+    lasting = {"cache-control": "public, max-age=31536000, immutable"}
+    return Response(content, 200, KINDS[name.rpartition(".")[2]], lasting)
+
+
+def _problem(asked: PageRequest, status: int, said: str) -> Response:
+    title = TITLES.get(status, "Something went wrong")
+    back = tag("p", tag("a", "To the first page", href=ROOT))
+    return Response(
+        document(title, asked, tag("main", tag("h1", title), tag("p", said), back, id="main")), status
+    )
+
+
+async def _form(receive: Receive, largest: int) -> dict[str, str]:
+    """The fields of a form of up to `largest` characters, empty if it is no form; raises `Refused` (413)."""
+    sent = await read_body(receive, 3 * largest)  # a character may be written as three
+    try:
+        found = parse_qs(sent.decode("ascii", "replace"), max_num_fields=20, errors="replace")
+    except ValueError:
+        return {}
+    return {clean(name): values[0] for name, values in found.items()}
+
+
+async def _send(send: Send, answer: Response, *, head: bool) -> None:
+    named = {
+        "content-type": answer.kind,
+        "content-length": str(len(answer.body)),
+        "cache-control": "no-store",
+    }
+    pairs = [
+        (k.encode(), v.encode("latin-1", "replace")) for k, v in {**named, **SAFE, **answer.headers}.items()
+    ]
+    await send({"type": "http.response.start", "status": answer.status, "headers": pairs})
+    await send({"type": "http.response.body", "body": b"" if head else answer.body, "more_body": False})
+
+
+def _where(error: Exception) -> str:
+    """The frames of a traceback without the text of the error, which may repeat parts of a request."""
+    frames = []
+    trace = error.__traceback__
+    while trace is not None:
+        frames.append(f"{trace.tb_frame.f_code.co_filename.rsplit('/', 1)[-1]}:{trace.tb_lineno}")
+        trace = trace.tb_next
+    return " < ".join(reversed(frames))

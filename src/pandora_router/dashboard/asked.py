@@ -1,0 +1,140 @@
+"""What a request asks for: which page, which window of time, which filters; links that keep all of them.
+
+Everything a client sends is bounded in number and length here; unknown members are dropped, and a value that
+does not fit is as if it had not been sent, so that an old link still opens a page.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+from urllib.parse import parse_qsl, urlencode
+
+from pandora_router.store.money import UNIT
+from pandora_router.store.queries import Filter, Window
+
+ROOT = "/dashboard"
+RANGES = {"1h": 3600, "6h": 21_600, "24h": 86_400, "7d": 604_800, "30d": 2_592_000, "90d": 7_776_000}
+USUAL = "24h"
+LONGEST = 300
+"""The most characters of a value in an address."""
+MEMBERS = (
+    "range", "since", "until", "specialist", "policy", "key", "status", "declined", "inspected", "changed",
+    "least", "most", "text", "before", "csv", "metric",
+)  # fmt: skip
+SWITCHES = {"yes": True, "no": False}
+
+
+@dataclass(frozen=True)
+class PageRequest:
+    """A request: its path below the root, what it says, and when it came (Unix seconds)."""
+
+    path: str
+    said: Mapping[str, str]
+    now: float
+    theme: str = ""
+
+    @classmethod
+    def read(cls, scope: Mapping[str, Any], theme: str = "") -> PageRequest:
+        """Read an ASGI request."""
+        told = scope["query_string"][:20_000].decode("ascii", "replace")
+        try:
+            pairs = parse_qsl(told, max_num_fields=60, errors="replace")
+        except ValueError:
+            pairs = []
+        said = {name: clean(value) for name, value in pairs if name in MEMBERS}
+        path = str(scope["path"]).removeprefix(ROOT).strip("/")
+        return cls(path, {name: value for name, value in said.items() if value}, time.time(), theme)
+
+    @property
+    def window(self) -> Window:
+        """The window of time: `since` to `until` if both are given, else the last `range`."""
+        since, until = moment(self.said.get("since")), moment(self.said.get("until"))
+        if since is not None and until is not None and since < until:
+            return Window(since, min(until, since + 400 * 86_400))
+        return Window(self.now - RANGES[self.range or USUAL], self.now)
+
+    @property
+    def range(self) -> str:
+        """The name of the range that is shown, "" for a window with stated ends."""
+        if moment(self.said.get("since")) is not None and moment(self.said.get("until")) is not None:
+            return ""
+        stated = self.said.get("range", USUAL)
+        return stated if stated in RANGES else USUAL
+
+    @property
+    def metric(self) -> str:
+        """The metric of feedback that counts as quality."""
+        return self.said.get("metric", "reward")
+
+    @property
+    def filter(self) -> Filter:
+        """Which decisions are listed."""
+        said = self.said
+        return Filter(
+            specialist=said.get("specialist", ""),
+            policy=said.get("policy", ""),
+            key=said.get("key", ""),
+            status=said.get("status", ""),
+            declined=SWITCHES.get(said.get("declined", "")),
+            inspected=SWITCHES.get(said.get("inspected", "")),
+            changed=SWITCHES.get(said.get("changed", "")),
+            least=_amount(said.get("least")),
+            most=_amount(said.get("most")),
+            text=said.get("text", ""),
+        )
+
+    @property
+    def before(self) -> tuple[float, str] | None:
+        """Time and id of the last decision of the page before this one."""
+        at, _, id_ = self.said.get("before", "").partition("_")
+        found = moment(at)
+        return None if found is None or not id_ else (found, id_)
+
+    def link(self, path: str | None = None, **changes: str | None) -> str:
+        """The address of a page with what this request says; None takes a member away.
+
+        The page within a list and the file format are never kept.
+        """
+        kept = {name: value for name, value in self.said.items() if name not in ("before", "csv")}
+        told = {name: value for name, value in {**kept, **changes}.items() if value}
+        where = self.path if path is None else path
+        address = f"{ROOT}/{where}".rstrip("/")
+        return f"{address}?{urlencode(told)}" if told else address
+
+
+def clean(value: str) -> str:
+    """A value without control characters (PostgreSQL refuses a zero byte) and not too long."""
+    return "".join(letter for letter in value if letter.isprintable()).strip()[:LONGEST]
+
+
+def moment(said: str | None) -> float | None:
+    """Unix seconds, or a date and time of ISO 8601 (UTC unless it states a zone); None if it is neither.
+
+    >>> moment("60"), moment("1970-01-01T00:01"), moment("1970-01-01T01:01+01:00"), moment("x"), moment("nan")
+    (60.0, 60.0, 60.0, None, None)
+    """
+    if not said:
+        return None
+    try:
+        at = float(said)
+    except ValueError:
+        try:
+            read = datetime.fromisoformat(said)
+            at = (read if read.tzinfo else read.replace(tzinfo=UTC)).timestamp()
+        except (ValueError, OverflowError):
+            return None
+    return at if math.isfinite(at) and 0 <= at < 1e11 else None
+
+
+def _amount(said: str | None) -> int | None:
+    """Dollars as nanodollars; None if it is no amount."""
+    try:
+        amount = float(said or "nan")
+    except ValueError:
+        return None
+    return round(amount * UNIT) if math.isfinite(amount) and 0 <= amount < 1e9 else None

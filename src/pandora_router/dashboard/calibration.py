@@ -1,0 +1,205 @@
+"""Calibration: does what was expected happen, do looks fall where they should, do prompts and rewards drift.
+
+Everything here is computed from the newest decisions that are still kept, at most `NEWEST` of each kind.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from scipy.special import kolmogorov
+
+from pandora_router.dashboard.asked import PageRequest
+from pandora_router.dashboard.layout import Entry, Page, PageTable, count, note, number, share, tile, tiles
+from pandora_router.dashboard.markup import Html, tag
+from pandora_router.store import queries
+from pandora_router.store.database import Transaction
+
+NEWEST = 1500
+BINS = 10
+LEVELS = {0.5: 0.674490, 0.8: 1.281552, 0.95: 1.959964}
+"""Share of a normal distribution within so many standard deviations of its mean."""
+UNLIKELY = 0.01
+"""A drift is reported if chance alone would show as much less often than this."""
+
+
+def calibration(open_: Transaction, asked: PageRequest) -> Page:
+    """The page."""
+    judged = queries.judged_details(open_, asked.metric, NEWEST)
+    pairs = [(e, value) for detail, value in judged if (e := expected(detail)) is not None]
+    looked = queries.details(open_, NEWEST, inspected=True)
+    newest = queries.details(open_, NEWEST)
+    bins = reliability(pairs)
+    scores = [z for _, detail in looked for z in surprises(detail)]
+    prompts = [best for _, detail in newest if (best := best_cheap(detail)) is not None]
+    rewards = [value for _, value in reversed(judged)]
+    return Page(
+        "Calibration",
+        [
+            _tiles(bins, scores),
+            tag("h2", "Expected and real reward"),
+            _curve(bins),
+            _bins(bins),
+            _coverage(scores),
+            _drift(prompts, rewards),
+            note(
+                f"From the newest {NEWEST:,} decisions of each kind. A point on the diagonal: rewards are "
+                "what was expected. Whiskers: 95% of the mean of feedback. Drift: the newer half against the "
+                "older."
+            ),
+        ],
+        ranged=False,
+    )
+
+
+def expected(detail: Mapping[str, Any]) -> float | None:
+    """The reward that was expected of the specialist that the router chose; None if it declined."""
+    made = detail.get("decision") or {}
+    worth = made.get("worth") or {}
+    value = worth.get(made.get("specialist"))
+    return None if value is None else float(value)
+
+
+def surprises(detail: Mapping[str, Any]) -> list[float]:
+    """By how many standard deviations each look differed from what was believed before the first one."""
+    made = detail.get("decision") or {}
+    found = []
+    for purchase in made.get("purchases") or ():
+        for name, value in zip(purchase["specialists"], purchase["values"], strict=True):
+            known = made["specialists"][name]
+            if value is not None and known["mean"] is not None and known["std"]:
+                found.append((value - known["mean"]) / known["std"])
+    return found
+
+
+def best_cheap(detail: Mapping[str, Any]) -> float | None:
+    """The highest cheap estimate: how easy the prompt looked."""
+    known = (detail.get("decision") or {}).get("specialists") or {}
+    values = [one["cheap"] for one in known.values() if one["cheap"] is not None]
+    return max(values) if values else None
+
+
+def reliability(pairs: Sequence[tuple[float, float]]) -> list[dict[str, float]]:
+    """Bins of equal count over what was expected: size, mean expected, mean real, half width of 95%."""
+    if not pairs:
+        return []
+    ordered = np.array(sorted(pairs))
+    found = []
+    for part in np.array_split(ordered, min(BINS, max(1, len(ordered) // 10))):
+        said, came = part[:, 0], part[:, 1]
+        # where all rewards are equal their spread says nothing: three in n is 95% for a rare event
+        half = (
+            max(1.96 * came.std(ddof=1) / math.sqrt(len(came)), 3 / len(came)) if len(came) > 1 else math.inf
+        )
+        found.append({"n": len(part), "expected": said.mean(), "real": came.mean(), "half": float(half)})
+    return found
+
+
+def changed(values: Sequence[float]) -> float | None:
+    """How likely a difference like that between the newer and the older half is by chance alone.
+
+    The two-sample Kolmogorov-Smirnov test with its asymptotic distribution; None with fewer than 40 values.
+    """
+    if len(values) < 40:
+        return None
+    older, newer = np.sort(values[: len(values) // 2]), np.sort(values[len(values) // 2 :])
+    both = np.concatenate([older, newer])
+    below = [np.searchsorted(half, both, side="right") / len(half) for half in (older, newer)]
+    scale = math.sqrt(len(older) * len(newer) / len(values))
+    return float(kolmogorov(scale * np.abs(below[0] - below[1]).max()))
+
+
+def _tiles(bins: Sequence[Mapping[str, float]], scores: Sequence[float]) -> Html:
+    n = sum(one["n"] for one in bins)
+    gap = sum(one["n"] * abs(one["expected"] - one["real"]) for one in bins) / n if n else None
+    bias = sum(one["n"] * (one["real"] - one["expected"]) for one in bins) / n if n else None
+    inside = sum(abs(z) <= LEVELS[0.8] for z in scores)
+    return tiles(
+        tile("Judged decisions", f"{int(n):,}", "with an expectation"),
+        tile("Calibration error", number(gap).shown, "mean distance from the diagonal"),
+        tile("Bias", number(bias).shown, "real minus expected"),
+        tile("Looks within 80%", share(inside, len(scores)).shown, f"{len(scores):,} looks"),
+    )
+
+
+def _curve(bins: Sequence[Mapping[str, float]]) -> Html:
+    """Real against expected reward, a point per bin."""
+    if not bins:
+        return note("No feedback yet: POST /v1/feedback.")
+    reach = [one[kind] for one in bins for kind in ("expected", "real")]
+    low, high = min(0.0, *reach), max(1.0, *reach)
+
+    def x(value: float) -> str:
+        return f"{50 + 430 * (value - low) / (high - low):.1f}"
+
+    def y(value: float) -> str:
+        held = min(max(value, low), high)
+        return f"{330 - 300 * (held - low) / (high - low):.1f}"
+
+    parts = [tag("path", d=f"M{x(low)} {y(low)}L{x(high)} {y(high)}", class_="ideal")]
+    for level in (low, (low + high) / 2, high):
+        parts.append(tag("path", d=f"M{x(low)} {y(level)}H{x(high)}", class_="axis"))
+        parts.append(tag("text", f"{level:.1f}", x=42, y=y(level), text_anchor="end"))
+        parts.append(tag("text", f"{level:.1f}", x=x(level), y=350, text_anchor="middle"))
+    for one in bins:
+        ends = (one["real"] - one["half"], one["real"] + one["half"])
+        parts.append(tag("path", d=f"M{x(one['expected'])} {y(ends[0])}V{y(ends[1])}", class_="error"))
+        parts.append(tag("circle", cx=x(one["expected"]), cy=y(one["real"]), r=5, class_="dot"))
+    parts.append(tag("text", "expected reward", x=265, y=372, text_anchor="middle"))
+    parts.append(tag("text", "mean of feedback", x=50, y=18))
+    return tag("figure", tag("svg", parts, viewBox="0 0 500 380", class_="curve", role="img",
+                             aria_label="Mean of feedback against expected reward"))  # fmt: skip
+
+
+def _bins(bins: Sequence[Mapping[str, float]]) -> PageTable:
+    rows = [
+        [
+            Entry(f"{place} of {len(bins)}"),
+            count(one["n"]),
+            number(one["expected"]),
+            number(one["real"]),
+            number(one["half"] if math.isfinite(one["half"]) else None),
+            Entry("yes" if abs(one["real"] - one["expected"]) <= one["half"] else "no"),
+        ]
+        for place, one in enumerate(bins, 1)
+    ]
+    columns = ("bin", "judged", "expected", "feedback", "± 95%", "agrees")
+    return PageTable("reliability", "By expected reward", columns, rows, empty="No feedback yet.")
+
+
+def _coverage(scores: Sequence[float]) -> PageTable:
+    rows = [
+        [
+            Entry(f"{level:.0%}"),
+            count(len(scores)),
+            share(sum(abs(z) <= width for z in scores), len(scores)),
+        ]
+        for level, width in LEVELS.items()
+        if scores
+    ]
+    columns = ("interval stated before", "looks", "fell inside")
+    return PageTable("coverage", "Where looks fell", columns, rows, empty="No looks yet.")
+
+
+def _drift(prompts: Sequence[float], rewards: Sequence[float]) -> PageTable:
+    rows = []
+    for title, values in (("prompts: highest cheap estimate", prompts), ("rewards: feedback", rewards)):
+        chance = changed(values)
+        middle = len(values) // 2
+        older, newer = values[:middle], values[middle:]
+        verdict = "too few" if chance is None else "drifts" if chance < UNLIKELY else "no sign of drift"
+        rows.append(
+            [
+                Entry(title),
+                Entry(verdict, tag("span", verdict, class_="bad" if verdict == "drifts" else None)),
+                count(len(values)),
+                number(float(np.mean(older)) if older else None),
+                number(float(np.mean(newer)) if newer else None),
+                number(chance, 4),
+            ]
+        )
+    columns = ("what", "verdict", "values", "older half", "newer half", "by chance")
+    return PageTable("drift", "Drift", columns, rows, words=2)

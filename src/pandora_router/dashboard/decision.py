@@ -1,0 +1,176 @@
+"""One decision as a picture, with its bill, its calls and what was said about its answer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pandora_router.dashboard.asked import PageRequest
+from pandora_router.dashboard.layout import (
+    Entry,
+    Page,
+    PageTable,
+    amount,
+    count,
+    cut,
+    money,
+    note,
+    number,
+    seconds,
+    when,
+)
+from pandora_router.dashboard.markup import Html, tag
+from pandora_router.router.picture import decision_svg
+from pandora_router.store import accounts, log, queries
+from pandora_router.store.database import Transaction
+from pandora_router.store.money import dollars
+
+LONGEST = 20_000
+"""The most characters of a prompt or an answer that a page shows."""
+
+
+def decision(open_: Transaction, asked: PageRequest, id_: str) -> Page | None:
+    """The page; None if no decision has this id."""
+    row = log.decision(open_, id_)
+    if row is None:
+        return None
+    key = accounts.key_of(open_, row["key"]) if row["key"] else None
+    prompt, answer = queries.texts(open_, id_)
+    made = row["detail"].get("decision") or {}
+    parts: list[Html | PageTable] = [
+        _facts(row, "" if key is None else key.name),
+        *([_picture(row, made)] if made.get("specialists") else [_undecided(row)]),
+        *([_beliefs(made)] if made.get("specialists") else []),
+        _bill(row),
+        _attempts(row),
+        _excluded(row),
+        _feedback(row),
+        *_text("Prompt", prompt),
+        *_text("Answer", answer),
+    ]
+    return Page("One decision", parts, ranged=False)
+
+
+def _facts(row: Mapping[str, Any], key: str) -> Html:
+    facts = {
+        "Decision": row["id"],
+        "Time": when(row["at"]).child,
+        "Answered by": tag("strong", row["specialist"]),
+        "Proposed by the router": row["proposed"] if row["proposed"] != row["specialist"] else None,
+        "Status": row["status"],
+        "Policy": row["policy"],
+        "Declined because": row["declined"],
+        "Probability of this choice": f"{row['propensity']:.3g}" if row["propensity"] < 1 else None,
+        "Key": key or None,
+        "Wire, mode": f"{row['wire']}, {row['mode']}",
+        "Artifact, generation": f"{row['artifact'] or 'none'}, {row['generation']}",
+        "Deciding, first token, whole": ", ".join(
+            str(seconds(row[name]).child) for name in ("overhead", "first_token", "seconds")
+        ),
+    }
+    return tag(
+        "dl", [(tag("dt", name), tag("dd", said)) for name, said in facts.items() if said], class_="facts"
+    )
+
+
+def _undecided(row: Mapping[str, Any]) -> Html:
+    why = {"named": "the request named it", "session": "its conversation began there"}.get(row["policy"])
+    return note(f"{row['specialist']} was asked without a search: {why or row['declined'] or row['policy']}.")
+
+
+def _picture(row: Mapping[str, Any], made: Mapping[str, Any]) -> Html:
+    drawn = decision_svg(made, bill=_lines(row), styled=False)
+    return tag("div", Html(drawn), class_="picture")
+
+
+def _lines(row: Mapping[str, Any]) -> dict[str, str]:
+    """The counterfactual bill in dollars: what was paid, and what the best single specialist would cost."""
+    paid, looks = dollars(row["cost"]), dollars(row["inspection_cost"])
+    lines = {"paid": amount(paid), "of it for looks": amount(looks)}
+    if row["baseline"] is not None:
+        best = dollars(row["baseline"])
+        lines["always the best single"] = amount(best)
+        lines["saved" if best >= paid else "lost"] = amount(abs(best - paid))
+    return lines
+
+
+def _bill(row: Mapping[str, Any]) -> PageTable:
+    rows = [[Entry(name), Entry(said)] for name, said in _lines(row).items()]
+    return PageTable(
+        "bill", "The bill, and what the best single specialist would have cost", ("item", "dollars"), rows
+    )
+
+
+def _beliefs(made: Mapping[str, Any]) -> PageTable:
+    order: dict[str, tuple[int, float | None]] = {}
+    for place, purchase in enumerate(made["purchases"], 1):
+        for name, value in zip(purchase["specialists"], purchase["values"], strict=True):
+            order[name] = place, value
+    worth = made["worth"]
+    rows = []
+    for name, known in sorted(made["specialists"].items(), key=lambda one: -(one[1]["mean"] or 0.0)):
+        opened, shown = order.get(name, (None, None))
+        rows.append(
+            [
+                Entry(name, tag("strong", name) if name == made["specialist"] else name),
+                Entry(known["status"]),
+                Entry(opened, "" if opened is None else str(opened)),
+                number(shown),
+                *(number(known[kind]) for kind in ("cheap", "mean", "std", "reservation_price")),
+                number(known["inspection_cost"], 5),
+                number(worth.get(name)),
+            ]
+        )
+    columns = (
+        "specialist", "its estimate", "opened", "showed", "cheap estimate", "mean", "std",
+        "reservation price", "price of a look", "worth at the end",
+    )  # fmt: skip
+    return PageTable(
+        "beliefs", "What was believed, bought and shown (in units of reward)", columns, rows, words=2
+    )
+
+
+def _attempts(row: Mapping[str, Any]) -> PageTable:
+    rows = [
+        [
+            when(one["at"]),
+            Entry(one["specialist"]),
+            Entry(one["kind"]),
+            Entry(one["status"]),
+            Entry(one["reason"], cut(one["reason"], 60)),
+            money(one["cost"]),
+            *(count(one[name] or 0) for name in ("fresh", "cached", "written", "output", "reasoning")),
+            Entry(one["usage_complete"], "yes" if one["usage_complete"] else "estimated"),
+            seconds(one["first_token"]),
+            seconds(one["seconds"]),
+        ]
+        for one in row["attempts"]
+    ]
+    columns = (
+        "time", "specialist", "kind", "status", "reason", "cost", "input", "cached", "cache written",
+        "output", "reasoning", "counted by provider", "first token", "whole",
+    )  # fmt: skip
+    return PageTable("attempts", "Calls", columns, rows, words=5, empty="Nobody was called.")
+
+
+def _excluded(row: Mapping[str, Any]) -> PageTable:
+    why = row["detail"].get("excluded") or {}
+    rows = [[Entry(name), Entry(str(reason))] for name, reason in why.items()]
+    columns = ("specialist", "why not")
+    return PageTable("excluded", "Who could not answer", columns, rows, words=2, empty="Everybody could.")
+
+
+def _feedback(row: Mapping[str, Any]) -> PageTable:
+    rows = [
+        [when(one["at"]), Entry(one["metric"]), Entry(one["source"]), number(one["value"])]
+        for one in row["feedback"]
+    ]
+    columns = ("time", "metric", "source", "value")
+    return PageTable("feedback", "Feedback", columns, rows, words=3, empty="None yet: POST /v1/feedback.")
+
+
+def _text(title: str, text: str | None) -> list[Html]:
+    if text is None:
+        return []
+    more = f" (the first {LONGEST:,} of {len(text):,} characters)" if len(text) > LONGEST else ""
+    return [tag("h2", title, more), tag("pre", text[:LONGEST], tabindex="0")]

@@ -1,0 +1,61 @@
+"""Keys and budgets: what each key may spend, has spent and has reserved."""
+
+from __future__ import annotations
+
+from pandora_router.dashboard.asked import PageRequest
+from pandora_router.dashboard.layout import Entry, Page, PageTable, count, cut, money, note, share, when
+from pandora_router.dashboard.markup import tag
+from pandora_router.store import accounts, queries
+from pandora_router.store.database import Transaction
+from pandora_router.store.money import period_of
+from pandora_router.store.rows import Key
+
+COLUMNS = (
+    "key", "state", "since", "period", "budget", "spent", "reserved", "used", "per minute", "requests",
+    "errors", "spend in window",
+)  # fmt: skip
+
+
+def keys(open_: Transaction, asked: PageRequest) -> Page:
+    """The page. Secrets are not in the store, so none can be shown."""
+    sums = queries.totals_by(open_, asked.window, "key")
+    nothing = dict.fromkeys(("requests", "errors", "cost"), 0)
+    rows = []
+    for key in accounts.keys(open_):
+        spent, reserved = accounts.account(open_, key, asked.now)
+        mine = sums.get(key.id, nothing)
+        rows.append(
+            [
+                Entry(key.name, tag("a", cut(key.name), href=asked.link("decisions", key=key.id))),
+                Entry(_state(key), tag("span", _state(key), class_="bad" if key.revoked_at else None)),
+                when(key.created_at),
+                Entry(period_of(key.period, asked.now)),
+                Entry(None, "unlimited") if key.budget is None else money(key.budget),
+                money(spent),
+                money(reserved),
+                _used(key, spent + reserved),
+                Entry(None, "unlimited") if key.per_minute is None else count(key.per_minute),
+                count(mine["requests"]),
+                share(mine["errors"], mine["requests"]),
+                money(mine["cost"]),
+            ]
+        )
+    explained = note("Make keys with `pandora keys add NAME --budget DOLLARS`; --admin opens this dashboard.")
+    empty = "There are no keys."
+    return Page(
+        "Keys", [PageTable("keys", "Keys and budgets", COLUMNS, rows, words=4, empty=empty), explained]
+    )
+
+
+def _state(key: Key) -> str:
+    if key.revoked_at is not None:
+        return "revoked"
+    return "active, admin" if key.admin else "active"
+
+
+def _used(key: Key, used: int) -> Entry:
+    if not key.budget:
+        return Entry(None, "–")
+    part = used / key.budget
+    bar = tag("progress", max="1", value=f"{min(part, 1):.4f}", aria_label=f"{part:.0%} of the budget")
+    return Entry(part, [bar, f" {part:.1%}"])

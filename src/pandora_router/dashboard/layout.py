@@ -1,0 +1,325 @@
+"""The frame of a page, tables that are also CSV files, tiles, charts and how numbers are written."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cache
+from hashlib import sha256
+from importlib.resources import files
+from typing import Any
+
+from pandora_router.dashboard.asked import RANGES, ROOT, PageRequest
+from pandora_router.dashboard.markup import Child, Html, markup, tag
+from pandora_router.router.picture import style_sheet
+from pandora_router.store.money import dollars
+
+PAGES = {
+    "": "Today",
+    "decisions": "Decisions",
+    "specialists": "Specialists",
+    "looks": "Looks",
+    "calibration": "Calibration",
+    "keys": "Keys",
+    "reconcile": "Reconcile",
+}
+KINDS = {"css": "text/css; charset=utf-8", "js": "text/javascript; charset=utf-8"}
+FILES = ("htmx.min.js", "uplot.min.js", "uplot.min.css", "board.js", "board.css")
+PICTURE = "picture.css"
+HTMX = (
+    '{"includeIndicatorStyles":false,"allowEval":false,"allowScriptTags":false,"selfRequestsOnly":true,'
+    '"historyCacheSize":0,"refreshOnHistoryMiss":true}'
+)
+
+
+@cache
+def asset(name: str) -> bytes | None:
+    """The content of an asset; None for every name that is not one of the known files."""
+    if name == PICTURE:
+        return style_sheet().encode()
+    return files(__package__).joinpath("assets", name).read_bytes() if name in FILES else None
+
+
+@cache
+def _address(name: str) -> str:
+    """The address of an asset with a hash of its content, so that it can be cached for ever."""
+    return f"{ROOT}/assets/{name}?v={sha256(asset(name) or b'').hexdigest()[:12]}"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A number or text of a table: `value` in a CSV file, `shown` on a page (the value itself if None)."""
+
+    value: str | float | int | None
+    shown: Child = None
+
+    @property
+    def child(self) -> Child:
+        """What the page shows."""
+        if self.shown is not None:
+            return self.shown
+        return "" if self.value is None else str(self.value)
+
+
+@dataclass(frozen=True)
+class PageTable:
+    """A table of a page. `name` is its file name; the first `words` columns are text, the others numbers."""
+
+    name: str
+    title: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[Entry]]
+    words: int = 1
+    empty: str = "Nothing in this window."
+    folded: bool = False
+
+    def html(self, asked: PageRequest) -> Html:
+        """The table with its title and a link to the CSV file."""
+        export = tag("a", "CSV", href=csv_link(asked, self.name), class_="csv", download=True)
+        head = tag("h2", self.title, " ", export, id=self.name)
+        if not self.rows:
+            return tag("section", head, tag("p", self.empty, class_="dim"))
+        top = (tag("th", one, scope="col", class_=self._kind(i)) for i, one in enumerate(self.columns))
+        body = (
+            tag("tr", (tag("td", c.child, class_=self._kind(i)) for i, c in enumerate(row)), data_row=True)
+            for row in self.rows
+        )
+        table = tag("table", tag("thead", tag("tr", top)), tag("tbody", body))
+        shown = tag("div", table, class_="wide", tabindex="0", role="region", aria_label=self.title)
+        rows = tag("summary", f"{len(self.rows):,} rows")
+        return tag("section", head, tag("details", rows, shown) if self.folded else shown)
+
+    def _kind(self, column: int) -> str | None:
+        return None if column < self.words else "number"
+
+    def csv(self) -> str:
+        """The table as a CSV file; a text that a spreadsheet takes for a formula gets a quote before it."""
+        file = io.StringIO()
+        sheet = csv.writer(file)
+        sheet.writerow(self.columns)
+        sheet.writerows([[_harmless(cell.value) for cell in row] for row in self.rows])
+        return file.getvalue()
+
+
+def _harmless(value: str | float | int | None) -> str | float | int | None:
+    return f"'{value}" if isinstance(value, str) and value[:1] in set("=+-@\t\r") else value
+
+
+@dataclass(frozen=True)
+class Page:
+    """A page: its title and its parts; tables among them can be had as CSV."""
+
+    title: str
+    parts: Sequence[Html | PageTable]
+    live: bool = False
+    ranged: bool = True
+
+    def table(self, name: str) -> PageTable | None:
+        """The table of this name."""
+        return next((one for one in self.parts if isinstance(one, PageTable) and one.name == name), None)
+
+
+def csv_link(asked: PageRequest, name: str) -> str:
+    """The address of a table of this page as CSV, with its filters."""
+    return asked.link(csv=name)
+
+
+def render(page: Page, asked: PageRequest, person: str | None) -> bytes:
+    """The whole document; `person` is the name of the key that is logged in."""
+    inside = [part.html(asked) if isinstance(part, PageTable) else part for part in page.parts]
+    again: dict[str, Any] = (
+        {"hx_get": asked.link(), "hx_trigger": "every 5s", "hx_select": "#live", "hx_swap": "outerHTML"}
+        if page.live and asked.range
+        else {}
+    )
+    content = tag("div", inside, id="live", **again)
+    ranges = _ranges(asked) if page.ranged else None
+    main = tag(
+        "main", tag("div", tag("h1", page.title), ranges, class_="head"), content, id="main", tabindex=-1
+    )
+    return document(page.title, asked, _navigation(asked, person), main)
+
+
+def document(title: str, asked: PageRequest, *body: Child) -> bytes:
+    """An HTML document with the style and script of the dashboard."""
+    theme = asked.theme if asked.theme in ("dark", "light") else None
+    head = tag(
+        "head",
+        tag("meta", charset="utf-8"),
+        tag("title", f"{title} · pandora-router"),
+        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        tag("meta", name="color-scheme", content="light dark"),
+        tag("link", rel="icon", href="data:,"),
+        tag("meta", name="htmx-config", content=HTMX),
+        (
+            tag("link", rel="stylesheet", href=_address(one))
+            for one in ("uplot.min.css", "board.css", PICTURE)
+        ),
+        (tag("script", src=_address(one), defer=True) for one in ("htmx.min.js", "uplot.min.js", "board.js")),
+    )
+    skip = tag("a", "Skip to content", href="#main", class_="skip")
+    whole = tag("html", head, tag("body", skip, body), lang="en", data_theme=theme)
+    return f"<!doctype html>\n{whole}\n".encode("utf-8", "replace")
+
+
+def _navigation(asked: PageRequest, person: str | None) -> Html:
+    kept = dict.fromkeys(("specialist", "policy", "key", "status", "text", "least", "most"))
+    kept |= dict.fromkeys(("declined", "inspected", "changed"))
+    here = asked.path.partition("/")[0]
+    links = (
+        tag(
+            "a",
+            title,
+            href=asked.link(path, **kept),
+            aria_current="page" if path == here else None,
+            data_key=str(number),
+        )
+        for number, (path, title) in enumerate(PAGES.items(), start=1)
+    )
+    out = (
+        tag(
+            "form",
+            tag("button", f"Log out {person}", class_="plain"),
+            method="post",
+            action=f"{ROOT}/logout",
+        )
+        if person
+        else None
+    )
+    switch = tag("button", "Dark / light", type="button", class_="plain", id="theme", title="Key: d")
+    help_ = tag("button", "Shortcuts", type="button", class_="plain", id="help", title="Key: ?")
+    return tag(
+        "header",
+        tag("strong", "pandora-router", class_="brand"),
+        tag("nav", links, aria_label="Pages"),
+        tag("div", tag("span", "times: UTC", id="zone", class_="dim"), switch, help_, out, class_="tools"),
+        _shortcuts(),
+    )
+
+
+def _shortcuts() -> Html:
+    keys = {
+        "1 to 7": "open a page",
+        "j, k": "next, previous row",
+        "Enter": "open the row",
+        "/": "to the filters",
+        "d": "dark or light",
+        "?": "this list",
+        "Esc": "close",
+    }
+    rows = [(tag("dt", tag("kbd", key)), tag("dd", what)) for key, what in keys.items()]
+    return tag("dialog", tag("h2", "Keys"), tag("dl", rows), id="shortcuts")
+
+
+def _ranges(asked: PageRequest) -> Html:
+    links = [
+        tag(
+            "a",
+            name,
+            href=asked.link(range=name, since=None, until=None),
+            aria_current="true" if name == asked.range else None,
+        )
+        for name in RANGES
+    ]
+    window = asked.window
+    stated = None if asked.range else tag("span", when(window.since).child, " to ", when(window.until).child)
+    return tag("div", links, stated, class_="ranges", role="group", aria_label="Window of time")
+
+
+def tile(title: str, value: Child, note: Child = None, *, kind: str | None = None) -> Html:
+    """A headline number with a note below it; `kind` is `good` or `bad` and is also told in words."""
+    shown = tag("dd", tag("span", value, class_="value"), tag("span", note, class_="note") if note else None)
+    return tag("div", tag("dt", title), shown, class_=f"tile {kind}" if kind else "tile")
+
+
+def tiles(*inside: Html) -> Html:
+    """Headline numbers in a row."""
+    return tag("dl", inside, class_="tiles")
+
+
+def chart(
+    title: str, at: Sequence[float], lines: Mapping[str, Sequence[float | None]], unit: str = ""
+) -> Html:
+    """A chart over time; the script draws it from the data in its attribute."""
+    data = {"at": list(at), "unit": unit, "lines": [{"name": n, "values": list(v)} for n, v in lines.items()]}
+    said = json.dumps(data, allow_nan=False)
+    plot = tag("div", class_="plot", data_plot=said, role="img", aria_label=f"{title} over time")
+    return tag("figure", tag("figcaption", title, f" ({unit})" if unit else None), plot)
+
+
+def charts(*inside: Html) -> Html:
+    """Charts beside one another where there is room."""
+    return tag("div", inside, class_="charts")
+
+
+def note(*children: Child) -> Html:
+    """A paragraph that explains."""
+    return tag("p", *children, class_="dim")
+
+
+def count(number: float) -> Entry:
+    """A whole number."""
+    return Entry(int(number), f"{int(number):,}")
+
+
+def money(nano: float | None) -> Entry:
+    """Nanodollars as dollars, with as many digits as are needed to see them."""
+    if nano is None:
+        return Entry(None, "–")
+    return Entry(dollars(int(nano)), amount(dollars(int(nano))))
+
+
+def amount(value: float) -> str:
+    """Dollars in words.
+
+    >>> amount(1234.5), amount(0.25), amount(0.000123), amount(-0.5), amount(0)
+    ('$1,234.50', '$0.250', '$0.000123', '−$0.500', '$0')
+    """
+    if value == 0:
+        return "$0"
+    size, sign = abs(value), "−" if value < 0 else ""
+    if size >= 1:
+        return f"{sign}${size:,.2f}"
+    digits = min(9, 2 - math.floor(math.log10(size)))
+    return f"{sign}${size:.{digits}f}" if size >= 0.01 else f"{sign}${size:.{digits}f}".rstrip("0")
+
+
+def seconds(value: float | None) -> Entry:
+    """A time that something took."""
+    if value is None:
+        return Entry(None, "–")
+    return Entry(value, f"{1000 * value:,.0f} ms" if value < 1 else f"{value:,.2f} s")
+
+
+def share(part: float, whole: float) -> Entry:
+    """A part of a whole in percent."""
+    if not whole:
+        return Entry(None, "–")
+    return Entry(part / whole, f"{100 * part / whole:.1f}%")
+
+
+def number(value: float | None, digits: int = 3) -> Entry:
+    """A plain number."""
+    return Entry(None, "–") if value is None else Entry(value, f"{value:.{digits}f}".replace("-", "−"))
+
+
+def when(at: float) -> Entry:
+    """A moment: UTC in files and without scripts, the reader's zone on pages."""
+    told = datetime.fromtimestamp(at, UTC)
+    iso = told.isoformat(timespec="seconds").replace("+00:00", "Z")
+    return Entry(iso, tag("time", told.strftime("%Y-%m-%d %H:%M:%S UTC"), datetime=iso))
+
+
+def cut(text: str, most: int = 40) -> Child:
+    """A text that may be long: its beginning, the whole of it on request."""
+    return text if len(text) <= most else tag("span", text[: most - 1] + "…", title=text[:500])
+
+
+def joined(*parts: Child) -> Html:
+    """Markup of several parts."""
+    return markup(*parts)

@@ -1,0 +1,97 @@
+"""Looks: money spent on estimates against what they changed."""
+
+from __future__ import annotations
+
+from pandora_router.dashboard.asked import PageRequest
+from pandora_router.dashboard.layout import (
+    Entry,
+    Page,
+    PageTable,
+    chart,
+    charts,
+    count,
+    money,
+    note,
+    share,
+    tile,
+    tiles,
+)
+from pandora_router.dashboard.markup import tag
+from pandora_router.dashboard.specialists import reward
+from pandora_router.store import queries
+from pandora_router.store.database import Transaction
+from pandora_router.store.money import dollars
+
+LOOKS = ("inspection", "loser")
+
+
+def looks(open_: Transaction, asked: PageRequest) -> Page:
+    """The page."""
+    window = asked.window
+    now = queries.totals(open_, window)
+    judged = queries.judged(open_, window, asked.metric)
+    looked, changed, paid = now["inspected"], now["changed"], now["inspection_cost"]
+    listed = tag("a", f"{changed:,} decisions", href=asked.link("decisions", changed="yes"))
+    head = tiles(
+        tile("Requests with looks", f"{looked:,}", f"{share(looked, now['requests']).shown} of all"),
+        tile(
+            "Looks", f"{now['looks']:,}", f"{now['looks'] / looked:.2f} per such request" if looked else None
+        ),
+        tile("Spent on looks", money(paid).shown, f"{share(paid, now['cost']).shown} of all spend"),
+        tile("Choices they changed", share(changed, looked).shown, listed),
+        tile("Expected gain", f"{now['gained']:.3f}", "reward, summed over requests"),
+        tile("Per changed choice", money(paid / changed if changed else None).shown, "spent on looks"),
+    )
+    _, over_time = queries.series(open_, window)
+    at = [row["at"] for row in over_time]
+    drawn = charts(
+        chart("Requests", at, {"with looks": [row["inspected"] for row in over_time],
+                               "choice changed": [row["changed"] for row in over_time]}),
+        chart("Spent on looks", at, {"looks": [dollars(int(row["inspection_cost"])) for row in over_time]},
+              "dollars"),
+        chart("Expected gain", at, {"reward": [row["gained"] for row in over_time]}),
+    )  # fmt: skip
+    quality = [
+        [Entry(title), count(sum(row["judgements"] for row in rows)), reward(rows)]
+        for title, rows in (
+            ("looks changed the choice", [row for row in judged if row["changed"]]),
+            ("looks changed nothing, or there were none", [row for row in judged if not row["changed"]]),
+        )
+    ]
+    spent = [
+        [
+            *(Entry(row[name]) for name in ("specialist", "kind", "status")),
+            count(row["calls"]),
+            money(row["cost"]),
+            count(row["fresh"] + row["cached"] + row["written"]),
+            count(row["output"]),
+        ]
+        for row in queries.calls(open_, window)
+        if row["kind"] in LOOKS
+    ]
+    won = [
+        [Entry(name), count(bought), count(mine), count(bought - mine), share(mine, bought)]
+        for name, (bought, mine) in sorted(queries.looked(open_, window).items())
+    ]
+    explained = note(
+        "A look changes a choice if another specialist had the highest mean before it. Expected gain: what "
+        "the chosen one was worth at the end minus what that other one was worth then. A look that wins is "
+        "paid for as the beginning of its answer; money on looks is what losers and judges cost."
+    )
+    return Page(
+        "Looks",
+        [
+            head,
+            drawn,
+            PageTable("quality", f"Feedback ({asked.metric})", ("requests", "judged", "reward"), quality),
+            PageTable("won", "Looks at", ("specialist", "looks", "won", "lost", "share won"), won),
+            PageTable(
+                "lost",
+                "Calls for looks",
+                ("specialist", "kind", "status", "calls", "cost", "input tokens", "output tokens"),
+                spent,
+                words=3,
+            ),
+            explained,
+        ],
+    )
