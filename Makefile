@@ -4,7 +4,7 @@ BIN := .venv/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 PYTEST := $(BIN)/pytest -n 2 --dist loadfile
 
-.PHONY: demo test quick coverage check extras bench peers paper api wheel minimum clean clients litellm conformance
+.PHONY: demo test quick coverage check extras bench peers paper api site wheel minimum clean clients litellm conformance
 .DELETE_ON_ERROR:
 
 # Two stamps: `demo` needs only what a user needs, the others also the tools of a developer.
@@ -105,6 +105,20 @@ paper: .venv/dev
 # The reference of the public interface, from docstrings.
 api: .venv/dev
 	$(BIN)/python -m tools.api build/api
+
+# The documentation as a site under build/site; fails on a link that leads nowhere.
+.venv-site/stamp: Makefile
+	$(PYTHON) -m venv .venv-site
+	.venv-site/bin/pip install --quiet --disable-pip-version-check mkdocs-material
+	@touch $@
+
+site: .venv/dev .venv-site/stamp
+	rm -rf build/pages build/site
+	mkdir -p build
+	cp -r docs build/pages
+	$(BIN)/python -m tools.api build/pages
+	NO_MKDOCS_2_WARNING=1 .venv-site/bin/mkdocs build --strict --quiet
+	@echo "The site is in build/site: open build/site/index.html"
 
 # The wheel, checked: all of src and nothing else, no exact pins.
 wheel: .venv/dev

@@ -59,8 +59,8 @@ def main() -> None:
     lines = ["# pandora_router\n", inspect.getdoc(pandora_router) or "", ""]
     for name in pandora_router.__all__:
         lines += section(name, getattr(pandora_router, name))
-    (folder / "index.md").write_text("\n".join(lines), encoding="utf-8")
-    print(folder / "index.md")
+    (folder / "api.md").write_text("\n".join(lines), encoding="utf-8")
+    print(folder / "api.md")
 
 
 if __name__ == "__main__":
