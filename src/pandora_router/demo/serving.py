@@ -17,8 +17,13 @@ import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+<<<<<<< HEAD
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+=======
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+>>>>>>> 387eae7 (python -m benchmarks.looks: what looking earns, through a live gateway)
 from importlib import metadata
 from pathlib import Path
 
@@ -71,13 +76,15 @@ class DemoPlan:
 
     def site(self) -> Site:
         """The site; raises `UsageError` if the fitted router cannot be read."""
-        router = Router.load(self.folder / "router")
+        router = Router.load(self.folder / "router")  # it was fitted on fees in processor seconds
+        paid = PRICE / 3600.0
+        router = replace(router, fees=paid * router.fees, fee_weight=router.fee_weight / paid)
         backends = tuple(
             Backend(
                 name,
                 Endpoint(self.url, timeout=60.0),
                 name,
-                TokenTariff(0.0, 0.0, per_call=float(fee) * PRICE / 3600.0),
+                TokenTariff(0.0, 0.0, per_call=float(fee)),
                 wires=frozenset({"chat", "responses", "messages"}),
                 abilities=frozenset({"logprobs"}),
                 context=2000,

@@ -19,6 +19,7 @@ from pandora_router.gateway.live import LiveLooks
 from pandora_router.gateway.site import Settings
 from pandora_router.gateway.wires import Turn
 from pandora_router.router import Decision, Router
+from pandora_router.store.money import dollars
 
 
 @dataclass(frozen=True)
@@ -133,6 +134,25 @@ def ranking(decision: Decision, offered: Sequence[str]) -> list[str]:
     worth = decision.worth
     rest = sorted(offered, key=lambda name: -worth.get(name, -np.inf))
     return [decision.specialist, *(name for name in rest if name != decision.specialist)]
+
+
+def about(
+    choice: Choice, id_: str, specialist: str, kind: str, inspection_cost: int, overhead: float
+) -> list[tuple[bytes, bytes]]:
+    """The headers of an answer of the content type `kind`: who gave it, and what deciding cost.
+
+    `inspection_cost` is in nanodollars and shown in dollars; `overhead` is in seconds.
+    """
+    told = {
+        "content-type": kind,
+        "x-pandora-specialist": specialist,
+        "x-pandora-decision-id": id_,
+        "x-pandora-policy": choice.policy,
+        "x-pandora-inspected": ",".join(choice.inspected),
+        "x-pandora-inspection-cost": f"{dollars(inspection_cost):.9g}",
+        "x-pandora-overhead-ms": f"{1000.0 * overhead:.2f}",
+    }
+    return [(name.encode(), value.encode("latin-1", "replace")) for name, value in told.items()]
 
 
 def session_of(turn: Turn, headers: Mapping[str, str], key: str | None) -> str:

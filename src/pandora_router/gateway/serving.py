@@ -24,9 +24,9 @@ from pandora_router.gateway import choosing
 from pandora_router.gateway.attempts import RunningAttempt, new_id
 from pandora_router.gateway.baseline import best_single, single_cost
 from pandora_router.gateway.calling import Caller
-from pandora_router.gateway.choosing import Choice
+from pandora_router.gateway.choosing import Choice, about
 from pandora_router.gateway.eligible import Constraints, exclusions, unaffordable
-from pandora_router.gateway.frames import Frames, framed
+from pandora_router.gateway.frames import framed
 from pandora_router.gateway.health import Circuit
 from pandora_router.gateway.ledger import Ledger, refusal
 from pandora_router.gateway.live import LiveLooks
@@ -34,10 +34,10 @@ from pandora_router.gateway.measured import Lengths, at_speed
 from pandora_router.gateway.sending import Sending
 from pandora_router.gateway.shown import lookable
 from pandora_router.gateway.site import Profile, Site
-from pandora_router.gateway.whole import whole_of
+from pandora_router.gateway.whole import joined_answer
 from pandora_router.gateway.wires import Turn, Wire
 from pandora_router.router import Router
-from pandora_router.store.money import dollars, nanodollars
+from pandora_router.store.money import nanodollars
 from pandora_router.store.rows import DecisionRow, Key, Kind, Refusal
 from pandora_router.store.worker import Store
 from pandora_router.transport.asgi import Refused
@@ -325,19 +325,10 @@ class Exchange:
             await self._relay(attempt, send, kind)
             return
         else:
-            status, kind, answer = 200, "application/json", await self._joined(attempt)
+            status, kind, answer = 200, "application/json", await joined_answer(attempt)
         attempt.settle("ok" if status < 400 else "error", f"status {status}")
         await self._finish("ok" if status < 400 else "error", attempt, answer)
         await self._send_whole(send, attempt, status, kind, answer)
-
-    async def _joined(self, attempt: RunningAttempt) -> bytes:
-        """The whole answer of a stream that a look began for a client that does not stream."""
-        frames, found = Frames(), list[bytes]()
-        async for part in attempt.rest():
-            found += frames.feed(part)
-        if attempt.failed is not None:
-            raise Failed(f"{attempt.backend.name} broke off", "cut", again=True, charged=True)
-        return whole_of(self.wire.name, [*found, frames.rest])
 
     async def _relay(self, attempt: RunningAttempt, send: Sending, kind: str) -> None:
         """Send a stream whose first content is there; the specialist can no longer change."""
@@ -387,14 +378,5 @@ class Exchange:
         self.ledger.abandon(status)
 
     def _headers(self, attempt: RunningAttempt, kind: str) -> list[tuple[bytes, bytes]]:
-        choice = self.chosen
-        told = {
-            "content-type": kind,
-            "x-pandora-specialist": attempt.backend.name,
-            "x-pandora-decision-id": self.id,
-            "x-pandora-policy": choice.policy,
-            "x-pandora-inspected": ",".join(choice.inspected),
-            "x-pandora-inspection-cost": f"{dollars(self.inspection_cost):.9g}",
-            "x-pandora-overhead-ms": f"{1000.0 * self.overhead:.2f}",
-        }
-        return [(name.encode(), value.encode("latin-1", "replace")) for name, value in told.items()]
+        name = attempt.backend.name
+        return about(self.chosen, self.id, name, kind, self.inspection_cost, self.overhead)

@@ -48,6 +48,8 @@ class Glimpse:
             return True
         if self.peek.tokens and self.chances:
             return len(self.chances) >= self.peek.tokens
+        if self.reasoning and self.text:
+            return True  # the visible reasoning is over, and it is what is shown
         return sum(map(len, self.reasoning or self.text)) >= self.peek.characters
 
     @property

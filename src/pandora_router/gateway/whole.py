@@ -13,8 +13,9 @@ from typing import Any, Protocol
 
 import orjson
 
+from pandora_router.gateway.attempts import RunningAttempt
 from pandora_router.gateway.chances import closing
-from pandora_router.gateway.frames import DONE, data_of, parsed
+from pandora_router.gateway.frames import DONE, Frames, data_of, parsed
 from pandora_router.gateway.wires import Name
 from pandora_router.transport.failures import Failed
 
@@ -46,6 +47,16 @@ def whole_of(wire: Name, frames: list[bytes]) -> bytes:
     if body is None:
         raise Failed("the stream ended before the answer did", "cut", again=True, charged=True)
     return body
+
+
+async def joined_answer(attempt: RunningAttempt) -> bytes:
+    """Read a stream that a look began to its end and return the whole answer; raises `Failed`."""
+    frames, found = Frames(), list[bytes]()
+    async for part in attempt.rest():
+        found += frames.feed(part)
+    if attempt.failed is not None:
+        raise Failed(f"{attempt.backend.name} broke off", "cut", again=True, charged=True)
+    return whole_of(attempt.wire.name, [*found, frames.rest])
 
 
 class ChatWhole:
