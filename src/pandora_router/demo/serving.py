@@ -17,13 +17,8 @@ import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-<<<<<<< HEAD
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
-=======
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
->>>>>>> 387eae7 (python -m benchmarks.looks: what looking earns, through a live gateway)
 from importlib import metadata
 from pathlib import Path
 
