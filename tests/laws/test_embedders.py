@@ -93,12 +93,12 @@ def test_two_prompts_that_share_nothing_still_get_an_embedder() -> None:
 def test_what_is_remembered_is_what_would_be_computed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever was asked before, in whatever order, also when the memory overflows."""
     monkeypatch.setattr(embedders, "REMEMBERED", 5)
-    remembering = dataclasses.replace(default_embedder(), _known={})
+    remembering = dataclasses.replace(default_embedder(), recent=embedders.Recent())
     rng = np.random.default_rng(0)
     texts = [f"text number {i} {'is long ' * i}" for i in range(12)]
     for size in (0, 1, 3, 7, 12, 4, 4, 9):
         asked = [texts[int(i)] for i in rng.integers(0, len(texts), size)]
-        fresh = dataclasses.replace(default_embedder(), _known={})
+        fresh = dataclasses.replace(default_embedder(), recent=embedders.Recent())
         one_by_one = [fresh._pooled([text])[0] for text in asked]
         np.testing.assert_array_equal(remembering.embed(asked), np.reshape(one_by_one, (size, 256)))
-        assert len(remembering._known) <= 5
+        assert len(remembering.recent.known) <= 5

@@ -17,7 +17,7 @@ from pandora_router.run import on_one_core
 from tests.support.tables import generate
 
 
-@pytest.mark.parametrize(("contexts", "price"), [(False, 0.0005), (True, 0.002)])
+@pytest.mark.parametrize(("contexts", "price"), [(False, 0.0001), (True, 0.002)])
 def test_the_router_arm_decides_as_the_router_that_is_fitted(
     tmp_path: Path, contexts: bool, price: float
 ) -> None:

@@ -36,10 +36,18 @@ from pandora_router.data import Fractions, Table, resplit
 from pandora_router.estimators.embedders.embedder import Embedder, default_embedder
 from pandora_router.estimators.embedders.remote import RemoteEmbedder
 from pandora_router.estimators.judge import Judge
+from pandora_router.estimators.linear import COMPONENTS
 from pandora_router.estimators.neighbours import USUAL
-from pandora_router.router import BlendRecipe, External, NeighbourRecipe, StackRecipe, TransformerRecipe
+from pandora_router.router import (
+    BlendRecipe,
+    External,
+    LinearRecipe,
+    NeighbourRecipe,
+    StackRecipe,
+    TransformerRecipe,
+)
 from pandora_router.router.artifact import POLICIES
-from pandora_router.router.recipes import Costly
+from pandora_router.router.recipes import Costly, Recipe
 from pandora_router.search import KnowledgeGradient, Policy
 
 if TYPE_CHECKING:
@@ -72,6 +80,26 @@ class RemoteSettings(Closed):
         return RemoteEmbedder(Builder(config, Path()).endpoint(self.endpoint)[0], self.model)
 
 
+Embedding = Annotated[
+    Annotated[Literal["fitted", "words", "minilm"], Tag("plain")]
+    | Annotated[RemoteSettings, Tag("parts")]
+    | Annotated[Literal["fitted", "words", "minilm"], Tag("list")],
+    Discriminator(shape),
+]
+"""What turns prompts into vectors: `fitted` on training prompts, fixed `words`, `minilm`, or an endpoint."""
+
+
+def _embedder(named: str | RemoteSettings, config: Config) -> Embedder | None:
+    """The embedder that was named; None stands for one fitted on the training prompts."""
+    if isinstance(named, RemoteSettings):
+        return named.build(config)
+    if named == "minilm":
+        from pandora_router.estimators.embedders.minilm import minilm
+
+        return minilm()
+    return default_embedder() if named == "words" else None
+
+
 class CheapSettings(Closed):
     """The cheap estimate f: mean reward of the k nearest known prompts, averaged over all `k`."""
 
@@ -82,27 +110,24 @@ class CheapSettings(Closed):
         | Annotated[Count, Tag("parts")],
         Discriminator(shape),
     ] = Field(default_factory=lambda: list(USUAL))
-    embedder: Annotated[
-        Annotated[Literal["fitted", "words", "minilm"], Tag("plain")]
-        | Annotated[RemoteSettings, Tag("parts")]
-        | Annotated[Literal["fitted", "words", "minilm"], Tag("list")],
-        Discriminator(shape),
-    ] = "fitted"
+    embedder: Embedding = "fitted"
 
-    def build(self, config: Config) -> NeighbourRecipe:
+    def build(self, config: Config) -> Recipe:
         """The recipe."""
         counts = tuple(self.k) if isinstance(self.k, list) else self.k
-        return NeighbourRecipe(counts, self._embedder(config))
+        return NeighbourRecipe(counts, _embedder(self.embedder, config))
 
-    def _embedder(self, config: Config) -> Embedder | None:
-        """The embedder that was named; None stands for one fitted on the training prompts."""
-        if isinstance(self.embedder, RemoteSettings):
-            return self.embedder.build(config)
-        if self.embedder == "minilm":
-            from pandora_router.estimators.embedders.minilm import minilm
 
-            return minilm()
-        return default_embedder() if self.embedder == "words" else None
+class LinearSettings(Closed):
+    """A faster cheap estimate f: a linear function of a few components of the embedding."""
+
+    kind: Literal["linear"]
+    components: Annotated[int, Field(ge=1, le=1000)] = COMPONENTS
+    embedder: Embedding = "fitted"
+
+    def build(self, config: Config) -> Recipe:
+        """The recipe."""
+        return LinearRecipe(self.components, _embedder(self.embedder, config))
 
 
 class StackSettings(Closed):
@@ -310,7 +335,10 @@ class FitSettings(Closed):
     specialists: Annotated[list[Name], Field(min_length=2)] | None = None
     split: SplitSettings | None = None
     inspection: Inspection | None = None
-    cheap: CheapSettings = CheapSettings()
+    cheap: Annotated[
+        Annotated[CheapSettings | LinearSettings, Field(discriminator="kind")],
+        usual_kind("neighbours"),
+    ] = CheapSettings()
     costly: Annotated[
         Annotated[
             StackSettings | TransformerSettings | BlendSettings | JudgeSettings, Field(discriminator="kind")

@@ -1,8 +1,9 @@
-"""Which training rows lie nearest by cosine: exact in bounded memory, or through an index above 100k rows.
+"""Which known rows lie nearest by cosine: exact in bounded memory, or through an index above 100k rows.
 
-Both searches answer `nearest(queries, k)` with row numbers (queries, k), nearest first, and know nothing of
-rewards. Exact search breaks ties by the lowest row number. The index is HNSW from faiss (extra `[index]`);
-docs/decisions/0011-neighbour-index.md has the measurements behind that choice.
+All searches answer `nearest(queries, k)` with row numbers (queries, k), nearest first, and know nothing of
+rewards. Exact search (`Exact`, and `packed.Packed` for wide vectors) breaks ties by the lowest row number.
+The index is HNSW from faiss (extra `[index]`); docs/decisions/0011-neighbour-index.md has the measurements
+behind that choice.
 """
 
 from __future__ import annotations
@@ -21,10 +22,22 @@ EXACT_UP_TO = 100_000
 
 
 class Nearest(Protocol):
-    """Rows of the training set nearest to each query, nearest first."""
+    """Known rows nearest to each query, nearest first."""
 
     def nearest(self, queries: Vectors, k: int) -> Positions:
         """Row numbers (queries, min(k, rows)), by falling cosine."""
+        ...
+
+
+class Complete(Nearest, Protocol):
+    """A search over all rows, which can leave some of them out."""
+
+    def nearest_except(self, queries: Vectors, k: int, skip: list[Positions] | None) -> Positions:
+        """As `nearest`, leaving out rows `skip[i]` for query i (-1 pads where fewer than k are left)."""
+        ...
+
+    def nearest_to_own(self, k: int, skip: list[Positions]) -> Positions:
+        """`nearest_except` with the known rows themselves as queries."""
         ...
 
 
@@ -50,8 +63,12 @@ class Exact:
             if skip is not None:
                 for i, rows in enumerate(skip[start : start + chunk]):
                     near[i, rows] = -np.inf
-            found[start : start + chunk] = _largest(near, k)
+            found[start : start + chunk] = largest(near, k)
         return found
+
+    def nearest_to_own(self, k: int, skip: list[Positions]) -> Positions:
+        """`nearest_except` with the known rows themselves as queries."""
+        return self.nearest_except(self.vectors, k, skip)
 
 
 @dataclass(frozen=True)
@@ -85,7 +102,7 @@ class Graph:
         return np.asarray(found, dtype=np.intp)
 
 
-def _largest(near: NDArray[np.float32], k: int) -> Positions:
+def largest(near: NDArray[np.float32], k: int) -> Positions:
     """Columns of the k largest entries of each row, ties to the lowest column, -inf never chosen (-1)."""
     total = near.shape[1]
     if k < total:

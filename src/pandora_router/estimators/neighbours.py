@@ -20,13 +20,16 @@ from numpy.typing import ArrayLike, NDArray
 from pandora_router.errors import UsageError
 from pandora_router.estimators.embedders.embedder import Embedder, Vectors, normalised
 from pandora_router.estimators.embedders.joined import fitted_embedder
-from pandora_router.estimators.nearest import EXACT_UP_TO, Exact, Graph, Nearest
+from pandora_router.estimators.nearest import EXACT_UP_TO, Complete, Exact, Graph, Nearest
+from pandora_router.estimators.packed import WIDTH, Codes, Packed, Packing
 from pandora_router.estimators.rewards import checked_reward, filled_mean
 from pandora_router.estimators.saved import Saved, embedder_from, embedder_state, read, write
+from pandora_router.search import kernels
 from pandora_router.types import Contexts, Matrix, Positions
 
 USUAL = (25, 50, 200)
 """The numbers of neighbours that the default estimate averages over."""
+ENOUGH = 512  # prompts from which on wide vectors are packed
 CELLS = 2_000_000  # rewards of neighbours in memory at a time
 Count = int | tuple[int, ...]
 """A number of neighbours, or several whose estimates are averaged."""
@@ -36,15 +39,17 @@ Count = int | tuple[int, ...]
 class Neighbours:
     """Known vectors (N, width) with their rewards (N, M), NaN where missing; predicts by the k nearest.
 
-    With several numbers in `k` the prediction is the average of the predictions by each of them.
+    With several numbers in `k` the prediction is the average of the predictions by each of them. With a
+    `packing` the vectors are packed: (N, kept) whole numbers in place of unit rows.
     """
 
     embedder: Embedder
     specialists: tuple[str, ...]
-    vectors: Vectors = field(repr=False)
+    vectors: Vectors | Codes = field(repr=False)
     reward: Matrix = field(repr=False)
     k: Count = USUAL
     exact_up_to: int = EXACT_UP_TO
+    packing: Packing | None = None
 
     def __post_init__(self) -> None:
         if min(_each(self.k), default=0) < 1:
@@ -62,7 +67,10 @@ class Neighbours:
         k: Count = USUAL,
         exact_up_to: int = EXACT_UP_TO,
     ) -> Neighbours:
-        """Remembers the prompts' vectors (embedded here, unless given) and their rewards."""
+        """Remembers the prompts' vectors (embedded here, unless given) and their rewards.
+
+        Wide vectors are packed from `ENOUGH` prompts on.
+        """
         matrix = checked_reward(reward, len(prompts), specialists)
         embedder = embedder or fitted_embedder(prompts)
         rows = embedder.embed(prompts) if vectors is None else normalised(vectors)
@@ -70,7 +78,10 @@ class Neighbours:
             raise UsageError(
                 "vectors", expected=f"{len(matrix)} rows", came=f"{len(rows)}", do="One vector per prompt."
             )
-        return cls(embedder, tuple(specialists), rows, matrix, k, exact_up_to)
+        if len(rows) < ENOUGH or rows.shape[1] <= WIDTH:
+            return cls(embedder, tuple(specialists), rows, matrix, k, exact_up_to)
+        packing = Packing.fit(rows)
+        return cls(embedder, tuple(specialists), packing.codes(rows), matrix, k, exact_up_to, packing)
 
     def remember(self, prompts: Sequence[str], reward: ArrayLike) -> Neighbours:
         """The same estimate with more known prompts, after those it knows; `reward` as in `fit`.
@@ -80,7 +91,7 @@ class Neighbours:
         if not len(prompts):
             return self
         more = np.asarray(reward, dtype=np.float64).reshape(len(prompts), len(self.specialists))
-        rows = np.concatenate([self.vectors, self.embedder.embed(prompts)])
+        rows = np.concatenate([self.vectors, self._stored(self.embedder.embed(prompts))])
         return replace(self, vectors=rows, reward=np.concatenate([self.reward, more]))
 
     @property
@@ -103,6 +114,8 @@ class Neighbours:
 
     def predict_each(self, vectors: Vectors, ks: Sequence[Count]) -> list[Matrix]:
         """As `predict_vectors` for several choices of `k`, in one search."""
+        if self._complete is None:
+            vectors = normalised(self._stored(vectors))
         return self._means(self.search.nearest(vectors, _largest(ks)), ks)
 
     def leave_one_out(self) -> Matrix:
@@ -115,10 +128,10 @@ class Neighbours:
         With exact search every known prompt with the very same vector is left out as well, since a prompt
         to be routed is rarely word for word a known prompt; with the graph only the prompt itself is.
         """
-        if isinstance(self.search, Exact):
-            found = self.search.nearest_except(self.vectors, _largest(ks), same_rows(self.vectors))
+        if self._complete is not None:
+            found = self._complete.nearest_to_own(_largest(ks), same_rows(self.vectors))
         else:
-            found = self.search.nearest(self.vectors, _largest(ks) + 1)
+            found = self.search.nearest(normalised(self.vectors), _largest(ks) + 1)
             itself = found == np.arange(len(found))[:, None]
             order = np.argsort(itself, axis=1, kind="stable")
             found = np.take_along_axis(np.where(itself, -1, found), order, axis=1)
@@ -127,11 +140,11 @@ class Neighbours:
     def predict_unseen(self, prompts: Sequence[str]) -> Matrix:
         """As `predict`, leaving out known prompts with the very same vector: what a new prompt would get."""
         vectors = self.embedder.embed(prompts)
-        if not isinstance(self.search, Exact):
+        if self._complete is None:
             return self.predict_vectors(vectors)
-        among = same_rows(np.concatenate([vectors, self.vectors]))[: len(vectors)]
+        among = same_rows(np.concatenate([self._stored(vectors), self.vectors]))[: len(vectors)]
         copies = [rows[rows >= len(vectors)] - len(vectors) for rows in among]
-        return self._means(self.search.nearest_except(vectors, _largest([self.k]), copies), [self.k])[0]
+        return self._means(self._complete.nearest_except(vectors, _largest([self.k]), copies), [self.k])[0]
 
     def with_k(self, k: Count) -> Neighbours:
         """The same known prompts with another number of neighbours."""
@@ -140,9 +153,20 @@ class Neighbours:
     @functools.cached_property
     def search(self) -> Nearest:
         """Exact up to `exact_up_to` known prompts, a graph above; built on first use."""
-        if len(self.vectors) <= self.exact_up_to:
-            return Exact(self.vectors)
-        return Graph.build(self.vectors)
+        return self._complete or Graph.build(normalised(self.vectors))
+
+    @functools.cached_property
+    def _complete(self) -> Complete | None:
+        """The search over all rows; None where there are too many."""
+        if len(self.vectors) > self.exact_up_to:
+            return None
+        if self.packing is None:
+            return Exact(np.asarray(self.vectors, dtype=np.float32))
+        return Packed.of(self.packing, np.array(self.vectors, dtype=np.int8))
+
+    def _stored(self, vectors: Vectors) -> Vectors | Codes:
+        """These vectors as known rows are kept."""
+        return vectors if self.packing is None else self.packing.codes(vectors)
 
     @functools.cached_property
     def mean(self) -> Matrix:
@@ -151,14 +175,27 @@ class Neighbours:
 
     def _means(self, found: Positions, ks: Sequence[Count]) -> list[Matrix]:
         """The prediction for each choice of `k`, from the positions of the nearest (n, largest k)."""
-        out = [np.empty((len(found), len(self.specialists))) for _ in ks]
+        counts = sorted({k for several in ks for k in _each(several)})
+        parts = dict(zip(counts, self._mean_of_each(found, counts), strict=True))
+        return [np.mean([parts[k] for k in _each(several)], axis=0) for several in ks]
+
+    def _mean_of_each(self, found: Positions, counts: Sequence[int]) -> Matrix:
+        """Mean rewards (counts, n, M) of the nearest so many."""
+        out = np.empty((len(counts), len(found), len(self.specialists)))
+        compiled = kernels.ready()
+        if compiled is not None:
+            compiled.neighbour_means(found, self._rewards, self.mean, np.array(counts, dtype=np.intp), out)
+            return out
         chunk = max(1, CELLS // (max(found.shape[1], 1) * len(self.specialists)))
         for start in range(0, len(found), chunk):
-            rows = found[start : start + chunk]
-            parts = {k: self._mean(rows[:, :k]) for several in ks for k in _each(several)}
-            for made, several in zip(out, ks, strict=True):
-                made[start : start + chunk] = np.mean([parts[k] for k in _each(several)], axis=0)
+            for a, k in enumerate(counts):
+                out[a, start : start + chunk] = self._mean(found[start : start + chunk, :k])
         return out
+
+    @functools.cached_property
+    def _rewards(self) -> Matrix:
+        """The rewards in the form that compiled code was compiled for: writable, row by row."""
+        return np.array(self.reward, dtype=np.float64, order="C")
 
     def _mean(self, found: Positions) -> Matrix:
         near = np.where(found[:, :, None] >= 0, self.reward[found], np.nan)
@@ -175,6 +212,8 @@ class Neighbours:
             "specialists": list(self.specialists),
         }
         arrays: dict[str, NDArray[Any]] = {"vectors": self.vectors, "reward": self.reward}
+        if self.packing is not None:
+            arrays["rotation"] = self.packing.rotation
         return Saved("neighbours", settings, arrays, parts={"embedder": embedder_state(self.embedder)})
 
     @classmethod
@@ -188,6 +227,7 @@ class Neighbours:
             saved.arrays["reward"],
             tuple(settings["k"]),
             settings["exact_up_to"],
+            Packing(saved.arrays["rotation"]) if "rotation" in saved.arrays else None,
         )
 
     def save(self, folder: Path | str) -> Path:
@@ -209,7 +249,7 @@ def _largest(ks: Sequence[Count]) -> int:
     return max(max(_each(k)) for k in ks)
 
 
-def same_rows(vectors: Vectors) -> list[Positions]:
+def same_rows(vectors: Vectors | Codes) -> list[Positions]:
     """For each row the numbers of all rows equal to it, itself included."""
     groups: dict[bytes, list[int]] = {}
     keys = [row.tobytes() for row in vectors]

@@ -7,10 +7,11 @@ class reads which kind; its module, with whatever heavy library it needs, is imp
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module, metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from weakref import WeakValueDictionary
 
 import numpy as np
 
@@ -44,6 +45,7 @@ KIND = folders.Kind(
 )
 KINDS = {
     "neighbours": ("neighbours", "Neighbours"),
+    "linear": ("linear", "LinearHead"),
     "boosted": ("stack.boosted", "Boosted"),
     "beginnings": ("beginnings", "Beginnings"),
     "transformer": ("transformer.served", "Served"),
@@ -110,6 +112,21 @@ def embedder_state(embedder: Embedder) -> Saved:
     return Saved("embedder", {"name": inner.name})
 
 
+def once(saved: Saved, kept: frozenset[str]) -> Saved:
+    """`saved` with every embedder whose name is in `kept` reduced to that name.
+
+    `embedder_from` finds it again if the embedder of that name is in use by then.
+    """
+    if saved.kind in ("joined", "tfidf-svd") and saved.settings["name"] in kept:
+        return Saved("embedder", {"name": saved.settings["name"]})
+    return replace(saved, parts={name: once(part, kept) for name, part in saved.parts.items()})
+
+
+_live: WeakValueDictionary[str, Any] = WeakValueDictionary()
+"""Fitted embedders in use that were read from disk. Their names hold a hash of what they were fitted on, so
+those of one name are alike: the estimates of a router share one."""
+
+
 def embedder_from(saved: Saved, given: Embedder | None) -> Embedder:
     """The embedder of a saved estimator: `given`, if it bears the saved name, else the one that was saved.
 
@@ -126,6 +143,8 @@ def embedder_from(saved: Saved, given: Embedder | None) -> Embedder:
                 do="Vectors of different embedders cannot be compared: pass the same one, or fit again.",
             )
         return given
+    if name in _live:
+        return _live[name]
     if saved.kind == "tfidf-svd":
         from pandora_router.estimators.embedders.tfidf import TfidfSvd
 
@@ -133,7 +152,9 @@ def embedder_from(saved: Saved, given: Embedder | None) -> Embedder:
     if saved.kind == "joined":
         from pandora_router.estimators.embedders.joined import Joined
 
-        return Joined(tuple(embedder_from(part, None) for part in saved.parts.values()))
+        made = Joined(tuple(embedder_from(part, None) for part in saved.parts.values()))
+        _live[made.name] = made
+        return made
     if name == DEFAULT_NAME:
         return default_embedder()
     if name.startswith("all-MiniLM-L6-v2-"):

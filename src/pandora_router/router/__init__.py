@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from pandora_router.router.recipes import (
         BlendRecipe,
         External,
+        LinearRecipe,
         NeighbourRecipe,
         StackRecipe,
         TransformerRecipe,
@@ -51,6 +52,7 @@ __all__ = [
     "Estimates",
     "Explanation",
     "External",
+    "LinearRecipe",
     "Looks",
     "NeighbourRecipe",
     "Paid",

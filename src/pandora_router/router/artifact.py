@@ -27,7 +27,7 @@ from pandora_router.calibrate.saved import state as signal_state
 from pandora_router.errors import UsageError
 from pandora_router.estimators.embedders.embedder import Embedder
 from pandora_router.estimators.estimator import Estimator, Predictor, fitted
-from pandora_router.estimators.saved import Saved, estimator_of
+from pandora_router.estimators.saved import Saved, estimator_of, once
 from pandora_router.folders.saved import NEEDS, fill, saved_from
 from pandora_router.search import (
     Always,
@@ -165,7 +165,9 @@ def _state(router: Router) -> Saved:
     parts = {"cheap": router.cheap.state(), "signal": signal_state(router.signal)}
     costly = fitted(router.costly)
     if costly is not None:
-        parts["costly"] = costly.state()
+        embedder = parts["cheap"].parts.get("embedder")
+        name = frozenset[str]() if embedder is None else frozenset([str(embedder.settings["name"])])
+        parts["costly"] = once(costly.state(), name)
     parts["costs"] = Saved("costs", arrays=vars(router.costs))
     return Saved("router", arrays={"fees": router.fees}, parts=parts)
 

@@ -1,6 +1,6 @@
 """How the estimators of a router are to be had, as small frozen values.
 
-`NeighbourRecipe`, `StackRecipe`, `TransformerRecipe` and `BlendRecipe` are fitted on the train split.
+`NeighbourRecipe`, `LinearRecipe`, `StackRecipe`, `TransformerRecipe` and `BlendRecipe` are fitted on train.
 `External` holds an estimator that was made elsewhere (a judge behind an endpoint, any callable): it is asked,
 never fitted.
 """
@@ -17,6 +17,7 @@ from pandora_router.data import Table
 from pandora_router.errors import UsageError
 from pandora_router.estimators.embedders.embedder import Embedder
 from pandora_router.estimators.estimator import Estimator, Predictor
+from pandora_router.estimators.linear import COMPONENTS, LinearHead
 from pandora_router.estimators.neighbours import USUAL, Count, Neighbours
 from pandora_router.types import Advance, Matrix, Positions
 
@@ -48,6 +49,21 @@ class NeighbourRecipe:
         say("embedding prompts", 0.0)
         return Neighbours.fit(
             train.prompts, train.reward, train.specialists, embedder=self.embedder, k=self.k
+        )
+
+
+@dataclass(frozen=True)
+class LinearRecipe:
+    """A faster cheap estimate: ridge regression on a few whitened components of the embedding."""
+
+    components: int = COMPONENTS
+    embedder: Embedder | None = None
+
+    def fit(self, train: Table, say: Advance, work: Path | None = None) -> LinearHead:
+        """Fit components and ridge on the training prompts."""
+        say("embedding prompts", 0.0)
+        return LinearHead.fit(
+            train.prompts, train.reward, train.specialists, embedder=self.embedder, count=self.components
         )
 
 

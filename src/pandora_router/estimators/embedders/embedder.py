@@ -11,7 +11,6 @@ from __future__ import annotations
 import functools
 import hashlib
 import importlib.util
-import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,7 +24,7 @@ from pandora_router.errors import UsageError
 Vectors = NDArray[np.float32]
 
 DEFAULT_NAME = "wordllama-l2-supercat-256"
-REMEMBERED = 50_000  # vectors kept in memory by one embedder: 51 MB of the default ones
+REMEMBERED = 4_096  # vectors kept in memory by one embedder
 
 
 @runtime_checkable
@@ -69,49 +68,63 @@ def checked_texts(texts: Sequence[str]) -> list[str]:
     return list(texts)
 
 
+@dataclass
+class Recent:
+    """The vectors of at most `REMEMBERED` texts that were embedded lately, by hash: no text is kept."""
+
+    known: dict[bytes, Vectors] = field(default_factory=dict, repr=False)
+
+    def rows(self, texts: list[str], embed: Callable[[list[str]], Vectors]) -> Vectors:
+        """One row per text: those that are known, and the others from one call of `embed`, each text once."""
+        if len(texts) > REMEMBERED:
+            return embed(texts)
+        keys = [hashlib.blake2b(t.encode("utf-8", "surrogatepass"), digest_size=16).digest() for t in texts]
+        found = {key: self.known.get(key) for key in keys}
+        new = {key: text for key, text in zip(keys, texts, strict=True) if found[key] is None}
+        if not texts or new:
+            made = embed(list(new.values()))
+            if not texts:
+                return made
+            found.update(zip(new, made, strict=True))
+            if len(self.known) + len(made) > REMEMBERED:
+                self.known.clear()
+            self.known.update(zip(new, made, strict=True))
+        return np.array([found[key] for key in keys], dtype=np.float32)
+
+    def forget(self) -> None:
+        """Drop all of them."""
+        self.known.clear()
+
+
 @dataclass(frozen=True)
 class WordVectors:
     """The mean of one fixed vector per token, scaled to length one.
 
-    `table` is (vocabulary, width) float32. Tokens are those of `tokenizer`, without special tokens; only the
-    first `longest` characters of a text are read, which bounds the time for one text.
+    `table` is (vocabulary, width), in half or single precision. Tokens are those of `tokenizer`, without
+    special tokens; only the first `longest` characters of a text are read, which bounds the time for one
+    text.
     """
 
-    table: Vectors = field(repr=False)
+    table: NDArray[np.float16] | Vectors = field(repr=False)
     tokenizer: Any = field(repr=False)
     name: str = DEFAULT_NAME
     longest: int = 20_000
 
-    _known: dict[bytes, Vectors] = field(default_factory=dict, repr=False, compare=False)
+    recent: Recent = field(default_factory=Recent, repr=False, compare=False)
 
     def embed(self, texts: Sequence[str]) -> Vectors:
-        """Mean token vector of each text, unit length; zeros for a text without tokens.
-
-        Vectors of texts seen lately are remembered (by hash; no text is kept): f and g ask for the same ones.
-        """
-        cut = [text[: self.longest] for text in checked_texts(texts)]
-        keys = [hashlib.blake2b(t.encode("utf-8", "surrogatepass"), digest_size=16).digest() for t in cut]
-        found = {key: self._known.get(key) for key in keys}
-        new = {key: text for key, text in zip(keys, cut, strict=True) if found[key] is None}
-        if new:
-            made = dict(zip(new, self._pooled(list(new.values())), strict=True))
-            found.update(made)
-            if len(self._known) + len(made) > REMEMBERED:
-                self._known.clear()
-            self._known.update(itertools.islice(made.items(), REMEMBERED))
-        return np.array([found[key] for key in keys], dtype=np.float32).reshape(
-            len(keys), self.table.shape[1]
-        )
+        """Mean token vector of each text, unit length; zeros for a text without tokens."""
+        return self.recent.rows([text[: self.longest] for text in checked_texts(texts)], self._pooled)
 
     def forget(self) -> None:
         """Drop the vectors that are remembered."""
-        self._known.clear()
+        self.recent.forget()
 
     def _pooled(self, texts: list[str]) -> Vectors:
         pooled = np.zeros((len(texts), self.table.shape[1]), dtype=np.float32)
         for row, encoding in enumerate(self.tokenizer.encode_batch(texts, add_special_tokens=False)):
             if encoding.ids:
-                pooled[row] = self.table[encoding.ids].mean(axis=0)
+                pooled[row] = self.table[encoding.ids].mean(axis=0, dtype=np.float32)
         return normalised(pooled)
 
 
@@ -147,7 +160,7 @@ def default_embedder() -> WordVectors:
     tokenizer = Tokenizer.from_file(str(package / "tokenizers" / "l2_supercat_tokenizer_config.json"))
     tokenizer.no_padding()
     tokenizer.no_truncation()
-    return WordVectors(table.astype(np.float32), tokenizer)
+    return WordVectors(table, tokenizer)
 
 
 def package_folder(package: str, *, extra: str) -> Path:

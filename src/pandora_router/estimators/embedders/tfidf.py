@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import itertools
+import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -67,8 +68,20 @@ class TfidfSvd:
 
     def embed(self, texts: Sequence[str]) -> Vectors:
         """Projection of each text's weighted terms on the directions, unit length."""
-        weights = _weights([_bag(text) for text in checked_texts(texts)], self._column, self.idf)
-        return normalised(weights.astype(np.float32) @ self.directions)
+        rows = [self._projected(_bag(text)) for text in checked_texts(texts)]
+        return normalised(np.array(rows, dtype=np.float32).reshape(len(rows), self.directions.shape[1]))
+
+    def _projected(self, bag: Counter[str]) -> Vectors:
+        """The sum of the directions of the terms of one text (width,), each by its weight."""
+        find = self._column.get
+        known = [(column, n) for term, n in bag.items() if (column := find(term)) is not None]
+        if not known:
+            return np.zeros(self.directions.shape[1], dtype=np.float32)
+        columns, counts = np.array(known).T
+        weights = (1.0 + np.log(counts)) * self.idf[columns]
+        length = math.sqrt(float(weights @ weights))
+        projected: Vectors = (weights / length).astype(np.float32) @ self.directions[columns]
+        return projected
 
     def state(self) -> Saved:
         """What is written to disk."""

@@ -61,17 +61,18 @@ class PromptEvidence:
         embedder: Embedder | None,
     ) -> tuple[PromptEvidence, Layer]:
         """The evidence, and the layer of the training prompts (out of fold, leave-one-out)."""
-        embedder = embedder or fitted_embedder(prompts, width=256)
-        neighbours = Neighbours.fit(prompts, reward, specialists, embedder=embedder, k=FAR)
+        embedder = embedder or fitted_embedder(prompts)
+        vectors = embedder.embed(prompts)
+        neighbours = Neighbours.fit(prompts, reward, specialists, embedder=embedder, vectors=vectors, k=FAR)
         outside = surface(prompts)
         centre, spread = outside.mean(axis=0), outside.std(axis=0) + 1e-9
-        middle = neighbours.vectors.mean(axis=0)
-        directions = leading_directions(neighbours.vectors - middle, DIRECTIONS)
-        features = np.hstack([neighbours.vectors, SURFACE_WEIGHT * (outside - centre) / spread])
+        middle = vectors.mean(axis=0)
+        directions = leading_directions(vectors - middle, DIRECTIONS)
+        features = np.hstack([vectors, SURFACE_WEIGHT * (outside - centre) / spread])
         head, ridge = fit_ridge(features, reward, folds)
         fitted = cls(neighbours, head, centre, spread, middle, directions)
         near, far = neighbours.leave_one_out_each([NEAR, FAR])
-        return fitted, fitted._layer(outside, neighbours.vectors, ridge, near, far)
+        return fitted, fitted._layer(outside, vectors, ridge, near, far)
 
     def layer(self, prompts: Sequence[str]) -> Layer:
         """The layer of new prompts."""

@@ -36,6 +36,7 @@ ENTRIES = {
     "payoffs": ("committing_payoffs",),
     "gradient": ("knowledge_gradient", "best_inspection", "gradient_step", "group_gain"),
     "simulate": ("simulated_payoffs",),
+    "estimates": ("packed_nearest", "largest_rows", "neighbour_means", "tree_sums"),
     "rows": ("held_rows", "exact_holdouts", "rollout_step", "rollout_rows", "gradient_rows"),
 }
 ROOM = Path(__file__).parent

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pandora_router.boxes import Costs, Independent, Joint
 from pandora_router.boxes.checks import locked
@@ -14,6 +16,8 @@ from pandora_router.search.gradient import KnowledgeGradient
 from pandora_router.search.policies import Committing, Obligatory, Rollout
 from pandora_router.search.state import State
 from pandora_router.types import Progress
+
+Array = NDArray[Any]
 
 
 def rehearse(kernels: SimpleNamespace, progress: Progress) -> None:
@@ -32,6 +36,10 @@ def rehearse(kernels: SimpleNamespace, progress: Progress) -> None:
         "gradient_step": lambda: group.compiled_next(kernels, State(grouped)),
         "simulated_payoffs": lambda: simulation.compiled_payoffs(kernels, state, "mean", 2, 0),
         "rollout_step": lambda: policies.compiled_rollout(kernels, state, True),
+        "packed_nearest": lambda: kernels.packed_nearest(*_packed()),
+        "largest_rows": lambda: kernels.largest_rows(_packed()[0], _packed()[3]),
+        "neighbour_means": lambda: kernels.neighbour_means(*_means()),
+        "tree_sums": lambda: kernels.tree_sums(*_tree()),
         "held_rows": lambda: batch.run_with(kernels, Obligatory(), made, values),
         "exact_holdouts": lambda: batch.run_with(kernels, Committing(payoff="exact"), made, values),
         "rollout_rows": lambda: batch.run_with(kernels, Rollout(), made, values),
@@ -41,3 +49,25 @@ def rehearse(kernels: SimpleNamespace, progress: Progress) -> None:
         progress(name, done, len(steps))
         call()
     progress("search kernels", len(steps), len(steps))
+
+
+def _packed() -> tuple[Array, ...]:
+    """Arguments of `packed_nearest`: one query, two rows of two numbers."""
+    codes = np.ones((2, 2), dtype=np.int8)
+    scale = np.ones(2, dtype=np.float32)
+    return np.ones((1, 2), dtype=np.float32), codes, scale, np.empty((1, 1), dtype=np.intp)
+
+
+def _means() -> tuple[Array, ...]:
+    """Arguments of `neighbour_means`: one prompt whose only neighbour is row 0."""
+    ks, out = np.ones(1, dtype=np.intp), np.empty((1, 1, 1))
+    return np.zeros((1, 1), dtype=np.intp), np.ones((1, 1)), np.ones(1), ks, out
+
+
+def _tree() -> tuple[Array, ...]:
+    """Arguments of `tree_sums`: one row, one tree with one node and two leaves."""
+    starts = np.array([[0, 0, 0, 0, 2]], dtype=np.int64)
+    nodes, children = np.zeros((1, 2), dtype=np.int32), np.array([[-1, -2]], dtype=np.int32)
+    bounds, words = np.zeros(0, dtype=np.int32), np.zeros(0, dtype=np.uint32)
+    table = np.zeros((1, 1))
+    return table, starts, nodes, np.zeros(1), children, np.ones(2), bounds, words, np.empty(1)

@@ -1,0 +1,194 @@
+"""A fast cheap estimate: ridge regression of rewards on a few whitened components of the embedding.
+
+With z the components of a prompt (centred directions along which known vectors vary most, each of variance
+one) f = z W + a: a few hundred multiplications, where neighbours compare the prompt with all known ones. The
+penalty is the one of least leave-one-out error, exact from hat values. Missing rewards (NaN) are left out of
+the column they are missing from. Components are fitted once; remembering prompts refits W and a.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from pandora_router.errors import UsageError
+from pandora_router.estimators.embedders.embedder import Embedder, Vectors
+from pandora_router.estimators.embedders.joined import fitted_embedder
+from pandora_router.estimators.neighbours import same_rows
+from pandora_router.estimators.rewards import checked_reward
+from pandora_router.estimators.saved import Saved, embedder_from, embedder_state
+from pandora_router.types import Contexts, Mask, Matrix, Positions, Vector
+
+COMPONENTS = 25
+PENALTIES = tuple(np.logspace(-4.0, 1.0, 11).tolist())  # per known prompt
+
+
+@dataclass(frozen=True)
+class LinearHead:
+    """Known components (N, K) with their rewards (N, M), NaN where missing, and the ridge fitted on them.
+
+    A vector x has components (x - `middle`) @ `whitening`.
+    """
+
+    embedder: Embedder
+    specialists: tuple[str, ...]
+    middle: Vectors = field(repr=False)
+    whitening: Vectors = field(repr=False)
+    components: Vectors = field(repr=False)
+    reward: Matrix = field(repr=False)
+
+    @classmethod
+    def fit(
+        cls,
+        prompts: Sequence[str],
+        reward: ArrayLike,
+        specialists: Sequence[str],
+        *,
+        embedder: Embedder | None = None,
+        count: int = COMPONENTS,
+    ) -> LinearHead:
+        """Fit `count` components on the prompts (fewer if they have fewer), and the ridge."""
+        if count < 1:
+            raise UsageError("components", expected="at least 1", came=f"{count}", do="Try 25.")
+        matrix = checked_reward(reward, len(prompts), specialists)
+        embedder = embedder or fitted_embedder(prompts)
+        vectors = embedder.embed(prompts)
+        middle = vectors.mean(axis=0)
+        centred = (vectors - middle).astype(np.float64)
+        values, directions = np.linalg.eigh(centred.T @ centred / len(centred))
+        live = np.flatnonzero(values > 1e-9 * max(float(values[-1]), 1e-300))[::-1][:count]
+        signs = np.sign(directions[np.argmax(np.abs(directions), axis=0), np.arange(len(values))])
+        whitening = (directions * signs)[:, live] / np.sqrt(values[live])
+        made = cls(embedder, tuple(specialists), middle, whitening.astype(np.float32), middle[:0], matrix)
+        return replace(made, components=made._components(vectors))
+
+    def remember(self, prompts: Sequence[str], reward: ArrayLike) -> LinearHead:
+        """The same components with more known prompts; `reward` as in `fit`."""
+        if not len(prompts):
+            return self
+        more = np.asarray(reward, dtype=np.float64).reshape(len(prompts), len(self.specialists))
+        rows = np.concatenate([self.components, self._components(self.embedder.embed(prompts))])
+        return replace(self, components=rows, reward=np.concatenate([self.reward, more]))
+
+    @property
+    def needs(self) -> frozenset[str]:
+        """No specialist's context is read."""
+        return frozenset()
+
+    @property
+    def together(self) -> bool:
+        """One product shows all specialists."""
+        return True
+
+    def predict(self, prompts: Sequence[str], contexts: Contexts | None = None) -> Matrix:
+        """Estimated rewards (prompts, specialists); contexts are not looked at."""
+        weights = self.weights
+        return self._components(self.embedder.embed(prompts)) @ weights[:-1] + weights[-1]
+
+    def leave_one_out(self) -> Matrix:
+        """Predictions (N, M) for the known prompts, each by a ridge without it and its copies."""
+        left: Matrix = self.components @ self.weights[:-1] + self.weights[-1]
+        copies = [rows for i, rows in enumerate(same_rows(self.components)) if rows[0] == i]
+        for column, solution in enumerate(self._ridges):
+            left[:, column] = solution.left_out(self._design, self.reward[:, column], copies)
+        return left
+
+    def predict_unseen(self, prompts: Sequence[str]) -> Matrix:
+        """As `predict`; a prompt whose components are known is predicted by a ridge without it."""
+        rows = self._components(self.embedder.embed(prompts))
+        found: Matrix = rows @ self.weights[:-1] + self.weights[-1]
+        first = {row.tobytes(): i for i, row in reversed(list(enumerate(self.components)))}
+        known = [(i, first[row.tobytes()]) for i, row in enumerate(rows) if row.tobytes() in first]
+        if known:
+            at, where = np.array(known).T
+            found[at] = self.leave_one_out()[where]
+        return found
+
+    @functools.cached_property
+    def weights(self) -> Matrix:
+        """W and, in the last row, a (K + 1, M)."""
+        return np.column_stack([solution.weights for solution in self._ridges])
+
+    @functools.cached_property
+    def _design(self) -> Matrix:
+        ones = np.ones((len(self.components), 1))
+        return np.hstack([self.components.astype(np.float64), ones])
+
+    @functools.cached_property
+    def _ridges(self) -> list[_Solution]:
+        """The ridge of each specialist; those that miss the same rewards share their decomposition."""
+        shared: dict[bytes, list[Matrix]] = {}
+        found = []
+        for column in self.reward.T:
+            there = ~np.isnan(column)
+            rows = self._design[there]
+            if there.tobytes() not in shared:
+                gram = rows.T @ rows
+                penalty = np.diag(np.append(np.full(len(gram) - 1, float(len(rows))), 0.0))
+                shared[there.tobytes()] = [np.linalg.pinv(gram + p * penalty) for p in PENALTIES]
+            found.append(_best(rows, column[there], there, shared[there.tobytes()]))
+        return found
+
+    def _components(self, vectors: Vectors) -> Vectors:
+        # in double precision: alike whether computed alone or with others
+        inside: Vectors = ((vectors - self.middle).astype(np.float64) @ self.whitening).astype(np.float32)
+        return inside
+
+    def state(self) -> Saved:
+        """What is written to disk."""
+        arrays = {
+            "middle": self.middle,
+            "whitening": self.whitening,
+            "components": self.components,
+            "reward": self.reward,
+        }
+        settings = {"specialists": list(self.specialists)}
+        return Saved("linear", settings, arrays, parts={"embedder": embedder_state(self.embedder)})
+
+    @classmethod
+    def from_state(cls, saved: Saved, *, embedder: Embedder | None = None) -> LinearHead:
+        """The estimator whose `state` is `saved`; `embedder` as in `saved.load_estimator`."""
+        kept = saved.of_kind("linear").arrays
+        names = ("middle", "whitening", "components", "reward")
+        found = embedder_from(saved.parts["embedder"], embedder)
+        return cls(found, tuple(saved.settings["specialists"]), *(kept[name] for name in names))
+
+
+@dataclass(frozen=True, eq=False)
+class _Solution:
+    """The ridge of one specialist: weights (K + 1,), (X'X + penalty)^-1, and which prompts have a reward."""
+
+    weights: Vector
+    inverse: Matrix
+    there: Mask
+
+    def left_out(self, design: Matrix, reward: Vector, copies: list[Positions]) -> Vector:
+        """Predictions (N,) without the prompt and its copies: r_G + (I - H_GG)^-1 (prediction - r)_G."""
+        predicted = design @ self.weights
+        hat = np.einsum("ij,jk,ik->i", design, self.inverse, design)
+        gap = np.where(self.there, predicted - reward, 0.0)
+        left = np.where(self.there, reward + gap / np.maximum(1.0 - hat, 1e-9), predicted)
+        for rows in copies:
+            if len(rows) > 1:
+                inside = rows[self.there[rows]]
+                block = design[inside] @ self.inverse @ design[inside].T
+                moved = np.linalg.solve(np.eye(len(inside)) - block, gap[inside])
+                left[rows] = predicted[rows] + design[rows] @ self.inverse @ design[inside].T @ moved
+        return np.asarray(left)
+
+
+def _best(rows: Matrix, reward: Vector, there: Mask, inverses: list[Matrix]) -> _Solution:
+    """The solution whose penalty has the least leave-one-out error."""
+    best: tuple[float, Vector, Matrix] | None = None
+    for inverse in inverses:
+        weights = inverse @ (rows.T @ reward)
+        hat = np.einsum("ij,jk,ik->i", rows, inverse, rows)
+        error = float((((reward - rows @ weights) / np.maximum(1.0 - hat, 1e-9)) ** 2).mean())
+        if best is None or error < best[0]:
+            best = error, weights, inverse
+    assert best is not None
+    return _Solution(best[1], best[2], there)
