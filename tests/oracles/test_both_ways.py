@@ -17,12 +17,12 @@ from pandora_router.run import on_one_core
 from tests.support.tables import generate
 
 
-@pytest.mark.parametrize(("contexts", "price"), [(False, 0.0001), (True, 0.002)])
+@pytest.mark.parametrize(("contexts", "price"), [(False, 0.0005), (True, 0.002)])
 def test_the_router_arm_decides_as_the_router_that_is_fitted(
     tmp_path: Path, contexts: bool, price: float
 ) -> None:
     """The prompt-only stack is one purchase for all specialists, the peeking one a purchase each."""
-    storage.save(generate(400, 3, contexts=contexts), tmp_path / "table")
+    storage.save(generate(400, 3, contexts=contexts, seed=1), tmp_path / "table")
     experiment = Experiment("both", data="table", peek=400 if contexts else 0)
     table = table_of(experiment, tmp_path)
     made = on_one_core(lambda seed: estimates(experiment, table, seed), 1)
