@@ -47,7 +47,7 @@ from pandora_router.router import (
     TransformerRecipe,
 )
 from pandora_router.router.artifact import POLICIES
-from pandora_router.router.recipes import Costly, Recipe
+from pandora_router.router.recipes import Costly
 from pandora_router.search import KnowledgeGradient, Policy
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ class CheapSettings(Closed):
     ] = Field(default_factory=lambda: list(USUAL))
     embedder: Embedding = "fitted"
 
-    def build(self, config: Config) -> Recipe:
+    def build(self, config: Config) -> NeighbourRecipe:
         """The recipe."""
         counts = tuple(self.k) if isinstance(self.k, list) else self.k
         return NeighbourRecipe(counts, _embedder(self.embedder, config))
@@ -125,7 +125,7 @@ class LinearSettings(Closed):
     components: Annotated[int, Field(ge=1, le=1000)] = COMPONENTS
     embedder: Embedding = "fitted"
 
-    def build(self, config: Config) -> Recipe:
+    def build(self, config: Config) -> LinearRecipe:
         """The recipe."""
         return LinearRecipe(self.components, _embedder(self.embedder, config))
 

@@ -11,9 +11,10 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from pandora_router.errors import UsageError
 from pandora_router.estimators.embedders.embedder import Embedder, Vectors
@@ -140,7 +141,7 @@ class LinearHead:
 
     def state(self) -> Saved:
         """What is written to disk."""
-        arrays = {
+        arrays: dict[str, NDArray[Any]] = {
             "middle": self.middle,
             "whitening": self.whitening,
             "components": self.components,
