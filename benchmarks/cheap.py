@@ -2,8 +2,8 @@
 
 Each knows 80 % of the prompts and is measured on the others: squared error of f, net reward of the
 specialist with the highest f (f-only) and with the highest mean (never inspecting: ridge regression of
-rewards on left-out f), as differences to the default in 1e-3 with paired standard errors; processor time of one
-prediction of one prompt, embedding included. `float32` is the default without packing, so it shows what
+rewards on left-out f), as differences to the default in 1e-3 with paired standard errors; processor time of
+one prediction of one prompt, embedding included. `float32` is the default without packing, so it shows what
 eight bits and the rotation cost.
 """
 
