@@ -42,7 +42,7 @@ def running(*command):
     port = free_port()
     process = subprocess.Popen([*command, str(port), KEY.decode()], stderr=subprocess.DEVNULL)
     try:
-        for _ in range(600):
+        for _ in range(2400):
             with socket.socket() as probe:
                 if probe.connect_ex(("127.0.0.1", port)) == 0:
                     break
@@ -55,13 +55,13 @@ def running(*command):
 
 def test_the_example_in_plain_python_keeps_the_contract():
     with running(sys.executable, str(DOCS / "bidders" / "bidder.py")) as url:
-        check_bidder(url, KEY, ["What is 6 x 7?"])
+        check_bidder(url, KEY, ["What is 6 x 7?"], seconds=120.0)
 
 
 @pytest.mark.skipif(shutil.which("node") is None, reason="node is not installed")
 def test_the_example_in_javascript_keeps_the_contract():
     with running("node", str(DOCS / "bidders" / "bidder.mjs")) as url:
-        check_bidder(url, KEY, ["What is 6 x 7?"])
+        check_bidder(url, KEY, ["What is 6 x 7?"], seconds=120.0)
 
 
 def test_our_own_service_keeps_the_contract():

@@ -1,0 +1,116 @@
+"""Services that die, hang and come back while auctions are held: what must hold all the same.
+
+Before each auction, with probability `share`, something happens to one service: it is killed, stopped (it
+keeps its connections and says nothing: a partition, or a very slow machine), continued or started again.
+`check_books` then compares the ledger with what the platform returned.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from pandora_router.bidding.network import Processes, Town, same_auction
+from pandora_router.bidding.platform import AuctionResult, Platform
+from pandora_router.bidding.recording import StoreRecorder
+from pandora_router.store import ledger
+from pandora_router.store.database import Transaction
+from pandora_router.store.worker import Store
+
+
+@dataclass
+class Chaos:
+    """Harms the services of `processes` at random; counts what it did."""
+
+    processes: Processes
+    rng: np.random.Generator
+    share: float = 0.1
+    states: dict[int, str] = field(default_factory=dict)
+    done: dict[str, int] = field(default_factory=dict)
+
+    def happen(self) -> None:
+        """Perhaps do something to one service. Blocks while a service starts."""
+        if self.rng.random() >= self.share:
+            return
+        bidder = int(self.rng.integers(len(self.processes.running)))
+        state = self.states.get(bidder, "running")
+        if state == "running":
+            state = str(self.rng.choice(["killed", "stopped"]))
+            if state == "killed":
+                self.processes.kill(bidder)
+            else:
+                self._signal(bidder, signal.SIGSTOP)
+        else:
+            self.mend(bidder)
+            state = "running"
+        self.states[bidder] = state
+        self.done[state] = self.done.get(state, 0) + 1
+
+    def mend(self, bidder: int) -> None:
+        """Bring a service back."""
+        if self.states.get(bidder) == "stopped":
+            self._signal(bidder, signal.SIGCONT)
+        elif self.states.get(bidder) == "killed":
+            self.processes.running[bidder] = self.processes.start(bidder)
+        self.states[bidder] = "running"
+
+    def _signal(self, bidder: int, number: signal.Signals) -> None:
+        pid = self.processes.running[bidder].pid
+        assert pid is not None
+        os.kill(pid, number)
+
+
+async def play_in_chaos(
+    town: Town, chaos: Chaos, store: Store, rows: Sequence[int], at_once: int = 8
+) -> list[AuctionResult]:
+    """Hold the auctions of all rows while services come and go; every answer is graded and settled twice."""
+    platform = Platform(town.rules, town.platform().default, StoreRecorder(store, 0.01))
+    seats = town.seats(chaos.processes.urls)
+    places, shaking = asyncio.Semaphore(at_once), asyncio.Lock()
+
+    async def one(row: int) -> AuctionResult:
+        async with places:
+            async with shaking:
+                await asyncio.to_thread(chaos.happen)
+            result = await town.play(platform, seats, row)
+        reward = float(town.instance.rewards[row].max())
+        for _ in range(2):  # what is settled is settled once
+            await store.run(lambda open_: ledger.settle(open_, result.auction, reward, 0.0))
+        return result
+
+    try:
+        return list(await asyncio.gather(*(one(row) for row in rows)))
+    finally:
+        for bidder in range(len(town.names)):
+            await asyncio.to_thread(chaos.mend, bidder)
+
+
+def check_books(town: Town, results: Sequence[AuctionResult], open_: Transaction) -> int:
+    """Raise `AssertionError` unless every prompt was answered once and the ledger agrees with the results.
+
+    Auctions in which nothing went wrong must also have ended as in one process; returns how many those were.
+    """
+    paid: dict[str, int] = {}
+    for auction, what, amount in open_.rows("SELECT auction, what, amount FROM market_entries"):
+        kind = str(what).split(" ")[0]
+        paid[auction] = paid.get(auction, 0) + {"price": 1, "back": -1}.get(kind, 0) * int(amount)
+    if sum(round(amount * ledger.UNIT) for amount in ledger.balances(open_).values()) != 0:
+        raise AssertionError("the ledger does not sum to zero")
+    calm = 0
+    for result in results:
+        found = ledger.auction(open_, result.auction)
+        if not result.answer or found is None or found[0].status != "delivered":
+            raise AssertionError(f"{result.auction} was not answered")
+        if (found[0].bidder, ledger.units(found[0].price)) != (result.bidder, ledger.units(result.price)):
+            raise AssertionError(f"{result.auction} was awarded to {found[0].bidder} and {result.bidder}")
+        if paid.get(result.auction, 0) != (ledger.units(result.price) if result.bidder else 0):
+            raise AssertionError(f"{result.auction} was paid for more than once, or not at all")
+        if not result.stalled and not any(heard.fault for heard in result.heard):
+            same_auction(town, int(result.auction.removeprefix("row-")), result)
+            calm += 1
+    return calm

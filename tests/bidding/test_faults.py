@@ -1,0 +1,102 @@
+"""Services that are killed and stopped at random: no prompt unanswered, no double award, no money lost."""
+
+from __future__ import annotations
+
+import asyncio
+
+import numpy as np
+import pytest
+
+from pandora_router.bidding.chaos import Chaos, check_books, play_in_chaos
+from pandora_router.bidding.network import Town, services_apart, services_here
+from pandora_router.bidding.platform import Platform
+from pandora_router.bidding.recording import StoreRecorder
+from pandora_router.bidding.rules import Rules
+from pandora_router.errors import UpstreamError
+from pandora_router.market import WEAK, generate
+from pandora_router.store.worker import Store
+
+
+def market(mechanism, rows, **rules):
+    instance = generate(WEAK, rows, 3, np.random.default_rng(3))
+    return Town(instance, np.full(3, 0.02), Rules(mechanism, seed=1, **rules))
+
+
+@pytest.mark.slow
+def test_whatever_happens_to_services_every_prompt_is_answered_once(tmp_path):
+    """The long version, over all mechanisms and real tables: python -m benchmarks.bidding chaos."""
+    town = market("descending", 40, deadline=0.5, auction=2.0, deliver=2.0)
+    store = Store(str(tmp_path / "store.sqlite"))
+    try:
+        with services_apart(town) as processes:
+            chaos = Chaos(processes, np.random.default_rng(7), share=0.3)
+            results = asyncio.run(play_in_chaos(town, chaos, store, range(40)))
+        assert {"killed", "stopped", "running"} <= set(chaos.done)
+        assert any(heard.fault for result in results for heard in result.heard)
+        store.submit(lambda open_: check_books(town, results, open_)).result()
+    finally:
+        store.close()
+
+
+class Unwell:
+    """An application in front of a service that fails in every way HTTP can, in turn."""
+
+    def __init__(self, service):
+        self.service, self.count = service, 0
+
+    async def __call__(self, scope, receive, send):
+        self.count += 1
+        way = self.count % 6
+        if way == 0:  # says nothing until the platform has given up
+            while (await receive())["type"] != "http.disconnect":
+                pass
+            return
+        if way in (1, 2, 3):
+            body = [b"", b"not json", b'{"say": "bid", "limit": 9}', b"x" * 2_000_000][way]
+            status = 500 if way == 1 else 200
+            length = [(b"content-length", str(len(body)).encode())]
+            await send({"type": "http.response.start", "status": status, "headers": length})
+            await send({"type": "http.response.body", "body": body})
+            return
+        await self.service(scope, receive, send)
+
+
+def test_every_way_to_fail_is_a_refusal(tmp_path):
+    town = market("descending", 24, deadline=1.0, auction=60.0, deliver=1.0)
+
+    async def play():
+        store = Store(str(tmp_path / "store.sqlite"))
+        try:
+            async with services_here([Unwell(town.service(0)), town.service(1), town.service(2)]) as urls:
+                platform = Platform(town.rules, town.platform().default, StoreRecorder(store))
+                seats = town.seats(urls)
+                results = await asyncio.gather(*(town.play(platform, seats, row) for row in range(24)))
+            calm = await store.run(lambda open_: check_books(town, results, open_))
+            return results, calm
+        finally:
+            store.close()
+
+    results, calm = asyncio.run(play())
+    faults = {heard.fault for result in results for heard in result.heard}
+    assert {"broken", "forged", "late"} <= faults
+    assert calm < 24
+
+
+def test_if_nobody_delivers_the_client_hears_of_it():
+    town = market("sequential", 1, deadline=5.0, auction=5.0, deliver=5.0)
+
+    class Dead:
+        name = "default"
+
+        async def deliver(self, terms, price, seconds):
+            raise UpstreamError("the default is down")
+
+        def price(self, price):
+            return price
+
+    async def play():
+        seats = town.seats(["http://127.0.0.1:9"] * 3)  # nobody listens on the discard port
+        return await town.play(Platform(town.rules, Dead()), seats, 0)
+
+    with pytest.raises(UpstreamError, match="the default is down"):
+        asyncio.run(play())
