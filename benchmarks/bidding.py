@@ -182,7 +182,7 @@ def speed(options: argparse.Namespace) -> Any:
 
 @dataclass(frozen=True)
 class Conduct:
-    """Answers a posted price in one of three ways (`voi`: looks iff b <= p <= u); quotes after a look or not."""
+    """Answers a posted price in one of three ways (`voi`: looks iff b <= p <= u); may quote after a look."""
 
     way: str
     quotes_look: bool
