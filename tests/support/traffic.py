@@ -60,15 +60,16 @@ def fill(
     feedback: float = 0.3,
     prompts: Sequence[str] = PROMPTS,
 ) -> list[str]:
-    """Write `count` decisions spread over [since, until), more of them by day; returns their ids in order.
+    """Write `count` decisions over [since, until), more of them in its middle; returns their ids in order.
 
     `feedback` is the share that is judged. `keys` are ids of keys.
     """
     rng = random.Random(seed)
     ids = []
     for i in range(count):
-        at = since + (until - since) * (i + rng.random()) / count
-        at += 1500 * math.sin(2 * math.pi * at / 86_400) * ((until - since) > 86_400)
+        part = (i + rng.random()) / count
+        part += 0.08 * math.sin(2 * math.pi * part)  # busier in the middle, as a day is
+        at = since + (until - since) * part
         ids.append(
             _write(open_, rng, f"{int(at * 1000):013x}-{seed}-{i:07}", at, names, keys, feedback, prompts)
         )

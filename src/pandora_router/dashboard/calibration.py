@@ -18,7 +18,7 @@ from pandora_router.dashboard.markup import Html, tag
 from pandora_router.store import queries
 from pandora_router.store.database import Transaction
 
-NEWEST = 1500
+NEWEST = 600
 BINS = 10
 LEVELS = {0.5: 0.674490, 0.8: 1.281552, 0.95: 1.959964}
 """Share of a normal distribution within so many standard deviations of its mean."""

@@ -18,6 +18,7 @@ from pandora_router.dashboard.layout import (
 )
 from pandora_router.dashboard.markup import tag
 from pandora_router.dashboard.specialists import reward
+from pandora_router.dashboard.today import whole_steps
 from pandora_router.store import queries
 from pandora_router.store.database import Transaction
 from pandora_router.store.money import dollars
@@ -42,7 +43,8 @@ def looks(open_: Transaction, asked: PageRequest) -> Page:
         tile("Expected gain", f"{now['gained']:.3f}", "reward, summed over requests"),
         tile("Per changed choice", money(paid / changed if changed else None).shown, "spent on looks"),
     )
-    _, over_time = queries.series(open_, window)
+    _, steps = queries.series(open_, window)
+    over_time = whole_steps(steps)
     at = [row["at"] for row in over_time]
     drawn = charts(
         chart("Requests", at, {"with looks": [row["inspected"] for row in over_time],

@@ -73,6 +73,11 @@ def today(open_: Transaction, asked: PageRequest) -> Page:
     return Page("Today", parts, live=True)
 
 
+def whole_steps(over_time: list[Sums]) -> list[Sums]:
+    """The steps without the first and the last, which the window cuts; all of them if they are few."""
+    return over_time[1:-1] if len(over_time) > 8 else over_time
+
+
 def net_saving(sums: Sums) -> int:
     """What the best single specialist would have cost minus what was paid, looks included, in nanodollars."""
     return int(sums["baseline"] - sums["compared"])
@@ -111,7 +116,7 @@ def _change(now: float, before: float) -> str:
 
 
 def _charts(told: Figures) -> Html:
-    rows = told.over_time
+    rows = whole_steps(told.over_time)
     at = [row["at"] for row in rows]
 
     def summed(name: str) -> list[float | None]:

@@ -47,7 +47,7 @@ def begin(
 
     `cost` is what deciding has cost besides attempts: estimates computed here or bought from a judge.
     """
-    values = [*astuple(decision)[:-1], json.dumps(decision.detail, allow_nan=False)]
+    values = _values(decision)
     news = rollups.news(decision.detail)
     marks = ", ".join("?" * (len(values) + 2))
     open_.run(
@@ -62,6 +62,12 @@ def begin(
         attempt(open_, one)
 
 
+def _values(decision: DecisionRow) -> list[Any]:
+    """The columns `DECISION` of a row. Not `astuple`, which would copy the whole detail piece by piece."""
+    plain = [getattr(decision, name) for name in DECISION.split(", ")[:-1]]
+    return [*plain, json.dumps(decision.detail, allow_nan=False)]
+
+
 def attempt(open_: Transaction, one: Attempt) -> None:
     """Write an attempt before it is made."""
     open_.run(
@@ -73,8 +79,7 @@ def attempt(open_: Transaction, one: Attempt) -> None:
 
 def revise(open_: Transaction, decision: DecisionRow) -> None:
     """Rewrite a decision that is still open, once looks have decided it."""
-    names = DECISION.split(", ")[1:]
-    values = [*astuple(decision)[1:-1], json.dumps(decision.detail, allow_nan=False)]
+    names, values = DECISION.split(", ")[1:], _values(decision)[1:]
     news = rollups.news(decision.detail)
     columns = ", ".join(f"{name} = ?" for name in (*names, *NEWS.split(", ")))
     open_.run(

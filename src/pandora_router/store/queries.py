@@ -13,7 +13,7 @@ from decimal import Decimal
 from typing import Any, Literal
 
 from pandora_router.store.database import Transaction
-from pandora_router.store.rollups import CALLS, HOUR, MINUTE, SUMS, middle
+from pandora_router.store.rollups import CALLS, DAY, HOUR, MINUTE, SUMS, middle
 
 BY_MINUTE = 25 * HOUR
 """Windows up to this many seconds are summed over minutes, longer ones over hours."""
@@ -137,11 +137,16 @@ def _units(length: int, points: int) -> int:
 def quantiles(
     open_: Transaction, window: Window, measure: Literal["first", "whole"], levels: Sequence[float]
 ) -> dict[str, list[float]]:
-    """Quantiles of a latency in seconds by specialist, and under "" over all of them; to within 5%."""
+    """Quantiles of a latency in seconds by specialist, and under "" over all of them; to within 8%.
+
+    The window is widened to whole hours, or to whole days (UTC) if it is longer than eight of them.
+    """
+    span = HOUR if window.until - window.since <= 8 * DAY else DAY
+    ends = int(window.since // span), int(-(-window.until // span))
     found = open_.rows(
         "SELECT specialist, bucket, sum(requests) FROM spreads WHERE span = ? AND start >= ? AND start < ? "
         "AND measure = ? GROUP BY specialist, bucket ORDER BY bucket",
-        *(window.span, *window.ends, measure),
+        *(span, *ends, measure),
     )
     counts: dict[str, dict[int, int]] = {}
     for specialist, number, requests in found:

@@ -1,7 +1,7 @@
 """Sums that grow with the log, so that a page over a million decisions reads a few thousand rows.
 
     minutes, hours   requests, errors, money and seconds by specialist and key
-    spreads          latencies as histograms, per minute and per hour, for quantiles
+    spreads          latencies as histograms, per hour and per day, for quantiles
     calls            attempts by specialist, kind and status, with their tokens, per hour
     looked           looks by the specialist that was looked at, and how many of them won, per hour
     judged           feedback by specialist and metric, per hour of the decision
@@ -17,6 +17,7 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from pandora_router.store.database import Transaction
@@ -27,11 +28,11 @@ SUMS = (
     "first_token, first_tokens, seconds, timed, changed, gained"
 )
 CALLS = "calls, cost, fresh, cached, written, output, reasoning, estimated"
-MINUTE, HOUR = 60, 3600
+MINUTE, HOUR, DAY = 60, 3600, 86_400
 FINEST = 0.001
 """Latencies below this many seconds share the lowest bucket."""
-PER_OCTAVE = 8
-"""Buckets per doubling of the latency: neighbouring buckets are 9% apart."""
+PER_OCTAVE = 5
+"""Buckets per doubling of the latency: neighbouring buckets are 15% apart."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +71,7 @@ def bucket(seconds: float) -> int:
     """The bucket of a latency in the histograms.
 
     >>> bucket(0.0005), bucket(0.001), bucket(0.002), bucket(1.0)
-    (0, 0, 8, 79)
+    (0, 0, 5, 49)
     """
     return max(0, math.floor(PER_OCTAVE * math.log2(max(seconds, FINEST) / FINEST)))
 
@@ -99,12 +100,11 @@ def count_decision(open_: Transaction, id_: str) -> None:
         *(first or 0.0, int(first is not None), whole or 0.0, int(whole is not None), changed, gained),
     )
     for table, unit, span in (("minutes", "minute", MINUTE), ("hours", "hour", HOUR)):
-        start = int(at // span)
-        _grow(open_, table, {unit: start, "specialist": specialist, "key": key}, SUMS, sums)
-        for measure, seconds in (("first", first), ("whole", whole)):
-            if seconds is not None and status == "ok":
-                where = {"span": span, "start": start, "specialist": specialist, "measure": measure}
-                _grow(open_, "spreads", {**where, "bucket": bucket(seconds)}, "requests", (1,))
+        _grow(open_, table, {unit: int(at // span), "specialist": specialist, "key": key}, SUMS, sums)
+    for measure, seconds in (("first", first), ("whole", whole)):
+        for span in (HOUR, DAY) if seconds is not None and status == "ok" else ():
+            where = {"span": span, "start": int(at // span), "specialist": specialist, "measure": measure}
+            _grow(open_, "spreads", {**where, "bucket": bucket(seconds)}, "requests", (1,))
     for name in opened(json.loads(detail)) if looks else ():
         where = {"hour": int(at // HOUR), "specialist": name}
         _grow(open_, "looked", where, "looks, won", (1, int(name == specialist)))
@@ -137,11 +137,11 @@ def _grow(
     open_: Transaction, table: str, where: Mapping[str, Any], columns: str, sums: tuple[Any, ...]
 ) -> None:
     """Add `sums` to the `columns` of the row of `table` whose primary key is `where`."""
+    open_.run(_growing(table, ", ".join(where), columns), *where.values(), *sums)
+
+
+@cache
+def _growing(table: str, key: str, columns: str) -> str:
     grow = ", ".join(f"{name} = {table}.{name} + excluded.{name}" for name in columns.split(", "))
-    marks = ", ".join("?" * (len(where) + len(sums)))
-    open_.run(
-        f"INSERT INTO {table} ({', '.join(where)}, {columns}) VALUES ({marks}) "
-        f"ON CONFLICT ({', '.join(where)}) DO UPDATE SET {grow}",
-        *where.values(),
-        *sums,
-    )
+    marks = ", ".join("?" * (key.count(",") + columns.count(",") + 2))
+    return f"INSERT INTO {table} ({key}, {columns}) VALUES ({marks}) ON CONFLICT ({key}) DO UPDATE SET {grow}"

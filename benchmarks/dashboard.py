@@ -1,0 +1,124 @@
+"""How fast the pages of the dashboard are over many decisions: `python -m benchmarks.dashboard`.
+
+    --decisions N   how many decisions, over thirty days [1,000,000]
+    --store PATH    a SQLite file, made if it is not there, so that a second run need not write it again
+
+Every page is asked for over a real socket, `TIMES` times after a first request. A page passes if its slowest
+answer is under `LIMIT`. Exit code 1 if one does not.
+"""
+
+from __future__ import annotations
+
+import argparse
+import http.client
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from tests.dashboard.conftest import Running
+from tests.support.traffic import fill, team
+
+from pandora_router.store.database import connect
+from pandora_router.store.migrations import migrate
+
+LIMIT = 0.2
+TIMES = 7
+DAYS = 30
+BLOCK = 20_000
+PAGES = {
+    "today, 24 h": "",
+    "today, 30 days": "?range=30d",
+    "decisions": "/decisions",
+    "decisions of one specialist, 30 days": "/decisions?range=30d&specialist=code",
+    "decisions that nothing fits, 30 days": "/decisions?range=30d&least=1000&policy=none",
+    "decisions declined and dear, 30 days": "/decisions?range=30d&declined=yes&least=0.00008",
+    "decisions that looks changed": "/decisions?range=30d&changed=yes",
+    "decisions by text, 30 days": "/decisions?range=30d&text=nothing+has+this",
+    "one decision": "/decisions/{id}",
+    "specialists, 30 days": "/specialists?range=30d",
+    "looks, 30 days": "/looks?range=30d",
+    "calibration": "/calibration",
+    "keys, 30 days": "/keys?range=30d",
+    "reconcile, 30 days": "/reconcile?range=30d",
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--decisions", type=int, default=1_000_000)
+    parser.add_argument("--store", type=Path)
+    asked = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        path = asked.store or Path(folder) / "store.sqlite"
+        if not path.exists():
+            write(path, asked.decisions)
+        running = Running(path)
+        try:
+            slow = measure(running)
+        finally:
+            running.close()
+    sys.exit(f"over {LIMIT:g} s: {', '.join(slow)}" if slow else None)
+
+
+def write(path: Path, decisions: int) -> None:
+    """Fill a new store, through the functions that write real traffic."""
+    database = connect(str(path))
+    migrate(database)
+    now, begun = time.time(), time.perf_counter()
+    since = now - DAYS * 86_400
+    blocks = -(-decisions // BLOCK)
+    with database.transaction() as open_:
+        keys = team(open_, since)
+    for block in range(blocks):
+        ends = [since + (now - since) * edge / blocks for edge in (block, block + 1)]
+        size = min(BLOCK, decisions - block * BLOCK)
+        with database.transaction() as open_:
+            fill(open_, size, *ends, seed=block + 1, keys=keys, feedback=0.1)
+        rate = (block * BLOCK + size) / (time.perf_counter() - begun)
+        print(f"\r{block * BLOCK + size:,} decisions, {rate:,.0f}/s", end="", flush=True)
+    with database.transaction() as open_:
+        open_.run("ANALYZE")
+    database.close()
+    print()
+
+
+def measure(running: Running) -> list[str]:
+    """Print median and slowest time of every page; returns the pages that are too slow."""
+    slow = []
+    id_, count = running.store.submit(
+        lambda open_: open_.rows("SELECT max(id), count(*) FROM decisions")[0]
+    ).result()
+    print(f"{count:,} decisions; seconds of {TIMES} requests after the first\n")
+    print(f"| {'page':38} | median | slowest | kB |\n|---|---|---|---|")
+    for title, path in PAGES.items():
+        times = []
+        for _ in range(TIMES + 1):
+            begun = time.perf_counter()
+            size = ask(running, path.format(id=id_))
+            times.append(time.perf_counter() - begun)
+        print(
+            f"| {title:38} | {statistics.median(times[1:]):.3f} | {max(times[1:]):.3f} | {size / 1000:.0f} |"
+        )
+        if max(times[1:]) > LIMIT:
+            slow.append(title)
+    return slow
+
+
+def ask(running: Running, path: str) -> int:
+    connection = http.client.HTTPConnection("127.0.0.1", running.port, timeout=60)
+    try:
+        connection.request("GET", f"/dashboard{path}")
+        answer = connection.getresponse()
+        body = answer.read()
+        assert answer.status == 200, (path, answer.status, body[-300:])
+        return len(body)
+    finally:
+        connection.close()
+
+
+if __name__ == "__main__":
+    main()
