@@ -26,7 +26,7 @@ class Script:
 
     chances: whether log-probabilities are sent when asked for. reasoning: words of visible reasoning first.
     hidden: whether reasoning that is not shown comes first. gate: what the first word waits for. wait:
-    seconds before the status.
+    seconds before the status. mends: after how many calls the status is 200.
     """
 
     words: list[str]
@@ -40,6 +40,8 @@ class Script:
     output: int | None = None
     gate: threading.Event | None = None
     wait: float = 0.0
+    mends: int | None = None
+    retry_after: str | None = None
 
 
 class Talking:
@@ -91,8 +93,9 @@ class Talking:
         self.bodies.append(body)
         script = self._script(model, body)
         await asyncio.sleep(script.wait)
-        if script.status != 200:
-            return web.json_response({"error": {"message": "no"}}, status=script.status)
+        if script.status != 200 and self.calls[model] <= (script.mends or 10**9):
+            headers = {"Retry-After": script.retry_after} if script.retry_after else {}
+            return web.json_response({"error": {"message": "no"}}, status=script.status, headers=headers)
         asked = bool((body.get("stream_options") or {}).get("include_usage"))
         frames = streamed(wire, model, script, usage=asked, chances=bool(body.get("logprobs")))
         if not body.get("stream"):

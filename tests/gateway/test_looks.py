@@ -109,7 +109,8 @@ class Served:
 
     def __init__(self, talking: Talking, router: Router, folder: Path, **more: Any) -> None:
         options = {"cancel": "stops", "peek": LookLength(characters=12), **more.pop("backend", {})}
-        endpoint = Endpoint(talking.url, timeout=more.pop("timeout", 60.0))
+        timeout, pause = more.pop("timeout", 60.0), more.pop("pause", 0.5)
+        endpoint = Endpoint(talking.url, timeout=timeout, pause=pause)
         wires = frozenset({"chat", "responses", "messages"})
         made = [
             Backend(name, endpoint, name, TokenTariff(1.0, 10.0), wires=wires, **options)
@@ -371,6 +372,7 @@ def _turn(served: Served) -> Any:
     return BY_NAME["chat"].read({"model": "auto", "messages": [{"role": "user", "content": PROMPT}]})
 
 
+@pytest.mark.slow
 def test_every_attempt_is_settled_once_whatever_happens(
     talking: Talking, looking: Router, tmp_path: Path
 ) -> None:

@@ -16,8 +16,11 @@ pytest.importorskip("uvicorn", reason="pip install 'pandora-router[serve]'")
 
 from pandora_router.estimators.judge import Judge
 from pandora_router.estimators.neighbours import Neighbours
-from pandora_router.gateway.backend import TokenTariff
+from pandora_router.gateway.backend import LookLength, TokenTariff
 from pandora_router.gateway.eligible import MEDIUM
+from pandora_router.gateway.live import fare
+from pandora_router.gateway.measured import prefix_of
+from pandora_router.gateway.wires import BY_NAME
 from pandora_router.router import Router
 from pandora_router.search import Always
 from pandora_router.specialists.asking import Asking
@@ -25,6 +28,7 @@ from pandora_router.specialists.chat import ChatEndpoint
 from pandora_router.specialists.prices import Tariff
 from pandora_router.store import accounts
 from pandora_router.store.money import nanodollars
+from pandora_router.store.rows import Usage
 from pandora_router.transport.endpoint import Endpoint
 from pandora_router.types import Contexts, Matrix
 from tests.gateway.conftest import Running, Serve, backend
@@ -210,6 +214,56 @@ def test_a_circuit_lets_one_probe_through_and_closes_when_it_succeeds(serve: Ser
     circuit.opened_at -= circuit.pause
     assert ask(gateway)[0]["x-pandora-specialist"] == "broken"
     assert circuit.state(time.monotonic()) == "closed"
+
+
+def test_a_named_specialist_is_asked_again_after_a_pause(talking: Talking, tmp_path: Path) -> None:
+    router = listening()
+    script(talking, router, "large", large=Script(["fine"], status=500, mends=2))
+    with closing(Served(talking, router, tmp_path, pause=0.01)) as served:
+        status, headers, _ = served.ask("chat", model="large")
+        assert (status, talking.calls["large"]) == (200, 3)
+        id_ = headers["x-pandora-decision-id"]
+        served.running.settled(id_)
+        kinds = "SELECT kind, status FROM attempts WHERE decision = ? ORDER BY at"
+        wanted = [("answer", "error"), ("retry", "error"), ("retry", "ok")]
+        assert served.running.rows(kinds, id_) == wanted
+        talking.says["small"] = Script(["fine"], status=429, retry_after="3600")
+        status, _, _ = served.ask("chat", model="small")
+        assert (status, talking.calls["small"]) == (502, 1)  # nobody waits for an hour
+
+
+def test_what_a_look_costs_follows_the_request(talking: Talking, tmp_path: Path) -> None:
+    """Short and cached prompts are cheaper to look at; what cancelling does decides the rest."""
+    router = listening()
+    with closing(Served(talking, router, tmp_path)) as served:
+        gateway = served.gateway
+
+        def price(prompt: str, name: str = "small", system: str = "", **more: Any) -> float:
+            exchange = gateway.exchange(BY_NAME["chat"], {})
+            told = [{"role": "system", "content": system}] if system else []
+            body = {"model": "auto", "messages": [*told, {"role": "user", "content": prompt}], **more}
+            exchange.body = json.dumps(body).encode()
+            exchange.read()
+            return fare(exchange.calls.attempt(name, "inspection"), time.time()).money
+
+        assert price("short") < price("long " * 500)
+        gateway.measured["small"].tokens_per_byte.add(0.1)
+        cheaper = price("long " * 500)
+        gateway.measured["large"].tokens_per_byte.add(0.5)
+        assert cheaper < price("long " * 500, "large")
+        system = "You are careful. " * 100
+        before = price("short", system=system)
+        small = gateway.site.backend("small")
+        discount = replace(small, prices=replace(small.prices, cached=0.1))
+        others = tuple(one for one in gateway.site.backends if one.name != "small")
+        gateway.install(replace(gateway.site, backends=(discount, *others), hash="cached"))
+        usage = Usage(fresh=10, cached=100, output=5)
+        gateway.measured["small"].answered(usage, 1100, prefix_of(system), 0.1, 0.2, time.time())
+        assert price("short", system=system) < before
+        for cancel, written in (("unknown", 500), ("bills_full", 5)):
+            changed = replace(discount, cancel=cancel, prices=TokenTariff(0.0, 10.0), peek=LookLength(4))
+            gateway.install(replace(gateway.site, backends=(changed, *others), hash=cancel))
+            assert price("short", max_tokens=500) == pytest.approx(written * 10.0 / 1e6)
 
 
 class Broken(Neighbours):

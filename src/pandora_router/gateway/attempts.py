@@ -26,6 +26,7 @@ from pandora_router.store.rows import Attempt, Kind, Outcome, Status, Usage
 from pandora_router.store.worker import Store
 from pandora_router.transport.failures import Failed
 from pandora_router.transport.relay import Relay
+from pandora_router.transport.retries import waited
 
 LARGEST_ANSWER = 64 * 2**20
 OVERLOADED = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
@@ -117,9 +118,8 @@ class RunningAttempt:
         self.owes = status < 400
         if status in OVERLOADED:
             self.circuit.fail(time.monotonic())
-            raise Failed(
-                f"{self.backend.name} answered with status {status}", "status", again=True, status=status
-            )
+            what, wait = f"{self.backend.name} answered with status {status}", self.relay.headers
+            raise Failed(what, "status", again=True, status=status, wait=waited(wait.get("Retry-After")))
         return self.relay
 
     async def whole(self) -> bytes:

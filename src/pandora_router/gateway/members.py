@@ -5,9 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import orjson
+
 from pandora_router.errors import UsageError
+from pandora_router.transport.asgi import Refused
 
 Json = Mapping[str, Any]
+
+
+def read_object(body: bytes) -> dict[str, Any]:
+    """The JSON object in a body; raises `Refused` with status 400 if there is none."""
+    try:
+        parsed = orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise Refused(400, f"The body is not JSON: {error}", "invalid_json") from None
+    if not isinstance(parsed, dict):
+        raise Refused(400, "The body is not a JSON object.", "invalid_json")
+    return parsed
 
 
 def wrong(member: str, expected: str, came: object) -> UsageError:

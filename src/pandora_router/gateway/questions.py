@@ -15,6 +15,7 @@ import orjson
 from pandora_router.gateway import description, metrics
 from pandora_router.gateway.attempts import LARGEST_ANSWER, new_id
 from pandora_router.gateway.calling import PASSED
+from pandora_router.gateway.members import read_object
 from pandora_router.gateway.splice import with_model
 from pandora_router.gateway.wires import BY_NAME, Name
 from pandora_router.store import accounts, log
@@ -124,11 +125,7 @@ def _models(gateway: Gateway) -> Reply:
 async def _decide(gateway: Gateway, headers: Mapping[str, str], receive: Receive) -> Reply:
     """Decide for a request of any wire, named by `?wire=` or found by its members; nobody is called."""
     body = await read_body(receive, gateway.site.settings.largest_request, gateway.site.settings.patience)
-    try:
-        parsed = orjson.loads(body)
-    except orjson.JSONDecodeError as error:
-        raise Refused(400, f"The body is not JSON: {error}", "invalid_json") from None
-    wire = BY_NAME["responses" if isinstance(parsed, dict) and "input" in parsed else "chat"]
+    wire = BY_NAME["responses" if "input" in read_object(body) else "chat"]
     exchange = gateway.exchange(wire, headers)
     exchange.body = body
     exchange.read()
@@ -160,11 +157,8 @@ async def _decision(gateway: Gateway, id_: str, key: str | None) -> Reply:
 
 async def _feedback(gateway: Gateway, headers: Mapping[str, str], receive: Receive, key: str | None) -> Reply:
     """Append feedback: {decision_id, reward} or {decision_id, metric, value}, source and observed_at."""
-    try:
-        said = orjson.loads(await read_body(receive, SMALL, gateway.site.settings.patience))
-    except orjson.JSONDecodeError as error:
-        raise Refused(400, f"The body is not JSON: {error}", "invalid_json") from None
-    feedback = _read_feedback(said, headers.get("idempotency-key"))
+    body = await read_body(receive, SMALL, gateway.site.settings.patience)
+    feedback = _read_feedback(read_object(body), headers.get("idempotency-key"))
     result = await gateway.store.run(lambda open_: log.give_feedback(open_, feedback, key))
     if result in ("unknown", "foreign"):  # nobody learns which decisions of others exist
         raise Refused(404, "No decision of yours has this id.", "not_found")
@@ -205,11 +199,8 @@ async def _passed_on(gateway: Gateway, path: str, headers: Mapping[str, str], re
     wire = BY_NAME[PASSED_ON[path]]
     body = await read_body(receive, gateway.site.settings.largest_request, gateway.site.settings.patience)
     site = gateway.site
-    try:
-        parsed = orjson.loads(body)
-    except orjson.JSONDecodeError as error:
-        raise Refused(400, f"The body is not JSON: {error}", "invalid_json") from None
-    if not isinstance(parsed, dict) or not isinstance(parsed.get("model"), str):
+    parsed = read_object(body)
+    if not isinstance(parsed.get("model"), str):
         raise Refused(400, "model: expected a text.", "invalid_request")
     await _key(gateway, headers)
     named = parsed["model"] if parsed["model"] in site.names else site.settings.default

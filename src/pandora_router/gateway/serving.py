@@ -10,14 +10,13 @@ attempt is settled once and the decision is closed once; a client that leaves ca
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import random
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
-
-import orjson
 
 from pandora_router.errors import UsageError
 from pandora_router.gateway import choosing
@@ -31,6 +30,7 @@ from pandora_router.gateway.health import Circuit
 from pandora_router.gateway.ledger import Ledger, refusal
 from pandora_router.gateway.live import LiveLooks
 from pandora_router.gateway.measured import Lengths, at_speed
+from pandora_router.gateway.members import read_object
 from pandora_router.gateway.sending import Sending
 from pandora_router.gateway.shown import lookable
 from pandora_router.gateway.site import Profile, Site
@@ -44,7 +44,9 @@ from pandora_router.transport.asgi import Refused
 from pandora_router.transport.failures import Failed
 
 ATTEMPTS = 3
-"""At most this many specialists are asked for one request."""
+"""At most this many calls are made for one request, looks apart."""
+LONGEST_PAUSE = 5.0
+"""Seconds that a client is made to wait before the same specialist is asked again."""
 
 
 @dataclass
@@ -114,15 +116,9 @@ class Exchange:
 
     def read(self) -> None:
         """Parse the body; raises `Refused` with status 400 if it is no request of this wire."""
+        self.parsed = read_object(self.body)
         try:
-            parsed = orjson.loads(self.body)
-        except orjson.JSONDecodeError as error:
-            raise Refused(400, f"The body is not JSON: {error}", "invalid_json") from None
-        if not isinstance(parsed, dict):
-            raise Refused(400, "The body is not a JSON object.", "invalid_json")
-        self.parsed = parsed
-        try:
-            self.turn = self.wire.read(parsed)
+            self.turn = self.wire.read(self.parsed)
         except UsageError as error:
             raise Refused(400, str(error), "invalid_request") from None
 
@@ -227,13 +223,18 @@ class Exchange:
         return False
 
     async def answer(self, send: Sending) -> None:
-        """Ask the chosen specialist, and the next ones if it fails before its first content."""
+        """Ask the chosen specialist, and the next ones if it fails before its first content.
+
+        A specialist that nobody can replace is asked again, after a pause, unless it took too long.
+        """
         order, begun = self.chosen.ranked, None
         if self.looks is not None:
             order, begun = self.looks.take(order)
             self.choice = replace(self.chosen, ranked=order)
         failure: Failed | None = None
-        for name in order[:ATTEMPTS]:
+        for number, name in enumerate(order[:ATTEMPTS] if len(order) > 1 else order * ATTEMPTS):
+            if failure is not None and len(order) == 1 and not await self._paused(name, failure, number):
+                break
             attempt = begun if begun is not None and failure is None else self.calls.attempt(name, self._kind)
             await self._record(attempt)
             try:
@@ -244,6 +245,15 @@ class Exchange:
                 attempt.settle("error", str(error))
         status = 504 if failure is not None and failure.failure == "timeout" else 502
         raise Refused(status, f"No specialist answered: {failure}.", "upstream_failed")
+
+    async def _paused(self, name: str, failure: Failed, number: int) -> bool:
+        """Wait before asking the same specialist again; False if that makes no sense or would take long."""
+        usual = self.site.backend(name).endpoint.pause * 2 ** (number - 1)
+        pause = max(usual, failure.wait or 0.0)
+        if failure.failure == "timeout" or pause > LONGEST_PAUSE:
+            return False
+        await asyncio.sleep(pause)
+        return self.circuits[name].lets_through(time.monotonic())
 
     @property
     def _kind(self) -> Kind:
