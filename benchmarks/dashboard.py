@@ -20,13 +20,27 @@ from pathlib import Path
 from tests.dashboard.conftest import Running
 from tests.support.traffic import fill, team
 
-from pandora_router.store.database import connect
+from pandora_router.store.database import Transaction, connect
 from pandora_router.store.migrations import migrate
 
 LIMIT = 0.2
 TIMES = 7
-DAYS = 30
-BLOCK = 20_000
+COPIES = 10
+SPAN = 3 * 86_400
+MOVED: dict[
+    str, dict[str, str]
+] = {  # columns that differ in a copy: ids, and times with their unit in seconds
+    "decisions": {"id": "", "at": "1", "closed_at": "1"},
+    "bodies": {"decision": ""},
+    "attempts": {"id": "", "decision": "", "at": "1", "settled_at": "1"},
+    "feedback": {"id": "", "decision": "", "at": "1"},
+    "minutes": {"minute": "60"},
+    "hours": {"hour": "3600"},
+    "calls": {"hour": "3600"},
+    "looked": {"hour": "3600"},
+    "judged": {"hour": "3600"},
+    "spreads": {"start": "span"},
+}
 PAGES = {
     "today, 24 h": "",
     "today, 30 days": "?range=30d",
@@ -65,25 +79,47 @@ def main() -> None:
 
 
 def write(path: Path, decisions: int) -> None:
-    """Fill a new store, through the functions that write real traffic."""
+    """Fill a new store: the last three days through the functions that write real traffic, then copies.
+
+    A copy lies a multiple of three days earlier, so that the sums of whole minutes, hours and days move with
+    the rows they were made of.
+    """
     database = connect(str(path))
     migrate(database)
-    now, begun = time.time(), time.perf_counter()
-    since = now - DAYS * 86_400
-    blocks = -(-decisions // BLOCK)
+    now, size = time.time(), decisions // COPIES
+    since, begun = now - SPAN, time.perf_counter()
     with database.transaction() as open_:
-        keys = team(open_, since)
-    for block in range(blocks):
-        ends = [since + (now - since) * edge / blocks for edge in (block, block + 1)]
-        size = min(BLOCK, decisions - block * BLOCK)
+        keys = team(open_, now - COPIES * SPAN)
+        fill(open_, size, since, now, keys=keys, feedback=0.1)
+    print(f"{size:,} decisions written at {size / (time.perf_counter() - begun):,.0f} a second")
+    for table in MOVED:
         with database.transaction() as open_:
-            fill(open_, size, *ends, seed=block + 1, keys=keys, feedback=0.1)
-        rate = (block * BLOCK + size) / (time.perf_counter() - begun)
-        print(f"\r{block * BLOCK + size:,} decisions, {rate:,.0f}/s", end="", flush=True)
+            open_.run(f"CREATE TEMP TABLE first_{table} AS SELECT * FROM {table}")
+    for copy in range(1, COPIES):
+        with database.transaction() as open_:
+            for table in MOVED:
+                open_.run(copied(open_, table, copy))
+        print(f"\r{(copy + 1) * size:,} decisions", end="", flush=True)
     with database.transaction() as open_:
         open_.run("ANALYZE")
     database.close()
     print()
+
+
+def copied(open_: Transaction, table: str, copy: int) -> str:
+    """The statement that copies the first rows of a table to `copy` spans earlier, under other ids."""
+    moved = MOVED[table]
+    shown = []
+    for _, name, kind, *_ in open_.rows(f"PRAGMA table_info({table})"):
+        if name in moved and kind == "TEXT":
+            shown.append(f"{name} || '-{copy}'")
+        elif name in moved:
+            shown.append(f"{name} - {copy * SPAN} / {moved[name]}")
+        else:
+            shown.append(name)
+    return (
+        f"INSERT INTO {table} SELECT {', '.join(shown)} FROM first_{table} WHERE true ON CONFLICT DO NOTHING"
+    )
 
 
 def measure(running: Running) -> list[str]:
