@@ -213,6 +213,15 @@ def test_the_gateway_decides_as_the_library_does_with_the_same_contexts(
             assert headers["x-pandora-specialist"] == same.specialist
 
 
+def test_a_router_to_which_money_means_nothing_keeps_its_costs(talking: Talking, tmp_path: Path) -> None:
+    router = replace(listening(), fee_weight=0.0)
+    script(talking, router, "large")
+    with closing(Served(talking, router, tmp_path)) as served:
+        _, headers, _ = served.ask("chat")
+        told = served.decision(headers)["detail"]["decision"]["specialists"].values()
+        assert [one["inspection_cost"] for one in told] == router.costs.marginal.tolist()
+
+
 def test_several_begin_together_where_waiting_has_a_price(
     talking: Talking, looking: Router, tmp_path: Path
 ) -> None:

@@ -14,6 +14,7 @@ import time
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 
+from pandora_router.boxes import Costs
 from pandora_router.gateway.attempts import RunningAttempt
 from pandora_router.gateway.shown import Glimpse
 from pandora_router.router import Decision, Router
@@ -93,7 +94,8 @@ class LiveLooks:
     def looks(self) -> Looks:
         """Who can be looked at and what that costs in this request; a stream that goes on is not paid twice.
 
-        Where waiting has a price it is paid once for all that begin together.
+        Where waiting has a price it is paid once for all that begin together. A router to which money means
+        nothing (weight 0) keeps the costs that it was fitted with, or it would look at everybody always.
         """
         now = time.time()
         self._made = {name: self.start(name) for name in self.names}
@@ -101,6 +103,8 @@ class LiveLooks:
         money = {name: one.money for name, one in fares.items()}
         waiting = self.second * max((one.seconds for one in fares.values()), default=0.0)
         router = self.router
+        if router.fee_weight <= 0.0:
+            return Looks(self.names, Costs(router.costs.marginal, refund=router.costs.marginal))
         costs = request_costs(router.specialists, router.fee_weight, money, refund=money, shared=waiting)
         return Looks(self.names, costs)
 

@@ -23,7 +23,11 @@ COUNTERS = {
     "declined_total": ("declined", 1.0, "Requests that the router could not judge."),
     "looks_total": ("looks", 1.0, "Costly estimates bought before deciding."),
     "cost_dollars_total": ("cost", dollars(1), "Money paid for answers and looks."),
-    "inspection_cost_total": ("inspection_cost", dollars(1), "What inspections cost, in units of reward."),
+    "inspection_cost_total": (
+        "inspection_cost",
+        dollars(1),
+        "Dollars for lost looks and estimates.",
+    ),
     "overhead_seconds_total": ("overhead", 1.0, "Seconds between a request and the call upstream."),
     "first_token_seconds_total": ("first_token", 1.0, "Seconds to the first content, summed."),
     "first_tokens_total": ("first_tokens", 1.0, "Requests with a first content."),
