@@ -35,6 +35,7 @@ from pandora_router.bidding.network import (
     same_auction,
     services_apart,
     services_here,
+    totals,
 )
 from pandora_router.bidding.platform import AuctionResult
 from pandora_router.bidding.reputation import Reputation
@@ -76,23 +77,6 @@ def spent_of(results: Sequence[AuctionResult]) -> np.ndarray:
     return np.array([sum(reports.values()) for reports in last])
 
 
-def measured(town: Town, results: Sequence[AuctionResult]) -> dict[str, float]:
-    rows = range(len(results))
-    reward, spent = rewards_of(town, results, rows), spent_of(results)
-    revenue = np.array([result.price for result in results])
-    regret = town.instance.rewards[: len(results)].max(axis=1) - reward + spent
-    waits = np.array([result.deciding for result in results])
-    return {
-        "regret": float(regret.mean()),
-        "error": float(regret.std(ddof=1) / np.sqrt(len(regret))),
-        "revenue": float(revenue.mean()),
-        "surplus": float((reward - spent - revenue).mean()),
-        "inspections": float(np.mean([sum(result.inspections.values()) for result in results])),
-        "calls": float(np.mean([len(result.heard) for result in results])),
-        "milliseconds": float(1e3 * np.median(waits)),
-    }
-
-
 def law(options: argparse.Namespace) -> Any:
     found = []
     for name in TABLES:
@@ -108,9 +92,7 @@ def law(options: argparse.Namespace) -> Any:
                 results = asyncio.run(play_all(town, processes.urls, rows, at_once=4))
             for row, result in zip(rows, results, strict=True):
                 same_auction(town, row, result)
-            found.append(
-                {"table": name, "mechanism": mechanism, "same": len(rows), **measured(town, results)}
-            )
+            found.append({"table": name, "mechanism": mechanism, "same": len(rows), **totals(town, results)})
             print(json.dumps(found[-1]), flush=True)
     return found
 
@@ -182,7 +164,7 @@ def speed(options: argparse.Namespace) -> Any:
 
 @dataclass(frozen=True)
 class Conduct:
-    """Answers a posted price in one of three ways (`voi`: looks iff b <= p <= u); may quote after a look."""
+    """Answers a posted price in one of three ways (`voi`: looks iff b <= p <= u); may look before a quote."""
 
     way: str
     quotes_look: bool

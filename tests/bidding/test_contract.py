@@ -78,6 +78,19 @@ def test_our_own_service_keeps_the_contract():
     asyncio.run(check())
 
 
+def test_a_repeated_delivery_gets_the_same_answer_once():
+    instance = generate(WEAK, 3, 2, np.random.default_rng(0))
+    service = Town(instance, np.full(2, 0.02), Rules()).service(0)
+    won = wire.Delivery(auction="a", price=0.1, deadline=9.0, prompt="0")
+
+    async def twice():
+        return [await service.answers(won) for _ in range(2)]
+
+    first, second = asyncio.run(twice())
+    assert first == second
+    assert (service.books.won, service.books.paid) == (1, 0.1)
+
+
 class Careless(BaseHTTPRequestHandler):
     """Answers everybody, signs nothing."""
 

@@ -10,8 +10,10 @@
     recording    the platform's steps in the ledger of the store
     beliefs      what the platform itself believes of a prompt
     reputation   what claims were worth: the handicap of a bidder that says more than it delivers
+    picture      one auction as an SVG
     app          the platform as an HTTP service
-    network      real services on loopback from a routing table
+    network      real services on loopback from a routing table; chaos harms them, attacks cheat
+    contract     the laws of a bidder service, in any language
 
 The rules of the auctions are in `market`; nothing here decides who wins.
 """

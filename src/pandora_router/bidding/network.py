@@ -250,3 +250,25 @@ def rewards_of(town: Town, served: Sequence[AuctionResult], rows: Sequence[int])
     best = town.instance.mean[list(rows)].argmax(axis=1)
     chosen = [names.index(one.bidder) if one.bidder else int(best[i]) for i, one in enumerate(served)]
     return np.asarray(town.instance.rewards[list(rows), chosen], dtype=np.float64)
+
+
+def totals(town: Town, results: Sequence[AuctionResult]) -> dict[str, float]:
+    """Means over the auctions of rows 0, 1, ...: welfare regret with its standard error, money, looks, time.
+
+    regret: the best reward of a prompt minus the reward of the answer and all looks. surplus: of all bidders.
+    milliseconds: the median time until the award.
+    """
+    reward = rewards_of(town, results, range(len(results)))
+    reports = [{heard.bidder: heard.spent for heard in result.heard} for result in results]
+    spent = np.array([sum(last.values()) for last in reports])
+    revenue = np.array([result.price for result in results])
+    regret = town.instance.rewards[: len(results)].max(axis=1) - reward + spent
+    return {
+        "regret": float(regret.mean()),
+        "error": float(regret.std(ddof=1) / np.sqrt(len(regret))) if len(regret) > 1 else 0.0,
+        "revenue": float(revenue.mean()),
+        "surplus": float((reward - spent - revenue).mean()),
+        "inspections": float(np.mean([sum(result.inspections.values()) for result in results])),
+        "calls": float(np.mean([len(result.heard) for result in results])),
+        "milliseconds": float(1e3 * np.median([result.deciding for result in results])),
+    }

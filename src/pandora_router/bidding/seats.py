@@ -222,7 +222,19 @@ class RemoteSeat:
             raise UpstreamError(f"{self.name}: {error}") from None
 
     async def _post(self, path: str, message: BaseModel, kind: type[M], seconds: float) -> M:
-        """One signed exchange; raises `Failed`, `Forged` or `UpstreamError`."""
+        """One signed exchange; raises `Failed`, `Forged` or `UpstreamError`.
+
+        A connection that breaks without a reply is tried once more: a kept connection may have been closed by
+        the other side a moment before, and repeated messages get the same reply.
+        """
+        try:
+            return await self._exchange(path, message, kind, seconds)
+        except Failed as error:
+            if error.failure != "connection":
+                raise
+            return await self._exchange(path, message, kind, seconds)
+
+    async def _exchange(self, path: str, message: BaseModel, kind: type[M], seconds: float) -> M:
         body = message.model_dump_json(exclude_none=path != "/offers").encode()
         headers = signed(self.key, path, body, time.time())
         relay = await Relay.open(

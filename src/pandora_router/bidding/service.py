@@ -87,6 +87,7 @@ class Holding:
     looks: int = 0
     replies: dict[int, BidReply] = field(default_factory=dict)
     sealed: dict[int, str] = field(default_factory=dict)
+    delivered: Delivered | None = None
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
@@ -194,11 +195,13 @@ class BidderService:
         return Revealed(opened=held.sealed[asked.turn])
 
     async def answers(self, delivery: Delivery) -> Delivered:
-        """Deliver the answer that was won."""
-        text = await self.private.answer(delivery)
-        self.auctions.pop(delivery.auction, None)
-        self.books.note(delivery.auction, "won", delivery.price)
-        return Delivered(answer=text)
+        """Deliver the answer that was won; a repeated message gets the same answer."""
+        held = self._held(delivery.auction, delivery.deadline)
+        async with held.lock:
+            if held.delivered is None:
+                held.delivered = Delivered(answer=await self.private.answer(delivery))
+                self.books.note(delivery.auction, "won", delivery.price)
+            return held.delivered
 
 
 async def reply(send: Send, status: int, body: bytes, headers: Mapping[str, str]) -> None:

@@ -16,11 +16,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from pandora_router.cli.bidding import FILE, FOLDER, experiment_on, simulate_table
+from pandora_router.cli.market_network import instance_of, simulate_network
 from pandora_router.cli.market_service import accounts, join, leave, renew, serve
 from pandora_router.errors import UsageError
 
 if TYPE_CHECKING:
-    from pandora_router.market import Signal
+    from pandora_router.evaluate.experiments import Experiment
+    from pandora_router.market import Instance, Signal
 
 T = TypeVar("T")
 SIGNALS = ("weak", "strong")
@@ -101,6 +103,7 @@ Examples:
   pandora market simulate -m 10 --signal weak --cost 0.02 --seeds 50
   pandora market simulate -m 3 -m 10 --cost 0.01 --cost 0.1 --json > mechanisms.json
   pandora market simulate --table table --peek 400 --cost 0.01 --seeds 2
+  pandora market simulate --network -m 5 --signal weak --prompts 200
   pandora market simulate --experiment experiments/math_small_pro.yaml --data ../shared/data --seeds 2
 """
 )
@@ -134,6 +137,7 @@ Examples:
 @click.option("--experiment", type=FILE, help="YAML: play on its routing table instead of generated ones.")
 @click.option("--data", "root", type=FOLDER, help="Where data folders lie; else beside the YAML file.")
 @click.option("--cache", type=FOLDER, help="Where the experiment's estimates are kept (numbers only).")
+@click.option("--network", is_flag=True, help="Hold the auctions over HTTP: one service per specialist.")
 @_shared
 def simulate(
     specialists: tuple[int, ...],
@@ -145,6 +149,7 @@ def simulate(
     experiment: Path | None,
     root: Path | None,
     cache: Path | None,
+    network: bool,
     signals: tuple[str, ...],
     costs: tuple[float, ...],
     seed: int,
@@ -156,7 +161,8 @@ def simulate(
     inspection is paid, with standard errors over seeds. Weak estimates: means spread by 0.1, values 0.25
     around them; strong ones the reverse. With --table or --experiment, rewards are those of test prompts of
     fresh splits (-m, --prompts, --signal and --seed have no part in it), and the paper's posted-price bidding
-    comes first.
+    comes first. With --network every specialist is a service of its own on 127.0.0.1, one instance is played
+    (the first of -m and --signal, or the first split), and every auction is compared with the one in process.
     """
     from pandora_router.config.experiments import read_experiment
 
@@ -167,12 +173,29 @@ def simulate(
             came="both",
             do="An experiment names its data.",
         )
+    chosen: Experiment | None = None
     if table is not None:
-        simulate_table(experiment_on(table, peek, complete), table, cache, seeds, costs, as_json)
+        chosen, root = experiment_on(table, peek, complete), table
     elif experiment is not None:
-        simulate_table(read_experiment(experiment), root or experiment.parent, cache, seeds, costs, as_json)
+        chosen, root = read_experiment(experiment), root or experiment.parent
+    if network:
+        size = (specialists[0], prompts, signals[0], seed)
+        instance = (
+            _generated(*size) if chosen is None else instance_of(chosen, root or Path(), cache, prompts)
+        )
+        simulate_network(instance, costs, seed, as_json)
+    elif chosen is not None:
+        simulate_table(chosen, root or Path(), cache, seeds, costs, as_json)
     else:
         _simulate_generated(specialists, prompts, seeds, signals, costs, seed, as_json)
+
+
+def _generated(specialists: int, prompts: int, signal: str, seed: int) -> Instance:
+    import numpy as np
+
+    from pandora_router.market import generate
+
+    return generate(_signal(signal), prompts, specialists, np.random.default_rng((seed, specialists)))
 
 
 def _simulate_generated(
@@ -184,15 +207,13 @@ def _simulate_generated(
     seed: int,
     as_json: bool,
 ) -> None:
-    import numpy as np
-
-    from pandora_router.market import compare, generate
+    from pandora_router.market import compare
 
     settings = [(signal, m, cost) for cost in costs for signal in signals for m in specialists]
     steps = [(setting, seed + k) for setting in settings for k in range(seeds)]
     runs: dict[tuple[str, int, float], list[dict[str, Any]]] = {setting: [] for setting in settings}
     for (signal, m, cost), k in _watched(steps, "simulating markets"):
-        instance = generate(_signal(signal), prompts, m, np.random.default_rng((k, m)))
+        instance = _generated(m, prompts, signal, k)
         runs[signal, m, cost].append({name: r.__dict__ for name, r in compare(instance, cost).items()})
     rows = [
         {"signal": signal, "specialists": m, "cost": cost, "mechanism": name}

@@ -20,6 +20,8 @@ from pandora_router.errors import UsageError
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 GRACE = 5
 """Seconds that requests under way get to end after a stop was asked for."""
+KEPT = 75
+"""Seconds that an idle connection is kept: longer than clients do, so that none sends into a closing one."""
 
 
 @dataclass(frozen=True)
@@ -76,6 +78,7 @@ async def serving(app: Any, listening: socket.socket) -> AsyncIterator[str]:
         access_log=False,
         lifespan="off",
         timeout_graceful_shutdown=GRACE,
+        timeout_keep_alive=KEPT,
         server_header=False,
         date_header=False,
     )

@@ -1,0 +1,87 @@
+"""`pandora market simulate --network`: the same markets, carried by real services on loopback."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, get_args
+
+import click
+
+from pandora_router.cli.console import SlowProgress
+
+if TYPE_CHECKING:
+    from pandora_router.evaluate.experiments import Experiment
+    from pandora_router.market import Instance
+
+
+def instance_of(experiment: Experiment, root: Path, cache: Path | None, prompts: int) -> Instance:
+    """The test prompts of the first split of an experiment as a market, at most `prompts` of them."""
+    import numpy as np
+
+    from pandora_router.evaluate.bidding import market_of
+    from pandora_router.evaluate.estimates import estimates, table_of
+    from pandora_router.evaluate.trials import trial_of
+    from pandora_router.market import Instance
+
+    with SlowProgress() as progress:
+        made = estimates(experiment, table_of(experiment, root), experiment.seeds[0], cache, progress)
+    found = market_of(trial_of(made, experiment.ks[0]))
+    rows = np.random.default_rng(0).permutation(len(found.mean))[:prompts]
+    parts = (found.scores[rows], found.mean[rows], found.std[rows], found.values[rows])
+    return Instance(*parts, found.rewards[rows])
+
+
+def simulate_network(instance: Instance, costs: Sequence[float], seed: int, as_json: bool) -> None:
+    """Hold every auction over HTTP and in this process and print the outcome; raises if they differ."""
+    from pandora_router.bidding.wire import MechanismName
+
+    rows = [
+        _played(instance, mechanism, cost, seed) for cost in costs for mechanism in get_args(MechanismName)
+    ]
+    if as_json:
+        click.echo(json.dumps(rows, indent=1))
+    else:
+        _show(rows, instance)
+
+
+def _played(instance: Instance, mechanism: Any, cost: float, seed: int) -> dict[str, Any]:
+    import numpy as np
+
+    from pandora_router.bidding.network import Town, play_all, same_auction, services_apart, totals
+    from pandora_router.bidding.rules import Rules
+
+    patient = Rules(mechanism, deadline=60.0, auction=600.0, deliver=60.0, seed=seed)
+    town = Town(instance, np.full(instance.mean.shape[1], cost), patient)
+    rows = range(len(instance.mean))
+    with services_apart(town) as processes:
+        results = asyncio.run(play_all(town, processes.urls, rows))
+    for row, result in zip(rows, results, strict=True):
+        same_auction(town, row, result)
+    return {"mechanism": mechanism, "cost": cost, **totals(town, results)}
+
+
+def _show(rows: list[dict[str, Any]], instance: Instance) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    prompts, bidders = instance.mean.shape
+    shown = Table(
+        title=f"{prompts} prompts, {bidders} bidder services: every auction over HTTP as in one process",
+        caption="regret: best reward minus reward and looks (standard error); all numbers per prompt",
+    )
+    columns = ("mechanism", "c", "regret", "revenue", "surplus", "looks", "calls", "ms")
+    for name in columns:
+        shown.add_column(name, justify="left" if name == "mechanism" else "right", no_wrap=True)
+    for row in rows:
+        shown.add_row(
+            row["mechanism"],
+            f"{row['cost']:g}",
+            f"{row['regret']:.4f} ({row['error']:.4f})",
+            *(f"{row[name]:.4f}" for name in ("revenue", "surplus")),
+            *(f"{row[name]:.2f}" for name in ("inspections", "calls", "milliseconds")),
+        )
+    Console(width=None if sys.stdout.isatty() else 110).print(shown)

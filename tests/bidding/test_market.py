@@ -1,0 +1,175 @@
+"""The platform as a service, with a fitted router's specialist as a bidder; and the commands around it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import orjson
+import pytest
+
+from pandora_router.bidding.app import Market
+from pandora_router.bidding.beliefs import RouterBeliefs
+from pandora_router.bidding.network import services_here
+from pandora_router.bidding.private import RouterSide
+from pandora_router.bidding.rules import Rules
+from pandora_router.bidding.service import BidderService
+from pandora_router.bidding.signing import bidder_key
+from pandora_router.errors import UsageError
+from pandora_router.specialists.function import Function
+from pandora_router.specialists.prices import Tariff
+from pandora_router.store import ledger
+from pandora_router.store.worker import Store
+from pandora_router.transport.relay import Relay
+from tests.support.command import pandora
+from tests.support.routers import fitted
+from tests.support.tables import NAMES
+
+SECRET = b"0123456789abcdef0123"
+
+
+def specialist(name, calls=None):
+    def answer(prompt):
+        if calls is not None:
+            calls.append(prompt)
+        return f"clearly it is {name}"
+
+    return Function(name, answer, Tariff(0.0, 0.0, per_call=0.001))
+
+
+async def ask(url, path, body=None):
+    """Status and JSON of a request to the platform."""
+    relay = await Relay.open(url + path, orjson.dumps(body), {"content-type": "application/json"}, 120.0)
+    try:
+        return relay.status, orjson.loads(await relay.read(2**20))
+    finally:
+        relay.close()
+
+
+def in_market(tmp_path, work, mechanism="descending", calls=None):
+    """Run `work(url, store)` with a platform, two endpoints by proxy and one bidder with its own router."""
+
+    async def play():
+        store = Store(str(tmp_path / "store.sqlite"))
+        router = fitted(contexts=True)
+        first, *others = NAMES[:3]
+        side = RouterSide(router, specialist(first, calls))
+        service = BidderService(first, side, bidder_key(SECRET, first))
+        try:
+            async with services_here([service]) as (url,):
+                await store.run(lambda open_: ledger.join(open_, first, url, 1.0, stake=5.0))
+                rules = Rules(mechanism, deadline=120.0, auction=600.0, deliver=120.0)
+                proxies = {name: specialist(name) for name in others}
+                market = Market(store, SECRET, rules, RouterBeliefs(router), proxies, others[0])
+                async with services_here([market]) as (platform,):
+                    return await work(platform, store), service
+        finally:
+            store.close()
+
+    return asyncio.run(play())
+
+
+PROMPTS = [f"{verb} the river stone number {i}" for i in range(6) for verb in ("count", "tell about")]
+
+
+@pytest.mark.parametrize("mechanism", ["descending", "sequential"])
+def test_a_prompt_is_auctioned_answered_graded_and_settled(tmp_path, mechanism):
+    calls: list[str] = []
+
+    async def work(url, store):
+        served = [await ask(url, "/prompts", {"prompt": prompt, "kind": "test"}) for prompt in PROMPTS]
+        graded = [await ask(url, "/feedback", {"auction": s["auction"], "reward": 0.75}) for _, s in served]
+        again = [await ask(url, "/feedback", {"auction": s["auction"], "reward": 0.1}) for _, s in served]
+        assert all(reply == (200, {"settled": False}) for reply in again)
+        return served, graded, await store.run(ledger.balances)
+
+    (served, graded, balances), service = in_market(tmp_path, work, mechanism, calls)
+    won = [body for status, body in served if body["bidder"] == service.name]
+    assert [status for status, _ in served] == [200] * len(PROMPTS)
+    assert all(body["answer"].startswith("clearly it is") for _, body in served)
+    assert all(body["answer"] == f"clearly it is {service.name}" for body in won)
+    paid = sum(body["price"] for body in won)
+    assert balances.get(f"bidder {service.name}", 0.0) == pytest.approx(0.75 * len(won) - paid)
+    assert sum(balances.values()) == pytest.approx(0.0, abs=1e-9)
+    assert service.books.won == len(won)
+    assert service.books.looks > 0 or mechanism == "sequential"
+    # a look is the beginning of the answer: no prompt is answered twice by the same specialist
+    assert len(calls) == len(set(calls))
+    assert [body for _, body in graded if body["settled"]]
+
+
+def test_what_is_not_understood_is_refused_with_a_reason(tmp_path):
+    async def work(url, store):
+        return [
+            await ask(url, "/prompts", {"prompt": ""}),
+            await ask(url, "/prompts", {"messages": [{"role": "system", "content": "x"}]}),
+            await ask(url, "/prompts", {"prompt": "x", "unknown": 1}),
+            await ask(url, "/feedback", {"auction": "none", "reward": 1.0}),
+            await ask(url, "/feedback", {"auction": "none", "reward": "much"}),
+            await ask(url, "/nowhere", {}),
+        ]
+
+    replies, _ = in_market(tmp_path, work)
+    assert [status for status, _ in replies] == [400, 400, 400, 400, 400, 404]
+    assert all(body["error"] for _, body in replies)
+    assert "no such auction" in replies[3][1]["error"]
+
+
+def test_a_bidder_needs_a_router_that_knows_it():
+    with pytest.raises(UsageError, match="for whom the router was fitted"):
+        RouterSide(fitted(), specialist("stranger"))
+
+
+@pytest.fixture
+def config(tmp_path, monkeypatch):
+    monkeypatch.setenv("PANDORA_MARKET_SECRET", SECRET.decode())
+    path = tmp_path / "pandora.yaml"
+    path.write_text(
+        "specialists:\n"
+        "  small: {kind: function, function: 'tests.support.tables:generate', prices: free}\n"
+        "market: {default: small, store: market.sqlite}\n"
+    )
+    return path
+
+
+def test_bidders_join_renew_their_keys_and_leave(config):
+    joined = pandora(
+        "market", "join", "far", "--url", "http://127.0.0.1:9/", "--stake", "2", "--config", config
+    )
+    assert joined.output.strip() == bidder_key(SECRET, "far").decode()
+    renewed = pandora("market", "renew", "far", "--config", config)
+    assert renewed.output.strip() == bidder_key(SECRET, "far", 2).decode()
+    told = json.loads(pandora("market", "accounts", "--json", "--config", config).output)
+    assert told["balances"] == {"deposit far": 2.0, "world": -2.0}
+    assert "deposit far" in pandora("market", "accounts", "--config", config).output
+    assert "no longer" in pandora("market", "leave", "far", "--config", config).output
+    told = json.loads(pandora("market", "accounts", "--json", "--config", config).output)
+    assert told["balances"] == {"deposit far": 0.0, "world": 0.0}
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("market", "join", "far", "--url", "nowhere"), "http:// or https://"),
+        (("market", "renew", "nobody"), "one that has joined"),
+    ],
+)
+def test_mistakes_of_the_commands_are_named(config, words, message):
+    result = pandora(*words, "--config", config)
+    assert result.exit_code == 2
+    assert message in result.stderr
+
+
+def test_a_market_without_a_secret_or_a_bidder_without_a_key_does_not_start(config, monkeypatch):
+    monkeypatch.setenv("PANDORA_MARKET_SECRET", "short")
+    assert "16 characters or more" in pandora("market", "serve", config).stderr
+    monkeypatch.delenv("PANDORA_BIDDER_KEY", raising=False)
+    assert "PANDORA_BIDDER_KEY" in pandora("bid", config, "--as", "small").stderr
+    assert "one of small" in pandora("bid", config, "--as", "other").stderr
+
+
+def test_simulate_over_a_network_compares_every_auction(tmp_path):
+    words = ("market", "simulate", "--network", "-m", "2", "--prompts", "4", "--signal", "weak", "--json")
+    rows = json.loads(pandora(*words).output)
+    assert [row["mechanism"] for row in rows][:2] == ["sequential", "descending"]
+    assert all(row["regret"] >= 0 for row in rows)
