@@ -189,6 +189,8 @@ def _until(answer: Answer, tokens: int) -> float:
     """Seconds until so many tokens were written: those of the look are recorded, the rest is even."""
     total, look = answer.seconds, min(answer.context_seconds or answer.seconds, answer.seconds)
     count = max(answer.tokens_out or 1, 1)
+    if not answer.logprobs:  # what is looked at is no part of the answer: a passage
+        return look + (total - look) * min(tokens / len(_pieces(answer)), 1.0)
     if tokens <= FIRST:
         return look * (0.5 + 0.5 * tokens / min(FIRST, count)) if count else look
     return min(look + (total - look) * (tokens - FIRST) / max(count - FIRST, 1), total)

@@ -150,9 +150,13 @@ class Backend:
 
         No tokenizer makes more tokens than bytes. Input is counted at its dearest price.
         """
+        written = (turn.max_output or self.max_output) * self.prices.output
+        return self.failed_case(size) + nanodollars(written / 1e6)
+
+    def failed_case(self, size: int) -> int:
+        """The most that a call costs that fails before its first content: its prompt, in nanodollars."""
         dearest = max(self.prices.input, self.prices.written or 0.0)
-        tokens = (size + 64) * dearest + (turn.max_output or self.max_output) * self.prices.output
-        return nanodollars(tokens / 1e6 + self.prices.per_call)
+        return nanodollars((size + 64) * dearest / 1e6 + self.prices.per_call)
 
     def estimate(self, size: int, output: int) -> Usage:
         """Token counts of a call that nobody counted: from its size and the number of events that came."""

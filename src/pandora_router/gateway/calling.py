@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +19,18 @@ from pandora_router.store.worker import Store
 
 PASSED = ("anthropic-version", "anthropic-beta", "openai-organization", "openai-project", "openai-beta")
 """Headers of a client that are passed on to the specialist."""
+
+ATTEMPTS = 3
+"""At most this many calls are made for one request, looks apart."""
+
+
+def calls_of(ranked: Sequence[str]) -> tuple[str, ...]:
+    """Who may be called for one answer, in order; one that nobody can replace may be called again.
+
+    >>> calls_of(("a", "b")), calls_of(("a",)), calls_of(())
+    (('a', 'b'), ('a', 'a', 'a'), ())
+    """
+    return tuple(ranked[:ATTEMPTS] if len(ranked) != 1 else [*ranked] * ATTEMPTS)
 
 
 @dataclass(frozen=True)
@@ -74,9 +86,11 @@ class Caller:
         """The most that one call to the specialist `name` can cost, in nanodollars."""
         return self.site.backend(name).worst_case(self.size, self.turn)
 
-    def worst_of(self, names: Iterable[str]) -> int:
-        """The most that one call to any of these can cost, 0 if there are none."""
-        return max(map(self.worst_case, names), default=0)
+    def worst_of(self, names: Sequence[str]) -> int:
+        """The most that an answer of these can cost, 0 if there are none: all fail, the dearest answers."""
+        failed = [self.site.backend(name).failed_case(self.size) for name in names]
+        answered = [self.worst_case(name) - lost for name, lost in zip(names, failed, strict=True)]
+        return sum(failed) + max(answered, default=0)
 
     def _chances(self, backend: Backend) -> bool:
         """Whether a look asks this specialist for log-probabilities."""

@@ -22,7 +22,7 @@ from pandora_router.errors import UsageError
 from pandora_router.gateway import choosing
 from pandora_router.gateway.attempts import RunningAttempt, new_id
 from pandora_router.gateway.baseline import best_single, single_cost
-from pandora_router.gateway.calling import Caller
+from pandora_router.gateway.calling import Caller, calls_of
 from pandora_router.gateway.choosing import Choice, about
 from pandora_router.gateway.eligible import Constraints, exclusions, unaffordable
 from pandora_router.gateway.frames import framed
@@ -43,8 +43,6 @@ from pandora_router.store.worker import Store
 from pandora_router.transport.asgi import Refused
 from pandora_router.transport.failures import Failed
 
-ATTEMPTS = 3
-"""At most this many calls are made for one request, looks apart."""
 LONGEST_PAUSE = 5.0
 """Seconds that a client is made to wait before the same specialist is asked again."""
 
@@ -213,7 +211,7 @@ class Exchange:
         first = attempts[0].backend.name
         self.choice = Choice((first,), first, router.policy_text, router.id)
         looked, calls = self.looks.names, self.calls
-        worst = sum(map(calls.worst_case, looked)) + calls.worst_of(set(offered) - looked)
+        worst = sum(map(calls.worst_case, looked)) + calls.worst_of(calls_of(sorted(set(offered) - looked)))
         refused = await self._begin(attempts, worst)
         if refused is None:
             return True
@@ -232,7 +230,7 @@ class Exchange:
             order, begun = self.looks.take(order)
             self.choice = replace(self.chosen, ranked=order)
         failure: Failed | None = None
-        for number, name in enumerate(order[:ATTEMPTS] if len(order) > 1 else order * ATTEMPTS):
+        for number, name in enumerate(calls_of(order)):
             if failure is not None and len(order) == 1 and not await self._paused(name, failure, number):
                 break
             attempt = begun if begun is not None and failure is None else self.calls.attempt(name, self._kind)
@@ -272,7 +270,7 @@ class Exchange:
         if self.ledger.opened:
             await (self.ledger.revise(self._row(), fresh) if first else self.ledger.add(fresh))
             return
-        refused = await self._begin([attempt], self.calls.worst_of(self.chosen.ranked[:ATTEMPTS]))
+        refused = await self._begin([attempt], self.calls.worst_of(calls_of(self.chosen.ranked)))
         if refused is not None:
             self.attempts.clear()
             raise refusal(refused)
