@@ -179,6 +179,36 @@ def test_keys_rates_and_budgets(serve: Serve, stub: Stub) -> None:
     assert not any(secret in json.dumps(result[1]) + result[2].decode() for result in results)
 
 
+def test_a_provider_cannot_claim_more_than_a_request_allows(serve: Serve, stub: Stub) -> None:
+    gateway = serve(backend(stub, "liar"))
+    ask = request("chat", "liar", max_tokens=50)
+    headers = post(gateway, "chat/completions", ask)[1]
+    bound = nanodollars(((len(json.dumps(ask)) + 64) + 50 * 10.0) / 1e6)
+    assert gateway.settled(headers["x-pandora-decision-id"])[1] == bound
+    assert gateway.rows("SELECT usage_complete, reason FROM attempts")[0][0] == 0
+    headers = post(gateway, "chat/completions", request("chat", "liar"))[1]  # nothing bounds this one
+    assert gateway.settled(headers["x-pandora-decision-id"])[1] == nanodollars((20 + 100_000) / 1e6)
+
+
+def test_a_retry_needs_its_worst_case_reserved_anew(serve: Serve, stub: Stub) -> None:
+    first, second = (backend(stub, name, max_output=100) for name in ("silent", "small"))
+    gateway = serve(first, second, keys=True)
+    ask = request("chat", "auto", stream=True)
+    size = len(json.dumps(ask).encode())
+    worst = nanodollars(((size + 64) + 100 * 10.0) / 1e6)
+
+    def make(open_: Any) -> str:  # enough for one call, not for one more after a call that was charged
+        return accounts.add_key(open_, "team", time.time(), budget=worst + 10)[1]
+
+    secret = gateway.gateway.store.submit(make).result()
+    status, headers, body = post(gateway, "chat/completions", ask, Authorization=f"Bearer {secret}")
+    assert (status, headers["x-should-retry"]) == (429, "false"), body
+    gateway.settled(headers["x-pandora-decision-id"])
+    spent, reserved = gateway.rows("SELECT spent, reserved FROM budgets")[0]
+    assert 0 < spent <= worst + 10
+    assert reserved == 0
+
+
 @pytest.mark.parametrize(
     ("raw", "status"),
     [

@@ -46,6 +46,7 @@ class RunningAttempt:
     system prompt (`measured.prefix_of`). kind: why the call is made; a look becomes an answer or a loser.
     strip_usage, strip_chances: what the gateway asked for and the client did not. owes: whether the provider
     may charge for it, whatever becomes of it.
+    ceiling: the most it can cost, where the request bounds that; a provider that claims more is not believed.
     """
 
     decision: str
@@ -57,6 +58,7 @@ class RunningAttempt:
     store: Store
     circuit: Circuit
     lengths: Lengths
+    ceiling: int | None
     prefix: str = ""
     strip_usage: bool = False
     strip_chances: bool = False
@@ -234,11 +236,16 @@ class RunningAttempt:
             self.circuit.abandon()
         usage = self._used(status, now)
         self.cost = self.backend.prices.cost(usage) if self.owes else 0
+        if self.ceiling is not None and self.cost > self.ceiling:
+            self.cost, usage = self.ceiling, replace(usage, complete=False)
+            reason = f"{reason} more was claimed than the request allows".strip()
         if status == "ok" and self._counted and self.owes:
             self.lengths.answered(usage, self.size, self.prefix, self.first_token, now - self.begun, now)
         outcome = Outcome(status, self.cost, usage, self.first_token, now - self.begun, reason[:300])
         kind = self.kind
-        self.settled = self.store.submit(lambda open_: log.settle(open_, self.id, outcome, now, kind=kind))
+        self.settled = self.store.submit(
+            lambda open_: log.settle(open_, self.id, outcome, now, kind=kind), kept=True
+        )
 
     def _used(self, status: Status, now: float) -> Usage:
         """The provider's token counts, or where it did not come to them what it has probably charged.

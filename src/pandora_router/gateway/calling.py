@@ -59,6 +59,7 @@ class Caller:
             wire=self.wire,
             size=self.size,
             most=turn.max_output or backend.max_output,
+            ceiling=None if turn.max_output is None else backend.worst_case(self.size, turn),
             store=self.store,
             circuit=self.circuits[name],
             lengths=self.measured[name],

@@ -41,8 +41,11 @@ class Constraints:
         Raises `UsageError` for a name nobody bears, for a fee that is no number, and for a header or member
         x-pandora-* that does not exist: what is misspelt must not be ignored.
         """
-        for name in (*headers, *turn.metadata):
-            if name.startswith(OURS) and name.removeprefix(OURS) not in SAID:
+        ours = [name for name in (*headers, *turn.metadata) if name.startswith(OURS)]
+        if not ours:
+            return cls()
+        for name in ours:
+            if name.removeprefix(OURS) not in SAID:
                 raise UsageError(
                     name[:80],
                     expected=f"{OURS} followed by one of {', '.join(SAID)}",
@@ -92,9 +95,8 @@ def exclusions(
     """Why each excluded specialist may not answer, by name; `size` is the length of the request in bytes."""
     found: dict[str, str] = {}
     for one in backends:
-        cost = one.worst_case(size, turn)
         reason = _reason(one, wire, turn, size, constraints, circuits[one.name], now)
-        reason = reason or (None if profile is None else _kept_out(one.name, cost, profile))
+        reason = reason or (None if profile is None else _kept_out(one, size, turn, profile))
         if reason is not None:
             found[one.name] = reason
     return found
@@ -125,12 +127,12 @@ def unaffordable(costs: Mapping[str, int], left: int) -> dict[str, str]:
     }
 
 
-def _kept_out(name: str, cost: int, profile: Profile) -> str | None:
-    if profile.only is not None and name not in profile.only:
+def _kept_out(one: Backend, size: int, turn: Turn, profile: Profile) -> str | None:
+    if profile.only is not None and one.name not in profile.only:
         return "not among those of the profile"
-    if name in profile.exclude:
+    if one.name in profile.exclude:
         return "excluded by the profile"
-    if profile.max_fee is not None and cost > nanodollars(profile.max_fee):
+    if profile.max_fee is not None and one.worst_case(size, turn) > nanodollars(profile.max_fee):
         return f"may cost more than the ${profile.max_fee:g} the profile allows"
     return None
 

@@ -93,15 +93,22 @@ class Ledger:
         self.opened = refused is None
         return refused
 
-    async def add(self, attempts: Sequence[RunningAttempt]) -> None:
-        """Write attempts of a decision that was begun, before they are made."""
-        rows = [one.row for one in attempts]
+    async def add(self, attempts: Sequence[RunningAttempt], worst: int = 0) -> None:
+        """Write attempts of a decision that was begun, before they are made.
 
-        def write(open_: Transaction) -> None:
-            for row in rows:
+        Raises `Refused` if the budget does not leave `worst` for them, after what was charged so far.
+        """
+        rows, key = [one.row for one in attempts], self.key
+
+        def write(open_: Transaction) -> Refusal | None:
+            refused = None if key is None else accounts.extend(open_, key, self.id, worst)
+            for row in rows if refused is None else ():
                 log.attempt(open_, row)
+            return refused
 
-        await self._stored(write)
+        refused = await self._stored(write)
+        if refused is not None:
+            raise refusal(refused)
 
     async def revise(self, decision: DecisionRow, attempts: Sequence[RunningAttempt]) -> None:
         """Write what was decided in the end, and attempts that are made now."""
@@ -145,6 +152,7 @@ class Ledger:
                 log.pin(open_, session, name, now, self.settings.session)
 
         await self._stored(write)
+        self.touched = False  # nothing is left to abandon
 
     def abandon(self, status: str) -> None:
         """Close the decision on any other way out; waits for nothing and raises nothing.
@@ -155,7 +163,8 @@ class Ledger:
         if self.touched:
             now = time.time()
             self.store.submit(
-                lambda open_: log.close(open_, self.id, now, status=status, seconds=now - self.begun)
+                lambda open_: log.close(open_, self.id, now, status=status, seconds=now - self.begun),
+                kept=True,
             )
 
     async def pinned(self, sessions: Sequence[str]) -> str | None:

@@ -141,14 +141,13 @@ class Exchange:
         if switch not in ("on", "off"):
             raise Refused(400, "x-pandora-router: expected on or off.", "invalid_request")
         now = time.monotonic()
+        candidates = site.backends if self.profile is not None else (site.backend(turn.model),)
         self.excluded = exclusions(
-            *(site.backends, self.wire.name, turn, self.calls.size, constraints, self.circuits, now),
+            *(candidates, self.wire.name, turn, self.calls.size, constraints, self.circuits, now),
             profile=self.profile,
         )
-        offered = [name for name in site.names if name not in self.excluded]
-        if self.profile is None:
-            offered = [name for name in offered if name == turn.model]
-        elif self.left is not None:
+        offered = [one.name for one in candidates if one.name not in self.excluded]
+        if self.profile is not None and self.left is not None:
             costs = {name: self.calls.worst_case(name) for name in offered}
             self.excluded |= unaffordable(costs, self.left)
             offered = [name for name in offered if name not in self.excluded]
@@ -268,7 +267,8 @@ class Exchange:
             lost = sum(one.cost for one in self.attempts if one.kind in ("loser", "inspection"))
             self.inspection_cost = lost + nanodollars(self.chosen.estimates)
         if self.ledger.opened:
-            await (self.ledger.revise(self._row(), fresh) if first else self.ledger.add(fresh))
+            worst = self.calls.worst_case(attempt.backend.name)
+            await (self.ledger.revise(self._row(), fresh) if first else self.ledger.add(fresh, worst))
             return
         refused = await self._begin([attempt], self.calls.worst_of(calls_of(self.chosen.ranked)))
         if refused is not None:

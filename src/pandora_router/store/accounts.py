@@ -146,6 +146,32 @@ def reserve(
     return Refusal("budget", message)
 
 
+def extend(open_: Transaction, key: Key, decision: str, worst: int) -> Refusal | None:
+    """Reserve more for a decision, until `worst` is left of its reservation; None if that is done.
+
+    A call that failed may have been charged, so one more call needs its worst case reserved anew.
+    """
+    lease = _locked_lease(open_, decision)
+    if lease is None or lease[2] >= worst:
+        return None
+    _, period, remaining, _ = lease
+    need, bound = worst - remaining, 2**62 if key.budget is None else key.budget
+    if open_.run(
+        "UPDATE budgets SET reserved = reserved + ? "
+        "WHERE key = ? AND period = ? AND spent + reserved + ? <= ?",
+        *(need, key.id, period, need, bound),
+    ):
+        open_.run(
+            "UPDATE leases SET reserved = reserved + ?, remaining = remaining + ? WHERE decision = ?",
+            *(need, need, decision),
+        )
+        return None
+    message = (
+        f"The budget of the key {key.name} does not allow another call, which may cost ${dollars(worst):.6g}."
+    )
+    return Refusal("budget", message)
+
+
 def charge(open_: Transaction, decision: str, cost: int) -> None:
     """Move `cost` from the reservation of a decision to what its key has spent.
 

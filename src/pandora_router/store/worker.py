@@ -1,18 +1,24 @@
 """The asynchronous edge of the store: one thread per process that commits many operations together.
 
-An operation is a function of an open transaction. Operations that arrive while a commit is under way are
-collected and committed with the next one, each within a savepoint, so one that fails harms no other. A
-caller resumes only after its operation is on disk. If the database goes away, the operations of that
-commit fail with `UpstreamError`; later ones try again.
+An operation is a function of an open transaction, free of other effects: it may be run again. Operations that
+arrive while a commit is under way are collected and committed with the next one. They are first run straight
+after each other; if one fails, all is undone and they are run again, each within a savepoint, so one that
+fails harms no other. A caller resumes only after its operation is on disk, and all callers of a commit are
+woken together. If the database goes away, the operations of that commit fail with `UpstreamError`, but those
+that were submitted to be `kept` are tried again until it is back.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import queue
 import threading
+import time
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from pandora_router.errors import UpstreamError
@@ -23,6 +29,25 @@ T = TypeVar("T")
 Operation = Callable[[Transaction], Any]
 TOGETHER = 256
 """At most this many operations are committed together."""
+KEPT = 100_000
+"""At most this many operations wait for a database that is gone; more are given up, the oldest first."""
+PAUSE = 0.2
+"""Seconds between two tries to reach a database that is gone."""
+LAST = 30.0
+"""Seconds for which `close` waits for such a database."""
+
+
+@dataclass(frozen=True, eq=False)
+class Job:
+    """An operation and who waits for it: a future of an event loop, or one of threads."""
+
+    operation: Operation
+    loop: asyncio.AbstractEventLoop | None
+    done: Any
+    kept: bool = False
+
+
+Said = tuple[Job, Any, BaseException | None]
 
 
 class Store:
@@ -31,7 +56,8 @@ class Store:
     def __init__(self, url: str) -> None:
         """Open the database at `url`, bring its schema up to date and start the thread."""
         self._url = url
-        self._waiting: queue.SimpleQueue[tuple[Operation, Future[Any]] | None] = queue.SimpleQueue()
+        self._waiting: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
+        self._kept: deque[Job] = deque(maxlen=KEPT)
         started: Future[None] = Future()
         self._thread = threading.Thread(target=self._serve, args=(started,), name="store", daemon=True)
         self._thread.start()
@@ -39,16 +65,22 @@ class Store:
 
     async def run(self, operation: Callable[[Transaction], T]) -> T:
         """Run an operation and return its result once it is committed. Cancelling does not undo it."""
-        return await asyncio.shield(asyncio.wrap_future(self.submit(operation)))
+        loop = asyncio.get_running_loop()
+        done: asyncio.Future[T] = loop.create_future()
+        self._waiting.put(Job(operation, loop, done))
+        return await done
 
-    def submit(self, operation: Callable[[Transaction], T]) -> Future[T]:
-        """Queue an operation without waiting; the future has its result once it is committed."""
+    def submit(self, operation: Callable[[Transaction], T], *, kept: bool = False) -> Future[T]:
+        """Queue an operation without waiting; the future has its result once it is committed.
+
+        One that is `kept` is tried again while the database is away; it must be idempotent.
+        """
         done: Future[T] = Future()
-        self._waiting.put((operation, done))
+        self._waiting.put(Job(operation, None, done, kept))
         return done
 
     def close(self) -> None:
-        """Commit what is queued and stop the thread."""
+        """Commit what is queued and stop the thread; kept operations are given up after `LAST` seconds."""
         self._waiting.put(None)
         self._thread.join()
 
@@ -61,12 +93,18 @@ class Store:
             return
         started.set_result(None)
         while (batch := self._next()) is not None:
-            _commit(database, batch)
+            self._commit(database, batch)
+        until = time.monotonic() + LAST
+        while self._kept and time.monotonic() < until:
+            self._again(database)
         database.close()
 
-    def _next(self) -> list[tuple[Operation, Future[Any]]] | None:
+    def _next(self) -> list[Job] | None:
         """Wait for an operation and take what else is queued; None when the store is closed."""
-        first = self._waiting.get()
+        try:
+            first = self._waiting.get(timeout=PAUSE if self._kept else None)
+        except queue.Empty:
+            return []
         if first is None:
             return None
         batch = [first]
@@ -81,34 +119,71 @@ class Store:
             batch.append(more)
         return batch
 
+    def _again(self, database: Database) -> None:
+        """Try kept operations once more; waits a little if the database is still away."""
+        before = len(self._kept)
+        self._commit(database, [])
+        if len(self._kept) >= before:
+            time.sleep(PAUSE)
 
-def _commit(database: Database, batch: list[tuple[Operation, Future[Any]]]) -> None:
-    results: list[Callable[[], None]] = []
+    def _commit(self, database: Database, batch: list[Job]) -> None:
+        """Commit kept operations and a batch, the kept ones first, since they are older."""
+        together = [*(self._kept.popleft() for _ in range(min(len(self._kept), TOGETHER))), *batch]
+        try:
+            told = _performed(database, together)
+        except Exception as error:
+            failure = error if isinstance(error, UpstreamError) else _wrapped(error)
+            self._kept.extendleft(reversed([job for job in together if job.kept]))
+            told = [(job, None, failure) for job in together if not job.kept]
+        _tell(told)
+
+
+def _performed(database: Database, jobs: list[Job]) -> list[Said]:
+    """Run all operations in one transaction; raises `UpstreamError`, or what went wrong with the commit."""
+    if not jobs:
+        return []
     try:
         with database.transaction() as open_:
-            for operation, done in batch:
-                results.append(_perform(database, open_, operation, done))
-    except Exception as error:
-        for _, done in batch:
-            done.set_exception(error if isinstance(error, UpstreamError) else _wrapped(error))
-        return
-    for say in results:
-        say()
-
-
-def _perform(
-    database: Database, open_: Transaction, operation: Operation, done: Future[Any]
-) -> Callable[[], None]:
-    """Run one operation in a savepoint; return what tells its caller after the commit."""
-    try:
-        with database.part(open_):
-            value = operation(open_)
+            return [(job, job.operation(open_), None) for job in jobs]
     except UpstreamError:
         raise  # the connection is gone: nothing of this commit is kept
+    except Exception:
+        with database.transaction() as open_:
+            return [_in_part(database, open_, job) for job in jobs]
+
+
+def _in_part(database: Database, open_: Transaction, job: Job) -> Said:
+    """Run one operation in a savepoint; its failure is told to its caller after the commit."""
+    try:
+        with database.part(open_):
+            return job, job.operation(open_), None
+    except UpstreamError:
+        raise
     except Exception as error:
-        failure = error
-        return lambda: done.set_exception(failure)
-    return lambda: done.set_result(value)
+        return job, None, error
+
+
+def _tell(told: list[Said]) -> None:
+    """Give every caller its result, with one wake-up for each event loop."""
+    loops: dict[asyncio.AbstractEventLoop, list[Said]] = {}
+    for said in told:
+        if said[0].loop is None:
+            _resolve([said])
+        else:
+            loops.setdefault(said[0].loop, []).append(said)
+    for loop, results in loops.items():
+        with contextlib.suppress(RuntimeError):  # the loop has ended, and with it whoever waited
+            loop.call_soon_threadsafe(_resolve, results)
+
+
+def _resolve(told: list[Said]) -> None:
+    for job, value, error in told:
+        if job.done.done():
+            continue  # its caller was cancelled
+        if error is None:
+            job.done.set_result(value)
+        else:
+            job.done.set_exception(error)
 
 
 def _wrapped(error: Exception) -> UpstreamError:

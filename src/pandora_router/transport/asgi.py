@@ -74,19 +74,27 @@ def _too_large(largest: int) -> NoReturn:
 
 async def watched(receive: Receive, work: Awaitable[None]) -> None:
     """Run `work` until it ends or the client leaves; raises `Gone` after cancelling it."""
-    job = asyncio.ensure_future(work)
+    task = asyncio.current_task()
+    assert task is not None
+    state = {"over": False, "gone": False}
+
+    def left(leaving: asyncio.Task[None]) -> None:
+        if not state["over"] and not leaving.cancelled():
+            state["gone"] = True
+            task.cancel()
+
     leaving = asyncio.ensure_future(_left(receive))
+    leaving.add_done_callback(left)
     try:
-        await asyncio.wait({job, leaving}, return_when=asyncio.FIRST_COMPLETED)
-        if job.done():
-            await job
-            return
-        raise Gone
+        await work
+    except BaseException:
+        if state["gone"]:
+            task.uncancel()
+            raise Gone from None
+        raise
     finally:
+        state["over"] = True
         leaving.cancel()
-        if not job.done():
-            job.cancel()
-            await asyncio.gather(job, return_exceptions=True)
 
 
 async def _left(receive: Receive) -> None:

@@ -1,0 +1,187 @@
+"""Kill workers and the database in the middle of traffic, and check that no money and no row is lost.
+
+    python -m benchmarks.faults [--rounds 20] [--workers 4] [--postgresql] [--seed 0]
+
+Each round serves a key with a budget by several workers, sends requests to specialists that answer, refuse,
+break off, drip, claim too many tokens or say nothing, and at a random moment kills a worker with SIGKILL (or,
+with --postgresql, the database, which is then started again). Afterwards, with the clock of `log.recover` set
+after the leases have expired:
+
+- every request that was answered has exactly one decision, closed, with all its attempts settled;
+- what a key has spent is the sum of its decisions, is within the budget, and nothing stays reserved.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import random
+import signal
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+
+from benchmarks import served
+from benchmarks.served import Server, Timed
+from pandora_router.store import accounts, log
+from pandora_router.store.database import connect
+from pandora_router.store.money import nanodollars
+from pandora_router.store.worker import Store
+
+MODELS = {
+    "good": "stub",
+    "busy": "busy",
+    "broken": "broken",
+    "cut": "cut",
+    "liar": "liar",
+    "silent": "silent",
+}
+ASKED = ("auto", "good", "good", "liar", "cut", "busy", "broken", "silent")
+BUDGET = 0.04
+CLIENTS = 16
+
+
+@dataclass(frozen=True)
+class Round:
+    """What one round did and whether the laws held; `broken` says which did not."""
+
+    requests: int
+    answered: int
+    refused: int
+    spent: float
+    recovered: int
+    broken: tuple[str, ...]
+
+
+async def traffic(
+    url: str, key: str, rng: random.Random, requests: int, kill: Callable[[], None]
+) -> list[Timed]:
+    """Send requests from several clients; `kill` is called once, after a random number of them."""
+    when, done = rng.randrange(CLIENTS, max(requests - CLIENTS, CLIENTS + 1)), list[Timed]()
+    left = iter(range(requests))
+    limit = aiohttp.ClientTimeout(total=60)
+    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0), timeout=limit) as session:
+
+        async def client() -> None:
+            for i in left:
+                if i == when:
+                    await asyncio.to_thread(kill)
+                body = served.request(rng.choice(ASKED), stream=rng.random() < 0.5, max_tokens=100)
+                done.append(await served.ask(session, url, body, key))
+
+        await asyncio.gather(*(client() for _ in range(CLIENTS)))
+    return done
+
+
+def kill_worker(server: Server, rng: random.Random) -> None:
+    """End one worker, as a machine that runs out of memory would."""
+    workers = [pid for pid in server.pids[1:] if b"spawn_main" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+    os.kill(rng.choice(workers), signal.SIGKILL)
+
+
+def check(store: str, answers: list[Timed], budget: int) -> tuple[int, int, tuple[str, ...]]:
+    """Recover what the dead left; returns nanodollars spent, decisions recovered, laws that are broken."""
+    database = connect(store)
+    with database.transaction() as open_:
+        recovered = log.recover(open_, time.time() + 2 * 86_400.0)
+        rows = open_.rows("SELECT id, closed_at, cost FROM decisions")
+        costs = dict(open_.rows("SELECT decision, sum(cost) FROM attempts GROUP BY decision"))
+        unsettled = open_.rows("SELECT count(*) FROM attempts WHERE settled_at IS NULL")[0][0]
+        spent, reserved = open_.rows("SELECT sum(spent), sum(reserved) FROM budgets")[0]
+    database.close()
+    closed = Counter(str(row[0]) for row in rows if row[1] is not None)
+    answered = [one.decision for one in answers if one.status == 200]
+    broken = []
+    if any(closed[id_] != 1 for id_ in answered):
+        broken.append(
+            f"{sum(closed[id_] != 1 for id_ in answered)} answered requests without a closed decision"
+        )
+    if len(set(answered)) != len(answered):
+        broken.append("two answers share a decision")
+    if len(closed) != len(rows) or unsettled:
+        broken.append(f"{len(rows) - len(closed)} decisions and {unsettled} attempts are open")
+    if any(int(row[2]) != int(costs.get(row[0], 0)) for row in rows):
+        broken.append("a decision does not cost what its attempts cost")
+    if int(spent) != sum(int(row[2]) for row in rows):
+        broken.append(f"{spent} spent, but decisions cost {sum(int(row[2]) for row in rows)}")
+    if spent > budget or reserved != 0:
+        broken.append(f"{spent} spent of {budget}, {reserved} reserved")
+    return int(spent), recovered, tuple(broken)
+
+
+def run(
+    folder: Path, store: str, rng: random.Random, *, workers: int, requests: int, database: Any = None
+) -> Round:
+    """One round with its own gateway; `database` is a PostgreSQL server to kill in place of a worker."""
+    budget = nanodollars(BUDGET)
+    keeper = Store(store)
+    _, secret = keeper.submit(
+        lambda open_: accounts.add_key(open_, "team", time.time(), budget=budget)
+    ).result()
+    keeper.close()
+    with served.upstream(None) as stub:
+        config = served.write_config(
+            folder, stub.url, MODELS, keys="required", store=store, default=rng.choice(("good", "silent"))
+        )
+        with served.gateway(None, config, workers) as server:
+
+            def kill() -> None:
+                if database is None:
+                    kill_worker(server, rng)
+                else:
+                    database.kill()
+                    database.start()
+
+            answers = asyncio.run(traffic(server.url, secret, rng, requests, kill))
+            late = asyncio.run(
+                served.drive_with(server.url, served.request("good", stream=False), secret, 20)
+            )
+    spent, recovered, broken = check(store, [*answers, *late], budget)
+    if not any(one.status in (200, 429) for one in late):
+        broken = (*broken, "nothing is answered after the kill")
+    count = Counter(one.status for one in answers)
+    return Round(len(answers), count[200], count[429], spent / 1e9, recovered, broken)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.faults", description=__doc__)
+    parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--workers", type=int, default=4)
+    parser.add_argument("--requests", type=int, default=300)
+    parser.add_argument("--postgresql", action="store_true", help="kill the database in place of a worker")
+    parser.add_argument("--seed", type=int, default=0)
+    given = parser.parse_args()
+    failures = 0
+    for number in range(given.rounds):
+        rng = random.Random(given.seed * 1000 + number)
+        with tempfile.TemporaryDirectory() as name, _database(given.postgresql) as database:
+            store = str(Path(name) / "store.sqlite") if database is None else database.url
+            found = run(
+                Path(name), store, rng, workers=given.workers, requests=given.requests, database=database
+            )
+        failures += bool(found.broken)
+        print(json.dumps({"round": number, **vars(found)}), flush=True)
+    print(f"{given.rounds - failures} of {given.rounds} rounds kept every law")
+    sys.exit(1 if failures else 0)
+
+
+def _database(wanted: bool) -> Any:
+    if not wanted:
+        return nullcontext(None)
+    from tests.store.databases import postgresql
+
+    return postgresql()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,68 @@
+"""The thread that commits: a failure stays with its operation, kept ones outlive a lost database."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from pandora_router.errors import UpstreamError
+from pandora_router.store import log
+from pandora_router.store.database import Transaction
+from pandora_router.store.worker import Store
+from tests.store.databases import Server
+from tests.store.test_laws import opened
+
+
+def test_an_operation_that_fails_harms_no_other(tmp_path: Path) -> None:
+    store = Store(str(tmp_path / "store.sqlite"))
+
+    async def main() -> list[object]:
+        def fail(open_: Transaction) -> None:
+            log.begin(open_, opened("undone"))
+            raise ValueError("no")
+
+        work = [store.run(lambda open_, i=i: log.begin(open_, opened(f"d{i}"))) for i in range(20)]
+        return await asyncio.gather(*work[:10], store.run(fail), *work[10:], return_exceptions=True)
+
+    results = asyncio.run(main())
+    assert [type(one) for one in results if one is not None] == [ValueError]
+    found = store.submit(lambda open_: open_.rows("SELECT id FROM decisions")).result()
+    assert {row[0] for row in found} == {f"d{i}" for i in range(20)}
+    store.close()
+
+
+def test_a_caller_that_was_cancelled_disturbs_nobody(tmp_path: Path) -> None:
+    store = Store(str(tmp_path / "store.sqlite"))
+
+    async def main() -> None:
+        waiting = asyncio.ensure_future(store.run(lambda open_: log.begin(open_, opened("d1"))))
+        await asyncio.sleep(0)
+        waiting.cancel()
+        await store.run(lambda open_: log.begin(open_, opened("d2")))
+
+    asyncio.run(main())
+    found = store.submit(lambda open_: open_.rows("SELECT id FROM decisions ORDER BY id")).result()
+    assert found == [("d1",), ("d2",)]
+    store.close()
+
+
+def test_kept_operations_wait_for_a_database_that_is_gone(server: Server, url: str) -> None:
+    if not url.startswith("postgresql"):
+        pytest.skip("an embedded database does not go away")
+    store = Store(url)
+    store.submit(lambda open_: log.begin(open_, opened("d1"))).result()
+    server.kill()
+    try:
+        lost = store.submit(lambda open_: log.begin(open_, opened("d2")))
+        kept = store.submit(lambda open_: log.close(open_, "d1", 1.0, status="ok"), kept=True)
+        with pytest.raises(UpstreamError):
+            lost.result(120)
+        assert not kept.done()
+    finally:
+        server.start()
+    assert kept.result(120)
+    rows = store.submit(lambda open_: open_.rows("SELECT id, status FROM decisions")).result(120)
+    assert rows == [("d1", "ok")]
+    store.close()
