@@ -18,9 +18,8 @@ import numpy as np
 from benchmarks.folders import load
 from pandora_router.estimators.embedders.cache import Cached
 from pandora_router.estimators.embedders.embedder import Embedder, default_embedder
-from pandora_router.estimators.embedders.joined import fitted_embedder
 from pandora_router.estimators.embedders.minilm import minilm
-from pandora_router.estimators.embedders.tfidf import TfidfSvd
+from pandora_router.estimators.embedders.tfidf import TfidfSvd, fitted_embedder
 from pandora_router.estimators.neighbours import Neighbours
 
 FOLDERS = ("openllm_pool", "routerdc7", "zeroeval_math", "rag_mirage", "rag_adarague", "routellm")

@@ -79,7 +79,7 @@ def test_bad_readings_are_refused(f: np.ndarray, g: np.ndarray, r: np.ndarray, s
         (lambda: Calibrated().fit(F, G).boxes([0.1, np.nan], 0.1), "estimates"),
         (lambda: Calibrated().fit(F, G).boxes([[0.1, 0.2]], 0.1), "estimates"),
         (lambda: Calibrated().fit(F, G).boxes([0.1, 0.2], -0.1), "inspection_cost"),
-        (lambda: Calibrated().fit(F, G).boxes([0.1, 0.2, 0.3], 0.1), "2 entries"),
+        (lambda: Calibrated().fit(F, G).boxes([0.1, 0.2, 0.3], 0.1), "2 finite numbers"),
         (lambda: NeighbourSignal().fit(F, G).boxes([0.1, 0.2, 0.3], 0.1), "2 entries"),
         (lambda: EmpiricalDraws().fit(F, G).boxes([0.1], 0.1), "2 entries"),
         (lambda: Calibrated().fit(F, G).values(F, G[:3]), "costly estimates"),

@@ -15,7 +15,7 @@ import pytest
 from click.testing import Result
 
 from pandora_router.collect.assemble import CollectPlan
-from pandora_router.collect.journal import unline
+from pandora_router.collect.journal import Journal, unline
 from pandora_router.config import read_config
 from pandora_router.data import storage
 from pandora_router.errors import UsageError
@@ -150,6 +150,27 @@ def test_a_dry_run_buys_nothing_and_a_foreign_folder_is_left_alone(tmp_path: Pat
         assert refused.exit_code == 2
         assert not upstream.asked
     assert not (tmp_path / "t.journal").exists()
+
+
+def test_what_was_bought_before_is_not_expected_again(tmp_path: Path) -> None:
+    with Upstream(lambda model, *_: "401" if model == "poor" else None) as upstream:
+        plan = written(tmp_path / "a", upstream.url)
+        before = json.loads(invoke(plan, "-o", tmp_path / "t", "--dry-run", "--json").stdout)
+        assert (before["bought"], before["spent"], before["left"]) == (0, 0.0, 500.0)
+        assert invoke(plan, "-o", tmp_path / "t").exit_code == 1
+        after = json.loads(invoke(plan, "-o", tmp_path / "t", "--dry-run", "--json").stdout)
+        with Journal(tmp_path / "t.journal") as journal:
+            assert after["bought"] == len(journal.answers) == 30
+            assert after["spent"] == float(journal.spent + journal.lost) > 0
+        assert (after["answers"], after["prompts"]) == (60, 30)
+        assert 0 < after["expected"] < before["expected"]
+        assert 0 < after["worst"] < before["worst"]
+        assert after["left"] == pytest.approx(500 - after["spent"])
+        said = invoke(plan, "-o", tmp_path / "t", "--dry-run").stdout
+        assert said.startswith("30 answers were bought before; $")
+        upstream.faults = lambda *_: None
+        assert invoke(plan, "-o", tmp_path / "t").exit_code == 0
+        assert "Nothing is left to buy." in invoke(plan, "-o", tmp_path / "t", "--dry-run").stdout
 
 
 def test_a_dry_run_says_what_a_judge_may_cost(tmp_path: Path) -> None:

@@ -121,9 +121,14 @@ def test_it_begins_with_what_the_router_earns_in_accuracy_and_money(tmp_path: Pa
     expected = f"{test.score[rows, columns].mean():.3f} right at ${1000 * paid.mean():,.2f} per 1,000"
     assert sentence.startswith(expected)
     assert "Mean squared error" not in result.stdout
-    because = router.record["evidence"]["because"]
-    assert because in result.stdout.splitlines()
-    assert "in money per 1,000 prompts" in because
+    guard = router.record["evidence"]["guard"]
+    (line,) = (one for one in result.stdout.splitlines() if one.startswith("Cross-validated on"))
+    assert f"${500 * abs(guard['gain']):.2f}" in line or f"{500 * abs(guard['gain']):.2g}" in line
+    assert line.endswith("it stays on." if guard["on"] else "nothing is bought.")
+    rows = [one.split("│")[1:] for one in result.stdout.splitlines() if one.startswith("│")]
+    assert len(rows) > 3
+    assert len({tuple(cell.strip() for cell in row[1:]) for row in rows}) == len(rows)
+    assert len({row[0].strip() for row in rows}) == len(rows)
 
 
 def test_held_out_estimates_are_written_as_sweep_reads_them(tmp_path: Path) -> None:

@@ -26,8 +26,7 @@ from pandora_router.search import (
     Select,
     State,
 )
-from pandora_router.search.policies import Memoryless
-from pandora_router.search.state import Action
+from pandora_router.search.state import Action, Memoryless
 from pandora_router.specialists.answer import Answer
 from pandora_router.specialists.asking import Asking
 from pandora_router.specialists.beginning import Beginning

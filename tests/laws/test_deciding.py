@@ -32,7 +32,7 @@ from pandora_router.router import (
     deciding,
 )
 from pandora_router.router.decision import stamp
-from pandora_router.router.prompts import judged
+from pandora_router.router.opening import judged
 from pandora_router.search import (
     Always,
     Committing,

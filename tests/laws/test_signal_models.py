@@ -30,7 +30,7 @@ from pandora_router.calibrate import (
     load,
     save,
 )
-from pandora_router.calibrate.laws import classify, cut, law_of
+from pandora_router.calibrate.residuals import classify, cut, law_of
 from pandora_router.calibrate.saved import signal_of, state
 from pandora_router.calibrate.ways import decide
 from pandora_router.folders.saved import Saved

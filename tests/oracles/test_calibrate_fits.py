@@ -23,10 +23,9 @@ from pandora_router.calibrate import (
     cross_check,
     extend,
 )
-from pandora_router.calibrate.correlations import fit_correlation, ledoit_wolf
 from pandora_router.calibrate.means import STRENGTHS, fit_ridge
 from pandora_router.calibrate.readings import Readings
-from pandora_router.calibrate.scales import fit_scale
+from pandora_router.calibrate.residuals import fit_correlation, fit_scale, ledoit_wolf
 from pandora_router.calibrate.slopes import fit_slope
 
 

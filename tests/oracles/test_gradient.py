@@ -20,7 +20,6 @@ from pandora_router.search.gradient import (
     plain_gradient,
     plain_group_gain,
 )
-from pandora_router.search.payoffs import marginal_std
 from tests.support.instances import make
 
 KINDS = ("independent", "joint", "low rank", "quantiles", "draws", "ladder")
@@ -142,7 +141,7 @@ def group_gain(boxes: Boxes, members: np.ndarray, outside: float, samples: int, 
         compiled = kernels.load().group_gain(
             boxes.mean,
             covariance,
-            marginal_std(boxes),
+            boxes.std,
             boxes.refund,
             boxes.sealed,
             quantiles,

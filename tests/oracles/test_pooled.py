@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from pandora_router.boxes import Costs
-from pandora_router.calibrate import Calibrated, guard
+from pandora_router.calibrate import Calibrated, Guarded, guard
 from pandora_router.calibrate.readings import Readings
 from pandora_router.calibrate.slopes import PRIOR, fit_slope
 from pandora_router.search import KnowledgeGradient, Never
@@ -103,5 +103,12 @@ def test_the_guard_switches_a_search_off_that_loses(noise: float, cost: float, s
     assert guarded.on is stays
     assert isinstance(guarded.policy, KnowledgeGradient if stays else Never)
     assert (guarded.gain > 0.0) is stays
-    assert guarded.words(2.0).endswith("it stays on." if stays else "nothing is bought.")
     assert (guarded.gain < -guarded.error) is not stays
+    assert guarded.to_dict() == {"on": stays, "gain": guarded.gain, "error": guarded.error, "prompts": 800}
+
+
+@pytest.mark.parametrize(("errors", "stays"), [(-1.01, False), (-0.99, True), (0.0, True), (1.01, True)])
+def test_the_guard_forgives_one_standard_error(errors: float, stays: bool) -> None:
+    guarded = Guarded.of(KnowledgeGradient(), errors * 0.01, 0.01, 500)
+    assert guarded.policy == (KnowledgeGradient() if stays else Never())
+    assert guarded.on is stays

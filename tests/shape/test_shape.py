@@ -6,11 +6,14 @@ import ast
 import subprocess
 import sys
 from importlib import import_module
+from itertools import groupby, pairwise
 from pathlib import Path
 
 import pytest
+from tools.touched import path_of
 
 import pandora_router
+from pandora_router.search import kernels
 from tests.support import routers
 
 PACKAGE = Path(pandora_router.__file__).parent
@@ -223,14 +226,20 @@ for policy in (Obligatory(), Rollout(), Relative("backup"), KnowledgeGradient(),
 names = ("normal_prices", "rollout_step", "gradient_step",
          "simulated_payoffs", "committing_payoffs")
 for name in names:
-    entry = getattr(kernels.load(), name)
-    # called from other kernels they take scratch arrays as well; only calls from Python count
-    from_python = [s for s in entry.signatures if not any(getattr(part, "mutable", False) for part in s[:4])]
-    print(name, len(from_python))
+    print(name, len(getattr(kernels.load(), name).signatures))
 """
     )
     counts = dict(line.split() for line in printed.splitlines())
     assert set(counts.values()) == {"1"}, counts
+
+
+def test_a_single_decision_and_a_loop_over_queries_share_compiled_code() -> None:
+    """Numba keeps one file (.nbc) per function and kind of arguments: there is one for each kernel."""
+    folder = kernels.warm()
+    assert folder is not None
+    files = [file.name for file in folder.rglob("*.nbc")]
+    for entry in (name for entries in kernels.ENTRIES.values() for name in entries):
+        assert sum(f".{entry}-" in name for name in files) == 1, entry
 
 
 def test_a_class_name_stands_for_one_thing() -> None:
@@ -240,3 +249,11 @@ def test_a_class_name_stands_for_one_thing() -> None:
             if isinstance(node, ast.ClassDef):
                 homes.setdefault(node.name, []).append(module.relative_to(PACKAGE).as_posix())
     assert {name: files for name, files in homes.items() if len(files) > 1} == {}
+
+
+def test_a_decision_that_buys_nothing_goes_through_few_modules_and_rooms() -> None:
+    entered = path_of(routers.fitted().with_policy(pandora_router.Never()), "How many legs has a spider?")
+    modules = set(entered)
+    rooms = [module.split(".")[0] for module in entered]
+    assert len(modules) < 20, sorted(modules)
+    assert sum(one != two for one, two in pairwise(rooms)) < 12, [room for room, _ in groupby(rooms)]

@@ -15,8 +15,7 @@ import numpy as np
 from pandora_router.boxes import Boxes, Independent
 from pandora_router.errors import UpstreamError
 from pandora_router.router import Router
-from pandora_router.router.prompts import judged
-from pandora_router.search.payoffs import marginal_std
+from pandora_router.router.opening import judged
 
 
 class Beliefs(Protocol):
@@ -56,7 +55,7 @@ class RouterBeliefs:
         if cheap.row is None:
             raise UpstreamError(f"the prompt cannot be judged: {cheap.because}")
         known = self.router.signal.prior(cheap.row, self.router.costs).boxes
-        columns = (known.mean, marginal_std(known), known.inspection_cost)
+        columns = (known.mean, known.std, known.inspection_cost)
         place = {name: j for j, name in enumerate(self.router.specialists)}
         mean, std, cost = (
             np.array([column[place[name]] if name in place else column.mean() for name in names])

@@ -20,7 +20,7 @@ from pandora_router.errors import UpstreamError, UsageError
 from pandora_router.estimators.estimator import Query
 from pandora_router.estimators.looking import Looking
 from pandora_router.router import Router
-from pandora_router.router.prompts import judged
+from pandora_router.router.opening import judged
 from pandora_router.specialists.request import Message, Request
 from pandora_router.specialists.specialist import Specialist
 from pandora_router.types import Vector

@@ -42,6 +42,10 @@ class Boxes(Protocol):
     def sealed(self) -> Mask:
         """Whether there is an inspection left to buy (M,)."""
 
+    @property
+    def std(self) -> Vector:
+        """The standard deviation of each box's next value (M,)."""
+
     def gain(self, outside: ArrayLike) -> Vector:
         """E[(G + refund - outside)+] of each next value; (mean - outside)+ where nothing is left to open."""
 

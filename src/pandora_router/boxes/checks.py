@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from pandora_router.errors import UsageError
 from pandora_router.types import Mask, Matrix, Positions, Vector
@@ -15,6 +17,15 @@ def locked(array: Vector) -> Vector:
     """Make an array of our own read-only: boxes never change, and kernels compile for one kind of array."""
     array.setflags(write=False)
     return array
+
+
+def unlocked(array: NDArray[Any]) -> NDArray[Any]:
+    """A copy that may be written to, as the kernels take the state of a search.
+
+    Compiled code depends on whether an array may be written. Loops over many queries change their arrays as
+    boxes open, so a single decision hands over copies of the same kind, and every kernel is compiled once.
+    """
+    return array.copy()
 
 
 def finite(name: str, values: ArrayLike, *, ndim: int) -> Vector:

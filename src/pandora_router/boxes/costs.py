@@ -9,6 +9,7 @@ A look that begins the answer is a down-payment: if the opened box is chosen, pa
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -74,7 +75,7 @@ class Costs:
     def __len__(self) -> int:
         return len(self.own)
 
-    @property
+    @functools.cached_property
     def marginal(self) -> Vector:
         """What opening each box would cost now, alone."""
         if not len(self.shared):

@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from pandora_router.boxes.checks import finite, same_length
-from pandora_router.calibrate.correlations import to_correlation
 from pandora_router.calibrate.readings import Readings
+from pandora_router.calibrate.residuals import to_correlation
 from pandora_router.calibrate.signals import SignalModel, Unfitted
 from pandora_router.errors import UsageError
 from pandora_router.types import Matrix, Vector

@@ -13,7 +13,7 @@ unless it is clearly worse than never inspecting.
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -260,22 +260,19 @@ class Guarded:
     error: float
     prompts: int
 
+    @classmethod
+    def of(cls, policy: Policy, gain: float, error: float, prompts: int) -> Self:
+        """Apply the rule to a search that earned `gain` more than never inspecting."""
+        return cls(Never() if gain < -error else policy, gain, error, prompts)
+
     @property
     def on(self) -> bool:
         """Whether estimates are bought at all."""
         return not isinstance(self.policy, Never)
 
-    def words(self, fee_weight: float = 1.0) -> str:
-        """One sentence, in reward and, where fees count, in money per 1,000 prompts."""
-        money = ""
-        if fee_weight > 0.0:
-            money = f", {1e3 * abs(self.gain) / fee_weight:.4g} in money per 1,000 prompts"
-        what = "earns" if self.gain >= 0.0 else "loses"
-        ends = "it stays on" if self.on else "it is off: nothing is bought"
-        return (
-            f"Buying estimates where they seem worth it {what} {abs(self.gain):.4f} per prompt (s.e. "
-            f"{self.error:.4f}{money}) against never buying, on {self.prompts:,} prompts; {ends}."
-        )
+    def to_dict(self) -> dict[str, Any]:
+        """The evidence as plain values, ready for JSON; gain and error in units of reward per prompt."""
+        return {"on": self.on, "gain": self.gain, "error": self.error, "prompts": self.prompts}
 
 
 def guard(
@@ -299,8 +296,7 @@ def guard(
     auto = Auto(runners)
     choice = auto.choose(readings.cheap, readings.costly, readings.reward, costs, fits, train)
     gain, error = choice.lead(SEARCH, NEVER)
-    ships = Never() if gain < -error else policy
-    return Guarded(ships, gain, error, choice.prompts), choice
+    return Guarded.of(policy, gain, error, choice.prompts), choice
 
 
 def _evidence(runners: tuple[Candidate, ...], losses: NDArray[Any]) -> tuple[Evidence, ...]:

@@ -17,11 +17,9 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import ArrayLike
 
-from pandora_router.calibrate.correlations import OWN, Correlation
-from pandora_router.calibrate.laws import Laws, cut
 from pandora_router.calibrate.means import STRENGTHS, Linear, fit_ridge
 from pandora_router.calibrate.readings import Readings
-from pandora_router.calibrate.scales import LEAST, REACH, Scale, fit_curve
+from pandora_router.calibrate.residuals import LEAST, OWN, REACH, Correlation, Laws, Scale, cut, fit_curve
 from pandora_router.calibrate.signals import FittedSignal
 from pandora_router.errors import UsageError
 from pandora_router.types import Matrix, Vector

@@ -11,11 +11,9 @@ from typing import Any
 import numpy as np
 
 from pandora_router import folders
-from pandora_router.calibrate.correlations import Correlation
-from pandora_router.calibrate.laws import Laws
 from pandora_router.calibrate.means import FittedMean, FittedTrees, Linear
+from pandora_router.calibrate.residuals import Correlation, Laws, Scale
 from pandora_router.calibrate.samples import FittedDraws, FittedNeighbours
-from pandora_router.calibrate.scales import Scale
 from pandora_router.calibrate.signals import FittedSignal, SignalModel
 from pandora_router.errors import UsageError
 from pandora_router.estimators.stack.ensemble import Ensemble

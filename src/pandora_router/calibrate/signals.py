@@ -20,12 +20,21 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from pandora_router.boxes import Boxes, Costs, Independent, Joint, LowRank
-from pandora_router.calibrate.correlations import Correlation, CorrelationKind, fit_correlation
-from pandora_router.calibrate.laws import LawKind, Laws, fit_laws
 from pandora_router.calibrate.means import FittedMean, Linear, MeanModel, RidgeMean
 from pandora_router.calibrate.readings import FEWEST, Readings, cells, estimates
-from pandora_router.calibrate.scales import Scale, ScaleKind, fit_scale
+from pandora_router.calibrate.residuals import (
+    Correlation,
+    CorrelationKind,
+    LawKind,
+    Laws,
+    Scale,
+    ScaleKind,
+    fit_correlation,
+    fit_laws,
+    fit_scale,
+)
 from pandora_router.calibrate.slopes import fit_slope
+from pandora_router.errors import UsageError
 from pandora_router.search import Batch
 from pandora_router.types import Matrix, Vector
 
@@ -157,9 +166,16 @@ class FittedSignal:
 
     def _row(self, row: ArrayLike) -> tuple[Vector, Vector]:
         """h(f) and m(f) of one prompt (M,)."""
-        checked = estimates(row, len(self.scale.centre), ndim=1)[None]
-        centre = self.mean.of(checked)[0]
-        return centre, centre if self.decided is None else self.decided.of(checked)[0]
+        cheap = np.asarray(row, dtype=np.float64)[None]
+        if cheap.shape != (1, len(self.scale.centre)) or not np.isfinite(cheap).all():
+            raise UsageError(
+                "estimates",
+                expected=f"{len(self.scale.centre)} finite numbers, one per specialist",
+                came=f"{cheap[0].tolist()}"[:80],
+                do="Give the cheap estimates of one prompt, in the order of the specialists.",
+            )
+        centre = self.mean.of(cheap)[0]
+        return centre, centre if self.decided is None else self.decided.of(cheap)[0]
 
     def _dense(self, boxes: int) -> Matrix:
         return np.eye(boxes) if self.correlation is None else self.correlation.matrix

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import sys
 import time
 from collections.abc import Iterable
@@ -18,9 +17,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
 from rich.progress import Progress as Bar
 
 from pandora_router import folders
-from pandora_router.cli.console import CONTINUE, Interrupted, Screen, table
+from pandora_router.cli.console import CONTINUE, Interrupted, Screen, echo, echo_json, table
 from pandora_router.cli.money import money
-from pandora_router.collect.assemble import CollectPlan, cells
+from pandora_router.collect.assemble import CollectPlan
 from pandora_router.collect.journal import Journal
 from pandora_router.collect.run import Collected, Status
 from pandora_router.collect.run import collect as run
@@ -77,12 +76,12 @@ def collect(
     folders.check_output(output, storage.KIND, replace=replaceable, inputs=[config, path])
     folders.check_file(path, replace=True, inputs=[config])
     plan = settings.plan(config.parent, dry_run=dry_run)
-    cost = bill(settings, plan)
+    cost = _bill(settings, plan, path)
     if dry_run:
         _say_cost(settings, cost, as_json)
         return
-    click.echo("\n".join(_cost(settings, cost)), err=True)
-    if not path.exists() or _missing(plan, path):
+    echo("\n".join(_cost(settings, cost)), err=True)
+    if cost.answers or cost.verdicts:
         asyncio.run(_preflight(settings))
     collected = _run(plan, path, settings.value.currency)
     if not collected.answers:
@@ -95,7 +94,7 @@ def collect(
         )
     storage.save(collected.table, output, replace=True, inputs=[config, path])
     if as_json:
-        click.echo(json.dumps(_facts(collected)))
+        echo_json(_facts(collected))
     else:
         _show(collected, output, settings.value.currency)
     if not collected.complete:
@@ -110,10 +109,12 @@ def _run(plan: CollectPlan, path: Path, currency: str) -> Collected:
             raise Interrupted(CONTINUE) from error
 
 
-def _missing(plan: CollectPlan, path: Path) -> bool:
-    """Whether an answer of the plan is not in the journal yet."""
+def _bill(config: Config, plan: CollectPlan, path: Path) -> Bill:
+    """What is still to be paid; a journal that does not exist is not made for that."""
+    if not path.exists():
+        return bill(config, plan)
     with Journal(path) as kept:
-        return any(cell.key not in kept.answers for one in plan.specialists for cell in cells(plan, one))
+        return bill(config, plan, kept)
 
 
 async def _preflight(config: Config) -> None:
@@ -155,27 +156,39 @@ def _endpoints(config: Config, names: Iterable[str]) -> Iterable[str]:
 
 def _say_cost(config: Config, cost: Bill, as_json: bool) -> None:
     if as_json:
-        facts = {**asdict(cost), "worst": cost.worst, "affordable_prompts": cost.affordable}
-        click.echo(json.dumps({**facts, "currency": config.value.currency, "imports": config.imports()}))
+        facts = {
+            **asdict(cost),
+            "worst": cost.worst,
+            "left": cost.left,
+            "affordable_prompts": cost.affordable,
+        }
+        echo_json({**facts, "currency": config.value.currency, "imports": config.imports()})
         return
-    click.echo("\n".join(_cost(config, cost)))
+    echo("\n".join(_cost(config, cost)))
 
 
 def _cost(config: Config, cost: Bill) -> list[str]:
     """What collecting will cost beside the budget, and whose code it runs, in words."""
     sign = config.value.currency
     judged = f" and {cost.verdicts:,} verdicts of a judge" if cost.verdicts else ""
-    lines = [
+    budget = f"The budget of {money(cost.budget, sign)}"
+    lines = []
+    if cost.bought or cost.spent:
+        lines.append(f"{cost.bought:,} answers were bought before; {money(cost.spent, sign)} is spent.")
+        budget = f"What is left of the budget, {money(cost.left, sign)} of {money(cost.budget, sign)},"
+    if not cost.answers and not cost.verdicts:
+        return [*lines, "Nothing is left to buy."]
+    lines.append(
         f"{cost.answers:,} answers to {cost.prompts:,} prompts{judged}: about {money(cost.expected, sign)} "
         f"expected (answers of 200 tokens), {money(cost.worst, sign)} at worst."
-    ]
-    if cost.worst <= cost.budget:
-        lines.append(f"The budget of {money(cost.budget, sign)} is enough for the worst case.")
+    )
+    if cost.worst <= cost.left:
+        lines.append(f"{budget} is enough for the worst case.")
     elif cost.affordable == cost.prompts:
-        lines.append(f"The budget of {money(cost.budget, sign)} is enough for what is expected.")
+        lines.append(f"{budget} is enough for what is expected.")
     else:
         lines.append(
-            f"The budget of {money(cost.budget, sign)} is expected to be enough for {cost.affordable:,} of "
+            f"{budget} is expected to be enough for {cost.affordable:,} of "
             f"{cost.prompts:,} prompts; prompts are bought whole, in the order of the file."
         )
     if code := config.imports():
@@ -213,19 +226,19 @@ def _show(collected: Collected, output: Path, sign: str) -> None:
     columns = ("specialist", "how this run's calls ended", "score", "per 1,000 prompts", "missing")
     screen.show(table("Collected", columns, rows, words=2))
     for name, why in collected.stopped.items():
-        screen.print(f"[bold]{escape(name)}[/bold] was asked no more: {escape(why)}")
+        screen.say(f"{name} was asked no more: {why}")
     if collected.unaffordable:
-        screen.print(f"{collected.unaffordable:,} calls did not fit into the budget")
+        screen.say(f"{collected.unaffordable:,} calls did not fit into the budget")
     if collected.torn:
-        screen.print(f"the journal ended in a torn line ({collected.torn} bytes), which was cut off")
+        screen.say(f"the journal ended in a torn line ({collected.torn} bytes), which was cut off")
     if collected.damaged:
-        screen.print(f"{collected.damaged:,} damaged lines of the journal were moved to a file beside it")
+        screen.say(f"{collected.damaged:,} damaged lines of the journal were moved to a file beside it")
     lost = (
         f"; at most {money(collected.lost, sign)} lost on calls without an answer" if collected.lost else ""
     )
-    screen.print(
+    screen.say(
         f"{collected.answers:,} of {collected.wanted:,} answers, {money(collected.spent, sign)} spent{lost}\n"
-        f"Written to {escape(str(output))}"
+        f"Written to {output}"
     )
 
 
@@ -249,7 +262,7 @@ class _Live:
             self._bar.update(self._task, completed=now.done, total=now.total, description=escape(said))
         elif time.monotonic() - self._said >= 10.0:
             self._said = time.monotonic()
-            click.echo(f"{now.done:,}/{now.total:,} answers, {said}", err=True)
+            echo(f"{now.done:,}/{now.total:,} answers, {said}", err=True)
 
     def __enter__(self) -> _Live:
         if self._bar is not None:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 
 import click
-from rich.console import Console
-from rich.table import Table as Grid
 
+from pandora_router.cli.console import Screen, echo_json, table
 from pandora_router.errors import UsageError
 from pandora_router.evaluate import results
 from pandora_router.evaluate.arms import DEFAULT
@@ -56,17 +54,18 @@ def compare(a: Path, b: Path, arm: str, arm_b: str | None, tolerance: float, as_
         for (x, _), m, e, s, w in zip(pairs, found.mean, found.error, found.split_error, worse, strict=True)
     ]
     if as_json:
-        click.echo(json.dumps({"worse": bool(worse.any()), "splits": found.splits, "rows": rows}, indent=1))
+        echo_json({"worse": bool(worse.any()), "splits": found.splits, "rows": rows})
     else:
         _show(rows, found.splits)
     sys.exit(1 if worse.any() else 0)
 
 
 def _show(rows: list[dict[str, float | bool]], splits: int) -> None:
-    grid = Grid(title=f"regret + cost, B minus A, 1e-3 of reward, {splits} splits", title_justify="left")
-    for name in ("inspection cost", "difference", "s.e. prompts", "s.e. splits", "significantly worse"):
-        grid.add_column(name, justify="right")
-    for row in rows:
-        numbers = [f"{1e3 * row[name]:.2f}" for name in ("difference", "error", "split_error")]
-        grid.add_row(f"{row['cost']:g}", *numbers, "yes" if row["worse"] else "no")
-    Console(highlight=False).print(grid)
+    columns = ("inspection cost", "difference", "s.e. prompts", "s.e. splits", "significantly worse")
+    numbers = ("difference", "error", "split_error")
+    cells = [
+        [f"{row['cost']:g}", *(f"{1e3 * row[name]:.2f}" for name in numbers), "yes" if row["worse"] else "no"]
+        for row in rows
+    ]
+    title = f"regret + cost, B minus A, 1e-3 of reward, {splits} splits"
+    Screen().show(table(title, columns, cells, words=0))

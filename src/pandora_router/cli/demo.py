@@ -7,17 +7,15 @@ is measured on questions held out, and the last questions are answered while one
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
 import click
 import numpy as np
-from rich.console import Console
 
 from pandora_router.calibrate.ways import ROUTER
-from pandora_router.cli.console import Screen, SlowProgress, table
+from pandora_router.cli.console import Screen, SlowProgress, echo, echo_json, table
 from pandora_router.cli.explain import show
 from pandora_router.collect.assemble import Question
 from pandora_router.data import storage
@@ -129,7 +127,7 @@ def demo(
     if work is not None:
         with SlowProgress(resumes=True) as tell:
             there, known = recording.complete(work, answers, who, strong, tell)
-        click.echo(f"{there:,} answers in {answers}, {known:,} of them as they were")
+        echo(f"{there:,} answers in {answers}, {known:,} of them as they were")
         return
     if html is not None:
         page.check(html)
@@ -137,14 +135,14 @@ def demo(
     if folder is not None:
         written = in_dollars(record, weight, price)
         storage.save(written, folder)
-        click.echo(f"{len(written):,} questions x {len(written.specialists)} specialists in {folder}")
+        echo(f"{len(written):,} questions x {len(written.specialists)} specialists in {folder}")
         return
     with SlowProgress() as tell:
         # Once per machine: without compiled searches the comparison takes minutes.
-        kernels.warm(lambda kernel, done, total: tell(f"compiling {kernel}", done, total))
+        kernels.warm(tell)
         found = study(record, weight, lambda what, share: tell(what, round(100 * share), 100))
     if as_json:
-        click.echo(json.dumps(_facts(found)))
+        echo_json(_facts(found))
         return
     screen = Screen()
     told = stories(found)
@@ -155,7 +153,7 @@ def demo(
         _ways(screen, found)
         for heading, decision in told:
             screen.print(f"\n{heading}", style="bold")
-            show(Console(highlight=False, width=max(screen.width, 110)), explain(found.router, decision), 12)
+            show(screen, explain(found.router, decision), 12)
     routed = _route(screen, found, record, count, seed, replay, strong) if count else []
     if html is not None:
         page.write(html, found, told, routed, price)

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rich.markup import escape
-
 from pandora_router.calibrate.ways import ALWAYS, BEST_SINGLE, CHEAPEST, NEVER, ORACLE, ROUTER
 from pandora_router.cli.console import Screen, table
 from pandora_router.cli.money import money
@@ -33,22 +31,54 @@ def headline(screen: Screen, told: Mapping[str, Any], weight: float, sign: str, 
     ways = told["report"].get("routing", {}).get("ways")
     if not ways:
         because = told["report"].get("because", "the table has no test prompts that g was asked about")
-        screen.print(f"Nothing to report in accuracy and money: {escape(str(because))}.")
+        screen.say(f"Nothing to report in accuracy and money: {because!s}.")
         return
     names = {way: text.format(**told["report"]["standing"]) for way, text in SHOWN.items()}
-    single = f"{escape(names[BEST_SINGLE])}: {_short(ways[BEST_SINGLE], weight, sign)}"
-    screen.print(f"{_short(ways[ROUTER], weight, sign)}; {single}; {_buying(ways, weight, sign)}.")
-    rows = [_row(names[way], ways[way], weight, sign) for way in names if way in ways]
+    if needs:
+        names |= {ROUTER: "the router, shown beginnings", NEVER: "the router without beginnings"}
+    single = f"{names[BEST_SINGLE]}: {_short(ways[BEST_SINGLE], weight, sign)}"
+    screen.say(f"{_short(ways[ROUTER], weight, sign)}; {single}; {_buying(ways, weight, sign)}.")
+    rows = [_row(names[way], ways[way], weight, sign) for way in _distinct(names, ways)]
     columns = ("way of routing", "right", "(se)", f"per {PROMPTS:,}", "(se)", "bought")
     prompts = told["report"]["routing"]["prompts"]
     title = f"On {prompts:,} test prompts; money per {PROMPTS:,} prompts, estimates included"
     screen.show(table(title, columns, rows))
+    if guard := told["evidence"].get("guard"):
+        screen.say(_guarded(guard, weight, sign))
     if needs:
-        screen.print(
-            f"At routing time the router looks at what {escape(', '.join(needs))} have begun to say: give it "
+        screen.say(
+            f"At routing time the router looks at what {', '.join(needs)} have begun to say: give it "
             "their beginnings (--context, --contexts, a column `contexts`), or specialists it can begin. "
             f"Without them it buys no estimates: {_short(ways[NEVER], weight, sign)}."
         )
+
+
+def _distinct(names: Mapping[str, str], ways: Mapping[str, Any]) -> list[str]:
+    """The ways to show, without those that are another one by a second name.
+
+    The cheapest specialist may be the best single one, and a router that buys nothing is never inspecting.
+    """
+    shown = [way for way in names if way in ways]
+    if names[CHEAPEST] == names[BEST_SINGLE] and CHEAPEST in shown:
+        shown.remove(CHEAPEST)
+    if ways[ROUTER] == ways[NEVER]:
+        shown.remove(NEVER)
+    return shown
+
+
+def _guarded(guard: Mapping[str, Any], weight: float, sign: str) -> str:
+    """What the search earned against never inspecting on prompts that fitted nothing, and what follows."""
+    gain, error = guard["gain"], guard["error"]
+    amount = f"{abs(gain):.4f} of reward per prompt (standard error {error:.4f})"
+    if weight > 0.0:
+        per = PROMPTS / weight
+        doubt = money(per * error, sign)
+        amount = f"{money(per * abs(gain), sign)} per {PROMPTS:,} prompts (standard error {doubt})"
+    return (
+        f"Cross-validated on {guard['prompts']:,} prompts, buying estimates where they seem worth it "
+        f"{'earns' if gain >= 0.0 else 'loses'} {amount} against never buying: "
+        + ("it stays on." if guard["on"] else "it is off, and nothing is bought.")
+    )
 
 
 def _money(way: Mapping[str, Any], key: str, weight: float) -> float:
@@ -89,14 +119,12 @@ def _buying(ways: Mapping[str, Any], weight: float, sign: str) -> str:
 def details(screen: Screen, told: Mapping[str, Any]) -> None:
     """Print errors, coverage, evidence, parts of the signal model and every way of routing."""
     report, evidence, counts = told["report"], told["evidence"], told["prompts"]
-    screen.print(
-        f"\ntrain {counts['train']:,}, calibration {counts['calibration']:,}, test {counts['test']:,}"
-    )
+    screen.say(f"\ntrain {counts['train']:,}, calibration {counts['calibration']:,}, test {counts['test']:,}")
     if "mse" in report:
         cells = ["-" if error is None else f"{error:.4f}" for error in report["mse"].values()]
         title = f"Mean squared error against rewards, on {report['on']}"
         screen.show(table(title, list(report["mse"]), [cells], words=0))
-        screen.print(
+        screen.say(
             f"coverage of g: {report['coverage_1']:.1%} within one, {report['coverage_2']:.1%} within two "
             "standard deviations (normal: 68.3 %, 95.4 %); "
             f"residual correlation {report['residual_correlation'] or 0:.2f}"
@@ -115,7 +143,7 @@ def details(screen: Screen, told: Mapping[str, Any]) -> None:
         rows = [[name, *(f"{way[key]:.4f}" for key in keys)] for name, way in ways]
         columns = ("way", "net reward", "(se)", "right", "fee", "spent", "inspections")
         screen.show(table("Per test prompt, in units of reward", columns, rows))
-    screen.print(f"policy: {escape(evidence['policy'])}; default {escape(told['default'])}")
+    screen.say(f"policy: {evidence['policy']}; default {told['default']}")
 
 
 def _parts(screen: Screen, parts: Sequence[Mapping[str, Any]]) -> None:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 
 import click
 
-from pandora_router.cli.console import Screen, SlowProgress, table
+from pandora_router.cli.console import Screen, SlowProgress, echo_json, table
 from pandora_router.cli.options import with_runner
 from pandora_router.config.experiments import read_experiment
 from pandora_router.errors import UsageError
@@ -20,6 +19,7 @@ from pandora_router.evaluate.results import Key, Results
 from pandora_router.folders import replace_text
 from pandora_router.report import summary, tables
 from pandora_router.run import Runner
+from pandora_router.search import kernels
 
 COLUMNS = ("total", "regret", "inspection_cost", "queries", "accuracy", "fee")
 FILE = click.Path(path_type=Path, dir_okay=False)
@@ -94,9 +94,10 @@ def evaluate(
         asked = [Asked(one, (root or path.parent).resolve(), one.seeds[:seeds]) for path, one in read]
         keep = (cache or output / "cache").resolve()
         with SlowProgress(resumes=True) as progress:
+            kernels.warm(progress)
             found = campaign.run_all(asked, output, cache=keep, runner=runner, progress=progress)
     if as_json:
-        click.echo(json.dumps([row for one in found for row in _rows(one)], indent=1, allow_nan=False))
+        echo_json([row for one in found for row in _rows(one)])
     else:
         for each in found:
             _show(each, verbose)
@@ -122,8 +123,8 @@ def _rows(one: Results) -> list[dict[str, object]]:
 def _show(one: Results, verbose: bool) -> None:
     """One sentence and one small table; with `verbose` every arm at every cost, and a verdict."""
     screen = Screen()
-    screen.print(f"\n{one.title}", style="bold")
-    screen.print(summary.sentence(one))
+    screen.say(f"\n{one.title}")
+    screen.say(summary.sentence(one))
     title = f"Averaged over {len(one.costs)} inspection costs and {len(one.seeds)} splits"
     screen.show(table(title, summary.HEAD, summary.cells(one)))
     if not verbose:
@@ -139,8 +140,8 @@ def _show(one: Results, verbose: bool) -> None:
         ]
         head = ["way to route", *(name.replace("_", " ") for name in COLUMNS), "1e-3 above the router"]
         screen.show(table(f"Inspection cost {cost:g}, {cheap_name(k)}", head, rows))
-    screen.print("In parentheses: standard errors over prompts; over splits. *: both tests agree at 5 %.")
-    screen.print(tables.verdict(one, k).replace("**", ""))
+    screen.say("In parentheses: standard errors over prompts; over splits. *: both tests agree at 5 %.")
+    screen.say(tables.verdict(one, k).replace("**", ""))
 
 
 def _gaps(one: Results, pairs: Sequence[tuple[Key, Key]]) -> list[str]:

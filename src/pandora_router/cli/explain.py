@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import html
-import json
-import shutil
 from pathlib import Path
 
 import click
-from rich.console import Console
-from rich.markup import escape
 from rich.table import Table as Grid
 
+from pandora_router.cli.console import Screen, echo, echo_json, table
 from pandora_router.cli.options import CONTEXT, CONTEXTS, ROUTER, read_contexts
 from pandora_router.config import open_router
 from pandora_router.errors import UsageError
@@ -22,7 +19,6 @@ from pandora_router.router.decision import BoxStatus, Purchase
 from pandora_router.router.explanation import Line, Step, amount
 from pandora_router.router.picture import decision_svg
 
-WIDTH = 110
 MOST = 12  # specialists shown in a step; the others are counted
 
 
@@ -62,13 +58,12 @@ def explain(
     story = tell(router, router.route(prompt, read_contexts(pairs, file)))
     if page is not None:
         replace_text(page, drawn(story, prompt))
-        click.echo(f"The decision is drawn in {page}")
+        echo(f"The decision is drawn in {page}")
         return
     if as_json:
-        click.echo(json.dumps(story.to_dict(), indent=1, ensure_ascii=False, allow_nan=False))
+        echo_json(story.to_dict())
         return
-    wide = max(WIDTH, shutil.get_terminal_size().columns)  # columns folded into one another say nothing
-    show(Console(highlight=False, soft_wrap=True, width=wide), story, 10**6 if everybody else MOST)
+    show(Screen(), story, 10**6 if everybody else MOST)
 
 
 def drawn(story: Explanation, prompt: str) -> str:
@@ -83,65 +78,52 @@ def drawn(story: Explanation, prompt: str) -> str:
     )
 
 
-def show(console: Console, story: Explanation, most: int) -> None:
+def show(screen: Screen, story: Explanation, most: int) -> None:
     """Print a decision step by step."""
     decision = story.decision
     if decision.declined_because is not None:
-        console.print(
-            f"[bold]{escape(decision.specialist)}[/bold], the default: the router declined because "
-            f"{escape(decision.declined_because)}"
+        screen.say(
+            f"{decision.specialist}, the default: the router declined because {decision.declined_because}"
         )
         return
     known = decision.estimates
     cheap = {name: float(known.cheap[j]) for j, name in enumerate(known.specialists)}
     refunds = any(line.refund > 0.0 for step in story.steps for line in step.lines)
     for number, step in enumerate(story.steps, 1):
-        console.print(_table(step, number, cheap if number == 1 else {}, most, refunds=refunds))
-        console.print(f"-> {escape(step.action)}: {escape(step.why)}")
+        screen.show(_table(step, number, cheap if number == 1 else {}, most, refunds=refunds))
+        screen.say(f"-> {step.action}: {step.why}")
         if step.purchase is not None:
-            _came(console, step.purchase)
-        console.print()
+            _came(screen, step.purchase)
+        screen.print()
     unseen = [n for n, s in zip(known.specialists, known.status, strict=True) if s is BoxStatus.UNAVAILABLE]
     if unseen:
-        console.print(f"Not for sale, since their contexts were not given: {escape(', '.join(unseen))}")
-    console.print(
-        f"[bold]{escape(decision.specialist)}[/bold] answers; runner-up {escape(str(story.runner_up))}; "
-        f"held sealed: {escape(', '.join(story.held)) or 'nobody'}"
+        screen.say(f"Not for sale, since their contexts were not given: {', '.join(unseen)}")
+    screen.say(
+        f"{decision.specialist} answers; runner-up {story.runner_up!s}; "
+        f"held sealed: {', '.join(story.held) or 'nobody'}"
     )
     bills = ", ".join(f"{name} {amount(bill)}" for name, bill in story.bills.items())
-    console.print(f"inspection bills: {escape(bills)}")
-    _alternatives(console, story, most)
-    console.print(
-        f"decision {decision.id}, artifact {escape(decision.artifact)}, {decision.seconds * 1e3:.1f} ms"
-    )
+    screen.say(f"inspection bills: {bills}")
+    _alternatives(screen, story, most)
+    screen.say(f"decision {decision.id}, artifact {decision.artifact}, {decision.seconds * 1e3:.1f} ms")
 
 
-def _came(console: Console, purchase: Purchase) -> None:
+def _came(screen: Screen, purchase: Purchase) -> None:
     for name, g in zip(purchase.specialists, purchase.estimates, strict=True):
         told = f"{purchase.status}: {purchase.note}" if g is None else f"g = {g:.4f}"
-        console.print(f"   {escape(name)}: {escape(told)}")
+        screen.say(f"   {name}: {told}")
 
 
 def _table(step: Step, number: int, cheap: dict[str, float], most: int, *, refunds: bool) -> Grid:
-    grid = Grid(title=f"Step {number} (spent so far: {amount(step.spent)})", title_justify="left")
-    heads = [
-        "specialist",
-        "status",
-        *(["f"] if cheap else []),
-        "mean",
-        "std",
-        "reservation",
-        "backup",
-        "cost",
-        *(["comes back"] if refunds else []),
-    ]
-    for name in (*heads, "news"):
-        words = name in ("specialist", "status")
-        grid.add_column(name, justify="left" if words else "right", no_wrap=words)
+    columns = ("specialist", "status", *(("f",) if cheap else ()), "mean", "std", "reservation", "backup")
+    last = ("cost", "comes back", "news") if refunds else ("cost", "news")
     lines = sorted(step.lines, key=lambda line: -line.mean)
+    rows = []
     for line in lines[:most]:
         first = [f"{cheap[line.specialist]:.3f}"] if cheap else []
-        grid.add_row(escape(line.specialist), line.status, *first, *_numbers(line, refunds))
+        rows.append((line.specialist, line.status, *first, *_numbers(line, refunds)))
+    title = f"Step {number} (spent so far: {amount(step.spent)})"
+    grid = table(title, (*columns, *last), rows, words=2)
     if len(lines) > most:
         grid.caption = f"and {len(lines) - most} more with lower means (--all shows them)"
     return grid
@@ -158,16 +140,10 @@ def _numbers(line: Line, refunds: bool) -> list[str]:
     return [f"{line.mean:.3f}", f"{line.std:.3f}", *prices, *tail]
 
 
-def _alternatives(console: Console, story: Explanation, most: int) -> None:
-    grid = Grid(title="What every alternative would have cost", title_justify="left")
-    for name in ("specialist", "worth", "gives up", "mean fee", "status"):
-        grid.add_column(name, justify="left" if name in ("specialist", "status") else "right")
-    for one in story.alternatives[:most]:
-        grid.add_row(
-            escape(one.specialist),
-            f"{one.worth:.3f}",
-            f"{one.gives_up:.3f}",
-            amount(one.mean_fee),
-            one.status,
-        )
-    console.print(grid)
+def _alternatives(screen: Screen, story: Explanation, most: int) -> None:
+    rows = [
+        (one.specialist, one.status, f"{one.worth:.3f}", f"{one.gives_up:.3f}", amount(one.mean_fee))
+        for one in story.alternatives[:most]
+    ]
+    columns = ("specialist", "status", "worth", "gives up", "mean fee")
+    screen.show(table("What every alternative would have cost", columns, rows, words=2))

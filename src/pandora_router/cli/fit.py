@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import time
 from collections.abc import Mapping
@@ -14,7 +13,7 @@ import click
 
 from pandora_router import folders
 from pandora_router.calibrate.readings import Readings
-from pandora_router.cli.console import Screen, SlowProgress
+from pandora_router.cli.console import Screen, SlowProgress, echo, echo_json
 from pandora_router.cli.earnings import details, headline
 from pandora_router.cli.money import money
 from pandora_router.cli.sources import Source, fees_of
@@ -110,10 +109,10 @@ def fit(
     for path in files.values():
         folders.check_file(path, replace=False, inputs=[given, output])
     work = output.with_name(f".{output.name}.work")
-    click.echo(announcement(settings, table, work), err=True)
+    echo(announcement(settings, table, work), err=True)
     begun, held = time.monotonic(), dict[str, Readings]()
     with SlowProgress(resumes=True) as bar:
-        kernels.warm(lambda kernel, done, total: bar(f"compiling {kernel}", done, total))
+        kernels.warm(bar)
         router = settings.fitted(
             table,
             progress=lambda what, share: bar(what, int(100 * share), 100),
@@ -127,10 +126,10 @@ def fit(
     shutil.rmtree(work, ignore_errors=True)
     told = {"id": router.id, "output": str(output), "default": router.default, **router.record}
     if as_json:
-        click.echo(json.dumps(told, indent=1, ensure_ascii=False, default=str))
+        echo_json(told)
         return
     show(told, settings, router.fee_weight, sorted(router.costly.needs), verbose=verbose)
-    click.echo(
+    echo(
         f"\nWritten to {output} in {time.monotonic() - begun:.0f} s. Next: pandora route -r {output} 'prompt'"
     )
 
@@ -139,17 +138,15 @@ def show(told: Mapping[str, Any], config: Config, weight: float, needs: list[str
     """Print what the router earns; with `verbose` also where that comes from."""
     screen = Screen()
     headline(screen, told, weight, config.value.currency, needs)
-    if because := told["evidence"].get("because"):
-        click.echo(because)
     known, test = told["prompts"]["remembered"], told["prompts"]["test"]
-    click.echo(
+    screen.say(
         f"The router remembers {known:,} prompts with their rewards"
         + (f", the {test:,} of the test split too, now that it was measured on them." if test else ".")
     )
     if verbose:
         details(screen, told)
     else:
-        click.echo("--verbose shows errors, coverage, evidence and every way of routing.")
+        screen.say("--verbose shows errors, coverage, evidence and every way of routing.")
 
 
 def usual(data: Path, cost: float | None, **fees: Any) -> tuple[Config, Table]:

@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from pandora_router import folders
+from pandora_router.cli.console import echo, echo_json
 
 TEMPLATE = """\
 # One file for `pandora collect`, `fit`, `route` and `serve`. Lines that begin with "# " and a key show
@@ -71,6 +72,6 @@ def init(path: Path, table: str, replace: bool, as_json: bool) -> None:
     folders.check_file(path, replace=replace)
     folders.replace_text(path, TEMPLATE.format(table=json.dumps(table)))
     if as_json:
-        click.echo(json.dumps({"config": str(path)}))
+        echo_json({"config": str(path)})
         return
-    click.echo(f"Written to {path}. Next: fill in your specialists, then pandora collect {path} --dry-run")
+    echo(f"Written to {path}. Next: fill in your specialists, then pandora collect {path} --dry-run")

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import click
 
-from pandora_router.cli.console import Screen, SlowProgress, table
+from pandora_router.cli.console import Screen, SlowProgress, echo_json, table
 from pandora_router.cli.options import with_runner
 from pandora_router.evaluate import stream
 from pandora_router.evaluate.experiments import COSTS
 from pandora_router.run import Runner
+from pandora_router.search import kernels
 
 SHOWN = ("total", "total_error", "regret", "inspection_cost", "queries", "accuracy", "fee", "gain")
 FILE = click.Path(path_type=Path, dir_okay=False)
@@ -51,6 +51,7 @@ def sweep(
     """
     paths, known = [path.resolve() for path in files], calibration.resolve()
     with SlowProgress() as progress:
+        kernels.warm(progress)
         found = stream.sweep(
             paths, known, costs or COSTS, arms=arms, seed=seed, runner=runner, progress=progress
         )
@@ -60,7 +61,7 @@ def sweep(
     ]
     if as_json:
         plain = [{name: (None if value != value else value) for name, value in row.items()} for row in rows]
-        click.echo(json.dumps(plain, indent=1, allow_nan=False))
+        echo_json(plain)
         return
     screen = Screen()
     columns = ["arm", *(name.replace("_", " ") for name in SHOWN)]

@@ -1,10 +1,11 @@
-"""What collecting a table will cost: as expected, and at worst, beside the budget."""
+"""What collecting a table will still cost: as expected, and at worst, beside what the budget has left."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pandora_router.collect.assemble import CollectPlan
+from pandora_router.collect.assemble import CollectPlan, cells, grade_key
+from pandora_router.collect.journal import Journal
 from pandora_router.collect.run import LONGEST_JUDGED
 from pandora_router.config.collecting import JudgeGrading, grades
 from pandora_router.config.file import Config
@@ -16,7 +17,11 @@ from pandora_router.specialists.request import Request
 
 @dataclass(frozen=True)
 class Bill:
-    """Numbers of calls and amounts of money. `expected` assumes answers of usual length."""
+    """Calls that are still to be made and what they cost. `expected` assumes answers of usual length.
+
+    `prompts` lack an answer or a verdict. `bought` answers are in the journal; `spent` is what the journal
+    has cost so far, with calls that may have been paid in vain, and counts against the `budget`.
+    """
 
     prompts: int
     answers: int
@@ -25,43 +30,59 @@ class Bill:
     worst_answers: float
     worst_verdicts: float
     budget: float
+    bought: int = 0
+    spent: float = 0.0
 
     @property
     def worst(self) -> float:
-        """The most that everything together can cost."""
+        """The most that everything still to be bought can cost."""
         return self.worst_answers + self.worst_verdicts
 
     @property
+    def left(self) -> float:
+        """What the budget still has."""
+        return max(0.0, self.budget - self.spent)
+
+    @property
     def affordable(self) -> int:
-        """How many prompts the budget should be enough for, at the expected cost."""
-        each = self.expected / self.prompts
-        return self.prompts if each * self.prompts <= self.budget else int(self.budget / each)
+        """How many of the prompts the budget should still be enough for, at the expected cost."""
+        return self.prompts if self.expected <= self.left else int(self.prompts * self.left / self.expected)
 
 
-def bill(config: Config, plan: CollectPlan) -> Bill:
-    """What `plan`, made from `config`, will cost if nothing was bought before."""
-    expected = worst_answers = worst_verdicts = 0.0
-    verdicts = 0
+def bill(config: Config, plan: CollectPlan, journal: Journal | None = None) -> Bill:
+    """What `plan`, made from `config`, will still cost; `journal` holds what was bought before."""
     kinds = grades(config.grading)
-    for question in plan.questions:
-        tokens = len(question.text) / CHARACTERS_PER_TOKEN
-        worst_answers += sum(one.most(Request.of(question.text)) for one in plan.specialists)
-        expected += sum(config.specialists[one.name].usual(tokens, config) for one in plan.specialists)
-        grade = kinds.get(question.task, kinds.get(""))
-        grader = plan.grader(question)
-        if isinstance(grade, JudgeGrading) and isinstance(grader, Judge):
-            verdicts += len(plan.specialists)
-            asked = grader.asked(question.text, "x" * LONGEST_JUDGED, question.references)
-            worst_verdicts += len(plan.specialists) * grader.most(asked)
-            read = tokens + USUAL_ANSWER + JUDGE_TEMPLATE
-            expected += len(plan.specialists) * config.specialists[grade.judge].usual(read, config)
-    many = plan.samples
+    answers = [0] * len(plan.questions)
+    verdicts = [0] * len(plan.questions)
+    expected = worst_answers = worst_verdicts = 0.0
+    for specialist in plan.specialists:
+        settings = config.specialists[specialist.name]
+        for at, cell in enumerate(cells(plan, specialist)):
+            question, number = cell.question, at // plan.samples
+            tokens = len(question.text) / CHARACTERS_PER_TOKEN
+            if journal is None or cell.key not in journal.answers:
+                answers[number] += 1
+                worst_answers += specialist.most(Request.of(question.text))
+                expected += settings.usual(tokens, config)
+            grade, grader = kinds.get(question.task, kinds.get("")), plan.grader(question)
+            if not isinstance(grade, JudgeGrading) or not isinstance(grader, Judge):
+                continue
+            if journal is None or grade_key(cell, grader) not in journal.grades:
+                verdicts[number] += 1
+                worst_verdicts += grader.most(
+                    grader.asked(question.text, "x" * LONGEST_JUDGED, question.references)
+                )
+                read = tokens + USUAL_ANSWER + JUDGE_TEMPLATE
+                expected += config.specialists[grade.judge].usual(read, config)
+    calls = len(plan.questions) * len(plan.specialists) * plan.samples
     return Bill(
-        prompts=len(plan.questions),
-        answers=len(plan.questions) * len(plan.specialists) * many,
-        verdicts=verdicts * many,
-        expected=expected * many,
-        worst_answers=worst_answers * many,
-        worst_verdicts=worst_verdicts * many,
+        prompts=sum(bool(a or v) for a, v in zip(answers, verdicts, strict=True)),
+        answers=sum(answers),
+        verdicts=sum(verdicts),
+        expected=expected,
+        worst_answers=worst_answers,
+        worst_verdicts=worst_verdicts,
         budget=plan.budget,
+        bought=calls - sum(answers),
+        spent=0.0 if journal is None else float(journal.spent + journal.lost),
     )

@@ -20,8 +20,7 @@ from pandora_router.gateway.shown import Glimpse
 from pandora_router.router import Decision, Router
 from pandora_router.router.deciding import Ask, Deciding, Looks, Paid, deciding
 from pandora_router.router.inspection import request_costs
-from pandora_router.router.opening import FAILURES, estimated, missed, reason
-from pandora_router.router.prompts import judged
+from pandora_router.router.opening import FAILURES, estimated, judged, missed, reason
 from pandora_router.store.money import dollars
 from pandora_router.transport.failures import Failed
 

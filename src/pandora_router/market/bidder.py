@@ -17,8 +17,7 @@ import numpy as np
 from pandora_router.boxes import Boxes
 from pandora_router.search import Batch, Inspect, Select, State
 from pandora_router.search.payoffs import outside_options, reservation_prices
-from pandora_router.search.policies import Memoryless
-from pandora_router.search.state import OUTSIDE, Action
+from pandora_router.search.state import OUTSIDE, Action, Memoryless
 from pandora_router.types import Matrix, Vector
 
 

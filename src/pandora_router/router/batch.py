@@ -28,8 +28,7 @@ from pandora_router.router.deciding import (
     unavailable,
 )
 from pandora_router.router.decision import Decision, Estimates, Prices
-from pandora_router.router.opening import drive, here
-from pandora_router.router.prompts import judged
+from pandora_router.router.opening import drive, here, judged
 from pandora_router.search import (
     Batch,
     Committing,

@@ -34,7 +34,6 @@ from pandora_router.router.decision import (
 from pandora_router.search import Inspect, Policy, Select, State, Trace
 from pandora_router.search.drive import search
 from pandora_router.search.gradient import gradient, group_normals, plain_group_gain
-from pandora_router.search.payoffs import marginal_std
 from pandora_router.types import Mask, Positions, Vector
 
 if TYPE_CHECKING:
@@ -199,12 +198,12 @@ def deciding(
     given = checked_contexts(offered, router.specialists)
     shut = unavailable(router, given if looks is None else {*given, *looks.names})
     costs = router.costs if looks is None else looks.costs
+    inside = candidates(router.specialists, among)
     prior = router.signal.prior(cheap.row, costs)
     boxes = prior.boxes.shut(shut) if shut.any() else prior.boxes
-    inside = candidates(router.specialists, among)
-    bought, late = Bought(router.specialists, prior), False
     prices = Prices.of(boxes.reservation_price(), boxes.backup_price(), costs)
-    std = marginal_std(boxes)
+    std = boxes.std
+    bought, late = Bought(router.specialists, prior), False
     last = State(boxes if among is None else boxes.only(inside))
     searching = search(router.policy, last)
     try:

@@ -18,7 +18,6 @@ from pandora_router.router.deciding import bill, worth
 from pandora_router.router.decision import BoxStatus, Decision, Purchase, plain
 from pandora_router.search import Inspect, State
 from pandora_router.search.gradient import gradient
-from pandora_router.search.payoffs import marginal_std
 
 if TYPE_CHECKING:
     from pandora_router.router.router import Router
@@ -157,7 +156,7 @@ def amount(number: float) -> str:
 def _lines(state: State, names: tuple[str, ...], status: list[BoxStatus]) -> tuple[Line, ...]:
     boxes = state.boxes
     above, below, news = boxes.reservation_price(), boxes.backup_price(), gradient(boxes, state.outside)
-    std, lines = marginal_std(boxes), []
+    std, lines = boxes.std, []
     for j, name in enumerate(names):
         sold = bool(boxes.sealed[j])
         lines.append(

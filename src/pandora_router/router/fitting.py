@@ -267,7 +267,7 @@ def choose(
     evidence = choice.to_dict() | {"best": choice.candidate.name}
     if policy == KnowledgeGradient():
         told = {"chosen": "guarded", "policy": repr(guarded.policy)}
-        return signal, guarded.policy, evidence | told | {"because": guarded.words(order.table.fee_weight)}
+        return signal, guarded.policy, evidence | told | {"guard": guarded.to_dict()}
     return signal, policy, evidence | {"chosen": "named", "policy": repr(policy)}
 
 

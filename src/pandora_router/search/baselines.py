@@ -16,8 +16,7 @@ import numpy as np
 
 from pandora_router.boxes.checks import finite
 from pandora_router.errors import UsageError
-from pandora_router.search.policies import Memoryless
-from pandora_router.search.state import Action, Inspect, Select, State
+from pandora_router.search.state import Action, Inspect, Memoryless, Select, State
 from pandora_router.types import Mask, Matrix, Positions
 
 

@@ -22,14 +22,13 @@ from types import SimpleNamespace
 import numpy as np
 
 from pandora_router.boxes import Boxes, Draws, Independent
-from pandora_router.boxes.checks import locked
+from pandora_router.boxes.checks import locked, unlocked
 from pandora_router.boxes.joint import NOTHING, CorrelatedNormal
 from pandora_router.errors import UsageError
 from pandora_router.index import normal_cdf, unit_loss
 from pandora_router.search import kernels
-from pandora_router.search.payoffs import marginal_std
-from pandora_router.search.policies import Memoryless, purchase
-from pandora_router.search.state import Action, Inspect, Select, State
+from pandora_router.search.policies import purchase
+from pandora_router.search.state import Action, Inspect, Memoryless, Select, State
 from pandora_router.types import Matrix, Positions, Vector
 
 NOTHING_HERE = locked(np.empty((0, 0)))  # no covariance, no quantiles or no outcomes, as kernels take them
@@ -113,7 +112,7 @@ def plain_inspection(boxes: Boxes, outside: float, depth: int, width: int) -> tu
     promise = np.where((np.arange(len(net)) == lead) & boxes.sealed, np.inf, net)
     order = np.argsort(-promise, kind="stable")[:width]
     rivals = order[boxes.sealed[order]]
-    for j in rivals[marginal_std(boxes)[rivals] > 0.0]:
+    for j in rivals[boxes.std[rivals] > 0.0]:
         points, weights = outcome_rule(boxes, int(j))
         others = rivals[rivals != j]
         for point, weight in zip(points, weights, strict=True):
@@ -130,7 +129,7 @@ def outcome_rule(boxes: Boxes, box: int) -> tuple[Vector, Vector]:
     if support is not None:
         return support[box], np.full(support.shape[1], 1.0 / support.shape[1])
     z, weights = normal_rule()
-    return boxes.mean[box] + marginal_std(boxes)[box] * z, weights
+    return boxes.mean[box] + boxes.std[box] * z, weights
 
 
 def has_normal_parts(boxes: Boxes) -> bool:
@@ -141,8 +140,9 @@ def has_normal_parts(boxes: Boxes) -> bool:
 def normal_parts(boxes: Boxes) -> tuple[Matrix, Matrix]:
     """Covariance (empty: independent) and residual quantiles (empty: normal) as the kernels take them."""
     if isinstance(boxes, CorrelatedNormal):
-        return boxes.covariance, NOTHING_HERE if boxes.quantiles is None else boxes.quantiles
-    return NOTHING_HERE, NOTHING_HERE
+        quantiles = NOTHING_HERE if boxes.quantiles is None else boxes.quantiles
+        return unlocked(boxes.covariance), unlocked(quantiles)
+    return unlocked(NOTHING_HERE), unlocked(NOTHING_HERE)
 
 
 def gradient(boxes: Boxes, outside: float) -> Vector:
@@ -158,7 +158,14 @@ def compiled_gradient(kernel: SimpleNamespace, boxes: Boxes, outside: float) -> 
     covariance, quantiles = normal_parts(boxes)
     out = np.empty(len(boxes.mean))
     kernel.knowledge_gradient(
-        boxes.mean, covariance, marginal_std(boxes), boxes.refund, boxes.sealed, quantiles, outside, out
+        unlocked(boxes.mean),
+        covariance,
+        unlocked(boxes.std),
+        boxes.refund,
+        unlocked(boxes.sealed),
+        quantiles,
+        outside,
+        out,
     )
     return out
 
@@ -189,14 +196,14 @@ def compiled_inspection(
     covariance, quantiles = normal_parts(boxes)
     costs = boxes.costs
     box, net = kernel.best_inspection(
-        boxes.mean,
+        unlocked(boxes.mean),
         covariance,
-        marginal_std(boxes),
-        boxes.inspection_cost,
+        unlocked(boxes.std),
+        unlocked(boxes.inspection_cost),
         costs.own,
         costs.group,
         costs.refund,
-        boxes.sealed,
+        unlocked(boxes.sealed),
         quantiles,
         outside,
         depth,
@@ -242,15 +249,15 @@ class KnowledgeGradient(Memoryless):
         boxes, costs = state.boxes, state.boxes.costs
         covariance, quantiles = normal_parts(boxes)
         box, group = kernel.gradient_step(
-            boxes.mean,
+            unlocked(boxes.mean),
             covariance,
-            marginal_std(boxes),
-            boxes.inspection_cost,
+            unlocked(boxes.std),
+            unlocked(boxes.inspection_cost),
             costs.own,
-            costs.shared,
+            unlocked(costs.shared),
             costs.group,
             costs.refund,
-            boxes.sealed,
+            unlocked(boxes.sealed),
             quantiles,
             state.outside,
             self.depth,
@@ -307,7 +314,7 @@ def plain_group_gain(boxes: Boxes, members: Positions, outside: float, normals: 
     changes no choice is worth exactly its refund. The columns of `normals` go to the members in descending
     order of (mean, std), whatever their numbers; residual quantiles are reached through a normal copula.
     """
-    order = members[np.lexsort((-marginal_std(boxes)[members], -boxes.mean[members]))]
+    order = members[np.lexsort((-boxes.std[members], -boxes.mean[members]))]
     normals = normals[:, : len(order)]
     if isinstance(boxes, Draws):
         means = np.tile(boxes.mean, (len(normals), 1))
@@ -334,7 +341,7 @@ def member_factor(boxes: Boxes, order: Positions) -> Matrix:
     """
     factor = np.zeros((len(order), len(boxes.mean)))
     if not isinstance(boxes, CorrelatedNormal):
-        factor[np.arange(len(order)), order] = marginal_std(boxes)[order]
+        factor[np.arange(len(order)), order] = boxes.std[order]
         return factor
     covariance = boxes.covariance
     left = covariance[order]

@@ -19,8 +19,7 @@ import numpy as np
 from pandora_router.boxes import Independent
 from pandora_router.errors import UsageError
 from pandora_router.index import normal_cdf, normal_density
-from pandora_router.search.policies import Memoryless
-from pandora_router.search.state import Action, Inspect, Policy, Select, State
+from pandora_router.search.state import Action, Inspect, Memoryless, Policy, Select, State
 from pandora_router.types import Vector
 
 MOST_BOXES = 8

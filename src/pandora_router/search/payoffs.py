@@ -19,7 +19,7 @@ from typing import Literal
 import numpy as np
 
 from pandora_router.boxes import Boxes, Draws, Independent
-from pandora_router.boxes.checks import locked
+from pandora_router.boxes.checks import locked, unlocked
 from pandora_router.boxes.joint import CorrelatedNormal
 from pandora_router.errors import UsageError
 from pandora_router.index import normal_cdf
@@ -45,9 +45,7 @@ def reservation_prices(boxes: Boxes) -> Vector:
 def compiled_prices(kernel: SimpleNamespace, boxes: Boxes) -> Vector:
     """The reservation prices of boxes of normal law."""
     out = np.empty(len(boxes.mean))
-    kernel.normal_prices(
-        boxes.mean, marginal_std(boxes), boxes.inspection_cost, boxes.refund, boxes.sealed, out
-    )
+    kernel.normal_prices(boxes.mean, boxes.std, boxes.inspection_cost, boxes.refund, boxes.sealed, out)
     return locked(out)
 
 
@@ -84,7 +82,7 @@ def committing_payoffs(boxes: Boxes, outside: Outside = "backup", best: float = 
         return compiled_payoffs(kernel, boxes, outside, best)
     held, price, in_hand = outside_options(boxes, outside), reservation_prices(boxes), _in_hand(boxes, best)
     if normal_law(boxes):
-        std = marginal_std(boxes)
+        std = boxes.std
         return normal_payoffs(boxes.mean, std, price, held, boxes.sealed, in_hand, boxes.refund)
     support = boxes.support() if isinstance(boxes, Draws | CorrelatedNormal) else None
     if support is None:
@@ -102,19 +100,22 @@ def compiled_payoffs(kernel: SimpleNamespace, boxes: Boxes, outside: Outside, be
     """`normal_payoffs` at speed."""
     out = np.empty(len(boxes.mean) + 1)
     held, price = outside_options(boxes, outside), reservation_prices(boxes)
-    std, in_hand = marginal_std(boxes), _in_hand(boxes, best)
-    kernel.committing_payoffs(boxes.mean, std, boxes.refund, price, held, boxes.sealed, in_hand, out)
+    std, in_hand = boxes.std, _in_hand(boxes, best)
+    kernel.committing_payoffs(
+        unlocked(boxes.mean),
+        unlocked(std),
+        boxes.refund,
+        unlocked(price),
+        unlocked(held),
+        unlocked(boxes.sealed),
+        in_hand,
+        out,
+    )
     return out
 
 
 def _in_hand(boxes: Boxes, best: float) -> float:
     return float(np.max(np.where(boxes.sealed, -np.inf, boxes.mean), initial=best))
-
-
-def marginal_std(boxes: Boxes) -> Vector:
-    """The standard deviation of each box's next value."""
-    std: Vector = boxes.std  # type: ignore[attr-defined]
-    return std
 
 
 def normal_payoffs(

@@ -14,6 +14,7 @@ from typing import Literal
 import numpy as np
 
 from pandora_router.boxes import Boxes, Independent
+from pandora_router.boxes.checks import unlocked
 from pandora_router.boxes.joint import CorrelatedNormal
 from pandora_router.errors import UsageError
 from pandora_router.search import kernels
@@ -21,24 +22,15 @@ from pandora_router.search.payoffs import (
     Outside,
     check_outside,
     committing_payoffs,
-    marginal_std,
     normal_law,
     outside_options,
     reservation_prices,
 )
 from pandora_router.search.simulation import simulated_payoffs
-from pandora_router.search.state import Action, Inspect, Policy, Select, State, Worth
+from pandora_router.search.state import Action, Inspect, Memoryless, Policy, Select, State, Worth
 from pandora_router.types import Vector
 
 NOBODY = -1  # no box is held
-
-
-class Memoryless:
-    """A policy that needs no plan: it decides from the state alone."""
-
-    def start(self, state: State) -> Policy:
-        """Return the policy itself."""
-        return self  # type: ignore[return-value]
 
 
 def purchase(boxes: Boxes, box: int) -> Inspect:
@@ -176,8 +168,15 @@ class Rollout(Memoryless):
 def compiled_rollout(kernel: SimpleNamespace, state: State, by_mean: bool) -> Action:
     """`Rollout.plain_next` at speed, for boxes of normal law, held at their mean or backup price."""
     boxes, best = state.boxes, state.best
-    cost, refund, std = boxes.inspection_cost, boxes.refund, marginal_std(boxes)
-    box, held, at = kernel.rollout_step(boxes.mean, std, cost, refund, boxes.sealed, best.value, by_mean)
+    box, held, at = kernel.rollout_step(
+        unlocked(boxes.mean),
+        unlocked(boxes.std),
+        unlocked(boxes.inspection_cost),
+        boxes.refund,
+        unlocked(boxes.sealed),
+        best.value,
+        by_mean,
+    )
     return purchase(boxes, box) if box >= 0 else settle(best, held, at)
 
 

@@ -15,7 +15,7 @@ from pandora_router.boxes import Boxes, Ladder
 from pandora_router.boxes.checks import locked
 from pandora_router.boxes.joint import CorrelatedNormal
 from pandora_router.search import kernels
-from pandora_router.search.payoffs import Outside, marginal_std, normal_law, outside_options
+from pandora_router.search.payoffs import Outside, normal_law, outside_options
 from pandora_router.search.state import State
 from pandora_router.types import Matrix, Vector
 
@@ -63,9 +63,7 @@ def compiled_payoffs(
 
 def covariance_of(boxes: Boxes) -> Matrix:
     """The covariance of normal boxes, correlated or not (M, M)."""
-    return (
-        boxes.covariance if isinstance(boxes, CorrelatedNormal) else locked(np.diag(marginal_std(boxes) ** 2))
-    )
+    return boxes.covariance if isinstance(boxes, CorrelatedNormal) else locked(np.diag(boxes.std**2))
 
 
 def joint_outcomes(mean: Vector, covariance: Matrix, normals: Matrix) -> Matrix:
@@ -85,7 +83,7 @@ def joint_outcomes(mean: Vector, covariance: Matrix, normals: Matrix) -> Matrix:
 
 def lost_boxes(boxes: Boxes) -> bool:
     """Whether an inspection failed: such a box still moves with the others, but not in the kernel."""
-    return bool((~boxes.sealed & (marginal_std(boxes) > 0.0)).any())
+    return bool((~boxes.sealed & (boxes.std > 0.0)).any())
 
 
 def plain_payoffs(state: State, held: Vector, drawn: Matrix) -> Vector:

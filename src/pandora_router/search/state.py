@@ -129,3 +129,11 @@ class Policy(Protocol):
 
     def next(self, state: State) -> Action:
         """Say what to do in this state."""
+
+
+class Memoryless:
+    """A policy that needs no plan: it decides from the state alone."""
+
+    def start(self, state: State) -> Policy:
+        """Return the policy itself."""
+        return self  # type: ignore[return-value]

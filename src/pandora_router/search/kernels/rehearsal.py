@@ -21,7 +21,7 @@ Array = NDArray[Any]
 
 
 def rehearse(kernels: SimpleNamespace, progress: Progress) -> None:
-    """Run each kernel on two boxes; `progress` hears its name, how many are done and how many there are."""
+    """Run each kernel on two boxes; `progress` hears of each, done and total."""
     state = State(Joint([0.5, 0.4], [[0.04, 0.01], [0.01, 0.05]], 0.01))
     made = batch.Batch([[0.5, 0.4]], [[0.2, 0.2]], 0.01, correlation=np.eye(2))
     grouped = Independent([0.5, 0.4], [0.2, 0.2], Costs([0.0, 0.0], [0.01], [0, 0]))
@@ -46,9 +46,9 @@ def rehearse(kernels: SimpleNamespace, progress: Progress) -> None:
         "gradient_rows": lambda: batch.run_with(kernels, KnowledgeGradient(), made, values),
     }
     for done, (name, call) in enumerate(steps.items()):
-        progress(name, done, len(steps))
+        progress(f"compiling {name}", done, len(steps))
         call()
-    progress("search kernels", len(steps), len(steps))
+    progress("compiling search kernels", len(steps), len(steps))
 
 
 def _packed() -> tuple[Array, ...]:

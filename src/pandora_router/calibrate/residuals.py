@@ -1,0 +1,267 @@
+"""What is left of G when its mean h(f) is taken away: how large, how correlated, of which shape.
+
+**Scale.** Rewards live in [0, 1] less a fee, so there is less room to stray near the ends:
+
+    log sigma_m^2 = a_m + b_m z + c_m z^2,   z = (mu_m - centre_m)/spread_m
+
+fitted per specialist by maximum likelihood of normal residuals with a small penalty on b and c. Outside the
+calibrated range of the mean, z stops at its ends. On nine data sets this form had a better held-out
+likelihood than binned, linear or pooled ones (decision 0030).
+
+**Correlation** of standardised residuals by Ledoit-Wolf shrinkage, low-rank for many specialists. The shrunk
+covariance is rescaled to a correlation and carries no scale.
+
+**Law** of standardised residuals in place of the normal law: Q equally likely values with mean 0 and standard
+deviation 1, the sorted residuals of a class cut into Q equal groups, each replaced by its mean. Classes are
+terciles of the mean, each specialist against its own terciles, pooled over specialists (docs/method.md,
+section 9).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pandora_router.calibrate.readings import frozen_fields
+from pandora_router.errors import UsageError
+from pandora_router.types import Matrix, Vector
+
+ScaleKind = Literal["constant", "by_mean"]
+PENALTY = (0.0, 10.0, 10.0)  # on a, b, c: what it takes to believe that the scale bends
+REACH = (0.01, 0.99)  # quantiles of the mean between which the curve is trusted
+LEAST = 1e-6  # standard deviations below this are numerical dust
+
+
+@dataclass(frozen=True, eq=False)
+class Scale:
+    """Coefficients (M, 3) of log sigma^2 in powers of z, and centre, spread and range of the mean (M,)."""
+
+    coefficients: Matrix
+    centre: Vector
+    spread: Vector
+    lowest: Vector
+    highest: Vector
+
+    def __post_init__(self) -> None:
+        frozen_fields(self, "coefficients", "centre", "spread", "lowest", "highest")
+
+    def of(self, mean: Matrix) -> Matrix:
+        """The standard deviation of G at each mean (N, M)."""
+        z = (np.clip(mean, self.lowest, self.highest) - self.centre) / self.spread
+        a, b, c = self.coefficients.T
+        return np.exp(0.5 * (a + z * (b + z * c)))
+
+
+def fit_scale(mean: Matrix, residual: Matrix, kind: ScaleKind = "by_mean") -> Scale:
+    """Fit the scale of residuals (N, M), NaN where missing, as a function of the mean (N, M)."""
+    if kind not in ("constant", "by_mean"):
+        raise UsageError("scale", expected="'constant' or 'by_mean'", came=repr(kind), do="Choose one.")
+    boxes = mean.shape[1]
+    coefficients = np.zeros((boxes, 3))
+    centre, spread = np.empty(boxes), np.empty(boxes)
+    lowest, highest = np.empty(boxes), np.empty(boxes)
+    for j in range(boxes):
+        rows = ~np.isnan(residual[:, j])
+        mu, square = mean[rows, j], residual[rows, j] ** 2
+        centre[j], spread[j] = mu.mean(), max(float(mu.std()), 1e-9)
+        lowest[j], highest[j] = np.quantile(mu, REACH)
+        z = (np.clip(mu, lowest[j], highest[j]) - centre[j]) / spread[j]
+        coefficients[j, 0] = np.log(max(float(square.mean()), LEAST**2))
+        if kind == "by_mean":
+            coefficients[j] = fit_curve(z, square, np.array([coefficients[j, 0], 0.0, 0.0]))
+    return Scale(coefficients, centre, spread, lowest, highest)
+
+
+def fit_curve(
+    z: Vector, square: Vector, towards: Vector, penalty: tuple[float, float, float] = PENALTY
+) -> Vector:
+    """Coefficients w that maximise -1/2 sum(eta + e^2 exp(-eta)) - 1/2 sum_k penalty_k (w_k - towards_k)^2.
+
+    Here eta = w_0 + w_1 z + w_2 z^2 and `towards` is both the start and the aim of the penalty. The
+    objective is concave in w; Newton steps of at most 1 per coefficient find its top.
+    """
+    powers = np.stack([np.ones_like(z), z, z**2], axis=1)
+    ridge = np.diag(penalty)
+    w = towards.copy()
+    for _ in range(100):
+        ratio = np.maximum(square, LEAST**2) * np.exp(-powers @ w)
+        slope = 0.5 * powers.T @ (ratio - 1.0) - ridge @ (w - towards)
+        # the weight 1 is the expected curvature: it keeps the step finite where the ratio vanishes
+        bend = 0.5 * powers.T @ (powers * np.maximum(ratio, 1.0)[:, None]) + ridge
+        step = np.clip(np.linalg.solve(bend + 1e-9 * np.eye(3), slope), -1.0, 1.0)
+        w = w + step
+        if np.abs(step).max() < 1e-10:
+            break
+    return w
+
+
+CorrelationKind = Literal["ledoit_wolf", "none"]
+DENSE = 50  # above so many specialists the correlation is kept as factors plus a diagonal
+MOST_FACTORS = 16
+OWN = 1e-3  # the least share of variance a specialist keeps to itself under the factors
+
+
+@dataclass(frozen=True, eq=False)
+class Correlation:
+    """The correlation C (M, M) and, for many specialists, A (M, K) with C = A A' + diag(1 - |A_m|^2)."""
+
+    matrix: Matrix
+    factor: Matrix | None = None
+
+    def __post_init__(self) -> None:
+        frozen_fields(self, "matrix", *(() if self.factor is None else ("factor",)))
+
+    @property
+    def own(self) -> Vector:
+        """The share of variance outside the factors (M,)."""
+        assert self.factor is not None
+        return 1.0 - (self.factor**2).sum(axis=1)
+
+
+def fit_correlation(standardised: Matrix, kind: CorrelationKind, dense: int = DENSE) -> Correlation | None:
+    """Fit the correlation of standardised residuals (N, M), NaN where missing; None for "none"."""
+    if kind not in ("ledoit_wolf", "none"):
+        raise UsageError("correlation", expected="'ledoit_wolf' or 'none'", came=repr(kind), do="Choose one.")
+    if kind == "none":
+        return None
+    covariance, _ = ledoit_wolf(standardised)
+    matrix = to_correlation(covariance)
+    if len(matrix) <= dense:
+        return Correlation(matrix)
+    factor = fit_factor(matrix, len(standardised))
+    return Correlation(from_factor(factor), factor)
+
+
+def ledoit_wolf(x: Matrix) -> tuple[Matrix, float]:
+    """Return (1 - d) S + d m I and d, with m = tr(S)/M and d the shrinkage of Ledoit and Wolf (2004).
+
+    S_ij is the mean of centred products over the prompts that have both, d the estimated variance of the
+    entries of S over their squared distance to m I. With missing cells S may have slightly negative
+    eigenvalues, which are lifted to zero after shrinking.
+    """
+    present = ~np.isnan(x)
+    centred = np.where(present, x - np.nanmean(x, axis=0), 0.0)
+    together = present.astype(np.float64).T @ present
+    counts = np.maximum(together, 1.0)
+    sample = centred.T @ centred / counts
+    size = len(sample)
+    level = np.trace(sample) / size
+    target = level * np.eye(size)
+    noise = (((centred**2).T @ (centred**2) / counts - sample**2) / counts).sum()
+    distance = ((sample - target) ** 2).sum()
+    weight = float(min(noise, distance) / distance) if distance > 0.0 else 0.0
+    shrunk = (1.0 - weight) * sample + weight * target
+    return (shrunk if present.all() else lift(shrunk)), weight
+
+
+def lift(matrix: Matrix) -> Matrix:
+    """The nearest matrix without negative eigenvalues."""
+    values, vectors = np.linalg.eigh(matrix)
+    return matrix if values[0] >= 0.0 else (vectors * np.maximum(values, 0.0)) @ vectors.T
+
+
+def to_correlation(covariance: Matrix) -> Matrix:
+    """Rescale to a unit diagonal; a specialist without variance correlates with nobody."""
+    std = np.sqrt(np.maximum(np.diag(covariance), 0.0))
+    live = std > 0.0
+    matrix: Matrix = covariance / np.outer(np.where(live, std, 1.0), np.where(live, std, 1.0))
+    matrix = 0.5 * (matrix + matrix.T)
+    np.fill_diagonal(matrix, 1.0)
+    return matrix
+
+
+def fit_factor(matrix: Matrix, prompts: int, rounds: int = 20) -> Matrix:
+    """A (M, K) with A A' + diag close to `matrix` off the diagonal, by iterated principal axes.
+
+    K counts the eigenvalues above what pure noise would show, (1 + sqrt(M/N))^2 (Marchenko and Pastur).
+    """
+    noise = (1.0 + np.sqrt(len(matrix) / prompts)) ** 2
+    keep = int(np.clip((np.linalg.eigvalsh(matrix) > noise).sum(), 1, MOST_FACTORS))
+    shared = 1.0 - 1.0 / np.maximum(np.diag(np.linalg.pinv(matrix, hermitian=True)), 1.0)
+    factor = np.zeros((len(matrix), keep))
+    for _ in range(rounds):
+        reduced = matrix.copy()
+        np.fill_diagonal(reduced, shared)
+        values, vectors = np.linalg.eigh(reduced)
+        factor = vectors[:, -keep:] * np.sqrt(np.maximum(values[-keep:], 0.0))
+        factor /= np.sqrt(np.maximum((factor**2).sum(axis=1, keepdims=True) / (1.0 - OWN), 1.0))
+        shared = (factor**2).sum(axis=1)
+    return factor
+
+
+def from_factor(factor: Matrix) -> Matrix:
+    """A A' with its diagonal set to one."""
+    matrix: Matrix = factor @ factor.T
+    np.fill_diagonal(matrix, 1.0)
+    return matrix
+
+
+LawKind = Literal["normal", "quantiles"]
+CLASSES = 3
+VALUES = 32  # equally likely values per law; also the fewest residuals a law is made of
+
+
+@dataclass(frozen=True, eq=False)
+class Laws:
+    """Residual laws (L, Q) and the edges of the mean (M, L - 1) that say which one a box follows."""
+
+    quantiles: Matrix
+    edges: Matrix
+
+    def __post_init__(self) -> None:
+        frozen_fields(self, "quantiles", "edges")
+
+    def rank(self, mean: Matrix) -> NDArray[np.intp]:
+        """Which law each box of each prompt follows (N, M)."""
+        return classify(mean, self.edges)
+
+
+def fit_laws(mean: Matrix, standardised: Matrix, kind: LawKind) -> Laws | None:
+    """Fit the laws of standardised residuals (N, M), NaN where missing; None for "normal"."""
+    if kind not in ("normal", "quantiles"):
+        raise UsageError("law", expected="'normal' or 'quantiles'", came=repr(kind), do="Choose one.")
+    if kind == "normal":
+        return None
+    edges = cut(mean, ~np.isnan(standardised), CLASSES)
+    rank = classify(mean, edges)
+    known = ~np.isnan(standardised)
+    return Laws(np.stack([law_of(standardised[known & (rank == k)]) for k in range(CLASSES)]), edges)
+
+
+def classify(mean: Matrix, edges: Matrix) -> NDArray[np.intp]:
+    """The class of each mean: how many of its specialist's edges lie below it."""
+    return (mean[:, :, None] > edges[None]).sum(axis=2)
+
+
+def cut(mean: Matrix, known: NDArray[np.bool_], classes: int) -> Matrix:
+    """Edges (M, classes - 1) that part each specialist's means into equal classes.
+
+    An edge lies midway between two neighbouring means, so rounding never moves a mean across it.
+    """
+    edges = np.empty((mean.shape[1], classes - 1))
+    for j in range(mean.shape[1]):
+        values = np.unique(mean[known[:, j], j])
+        at = np.quantile(mean[known[:, j], j], np.arange(1, classes) / classes)
+        above = np.clip(np.searchsorted(values, at, side="right"), 1, max(len(values) - 1, 1))
+        upper = values[np.minimum(above, len(values) - 1)]
+        edges[j] = 0.5 * (values[above - 1] + upper)
+    return edges
+
+
+def law_of(residuals: Vector, values: int = VALUES) -> Vector:
+    """The Q group means of sorted residuals, with mean 0 and standard deviation 1.
+
+    With fewer residuals than values there is nothing to go by: the normal law, in the same form.
+    """
+    if len(residuals) >= values and residuals.std() > 0.0:
+        ordered = np.sort(residuals)
+    else:
+        from scipy.special import ndtri
+
+        ordered = ndtri((np.arange(64 * values) + 0.5) / (64 * values))
+    groups = np.array([part.mean() for part in np.array_split(ordered, values)])
+    centred = groups - groups.mean()
+    return np.sort(centred / centred.std())
