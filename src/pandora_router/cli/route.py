@@ -38,6 +38,15 @@ FILE = click.Path(path_type=Path, dir_okay=False, allow_dash=True)
 @click.option("-o", "--output", type=FILE, help="With --batch: file to write, by its ending; - prints.")
 @click.option("--prompt-column", help="With --batch: the column of prompts [prompt, else messages].")
 @click.option("--replace", is_flag=True, help="With --batch: replace an output that exists.")
+@click.option("--live", is_flag=True, help="Look at the specialists of --config while deciding.")
+@click.option("--answer", is_flag=True, help="With --live: have the chosen specialist answer, too.")
+@click.option(
+    "--config",
+    type=click.Path(path_type=Path, dir_okay=False),
+    default=Path("pandora.yaml"),
+    show_default=True,
+    help="With --live: the file that describes the specialists.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the whole decision (or summary) as JSON.")
 @with_candidates
 @with_runner
@@ -50,6 +59,9 @@ def route(
     output: Path | None,
     prompt_column: str | None,
     replace: bool,
+    live: bool,
+    answer: bool,
+    config: Path,
     as_json: bool,
     wanted: Wanted,
     runner: Runner,
@@ -62,6 +74,9 @@ def route(
     cannot be judged goes to the default specialist, and `declined_because` says why. Stopped at any moment,
     the same command continues where it was.
 
+    With --live, specialists whose beginnings the router reads are begun when a look is worth its price, and
+    cancelled unless they answer: looks and answers cost money.
+
     \b
     Examples:
       pandora route "What is 12 x 7?"
@@ -69,6 +84,7 @@ def route(
       pandora route -r router "What is 12 x 7?" --context small="Let us multiply" --json
       pandora route --batch prompts.csv -o routed.parquet --workers 2
       pandora route "What is 12 x 7?" --exclude large --max-fee 0.01
+      pandora route "What is 12 x 7?" --live --answer --config pandora.yaml
       cat prompts.jsonl | pandora route --batch - | jq .specialist
     """
     if (prompt is None) == (batch is None) or (batch is None and output is not None):
@@ -78,9 +94,19 @@ def route(
             came="both" if prompt is not None else "neither",
             do="See pandora route --help.",
         )
+    if (live and (batch is not None or pairs or file)) or (answer and not live):
+        raise UsageError(
+            "pandora route",
+            expected="--live with one prompt and no contexts, --answer with --live",
+            came="other options beside them" if live else "--answer alone",
+            do="See pandora route --help.",
+        )
     if batch is None:
         asked = sys.stdin.buffer.read().decode("utf-8", "replace") if prompt == "-" else prompt
         assert asked is not None
+        if live:
+            _route_live(artifact, config, asked, wanted, answer, as_json)
+            return
         _route_one(artifact, asked, read_contexts(pairs, file), wanted, as_json)
     else:
         from pandora_router.cli.batches import BatchFile, PromptCells
@@ -98,6 +124,24 @@ def _route_one(artifact: Path, prompt: str, contexts: dict[str, str], wanted: Wa
         echo(f"{decision.specialist} (the default: {decision.declined_because})")
     else:
         echo(decision.specialist)
+
+
+def _route_live(
+    artifact: Path, config: Path, prompt: str, wanted: Wanted, answering: bool, as_json: bool
+) -> None:
+    from pandora_router.cli.live import route_live
+    from pandora_router.cli.money import money
+
+    routed = route_live(artifact, config, prompt, wanted, answering=answering)
+    if as_json:
+        echo_json(routed.to_dict())
+        return
+    for name, seen in routed.looked.items():
+        echo(f"looked at {name}: {seen}", err=True)
+    if routed.looked:
+        echo(f"at most {money(routed.lost, routed.currency)} for looks that led to no answer", err=True)
+    said = "" if routed.answer is None else f": {routed.answer.text}"
+    echo(routed.decision.specialist + said)
 
 
 def _route_batch(work: BatchFile, source: Path, output: Path, replace: bool, as_json: bool) -> None:
