@@ -9,7 +9,6 @@ A look that begins the answer is a down-payment: if the opened box is chosen, pa
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -75,7 +74,7 @@ class Costs:
     def __len__(self) -> int:
         return len(self.own)
 
-    @functools.cached_property
+    @property
     def marginal(self) -> Vector:
         """What opening each box would cost now, alone."""
         if not len(self.shared):

@@ -113,12 +113,13 @@ def _without_purchases(
     every = np.arange(len(router.specialists))
     sealed = statuses(router.specialists, (), np.zeros(len(every), dtype=np.bool_), late=False, inside=every)
     seconds = (time.perf_counter() - begun) / len(rows)
+    costs = router.costs.marginal, router.costs.refund, router.costs.shared, router.costs.group
     decided = {}
     for k in np.flatnonzero(first >= 0).tolist():
         row = cheap[rows[k]].row
         assert row is not None
         known = Estimates(router.specialists, row, batch.mean[k], batch.std[k], sealed)
-        prices = Prices.of(above[k], below[k], router.costs)
+        prices = Prices(above[k], below[k], *costs)
         taken = int(first[k])
         worth = dict(zip(router.specialists, batch.mean[k].tolist(), strict=True))
         trace = Trace((Select(taken),), (), 0.0)

@@ -201,7 +201,8 @@ def deciding(
     inside = candidates(router.specialists, among)
     prior = router.signal.prior(cheap.row, costs)
     boxes = prior.boxes.shut(shut) if shut.any() else prior.boxes
-    prices = Prices.of(boxes.reservation_price(), boxes.backup_price(), costs)
+    priced = boxes.reservation_price(), boxes.backup_price(), costs.marginal
+    prices = Prices(*priced, costs.refund, costs.shared, costs.group)
     std = boxes.std
     bought, late = Bought(router.specialists, prior), False
     last = State(boxes if among is None else boxes.only(inside))

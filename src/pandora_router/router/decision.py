@@ -112,11 +112,6 @@ class Prices:
     shared: Vector = field(default_factory=lambda: np.zeros(0))
     group: Positions = field(default_factory=lambda: np.zeros(0, dtype=np.intp))
 
-    @classmethod
-    def of(cls, reservation: Vector, backup: Vector, costs: Costs) -> Prices:
-        """The prices of boxes with these costs."""
-        return cls(reservation, backup, costs.marginal, costs.refund, costs.shared, costs.group)
-
     def costs(self) -> Costs:
         """The costs that the decision was made at."""
         if not len(self.shared):
