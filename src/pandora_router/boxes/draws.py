@@ -8,66 +8,21 @@ draw.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Protocol, Self
+from typing import ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from pandora_router.boxes.base import Bookkeeping
+from pandora_router.boxes.base import (
+    Bookkeeping,
+    discrete_backup_price,
+    discrete_gain,
+    discrete_reservation_price,
+    opened_worths,
+)
 from pandora_router.boxes.checks import finite
 from pandora_router.boxes.costs import Costs, as_costs
 from pandora_router.types import Mask, Matrix, Vector
-
-
-def discrete_gain(support: Matrix, outside: ArrayLike) -> Vector:
-    """E[(G - v)+] for equally likely values in each row of `support` (M, S)."""
-    v = np.asarray(outside, dtype=np.float64)
-    gaps: Vector = np.maximum(support - (v[:, None] if v.ndim else v), 0.0).mean(axis=1)
-    return gaps
-
-
-def discrete_reservation_price(support: Matrix, cost: Vector) -> Vector:
-    """The u with E[(G - u)+] = c, exactly: max over k of (sum of the k largest - S c)/k.
-
-    For any k the k largest values give sum (x_i - u) <= S E[(G - u)+], with equality at the right k, so no
-    root has to be found. Rows of `support` (M, S) ascend. At c = 0 this is the largest value.
-    """
-    draws = support.shape[1]
-    totals = np.cumsum(support[:, ::-1], axis=1) - draws * cost[:, None]
-    price: Vector = (totals / np.arange(1, draws + 1)).max(axis=1)
-    return price
-
-
-def discrete_backup_price(support: Matrix, cost: Vector, refund: ArrayLike = 0.0) -> Vector:
-    """The b with E[(b - r - G)+] = c - r, exactly: the mirror image of the reservation price.
-
-    `support` holds G + r. Where all of a cost comes back every look is free, and the price is -inf.
-    """
-    back = np.broadcast_to(np.asarray(refund, dtype=np.float64), cost.shape)
-    price = -discrete_reservation_price(-support[:, ::-1], cost - back)
-    return np.where((back == cost) & (back > 0.0), -np.inf, price)
-
-
-class Discrete(Protocol):
-    """Boxes whose next values are finitely many and equally likely."""
-
-    @property
-    def sealed(self) -> Mask:
-        """Whether there is an inspection left to buy (M,)."""
-
-    @property
-    def refund(self) -> Vector:
-        """What comes back of the next inspection of each box if it is chosen afterwards (M,)."""
-
-    def support(self) -> Matrix | None:
-        """The equally likely next values of each box (M, S)."""
-
-
-def opened_worths(boxes: Discrete) -> Matrix:
-    """What each box may be worth once it is open (M, S): its next values plus the refund."""
-    support = boxes.support()
-    assert support is not None
-    return support + np.where(boxes.sealed, boxes.refund, 0.0)[:, None]
 
 
 @dataclass(frozen=True, eq=False)

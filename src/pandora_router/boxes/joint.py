@@ -16,14 +16,14 @@ from typing import ClassVar, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
-from pandora_router.boxes.checks import covariance_matrix, finite, locked, not_negative
-from pandora_router.boxes.costs import Costs, as_costs
-from pandora_router.boxes.draws import (
+from pandora_router.boxes.base import (
     discrete_backup_price,
     discrete_gain,
     discrete_reservation_price,
     opened_worths,
 )
+from pandora_router.boxes.checks import covariance_matrix, finite, locked, not_negative
+from pandora_router.boxes.costs import Costs, as_costs
 from pandora_router.boxes.independent import NormalPrices
 from pandora_router.errors import UsageError
 from pandora_router.index import normal_cdf

@@ -224,9 +224,9 @@ def deciding(
         trace = end.value
         late = False
     taken = int(inside[trace.selected])
+    whole = Trace((*bought.actions, Select(taken)), tuple(bought.values), trace.spent, trace.refunded)
     status = statuses(router.specialists, bought.purchases, shut, late=late, inside=inside)
     known = Estimates(router.specialists, cheap.row, boxes.mean, std, status)
-    whole = Trace((*bought.actions, Select(taken)), tuple(bought.values), trace.spent, trace.refunded)
     worth = {router.specialists[j]: float(last.boxes.mean[i]) for i, j in enumerate(inside)}
     seconds = time.perf_counter() - begun
     return conclude(router, known, prices, whole, taken, bought.purchases, seconds, worth)

@@ -21,9 +21,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from pandora_router.boxes import Costs, Independent, Joint
+from pandora_router.boxes.base import discrete_backup_price, discrete_reservation_price
 from pandora_router.boxes.checks import covariance_matrix, finite, locked, whole
 from pandora_router.boxes.costs import as_costs
-from pandora_router.boxes.draws import discrete_backup_price, discrete_reservation_price
 from pandora_router.boxes.joint import checked_quantiles
 from pandora_router.errors import UsageError
 from pandora_router.index import price_offset
