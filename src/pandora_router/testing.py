@@ -25,6 +25,7 @@ from pandora_router.boxes import Boxes, Draws, Independent, Joint
 from pandora_router.errors import BrokenContract as BrokenContract
 from pandora_router.errors import UpstreamError, UsageError
 from pandora_router.search import OUTSIDE, Inspect, Policy, Select, State, adrive, drive, replay, reveal
+from pandora_router.search.drive import Shown
 from pandora_router.specialists.answer import Answer, Unanswered
 from pandora_router.specialists.beginning import Beginning
 from pandora_router.specialists.request import Request
@@ -181,7 +182,7 @@ def _driven(policy: Policy, state: State, values: np.ndarray) -> Any:
     bought: list[int] = []
     opener = reveal(values)
 
-    def opening(now: State, inspect: Inspect) -> Sequence[float | None]:
+    def opening(now: State, inspect: Inspect) -> Shown:
         _law(len(inspect.boxes) > 0, "a purchase names a box")
         for box in inspect.boxes:
             _law(0 <= box < len(values) and bool(now.boxes.sealed[box]), "only sealed boxes are bought")

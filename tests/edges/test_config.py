@@ -17,7 +17,7 @@ from pandora_router.config.inspection import STACK_SECONDS, looking
 from pandora_router.data import save
 from pandora_router.data.table import Table
 from pandora_router.errors import UsageError
-from pandora_router.router import External, NeighbourRecipe, StackRecipe
+from pandora_router.router import External, NeighbourRecipe, SetRecipe, StackRecipe
 from pandora_router.search import Always, KnowledgeGradient, Rollout
 from tests.support.command import pandora
 from tests.support.tables import generate
@@ -77,6 +77,12 @@ def test_strings_become_objects(tmp_path: Path, text: str, built: object) -> Non
     assert getattr(config.fit, text.split(":")[0]).build() == built
 
 
+def test_estimates_from_all_that_was_opened_are_a_recipe(tmp_path: Path) -> None:
+    config = read(tmp_path, "fit: {costly: {kind: opened, peek: 200}}")
+    assert config.fit.costly.build(config) == SetRecipe(200)
+    assert config.fit.costly.characters(generate(contexts=True)) == 200
+
+
 def test_recipes_a_judge_and_a_remote_embedder_are_built_without_a_call(tmp_path: Path) -> None:
     config = read(tmp_path, "fit: {costly: {peek: 100, agreement: true}, cheap: {k: 3}}")
     assert config.fit.costly.build(config) == StackRecipe(100, True)
@@ -131,6 +137,7 @@ def test_inspections_without_a_number_are_priced(tmp_path: Path) -> None:
     [
         ("{costly: {peek: 400}}", 1.0),  # a look begins the answer
         ("{costly: {peek: 400}, inspection: 0.001}", 1.0),
+        ("{costly: {kind: opened}}", 1.0),
         ("{costly: {peek: 400}, inspection: {each: 0.001}}", 1.0),
         ("{costly: {peek: 400}, inspection: {each: 0.001, refund: none}}", 0.0),
         ("{costly: {peek: 400}, inspection: {each: 0.001, refund: 0.25}}", 0.25),

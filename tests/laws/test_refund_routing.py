@@ -25,9 +25,13 @@ from tests.support.tables import generate, row_contexts
 OWN = np.array([0.004, 0.003, 0.005])
 
 
-def looked_at(refund: float) -> Router:
-    """A router that looks at contexts, with this share of every look coming back."""
-    return replace(fitted(contexts=True), costs=Costs(OWN, refund=refund * OWN), policy=KnowledgeGradient())
+def looked_at(refund: float, times: float = 1.0) -> Router:
+    """A router that looks at contexts at `times` the cost, with this share of every look coming back."""
+    return replace(
+        fitted(contexts=True),
+        costs=Costs(times * OWN, refund=refund * times * OWN),
+        policy=KnowledgeGradient(),
+    )
 
 
 def decided(router: Router) -> list[Decision]:
@@ -52,7 +56,7 @@ def test_decisions_pay_the_looks_and_get_back_that_of_the_chosen_one() -> None:
 
 
 def test_looks_that_come_back_are_bought_more_often() -> None:
-    none, full = (sum(len(one.inspected) for one in decided(looked_at(share))) for share in (0.0, 1.0))
+    none, full = (sum(len(one.inspected) for one in decided(looked_at(share, 40.0))) for share in (0.0, 1.0))
     assert full > none
 
 

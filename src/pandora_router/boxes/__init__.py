@@ -1,4 +1,4 @@
-"""What a search knows of unopened values: normal, jointly normal, drawn, or climbing tiers."""
+"""What a search knows of unopened values: normal, jointly normal, drawn, moving, or climbing tiers."""
 
 from pandora_router.boxes.base import Boxes
 from pandora_router.boxes.costs import Costs
@@ -6,5 +6,6 @@ from pandora_router.boxes.draws import Draws
 from pandora_router.boxes.independent import Independent
 from pandora_router.boxes.joint import Joint, LowRank
 from pandora_router.boxes.ladder import Ladder
+from pandora_router.boxes.moving import Movement, Moving
 
-__all__ = ["Boxes", "Costs", "Draws", "Independent", "Joint", "Ladder", "LowRank"]
+__all__ = ["Boxes", "Costs", "Draws", "Independent", "Joint", "Ladder", "LowRank", "Movement", "Moving"]

@@ -55,8 +55,8 @@ class Boxes(Protocol):
     def backup_price(self) -> Vector:
         """The b with E[(b - r - G)+] = c - r; the mean where nothing is left to open."""
 
-    def given(self, box: int, value: float) -> Self:
-        """Return what is known once `box` has shown `value`."""
+    def given(self, box: int, value: Any) -> Self:
+        """Return what is known once `box` has shown `value`: a number, or the new means of all boxes."""
 
     def without(self, box: int) -> Self:
         """Return what is known once the inspection of `box` was paid for and failed."""

@@ -14,6 +14,7 @@ from pandora_router import folders
 from pandora_router.calibrate.means import FittedMean, FittedTrees, Linear
 from pandora_router.calibrate.residuals import Correlation, Laws, Scale
 from pandora_router.calibrate.samples import FittedDraws, FittedNeighbours
+from pandora_router.calibrate.sets import FittedMovement, SetSignal, kinds
 from pandora_router.calibrate.signals import FittedSignal, SignalModel
 from pandora_router.errors import UsageError
 from pandora_router.estimators.stack.ensemble import Ensemble
@@ -73,6 +74,10 @@ def state(signal: SignalModel) -> Saved:
                 parts["laws"] = Saved("laws", arrays=vars(signal.laws))
             settings = {"specialists": len(signal.scale.centre), "slope": signal.slope}
             return Saved("calibrated", settings, parts=parts)
+        case SetSignal():
+            parts = {"base": state(signal.base), "scale": Saved("scale", arrays=vars(signal.movement.scale))}
+            arrays = {"weights": signal.weights, "intercept": signal.intercept, "steps": signal.movement.base}
+            return Saved("sets", {"specialists": signal.weights.shape[2]}, arrays, parts=parts)
     raise _foreign("signal model", signal)
 
 
@@ -85,6 +90,8 @@ def signal_of(saved: Saved) -> SignalModel:
         if cheap.shape != costly.shape or not 1 <= k <= len(cheap):
             raise ValueError(f"{k} neighbours among {len(cheap)} and {len(costly)} prompts")
         return FittedNeighbours(cheap, costly, k)
+    if saved.kind == "sets":
+        return _sets_of(saved, boxes)
     mean = _mean_of(parts["mean"], boxes)
     if saved.kind == "draws":
         residuals = saved.array("residuals", boxes, None, None)
@@ -96,6 +103,16 @@ def signal_of(saved: Saved) -> SignalModel:
         raise ValueError(f"slope {slope}")
     decided = _mean_of(parts["decided"], boxes) if "decided" in parts else None
     return FittedSignal(mean, _scale_of(parts["scale"], boxes), *_laws_of(parts, boxes), slope, decided)
+
+
+def _sets_of(saved: Saved, boxes: int) -> SetSignal:
+    base, count = signal_of(saved.parts["base"]), kinds(boxes)
+    if not isinstance(base, FittedSignal):
+        raise ValueError("a base that is not a calibrated model")
+    steps = saved.array("steps", count, boxes, None, boxes)
+    movement = FittedMovement(steps, _scale_of(saved.parts["scale"], count * boxes), np.arange(boxes))
+    weights = saved.array("weights", count, 2 * boxes, boxes)
+    return SetSignal(base, weights, saved.array("intercept", count, boxes), movement)
 
 
 def _scale_of(saved: Saved, boxes: int) -> Scale:

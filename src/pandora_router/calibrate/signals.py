@@ -14,7 +14,7 @@ policy will search the boxes.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -36,7 +36,7 @@ from pandora_router.calibrate.residuals import (
 from pandora_router.calibrate.slopes import fit_slope
 from pandora_router.errors import UsageError
 from pandora_router.search import Batch
-from pandora_router.types import Matrix, Vector
+from pandora_router.types import Mask, Matrix, Vector
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,6 +55,14 @@ class Prior:
         """What opening `box` shows when its costly estimate is g, on the scale of the boxes."""
         return float(self.boxes.mean[box]) + self.slope * (g - float(self.anchor[box]))
 
+    def means(self, opened: Mask, everyone: Vector) -> tuple[float, ...] | None:
+        """The means of all boxes once `opened` (M,) is open, where estimates depend on all that is open.
+
+        `everyone` (M,) are the costly estimates of all specialists. None here: each box has a value of its
+        own.
+        """
+        return None
+
 
 class SignalModel(Protocol):
     """A fitted signal model: what turns cheap estimates into boxes and costly ones into values."""
@@ -71,8 +79,11 @@ class SignalModel(Protocol):
     def prior(self, estimates: ArrayLike, inspection_cost: ArrayLike | Costs) -> Prior:
         """`boxes`, with what is needed to read costly estimates of this prompt: h(f) is computed once."""
 
-    def batch(self, cheap: ArrayLike, inspection_cost: ArrayLike | Costs) -> Batch:
-        """The boxes of many prompts (N, M) at once; row i is `boxes(cheap[i], inspection_cost)`."""
+    def batch(self, cheap: ArrayLike, inspection_cost: Any) -> Any:
+        """The boxes of many prompts (N, M) at once; row i is `boxes(cheap[i], inspection_cost)`.
+
+        A `search.Batch`, or a `search.moving.MovingBatch` where every opening moves all means.
+        """
 
     def values(self, cheap: ArrayLike, costly: ArrayLike) -> Matrix:
         """What opening each box would show (N, M); NaN stays NaN."""

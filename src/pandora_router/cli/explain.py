@@ -55,7 +55,8 @@ def explain(
     if page is not None and page.exists():
         raise UsageError(str(page), expected="a new file", came="one that exists", do="Name another file.")
     router = open_router(artifact)
-    story = tell(router, router.route(prompt, read_contexts(pairs, file)))
+    contexts = read_contexts(pairs, file)
+    story = tell(router, router.route(prompt, contexts), contexts)
     if page is not None:
         replace_text(page, drawn(story, prompt))
         echo(f"The decision is drawn in {page}")
@@ -94,6 +95,8 @@ def show(screen: Screen, story: Explanation, most: int) -> None:
         screen.say(f"-> {step.action}: {step.why}")
         if step.purchase is not None:
             _came(screen, step.purchase)
+        if step.seen:
+            screen.say(f"   {step.seen}")
         screen.print()
     unseen = [n for n, s in zip(known.specialists, known.status, strict=True) if s is BoxStatus.UNAVAILABLE]
     if unseen:

@@ -43,6 +43,7 @@ from pandora_router.router import (
     External,
     LinearRecipe,
     NeighbourRecipe,
+    SetRecipe,
     StackRecipe,
     TransformerRecipe,
 )
@@ -158,6 +159,28 @@ class StackSettings(Closed):
     def characters(self, table: Table) -> int:
         """How many characters of contexts it reads on this table."""
         return StackRecipe(self.peek).characters(table)
+
+
+class OpenedSettings(Closed):
+    """Estimates from all beginnings that were opened so far, bought one look at a time.
+
+    `peek` is how many characters of each context are read. Ships only where it loses less, out of fold, than
+    the stack that reads each specialist's own beginning.
+    """
+
+    kind: Literal["opened"]
+    peek: Count = 400
+    seed: Natural = 0
+    rounds: Count = 600
+    folds: Annotated[int, Field(ge=2)] = 5
+
+    def build(self, config: Config) -> Costly:
+        """The recipe."""
+        return SetRecipe(self.peek, self.seed, self.rounds, self.folds)
+
+    def characters(self, table: Table) -> int:
+        """How many characters of contexts it reads on this table."""
+        return self.peek
 
 
 class TransformerSettings(Closed):
@@ -341,7 +364,8 @@ class FitSettings(Closed):
     ] = CheapSettings()
     costly: Annotated[
         Annotated[
-            StackSettings | TransformerSettings | BlendSettings | JudgeSettings, Field(discriminator="kind")
+            StackSettings | OpenedSettings | TransformerSettings | BlendSettings | JudgeSettings,
+            Field(discriminator="kind"),
         ],
         usual_kind("stack"),
     ] = StackSettings()

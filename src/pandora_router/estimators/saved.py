@@ -51,6 +51,7 @@ KINDS = {
     "transformer": ("transformer.served", "Served"),
     "blend": ("blend", "Blend"),
     "extended": ("extended", "Extended"),
+    "sets": ("sets", "SetEstimate"),
 }
 """For each kind of saved estimator: the module of this package and the class in it that reads it."""
 

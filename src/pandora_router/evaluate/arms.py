@@ -29,6 +29,7 @@ from pandora_router.calibrate import (
     NeighbourSignal,
     Unfitted,
 )
+from pandora_router.calibrate.sets import route_sets
 from pandora_router.calibrate.ways import (
     ALWAYS,
     BEST_SINGLE,
@@ -46,6 +47,7 @@ from pandora_router.errors import UsageError
 from pandora_router.evaluate.experiments import Experiment, Sweep
 from pandora_router.evaluate.trials import Trial
 from pandora_router.search import (
+    Always,
     Committing,
     KnowledgeGradient,
     Obligatory,
@@ -199,6 +201,33 @@ class Blind:
 
 
 @dataclass(frozen=True)
+class FromOpened:
+    """Estimates from everything that was opened; with `choose` only where they lose less out of fold."""
+
+    name: str
+    policy: Policy = field(default_factory=KnowledgeGradient)
+    choose: bool = False
+    about: str = ""
+    alone: bool = True
+
+    def route(self, trial: Trial, costs: Costs, budget: int, rng: Rng) -> Routed:
+        """Search every test prompt; raises `UsageError` where the experiment has no `opened: true`."""
+        sets = trial.sets
+        if sets is None:
+            raise UsageError(
+                f"the arm {self.name!r}",
+                expected="an experiment with `opened: true`",
+                came="one without",
+                do="Add it to the experiment, or leave this arm out.",
+            )
+        if self.choose:
+            own = trial.shipped(Calibrated(), KnowledgeGradient(), costs)
+            if not sets.weighed.compare(self.policy, own, costs).better:
+                return Shipped().route(trial, costs, budget, rng)
+        return route_sets(sets.signal(trial.signal()), self.policy, sets.test, sets.fresh.raw, costs)
+
+
+@dataclass(frozen=True)
 class Chosen:
     """Signal model and policy chosen by cross-validation on the calibration prompts at these costs."""
 
@@ -262,6 +291,13 @@ ARMS: tuple[Arm, ...] = (
 SEARCHES = frozenset(arm.name for arm in ARMS if isinstance(arm, Search))  # take long over many prompts
 BY_NAME: tuple[Arm, ...] = (  # only where an experiment names them
     Blind(),
+    FromOpened(
+        "opened",
+        choose=True,
+        about="estimates from everything opened, or from own beginnings where that lost less out of fold",
+    ),
+    FromOpened("opened, no choice", about="estimates from everything opened, whatever they lost"),
+    FromOpened("open everything", Always(), about="looks at everybody and reads all beginnings together"),
     Search(
         "optimal, independent",
         GaussianIndependent(),

@@ -30,6 +30,7 @@ from pandora_router.data.importers import read_folder
 from pandora_router.data.joins import beside
 from pandora_router.errors import UsageError
 from pandora_router.evaluate.experiments import USUAL, Experiment
+from pandora_router.evaluate.opened import signs_of
 from pandora_router.router.fitting import parted
 from pandora_router.router.readings import ask, cheap_estimates, knowing, out_of_fold
 from pandora_router.router.recipes import NeighbourRecipe, StackRecipe
@@ -175,11 +176,19 @@ def recipe_of(experiment: Experiment) -> StackRecipe:
             came="peek: 0",
             do="Say how many characters are seen, for example `peek: 400`.",
         )
+    if experiment.opened and (experiment.agreement or not experiment.peek):
+        raise UsageError(
+            f"{experiment.name}: opened",
+            expected="a peek, and no `agreement: true`: each look is bought by itself",
+            came=f"peek: {experiment.peek}, agreement: {str(experiment.agreement).lower()}",
+            do="Say how many characters are seen, for example `peek: 400`.",
+        )
     return StackRecipe(peek=experiment.peek, agreement=experiment.agreement)
 
 
 def _key(experiment: Experiment, split: Table, seed: int) -> str:
     settings = [VERSION, seed, repr(NeighbourRecipe()), repr(recipe_of(experiment)), sorted(experiment.ks)]
+    settings += ["opened"] * experiment.opened
     content = json.dumps([split.fingerprint(), settings])
     return hashlib.sha256(content.encode()).hexdigest()[:20]
 
@@ -207,6 +216,8 @@ def _make(experiment: Experiment, split: Table, whole: Table, seed: int, progres
         made[f"{name}_prompt"] = np.array([number[i] for i in part.prompt_ids], dtype=np.float64)
     made["train_g"] = out_of_fold(costly, np.full(train.reward.shape, np.nan))
     made["train_score"], made["train_fee"] = train.score, split.fee_weight * train.fee
+    if experiment.opened:
+        made |= signs_of(costly, {"train": train, "calibration": calibration, "test": test}, seed)
     made["seconds"] = np.array(time.process_time() - begun)
     return made
 

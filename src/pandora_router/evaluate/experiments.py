@@ -88,6 +88,7 @@ class Experiment:
     complete: float = 0.0
     peek: int = 0
     agreement: bool = False
+    opened: bool = False
     neighbours: tuple[int, ...] = (3,)
     prompts: int = 12000
     split: Fractions = field(default_factory=lambda: Fractions(0.5, 0.2, 0.3))

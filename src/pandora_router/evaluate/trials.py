@@ -18,6 +18,7 @@ from pandora_router.calibrate.choose import Fits
 from pandora_router.calibrate.readings import Readings
 from pandora_router.calibrate.ways import Standing
 from pandora_router.errors import UsageError
+from pandora_router.evaluate.opened import SetTrial, set_trial
 from pandora_router.search import Policy
 
 
@@ -27,7 +28,8 @@ class Trial:
 
     `test` must be complete: regret needs the best specialist in hindsight. `prompt` (N,) numbers the test
     prompts, so that runs can be compared prompt by prompt; by default they count from 0. `train` has left-out
-    f and out-of-fold g of the training prompts. Signal models are fitted when first asked for, each once.
+    f and out-of-fold g of the training prompts. `sets` has what estimates from all that was opened are made
+    of, where the experiment asks for them. Signal models are fitted when first asked for, each once.
     """
 
     calibration: Readings
@@ -35,6 +37,7 @@ class Trial:
     standing: Standing
     train: Readings | None = None
     prompt: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    sets: SetTrial | None = None
     fits: Fits = field(default_factory=dict, repr=False)  # what `Auto` fitted at other costs
     _fitted: dict[tuple[Unfitted, int], SignalModel] = field(default_factory=dict, repr=False)
     _ships: dict[tuple[object, ...], Policy] = field(default_factory=dict, repr=False)
@@ -107,4 +110,5 @@ def trial_of(arrays: Mapping[str, NDArray[np.float64]], k: int) -> Trial:
         )
     standing = Standing(*(int(x) for x in arrays["standing"]))
     prompt = arrays["test_prompt"].astype(np.int64)[whole]
-    return Trial(calibration, test.rows(whole), standing, train, prompt)
+    sets = set_trial(arrays, calibration, test, train, whole) if "train_folds" in arrays else None
+    return Trial(calibration, test.rows(whole), standing, train, prompt, sets)

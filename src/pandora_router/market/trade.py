@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike
 
 from pandora_router.boxes import Boxes
 from pandora_router.boxes.checks import finite, same_length
+from pandora_router.boxes.moving import value_of
 from pandora_router.errors import UsageError
 from pandora_router.market.auction import auction
 from pandora_router.market.events import Answer, Award, Call, Event, Opened
@@ -98,7 +99,8 @@ def _answer(
         (value,) = tuple((yield state, said))
         cost = float(state.boxes.inspection_cost[call.bidder])
         state = state.lose(call.bidder) if value is None else state.observe(call.bidder, value)
-        events.append(Opened(call.bidder, value, cost))
+        shown = None if value is None else value_of(value, call.bidder)
+        events.append(Opened(call.bidder, shown, cost))
     return said, state
 
 

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
         External,
         LinearRecipe,
         NeighbourRecipe,
+        SetRecipe,
         StackRecipe,
         TransformerRecipe,
     )
@@ -60,6 +61,7 @@ __all__ = [
     "Purchase",
     "PurchaseStatus",
     "Router",
+    "SetRecipe",
     "StackRecipe",
     "TransformerRecipe",
     "deciding",

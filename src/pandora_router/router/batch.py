@@ -42,6 +42,7 @@ from pandora_router.search import (
     Trace,
     run,
 )
+from pandora_router.search.moving import MovingBatch, next_boxes
 from pandora_router.types import Positions
 
 if TYPE_CHECKING:
@@ -128,13 +129,24 @@ def _without_purchases(
     return decided
 
 
-def _first(policy: Policy, batch: Batch) -> Positions | None:
+def _first_moving(policy: Policy, batch: MovingBatch) -> Positions | None:
+    """`_first` for boxes whose means all move."""
+    if not isinstance(policy, KnowledgeGradient) or len(batch.costs.shared):
+        return None
+    nothing = np.zeros(batch.mean.shape, dtype=np.bool_)
+    box = next_boxes(policy, batch.law, batch.costs, nothing, batch.mean)
+    return np.where(box < 0, batch.mean.argmax(axis=1), -1)
+
+
+def _first(policy: Policy, batch: Batch | MovingBatch) -> Positions | None:
     """The box each query takes without buying anything (N,), -1 where it buys; None without a compiled form.
 
     The compiled run is fed the means in place of values.
     """
     if isinstance(policy, Never):
         return batch.mean.argmax(axis=1)
+    if isinstance(batch, MovingBatch):
+        return _first_moving(policy, batch)
     gradient = isinstance(policy, KnowledgeGradient)
     simulated = isinstance(policy, Committing) and len(batch.costs.shared) > 0
     if not gradient and (batch.quantiles is not None or simulated):

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from pandora_router.boxes import Costs
+from pandora_router.boxes.moving import News
 from pandora_router.calibrate.signals import Prior
 from pandora_router.errors import UsageError
 from pandora_router.router.decision import (
@@ -68,7 +69,8 @@ class Paid:
     `failure` says why there is none, for people. `fee` is what an upstream charged in money, if that is
     known. `late`: the time of the decision is over, nothing more will be bought. `begun` is false if the
     purchase was not even made, so that it costs nothing; then there are no estimates. `contexts` is what was
-    seen while paying, by specialist: later asks carry it.
+    seen while paying, by specialist: later asks carry it. `everyone` are the estimates of all specialists of
+    the router from all that is open now, for routers whose estimates depend on that; others do not read it.
     """
 
     estimates: Sequence[float] | Vector
@@ -78,6 +80,7 @@ class Paid:
     late: bool = False
     begun: bool = True
     contexts: Mapping[str, str] = field(default_factory=dict)
+    everyone: Sequence[float] | Vector | None = None
 
     @classmethod
     def nothing(cls, ask: Ask, failure: str, seconds: float = 0.0, *, late: bool = False) -> Paid:
@@ -140,10 +143,11 @@ class Bought:
         pairs = (zip(one.specialists, one.values, strict=True) for one in self.purchases)
         return tuple(name for purchase in pairs for name, value in purchase if value is not None)
 
-    def settle(self, state: State, inspect: Inspect, at: Inspect, paid: Paid) -> tuple[float | None, ...]:
-        """Record a purchase made in `state`; returns the values of its boxes, None where nothing came.
+    def settle(self, state: State, inspect: Inspect, at: Inspect, paid: Paid) -> tuple[float, ...] | None:
+        """Record a purchase made in `state`, with the values of its boxes, None where nothing came.
 
-        `inspect` numbers the boxes of the search, `at` the same boxes among all specialists.
+        `inspect` numbers the boxes of the search, `at` the same boxes among all specialists. Returns the new
+        means of all specialists where they depend on all that is open, else None.
         """
         names = tuple(self.specialists[box] for box in at.boxes)
         if len(paid.estimates) != len(names):
@@ -154,8 +158,16 @@ class Bought:
                 do="Return them in the order asked, NaN where there is none.",
             )
         came = tuple(float(g) if np.isfinite(g) else None for g in paid.estimates)
-        pairs = zip(at.boxes, came, strict=True)
-        values = tuple(None if g is None else self.prior.value(box, g) for box, g in pairs)
+        arrived = {box: g for box, g in zip(at.boxes, came, strict=True) if g is not None}
+        means = self._means(arrived, paid)
+        values = tuple(
+            None
+            if box not in arrived
+            else self.prior.value(box, arrived[box])
+            if means is None
+            else means[box]
+            for box in at.boxes
+        )
         note = paid.failure
         if note is None and None in came:
             note = "no finite number came back"
@@ -170,11 +182,20 @@ class Bought:
                 _status(came, paid.late),
                 paid.fee,
                 note,
+                () if means is None else means,
             )
         )
         self.actions.append(at)
         self.values.append(values)
-        return values
+        return means
+
+    def _means(self, arrived: Mapping[int, float], paid: Paid) -> tuple[float, ...] | None:
+        """The means of all specialists now, where the router's estimates depend on all that is open."""
+        if paid.everyone is None or not arrived:
+            return None
+        names = {*self.opened, *(self.specialists[box] for box in arrived)}
+        opened = np.array([name in names for name in self.specialists])
+        return self.prior.means(opened, np.asarray(paid.everyone, dtype=np.float64))
 
 
 def deciding(
@@ -216,9 +237,10 @@ def deciding(
             if not paid.begun:
                 break
             given |= checked_contexts(paid.contexts, router.specialists)
-            values = bought.settle(state, inspect, at, paid)
-            last = learnt(state, inspect, values)
-            state, inspect = searching.send(values)
+            means = bought.settle(state, inspect, at, paid)
+            news = news_of(bought.values[-1], None if means is None else tuple(means[j] for j in inside))
+            last = learnt(state, inspect, news)
+            state, inspect = searching.send(news)
         trace = _cut_short(router.policy, state)
     except StopIteration as end:
         trace = end.value
@@ -247,7 +269,12 @@ def candidates(specialists: tuple[str, ...], among: Collection[str] | None) -> P
     return np.array([j for j, name in enumerate(specialists) if name in among], dtype=np.intp)
 
 
-def learnt(state: State, inspect: Inspect, values: Sequence[float | None]) -> State:
+def news_of(values: Sequence[float | None], means: tuple[float, ...] | None) -> list[News | None]:
+    """What a purchase tells a search: a value per box, or for each that arrived the means of all boxes."""
+    return [value if value is None or means is None else means for value in values]
+
+
+def learnt(state: State, inspect: Inspect, values: Sequence[News | None]) -> State:
     """The state once these boxes have shown these values, None where an inspection failed."""
     for box, value in zip(inspect.boxes, values, strict=True):
         state = state.lose(box) if value is None else state.observe(box, value)

@@ -55,7 +55,8 @@ class Purchase:
     `estimates` and `values` have an entry per specialist of `specialists`: the estimate g as it came and the
     value of its box, None where nothing came. `worth` is why it was bought: by how much opening these boxes
     was expected to improve the choice, before its cost. `cost` is in units of reward, `fee` what an upstream
-    charged for it in money where that is known. `note` says what went wrong, for people to read.
+    charged for it in money where that is known. `note` says what went wrong, for people to read. `means` are
+    those of all specialists afterwards, where estimates depend on all that was opened; empty otherwise.
     """
 
     specialists: tuple[str, ...]
@@ -67,18 +68,20 @@ class Purchase:
     status: PurchaseStatus
     fee: float | None = None
     note: str | None = None
+    means: tuple[float, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
         told = {name: getattr(self, name) for name in self.__dataclass_fields__}
-        lists = {name: list(told[name]) for name in ("specialists", "estimates", "values")}
+        lists = {name: list(told[name]) for name in ("specialists", "estimates", "values", "means")}
         return {**told, **lists, "status": self.status.value}
 
     @classmethod
     def from_dict(cls, row: Mapping[str, Any]) -> Purchase:
         """The purchase that `to_dict` wrote."""
         lists = {name: tuple(row[name]) for name in ("specialists", "estimates", "values")}
-        return cls(**{**row, **lists, "status": PurchaseStatus(row["status"])})
+        means = tuple(row.get("means", ()))
+        return cls(**{**row, **lists, "means": means, "status": PurchaseStatus(row["status"])})
 
 
 @dataclass(frozen=True, eq=False)
@@ -166,7 +169,9 @@ class Decision:
         """
         if self.declined_because is not None:
             return None
-        for one in self.purchases:
+        for one in reversed(self.purchases):
+            if one.means:
+                return one.means[self.trace.selected]
             for name, value in zip(one.specialists, one.values, strict=True):
                 if name == self.specialist and value is not None:
                     return value

@@ -14,10 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pandora_router.router.deciding import bill, worth
+from pandora_router.estimators.stack.agreement import said_alike
+from pandora_router.router.deciding import bill, learnt, news_of, worth
 from pandora_router.router.decision import BoxStatus, Decision, Purchase, plain
 from pandora_router.search import Inspect, State
 from pandora_router.search.gradient import gradient
+from pandora_router.types import Vector
 
 if TYPE_CHECKING:
     from pandora_router.router.router import Router
@@ -43,13 +45,17 @@ class Line:
 
 @dataclass(frozen=True)
 class Step:
-    """What was known and spent, what was done about it, and why; `purchase` is None for the last step."""
+    """What was known and spent, what was done about it, and why; `purchase` is None for the last step.
+
+    `seen` says what a purchase changed, where estimates depend on all that was opened; empty otherwise.
+    """
 
     spent: float
     lines: tuple[Line, ...]
     action: str
     why: str
     purchase: Purchase | None
+    seen: str = ""
 
 
 @dataclass(frozen=True)
@@ -90,8 +96,12 @@ class Explanation:
         }
 
 
-def explain(router: Router, decision: Decision) -> Explanation:
-    """Tell how a decision of this router came about."""
+def explain(router: Router, decision: Decision, contexts: Mapping[str, str] | None = None) -> Explanation:
+    """Tell how a decision of this router came about.
+
+    `contexts` are what specialists had begun to say, by name, if they are still known: where estimates depend
+    on all that was opened, they let the explanation say who agrees.
+    """
     if decision.declined_because is not None:
         return Explanation(decision, (), None, (), (), {"this decision": 0.0})
     whole_status = decision.estimates.status
@@ -110,10 +120,16 @@ def explain(router: Router, decision: Decision) -> Explanation:
         bought = ", ".join(purchase.specialists)
         lines = _lines(state, names, now)
         why = _why_buy(purchase, {line.specialist: line.refund for line in lines})
-        steps.append(Step(state.spent, lines, f"inspect {bought}", why, purchase))
-        for box, value in zip((place[j] for j in action.boxes), purchase.values, strict=True):
-            state = state.lose(box) if value is None else state.observe(box, value)
+        before, spent = state.boxes.mean, state.spent
+        means = tuple(purchase.means[j] for j in inside) if purchase.means else None
+        here = Inspect(tuple(place[j] for j in action.boxes))
+        state = learnt(state, here, news_of(purchase.values, means))
+        for box in here.boxes:
             now[box] = status[box]
+        opened = [name for name, one in zip(names, now, strict=True) if one is BoxStatus.OPENED]
+        told = {name: contexts[name] for name in opened if contexts and name in contexts}
+        seen = _seen(names, before, state.boxes.mean, told) if means else ""
+        steps.append(Step(spent, lines, f"inspect {bought}", why, purchase, seen))
     late = BoxStatus.LATE in status
     last = _lines(state, names, status)
     stop = "the time of the decision was over" if late else _why_stop(state, names, decision.policy)
@@ -173,6 +189,16 @@ def _lines(state: State, names: tuple[str, ...], status: list[BoxStatus]) -> tup
             )
         )
     return tuple(lines)
+
+
+def _seen(names: tuple[str, ...], before: Vector, after: Vector, told: Mapping[str, str]) -> str:
+    """What a purchase changed: who agrees, and what everybody is worth now."""
+    alike = "; ".join(said_alike(told))
+    worth = ", ".join(
+        f"{name} is now worth {amount(float(b))} ({amount(float(a))} before)"
+        for name, a, b in zip(names, before, after, strict=True)
+    )
+    return f"{alike}: {worth}" if alike else worth
 
 
 def _came_back(decision: Decision) -> str:

@@ -50,7 +50,7 @@ from pandora_router.estimators.saved import is_saved, load_estimator
 from pandora_router.estimators.saved import write as write_estimator
 from pandora_router.router.inspection import Inspection, purchase
 from pandora_router.router.readings import estimated
-from pandora_router.router.recipes import BlendRecipe, Costly, External, Recipe, TransformerRecipe
+from pandora_router.router.recipes import BlendRecipe, Costly, External, Recipe, SetRecipe, TransformerRecipe
 from pandora_router.router.report import report
 from pandora_router.search import Committing, KnowledgeGradient, Policy
 from pandora_router.types import Advance
@@ -149,7 +149,7 @@ def fit(
         "report": found,
         "fit_cpu_seconds": round(time.process_time() - begun, 2),
     }
-    return Router(
+    router = Router(
         specialists=order.table.specialists,
         cheap=cheap,
         costly=costly,
@@ -165,6 +165,12 @@ def fit(
         record=record,
         timeout=order.timeout,
     )
+    if not isinstance(order.costly, SetRecipe):
+        return router
+    from pandora_router.router.sets import with_sets
+
+    parts = {"train": train, "calibration": calibration, "test": test}
+    return with_sets(router, order.costly, order.signal, order.policy, parts, held, learnt, say)
 
 
 def _shipped(

@@ -102,7 +102,10 @@ def estimated(predictor: Predictor, asks: Sequence[Ask]) -> list[Paid]:
         for name, text in ask.contexts.items():
             contexts[row, column[name]] = text
     found = predictor.predict([ask.prompt for ask in asks], contexts)
-    return [Paid(found[row, [column[name] for name in ask.specialists]]) for row, ask in enumerate(asks)]
+    return [
+        Paid(found[row, [column[name] for name in ask.specialists]], everyone=found[row])
+        for row, ask in enumerate(asks)
+    ]
 
 
 def missed(ask: Ask, paid: Paid, lost: Collection[str], why: str) -> Paid:

@@ -23,6 +23,7 @@ from pandora_router.boxes import Boxes, Costs
 from pandora_router.calibrate.signals import Prior, SignalModel
 from pandora_router.router.router import Router
 from pandora_router.search import Batch
+from pandora_router.search.moving import MovingBatch
 from pandora_router.types import Matrix, Vector
 
 
@@ -50,18 +51,10 @@ class Moved:
         prior = self.signal.prior(estimates, inspection_cost)
         return replace(prior, boxes=prior.boxes.moved(self.by))
 
-    def batch(self, cheap: ArrayLike, inspection_cost: ArrayLike | Costs) -> Batch:
+    def batch(self, cheap: ArrayLike, inspection_cost: ArrayLike | Costs) -> Batch | MovingBatch:
         """The boxes of many prompts (N, M), moved."""
-        batch = self.signal.batch(cheap, inspection_cost)
-        return Batch(
-            batch.mean + self.by,
-            batch.std,
-            batch.costs,
-            correlation=batch.correlation,
-            quantiles=batch.quantiles,
-            rank=batch.rank,
-            outside=batch.outside,
-        )
+        moved: Batch | MovingBatch = self.signal.batch(cheap, inspection_cost).moved(self.by)
+        return moved
 
     def values(self, cheap: ArrayLike, costly: ArrayLike) -> Matrix:
         """What opening each box would show (N, M), moved."""

@@ -126,6 +126,18 @@ class Batch:
     def __len__(self) -> int:
         return len(self.mean)
 
+    def moved(self, by: Vector) -> Batch:
+        """The same queries, each box worth `by` (M,) more whatever it shows."""
+        return Batch(
+            self.mean + by,
+            self.std,
+            self.costs,
+            correlation=self.correlation,
+            quantiles=self.quantiles,
+            rank=self.rank,
+            outside=self.outside,
+        )
+
     def state(self, query: int) -> State:
         """The state in which the search of one query starts."""
         mean, std = self.mean[query], self.std[query]

@@ -13,10 +13,12 @@ from numpy.typing import ArrayLike
 
 from pandora_router.boxes import Ladder
 from pandora_router.boxes.checks import sealed_box
+from pandora_router.boxes.moving import Moving, News
 from pandora_router.errors import UsageError
 from pandora_router.search.state import OUTSIDE, Action, Inspect, Policy, Select, State, Trace
+from pandora_router.types import Mask
 
-Shown = Sequence[float | None]
+Shown = Sequence[News | None]
 Opener = Callable[[State, Inspect], Shown]
 AsyncOpener = Callable[[State, Inspect], Awaitable[Shown]]
 
@@ -25,7 +27,7 @@ def search(policy: Policy, state: State) -> Generator[tuple[State, Inspect], Sho
     """Run `policy`: yield each purchase, receive one value (or None) per box, return the trace."""
     policy = policy.start(state)
     actions: list[Action] = []
-    values: list[tuple[float | None, ...]] = []
+    values: list[tuple[News | None, ...]] = []
     while isinstance(action := policy.next(state), Inspect):
         check(action, state, policy)  # before anyone pays
         shown = tuple((yield state, action))
@@ -89,7 +91,7 @@ def replay(policy: Policy, state: State, trace: Trace) -> Trace:
 
     The policy may open boxes in another order, but a box the trace never opened is a `UsageError`.
     """
-    record: dict[int, list[float | None]] = {}
+    record: dict[int, list[News | None]] = {}
     for action, shown in zip(trace.actions, trace.values, strict=False):
         assert isinstance(action, Inspect)
         for box, value in zip(action.boxes, shown, strict=True):
@@ -124,5 +126,18 @@ def reveal(values: ArrayLike) -> Opener:
         if isinstance(state.boxes, Ladder) and table.ndim == 2:
             return [float(table[box, state.boxes.next_tier[box] - 1]) for box in inspect.boxes]
         return [float(table[box]) for box in inspect.boxes]
+
+    return open
+
+
+def reveal_means(means: Callable[[Mask], ArrayLike]) -> Opener:
+    """Return an opener for `Moving` boxes: `means(opened)` are those of all boxes (M,) for what is open."""
+
+    def open(state: State, inspect: Inspect) -> Shown:
+        assert isinstance(state.boxes, Moving)
+        opened = state.boxes.opened.copy()
+        opened[list(inspect.boxes)] = True
+        news = tuple(np.asarray(means(opened), dtype=np.float64).tolist())
+        return [news] * len(inspect.boxes)
 
     return open

@@ -15,6 +15,7 @@ the kernel is tested against.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from types import SimpleNamespace
@@ -24,6 +25,7 @@ import numpy as np
 from pandora_router.boxes import Boxes, Draws, Independent
 from pandora_router.boxes.checks import locked, unlocked
 from pandora_router.boxes.joint import NOTHING, CorrelatedNormal
+from pandora_router.boxes.moving import Moving, News
 from pandora_router.errors import UsageError
 from pandora_router.index import normal_cdf, unit_loss
 from pandora_router.search import kernels
@@ -68,6 +70,8 @@ def plain_gradient(boxes: Boxes, outside: float, only: Positions | None = None) 
 
     With `only`, boxes that are not among these positions are left at 0.
     """
+    if isinstance(boxes, Moving):
+        return moving_gradient(boxes, outside, only)
     if not isinstance(boxes, CorrelatedNormal):
         return independent_gradient(boxes, outside)
     worth = np.zeros(len(boxes.mean))
@@ -84,6 +88,16 @@ def plain_gradient(boxes: Boxes, outside: float, only: Positions | None = None) 
             worth[j] = envelope_gain(then, b) + (then.max() - a.max())
         else:
             worth[j] = max((then + boxes.quantiles[j][:, None] * b).max(axis=1).mean() - a.max(), 0.0)
+    return worth
+
+
+def moving_gradient(boxes: Moving, outside: float, only: Positions | None = None) -> Vector:
+    """For boxes whose means all move: E[max(v, best worth then)] - max(v, best worth now) over the law."""
+    worth, now = np.zeros(len(boxes.mean)), max(outside, float(boxes.mean.max()))
+    for j in np.flatnonzero(boxes.sealed) if only is None else only:
+        if boxes.sealed[j]:
+            then = np.maximum(boxes.outcomes(int(j)).max(axis=1), outside)
+            worth[j] = max(float(then.mean()) - now, 0.0)
     return worth
 
 
@@ -116,20 +130,23 @@ def plain_inspection(boxes: Boxes, outside: float, depth: int, width: int) -> tu
         points, weights = outcome_rule(boxes, int(j))
         others = rivals[rivals != j]
         for point, weight in zip(points, weights, strict=True):
-            then = boxes.given(int(j), float(point))
+            then = boxes.given(int(j), point)
             second = plain_gradient(then, outside, others) - then.inspection_cost
             net[j] += weight * np.max(second[others], initial=0.0)
     best = min((int(j) for j in rivals), key=lambda j: (-net[j], j))
     return best, float(net[best])
 
 
-def outcome_rule(boxes: Boxes, box: int) -> tuple[Vector, Vector]:
-    """Points and weights for the next value of `box`: its empirical law, or a rule for a normal one."""
+def outcome_rule(boxes: Boxes, box: int) -> tuple[Sequence[News], Vector]:
+    """News and weights for the next opening of `box`: its empirical law, or a rule for a normal one."""
+    if isinstance(boxes, Moving):
+        means = boxes.bare + boxes.steps(box)
+        return [tuple(row) for row in means.tolist()], np.full(len(means), 1.0 / len(means))
     support = boxes.support() if isinstance(boxes, Draws | CorrelatedNormal) else None
     if support is not None:
-        return support[box], np.full(support.shape[1], 1.0 / support.shape[1])
+        return support[box].tolist(), np.full(support.shape[1], 1.0 / support.shape[1])
     z, weights = normal_rule()
-    return boxes.mean[box] + boxes.std[box] * z, weights
+    return (boxes.mean[box] + boxes.std[box] * z).tolist(), weights
 
 
 def has_normal_parts(boxes: Boxes) -> bool:
@@ -316,7 +333,9 @@ def plain_group_gain(boxes: Boxes, members: Positions, outside: float, normals: 
     """
     order = members[np.lexsort((-boxes.std[members], -boxes.mean[members]))]
     normals = normals[:, : len(order)]
-    if isinstance(boxes, Draws):
+    if isinstance(boxes, Moving):
+        means = _moved(boxes, order, normals)
+    elif isinstance(boxes, Draws):
         means = np.tile(boxes.mean, (len(normals), 1))
         for i, m in enumerate(order):
             means[:, m] = at_rank(boxes.samples[m], normals[:, i])
@@ -327,6 +346,22 @@ def plain_group_gain(boxes: Boxes, members: Positions, outside: float, normals: 
     kept = means[:, leader].copy() if boxes.mean[leader] > outside else outside
     means[:, order] += boxes.refund[order]
     return float((np.maximum(means.max(axis=1), outside) - kept).mean())
+
+
+def _moved(boxes: Moving, order: Positions, normals: Matrix) -> Matrix:
+    """The worths (S, M) once `order` is opened in turn, refunds of `order` apart.
+
+    A normal picks the outcome of each step by its rank along the own movement of the box that is opened.
+    """
+    bare, opened = np.tile(boxes.bare, (len(normals), 1)), np.tile(boxes.opened, (len(normals), 1))
+    for i, j in enumerate(order):
+        steps = boxes.law.steps(opened, bare, int(j))
+        rank = at_rank(np.arange(float(steps.shape[1])), normals[:, i]).astype(np.intp)
+        along = np.argsort(steps[:, :, j], axis=1, kind="stable")
+        rows = np.arange(len(bare))
+        bare = bare + steps[rows, along[rows, rank]]
+        opened[:, j] = True
+    return bare + np.where(boxes.opened, boxes.refund, 0.0)
 
 
 def at_rank(values: Vector, normals: Vector) -> Vector:

@@ -14,6 +14,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from pandora_router.boxes import Boxes
+from pandora_router.boxes.moving import News, value_of
 from pandora_router.errors import UsageError
 
 OUTSIDE = -1  # `Select(OUTSIDE)` takes the outside option instead of a box
@@ -62,12 +63,12 @@ class State:
                 do="Leave it out if there is no outside option.",
             )
 
-    def observe(self, box: int, value: float) -> State:
-        """Pay the marginal cost of `box` and learn its value."""
+    def observe(self, box: int, value: News) -> State:
+        """Pay the marginal cost of `box` and learn its value, or the new means of all boxes."""
         known = self.boxes.given(box, value)  # checks before anything is charged
         spent = self.spent + float(self.boxes.inspection_cost[box])
         refunds = (*self.refunds, float(self.boxes.refund[box]))
-        return State(known, self.outside, spent, (*self.opened, Worth(box, float(value))), refunds)
+        return State(known, self.outside, spent, (*self.opened, Worth(box, value_of(value, box))), refunds)
 
     def lose(self, box: int) -> State:
         """Pay the marginal cost of `box` and learn nothing: it can no longer be inspected."""
@@ -104,7 +105,7 @@ class Trace:
     """
 
     actions: tuple[Action, ...]
-    values: tuple[tuple[float | None, ...], ...]
+    values: tuple[tuple[News | None, ...], ...]
     spent: float
     refunded: float = 0.0
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -36,6 +37,52 @@ def agreement(prompts: Sequence[str], contexts: Contexts, strength: Matrix) -> M
             told = [str(contexts[row, j]) for j in there]
             features[row, there] = _among(prompt, told, pull[there])
     return features
+
+
+@dataclass(frozen=True)
+class Saying:
+    """What is compared of one prefix: its last number and option letter, and its numbers, names and words."""
+
+    number: str | None
+    letter: str | None
+    numbers: frozenset[str]
+    names: frozenset[str]
+    words: frozenset[str]
+
+
+def saying(prompt: str, texts: Sequence[str]) -> list[Saying]:
+    """What is compared of each text; numbers, names and words that the prompt has are left out."""
+    known = set(WORD.findall(prompt.lower()))
+    return [
+        Saying(
+            _last_number(text),
+            _last_letter(text),
+            frozenset(_numbers(text) - known),
+            frozenset(_names(text) - known),
+            frozenset(_words(text) - known),
+        )
+        for text in texts
+    ]
+
+
+def said_alike(texts: Mapping[str, str]) -> list[str]:
+    """Who says the same, in words: the last numbers and option letters that two or more texts share.
+
+    >>> said_alike({"small": "so it is 42", "large": "that makes 42.", "poet": "maybe 7"})
+    ['small and large both say 42']
+    """
+    found = []
+    for read in (_last_number, _last_letter):
+        groups: dict[str, list[str]] = {}
+        for name, text in texts.items():
+            what = read(text)
+            if what is not None:
+                groups.setdefault(what, []).append(name)
+        for what, names in groups.items():
+            if len(names) > 1:
+                who = f"{', '.join(names[:-1])} and {names[-1]} {'both' if len(names) == 2 else 'all'}"
+                found.append(f"{who} say {what}")
+    return found
 
 
 def _among(prompt: str, told: list[str], pull: Matrix) -> Matrix:

@@ -1,0 +1,171 @@
+"""`python -m paper.looks`: what looks earn, from finished experiments of paper/experiments/looks.
+
+    pandora evaluate paper/experiments/looks/*.yaml -o results/looks --data ../shared/data
+    python -m paper.looks results/looks -o docs/looks.md
+
+Finished splits are kept by `pandora evaluate`, so a run that is broken off goes on. The page is written from
+whatever splits are finished and says how many those are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+import numpy as np
+
+from pandora_router.config.experiments import read_experiment
+from pandora_router.errors import UsageError
+from pandora_router.evaluate import results
+from pandora_router.evaluate.experiments import USUAL
+from pandora_router.evaluate.results import Results
+from pandora_router.folders import replace_text
+
+EXPERIMENTS = Path(__file__).parent / "experiments" / "looks"
+STATIC = ("never inspect", "always inspect", "open everything")
+HEAD = """# What looks earn
+
+A look is the beginning of a specialist's answer. This page is written by `python -m paper.looks` from the
+splits of `paper/experiments/looks` that are finished; the column "splits" says how many. Five were planned
+(seeds 31 to 35, on which no rule was tuned). Numbers are 1e-3 of reward per prompt, averaged over the
+inspection costs .002 to .05 of a look. In parentheses is the larger of two standard errors: over prompts,
+clustered by distinct f vector, and over splits where there are several. Positive numbers are gains.
+"""
+REFUNDS = """
+## Refunds
+
+Every look comes back in full if the specialist that was looked at is chosen, since its answer goes on.
+"Aware" is the router that plans with refunds; "blind" plans as if nothing came back, and what does come back
+is counted for both. "Obligatory" is Weitzman's rule, which full refunds make optimal for independent boxes.
+"""
+OPENED = """
+## Estimates from everything that was opened
+
+"own" is the router whose estimates read each specialist's own beginning. "opened" has estimates of all
+specialists from all beginnings opened so far and ships only where it loses less out of fold ("no choice": it
+always ships). "Everything" looks at everybody and reads all beginnings together. The envelope is, at each
+cost, the best of never looking, always looking with own beginnings, and everything. **Part of the gain is
+answers that are already visible in the beginnings**: specialists that agree on a number or a letter within
+the first 400 or 200 characters.
+"""
+
+
+def difference(found: Results, worse: str, better: str, costs: Sequence[float] | None = None) -> str:
+    """How much more `better` earns than `worse`, averaged over costs, in 1e-3, with its standard error."""
+    levels = found.costs if costs is None else costs
+    pairs = [((USUAL, c, worse), (USUAL, c, better)) for c in levels]
+    splits = []
+    for seed in found.seeds.values():
+        totals = seed.totals([key for pair in pairs for key in pair])
+        splits.append(np.mean([totals[a] - totals[b] for a, b in pairs], axis=0))
+    means = np.array([one.mean() for one in splits])
+    over_prompts = np.sqrt(np.sum([clustered(*one) for one in _with_clusters(found, splits)])) / len(splits)
+    over_splits = means.std(ddof=1) / np.sqrt(len(means)) if len(means) > 1 else 0.0
+    return f"{1e3 * means.mean():+.1f} ({1e3 * max(over_prompts, over_splits):.1f})"
+
+
+def _with_clusters(found: Results, splits: list[np.ndarray]) -> list[tuple[np.ndarray, np.ndarray]]:
+    numbers = [seed.clusters(USUAL)[1] for seed in found.seeds.values()]
+    return list(zip(splits, numbers, strict=True))
+
+
+def clustered(values: np.ndarray, cluster: np.ndarray) -> float:
+    """The variance of the mean of `values` when prompts of one cluster are not independent."""
+    sums = np.bincount(cluster, values - values.mean(), minlength=int(cluster.max()) + 1)
+    return float((sums**2).sum() / len(values) ** 2)
+
+
+def envelope(found: Results) -> str:
+    """How much more "opened" earns than the best static way at each cost, averaged over costs."""
+    best = {c: min(STATIC, key=lambda arm: found.mean("total", (USUAL, c, arm))) for c in found.costs}
+    splits = []
+    for seed in found.seeds.values():
+        keys = [(USUAL, c, best[c]) for c in found.costs] + [(USUAL, c, "opened") for c in found.costs]
+        totals = seed.totals(keys)
+        splits.append(
+            np.mean([totals[USUAL, c, best[c]] - totals[USUAL, c, "opened"] for c in found.costs], axis=0)
+        )
+    means = np.array([one.mean() for one in splits])
+    error = np.sqrt(np.sum([clustered(*one) for one in _with_clusters(found, splits)])) / len(splits)
+    over_splits = means.std(ddof=1) / np.sqrt(len(means)) if len(means) > 1 else 0.0
+    return f"{1e3 * means.mean():+.1f} ({1e3 * max(error, over_splits):.1f})"
+
+
+def finished(folder: Path, start: str) -> dict[str, Results]:
+    """The experiments whose names begin with `start` that have a finished split, by name."""
+    found = {}
+    for path in sorted(EXPERIMENTS.glob(f"{start}*.yaml")):
+        try:
+            found[read_experiment(path).name] = results.read(folder / path.stem)
+        except UsageError:
+            continue
+    return found
+
+
+def refunds(folder: Path) -> str:
+    """The table of refunds."""
+    lines = [
+        "| experiment | splits | aware over blind | at the highest cost | aware over obligatory | "
+        "aware over never |",
+        "|---|---|---|---|---|---|",
+    ]
+    for found in finished(folder, "refund_").values():
+        cells = [
+            difference(found, "blind to refunds", "router"),
+            difference(found, "blind to refunds", "router", found.costs[-1:]),
+            difference(found, "obligatory", "router"),
+            difference(found, "never inspect", "router"),
+        ]
+        lines.append(f"| {found.title} | {len(found.seeds)} | " + " | ".join(cells) + " |")
+    return REFUNDS + "\n" + "\n".join(lines) + "\n"
+
+
+def opened(folder: Path) -> str:
+    """The table of estimates from everything that was opened."""
+    lines = [
+        "| experiment | characters | splits | opened over own | no choice over own | everything over own | "
+        "opened over the envelope |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for name, found in finished(folder, "opened_").items():
+        cells = [
+            difference(found, "router", "opened"),
+            difference(found, "router", "opened, no choice"),
+            difference(found, "router", "open everything"),
+            envelope(found),
+        ]
+        where = name.rsplit("_", 1)[1]
+        lines.append(f"| {found.title} | {where} | {len(found.seeds)} | " + " | ".join(cells) + " |")
+    return OPENED + "\n" + "\n".join(lines) + "\n" + by_cost(folder)
+
+
+def by_cost(folder: Path) -> str:
+    """What "opened" earns over "own" at each cost."""
+    every = finished(folder, "opened_")
+    if not every:
+        return ""
+    costs = next(iter(every.values())).costs
+    lines = ["", "The same by inspection cost, opened over own:", ""]
+    lines.append("| experiment | " + " | ".join(f"{c:g}" for c in costs) + " |")
+    lines.append("|---" * (len(costs) + 1) + "|")
+    for name, found in every.items():
+        cells = [difference(found, "router", "opened", [c]) for c in costs]
+        lines.append(f"| {name.removeprefix('opened_')} | " + " | ".join(cells) + " |")
+    return "\n".join(lines) + "\n"
+
+
+@click.command()
+@click.argument("folder", type=click.Path(path_type=Path, file_okay=False, exists=True))
+@click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False), help="The page to write.")
+def main(folder: Path, output: Path | None) -> None:
+    """Write the page from the finished splits in FOLDER."""
+    words = HEAD + refunds(folder) + opened(folder)
+    if output is None:
+        click.echo(words)
+    else:
+        replace_text(output, words)
+
+
+if __name__ == "__main__":
+    main()
