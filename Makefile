@@ -60,7 +60,7 @@ CLIENTS := trustedrouter-provider-check==0.1.8 langchain-tests==1.1.9 langchain-
 
 .venv-litellm/stamp: Makefile
 	$(PYTHON) -m venv .venv-litellm
-	.venv-litellm/bin/pip install --quiet --disable-pip-version-check litellm numpy
+	.venv-litellm/bin/pip install --quiet --disable-pip-version-check 'litellm[proxy]' -e .
 	@touch $@
 
 clients: .venv-clients/stamp

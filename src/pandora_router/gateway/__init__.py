@@ -25,6 +25,7 @@ telemetry   spans for OpenTelemetry
 logs        logs as JSON lines
 description the interface as an OpenAPI document
 arriving    bounds on how slowly and how large a request's headers may arrive
+litellm     a routing plug-in for litellm's Router and proxy
 app         the ASGI application
 server      processes, signals, reload
 """

@@ -1,0 +1,187 @@
+"""A routing plug-in for litellm (1.95 or newer): litellm calls the models, pandora-router says which one.
+
+In Python:
+
+    litellm.Router(model_list=..., plugins=[PandoraRouting("router")])
+
+In the YAML of the proxy, with the folder of the fitted router in the environment variable PANDORA_ROUTER:
+
+    router_settings: {plugins: [pandora_router.gateway.litellm.plugin]}
+    litellm_settings: {callbacks: [pandora_router.gateway.litellm.headers]}
+
+Of the deployments that share the name a client asks for, the plug-in leaves the one that the router chooses.
+Where the router declines, or knows none of them, all stay as they were and litellm chooses. What was decided
+is in the request's metadata (`routing_plugin_signals.pandora`) and, with the callback `headers`, in headers
+of the response. The plug-in itself needs nothing of litellm: an object with an asynchronous `run` is one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from pandora_router.errors import UsageError
+from pandora_router.router import Decision, Router
+
+SIGNAL = "pandora"
+VARIABLE = "PANDORA_ROUTER"
+
+
+class RoutingContext(Protocol):
+    """What litellm hands to a plug-in: the messages in the form of chat completions, and the candidates.
+
+    `candidate_models` are the values of `litellm_params.model` of the deployments that may answer.
+    """
+
+    structured_messages: list[dict[str, Any]]
+    candidate_models: list[str]
+    signals: dict[str, Any]
+
+
+class PandoraRouting:
+    """The plug-in.
+
+    router: a fitted router, or the folder that holds one; by default the folder in PANDORA_ROUTER. A folder
+        is read at the first request.
+    models: the model of litellm, such as "openai/gpt-large", of each specialist. By default a specialist
+        answers to candidates of its own name, with or without a provider before a slash.
+    timeout: seconds for deciding, after which nothing more is inspected.
+    """
+
+    def __init__(
+        self,
+        router: Router | Path | str | None = None,
+        models: Mapping[str, str] | None = None,
+        timeout: float = 2.0,
+    ) -> None:
+        self._router = router
+        self._models = models
+        self._timeout = timeout
+        self._reading = threading.Lock()
+
+    async def run(self, context: RoutingContext) -> RoutingContext:
+        """Leave the chosen candidate, or all of them where nothing is decided; returns the same context."""
+        router = self._router
+        if not isinstance(router, Router):
+            router = await asyncio.to_thread(self._loaded)
+        known = self._known(router, context.candidate_models)
+        text = prompt(context.structured_messages)
+        if not known or not text.strip():
+            why = "the request has no text to judge" if known else "the router knows none of the candidates"
+            context.signals[SIGNAL] = {"declined_because": why}
+            return context
+        decision = await router.aroute(text, among=list(known), timeout=self._timeout)
+        context.signals[SIGNAL] = told(decision)
+        if decision.declined_because is None:
+            context.candidate_models = [known[decision.specialist]]
+        return context
+
+    def _loaded(self) -> Router:
+        """The router, read once; raises `UsageError` if there is none."""
+        with self._reading:
+            if not isinstance(self._router, Router):
+                folder = self._router or os.environ.get(VARIABLE)
+                if not folder:
+                    raise UsageError(
+                        "the routing plug-in",
+                        expected=f"the folder of a fitted router in the environment variable {VARIABLE}",
+                        came="nothing",
+                        do="Run pandora fit, then set the variable.",
+                    )
+                self._router = Router.load(Path(folder))
+            return self._router
+
+    def _known(self, router: Router, candidates: Sequence[str]) -> dict[str, str]:
+        """The candidate of each specialist that is offered, by the specialist's name."""
+        found: dict[str, str] = {}
+        for candidate in candidates:
+            for name in router.specialists:
+                mine = self._models.get(name) if self._models is not None else None
+                same = candidate == mine if mine else candidate == name or candidate.partition("/")[2] == name
+                if same:
+                    found.setdefault(name, candidate)
+        return found
+
+
+def told(decision: Decision) -> dict[str, Any]:
+    """What is said about a decision in metadata and headers; costs are in units of reward."""
+    return {
+        "decision_id": decision.id,
+        "specialist": decision.specialist,
+        "policy": decision.policy,
+        "inspected": list(decision.inspected),
+        "inspection_cost": decision.trace.spent,
+        "declined_because": decision.declined_because,
+    }
+
+
+def prompt(messages: Sequence[Mapping[str, Any]]) -> str:
+    """The text that is judged, as the gateway judges it: the last user turn, its system prompt before it."""
+    system = "\n".join(_text(one) for one in messages if one.get("role") in ("system", "developer"))
+    asked = next((_text(one) for one in reversed(messages) if one.get("role") == "user"), "")
+    return f"{system}\n\n{asked}" if system and asked else asked
+
+
+def _text(message: Mapping[str, Any]) -> str:
+    content = message.get("content")
+    if isinstance(content, str):
+        return content
+    parts = content if isinstance(content, list) else []
+    texts = [part.get("text") for part in parts if isinstance(part, Mapping) and part.get("type") == "text"]
+    return "\n".join(text for text in texts if isinstance(text, str))
+
+
+def response_headers(request: Mapping[str, Any]) -> dict[str, str]:
+    """The headers that tell of the decision about a request of litellm; none if there was none."""
+    for member in ("metadata", "litellm_metadata"):
+        signals = (request.get(member) or {}).get("routing_plugin_signals") or {}
+        if SIGNAL in signals and "decision_id" in signals[SIGNAL]:
+            made = signals[SIGNAL]
+            return {
+                "x-pandora-decision-id": str(made["decision_id"]),
+                "x-pandora-specialist": str(made["specialist"]).encode("ascii", "replace").decode(),
+                "x-pandora-inspected": ",".join(made["inspected"]).encode("ascii", "replace").decode(),
+                "x-pandora-inspection-cost": f"{made['inspection_cost']:.9g}",
+            }
+    return {}
+
+
+def _callback() -> Any:
+    """The callback that adds the headers; made when it is asked for, since it must inherit from litellm's."""
+    from litellm.integrations.custom_logger import CustomLogger
+
+    class PandoraHeaders(CustomLogger):
+        """Adds headers to answers of the proxy, and to `_hidden_params` of answers of the SDK."""
+
+        async def async_post_call_response_headers_hook(
+            self, data: dict[str, Any], user_api_key_dict: Any, response: Any, **_: Any
+        ) -> dict[str, str] | None:
+            return response_headers(data) or None
+
+        async def async_post_call_success_deployment_hook(
+            self, request_data: dict[str, Any], response: Any, call_type: Any
+        ) -> Any:
+            hidden = response._hidden_params
+            hidden["additional_headers"] = {
+                **(hidden.get("additional_headers") or {}),
+                **response_headers(request_data),
+            }
+            return response
+
+    return PandoraHeaders()
+
+
+plugin = PandoraRouting()
+"""The plug-in for the proxy's YAML."""
+
+
+def __getattr__(name: str) -> Any:
+    """Make the callback `headers` when it is first asked for."""
+    if name != "headers":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    globals()["headers"] = made = _callback()
+    return made
