@@ -1,10 +1,18 @@
-"""`make bench`: distance to the optimum and speed, as tables for people and bench.json for machines."""
+"""`make bench`: distance to the optimum and speed, as tables for people and bench.json for machines.
+
+python -m benchmarks                    what `make bench` does
+python -m benchmarks --list             all other benchmarks, a line each
+python -m benchmarks NAME [ARGUMENTS]   one of them
+"""
 
 from __future__ import annotations
 
 import argparse
+import ast
 import json
 import platform
+import runpy
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +21,8 @@ from rich.progress import Progress
 from rich.table import Table
 
 from benchmarks import gaps, loop, market, speed
+
+FOLDER = Path(__file__).parent
 
 
 def measure_gaps(console: Console, count: int, n: int) -> list[dict[str, object]]:
@@ -130,14 +140,39 @@ def measure_loop(console: Console) -> list[dict[str, object]]:
     return rows
 
 
+def others() -> dict[str, str]:
+    """The benchmarks that are run by name, with the first sentence of what they say about themselves."""
+    found = {}
+    own = Path(__file__)
+    for file in {*FOLDER.glob("*.py"), *FOLDER.glob("*/__main__.py")} - {own}:
+        text = file.read_text(encoding="utf-8")
+        if '__name__ == "__main__"' in text:
+            name = file.parent.name if file.stem == "__main__" else file.stem
+            found[name] = (ast.get_docstring(ast.parse(text)) or "").split("\n")[0]
+    return dict(sorted(found.items()))
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="make bench", description=__doc__)
+    if len(sys.argv) > 1 and sys.argv[1] in others():
+        name = sys.argv.pop(1)
+        runpy.run_module(f"benchmarks.{name}", run_name="__main__", alter_sys=True)
+        return
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--list", action="store_true", help="name all other benchmarks and end")
     parser.add_argument("--instances", type=int, default=40, help="instances per cell of the gap table")
     parser.add_argument("--outcomes", type=int, default=300, help="outcomes per instance")
     parser.add_argument("--skip-million", action="store_true", help="leave out the memory measurement")
     parser.add_argument("--out", type=Path, default=Path("bench.json"))
     parser.add_argument("--page", type=Path, help="also write what is printed to this Markdown page")
     options = parser.parse_args()
+    if options.list:
+        for name, about in others().items():
+            print(f"{name:<12} {about}")
+        return
     console = Console(width=120, record=True)
     report: dict[str, object] = {"machine": platform.processor() or platform.machine()}
     report["speed"] = measure_speed(console)

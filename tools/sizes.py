@@ -1,8 +1,9 @@
-"""What an install costs on disk, part by part: `python -m tools.sizes [EXTRA ...]`.
+"""What an install costs on disk, part by part: `python -m tools.sizes [EXTRA ...]`, or `--all` for a summary.
 
 Follows the requirements in pyproject.toml, with the named extras, through the metadata of the packages that
 are installed in this environment, and adds up the files of each. Packages that are required but not installed
-are listed as missing. `--most MB` ends with exit code 1 if the sum is larger.
+are listed as missing. `--most MB` ends with exit code 1 if the sum is larger. `--all` prints a line for the
+core and for each extra that users install: its sum, and what it adds to the core.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import argparse
 import sys
 import tomllib
+from collections.abc import Iterable
 from importlib.metadata import Distribution, PackageNotFoundError, distribution
 from pathlib import Path
 
@@ -18,14 +20,25 @@ from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parent.parent
 MEGABYTE = 1e6
+EXTRAS = ("fit", "serve", "postgres", "otel", "demo", "plots", "transformer", "ray")
 
 
-def required(extras: list[str]) -> list[Requirement]:
-    """Return the requirements of this project with `extras`."""
+def required(extras: Iterable[str]) -> list[Requirement]:
+    """Return the requirements of this project with `extras`, and with the extras that those name."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     lines = list(project["dependencies"])
-    for extra in extras:
-        lines += project["optional-dependencies"][extra]
+    queue, seen = list(extras), set[str]()
+    while queue:
+        extra = queue.pop()
+        if extra in seen:
+            continue
+        seen.add(extra)
+        for line in project["optional-dependencies"][extra]:
+            part = Requirement(line)
+            if canonicalize_name(part.name) == canonicalize_name(project["name"]):
+                queue += sorted(part.extras)
+            else:
+                lines.append(line)
     return [Requirement(line) for line in lines]
 
 
@@ -71,16 +84,42 @@ def byte_code(files: list[Path]) -> list[Path]:
     return [file for folder in folders for file in folder.glob("*.pyc")]
 
 
+def installed(extras: list[str]) -> tuple[dict[str, list[Path]], set[str]]:
+    """Return the files of each package that an install with `extras` has, and what is not installed here."""
+    found, missing = closure(required(extras))
+    files = {name: files_of(package) for name, package in found.items()}
+    files["pandora-router"] = [
+        file for file in (ROOT / "src").rglob("*") if file.is_file() and "__pycache__" not in file.parts
+    ]
+    return files, missing
+
+
+def summary() -> None:
+    """Print the sum of the core and of each extra, with the three largest packages that the extra adds."""
+    core = {name: size(files) for name, files in installed([])[0].items()}
+    print(f"{sum(core.values()):8.1f} MB  core")
+    for extra in EXTRAS:
+        files, missing = installed([extra])
+        sizes = {name: size(some) for name, some in files.items()}
+        added = sorted(((sizes[name], name) for name in sizes.keys() - core.keys()), reverse=True)
+        largest = ", ".join(f"{name} {megabytes:.0f}" for megabytes, name in added[:3])
+        lacking = f"; not installed here: {', '.join(sorted(missing))}" if missing else ""
+        total = sum(sizes.values())
+        print(f"{total:8.1f} MB  [{extra}] = core + {total - sum(core.values()):.1f} ({largest}{lacking})")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("extras", nargs="*", help="extras of pyproject.toml")
     parser.add_argument("--most", type=float, help="largest sum allowed, in MB")
+    parser.add_argument("--all", action="store_true", help="a line for the core and each of the usual extras")
     given = parser.parse_args()
-    found, missing = closure(required(given.extras))
-    files = {name: files_of(package) for name, package in found.items()}
-    files["pandora-router"] = [file for file in (ROOT / "src").rglob("*") if "__pycache__" not in file.parts]
+    if given.all:
+        summary()
+        return
+    files, missing = installed(given.extras)
     sizes = {name: size(some) for name, some in files.items()}
     for name, megabytes in sorted(sizes.items(), key=lambda item: -item[1]):
         print(f"{megabytes:8.1f} MB  {name}")
