@@ -94,6 +94,25 @@ def last_reports(result):
     return {heard.bidder: heard for heard in result.heard}.values()
 
 
+@pytest.mark.parametrize("mechanism", ["descending", "ascending"])
+def test_a_handicap_is_no_reason_to_be_thrown_out(mechanism):
+    """Prices are shown with the handicap and counted without: rounding must not make an honest wait a lie."""
+    market = town(mechanism, 40)
+    rng = np.random.default_rng(0)
+
+    async def play(urls):
+        results = []
+        for row in range(40):
+            seats = [
+                dataclasses.replace(seat, handicap=float(rng.uniform(0, 0.3))) for seat in market.seats(urls)
+            ]
+            results.append(await market.play(market.platform(), seats, row))
+        return results
+
+    for result in run(market, play):
+        assert not any(heard.fault for heard in result.heard)
+
+
 def test_handicaps_spare_the_honest_and_a_new_name_does_not_help_where_newcomers_have_one():
     rng = np.random.default_rng(0)
     honest = rng.binomial(1, 0.6, (200, 50)).astype(float)  # claims 0.6, delivers 0.6 on average

@@ -59,7 +59,7 @@ def in_market(tmp_path, work, mechanism="descending", calls=None):
             async with services_here([service]) as (url,):
                 await store.run(lambda open_: ledger.join(open_, first, url, 1.0, stake=5.0))
                 rules = Rules(mechanism, deadline=120.0, auction=600.0, deliver=120.0)
-                proxies = {name: specialist(name) for name in others}
+                proxies = {name: specialist(name) for name in NAMES[:3]}  # the first bids for itself
                 market = Market(store, SECRET, rules, RouterBeliefs(router), proxies, others[0])
                 async with services_here([market]) as (platform,):
                     return await work(platform, store), service

@@ -74,8 +74,8 @@ class BidderStandings:
 class Market:
     """The ASGI application of the platform.
 
-    proxies: plain endpoints by name, for which the platform bids; `default` is one of them and answers what
-        nobody wins.
+    proxies: plain endpoints by name, for which the platform bids unless a bidder of the same name has joined;
+        `default` is one of them and answers what nobody wins.
     keys: whether clients need an API key of the store.
     """
 
@@ -111,15 +111,17 @@ class Market:
         if not prompt:
             raise Refused(400, "Send a prompt, or messages with one by the user.", "invalid_request")
         terms = Terms(secrets.token_hex(12), self.rules.mechanism, prompt, asked.messages)
-        remote = [one for one in standing.bidders if one.name not in self.proxies]
-        names = [*self.proxies, *(one.name for one in remote)]
+        remote = standing.bidders
+        joined = {one.name for one in remote}  # a specialist that bids for itself needs no proxy
+        proxies = [name for name in self.proxies if name not in joined]
+        names = [*proxies, *(one.name for one in remote)]
         try:
             boxes = await self.beliefs.boxes(prompt, names)
         except UpstreamError:
             text = await self._platform.default.deliver(terms, 0.0, self.rules.deliver)
             return AuctionResult(terms.auction, text, None, 0.0, (), ())
         handicaps = self.reputation.handicaps(standing.scores, asked.kind)
-        seats: list[Seat] = [self._proxy(name, float(boxes.mean[j])) for j, name in enumerate(self.proxies)]
+        seats: list[Seat] = [self._proxy(name, float(boxes.mean[j])) for j, name in enumerate(proxies)]
         for one in remote:
             key = bidder_key(self.secret, one.name, one.version)
             handicap = handicaps.get(one.name, self.reputation.newcomer)

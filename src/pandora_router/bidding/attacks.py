@@ -34,6 +34,8 @@ class Inflated:
             worth = float(state.boxes.mean[me]) + self.by
             return Bid(min(worth, call.price) if np.isfinite(call.price) and worth >= call.price else worth)
         said = self.base.next(replace(call, price=call.price - self.by), state)
+        if isinstance(said, Wait) and said.until + self.by == call.price:  # it is there, but for rounding
+            said = self.base.next(replace(call, price=said.until), state)
         if isinstance(said, Bid):
             return Bid(said.limit + self.by)
         return Wait(said.until + self.by) if isinstance(said, Wait) else said

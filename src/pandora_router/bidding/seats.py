@@ -41,6 +41,8 @@ M = TypeVar("M", bound=BaseModel)
 Fault = Literal["late", "unreachable", "broken", "forged", "impossible"]
 """Why a reply does not count. `impossible`: it waits for a price that is gone, for the second time."""
 Change = dict[str, Any]
+GRID = 2.0**-30
+"""Handicaps are multiples of this: adding and subtracting one loses no digit of a price below 2^20."""
 
 
 @dataclass(frozen=True)
@@ -140,6 +142,9 @@ class RemoteSeat:
     handicap: float = 0.0
     funds: float = math.inf
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "handicap", round(self.handicap / GRID) * GRID)
+
     async def hear(self, call: Call, turn: int, terms: Terms) -> Heard:
         """POST the call to /offers and read the reply."""
         shown = call.price + self.handicap
@@ -160,7 +165,7 @@ class RemoteSeat:
         reply = await self._post("/offers", offer, BidReply, offer.deadline)
         told: Change = {"looks": reply.looks, "spent": reply.spent}
         if not offer.sealed or reply.say == "leave":
-            return {**told, "answer": self._counted(reply.answer()), "stated": reply.limit}
+            return {**told, "answer": self._counted(reply.answer(), offer.mechanism), "stated": reply.limit}
         if reply.say != "commit" or reply.digest is None:
             raise UpstreamError("a bid in the open where a sealed one was asked for")
         return {**told, "digest": reply.digest}
@@ -175,7 +180,7 @@ class RemoteSeat:
         asked = Reveal(auction=terms.auction, turn=heard.turn)
         said = await self._post("/reveals", asked, Revealed, terms.deadline)
         limit = opened_limit(terms.auction, digest, said.opened)
-        return {"answer": self._counted(Bid(limit)), "stated": limit, "digest": None}
+        return {"answer": self._counted(Bid(limit), terms.mechanism), "stated": limit, "digest": None}
 
     async def _heard(self, before: Heard, terms: Terms, exchange: Coroutine[Any, Any, Change]) -> Heard:
         """`before` with what the exchange brings in time, or with the fault for which it does not count."""
@@ -194,11 +199,21 @@ class RemoteSeat:
             change = {"fault": "broken"}
         return replace(before, seconds=before.seconds + time.perf_counter() - began, **change)
 
-    def _counted(self, answer: Answer) -> Answer:
-        """The answer as it counts: after the handicap, and not beyond what the bidder can pay."""
+    def _counted(self, answer: Answer, mechanism: MechanismName) -> Answer:
+        """The answer as it counts: after the handicap, and not beyond what the bidder can pay.
+
+        A price to wait for is moved to the grid in the direction of the clock, so that the bidder is shown
+        that price or one beyond it, whatever is added and subtracted in between.
+        """
         if isinstance(answer, Bid):
             return Bid(min(answer.limit, self.funds) - self.handicap)
-        return Wait(min(answer.until, self.funds) - self.handicap) if isinstance(answer, Wait) else answer
+        if isinstance(answer, Wait):
+            until = min(answer.until, self.funds)
+            if self.handicap:
+                onward = math.floor if mechanism == "descending" else math.ceil
+                until = onward(until / GRID) * GRID
+            return Wait(until - self.handicap)
+        return answer
 
     def price(self, price: float) -> float:
         """The price with the handicap."""
