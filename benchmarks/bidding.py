@@ -6,7 +6,7 @@
     attacks  what cheats gain and what they cost
     voi      does value-of-information bidding help the bidder, the market, or both?
 
-Results go to results/bidding.json, part by part, and are printed as Markdown.
+Results are printed as lines of JSON and go to results/bidding.json, part by part.
 """
 
 from __future__ import annotations
