@@ -10,21 +10,21 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.peers.baselines import BASELINES
-from benchmarks.peers.runs import COST, NEVER, OURS, PEERS, Chosen, Run
+from benchmarks.peers.runs import COST, NEVER, OURS, PEERS, SETS, Chosen, Run
 from pandora_router.data.table import normalise
 from pandora_router.evaluate.statistics import Split, compare
 
 PAGE = """# Beside other routers
 
 Written by `{command}` (peers are installed by `make peers`, each in an environment of its own); do not
-edit by hand. Measured code: {version}.
+edit by hand. Measured code: {version}.{waiting}
 
 Each router learns from the same four fifths of the scored prompts, is given the same prompt vectors
 (those of our own cheap estimate) and routes the same last fifth; {seeds} fresh splits (seeds {named}).
 Peers run with their recommended settings. The number is the mean net reward (score - fee - what was spent
 on inspections); beside each router stands its difference to ours in 1e-3, with the standard error of the
 paired difference, clustered by prompt. Negative: behind ours. A look or a costly estimate costs {cost:g}
-in every set. Only our router can look at what specialists have begun to say (last four sets): that is
+in every set. Only our router can look at what specialists have begun to say ({looked}): that is
 part of what is compared, and "{never}" shows the same router without it.
 
 {table}
@@ -87,6 +87,7 @@ def page(found: Mapping[str, Measured], missing: Mapping[str, str], version: str
         cells = [_cell(one, way) for one in found.values()]
         times = [np.median([run.microseconds for run in one.ways[way]]) for one in there]
         rows.append([way, *cells, f"{np.median(times):,.0f}"])
+    waiting = [name for name in SETS if name not in found]
     seeds = sorted({run.seed for one in found.values() for run in one.runs})
     lines = ["| " + " | ".join(row) + " |" for row in (head, ["---"] * len(head), *rows)]
     return PAGE.format(
@@ -95,6 +96,8 @@ def page(found: Mapping[str, Measured], missing: Mapping[str, str], version: str
         seeds=len(seeds),
         named=", ".join(map(str, seeds)),
         cost=COST,
+        looked=", ".join(name for name, one in found.items() if one.runs[0].experiment.peek) or "no set",
+        waiting=f" Not measured with it yet: {', '.join(waiting)}." if waiting else "",
         never=NEVER,
         table="\n".join(lines),
         verdicts=verdicts(found),
