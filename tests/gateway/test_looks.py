@@ -237,8 +237,8 @@ def test_a_winner_that_died_while_it_was_held_falls_back_to_the_runner_up(
     talking: Talking, looking: Router, tmp_path: Path
 ) -> None:
     # all begin together; the best breaks after its first words, while the slowest is still being read
-    slow = Script(UNSURE, pause=0.6)
-    script(talking, looking, "large", large=Script(SURE, cut=7, pause=0.1), lawyer=slow)
+    slow = Script(UNSURE, pause=0.35)
+    script(talking, looking, "large", large=Script(SURE, cut=7, pause=0.06), lawyer=slow)
     with closing(Served(talking, looking, tmp_path, second=0.5)) as served:
         served.gateway.measured["small"].first_token.add(0.2)
         status, headers, body = served.ask("chat", stream=True)
