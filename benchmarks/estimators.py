@@ -37,7 +37,10 @@ INSPECTION_COST = 0.002
 
 
 def cheap(table: Table) -> dict[str, Callable[[], Made]]:
-    """The training mean, kNN-3 (the paper's f), kNN-50, and ridges of the reward on each out of sample."""
+    """The training mean, kNN-3 (the paper's f), kNN-50, the default f, and ridges of the reward on each.
+
+    Here f knows the training prompts alone; a router's f knows the calibration prompts as well.
+    """
     train, test = table.in_split("train"), table.in_split("test")
     found: dict[str, tuple[Any, float]] = {}
 
@@ -49,15 +52,15 @@ def cheap(table: Table) -> dict[str, Callable[[], Made]]:
             vectors = fitted.embedder.embed(test.prompts)
             folds = grouped_folds(train.prompts, 5, 0)
             found["mean"] = np.broadcast_to(fitted.mean, test.reward.shape), 0.0
-            for k in (3, 50):
+            for label, k in (("kNN-3", 3), ("kNN-50", 50), ("f", fitted.k)):
                 one, start = fitted.with_k(k), time.process_time()
                 predicted = one.predict_vectors(vectors)
                 head, _ = fit_ridge(one.leave_one_out(), train.reward, folds)
-                found[f"kNN-{k}"] = predicted, spent
-                found[f"h(kNN-{k})"] = head.predict(predicted), spent + time.process_time() - start
+                found[label] = predicted, spent
+                found[f"h({label})"] = head.predict(predicted), spent + time.process_time() - start
         return found
 
-    labels = ("mean", "kNN-3", "h(kNN-3)", "kNN-50", "h(kNN-50)")
+    labels = ("mean", "kNN-3", "h(kNN-3)", "kNN-50", "f", "h(f)")
     return {label: lambda label=label: (*all_at_once()[label], {}) for label in labels}
 
 
@@ -101,7 +104,7 @@ def measure(name: str, cache: Path, *, fit: bool = True, contexts: bool = True) 
             makers[f"own {far}"] = lambda far=far: peeked(table, Peek(far))
         if name not in ONE_LENGTH:
             makers["agreement 400"] = lambda: peeked(table, Peek(400, True))
-    settings = {"split": split, "reward": "score", "inspection_cost": INSPECTION_COST}
+    settings = {"split": split, "reward": "score", "inspection_cost": INSPECTION_COST, "version": 2}
     cells: dict[str, Cell] = {}
     for label, make in makers.items():
         cell = kept(cache / name / "estimators", label, settings, make if fit else None)

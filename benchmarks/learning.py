@@ -27,7 +27,7 @@ from pandora_router.config.experiments import read_experiment
 from pandora_router.data import Table
 from pandora_router.evaluate.estimates import table_of
 from pandora_router.evaluate.statistics import Comparison, Split, compare
-from pandora_router.router import Router, StackRecipe
+from pandora_router.router import Router
 from pandora_router.router.fitting import parted
 
 EXPERIMENTS = Path(__file__).resolve().parents[1] / "paper" / "experiments"
@@ -56,13 +56,12 @@ def split_of(table: Table, size: int, seed: int) -> Table:
     return table.with_split(split)
 
 
-def measured(table: Table, size: int, seed: int, peek: int) -> tuple[Any, float, dict[str, Any]]:
+def measured(table: Table, size: int, seed: int) -> tuple[Any, float, dict[str, Any]]:
     """Net reward of each way to route (prompts, ways), then the number of each prompt and its cluster."""
     begun, held = time.process_time(), dict[str, Readings]()
     split = split_of(table, size, seed)
     router = Router.fit(
         split,
-        costly=StackRecipe(peek=peek),
         inspection_cost=COST,
         on_estimates=held.update,
         remember_test=False,
@@ -86,10 +85,10 @@ def cells(name: str, seeds: int, cache: Path, *, fit: bool) -> dict[int, list[Ce
     found: dict[int, list[Cell]] = {size: [] for size in SIZES}
     for seed in range(1, seeds + 1):
         for size in SIZES:
-            settings = {"cost": COST, "judged": JUDGED, "peek": experiment.peek, "version": 1}
+            settings = {"cost": COST, "judged": JUDGED, "version": 1}
             make = None
             if table is not None and len(table) >= size + 200:
-                make = lambda s=size, d=seed: measured(table, s, d, experiment.peek)  # noqa: E731
+                make = lambda s=size, d=seed: measured(table, s, d)  # noqa: E731
             cell = kept(cache / "learning" / name, f"{size} {seed}", settings, make)
             if cell is not None:
                 found[size].append(cell)

@@ -32,4 +32,5 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(said)
 
 
-ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
+if __name__ == "__main__":
+    ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()

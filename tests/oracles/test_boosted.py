@@ -131,7 +131,7 @@ def shared(name: str) -> tuple[Folder, Folder]:
 @pytest.mark.parametrize("name", ["gsm8k_6b_175b", "rag_adarague"])
 def test_on_real_prompts_the_stack_is_a_fifth_below_three_neighbours(name: str) -> None:
     train, test = shared(name)
-    near = Neighbours.fit(train.prompts, train.reward, train.specialists)
+    near = Neighbours.fit(train.prompts, train.reward, train.specialists, k=3)
     g = Boosted.fit(train.prompts, train.reward, train.specialists)
     errors = [
         np.nanmean((model.predict(test.prompts) - test.reward) ** 2) for model in (near, near.with_k(50), g)

@@ -9,7 +9,7 @@ from pandora_router.boxes import Costs
 from pandora_router.calibrate import Calibrated, Guarded, guard
 from pandora_router.calibrate.readings import Readings
 from pandora_router.calibrate.slopes import PRIOR, fit_slope
-from pandora_router.search import KnowledgeGradient, Never
+from pandora_router.search import KnowledgeGradient, Never, State, drive, reveal
 
 
 def world(prompts: int, seed: int, *, told: float = 0.6, noise: float = 0.0) -> Readings:
@@ -112,3 +112,29 @@ def test_the_guard_forgives_one_standard_error(errors: float, stays: bool) -> No
     guarded = Guarded.of(KnowledgeGradient(), errors * 0.01, 0.01, 500)
     assert guarded.policy == (KnowledgeGradient() if stays else Never())
     assert guarded.on is stays
+
+
+def test_the_guard_compares_prompt_by_prompt_with_models_that_never_saw_the_prompt() -> None:
+    """Gain and standard error again: refits in a plain loop, one search at a time, judged on both splits."""
+    known, train = world(60, 11, noise=0.3), world(90, 12, noise=0.3)
+    costs, policy, signal = Costs([0.01] * 3), KnowledgeGradient(), Calibrated()
+    guarded, choice = guard(signal, policy, known, costs, train=train)
+    fold_known = np.random.default_rng(0).permutation(60) % 5
+    rng = np.random.default_rng(0)
+    rng.permutation(90)  # which training prompts are judged: here all of them
+    fold_train = rng.permutation(90) % 5
+    leads = []
+    for fold in range(5):
+        rest = known.rows(fold_known != fold)
+        fitted = signal.fit(rest.cheap, rest.costly, rest.reward, train.rows(fold_train != fold))
+        for part, held in ((known, fold_known == fold), (train, fold_train == fold)):
+            for i in np.flatnonzero(held):
+                values = fitted.values(part.cheap[i : i + 1], part.costly[i : i + 1])[0]
+                boxes = fitted.boxes(part.cheap[i], costs)
+                trace = drive(policy, State(boxes), reveal(values))
+                never = int(boxes.mean.argmax())
+                leads.append(part.reward[i, trace.selected] - trace.spent - part.reward[i, never])
+    assert len(leads) == choice.prompts == guarded.prompts == 150
+    assert guarded.gain == pytest.approx(np.mean(leads))
+    assert guarded.error == pytest.approx(np.std(leads, ddof=1) / np.sqrt(150))
+    assert guarded.on is (guarded.gain >= -guarded.error)

@@ -95,12 +95,11 @@ class Packed:
         chunk = max(1, self.cells // max(len(self.codes), 1))
         for start in range(0, len(asked), chunk):
             near = asked[start : start + chunk] @ rows
+            if compiled is not None and skip is None:
+                compiled.largest_rows(near, self.scale, found[start : start + chunk])
+                continue
             near *= self.scale
-            if skip is not None:
-                for i, left_out in enumerate(skip[start : start + chunk]):
-                    near[i, left_out] = -np.inf
-            if compiled is None or skip is not None:
-                found[start : start + chunk] = largest(near, k)
-            else:
-                compiled.largest_rows(near, found[start : start + chunk])
+            for i, left_out in enumerate(skip[start : start + chunk] if skip is not None else ()):
+                near[i, left_out] = -np.inf
+            found[start : start + chunk] = largest(near, k)
         return found

@@ -63,21 +63,35 @@ class TfidfSvd:
         return cls(terms, idf, directions, f"tfidf-svd-{width}-{digest.hexdigest()[:12]}")
 
     @functools.cached_property
-    def _column(self) -> dict[str, int]:
-        return {term: j for j, term in enumerate(self.terms)}
+    def _column(self) -> tuple[dict[str, int], dict[tuple[str, str], int]]:
+        """The number of each word, and of each pair of words."""
+        words, pairs = {}, {}
+        for j, term in enumerate(self.terms):
+            first, between, second = term.partition(" ")
+            if between:
+                pairs[first, second] = j
+            else:
+                words[term] = j
+        return words, pairs
 
     def embed(self, texts: Sequence[str]) -> Vectors:
         """Projection of each text's weighted terms on the directions, unit length."""
-        rows = [self._projected(_bag(text)) for text in checked_texts(texts)]
+        rows = [self._projected(WORD.findall(text.lower())) for text in checked_texts(texts)]
         return normalised(np.array(rows, dtype=np.float32).reshape(len(rows), self.directions.shape[1]))
 
-    def _projected(self, bag: Counter[str]) -> Vectors:
-        """The sum of the directions of the terms of one text (width,), each by its weight."""
-        find = self._column.get
-        known = [(column, n) for term, n in bag.items() if (column := find(term)) is not None]
+    def _projected(self, words: list[str]) -> Vectors:
+        """The sum of the directions of the terms of one text (width,), each by its weight.
+
+        Words and pairs are looked up and counted without a loop in Python.
+        """
+        number, pair_number = self._column
+        known = Counter(map(number.get, words))
+        known.update(map(pair_number.get, itertools.pairwise(words)))
+        known.pop(None, None)
         if not known:
             return np.zeros(self.directions.shape[1], dtype=np.float32)
-        columns, counts = np.array(known).T
+        columns = np.fromiter(known, dtype=np.intp, count=len(known))
+        counts = np.fromiter(known.values(), dtype=np.float64, count=len(known))
         weights = (1.0 + np.log(counts)) * self.idf[columns]
         length = math.sqrt(float(weights @ weights))
         projected: Vectors = (weights / length).astype(np.float32) @ self.directions[columns]

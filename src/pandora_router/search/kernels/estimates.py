@@ -14,20 +14,21 @@ from pandora_router.search.kernels.special import KEPT, jit
 ZERO = 1e-35  # LightGBM's: nearer to zero is zero
 CATEGORICAL, LEFT_IF_MISSING = 1, 2  # bits of a node's decision; the next two say what counts as missing
 MISSING_ZERO, MISSING_NAN = 1, 2
+PARTS = 1026  # of the range of similarities, in which a search counts them
 
 # Sums of products of small whole numbers are exact in single precision, in whichever order they are added.
 exact = numba.njit(cache=KEPT, nogil=True, error_model="numpy", fastmath={"reassoc", "contract", "nsz"})
 
 
 @exact
-def inner_products(query, codes, scale, near):  # type: ignore[no-untyped-def]
-    """near[i] = (query . codes[i]) scale[i]; `query` (d,) holds whole numbers of at most 127 as float32."""
+def inner_products(query, codes, products):  # type: ignore[no-untyped-def]
+    """products[i] = query . codes[i]; `query` (d,) holds whole numbers of at most 127 as float32."""
     width = codes.shape[1]
     for i in range(codes.shape[0]):
         total = np.float32(0.0)
         for j in range(width):
             total += query[j] * np.float32(codes[i, j])
-        near[i] = total * scale[i]
+        products[i] = total
 
 
 @jit
@@ -53,16 +54,48 @@ def sift(values, rows, at, size):  # type: ignore[no-untyped-def]
 
 
 @jit
-def largest(near, values, rows):  # type: ignore[no-untyped-def]
-    """Fill `rows` (k,) with the rows of the k largest entries of `near`, largest first, ties by row."""
+def candidates(products, scale, k, counts, kept):  # type: ignore[no-untyped-def]
+    """Numbers of the entries products[i] scale[i] that can be among the k largest, into `kept`; how many.
+
+    Entries are counted in `counts`, one for each of as many equal parts of the range from 0 to the largest
+    entry; those in the parts that hold the k largest are kept. Entries below 0 belong to the first part.
+    """
+    top = np.float32(0.0)
+    for i in range(len(products)):
+        top = max(top, products[i] * scale[i])
+    if not top > 0.0:
+        for i in range(len(products)):
+            kept[i] = i
+        return len(products)
+    factor = np.float32((len(counts) - 1) / top)
+    counts[:] = 0
+    for i in range(len(products)):
+        counts[max(np.int64(products[i] * scale[i] * factor), 0)] += 1
+    lowest, held = len(counts) - 1, counts[len(counts) - 1]
+    while held < k:
+        lowest -= 1
+        held += counts[lowest]
+    size = 0
+    for i in range(len(products)):
+        if lowest == 0 or np.int64(products[i] * scale[i] * factor) >= lowest:
+            kept[size] = i
+            size += 1
+    return size
+
+
+@jit
+def largest(products, scale, counts, kept, values, rows):  # type: ignore[no-untyped-def]
+    """Numbers of the k largest products[i] scale[i] into `rows` (k,), largest first, ties by number."""
     k = len(rows)
+    total = candidates(products, scale, k, counts, kept)
     for i in range(k):
-        values[i], rows[i] = near[i], i
+        values[i], rows[i] = products[kept[i]] * scale[kept[i]], kept[i]
     for i in range(k // 2 - 1, -1, -1):
         sift(values, rows, i, k)
-    for i in range(k, len(near)):
-        if near[i] > values[0]:
-            values[0], rows[0] = near[i], i
+    for i in range(k, total):
+        near = products[kept[i]] * scale[kept[i]]
+        if near > values[0]:
+            values[0], rows[0] = near, kept[i]
             sift(values, rows, 0, k)
     for size in range(k - 1, 0, -1):  # the worst goes to the end
         values[0], values[size] = values[size], values[0]
@@ -73,19 +106,21 @@ def largest(near, values, rows):  # type: ignore[no-untyped-def]
 @jit
 def packed_nearest(queries, codes, scale, found):  # type: ignore[no-untyped-def]
     """The rows of `codes` (N, d) nearest to each query (n, d), nearest first, into `found` (n, k), k <= N."""
-    near = np.empty(codes.shape[0], dtype=np.float32)
+    products = np.empty(codes.shape[0], dtype=np.float32)
     values = np.empty(found.shape[1], dtype=np.float32)
+    counts, kept = np.empty(PARTS, dtype=np.int64), np.empty(codes.shape[0], dtype=np.int64)
     for i in range(queries.shape[0]):
-        inner_products(queries[i], codes, scale, near)
-        largest(near, values, found[i])
+        inner_products(queries[i], codes, products)
+        largest(products, scale, counts, kept, values, found[i])
 
 
 @jit
-def largest_rows(near, found):  # type: ignore[no-untyped-def]
-    """The columns of the k largest entries of each row of `near` (n, N), as `packed_nearest` orders them."""
+def largest_rows(products, scale, found):  # type: ignore[no-untyped-def]
+    """As `packed_nearest` where the inner products (n, N) of queries and codes have been taken."""
     values = np.empty(found.shape[1], dtype=np.float32)
-    for i in range(near.shape[0]):
-        largest(near[i], values, found[i])
+    counts, kept = np.empty(PARTS, dtype=np.int64), np.empty(products.shape[1], dtype=np.int64)
+    for i in range(products.shape[0]):
+        largest(products[i], scale, counts, kept, values, found[i])
 
 
 @jit

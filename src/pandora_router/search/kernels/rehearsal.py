@@ -37,7 +37,7 @@ def rehearse(kernels: SimpleNamespace, progress: Progress) -> None:
         "simulated_payoffs": lambda: simulation.compiled_payoffs(kernels, state, "mean", 2, 0),
         "rollout_step": lambda: policies.compiled_rollout(kernels, state, True),
         "packed_nearest": lambda: kernels.packed_nearest(*_packed()),
-        "largest_rows": lambda: kernels.largest_rows(_packed()[0], _packed()[3]),
+        "largest_rows": lambda: kernels.largest_rows(_packed()[0], *_packed()[2:]),
         "neighbour_means": lambda: kernels.neighbour_means(*_means()),
         "tree_sums": lambda: kernels.tree_sums(*_tree()),
         "held_rows": lambda: batch.run_with(kernels, Obligatory(), made, values),
