@@ -18,6 +18,7 @@ def test_litellm_calls_whom_the_router_chooses(tmp_path: Path, monkeypatch: pyte
     fitted().save(tmp_path / "router")
     with closing(Stub()) as stub:
         monkeypatch.setenv("UPSTREAM", stub.url)
+        monkeypatch.setenv("LITELLM_LOCAL_MODEL_COST_MAP", "True")  # nothing is fetched
         monkeypatch.setenv("PANDORA_ROUTER", str(tmp_path / "router"))
         said = there.run("python", "litellm_plugin.py")
     assert "sdk: ok" in said

@@ -6,6 +6,7 @@ Run with the interpreter of `.venv-litellm`; PANDORA_ROUTER names the folder of 
 import asyncio
 import json
 import os
+import secrets
 import socket
 import subprocess
 import sys
@@ -22,6 +23,7 @@ from pandora_router.router import Router
 
 UPSTREAM, FOLDER = os.environ["UPSTREAM"], os.environ["PANDORA_ROUTER"]
 PROMPTS = ["count the river king number 7", "tell about the river", "sum of stars 12", "a king and a star"]
+KEY = f"sk-{secrets.token_hex(32)}"  # the proxy does not start without one
 known = Router.load(FOLDER)
 MODELS = [
     {
@@ -41,8 +43,8 @@ async def sdk() -> None:
         chosen = known.route(text).specialist
         assert chosen in answer.choices[0].message.content, (chosen, answer)
         headers = answer._hidden_params["additional_headers"]
-        assert headers["x-pandora-specialist"] == chosen, headers
-        assert headers["x-pandora-decision-id"], headers
+        assert headers["llm_provider-x-pandora-specialist"] == chosen, headers
+        assert headers["llm_provider-x-pandora-decision-id"], headers
     print("sdk: ok")
 
 
@@ -68,7 +70,8 @@ def proxy() -> None:
             "127.0.0.1",
         ]
         with (Path(folder) / "log").open("w+") as log:
-            process = subprocess.Popen(command, stdout=log, stderr=log, cwd=folder)
+            environment = {**os.environ, "LITELLM_MASTER_KEY": KEY}
+            process = subprocess.Popen(command, stdout=log, stderr=log, cwd=folder, env=environment)
             try:
                 speak(f"http://127.0.0.1:{port}", process)
             except BaseException:
@@ -94,7 +97,9 @@ def speak(url: str, process: subprocess.Popen[bytes]) -> None:
     for text in PROMPTS:
         body = {"model": "auto", "messages": [{"role": "user", "content": text}]}
         request = urllib.request.Request(
-            f"{url}/v1/chat/completions", json.dumps(body).encode(), {"Content-Type": "application/json"}
+            f"{url}/v1/chat/completions",
+            json.dumps(body).encode(),
+            {"Content-Type": "application/json", "Authorization": f"Bearer {KEY}"},
         )
         with urllib.request.urlopen(request, timeout=120) as answer:
             told = json.loads(answer.read())
