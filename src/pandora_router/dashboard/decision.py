@@ -25,6 +25,7 @@ from pandora_router.store import accounts, log, queries
 from pandora_router.store.database import Transaction
 from pandora_router.store.money import dollars
 
+SOLD = ("sealed", "opened", "lost", "too late")
 LONGEST = 20_000
 """The most characters of a prompt or an answer that a page shows."""
 
@@ -117,7 +118,7 @@ def _beliefs(made: Mapping[str, Any]) -> PageTable:
                 Entry(opened, "" if opened is None else str(opened)),
                 number(shown),
                 *(number(known[kind]) for kind in ("cheap", "mean", "std", "reservation_price")),
-                number(known["inspection_cost"], 5),
+                number(known["inspection_cost"] if known["status"] in SOLD else None, 5),
                 number(worth.get(name)),
             ]
         )

@@ -91,7 +91,7 @@ class PageTable:
         )
         table = tag("table", tag("thead", tag("tr", top)), tag("tbody", body))
         shown = tag("div", table, class_="wide", tabindex="0", role="region", aria_label=self.title)
-        rows = tag("summary", f"{len(self.rows):,} rows")
+        rows = tag("summary", f"{len(self.rows):,} {'row' if len(self.rows) == 1 else 'rows'}")
         return tag("section", head, tag("details", rows, shown) if self.folded else shown)
 
     def _kind(self, column: int) -> str | None:

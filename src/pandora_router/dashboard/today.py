@@ -74,8 +74,8 @@ def today(open_: Transaction, asked: PageRequest) -> Page:
 
 
 def whole_steps(over_time: list[Sums]) -> list[Sums]:
-    """The steps without the first and the last, which the window cuts; all of them if they are few."""
-    return over_time[1:-1] if len(over_time) > 8 else over_time
+    """The steps without the first, which the window cuts, unless all requests are in it."""
+    return over_time[1:] if any(row["requests"] for row in over_time[1:]) else over_time
 
 
 def net_saving(sums: Sums) -> int:
@@ -87,8 +87,7 @@ def _tiles(told: Figures, metric: str) -> Html:
     now, requests = told.now, told.now["requests"]
     saved, best = net_saving(now), int(now["baseline"])
     kind = None if not best else "good" if saved >= 0 else "bad"
-    part = f"{share(saved, best).shown} of {amount(dollars(best))} for always the best single"
-    compared = part if best else "no request could be compared"
+    compared = _compared(saved, best) if best else "no request could be compared"
     looks = f"looks {money(now['inspection_cost']).shown} of it"
     quality = "–" if told.quality is None else f"{told.quality:.3f}"
     return tiles(
@@ -103,6 +102,13 @@ def _tiles(told: Figures, metric: str) -> Html:
         tile("Looked before", share(now["inspected"], requests).shown, f"{now['looks']:,} looks"),
         tile("Declined", share(now["declined"], requests).shown, "went to the default"),
     )
+
+
+def _compared(saved: int, best: int) -> str:
+    """How a saving compares with the bill of the best single specialist."""
+    times = abs(saved) / best
+    part = f"{times:,.0f} times" if times > 10 else f"{share(saved, best).shown} of"
+    return f"{part} {amount(dollars(best))} for always the best single; money only, quality is beside it"
 
 
 def _level(levels: list[float], place: int) -> Any:

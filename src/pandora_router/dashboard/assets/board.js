@@ -57,7 +57,7 @@
           { value: moment },
           ...told.lines.map((line, i) => ({
             label: line.name, stroke: colour(`--line-${i + 1}`), width: 2, dash: dashes[i], spanGaps: true,
-            value: inUnit(told.unit), points: { show: told.at.length < 40 },
+            value: inUnit(told.unit), points: { show: told.at.length < 40 || line.values.filter(Boolean).length < 12 },
           })),
         ],
         hooks: { setSelect: [(plot) => zoom(plot)] },
