@@ -163,7 +163,7 @@ def _standing(found: Sequence[Results]) -> dict[str, object]:
         "worst": worst,
         "better": ", ".join(better) or "none",
         "wanted": BETTER,
-        "met": "met" if len(better) >= BETTER else f"missed, {len(better)}",
+        "met": "met" if len(better) >= BETTER else f"{len(better)} of {len(found)} that were run",
     }
 
 
@@ -173,12 +173,13 @@ def _gained(found: Sequence[Results]) -> dict[str, object]:
     known = {name: lead for name, lead in leads.items() if lead is not None}
     total = 1e3 * sum(lead.mean for lead in known.values())
     error = 1e3 * float(np.sqrt(sum(lead.doubt**2 for lead in known.values())))
+    verdict = "met" if total >= GAIN else "missed"
     return {
         "eleven": ", ".join(known) or "nothing",
         "of": len(known),
         "gain": f"{total:+.1f} ({error:.1f})",
         "goal": GAIN,
-        "gained": "met" if total >= GAIN else "missed",
+        "gained": verdict if len(known) == len(ELEVEN) else "not decided, experiments are missing",
     }
 
 
