@@ -44,14 +44,17 @@ BETTER, GAIN = 4, 20.0  # the goals: experiments better than every static way; 1
 SHORT = """# Results
 
 Written by `{command}`; do not edit by hand. {count} experiments on public routing data, fresh splits
-drawn with the seeds {seeds}, which no rule of the router was tuned on.{missing}
+drawn with the seeds {seeds}, which no rule of the router was tuned on (their prompts were also in earlier
+splits).{missing}
 
 The router is fitted on each split exactly as `pandora fit` fits it and judged on prompts that fitted
 nothing. The numbers are net reward per prompt (score - fee - inspection cost) in 1e-3, averaged over the
 inspection costs of an experiment: how much more the router earns than each way to route that does not
-search, and than the former default (mean and slope from calibration prompts alone, 50 neighbours that
-forget them). In brackets the larger of two standard errors (over prompts, over splits). A star: both
-tests reject "no difference" at 5 %.
+search, and than the former signal model (mean and slope from calibration prompts alone, 50 neighbours).
+That one is given the prompts that the present router remembers, which the former default forgot, so the
+column leaves out what remembering earns and is no measure of the whole former default. In brackets the
+larger of two standard errors (over prompts, over splits). A star: both tests reject "no difference" at 5
+%.
 
 {table}
 
@@ -66,8 +69,8 @@ in about {chance}.{worst}
 **Better than every static way**, with a star against each, at some cost or on average: {better} (goal: at
 least {wanted} experiments that are no controls: {met}).
 
-**Against the former default**, summed over {eleven} ({of} of the eleven experiments that differ in data
-or pool): {gain} per prompt in 1e-3 (goal: +{goal:.0f}: {gained}).
+**Against the former signal model**, summed over {eleven} ({of} of the eleven experiments that differ in
+data or pool): {gain} per prompt in 1e-3 (goal: +{goal:.0f}: {gained}).
 
 How these numbers are made, and the rest of them (every way to route at every cost, value estimators,
 signal models, the paper's findings and its own tables, figures): `make paper` writes `results/all.md`,
@@ -84,7 +87,7 @@ def short(found: Sequence[Results], asked: Sequence[Experiment], command: str = 
         "experiment",
         "splits",
         *(f"over {way}" for way in ways),
-        "over the former default",
+        "over the former signal model",
         "inspections",
     ]
     rows = []
@@ -168,7 +171,7 @@ def _standing(found: Sequence[Results]) -> dict[str, object]:
 
 
 def _gained(found: Sequence[Results]) -> dict[str, object]:
-    """The lead over the former default, summed over those of the eleven experiments that are finished."""
+    """The lead over the former signal model, summed over the finished ones of the eleven experiments."""
     leads = {one.name: _lead(one, (FORMER_NEIGHBOURS, OLD)) for one in found if one.name in ELEVEN}
     known = {name: lead for name, lead in leads.items() if lead is not None}
     total = 1e3 * sum(lead.mean for lead in known.values())
