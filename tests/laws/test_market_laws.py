@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pandora_router.boxes import Draws, Independent, Joint, Ladder, LowRank
+from pandora_router.boxes import Costs, Draws, Independent, Joint, Ladder, LowRank
 from pandora_router.errors import UsageError
 from pandora_router.market import (
     STRONG,
@@ -86,6 +86,23 @@ def same_search(boxes, values, reserve=-np.inf, open=None):
 @given(lattice(least=1))
 def test_descending_is_the_obligatory_router(market):
     same_search(*market)
+
+
+@lawful
+@given(lattice(least=1), st.sampled_from([0.5, 1.0]))
+def test_descending_with_refunds_is_the_obligatory_router(market, share):
+    """The winner goes on with what it began: the same part of the same bill comes back in both."""
+    boxes, values = market
+    own = boxes.costs.own
+    costs = Costs(own, refund=share * own)
+    if isinstance(boxes, Draws):
+        refunded = Draws(boxes.samples, costs)
+    else:
+        refunded = Independent(boxes.mean, boxes.std, costs)
+    record = same_search(refunded, values)
+    back = share * own[record.winner] if record.winner in record.inspected else 0.0
+    assert record.refunded == pytest.approx(back)
+    assert record.welfare(values) == pytest.approx(values[record.winner] - record.spent.sum())
 
 
 @lawful

@@ -29,12 +29,16 @@ from pandora_router.types import Vector
 
 @dataclass(frozen=True, eq=False)
 class Record:
-    """What happened: every event in order, who answers, what it pays, what each bidder spent on looking."""
+    """What happened: every event in order, who answers, what it pays, what each bidder spent on looking.
+
+    `spent` (M,) is net of `refunded`, what came back of the winner's looks because its answer goes on.
+    """
 
     events: tuple[Event, ...]
     winner: int
     price: float
     spent: Vector
+    refunded: float = 0.0
 
     @property
     def inspected(self) -> tuple[int, ...]:
@@ -81,7 +85,11 @@ def market(mechanism: Mechanism, bidders: Sequence[Strategy], boxes: Boxes) -> A
     except StopIteration as end:
         award: Award = end.value
     spent = np.array([state.spent for state in states])
-    return Record((*events, award), award.winner, award.price, spent)
+    back = 0.0
+    if award.winner != OUTSIDE:
+        back = states[award.winner].refund(award.winner)
+        spent[award.winner] -= back
+    return Record((*events, award), award.winner, award.price, spent, back)
 
 
 def _answer(

@@ -341,12 +341,17 @@ def statuses(
 
 
 def worth(state: State, inspect: Inspect) -> float:
-    """By how much opening these boxes is expected to improve the best choice, before their cost."""
+    """By how much opening these boxes is expected to improve the best choice, before their cost.
+
+    Of several boxes an average over joint outcomes, but at least what the best of them is worth alone: seeing
+    more is never worth less, whatever the outcomes that were drawn.
+    """
+    alone = float(gradient(state.boxes, state.outside)[list(inspect.boxes)].max())
     if len(inspect.boxes) == 1:
-        return float(gradient(state.boxes, state.outside)[inspect.boxes[0]])
+        return alone
     members = np.array(inspect.boxes, dtype=np.intp)
     normals = group_normals(0, OUTCOMES, len(state.boxes.mean))
-    return plain_group_gain(state.boxes, members, state.outside, normals)
+    return max(alone, plain_group_gain(state.boxes, members, state.outside, normals))
 
 
 def bill(state: State, inspect: Inspect) -> float:
