@@ -140,6 +140,13 @@ def opened(folder: Path) -> str:
     return OPENED + "\n" + "\n".join(lines) + "\n" + by_cost(folder)
 
 
+def missing(folder: Path) -> str:
+    """The experiments of the folder that have no finished split yet, in words."""
+    done = {*finished(folder, "refund_"), *finished(folder, "opened_")}
+    names = sorted(path.stem for path in EXPERIMENTS.glob("*.yaml") if path.stem not in done)
+    return f"\nNot measured yet: {', '.join(names)}.\n" if names else ""
+
+
 def by_cost(folder: Path) -> str:
     """What "opened" earns over "own" at each cost."""
     every = finished(folder, "opened_")
@@ -158,9 +165,10 @@ def by_cost(folder: Path) -> str:
 @click.command()
 @click.argument("folder", type=click.Path(path_type=Path, file_okay=False, exists=True))
 @click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False), help="The page to write.")
-def main(folder: Path, output: Path | None) -> None:
+@click.option("--note", default="", help="A sentence about this run, printed under the introduction.")
+def main(folder: Path, output: Path | None, note: str) -> None:
     """Write the page from the finished splits in FOLDER."""
-    words = HEAD + refunds(folder) + opened(folder)
+    words = HEAD + (f"\n{note}\n" if note else "") + refunds(folder) + opened(folder) + missing(folder)
     if output is None:
         click.echo(words)
     else:
