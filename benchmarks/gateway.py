@@ -16,7 +16,9 @@ import asyncio
 import contextlib
 import os
 import platform
+import secrets
 import statistics
+import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -54,16 +56,21 @@ class Cost:
 def measure(name: str, server: Server, model: str, stream: bool, count: int) -> Cost:
     """CPU at 16 requests at once, then latency one at a time and the first token at 16 streams."""
     bodies = [served.request(model, stream=stream, prompt=prompt) for prompt in PROMPTS]
-    asyncio.run(served.drive(server.url, bodies, 200, 16))  # warm
+    asyncio.run(served.drive(server.url, bodies, 200, 16, server.key))  # warm
     before = server.cpu()
-    busy = asyncio.run(served.drive(server.url, bodies, count, 16))
+    busy = asyncio.run(served.drive(server.url, bodies, count, 16, server.key))
     cpu = (server.cpu() - before) / count
     if any(one.status != 200 for one in busy):
         raise RuntimeError(f"{name}: {sum(one.status != 200 for one in busy)} of {count} requests failed")
-    alone = [one.whole for one in asyncio.run(served.drive(server.url, bodies, max(count // 5, 200), 1))]
+    alone = [
+        one.whole
+        for one in asyncio.run(served.drive(server.url, bodies, max(count // 5, 100), 1, server.key))
+    ]
     p50, p99 = (1000.0 * float(np.quantile(alone, q)) for q in (0.5, 0.99))
     first = 1000.0 * statistics.median(one.first for one in busy)
-    return Cost(name, "stream" if stream else "JSON", 1e6 * cpu, p50, p99, first if stream else 0.0)
+    found = Cost(name, "stream" if stream else "JSON", 1e6 * cpu, p50, p99, first if stream else 0.0)
+    print(found, file=sys.stderr, flush=True)
+    return found
 
 
 WORDS = ("river", "king", "number", "count", "name", "long", "word", "city", "law", "cell", "sum", "verb")
@@ -117,10 +124,15 @@ def litellm(core: int | None, target: str, environment: Path) -> Iterator[Server
         )
         program = str((environment / "bin" / "litellm").resolve())
         command = [program, "--config", str(config), "--port", str(port), "--host", "127.0.0.1"]
-        variables = {"LITELLM_LOCAL_MODEL_COST_MAP": "True", "LITELLM_LOG": "ERROR"}
+        key = f"sk-{secrets.token_hex(32)}"
+        variables = {
+            "LITELLM_LOCAL_MODEL_COST_MAP": "True",
+            "LITELLM_LOG": "ERROR",
+            "LITELLM_MASTER_KEY": key,
+        }
         url = f"http://127.0.0.1:{port}"
         with served.started(command, f"{url}/health/liveliness", core, **variables) as one:
-            one.url = url
+            one.url, one.key = url, key
             yield one
 
 
@@ -202,6 +214,7 @@ def page(found: list[Cost], rows: list[tuple[str, float, float]], count: int) ->
         f"{os.cpu_count()} cores ({platform.machine()}). One core for each server, the same stub upstream,",
         "load from another core. CPU is what the kernel counts for the server at 16 requests at once;",
         "latencies are of one request at a time; the first token is the median at 16 streams.",
+        f"The load of the machine was {os.getloadavg()[1]:.1f}; latencies mean little above its cores.",
         "",
         "| server | answer | CPU, µs | times bare | p50, ms | added | p99, ms | added | first token, ms |",
         "|---|---|---|---|---|---|---|---|---|",

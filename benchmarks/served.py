@@ -97,6 +97,7 @@ class Server:
 
     process: subprocess.Popen[bytes]
     url: str
+    key: str = ""
 
     @property
     def pids(self) -> list[int]:
@@ -261,8 +262,8 @@ def request(
     return json.dumps({"model": model, "messages": said, "stream": stream, **more}).encode()
 
 
-async def drive(url: str, bodies: Sequence[bytes], count: int, at_once: int) -> list[Timed]:
-    """Send `count` requests, `at_once` at the same time, with bodies in turn."""
+async def drive(url: str, bodies: Sequence[bytes], count: int, at_once: int, key: str = "") -> list[Timed]:
+    """Send `count` requests, `at_once` at the same time, with bodies in turn and the API key `key`."""
     done: list[Timed] = []
     places = iter(range(count))
     limit = aiohttp.ClientTimeout(total=120)
@@ -270,7 +271,7 @@ async def drive(url: str, bodies: Sequence[bytes], count: int, at_once: int) -> 
 
         async def client() -> None:
             for i in places:
-                one = await ask(session, url, bodies[i % len(bodies)])
+                one = await ask(session, url, bodies[i % len(bodies)], key)
                 done.append(one)
 
         await asyncio.gather(*(client() for _ in range(at_once)))
