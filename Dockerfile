@@ -2,19 +2,19 @@
 # The image runs as a user without rights on a read-only root; only /tmp and /data are written.
 FROM python:3.11-slim AS build
 COPY . /src
-RUN python -m venv /opt/pandora \
- && /opt/pandora/bin/pip install --no-cache-dir -c /src/constraints.txt '/src[serve,postgres]'
+RUN python -m venv /app \
+ && /app/bin/pip install --no-cache-dir -c /src/constraints.txt '/src[serve,postgres]'
 # the compiled searches are kept in the image; a processor of another kind compiles them again at the start
 RUN apt-get update -qq && apt-get install -y -qq --no-install-recommends libgomp1 \
- && NUMBA_CACHE_DIR=/opt/pandora/kernels /opt/pandora/bin/pandora warm
+ && NUMBA_CACHE_DIR=/app/kernels /app/bin/pandora warm
 
 FROM python:3.11-slim
 RUN apt-get update -qq && apt-get install -y -qq --no-install-recommends libgomp1 \
  && rm -rf /var/lib/apt/lists/* \
  && useradd --system --uid 10001 --no-create-home --home-dir /tmp pandora \
  && install -d -o 10001 -g 10001 /data
-COPY --from=build /opt/pandora /opt/pandora
-ENV PATH=/opt/pandora/bin:$PATH NUMBA_CACHE_DIR=/opt/pandora/kernels HOME=/tmp PYTHONDONTWRITEBYTECODE=1
+COPY --from=build /app /app
+ENV PATH=/app/bin:$PATH NUMBA_CACHE_DIR=/app/kernels HOME=/tmp PYTHONDONTWRITEBYTECODE=1
 USER 10001:10001
 WORKDIR /data
 VOLUME ["/data"]

@@ -5,7 +5,7 @@ import json
 import sys
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-KEY = sys.argv[2].encode()
+KEY = sys.argv[2].encode() if __name__ == "__main__" else b""
 seen = set()
 
 
