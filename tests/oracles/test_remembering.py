@@ -14,6 +14,7 @@ from pandora_router.estimators.neighbours import Neighbours
 from pandora_router.estimators.remembering import Remembering, unseen
 from pandora_router.router import NeighbourRecipe, Router, StackRecipe
 from pandora_router.router.fitting import parted
+from pandora_router.router.readings import recentred
 from tests.support.tables import generate
 
 QUICK = StackRecipe(rounds=12, folds=2)
@@ -98,6 +99,7 @@ def test_the_signal_model_is_fitted_on_left_out_estimates_of_train_and_calibrati
     reward = np.concatenate([train.reward, calibration.reward])
     rows = np.arange(len(vectors))
     f = np.array([average(vectors[i], vectors[rows != i], reward[rows != i], KS) for i in rows])
+    f += [reward.mean(axis=0) - reward[rows != i].mean(axis=0) for i in rows]
     from pandora_router.calibrate.readings import Readings
 
     costly = QUICK.fit(train, lambda what, share: None)
@@ -107,6 +109,26 @@ def test_the_signal_model_is_fitted_on_left_out_estimates_of_train_and_calibrati
     new = np.random.default_rng(2).random((9, 3))
     assert router.signal.values(new, new) == pytest.approx(expected.values(new, new))
     assert router.signal.batch(new, 0.01).mean == pytest.approx(expected.believed(new))
+
+
+def test_where_prompts_say_nothing_left_out_estimates_do_not_predict_the_opposite() -> None:
+    """Rewards of pure noise, 25 to 99 neighbours among 100 prompts: the pooled slope on left-out f is 0."""
+    rng = np.random.default_rng(3)
+    texts = [f"n{i:03d}" for i in range(100)]
+    raw, moved = [], []
+    for _ in range(200):
+        reward = rng.standard_normal((100, 3))
+        fitted = Neighbours.fit(texts, reward, ["a", "b", "c"], embedder=GIVEN, k=(25, 50, 200))
+        left = fitted.leave_one_out()
+        for f, sums in ((left, raw), (recentred(left, reward), moved)):
+            away = f - f.mean(axis=0)
+            sums.append([float((away * reward).sum()), float((away**2).sum())])
+    for sums, low, high in ((raw, -2.0, -0.5), (moved, -0.15, 0.15)):
+        product, square = np.sum(sums, axis=0)
+        assert low < product / square < high
+    hole = np.where(rng.random((100, 3)) < 0.3, np.nan, rng.random((100, 3)))
+    same = recentred(left, hole)
+    assert (same[np.isnan(hole)] == left[np.isnan(hole)]).all()
 
 
 def test_a_prompt_of_calibration_that_stands_in_test_again_is_left_out_there() -> None:

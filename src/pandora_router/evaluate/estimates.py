@@ -116,7 +116,7 @@ def _only_tasks(experiment: Experiment, table: Table) -> Table:
     return table.rows(keep)
 
 
-VERSION = 5  # raise when the estimators change what they predict
+VERSION = 6  # raise when the estimators change what they predict
 Made = dict[str, NDArray[np.float64]]
 Progress = Callable[[str, int, int], None]
 

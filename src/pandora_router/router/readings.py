@@ -111,12 +111,26 @@ def cheap_estimates(
     counts = {name: k for name, k in each.items() if k is None or isinstance(known, Neighbours)}
     made: dict[str, Matrix] = {}
     first = len(parts["train"])
-    for name, left in zip(counts, _left_out(known, list(counts.values())), strict=True):
+    reward = np.concatenate([parts["train"].reward, parts["calibration"].reward])
+    for name, outside in zip(counts, _left_out(known, list(counts.values())), strict=True):
+        left = recentred(outside, reward)
         made[f"train.{name}"], made[f"calibration.{name}"] = left[:first], left[first:]
     for part in [part for part in parts if part not in ("train", "calibration")]:
         found = _predicted(known, parts[part].prompts, list(counts.values()))
         made |= {f"{part}.{name}": f for name, f in zip(counts, found, strict=True)}
     return made
+
+
+def recentred(left: Matrix, reward: Matrix) -> Matrix:
+    """Left-out estimates (N, M), moved by what leaving the prompt out did to the mean reward of all prompts.
+
+    Without prompt i the mean of the others is lower by (R_i - mean) / (N - 1) than the mean of all. Estimates
+    that average over a large part of the prompts follow it, so that a prompt of high reward gets a low
+    estimate: with few prompts a regression of rewards on left-out estimates would learn the wrong sign.
+    """
+    count = np.maximum((~np.isnan(reward)).sum(axis=0), 2)
+    moved: Matrix = left + np.nan_to_num((reward - np.nanmean(reward, axis=0)) / (count - 1))
+    return moved
 
 
 def _left_out(known: Remembering, counts: Sequence[Count | None]) -> list[Matrix]:
