@@ -13,6 +13,7 @@ import pytest
 from pandora_router.data import Table, save
 from pandora_router.estimators.neighbours import Neighbours
 from pandora_router.router import Router
+from pandora_router.router.readings import recentred
 from tests.support.command import pandora
 from tests.support.tables import generate
 
@@ -150,7 +151,7 @@ def test_held_out_estimates_are_written_as_sweep_reads_them(tmp_path: Path) -> N
     assert result.exit_code == 0, result.output
     cheap = as_measured(Router.load(tmp_path / "router"), table).cheap
     assert isinstance(cheap, Neighbours)
-    left_out = cheap.leave_one_out()[len(table.in_split("train")) :]
+    left_out = recentred(cheap.leave_one_out(), cheap.reward)[len(table.in_split("train")) :]
     seen, size = set(table.in_split("train").prompts), 0
     for split in ("calibration", "test"):
         part = table.in_split(split)
