@@ -168,6 +168,27 @@ def test_a_killed_worker_is_started_again(stub: Stub, tmp_path: Path) -> None:
         assert {ask(url)[0] for _ in range(8)} == {"small"}
 
 
+def test_workers_that_die_before_they_are_ready_end_the_server(tmp_path: Path) -> None:
+    script = tmp_path / "dying.py"
+    script.write_text(
+        "import os, socket\n"
+        "from pandora_router.gateway import server\n"
+        "class Dying:\n    store = 'none'\n    def site(self):\n        os._exit(3)\n"
+        "if __name__ == '__main__':\n"
+        "    print(server._parent(Dying(), socket.socket(), 2, lambda: print('ready')))\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(part for part in sys.path if part)}
+    run = subprocess.run(
+        [sys.executable, str(script)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    assert run.stdout == "1\n", run.stderr
+
+
 def test_a_stop_lets_streams_end(stub: Stub, tmp_path: Path) -> None:
     config = CONFIG.format(url=stub.url, default="small").replace("model: small", "model: pausing")
     (tmp_path / "pandora.yaml").write_text(config)

@@ -79,7 +79,10 @@ def serve(plan: SitePlan, address: Address, workers: int, ready: Callable[[str],
 
 
 def _parent(plan: SitePlan, listening: socket.socket, workers: int, ready: Callable[[], None]) -> int:
-    """Keep `workers` processes alive until a signal comes, then stop them all."""
+    """Keep `workers` processes alive until a signal comes, then stop them all; returns the exit code.
+
+    It is 1 if a worker ended before it was ready: the same would happen to the next one.
+    """
     spawn = multiprocessing.get_context("spawn")
     stopping = False
     events = spawn.SimpleQueue()
@@ -102,11 +105,17 @@ def _parent(plan: SitePlan, listening: socket.socket, workers: int, ready: Calla
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, stop)
     signal.signal(signal.SIGHUP, reload)
-    for _ in running:
-        if not events.get():
-            stopping = True
-    if not stopping:
+    reported, failed = 0, False
+    while reported < workers and not stopping and not failed:
+        dead = any(not process.is_alive() for process in running)
+        if events.empty():
+            failed = dead
+            time.sleep(0.02)
+        else:
+            reported, failed = reported + 1, not events.get()
+    if reported == workers and not failed:
         ready()
+    stopping = stopping or failed
     while not stopping:
         time.sleep(0.2)
         for i, process in enumerate(running):
@@ -119,7 +128,7 @@ def _parent(plan: SitePlan, listening: socket.socket, workers: int, ready: Calla
         process.join(GRACE + 5.0)
         if process.is_alive():
             process.kill()
-    return 0
+    return int(failed)
 
 
 def _send(pid: int, number: signal.Signals) -> None:
