@@ -26,7 +26,7 @@ from pandora_router.router import (
     StackRecipe,
     explain,
 )
-from pandora_router.router import prompts as limits
+from pandora_router.router import opening as limits
 from pandora_router.router.batch import UNDER_WAY
 from pandora_router.search import Always, KnowledgeGradient
 from tests.support.routers import fitted

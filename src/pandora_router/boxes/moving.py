@@ -170,6 +170,23 @@ class Moving(Bookkeeping):
             drawn[:, j] = bare[:, j]
         return drawn
 
+    def moved_by(self, order: Positions, ranks: Matrix) -> Matrix:
+        """The worths (S, M) once `order` is opened in turn, refunds of `order` apart.
+
+        `ranks` (S, n) from 0 to 1 pick the outcome of each step along the own movement of the box that is
+        opened.
+        """
+        rows = np.arange(len(ranks))
+        bare, opened = np.tile(self.bare, (len(rows), 1)), np.tile(self.opened, (len(rows), 1))
+        for i, j in enumerate(order):
+            steps = self.law.steps(opened, bare, int(j))
+            count = steps.shape[1]
+            place = np.minimum((ranks[:, i] * count).astype(np.intp), count - 1)
+            along = np.argsort(steps[:, :, j], axis=1, kind="stable")
+            bare = bare + steps[rows, along[rows, place]]
+            opened[:, j] = True
+        return bare + np.where(self.opened, self.refund, 0.0)
+
 
 @dataclass(frozen=True, eq=False)
 class ShiftedMovement:

@@ -177,7 +177,7 @@ class Bought:
                 came,
                 values,
                 worth(state, inspect),
-                bill(state, inspect),
+                state.bill(inspect.boxes),
                 paid.seconds,
                 _status(came, paid.late),
                 paid.fee,
@@ -352,15 +352,6 @@ def worth(state: State, inspect: Inspect) -> float:
     members = np.array(inspect.boxes, dtype=np.intp)
     normals = group_normals(0, OUTCOMES, len(state.boxes.mean))
     return max(alone, plain_group_gain(state.boxes, members, state.outside, normals))
-
-
-def bill(state: State, inspect: Inspect) -> float:
-    """What a purchase costs: own costs, and the shared cost of each group that is not paid yet."""
-    total, costs = 0.0, state.boxes.costs
-    for box in inspect.boxes:
-        total += float(costs.marginal[box])
-        costs = costs.paid(box)
-    return total
 
 
 def checked_contexts(contexts: Offered | None, specialists: tuple[str, ...]) -> dict[str, str]:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pandora_router.estimators.stack.agreement import said_alike
-from pandora_router.router.deciding import bill, learnt, news_of, worth
+from pandora_router.router.deciding import learnt, news_of, worth
 from pandora_router.router.decision import BoxStatus, Decision, Purchase, plain
 from pandora_router.search import Inspect, State
 from pandora_router.search.gradient import gradient
@@ -239,7 +239,8 @@ def _why_stop(state: State, names: tuple[str, ...], policy: str) -> str:
         if len(members) > 1:
             choices.append(Inspect(tuple(members.tolist())))
     gain, cost, best = max(
-        ((worth(state, one), bill(state, one), one) for one in choices), key=lambda found: found[0] - found[1]
+        ((worth(state, one), state.bill(one.boxes), one) for one in choices),
+        key=lambda found: found[0] - found[1],
     )
     what = names[best.boxes[0]] if len(best.boxes) == 1 else f"{len(best.boxes)} of them together"
     closest = f"the closest, {what}: {amount(gain)} for {amount(cost)}"

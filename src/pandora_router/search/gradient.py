@@ -334,7 +334,7 @@ def plain_group_gain(boxes: Boxes, members: Positions, outside: float, normals: 
     order = members[np.lexsort((-boxes.std[members], -boxes.mean[members]))]
     normals = normals[:, : len(order)]
     if isinstance(boxes, Moving):
-        means = _moved(boxes, order, normals)
+        means = boxes.moved_by(order, normal_cdf(normals))
     elif isinstance(boxes, Draws):
         means = np.tile(boxes.mean, (len(normals), 1))
         for i, m in enumerate(order):
@@ -346,22 +346,6 @@ def plain_group_gain(boxes: Boxes, members: Positions, outside: float, normals: 
     kept = means[:, leader].copy() if boxes.mean[leader] > outside else outside
     means[:, order] += boxes.refund[order]
     return float((np.maximum(means.max(axis=1), outside) - kept).mean())
-
-
-def _moved(boxes: Moving, order: Positions, normals: Matrix) -> Matrix:
-    """The worths (S, M) once `order` is opened in turn, refunds of `order` apart.
-
-    A normal picks the outcome of each step by its rank along the own movement of the box that is opened.
-    """
-    bare, opened = np.tile(boxes.bare, (len(normals), 1)), np.tile(boxes.opened, (len(normals), 1))
-    for i, j in enumerate(order):
-        steps = boxes.law.steps(opened, bare, int(j))
-        rank = at_rank(np.arange(float(steps.shape[1])), normals[:, i]).astype(np.intp)
-        along = np.argsort(steps[:, :, j], axis=1, kind="stable")
-        rows = np.arange(len(bare))
-        bare = bare + steps[rows, along[rows, rank]]
-        opened[:, j] = True
-    return bare + np.where(boxes.opened, boxes.refund, 0.0)
 
 
 def at_rank(values: Vector, normals: Vector) -> Vector:

@@ -8,6 +8,7 @@ A failed inspection is data: the money is gone, the box stays worth its mean and
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
@@ -75,6 +76,14 @@ class State:
         known = self.boxes.without(box)
         spent = self.spent + float(self.boxes.inspection_cost[box])
         return State(known, self.outside, spent, self.opened, self.refunds)
+
+    def bill(self, boxes: Sequence[int]) -> float:
+        """What opening these boxes costs: own costs, and the shared cost of each group not paid yet."""
+        total, costs = 0.0, self.boxes.costs
+        for box in boxes:
+            total += float(costs.marginal[box])
+            costs = costs.paid(box)
+        return total
 
     def refund(self, box: int) -> float:
         """What comes back if the search ends with `box`: the refunds of its openings, 0 if it is sealed."""
