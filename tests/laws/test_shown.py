@@ -28,7 +28,8 @@ def test_an_estimate_that_is_not_a_number_was_paid_for_and_shows_nothing() -> No
     boxes = Independent([0.5, 0.4, 0.3], [0.2, 0.2, 0.2], 0.01)
     bought = Bought(NAMES, Prior(boxes, boxes.mean))
     inspect = Inspect((0,))
-    assert bought.settle(State(boxes), inspect, inspect, Paid(np.array([np.nan]), 0.0)) == (None,)
+    bought.settle(State(boxes), inspect, inspect, Paid(np.array([np.nan]), 0.0))
+    assert bought.values == [(None,)]
     assert bought.purchases[0].cost == 0.01
     assert bought.opened == ()
     assert bought.ask("why", GIVEN, Inspect((1,))).contexts == {name: GIVEN[name] for name in NAMES[:2]}
