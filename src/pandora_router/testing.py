@@ -100,7 +100,7 @@ def _conditioning(boxes: Boxes, shown: np.ndarray) -> None:
     value = float(shown[0])
     after, lost = boxes.given(0, value), boxes.without(0)
     now = np.array(boxes.mean), np.array(boxes.sealed), np.array(boxes.inspection_cost)
-    same = all(np.array_equal(one, other) for one, other in zip(before, now, strict=True))
+    same = all(np.array_equal(first, second) for first, second in zip(before, now, strict=True))
     _law(same, "conditioning leaves the original alone")
     _law(type(after) is type(boxes) and type(lost) is type(boxes), "conditioning returns the same type")
     _law(after.mean[0] == value, "an opened box is worth its value")
@@ -120,9 +120,12 @@ def _conditioning(boxes: Boxes, shown: np.ndarray) -> None:
     _refused(lambda: after.given(0, value), "an opened box cannot be opened again")
     _refused(lambda: boxes.given(0, math.nan), "NaN is not a value")
     if len(before[0]) > 1:
-        one = after.given(1, float(shown[1]))
-        two = boxes.given(1, float(shown[1])).given(0, value)
-        _law(np.allclose(one.mean, two.mean, rtol=1e-8, atol=1e-8), "the order of conditioning is irrelevant")
+        forwards = after.given(1, float(shown[1]))
+        backwards = boxes.given(1, float(shown[1])).given(0, value)
+        _law(
+            np.allclose(forwards.mean, backwards.mean, rtol=1e-8, atol=1e-8),
+            "the order of conditioning is irrelevant",
+        )
 
 
 def _sampling(boxes: Boxes, rng: np.random.Generator, draws: int) -> None:
@@ -165,17 +168,17 @@ def check_policy(policy: Policy, states: Sequence[State] = (), *, seed: int = 0)
 
 
 def _states(rng: np.random.Generator) -> list[State]:
-    found = []
+    states = []
     for size in (1, 2, 5):
         for cost in (1e-4, 0.02, 0.5):
             mean, std = rng.normal(0.5, 0.15, size), rng.uniform(0.05, 0.4, size)
             loading = rng.normal(0.0, 0.1, (size, 2))
-            found += [
+            states += [
                 State(Independent(mean, std, cost)),
                 State(Joint(mean, np.diag(std**2) + loading @ loading.T, cost), 0.4),
                 State(Draws(np.sort(mean[:, None] + rng.normal(0, 0.2, (size, 7)), axis=1), cost)),
             ]
-    return found
+    return states
 
 
 def _driven(policy: Policy, state: State, values: np.ndarray) -> Any:
@@ -261,14 +264,14 @@ def check_predictor(predictor: Predictor, prompts: Sequence[str], contexts: Cont
     _law(isinstance(predictor.state(), Saved), "state() is a Saved")
     blind = np.full((len(prompts), len(names)), None, dtype=object)
     for seen in (None, blind, contexts):
-        found = predictor.predict(prompts, seen)
-        _law(found.shape == blind.shape, "predict has a row per prompt and a column per specialist")
-        _law(bool(np.isfinite(found).all()), "a prediction is a finite number")
+        predicted = predictor.predict(prompts, seen)
+        _law(predicted.shape == blind.shape, "predict has a row per prompt and a column per specialist")
+        _law(bool(np.isfinite(predicted).all()), "a prediction is a finite number")
         each = [
             predictor.predict([prompt], None if seen is None else seen[i : i + 1])
             for i, prompt in enumerate(prompts)
         ]
-        _law(np.allclose(found, np.concatenate(each), atol=1e-6), "each prompt is predicted on its own")
+        _law(np.allclose(predicted, np.concatenate(each), atol=1e-6), "each prompt is predicted on its own")
     same = np.array_equal(predictor.predict(prompts), predictor.predict(prompts, blind))
     _law(same, "contexts of None are no contexts")
 
@@ -281,12 +284,12 @@ def _declared(needs: object, together: object, specialists: Sequence[str]) -> No
 
 def _estimates(estimator: Estimator, query: Query, names: Sequence[str]) -> np.ndarray:
     try:
-        found = np.asarray(asyncio.run(estimator.estimate(query, list(names))), dtype=np.float64)
+        estimates = np.asarray(asyncio.run(estimator.estimate(query, list(names))), dtype=np.float64)
     except (UsageError, UpstreamError, TypeError, ValueError) as error:
         raise BrokenContract(f"what cannot be had is NaN, not {type(error).__name__}: {error}") from error
-    _law(found.shape == (len(names),), "one number per specialist asked for")
-    _law(not np.isinf(found).any(), "an estimate is a finite number or NaN")
-    return found
+    _law(estimates.shape == (len(names),), "one number per specialist asked for")
+    _law(not np.isinf(estimates).any(), "an estimate is a finite number or NaN")
+    return estimates
 
 
 # --- specialists ------------------------------------------------------------------------------------------

@@ -98,7 +98,7 @@ class Market:
     def _proxy(self, name: str, worth: float) -> ProxySeat:
         async def answer(terms: Terms) -> str:
             messages = terms.messages or (OfferMessage(role="user", content=terms.prompt),)
-            request = Request(tuple(Message(one.role, one.content) for one in messages))
+            request = Request(tuple(Message(message.role, message.content) for message in messages))
             return (await self.proxies[name].answer(request)).text
 
         return ProxySeat(name, worth, answer)
@@ -106,15 +106,15 @@ class Market:
     async def serve(self, asked: PromptIn) -> AuctionResult:
         """Hold the auction of one prompt; a prompt that cannot be judged goes to the default."""
         standing = await self._standing()
-        turns = [one.content for one in asked.messages or () if one.role == "user"]
+        turns = [message.content for message in asked.messages or () if message.role == "user"]
         prompt = asked.prompt or (turns[-1] if turns else "")
         if not prompt:
             raise Refused(400, "Send a prompt, or messages with one by the user.", "invalid_request")
         terms = Terms(secrets.token_hex(12), self.rules.mechanism, prompt, asked.messages)
         remote = standing.bidders
-        joined = {one.name for one in remote}  # a specialist that bids for itself needs no proxy
+        joined = {bidder.name for bidder in remote}  # a specialist that bids for itself needs no proxy
         proxies = [name for name in self.proxies if name not in joined]
-        names = [*proxies, *(one.name for one in remote)]
+        names = [*proxies, *(bidder.name for bidder in remote)]
         try:
             boxes = await self.beliefs.boxes(prompt, names)
         except UpstreamError:
@@ -122,10 +122,12 @@ class Market:
             return AuctionResult(terms.auction, text, None, 0.0, (), ())
         handicaps = self.reputation.handicaps(standing.scores, asked.kind)
         seats: list[Seat] = [self._proxy(name, float(boxes.mean[j])) for j, name in enumerate(proxies)]
-        for one in remote:
-            key = bidder_key(self.secret, one.name, one.version)
-            handicap = handicaps.get(one.name, self.reputation.newcomer)
-            seats.append(RemoteSeat(one.name, one.url, key, handicap, standing.funds.get(one.name, 0.0)))
+        for bidder in remote:
+            key = bidder_key(self.secret, bidder.name, bidder.version)
+            handicap = handicaps.get(bidder.name, self.reputation.newcomer)
+            seats.append(
+                RemoteSeat(bidder.name, bidder.url, key, handicap, standing.funds.get(bidder.name, 0.0))
+            )
         return await self._platform.serve(terms, seats, boxes, asked.kind)
 
     async def _standing(self) -> BidderStandings:
@@ -160,8 +162,8 @@ class Market:
         if asked == ("POST", "/prompts"):
             body = await read_body(receive, 4 * LARGEST)
             served = await self.serve(PromptIn.model_validate_json(body))
-            told = ("auction", "answer", "bidder", "price", "seconds")
-            return {name: getattr(served, name) for name in told}
+            shown = ("auction", "answer", "bidder", "price", "seconds")
+            return {name: getattr(served, name) for name in shown}
         if asked == ("POST", "/feedback"):
             given = RewardIn.model_validate_json(await read_body(receive, 4096))
             now = time.time()
@@ -171,26 +173,26 @@ class Market:
             return {"settled": settled}
         if asked == ("GET", "/bidders"):
             standing = await self._standing()
-            return [self._shown(one, standing) for one in standing.bidders]
+            return [self._shown(bidder, standing) for bidder in standing.bidders]
         if scope["method"] == "GET" and scope["path"].startswith("/auctions/"):
-            found = await self.store.run(lambda open_: ledger.auction(open_, scope["path"][10:74]))
-            if found is not None:
-                return {**asdict(found[0]), "calls": [asdict(one) for one in found[1]]}
+            stored = await self.store.run(lambda open_: ledger.auction(open_, scope["path"][10:74]))
+            if stored is not None:
+                return {**asdict(stored[0]), "calls": [asdict(call) for call in stored[1]]}
         raise Refused(404, "There is nothing here; see docs/market-network.md.", "not_found")
 
-    def _shown(self, one: ledger.Membership, standing: BidderStandings) -> dict[str, Any]:
+    def _shown(self, bidder: ledger.Membership, standing: BidderStandings) -> dict[str, Any]:
         """A bidder as everybody may see it: no address, no balance."""
-        scores = [score for score in standing.scores if score.bidder == one.name]
+        scores = [score for score in standing.scores if score.bidder == bidder.name]
         handicaps = {score.kind: self.reputation.handicap(score) for score in scores}
-        return {"name": one.name, "since": one.joined_at, "handicap": handicaps}
+        return {"name": bidder.name, "since": bidder.joined_at, "handicap": handicaps}
 
     async def _admit(self, scope: Scope) -> None:
         """Let in clients with a key of the store."""
         stated = dict(scope["headers"]).get(b"authorization", b"").decode("latin-1")
         secret = stated.removeprefix("Bearer ")
-        found = await self.store.run(lambda open_: accounts.identify(open_, secret))
-        if isinstance(found, Refusal):
-            raise Refused(401, found.message, "invalid_api_key")
+        key = await self.store.run(lambda open_: accounts.identify(open_, secret))
+        if isinstance(key, Refusal):
+            raise Refused(401, key.message, "invalid_api_key")
 
 
 def _standing(open_: Transaction) -> BidderStandings:
@@ -198,7 +200,8 @@ def _standing(open_: Transaction) -> BidderStandings:
     accounts_ = ledger.balances(open_)
     members = ledger.bidders(open_)
     funds = {
-        one.name: accounts_.get(f"deposit {one.name}", 0.0) + accounts_.get(f"bidder {one.name}", 0.0)
-        for one in members
+        member.name: accounts_.get(f"deposit {member.name}", 0.0)
+        + accounts_.get(f"bidder {member.name}", 0.0)
+        for member in members
     }
     return BidderStandings(time.monotonic(), members, ledger.scores(open_), funds)

@@ -103,11 +103,11 @@ def check_books(town: Town, results: Sequence[AuctionResult], open_: Transaction
         raise AssertionError("the ledger does not sum to zero")
     calm = 0
     for result in results:
-        found = ledger.auction(open_, result.auction)
-        if not result.answer or found is None or found[0].status != "delivered":
+        stored = ledger.auction(open_, result.auction)
+        if not result.answer or stored is None or stored[0].status != "delivered":
             raise AssertionError(f"{result.auction} was not answered")
-        if (found[0].bidder, ledger.units(found[0].price)) != (result.bidder, ledger.units(result.price)):
-            raise AssertionError(f"{result.auction} was awarded to {found[0].bidder} and {result.bidder}")
+        if (stored[0].bidder, ledger.units(stored[0].price)) != (result.bidder, ledger.units(result.price)):
+            raise AssertionError(f"{result.auction} was awarded to {stored[0].bidder} and {result.bidder}")
         if paid.get(result.auction, 0) != (ledger.units(result.price) if result.bidder else 0):
             raise AssertionError(f"{result.auction} was paid for more than once, or not at all")
         if not result.stalled and not any(heard.fault for heard in result.heard):

@@ -221,7 +221,7 @@ class Graded:
     def grade(self, result: AuctionResult, row: int) -> None:
         """Compare the winner's claim with the realised reward."""
         claims = [
-            one.stated for one in result.heard if one.bidder == result.bidder and one.stated is not None
+            call.stated for call in result.heard if call.bidder == result.bidder and call.stated is not None
         ]
         if result.bidder is None or not claims:
             return
@@ -248,7 +248,9 @@ def rewards_of(town: Town, served: Sequence[AuctionResult], rows: Sequence[int])
     """The realised reward of each answer; what the default answered counts as the platform's best guess."""
     names = town.names
     best = town.instance.mean[list(rows)].argmax(axis=1)
-    chosen = [names.index(one.bidder) if one.bidder else int(best[i]) for i, one in enumerate(served)]
+    chosen = [
+        names.index(result.bidder) if result.bidder else int(best[i]) for i, result in enumerate(served)
+    ]
     return np.asarray(town.instance.rewards[list(rows), chosen], dtype=np.float64)
 
 

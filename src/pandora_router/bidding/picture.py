@@ -17,7 +17,7 @@ def auction_picture(auction: AuctionRow, asked: Sequence[AskedRow]) -> str:
     A ring around a dot says that the bidder looked before this answer; a star marks the winner. Texts are
     names, prices and kinds of faults; nothing a bidder wrote is shown.
     """
-    names = list(dict.fromkeys(one.bidder for one in asked))
+    names = list(dict.fromkeys(row.bidder for row in asked))
     if auction.bidder is not None and auction.bidder not in names:
         names.append(auction.bidder)
     height = ROW * (len(names) + 2)
@@ -28,10 +28,10 @@ def auction_picture(auction: AuctionRow, asked: Sequence[AskedRow]) -> str:
     ]
     parts += [_name(name, place, auction.bidder) for place, name in enumerate(names)]
     looks: dict[str, int] = {}
-    for at, one in enumerate(asked):
-        looked = one.looks > looks.get(one.bidder, 0)
-        looks[one.bidder] = max(one.looks, looks.get(one.bidder, 0))
-        parts.append(_dot(one, LEFT + STEP * (at + 1), ROW * (names.index(one.bidder) + 1), looked))
+    for at, row in enumerate(asked):
+        looked = row.looks > looks.get(row.bidder, 0)
+        looks[row.bidder] = max(row.looks, looks.get(row.bidder, 0))
+        parts.append(_dot(row, LEFT + STEP * (at + 1), ROW * (names.index(row.bidder) + 1), looked))
     parts.append(f'<text x="8" y="{height - 10}">{escape(_summary(auction))}</text></svg>')
     return "".join(parts)
 
@@ -47,13 +47,13 @@ def _name(name: str, place: int, winner: str | None) -> str:
     return f'<text x="8" y="{ROW * (place + 1) + 4}">{escape(name[:16])}{star}</text>'
 
 
-def _dot(one: AskedRow, x: int, y: int, looked: bool) -> str:
-    price = "no price yet" if one.price is None else f"price {one.price:.3f}"
-    amount = "" if one.amount is None else f" {one.amount:.3f}"
-    told = f"{one.bidder}: {price}, {one.said}{amount}" + (f" ({one.fault})" if one.fault else "")
-    stroke = ' stroke="#dc2626" stroke-width="2"' if one.fault else ""
+def _dot(row: AskedRow, x: int, y: int, looked: bool) -> str:
+    price = "no price yet" if row.price is None else f"price {row.price:.3f}"
+    amount = "" if row.amount is None else f" {row.amount:.3f}"
+    title = f"{row.bidder}: {price}, {row.said}{amount}" + (f" ({row.fault})" if row.fault else "")
+    stroke = ' stroke="#dc2626" stroke-width="2"' if row.fault else ""
     ring = (
         f'<circle cx="{x}" cy="{y}" r="8" fill="none" stroke="#f59e0b" stroke-width="2"/>' if looked else ""
     )
-    dot = f'<circle cx="{x}" cy="{y}" r="5" fill="{COLOURS[one.said]}"{stroke}/>'
-    return f"<g><title>{escape(told)}</title>{ring}{dot}</g>"
+    dot = f'<circle cx="{x}" cy="{y}" r="5" fill="{COLOURS[row.said]}"{stroke}/>'
+    return f"<g><title>{escape(title)}</title>{ring}{dot}</g>"

@@ -58,8 +58,8 @@ class AuctionResult:
     def inspections(self) -> dict[str, int]:
         """How often each bidder says it looked."""
         looks: dict[str, int] = {}
-        for one in self.heard:
-            looks[one.bidder] = max(looks.get(one.bidder, 0), one.looks)
+        for call in self.heard:
+            looks[call.bidder] = max(looks.get(call.bidder, 0), call.looks)
         return looks
 
 
@@ -112,11 +112,14 @@ class _Hall:
         came = await asyncio.gather(*(self._hear(call, terms) for call in calls))
         if terms.sealed:
             came = await asyncio.gather(
-                *(self.seats[call.bidder].reveal(one, terms) for call, one in zip(calls, came, strict=True))
+                *(
+                    self.seats[call.bidder].reveal(reply, terms)
+                    for call, reply in zip(calls, came, strict=True)
+                )
             )
-        counted = [self._possible(call, one) for call, one in zip(calls, came, strict=True)]
+        counted = [self._possible(call, reply) for call, reply in zip(calls, came, strict=True)]
         self.heard += counted
-        return [one.answer for one in counted]
+        return [reply.answer for reply in counted]
 
     async def _hear(self, call: Call, terms: Terms) -> Heard:
         turn = self.turns[call.bidder]
@@ -146,7 +149,7 @@ class _Hall:
 
     def claim(self, bidder: str) -> float | None:
         """The last limit that a bidder stated, in its own currency."""
-        limits = [one.stated for one in self.heard if one.bidder == bidder and one.stated is not None]
+        limits = [call.stated for call in self.heard if call.bidder == bidder and call.stated is not None]
         return limits[-1] if limits else None
 
 
@@ -203,7 +206,7 @@ class Platform:
                 sale.bidder,
                 price,
                 tuple(hall.heard),
-                tuple(one.name for one in hall.seats),
+                tuple(invited.name for invited in hall.seats),
                 tuple(stalled),
                 decided,
                 time.monotonic() - began,

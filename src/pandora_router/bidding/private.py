@@ -154,7 +154,7 @@ def request_of(message: Offer | Delivery) -> Request:
     """The conversation of a message, or its prompt alone."""
     if not message.messages:
         return Request.of(message.prompt)
-    return Request(tuple(Message(one.role, one.content) for one in message.messages))
+    return Request(tuple(Message(turn.role, turn.content) for turn in message.messages))
 
 
 async def looked(private: Private, offer: Offer) -> float | None:

@@ -36,7 +36,7 @@ class StoreRecorder:
             sale.claim,
             None,
         )
-        asked = [asked_row(one) for one in heard]
+        asked = [asked_row(call) for call in heard]
         await self.store.run(lambda open_: ledger.award(open_, row, asked, now))
 
     async def delivered(self, sale: Sale) -> None:

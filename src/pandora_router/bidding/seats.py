@@ -163,12 +163,16 @@ class RemoteSeat:
 
     async def _offered(self, offer: Offer) -> Change:
         reply = await self._post("/offers", offer, BidReply, offer.deadline)
-        told: Change = {"looks": reply.looks, "spent": reply.spent}
+        spending: Change = {"looks": reply.looks, "spent": reply.spent}
         if not offer.sealed or reply.say == "leave":
-            return {**told, "answer": self._counted(reply.answer(), offer.mechanism), "stated": reply.limit}
+            return {
+                **spending,
+                "answer": self._counted(reply.answer(), offer.mechanism),
+                "stated": reply.limit,
+            }
         if reply.say != "commit" or reply.digest is None:
             raise UpstreamError("a bid in the open where a sealed one was asked for")
-        return {**told, "digest": reply.digest}
+        return {**spending, "digest": reply.digest}
 
     async def reveal(self, heard: Heard, terms: Terms) -> Heard:
         """POST to /reveals and compare with the commitment."""

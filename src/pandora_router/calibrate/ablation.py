@@ -91,24 +91,24 @@ def ablate(
     if train is None:
         off.pop("pooled", None)  # there is nothing to pool
     models.update(off.items())
-    found: dict[str | None, list[Matrix]] = {part: [] for part in models}
+    measured: dict[str | None, list[Matrix]] = {part: [] for part in models}
     for held in folds_of(len(readings), folds, seed):
         rest, test = readings.rows(~held), readings.rows(held & judged)
         if len(test):
             for part, model in models.items():
                 fitted = model.fit(rest.cheap, rest.costly, rest.reward, train)
-                found[part].append(_measured(fitted, policy, test, costs))
-    rows = {part: np.hstack(parts) for part, parts in found.items()}
+                measured[part].append(_measured(fitted, policy, test, costs))
+    rows = {part: np.hstack(parts) for part, parts in measured.items()}
     return tuple(_ablation(part, rows[part], rows[None]) for part in models)
 
 
 def _ablation(part: str | None, row: Matrix, base: Matrix) -> Ablation:
     gap = row[0] - base[0]
-    loss, nll, one, two, central = (float(values.mean()) for values in row)
+    loss, nll, inside_one, inside_two, central = (float(values.mean()) for values in row)
     if part is None:
-        return Ablation(None, loss, None, None, nll, one, two, central)
+        return Ablation(None, loss, None, None, nll, inside_one, inside_two, central)
     error = float(gap.std(ddof=1) / np.sqrt(len(gap)))
-    return Ablation(part, loss, float(gap.mean()), error, nll, one, two, central)
+    return Ablation(part, loss, float(gap.mean()), error, nll, inside_one, inside_two, central)
 
 
 def _measured(fitted: FittedSignal, policy: Policy, test: Readings, costs: Costs) -> Matrix:

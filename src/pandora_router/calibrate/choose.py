@@ -107,10 +107,10 @@ class ChosenPolicy:
     rule: str
     totals: NDArray[Any] = field(repr=False)  # loss of each candidate on each judged prompt
 
-    def lead(self, one: str, other: str) -> tuple[float, float]:
-        """How much less candidate `one` lost per prompt than `other`, and its paired standard error."""
+    def lead(self, first: str, second: str) -> tuple[float, float]:
+        """How much less candidate `first` lost per prompt than `second`, and its paired standard error."""
         names = [row.name for row in self.evidence]
-        gap = self.totals[names.index(other)] - self.totals[names.index(one)]
+        gap = self.totals[names.index(second)] - self.totals[names.index(first)]
         return float(gap.mean()), float(gap.std(ddof=1) / np.sqrt(len(gap)))
 
     def to_dict(self) -> dict[str, Any]:
@@ -123,7 +123,7 @@ class ChosenPolicy:
             "folds": self.folds,
             "prompts": self.prompts,
             "incomplete_prompts": self.incomplete,
-            "evidence": [asdict(one) for one in self.evidence],
+            "evidence": [asdict(row) for row in self.evidence],
         }
 
 
@@ -209,9 +209,9 @@ class Auto:
                     tests.append(more)
             for judged in tests:
                 made = np.empty((len(runners), 3, len(judged)))
-                for k, one in enumerate(runners):
-                    model = _fitted(one.signal, rest, others, fold, fits)
-                    routed = search(one.policy, model, judged, costs)
+                for k, runner in enumerate(runners):
+                    model = _fitted(runner.signal, rest, others, fold, fits)
+                    routed = search(runner.policy, model, judged, costs)
                     made[k] = np.stack([routed.regret(judged), routed.spent, routed.queries])
                 parts.append(made)
         return np.concatenate(parts, axis=2)
@@ -226,10 +226,10 @@ class Auto:
         return chosen, rng.permutation(len(train)) % self.folds
 
     def _best(self, evidence: tuple[Evidence, ...]) -> int:
-        leader = int(np.argmin([one.loss for one in evidence]))
+        leader = int(np.argmin([row.loss for row in evidence]))
         if self.rule == "mean":
             return leader
-        near = [k for k, one in enumerate(evidence) if one.behind <= one.behind_error]
+        near = [k for k, row in enumerate(evidence) if row.behind <= row.behind_error]
         return min(near, key=lambda k: (evidence[k].inspections, k))
 
 
@@ -305,7 +305,7 @@ def _evidence(runners: tuple[Candidate, ...], losses: NDArray[Any]) -> tuple[Evi
     root = np.sqrt(total.shape[1])
     return tuple(
         Evidence(
-            name=one.name,
+            name=runner.name,
             loss=float(total[k].mean()),
             standard_error=float(total[k].std(ddof=1) / root),
             regret=float(losses[k, 0].mean()),
@@ -314,5 +314,5 @@ def _evidence(runners: tuple[Candidate, ...], losses: NDArray[Any]) -> tuple[Evi
             behind=float((total[k] - best).mean()),
             behind_error=float((total[k] - best).std(ddof=1) / root),
         )
-        for k, one in enumerate(runners)
+        for k, runner in enumerate(runners)
     )

@@ -113,8 +113,8 @@ class SetSignal:
         """m_S (N, M) from cheap estimates (N, M) and estimates given S (N, M), not read where S is empty."""
         code = codes(opened)
         inputs = np.concatenate([np.where((code == 0)[:, None], 0.0, raw), cheap], axis=1)
-        found: Matrix = np.einsum("np,npm->nm", inputs, self.weights[code]) + self.intercept[code]
-        return found
+        means: Matrix = np.einsum("np,npm->nm", inputs, self.weights[code]) + self.intercept[code]
+        return means
 
     def start(self, cheap: Matrix) -> Matrix:
         """The means before anything is opened (N, M)."""
@@ -224,7 +224,7 @@ def fit_movement(means: Sequence[tuple[Mask, Matrix]]) -> FittedMovement:
     base = np.zeros((kinds(boxes), boxes, OUTCOMES, boxes))
     scale = _no_scale(laws)
     parts = {name: np.array(vars(scale)[name]) for name in vars(scale)}
-    found: dict[tuple[int, int], list[tuple[Matrix, Matrix]]] = {}
+    moves: dict[tuple[int, int], list[tuple[Matrix, Matrix]]] = {}
     for before, now in means:
         for after, then in means:
             more = after & ~before
@@ -233,8 +233,8 @@ def fit_movement(means: Sequence[tuple[Mask, Matrix]]) -> FittedMovement:
                 rows = np.flatnonzero(step & more[:, j])
                 for code in np.unique(codes(before[rows])):
                     at = rows[codes(before[rows]) == code]
-                    found.setdefault((int(code), j), []).append((now[at], then[at]))
-    for (code, j), pairs in found.items():
+                    moves.setdefault((int(code), j), []).append((now[at], then[at]))
+    for (code, j), pairs in moves.items():
         now, then = (np.concatenate(part) for part in zip(*pairs, strict=True))
         if len(now) >= FEWEST:
             table, fitted = _law(now, then, j)

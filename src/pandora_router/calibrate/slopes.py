@@ -38,8 +38,8 @@ def fit_slope(mean: Matrix, costly: Matrix, reward: Matrix, train: Cells | None 
     own = float(k_train.sum() / v_train.sum()) if v_train.sum() > 0.0 else 0.0
     squares = float(((k - slope * v) ** 2).sum() + ((k_train - own * v_train) ** 2).sum())
     variance = squares / count**2 / spread**2
-    told, believed = 1.0 / max(variance, 1e-12), 1.0 / PRIOR[1] ** 2
-    return float(np.clip((told * slope + believed * PRIOR[0]) / (told + believed), LOWEST, HIGHEST))
+    precision, prior = 1.0 / max(variance, 1e-12), 1.0 / PRIOR[1] ** 2
+    return float(np.clip((precision * slope + prior * PRIOR[0]) / (precision + prior), LOWEST, HIGHEST))
 
 
 def _moments(mean: Matrix, costly: Matrix, reward: Matrix) -> tuple[Vector, Vector]:

@@ -173,8 +173,8 @@ class BatchFile:
     def route_rows(self, rows: Iterable[Row]) -> Iterator[Row]:
         """Yield `rows` with their decisions, in order, as they come: for pipes, nothing is kept."""
         for chunk in chunked(rows, CHUNK // 4):
-            for row, one in zip(chunk, route_shard(self.shard(chunk)), strict=True):
-                yield carried(row) | one
+            for row, decision in zip(chunk, route_shard(self.shard(chunk)), strict=True):
+                yield carried(row) | decision
 
     def route_file(self, source: Path, output: Path, *, replace: bool, progress: Progress) -> BatchSummary:
         """Route the prompts of file `source` into file `output`; returns a summary of the decisions.
@@ -190,8 +190,8 @@ class BatchFile:
         progress("reading", 0, 1)
         count, names = self._survey(rows)
         columns: Columns = {**dict.fromkeys(names, "text"), **DECIDED}
-        told = "\n".join([router.id, folders.sha256(source), repr(self.prompts), repr(among), str(CHUNK)])
-        work = output.with_name(f".{output.name}.work-{hashlib.sha256(told.encode()).hexdigest()[:16]}")
+        identity = "\n".join([router.id, folders.sha256(source), repr(self.prompts), repr(among), str(CHUNK)])
+        work = output.with_name(f".{output.name}.work-{hashlib.sha256(identity.encode()).hexdigest()[:16]}")
         work.mkdir(parents=True, exist_ok=True)
         if count > CHUNK:
             kernels.warm(progress)
@@ -269,8 +269,8 @@ def _chunk_file(work: Path, number: int) -> Path:
 def _joined(source: RowSource, work: Path) -> Iterator[Row]:
     for number, rows in enumerate(source.chunks(CHUNK)):
         decisions = json.loads(_chunk_file(work, number).read_text(encoding="utf-8"))
-        for row, one in zip(rows, decisions, strict=True):
-            yield carried(row) | one
+        for row, decision in zip(rows, decisions, strict=True):
+            yield carried(row) | decision
 
 
 @dataclass

@@ -32,10 +32,12 @@ def bid(config: Path, name: str, host: str | None, port: int | None) -> None:
     from pandora_router.transport.listening import Address, serve_until_stopped
 
     path = config.resolve()
-    told = read_config(path)
-    service = bidder_service(told, path, name)
+    settings = read_config(path)
+    service = bidder_service(settings, path, name)
     # every request must be signed with the bidder's key, so any address may listen
-    listening = Address(host or told.bid.host, told.bid.port if port is None else port).bind(keys=True)
+    listening = Address(host or settings.bid.host, settings.bid.port if port is None else port).bind(
+        keys=True
+    )
     asyncio.run(
         serve_until_stopped(service, listening, lambda url: echo(f"{name} bids on {url}. Stop with Ctrl-C."))
     )

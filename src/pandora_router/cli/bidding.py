@@ -52,46 +52,51 @@ def simulate_table(
     with SlowProgress() as progress:
         every = tuple(costs)
         game = bidding.Game(experiment, root, experiment.ks[0], experiment.seeds[:seeds], every, every, cache)
-        (found,) = bidding.run([game], progress=progress)
+        (bids,) = bidding.run([game], progress=progress)
     if as_json:
-        click.echo(json.dumps(_rows(found), indent=1, allow_nan=False))
+        click.echo(json.dumps(_rows(bids), indent=1, allow_nan=False))
     else:
         for cost in costs:
-            _show(found, cost)
+            _show(bids, cost)
 
 
 def _plain(estimate: Estimate) -> dict[str, float | bool | None]:
     return {name: None if math.isnan(value) else value for name, value in estimate.__dict__.items()}
 
 
-def _rows(found: Bids) -> dict[str, Any]:
+def _rows(played: Bids) -> dict[str, Any]:
     """Everything, ready for JSON."""
     from pandora_router.evaluate.bidding import KINDS
 
-    facts = {name: getattr(found, name) for name in ("name", "title", "specialists", "neighbours")}
+    facts = {name: getattr(played, name) for name in ("name", "title", "specialists", "neighbours")}
     bids = [
-        {"opponents": setting[0], "conduct": setting[1], "cost": setting[2], "looks": found.looks(setting)}
+        {"opponents": setting[0], "conduct": setting[1], "cost": setting[2], "looks": played.looks(setting)}
         | {
             "regret": [
-                {"measure": m, "against": a, "others_counted": n, **_plain(found.regrets[setting, (m, a, n)])}
+                {
+                    "measure": m,
+                    "against": a,
+                    "others_counted": n,
+                    **_plain(played.regrets[setting, (m, a, n)]),
+                }
                 for m, a, n in KINDS
             ],
             "above_mean_only": {
-                "surplus": _plain(found.gaps[setting, "surplus"]),
-                "efficiency": _plain(found.gaps[setting, "efficiency"]),
+                "surplus": _plain(played.gaps[setting, "surplus"]),
+                "efficiency": _plain(played.gaps[setting, "efficiency"]),
             },
         }
-        for setting in found.splits[0].bids
+        for setting in played.splits[0].bids
     ]
     trades = [
-        {"mechanism": name, "cost": cost, "inspections": found.trade_looks(name, cost)}
+        {"mechanism": name, "cost": cost, "inspections": played.trade_looks(name, cost)}
         | {"regret": _plain(level), "above_central_router": _plain(above)}
-        for (name, cost), (level, above) in found.welfare.items()
+        for (name, cost), (level, above) in played.welfare.items()
     ]
-    return {**facts, "splits": len(found.splits), "bidding": bids, "mechanisms": trades}
+    return {**facts, "splits": len(played.splits), "bidding": bids, "mechanisms": trades}
 
 
-def _show(found: Bids, cost: float) -> None:
+def _show(bids: Bids, cost: float) -> None:
     """Two tables: what the held-out specialist does, and every mechanism."""
     from rich.console import Console
     from rich.markup import escape
@@ -99,10 +104,10 @@ def _show(found: Bids, cost: float) -> None:
     from pandora_router.evaluate.experiments import cheap_name
 
     console = Console(width=None if sys.stdout.isatty() else 130, highlight=False)
-    facts = f"c = {cost:g}; {len(found.splits)} splits, {cheap_name(found.neighbours)}"
-    console.print(f"[bold]{escape(found.title)}[/bold] ({facts})")
-    console.print(_bids(found, cost))
-    console.print(_mechanisms(found, cost))
+    facts = f"c = {cost:g}; {len(bids.splits)} splits, {cheap_name(bids.neighbours)}"
+    console.print(f"[bold]{escape(bids.title)}[/bold] ({facts})")
+    console.print(_bids(bids, cost))
+    console.print(_mechanisms(bids, cost))
     console.print("in parentheses: standard errors over prompts; over splits. *: both tests agree at 5 %")
 
 
@@ -117,28 +122,28 @@ def _grid(title: str, words: Sequence[str], numbers: Sequence[str]) -> Any:
     return grid
 
 
-def _bids(found: Bids, cost: float) -> Any:
+def _bids(bids: Bids, cost: float) -> Any:
     from pandora_router.report.tables import level, signed
 
     numbers = ("looks", "surplus regret", "efficiency regret", "surplus", "efficiency")
     title = "posted price: regret against hindsight; 1e-3 of surplus and efficiency above never inspecting"
     grid = _grid(title, ("opponents", "conduct"), numbers)
-    for setting in found.splits[0].bids:
+    for setting in bids.splits[0].bids:
         if setting[2] == cost:
-            surplus = found.regrets[setting, ("surplus", "hindsight", False)]
-            efficiency = found.regrets[setting, ("efficiency", "hindsight", False)]
-            gaps = signed(found.gaps[setting, "surplus"]), signed(found.gaps[setting, "efficiency"])
-            looks = f"{found.looks(setting):.2f}"
+            surplus = bids.regrets[setting, ("surplus", "hindsight", False)]
+            efficiency = bids.regrets[setting, ("efficiency", "hindsight", False)]
+            gaps = signed(bids.gaps[setting, "surplus"]), signed(bids.gaps[setting, "efficiency"])
+            looks = f"{bids.looks(setting):.2f}"
             grid.add_row(setting[0], setting[1], looks, level(surplus), level(efficiency), *gaps)
     return grid
 
 
-def _mechanisms(found: Bids, cost: float) -> Any:
+def _mechanisms(bids: Bids, cost: float) -> Any:
     from pandora_router.report.tables import level, signed
 
     title = "welfare regret on realised rewards, every inspection counted"
     grid = _grid(title, ("mechanism",), ("regret", "inspections", "1e-3 above the central router"))
-    for (name, at), (mean, above) in found.welfare.items():
+    for (name, at), (mean, above) in bids.welfare.items():
         if at == cost:
-            grid.add_row(name, level(mean), f"{found.trade_looks(name, at):.2f}", signed(above))
+            grid.add_row(name, level(mean), f"{bids.trade_looks(name, at):.2f}", signed(above))
     return grid

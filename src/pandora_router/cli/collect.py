@@ -124,16 +124,18 @@ async def _preflight(config: Config) -> None:
     from pandora_router.transport.failures import Failed
 
     for name in _used(config):
-        told = config.endpoints[name]
+        settings = config.endpoints[name]
         try:
-            await client.probe(Endpoint(told.base_url, told.key_from))
+            await client.probe(Endpoint(settings.base_url, settings.key_from))
         except Failed as error:
             judged = [g.judge for g in grades(config.grading).values() if isinstance(g, JudgeGrading)]
             judge = " (the judge's)" if name in set(_endpoints(config, judged)) else ""
-            key = f"the key in {told.key_from}" if told.key_from else "no key, as key_from is left out"
+            key = (
+                f"the key in {settings.key_from}" if settings.key_from else "no key, as key_from is left out"
+            )
             raise UsageError(
                 f"endpoints.{name}{judge}",
-                expected=f"a server at {told.base_url} that accepts {key}",
+                expected=f"a server at {settings.base_url} that accepts {key}",
                 came=str(error),
                 do="Check base_url and key_from, and that the server runs. Nothing was bought.",
             ) from error
@@ -215,12 +217,12 @@ def _facts(collected: Collected) -> dict[str, object]:
 
 
 def _show(collected: Collected, output: Path, sign: str) -> None:
-    screen, found = Screen(), collected.table
+    screen, collected_table = Screen(), collected.table
     rows = []
-    for j, name in enumerate(found.specialists):
-        there = ~found.missing[:, j]
-        score = f"{found.score[there, j].mean():.3f}" if there.any() else "-"
-        fee = money(1000 * float(found.fee[there, j].mean()), sign) if there.any() else "-"
+    for j, name in enumerate(collected_table.specialists):
+        there = ~collected_table.missing[:, j]
+        score = f"{collected_table.score[there, j].mean():.3f}" if there.any() else "-"
+        fee = money(1000 * float(collected_table.fee[there, j].mean()), sign) if there.any() else "-"
         ends = ", ".join(f"{end} {count:,}" for end, count in collected.finishes.get(name, {}).items())
         rows.append((name, ends, score, fee, f"{(~there).sum():,}"))
     columns = ("specialist", "how this run's calls ended", "score", "per 1,000 prompts", "missing")

@@ -47,16 +47,16 @@ def compare(a: Path, b: Path, arm: str, arm_b: str | None, tolerance: float, as_
             came=f"seeds {sorted(first.seeds)} and {sorted(second.seeds)}, {len(pairs)} common costs",
             do="Run both with the same YAML and --seeds.",
         )
-    found = second.compare(pairs, first)
-    worse = found.star & (found.mean > tolerance)
+    gaps = second.compare(pairs, first)
+    worse = gaps.star & (gaps.mean > tolerance)
     rows = [
         {"cost": x[1], "difference": float(m), "error": float(e), "split_error": float(s), "worse": bool(w)}
-        for (x, _), m, e, s, w in zip(pairs, found.mean, found.error, found.split_error, worse, strict=True)
+        for (x, _), m, e, s, w in zip(pairs, gaps.mean, gaps.error, gaps.split_error, worse, strict=True)
     ]
     if as_json:
-        echo_json({"worse": bool(worse.any()), "splits": found.splits, "rows": rows})
+        echo_json({"worse": bool(worse.any()), "splits": gaps.splits, "rows": rows})
     else:
-        _show(rows, found.splits)
+        _show(rows, gaps.splits)
     sys.exit(1 if worse.any() else 0)
 
 

@@ -140,53 +140,53 @@ def demo(
     with SlowProgress() as tell:
         # Once per machine: without compiled searches the comparison takes minutes.
         kernels.warm(tell)
-        found = study(record, weight, lambda what, share: tell(what, round(100 * share), 100))
+        result = study(record, weight, lambda what, share: tell(what, round(100 * share), 100))
     if as_json:
-        echo_json(_facts(found))
+        echo_json(_facts(result))
         return
     screen = Screen()
-    told = stories(found)
-    _headline(screen, found, price)
-    _picture(screen, found, told)
+    examples = stories(result)
+    _headline(screen, result, price)
+    _picture(screen, result, examples)
     if verbose:
         _specialists(screen, record)
-        _ways(screen, found)
-        for heading, decision in told:
+        _ways(screen, result)
+        for heading, decision in examples:
             screen.print(f"\n{heading}", style="bold")
-            show(screen, explain(found.router, decision), 12)
-    routed = _route(screen, found, record, count, seed, replay, strong) if count else []
+            show(screen, explain(result.router, decision), 12)
+    routed = _route(screen, result, record, count, seed, replay, strong) if count else []
     if html is not None:
-        page.write(html, found, told, routed, price)
+        page.write(html, result, examples, routed, price)
         screen.print(f"\nThe page is at {html}")
     elif not verbose:
         screen.print("\nMore: --verbose for every way to route and every task, --html demo.html for a page.")
 
 
-def _facts(found: Study) -> dict[str, object]:
-    ways = [asdict(way) for way in found.ways]
+def _facts(result: Study) -> dict[str, object]:
+    ways = [asdict(way) for way in result.ways]
     return {
-        "weight": found.weight,
-        "questions": found.questions,
-        "mean_squared_errors": found.errors,
+        "weight": result.weight,
+        "questions": result.questions,
+        "mean_squared_errors": result.errors,
         "ways": ways,
-        "beats": found.beats(),
+        "beats": result.beats(),
     }
 
 
-def _headline(screen: Screen, found: Study, price: float) -> None:
-    for sentence in headline.sentences(found, price):
+def _headline(screen: Screen, result: Study, price: float) -> None:
+    for sentence in headline.sentences(result, price):
         screen.print(sentence, style="bold", soft_wrap=False)
     screen.print()
-    screen.show(table("", headline.COLUMNS, headline.rows(found, price=price)))
+    screen.show(table("", headline.COLUMNS, headline.rows(result, price=price)))
     for word, meaning in headline.LEGEND:
         screen.print(f"  {word:<15} {meaning}")
-    screen.print(headline.recorded(found), soft_wrap=False)
+    screen.print(headline.recorded(result), soft_wrap=False)
 
 
-def _picture(screen: Screen, found: Study, told: page.Stories) -> None:
-    heading, decision = told[0]
+def _picture(screen: Screen, result: Study, examples: page.Stories) -> None:
+    heading, decision = examples[0]
     screen.print(f"\nOne decision. {heading}", style="bold")
-    screen.print(decision_text(decision.to_dict(), Unit("s", 1.0 / found.weight, 3)), crop=False)
+    screen.print(decision_text(decision.to_dict(), Unit("s", 1.0 / result.weight, 3)), crop=False)
     screen.print("  ---- believed before any look   o mean, sealed   # seen in the look   > answers")
 
 
@@ -204,18 +204,18 @@ def _specialists(screen: Screen, known: recording.Recorded) -> None:
     screen.show(table("Specialists: part of right answers by task, and processor seconds", columns, rows))
 
 
-def _ways(screen: Screen, found: Study) -> None:
+def _ways(screen: Screen, result: Study) -> None:
     columns = ("way", "right", "answer s", "looks", "look s", "net", "(se)", "router earns more by", "(se)")
     rows = []
-    for way in found.ways:
+    for way in result.ways:
         more = ("", "") if way.name == ROUTER else (f"{way.behind:+.4f}", f"{way.error:.4f}")
         cells = [f"{way.right:.3f}", f"{way.seconds:.3f}", f"{way.looks:.2f}", f"{way.look_seconds:.3f}"]
         rows.append([way.name, *cells, f"{way.net:.4f}", f"{way.net_error:.4f}", *more])
-    title = f"All ways to route (net = right - {found.weight:g} x all processor seconds)"
+    title = f"All ways to route (net = right - {result.weight:g} x all processor seconds)"
     screen.show(table(title, columns, rows))
-    errors = ", ".join(f"{name} {error:.4f}" for name, error in found.errors.items())
+    errors = ", ".join(f"{name} {error:.4f}" for name, error in result.errors.items())
     screen.print(f"Squared error of predicted reward on held-out questions: {errors}.")
-    beaten = found.beats()
+    beaten = result.beats()
     for verdict, wanted in (("earns more than", True), ("does not earn more than", False)):
         names = ", ".join(name for name, more in beaten.items() if more is wanted)
         if names:
@@ -224,7 +224,7 @@ def _ways(screen: Screen, found: Study) -> None:
 
 def _route(
     screen: Screen,
-    found: Study,
+    result: Study,
     known: recording.Recorded,
     count: int,
     seed: int,
@@ -237,9 +237,9 @@ def _route(
         questions: list[Question] = list(fresh(count, seed))
         said = "fresh questions, never recorded; every specialist answers now"
     else:
-        by_id = {one.id: one for one in recorded()}
-        drawn = np.random.default_rng(seed).permutation(len(found.held_out.prompt_ids))[:count]
-        questions = [by_id[found.held_out.prompt_ids[i]] for i in drawn]
+        by_id = {question.id: question for question in recorded()}
+        drawn = np.random.default_rng(seed).permutation(len(result.held_out.prompt_ids))[:count]
+        questions = [by_id[result.held_out.prompt_ids[i]] for i in drawn]
         said = f"held-out questions; {_who_answers(replay, bool(running))}"
     screen.print(f"\n{len(questions)} {said}", style="bold", soft_wrap=False)
     if strong is not None and not was_recorded(strong):
@@ -248,7 +248,7 @@ def _route(
             soft_wrap=False,
         )
     everybody = live.cast(running, known.answers, questions)
-    return asyncio.run(_route_all(screen, found, everybody, questions))
+    return asyncio.run(_route_all(screen, result, everybody, questions))
 
 
 def _who_answers(replay: bool, small: bool) -> str:
@@ -260,9 +260,9 @@ def _who_answers(replay: bool, small: bool) -> str:
 
 
 async def _route_all(
-    screen: Screen, found: Study, people: Mapping[str, Specialist], questions: Sequence[Question]
+    screen: Screen, result: Study, people: Mapping[str, Specialist], questions: Sequence[Question]
 ) -> list[live.RoutedQuestion]:
-    now = {name for name, one in people.items() if not isinstance(one, live.Replayed)}
+    now = {name for name, specialist in people.items() if not isinstance(specialist, live.Replayed)}
     for name in now:  # load every model first, so that the bill shows answers only
         await people[name].answer(Request.of(WARM_UP))
     routed = []
@@ -274,22 +274,22 @@ async def _route_all(
             cost = f"{begun.seconds:.4f} s{'' if name in now else ', recorded'}"
             screen.print(f"   look at {name} ({cost}): {seen[:76]} -> {value:.3f}")
 
-        one = await live.route(found.router, question, people, tell)
-        verdict = "right" if one.right else f"wrong, it is {question.references[0]}"
-        said = " / ".join(one.answer.text.split("\n")).strip() or "(no answer)"
-        how = "" if one.decision.specialist in now else ", recorded"
-        who = f"{one.decision.specialist} answers ({one.answer.seconds:.4f} s{how})"
+        outcome = await live.route(result.router, question, people, tell)
+        verdict = "right" if outcome.right else f"wrong, it is {question.references[0]}"
+        said = " / ".join(outcome.answer.text.split("\n")).strip() or "(no answer)"
+        how = "" if outcome.decision.specialist in now else ", recorded"
+        who = f"{outcome.decision.specialist} answers ({outcome.answer.seconds:.4f} s{how})"
         screen.print(f"   {who}: {said[:90]} ({verdict})")
-        routed.append(one)
-    _bill(screen, found, routed)
+        routed.append(outcome)
+    _bill(screen, result, routed)
     return routed
 
 
-def _bill(screen: Screen, found: Study, routed: Sequence[live.RoutedQuestion]) -> None:
-    right = sum(one.right for one in routed)
-    lost, whole = sum(one.lost_seconds for one in routed), sum(one.seconds for one in routed)
-    looks = sum(len(one.decision.inspected) for one in routed)
-    strong = found.way(ALWAYS_STRONG)
+def _bill(screen: Screen, result: Study, routed: Sequence[live.RoutedQuestion]) -> None:
+    right = sum(outcome.right for outcome in routed)
+    lost, whole = sum(outcome.lost_seconds for outcome in routed), sum(outcome.seconds for outcome in routed)
+    looks = sum(len(outcome.decision.inspected) for outcome in routed)
+    strong = result.way(ALWAYS_STRONG)
     usual, slow = strong.right * len(routed), strong.all_seconds * len(routed)
     screen.print(
         f"\nThe bill: {len(routed)} questions, {right:.0f} right; {whole:.2f} s of computing. "

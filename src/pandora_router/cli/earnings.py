@@ -22,28 +22,30 @@ SHOWN = {
 """Ways of routing in the small table, in words."""
 
 
-def headline(screen: Screen, told: Mapping[str, Any], weight: float, sign: str, needs: Sequence[str]) -> None:
+def headline(
+    screen: Screen, facts: Mapping[str, Any], weight: float, sign: str, needs: Sequence[str]
+) -> None:
     """Print one sentence and one table in accuracy and money, and what routing needs for that.
 
     told: the record of a fit. weight: `fee_weight`, which turns money into reward. sign: the currency. needs:
     specialists whose beginnings the costly estimate reads.
     """
-    ways = told["report"].get("routing", {}).get("ways")
+    ways = facts["report"].get("routing", {}).get("ways")
     if not ways:
-        because = told["report"].get("because", "the table has no test prompts that g was asked about")
+        because = facts["report"].get("because", "the table has no test prompts that g was asked about")
         screen.say(f"Nothing to report in accuracy and money: {because!s}.")
         return
-    names = {way: text.format(**told["report"]["standing"]) for way, text in SHOWN.items()}
+    names = {way: text.format(**facts["report"]["standing"]) for way, text in SHOWN.items()}
     if needs:
         names |= {ROUTER: "the router, shown beginnings", NEVER: "the router without beginnings"}
     single = f"{names[BEST_SINGLE]}: {_short(ways[BEST_SINGLE], weight, sign)}"
     screen.say(f"{_short(ways[ROUTER], weight, sign)}; {single}; {_buying(ways, weight, sign)}.")
     rows = [_row(names[way], ways[way], weight, sign) for way in _distinct(names, ways)]
     columns = ("way of routing", "right", "(se)", f"per {PROMPTS:,}", "(se)", "bought")
-    prompts = told["report"]["routing"]["prompts"]
+    prompts = facts["report"]["routing"]["prompts"]
     title = f"On {prompts:,} test prompts; money per {PROMPTS:,} prompts, estimates included"
     screen.show(table(title, columns, rows))
-    if guard := told["evidence"].get("guard"):
+    if guard := facts["evidence"].get("guard"):
         screen.say(_guarded(guard, weight, sign))
     if needs:
         screen.say(
@@ -110,15 +112,15 @@ def _buying(ways: Mapping[str, Any], weight: float, sign: str) -> str:
     per = PROMPTS / (weight if weight > 0 else 1.0)
     gain, error = per * (router["net_reward"] - never["net_reward"]), per * never["behind_error"]
     if abs(gain) <= 2 * error:
-        told = f"{money(gain, sign)} per {PROMPTS:,} prompts, standard error {money(error, sign)}"
-        return f"buying estimates makes no clear difference ({told})"
-    told = f"{money(abs(gain), sign)} per {PROMPTS:,} prompts (standard error {money(error, sign)})"
-    return f"buying estimates {'gains' if gain > 0 else 'loses'} {told}"
+        amount = f"{money(gain, sign)} per {PROMPTS:,} prompts, standard error {money(error, sign)}"
+        return f"buying estimates makes no clear difference ({amount})"
+    amount = f"{money(abs(gain), sign)} per {PROMPTS:,} prompts (standard error {money(error, sign)})"
+    return f"buying estimates {'gains' if gain > 0 else 'loses'} {amount}"
 
 
-def details(screen: Screen, told: Mapping[str, Any]) -> None:
+def details(screen: Screen, facts: Mapping[str, Any]) -> None:
     """Print errors, coverage, evidence, parts of the signal model and every way of routing."""
-    report, evidence, counts = told["report"], told["evidence"], told["prompts"]
+    report, evidence, counts = facts["report"], facts["evidence"], facts["prompts"]
     screen.say(f"\ntrain {counts['train']:,}, calibration {counts['calibration']:,}, test {counts['test']:,}")
     if "mse" in report:
         cells = ["-" if error is None else f"{error:.4f}" for error in report["mse"].values()]
@@ -132,7 +134,7 @@ def details(screen: Screen, told: Mapping[str, Any]) -> None:
     columns: Sequence[str]
     if evidence.get("evidence"):
         numbers = ("loss", "standard_error", "behind", "behind_error", "inspections")
-        rows = [[one["name"], *(f"{one[key]:.4f}" for key in numbers)] for one in evidence["evidence"]]
+        rows = [[row["name"], *(f"{row[key]:.4f}" for key in numbers)] for row in evidence["evidence"]]
         columns = ("policy", "loss", "(se)", "behind the best", "(se)", "inspections")
         screen.show(table("Regret + inspection cost, cross-validated on calibration", columns, rows))
     if report.get("parts"):
@@ -143,7 +145,7 @@ def details(screen: Screen, told: Mapping[str, Any]) -> None:
         rows = [[name, *(f"{way[key]:.4f}" for key in keys)] for name, way in ways]
         columns = ("way", "net reward", "(se)", "right", "fee", "spent", "inspections")
         screen.show(table("Per test prompt, in units of reward", columns, rows))
-    screen.say(f"policy: {evidence['policy']}; default {told['default']}")
+    screen.say(f"policy: {evidence['policy']}; default {facts['default']}")
 
 
 def _parts(screen: Screen, parts: Sequence[Mapping[str, Any]]) -> None:

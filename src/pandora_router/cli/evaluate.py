@@ -85,23 +85,29 @@ def evaluate(
       pandora evaluate --list-arms
     """
     read = sorted(((path, read_experiment(path)) for path in experiments), key=lambda pair: pair[1].control)
-    settings = [one for _, one in read]  # negative controls come last
+    settings = [experiment for _, experiment in read]  # negative controls come last
     for file in (report_to, html_to):
         free(file, replace)
     if finished:
-        found = [results.read(output / one.name, campaign.settings_of(one)) for one in settings]
+        measured = [
+            results.read(output / experiment.name, campaign.settings_of(experiment))
+            for experiment in settings
+        ]
     else:
-        asked = [Asked(one, (root or path.parent).resolve(), one.seeds[:seeds]) for path, one in read]
+        asked = [
+            Asked(experiment, (root or path.parent).resolve(), experiment.seeds[:seeds])
+            for path, experiment in read
+        ]
         keep = (cache or output / "cache").resolve()
         with SlowProgress(resumes=True) as progress:
             kernels.warm(progress)
-            found = campaign.run_all(asked, output, cache=keep, runner=runner, progress=progress)
+            measured = campaign.run_all(asked, output, cache=keep, runner=runner, progress=progress)
     if as_json:
-        echo_json([row for one in found for row in _rows(one)])
+        echo_json([row for results_ in measured for row in _rows(results_)])
     else:
-        for each in found:
+        for each in measured:
             _show(each, verbose)
-    _write(settings, found, report_to, html_to, plots_to, replace)
+    _write(settings, measured, report_to, html_to, plots_to, replace)
 
 
 def free(file: Path | None, replace: bool) -> None:
@@ -115,43 +121,43 @@ def free(file: Path | None, replace: bool) -> None:
         )
 
 
-def _rows(one: Results) -> list[dict[str, object]]:
-    rows = [row for seed in one.seeds.values() for row in seed.rows.values()]
+def _rows(measured: Results) -> list[dict[str, object]]:
+    rows = [row for seed in measured.seeds.values() for row in seed.rows.values()]
     return [{name: (None if value != value else value) for name, value in row.items()} for row in rows]
 
 
-def _show(one: Results, verbose: bool) -> None:
+def _show(measured: Results, verbose: bool) -> None:
     """One sentence and one small table; with `verbose` every arm at every cost, and a verdict."""
     screen = Screen()
-    screen.say(f"\n{one.title}")
-    screen.say(summary.sentence(one))
-    title = f"Averaged over {len(one.costs)} inspection costs and {len(one.seeds)} splits"
-    screen.show(table(title, summary.HEAD, summary.cells(one)))
+    screen.say(f"\n{measured.title}")
+    screen.say(summary.sentence(measured))
+    title = f"Averaged over {len(measured.costs)} inspection costs and {len(measured.seeds)} splits"
+    screen.show(table(title, summary.HEAD, summary.cells(measured)))
     if not verbose:
         return
-    k = one.neighbours[0]
-    arms = tables.base_arms(one, k)
-    pairs: list[tuple[Key, Key]] = [((k, c, a), (k, c, DEFAULT)) for c in one.costs for a in arms]
-    gaps = dict(zip((first for first, _ in pairs), _gaps(one, pairs), strict=True))
-    for cost in one.costs:
+    k = measured.neighbours[0]
+    arms = tables.base_arms(measured, k)
+    pairs: list[tuple[Key, Key]] = [((k, c, a), (k, c, DEFAULT)) for c in measured.costs for a in arms]
+    gaps = dict(zip((first for first, _ in pairs), _gaps(measured, pairs), strict=True))
+    for cost in measured.costs:
         rows = [
-            [arm, *(f"{one.mean(name, (k, cost, arm)):.4f}" for name in COLUMNS), gaps[k, cost, arm]]
-            for arm in sorted(arms, key=lambda arm: one.mean("total", (k, cost, arm)))
+            [arm, *(f"{measured.mean(name, (k, cost, arm)):.4f}" for name in COLUMNS), gaps[k, cost, arm]]
+            for arm in sorted(arms, key=lambda arm: measured.mean("total", (k, cost, arm)))
         ]
         head = ["way to route", *(name.replace("_", " ") for name in COLUMNS), "1e-3 above the router"]
         screen.show(table(f"Inspection cost {cost:g}, {cheap_name(k)}", head, rows))
     screen.say("In parentheses: standard errors over prompts; over splits. *: both tests agree at 5 %.")
-    screen.say(tables.verdict(one, k).replace("**", ""))
+    screen.say(tables.verdict(measured, k).replace("**", ""))
 
 
-def _gaps(one: Results, pairs: Sequence[tuple[Key, Key]]) -> list[str]:
-    found = one.compare(pairs)
-    return ["" if first == second else tables.difference(found, i) for i, (first, second) in enumerate(pairs)]
+def _gaps(measured: Results, pairs: Sequence[tuple[Key, Key]]) -> list[str]:
+    gaps = measured.compare(pairs)
+    return ["" if first == second else tables.difference(gaps, i) for i, (first, second) in enumerate(pairs)]
 
 
 def _write(
     settings: Sequence[Experiment],
-    found: Sequence[Results],
+    measured: Sequence[Results],
     report_to: Path | None,
     html_to: Path | None,
     plots_to: Path | None,
@@ -162,23 +168,23 @@ def _write(
         if plots_to is not None:
             from pandora_router.report import plots
 
-            for done, one in enumerate(found):
-                progress(f"{one.name}: drawing", done, len(found))
+            for done, experiment in enumerate(measured):
+                progress(f"{experiment.name}: drawing", done, len(measured))
                 for ending in (".png", ".svg"):
-                    free(plots_to / (one.name + ending), replace)
-                sheet = plots.figure(one, one.neighbours[0])
-                images[one.name] = plots.save(sheet, plots_to / one.name)[0]
+                    free(plots_to / (experiment.name + ending), replace)
+                sheet = plots.figure(experiment, experiment.neighbours[0])
+                images[experiment.name] = plots.save(sheet, plots_to / experiment.name)[0]
         if report_to is None and html_to is None:
             return
         from pandora_router.report import markdown, page
 
-        progress("writing the report", len(found), len(found) + 1)
+        progress("writing the report", len(measured), len(measured) + 1)
         near = {name: relative(image, report_to) for name, image in images.items()} if report_to else {}
-        words = markdown.markdown(found, near, settings)
+        words = markdown.markdown(measured, near, settings)
         if report_to is not None:
             replace_text(report_to, words)
         if html_to is not None:
-            replace_text(html_to, page.page(found, words))
+            replace_text(html_to, page.page(measured, words))
 
 
 def relative(image: Path, page: Path) -> str:

@@ -113,8 +113,8 @@ def show(screen: Screen, story: Explanation, most: int) -> None:
 
 def _came(screen: Screen, purchase: Purchase) -> None:
     for name, g in zip(purchase.specialists, purchase.estimates, strict=True):
-        told = f"{purchase.status}: {purchase.note}" if g is None else f"g = {g:.4f}"
-        screen.say(f"   {name}: {told}")
+        outcome = f"{purchase.status}: {purchase.note}" if g is None else f"g = {g:.4f}"
+        screen.say(f"   {name}: {outcome}")
 
 
 def _table(step: Step, number: int, cheap: dict[str, float], most: int, *, refunds: bool) -> Grid:
@@ -145,8 +145,14 @@ def _numbers(line: Line, refunds: bool) -> list[str]:
 
 def _alternatives(screen: Screen, story: Explanation, most: int) -> None:
     rows = [
-        (one.specialist, one.status, f"{one.worth:.3f}", f"{one.gives_up:.3f}", amount(one.mean_fee))
-        for one in story.alternatives[:most]
+        (
+            other.specialist,
+            other.status,
+            f"{other.worth:.3f}",
+            f"{other.gives_up:.3f}",
+            amount(other.mean_fee),
+        )
+        for other in story.alternatives[:most]
     ]
     columns = ("specialist", "status", "worth", "gives up", "mean fee")
     screen.show(table("What every alternative would have cost", columns, rows, words=2))

@@ -124,27 +124,27 @@ def fit(
         for split in files.keys() & held.keys():
             stream.write(files[split], held[split])
     shutil.rmtree(work, ignore_errors=True)
-    told = {"id": router.id, "output": str(output), "default": router.default, **router.record}
+    facts = {"id": router.id, "output": str(output), "default": router.default, **router.record}
     if as_json:
-        echo_json(told)
+        echo_json(facts)
         return
-    show(told, settings, router.fee_weight, sorted(router.costly.needs), verbose=verbose)
+    show(facts, settings, router.fee_weight, sorted(router.costly.needs), verbose=verbose)
     echo(
         f"\nWritten to {output} in {time.monotonic() - begun:.0f} s. Next: pandora route -r {output} 'prompt'"
     )
 
 
-def show(told: Mapping[str, Any], config: Config, weight: float, needs: list[str], *, verbose: bool) -> None:
+def show(facts: Mapping[str, Any], config: Config, weight: float, needs: list[str], *, verbose: bool) -> None:
     """Print what the router earns; with `verbose` also where that comes from."""
     screen = Screen()
-    headline(screen, told, weight, config.value.currency, needs)
-    known, test = told["prompts"]["remembered"], told["prompts"]["test"]
+    headline(screen, facts, weight, config.value.currency, needs)
+    known, test = facts["prompts"]["remembered"], facts["prompts"]["test"]
     screen.say(
         f"The router remembers {known:,} prompts with their rewards"
         + (f", the {test:,} of the test split too, now that it was measured on them." if test else ".")
     )
     if verbose:
-        details(screen, told)
+        details(screen, facts)
     else:
         screen.say("--verbose shows errors, coverage, evidence and every way of routing.")
 
@@ -152,14 +152,14 @@ def show(told: Mapping[str, Any], config: Config, weight: float, needs: list[str
 def usual(data: Path, cost: float | None, **fees: Any) -> tuple[Config, Table]:
     """The usual settings for a routing table, or for a folder with prompts.parquet, and the table."""
     settings = Config.model_validate({"table": str(data), "fit": {"inspection": cost}})
-    told = {
+    columns = {
         "fee": (),
         "fee_per_token": False,
         "tokens_out": None,
         "characters_out": None,
         "price_column": None,
     }
-    rules = fees_of(fees.pop("fee_column"), told | fees)
+    rules = fees_of(fees.pop("fee_column"), columns | fees)
     source = Source(data, None, {}, rules, None, None, (), Limits())
     with SlowProgress() as bar:
         table = source.read(bar)

@@ -97,14 +97,14 @@ def list_(as_json: bool, store: str) -> None:
     now = time.time()
 
     def look(open_: Transaction) -> list[dict[str, Any]]:
-        found = []
+        listed = []
         for key in accounts.keys(open_):
             spent, reserved = accounts.account(open_, key, now)
             budget = None if key.budget is None else dollars(key.budget)
             row = {"name": key.name, "budget": budget, "period": key.period, "per_minute": key.per_minute}
             row |= {"spent": dollars(spent), "reserved": dollars(reserved)}
-            found.append({**row, "admin": key.admin, "revoked": key.revoked_at is not None})
-        return found
+            listed.append({**row, "admin": key.admin, "revoked": key.revoked_at is not None})
+        return listed
 
     rows = within(store, look)
     if as_json:

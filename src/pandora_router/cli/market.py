@@ -249,8 +249,8 @@ def _show_regret(rows: list[dict[str, Any]], cost: float, prompts: int, seeds: i
     for signal, m in columns:
         table.add_column(f"{signal} f\nM = {m}", justify="right")
     for name in dict.fromkeys(row["mechanism"] for row in rows):
-        found = {(row["signal"], row["specialists"]): row for row in rows if row["mechanism"] == name}
-        cells = [f"{_number(found[c]['regret'])} / {found[c]['inspections']['mean']:.2f}" for c in columns]
+        cell = {(row["signal"], row["specialists"]): row for row in rows if row["mechanism"] == name}
+        cells = [f"{_number(cell[c]['regret'])} / {cell[c]['inspections']['mean']:.2f}" for c in columns]
         table.add_row(name, *cells)
     Console(width=None if sys.stdout.isatty() else 60 + 26 * len(columns)).print(table)
 
@@ -286,10 +286,10 @@ def best_response(
     settings = [(signal, cost) for cost in costs for signal in signals]
     for signal, cost in _watched(settings, "trying deviations"):
         instance = generate(_signal(signal), prompts, specialists, np.random.default_rng((seed, specialists)))
-        found = shading(instance.batch(cost), instance.values, bidders=range(min(specialists, 10)))
+        gains = shading(instance.batch(cost), instance.values, bidders=range(min(specialists, 10)))
         rows += [
             {"signal": signal, "cost": cost, "mechanism": name, **deviation.__dict__}
-            for name, tried in found.items()
+            for name, tried in gains.items()
             for deviation in tried
         ]
     if as_json:
@@ -312,11 +312,11 @@ def _show_gains(rows: list[dict[str, Any]], specialists: int) -> None:
     for signal, cost in columns:
         table.add_column(f"{signal} f\nc = {cost:g}", justify="right")
     for mechanism, name in dict.fromkeys((row["mechanism"], row["name"]) for row in rows):
-        found = {
+        cell = {
             (row["signal"], row["cost"]): row
             for row in rows
             if (row["mechanism"], row["name"]) == (mechanism, name)
         }
-        cells = [f"{1e3 * found[c]['gain']:+.2f} ({1e3 * found[c]['error']:.2f})" for c in columns]
+        cells = [f"{1e3 * cell[c]['gain']:+.2f} ({1e3 * cell[c]['error']:.2f})" for c in columns]
         table.add_row(mechanism, name, *cells)
     Console(width=None if sys.stdout.isatty() else 70 + 20 * len(columns)).print(table)

@@ -29,10 +29,10 @@ def instance_of(experiment: Experiment, root: Path, cache: Path | None, prompts:
 
     with SlowProgress() as progress:
         made = estimates(experiment, table_of(experiment, root), experiment.seeds[0], cache, progress)
-    found = market_of(trial_of(made, experiment.ks[0]))
-    rows = np.random.default_rng(0).permutation(len(found.mean))[:prompts]
-    parts = (found.scores[rows], found.mean[rows], found.std[rows], found.values[rows])
-    return Instance(*parts, found.rewards[rows])
+    market = market_of(trial_of(made, experiment.ks[0]))
+    rows = np.random.default_rng(0).permutation(len(market.mean))[:prompts]
+    parts = (market.scores[rows], market.mean[rows], market.std[rows], market.values[rows])
+    return Instance(*parts, market.rewards[rows])
 
 
 def simulate_network(instance: Instance, costs: Sequence[float], seed: int, as_json: bool) -> None:

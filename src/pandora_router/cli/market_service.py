@@ -63,9 +63,9 @@ async def _serve(plan: MarketPlan, host: str | None, port: int | None) -> None:
         before = now - app.rules.auction - app.rules.deliver * (len(app.proxies) + 1) - 60.0
         await store.run(lambda open_: ledger.recover(open_, before, now))
         listening = plan.address(host, port).bind(keys=plan.settings.keys)
-        told = f"{plan.settings.mechanism}; ledger in {plan.store}"
+        summary = f"{plan.settings.mechanism}; ledger in {plan.store}"
         await serve_until_stopped(
-            app, listening, lambda url: echo(f"Market on {url} ({told}). Stop with Ctrl-C.")
+            app, listening, lambda url: echo(f"Market on {url} ({summary}). Stop with Ctrl-C.")
         )
     finally:
         store.close()
@@ -154,8 +154,8 @@ def accounts(as_json: bool, config: Path) -> None:
     balances, scores = within(plan.store, lambda open_: (ledger.balances(open_), ledger.scores(open_)))
     rule = Reputation(plan.settings.newcomer, plan.settings.evidence)
     if as_json:
-        told = [{**score.__dict__, "handicap": rule.handicap(score)} for score in scores]
-        echo_json({"balances": balances, "scores": told})
+        standings = [{**score.__dict__, "handicap": rule.handicap(score)} for score in scores]
+        echo_json({"balances": balances, "scores": standings})
         return
     screen = Screen()
     rows = [[account, f"{amount:+.6f}"] for account, amount in balances.items()]

@@ -52,12 +52,12 @@ def sweep(
     paths, known = [path.resolve() for path in files], calibration.resolve()
     with SlowProgress() as progress:
         kernels.warm(progress)
-        found = stream.sweep(
+        swept = stream.sweep(
             paths, known, costs or COSTS, arms=arms, seed=seed, runner=runner, progress=progress
         )
     rows: list[dict[str, Any]] = [
         {"cost": cost, "arm": arm, "prompts": outcomes.prompts, **outcomes.means()}
-        for (cost, arm), outcomes in found.items()
+        for (cost, arm), outcomes in swept.items()
     ]
     if as_json:
         plain = [{name: (None if value != value else value) for name, value in row.items()} for row in rows]

@@ -65,8 +65,8 @@ class CollectPlan:
                 do="Raise what is zero.",
             )
         for what, names in (
-            ("prompt ids", [one.id for one in self.questions]),
-            ("specialists", [one.name for one in self.specialists]),
+            ("prompt ids", [item.id for item in self.questions]),
+            ("specialists", [item.name for item in self.specialists]),
         ):
             if len(set(names)) < len(names):
                 twice = next(name for name in names if names.count(name) > 1)
@@ -126,12 +126,12 @@ def assemble(plan: CollectPlan, journal: Journal) -> Table:
         bought = cells(plan, specialist)
         for i in range(len(plan.questions)):
             of_cell = bought[i * plan.samples : (i + 1) * plan.samples]
-            found = [(cell, journal.answers[cell.key]) for cell in of_cell if cell.key in journal.answers]
-            if found:
-                grades = [_grade(plan, cell, answer, journal) for cell, answer in found]
-                score[i, j] = _mean([one for one in grades if one is not None])
-                fee[i, j] = _mean([answer.fee for _, answer in found])
-                first = found[0][1]
+            answered = [(cell, journal.answers[cell.key]) for cell in of_cell if cell.key in journal.answers]
+            if answered:
+                grades = [_grade(plan, cell, answer, journal) for cell, answer in answered]
+                score[i, j] = _mean([grade for grade in grades if grade is not None])
+                fee[i, j] = _mean([answer.fee for _, answer in answered])
+                first = answered[0][1]
                 contexts[i, j] = (
                     shown(first.context, first.logprobs)
                     if plan.log_probabilities and first.logprobs
@@ -142,7 +142,7 @@ def assemble(plan: CollectPlan, journal: Journal) -> Table:
         prompts=tuple(q.text for q in plan.questions),
         tasks=tuple(q.task for q in plan.questions),
         split=np.array([q.split for q in plan.questions], dtype=np.str_),
-        specialists=tuple(one.name for one in plan.specialists),
+        specialists=tuple(described.name for described in plan.specialists),
         score=score,
         fee=fee,
         contexts=contexts if any(text is not None for text in contexts.flat) else None,

@@ -48,5 +48,5 @@ def _exact_root(base: Fraction, degree: int) -> Fraction | None:
         return None
     sign, root = (-1 if base < 0 else 1), abs(base)
     top, bottom = (round(part ** (1.0 / degree)) for part in (root.numerator, root.denominator))
-    found = Fraction(sign * top, max(bottom, 1))
-    return found if found**degree == base else None
+    candidate = Fraction(sign * top, max(bottom, 1))
+    return candidate if candidate**degree == base else None

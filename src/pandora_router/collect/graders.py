@@ -66,10 +66,10 @@ def final(text: str) -> str:
 def number(text: str) -> Fraction | None:
     """The number a text ends on (1,000 and 3/4 and 2e-3 are numbers), or None; after a lead, the first."""
     place = final(text)
-    found = [one for one in _NUMBER.findall(place) if any(c.isdigit() for c in one)]
-    if not found:
+    numbers = [digits for digits in _NUMBER.findall(place) if any(c.isdigit() for c in digits)]
+    if not numbers:
         return None
-    top, _, bottom = (found[0] if place is not text else found[-1]).replace(",", "").partition("/")
+    top, _, bottom = (numbers[0] if place is not text else numbers[-1]).replace(",", "").partition("/")
     if len(top) > 60 or re.search(r"[eE][-+]?\d{4,}", top):
         return None
     value = Fraction(top.strip().rstrip("."))
@@ -100,13 +100,13 @@ def letter(answer: str, reference: str) -> float:
 
 def _choice(text: str) -> str | None:
     place = final(text)
-    found = _LETTER.findall(place if place is not text else text)
-    if place is not text and found:
-        return str(found[0])
+    letters = _LETTER.findall(place if place is not text else text)
+    if place is not text and letters:
+        return str(letters[0])
     opening = re.match(r"\s*\(?\*{0,2}([A-J])\*{0,2}\s*(?:[).:,\n]|$)", text)
     if opening:
         return opening[1]
-    return str(found[0]) if len(set(found)) == 1 else None
+    return str(letters[0]) if len(set(letters)) == 1 else None
 
 
 NAMED: dict[str, Compare] = {
@@ -129,7 +129,7 @@ class ReferenceGrader:
     def score(self, answer: str, references: tuple[str, ...]) -> float:
         """How well the answer agrees with the reference it agrees with best."""
         scores = [float(self.compare(answer, reference)) for reference in references]
-        if not scores or not all(math.isfinite(one) for one in scores):
+        if not scores or not all(math.isfinite(score) for score in scores):
             raise UsageError(
                 "a grader",
                 expected="a finite number for each of at least one reference",

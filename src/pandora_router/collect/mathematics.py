@@ -38,7 +38,7 @@ FUNCTIONS: Mapping[str, Callable[[complex], complex]] = {
 
 def boxed(text: str) -> str | None:
     r"""What stands in the last \boxed{...} with balanced braces, or None."""
-    for start in reversed([found.end() for found in re.finditer(r"\\f?boxed\s*\{", text)]):
+    for start in reversed([opening.end() for opening in re.finditer(r"\\f?boxed\s*\{", text)]):
         depth = 1
         for at in range(start, len(text)):
             depth += {"{": 1, "}": -1}.get(text[at], 0)
@@ -47,9 +47,9 @@ def boxed(text: str) -> str | None:
     return None
 
 
-def equal(one: str, other: str) -> bool:
+def equal(answer: str, reference: str) -> bool:
     """Whether two results are the same."""
-    first, second = plain(one), plain(other)
+    first, second = plain(answer), plain(reference)
     if not first or not second or max(len(first), len(second)) > LONGEST:
         return first == second != ""
     if first.replace(" ", "") == second.replace(" ", ""):
@@ -80,8 +80,8 @@ def plain(text: str) -> str:
     return re.sub(r"(?<![\d.])(\d{1,3})((?:(?:,|\{,\})\d{3})+)(?![\d,])", _ungrouped, text)
 
 
-def _ungrouped(found: re.Match[str]) -> str:
-    return re.sub(r"[,{}]", "", found[0])
+def _ungrouped(match: re.Match[str]) -> str:
+    return re.sub(r"[,{}]", "", match[0])
 
 
 def _parts(text: str) -> tuple[str, list[str]]:
@@ -106,16 +106,16 @@ def _split(text: str) -> list[str]:
     return members
 
 
-def _same(one: str, other: str) -> bool:
+def _same(answer: str, reference: str) -> bool:
     try:
-        first, second = parse(one), parse(other)
+        first, second = parse(answer), parse(reference)
         letters = sorted(first[1] | second[1])
         for numerator, denominator in POINTS if letters else POINTS[:1]:
             at = {x: Fraction(numerator * (k + 2) + k, denominator + k) for k, x in enumerate(letters)}
             if not close(first[0](at), second[0](at)):
                 return False
     except (ValueError, ArithmeticError):
-        return one.replace(" ", "") == other.replace(" ", "")
+        return answer.replace(" ", "") == reference.replace(" ", "")
     return True
 
 
@@ -124,11 +124,11 @@ def parse(text: str) -> tuple[Tree, set[str]]:
     tokens, at = [], 0
     text = text.strip()
     while at < len(text):
-        found = _TOKEN.match(text, at)
-        if not found:
+        token = _TOKEN.match(text, at)
+        if not token:
             raise ValueError(f"no expression at {text[at : at + 10]!r}")
-        tokens.append(found[1])
-        at = found.end()
+        tokens.append(token[1])
+        at = token.end()
     reader = _Reader(tokens)
     tree = reader.sum()
     if reader.at != len(tokens):

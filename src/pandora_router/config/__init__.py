@@ -50,14 +50,14 @@ def open_router(path: Path, config: Config | None = None) -> Router:
     specialists is refused (`UsageError`).
     """
     settings = settings_of(path)
-    told = config or _kept(path, settings.get("config"))
-    if told is None:
+    fitted = config or _kept(path, settings.get("config"))
+    if fitted is None:
         return Router.load(path)
-    remote, judge = told.fit.cheap.embedder, told.fit.costly
+    remote, judge = fitted.fit.cheap.embedder, fitted.fit.costly
     router = Router.load(
         path,
-        costly=judge.estimator(told) if isinstance(judge, JudgeSettings) else None,
-        embedder=remote.build(told) if isinstance(remote, RemoteSettings) else None,
+        costly=judge.estimator(fitted) if isinstance(judge, JudgeSettings) else None,
+        embedder=remote.build(fitted) if isinstance(remote, RemoteSettings) else None,
     )
     if config is not None and config.specialists:
         config.check_artifact(router.specialists, settings)

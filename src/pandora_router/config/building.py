@@ -28,7 +28,7 @@ class Imported:
         """Import the module and return the function; raises `UsageError` if there is none."""
         module, _, name = self.name.partition(":")
         try:
-            found = getattr(importlib.import_module(module), name)
+            imported = getattr(importlib.import_module(module), name)
         except (ImportError, AttributeError) as error:
             raise UsageError(
                 f"the function {self.name}",
@@ -36,10 +36,10 @@ class Imported:
                 came=str(error),
                 do="Check the name, or set PYTHONPATH to the folder of the module.",
             ) from error
-        if not callable(found):
-            came = type(found).__name__
+        if not callable(imported):
+            came = type(imported).__name__
             raise UsageError(f"the function {self.name}", expected="a function", came=came, do="Name one.")
-        function: Callable[..., Any] = found
+        function: Callable[..., Any] = imported
         return function
 
     def __call__(self, *arguments: Any) -> Any:
@@ -74,14 +74,16 @@ class Builder:
     def endpoint(self, name: str) -> tuple[Endpoint, RateLimit]:
         """The endpoint called `name` and its rate limit, shared by all who use it."""
         if name not in self.endpoints:
-            told = self.config.endpoints[name]
-            if told.key_from is not None and not os.environ.get(told.key_from) and not self.dry_run:
+            settings = self.config.endpoints[name]
+            if settings.key_from is not None and not os.environ.get(settings.key_from) and not self.dry_run:
                 raise UsageError(
                     f"endpoints.{name}.key_from",
                     expected="the name of an environment variable that holds the key",
                     came="an environment without it (or a key in place of its name)",
                     do="Export it, or leave key_from out if no key is needed.",
                 )
-            endpoint = Endpoint(told.base_url, told.key_from, told.timeout, told.retries, told.pause)
-            self.endpoints[name] = endpoint, RateLimit(told.at_once, told.per_minute)
+            endpoint = Endpoint(
+                settings.base_url, settings.key_from, settings.timeout, settings.retries, settings.pause
+            )
+            self.endpoints[name] = endpoint, RateLimit(settings.at_once, settings.per_minute)
         return self.endpoints[name]

@@ -67,8 +67,8 @@ class ServePlan:
                 came="none",
                 do="Name one.",
             )
-        told = json.dumps(config.model_dump(mode="json", by_alias=True), sort_keys=True)
-        content = hashlib.sha256(f"{told} {router.id if router else ''}".encode()).hexdigest()[:16]
+        written = json.dumps(config.model_dump(mode="json", by_alias=True), sort_keys=True)
+        content = hashlib.sha256(f"{written} {router.id if router else ''}".encode()).hexdigest()[:16]
         profiles = {name: profile(name, config, router) for name in config.serve.profiles}
         chosen = settings(config, default, router)
         return Site(backends, chosen, router, profiles, config.value.second, hash=content)
@@ -94,7 +94,7 @@ def mount_dashboard(url: str, gateway: Gateway, closing: ExitStack) -> None:
         site, now = gateway.site, time.monotonic()
         return Serving(
             circuits={name: gateway.circuits[name].state(now) for name in site.names},
-            models={one.name: one.model for one in site.backends},
+            models={backend.name: backend.model for backend in site.backends},
             keys=site.settings.keys,
         )
 
@@ -105,10 +105,10 @@ def mount_dashboard(url: str, gateway: Gateway, closing: ExitStack) -> None:
 
 def _changed(file: Path) -> str:
     try:
-        found = os.stat(file)
+        status = os.stat(file)
     except OSError:
         return "missing"
-    return f"{found.st_size}-{found.st_mtime_ns}-{found.st_ino}"
+    return f"{status.st_size}-{status.st_mtime_ns}-{status.st_ino}"
 
 
 def profile(name: str, config: Config, router: Router | None) -> Profile:

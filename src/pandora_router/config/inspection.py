@@ -118,7 +118,7 @@ def _shares(config: Config, table: Table, peek: int) -> Vector:
     if not peek or (isinstance(costly, StackSettings) and costly.agreement):
         return np.zeros(len(table.specialists))
     described = [config.specialists.get(name) for name in table.specialists]
-    return np.array([0.0 if one is None else one.refund for one in described])
+    return np.array([0.0 if begun is None else begun.refund for begun in described])
 
 
 def _told(why: str, costs: Costs) -> str:

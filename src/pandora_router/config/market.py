@@ -43,17 +43,17 @@ class MarketPlan:
 
     def secret(self) -> bytes:
         """The platform's secret; raises `UsageError` if there is none or it is short."""
-        told = self.settings
-        file = None if told.secret_file is None else self.path.parent / told.secret_file
-        found = read_key(told.secret_from, file)
-        if found is None or len(found) < 16:
+        settings = self.settings
+        file = None if settings.secret_file is None else self.path.parent / settings.secret_file
+        secret = read_key(settings.secret_from, file)
+        if secret is None or len(secret) < 16:
             raise UsageError(
                 "the secret of the market",
-                expected=f"16 characters or more in the environment variable {told.secret_from}",
-                came="none" if found is None else "a shorter one",
+                expected=f"16 characters or more in the environment variable {settings.secret_from}",
+                came="none" if secret is None else "a shorter one",
                 do='Make one: export PANDORA_MARKET_SECRET="$(openssl rand -hex 32)"',
             )
-        return found.encode()
+        return secret.encode()
 
     def address(self, host: str | None, port: int | None) -> Address:
         """Where to listen: as given, else as the file says."""
@@ -63,10 +63,10 @@ class MarketPlan:
         """The application."""
         from pandora_router.config import open_router
 
-        told, folder = self.settings, self.path.parent
+        settings, folder = self.settings, self.path.parent
         builder = Builder(self.config, folder)
-        names = self.config.answering if told.proxies is None else tuple(told.proxies)
-        default = told.default or self.config.serve.default or self.config.fit.default
+        names = self.config.answering if settings.proxies is None else tuple(settings.proxies)
+        default = settings.default or self.config.serve.default or self.config.fit.default
         if default is None or default not in names:
             raise UsageError(
                 "market.default",
@@ -74,24 +74,24 @@ class MarketPlan:
                 came="none" if default is None else repr(default),
                 do="Name one.",
             )
-        router = None if told.router is None else open_router(folder / told.router)
+        router = None if settings.router is None else open_router(folder / settings.router)
         return Market(
             store,
             self.secret(),
             Rules(
-                told.mechanism,
-                told.deadline_ms / 1000.0,
-                told.auction_ms / 1000.0,
-                told.deliver_seconds,
-                told.sealed,
-                told.seed,
+                settings.mechanism,
+                settings.deadline_ms / 1000.0,
+                settings.auction_ms / 1000.0,
+                settings.deliver_seconds,
+                settings.sealed,
+                settings.seed,
             ),
             Even() if router is None else RouterBeliefs(router),
             {name: builder.specialist(name) for name in names},
             default,
-            Reputation(told.newcomer, told.evidence),
-            told.forfeit,
-            told.keys,
+            Reputation(settings.newcomer, settings.evidence),
+            settings.forfeit,
+            settings.keys,
         )
 
 
@@ -99,7 +99,7 @@ def bidder_service(config: Config, path: Path, name: str) -> BidderService:
     """The service of the specialist `name`, with the artifact and the key that the section `bid` names."""
     from pandora_router.config import open_router
 
-    told, folder = config.bid, path.parent
+    settings, folder = config.bid, path.parent
     if name not in config.specialists:
         raise UsageError(
             "--as",
@@ -107,14 +107,14 @@ def bidder_service(config: Config, path: Path, name: str) -> BidderService:
             came=repr(name),
             do="Name a specialist of the file.",
         )
-    key = read_key(told.key_from, None if told.key_file is None else folder / told.key_file)
+    key = read_key(settings.key_from, None if settings.key_file is None else folder / settings.key_file)
     if key is None:
         raise UsageError(
             "the key of the bidder",
-            expected=f"the environment variable {told.key_from}, or bid.key_file",
+            expected=f"the environment variable {settings.key_from}, or bid.key_file",
             came="none",
             do="Ask the platform for one: pandora market join NAME --url URL",
         )
-    side = RouterSide(open_router(folder / told.router), Builder(config, folder).specialist(name))
-    books = Books(None if told.ledger is None else folder / told.ledger)
+    side = RouterSide(open_router(folder / settings.router), Builder(config, folder).specialist(name))
+    books = Books(None if settings.ledger is None else folder / settings.ledger)
     return BidderService(name, side, key.encode(), books=books)

@@ -61,7 +61,7 @@ def validated(model: type[M], document: Document) -> M:
 
 def _mistake(model: type[BaseModel], document: Document, error: ValidationError) -> UsageError:
     """The first mistake in full (a misspelt key before others), and how many more there are."""
-    mistakes = sorted(error.errors(), key=lambda one: one["type"] != "extra_forbidden")
+    mistakes = sorted(error.errors(), key=lambda mistake: mistake["type"] != "extra_forbidden")
     first = mistakes[0]
     place = _written(first["loc"], document)
     more = f" ({len(mistakes) - 1} more)" if len(mistakes) > 1 else ""

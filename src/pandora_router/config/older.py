@@ -65,7 +65,7 @@ def _in_money(cost: Any, right_answer: float) -> Any:
         for key, value in cost.items()
     }
     return {
-        key: {name: one * right_answer for name, one in value.items()}
+        key: {name: share * right_answer for name, share in value.items()}
         if isinstance(value, dict)
         else value * right_answer
         for key, value in parts.items()

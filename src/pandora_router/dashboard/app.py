@@ -247,10 +247,10 @@ async def _form(receive: Receive, largest: int) -> dict[str, str]:
     """The fields of a form of up to `largest` characters, empty if it is no form; raises `Refused` (413)."""
     sent = await read_body(receive, 3 * largest)  # a character may be written as three
     try:
-        found = parse_qs(sent.decode("ascii", "replace"), max_num_fields=20, errors="replace")
+        fields = parse_qs(sent.decode("ascii", "replace"), max_num_fields=20, errors="replace")
     except ValueError:
         return {}
-    return {clean(name): values[0] for name, values in found.items()}
+    return {clean(name): values[0] for name, values in fields.items()}
 
 
 async def _send(send: Send, answer: Response, *, head: bool) -> None:

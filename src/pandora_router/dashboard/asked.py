@@ -41,9 +41,9 @@ class PageRequest:
     @classmethod
     def read(cls, scope: Mapping[str, Any], theme: str = "") -> PageRequest:
         """Read an ASGI request."""
-        told = scope["query_string"][:20_000].decode("ascii", "replace")
+        query = scope["query_string"][:20_000].decode("ascii", "replace")
         try:
-            pairs = parse_qsl(told, max_num_fields=60, errors="replace")
+            pairs = parse_qsl(query, max_num_fields=60, errors="replace")
         except ValueError:
             pairs = []
         said = {name: clean(value) for name, value in pairs if name in MEMBERS}
@@ -92,8 +92,8 @@ class PageRequest:
     def before(self) -> tuple[float, str] | None:
         """Time and id of the last decision of the page before this one."""
         at, _, id_ = self.said.get("before", "").partition("_")
-        found = moment(at)
-        return None if found is None or not id_ else (found, id_)
+        seconds = moment(at)
+        return None if seconds is None or not id_ else (seconds, id_)
 
     def link(self, path: str | None = None, **changes: str | None) -> str:
         """The address of a page with what this request says; None takes a member away.
@@ -101,10 +101,10 @@ class PageRequest:
         The page within a list and the file format are never kept.
         """
         kept = {name: value for name, value in self.said.items() if name not in ("before", "csv")}
-        told = {name: value for name, value in {**kept, **changes}.items() if value}
+        query = {name: value for name, value in {**kept, **changes}.items() if value}
         where = self.path if path is None else path
         address = f"{ROOT}/{where}".rstrip("/")
-        return f"{address}?{urlencode(told)}" if told else address
+        return f"{address}?{urlencode(query)}" if query else address
 
 
 def clean(value: str) -> str:

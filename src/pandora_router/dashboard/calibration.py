@@ -66,19 +66,19 @@ def expected(detail: Mapping[str, Any]) -> float | None:
 def surprises(detail: Mapping[str, Any]) -> list[float]:
     """By how many standard deviations each look differed from what was believed before the first one."""
     made = detail.get("decision") or {}
-    found = []
+    scores = []
     for purchase in made.get("purchases") or ():
         for name, value in zip(purchase["specialists"], purchase["values"], strict=True):
             known = made["specialists"][name]
             if value is not None and known["mean"] is not None and known["std"]:
-                found.append((value - known["mean"]) / known["std"])
-    return found
+                scores.append((value - known["mean"]) / known["std"])
+    return scores
 
 
 def best_cheap(detail: Mapping[str, Any]) -> float | None:
     """The highest cheap estimate: how easy the prompt looked."""
     known = (detail.get("decision") or {}).get("specialists") or {}
-    values = [one["cheap"] for one in known.values() if one["cheap"] is not None]
+    values = [belief["cheap"] for belief in known.values() if belief["cheap"] is not None]
     return max(values) if values else None
 
 
@@ -87,15 +87,15 @@ def reliability(pairs: Sequence[tuple[float, float]]) -> list[dict[str, float]]:
     if not pairs:
         return []
     ordered = np.array(sorted(pairs))
-    found = []
+    bins = []
     for part in np.array_split(ordered, min(BINS, max(1, len(ordered) // 10))):
         said, came = part[:, 0], part[:, 1]
         # where all rewards are equal their spread says nothing: three in n is 95% for a rare event
         half = (
             max(1.96 * came.std(ddof=1) / math.sqrt(len(came)), 3 / len(came)) if len(came) > 1 else math.inf
         )
-        found.append({"n": len(part), "expected": said.mean(), "real": came.mean(), "half": float(half)})
-    return found
+        bins.append({"n": len(part), "expected": said.mean(), "real": came.mean(), "half": float(half)})
+    return bins
 
 
 def changed(values: Sequence[float]) -> float | None:
@@ -113,9 +113,9 @@ def changed(values: Sequence[float]) -> float | None:
 
 
 def _tiles(bins: Sequence[Mapping[str, float]], scores: Sequence[float]) -> Html:
-    n = sum(one["n"] for one in bins)
-    gap = sum(one["n"] * abs(one["expected"] - one["real"]) for one in bins) / n if n else None
-    bias = sum(one["n"] * (one["real"] - one["expected"]) for one in bins) / n if n else None
+    n = sum(bin_["n"] for bin_ in bins)
+    gap = sum(bin_["n"] * abs(bin_["expected"] - bin_["real"]) for bin_ in bins) / n if n else None
+    bias = sum(bin_["n"] * (bin_["real"] - bin_["expected"]) for bin_ in bins) / n if n else None
     inside = sum(abs(z) <= LEVELS[0.8] for z in scores)
     return tiles(
         tile("Judged decisions", f"{int(n):,}", "with an expectation"),
@@ -129,7 +129,7 @@ def _curve(bins: Sequence[Mapping[str, float]]) -> Html:
     """Real against expected reward, a point per bin."""
     if not bins:
         return note("No feedback yet: POST /v1/feedback.")
-    reach = [one[kind] for one in bins for kind in ("expected", "real")]
+    reach = [bin_[kind] for bin_ in bins for kind in ("expected", "real")]
     low, high = min(0.0, *reach), max(1.0, *reach)
 
     def x(value: float) -> str:
@@ -144,10 +144,10 @@ def _curve(bins: Sequence[Mapping[str, float]]) -> Html:
         parts.append(tag("path", d=f"M{x(low)} {y(level)}H{x(high)}", class_="axis"))
         parts.append(tag("text", f"{level:.1f}", x=42, y=y(level), text_anchor="end"))
         parts.append(tag("text", f"{level:.1f}", x=x(level), y=350, text_anchor="middle"))
-    for one in bins:
-        ends = (one["real"] - one["half"], one["real"] + one["half"])
-        parts.append(tag("path", d=f"M{x(one['expected'])} {y(ends[0])}V{y(ends[1])}", class_="error"))
-        parts.append(tag("circle", cx=x(one["expected"]), cy=y(one["real"]), r=5, class_="dot"))
+    for bin_ in bins:
+        ends = (bin_["real"] - bin_["half"], bin_["real"] + bin_["half"])
+        parts.append(tag("path", d=f"M{x(bin_['expected'])} {y(ends[0])}V{y(ends[1])}", class_="error"))
+        parts.append(tag("circle", cx=x(bin_["expected"]), cy=y(bin_["real"]), r=5, class_="dot"))
     parts.append(tag("text", "expected reward", x=265, y=372, text_anchor="middle"))
     parts.append(tag("text", "mean of feedback", x=50, y=18))
     return tag("figure", tag("svg", parts, viewBox="0 0 500 380", class_="curve", role="img",
@@ -158,13 +158,13 @@ def _bins(bins: Sequence[Mapping[str, float]]) -> PageTable:
     rows = [
         [
             Entry(f"{place} of {len(bins)}"),
-            count(one["n"]),
-            number(one["expected"]),
-            number(one["real"]),
-            number(one["half"] if math.isfinite(one["half"]) else None),
-            Entry("yes" if abs(one["real"] - one["expected"]) <= one["half"] else "no"),
+            count(bin_["n"]),
+            number(bin_["expected"]),
+            number(bin_["real"]),
+            number(bin_["half"] if math.isfinite(bin_["half"]) else None),
+            Entry("yes" if abs(bin_["real"] - bin_["expected"]) <= bin_["half"] else "no"),
         ]
-        for place, one in enumerate(bins, 1)
+        for place, bin_ in enumerate(bins, 1)
     ]
     columns = ("bin", "judged", "expected", "feedback", "± 95%", "agrees")
     return PageTable("reliability", "By expected reward", columns, rows, empty="No feedback yet.")

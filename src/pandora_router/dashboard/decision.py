@@ -109,7 +109,7 @@ def _beliefs(made: Mapping[str, Any]) -> PageTable:
             order[name] = place, value
     worth = made["worth"]
     rows = []
-    for name, known in sorted(made["specialists"].items(), key=lambda one: -(one[1]["mean"] or 0.0)):
+    for name, known in sorted(made["specialists"].items(), key=lambda item: -(item[1]["mean"] or 0.0)):
         opened, shown = order.get(name, (None, None))
         rows.append(
             [
@@ -134,18 +134,18 @@ def _beliefs(made: Mapping[str, Any]) -> PageTable:
 def _attempts(row: Mapping[str, Any]) -> PageTable:
     rows = [
         [
-            when(one["at"]),
-            Entry(one["specialist"]),
-            Entry(one["kind"]),
-            Entry(one["status"]),
-            Entry(one["reason"], cut(one["reason"], 60)),
-            money(one["cost"]),
-            *(count(one[name] or 0) for name in ("fresh", "cached", "written", "output", "reasoning")),
-            Entry(one["usage_complete"], "yes" if one["usage_complete"] else "estimated"),
-            seconds(one["first_token"]),
-            seconds(one["seconds"]),
+            when(attempt["at"]),
+            Entry(attempt["specialist"]),
+            Entry(attempt["kind"]),
+            Entry(attempt["status"]),
+            Entry(attempt["reason"], cut(attempt["reason"], 60)),
+            money(attempt["cost"]),
+            *(count(attempt[name] or 0) for name in ("fresh", "cached", "written", "output", "reasoning")),
+            Entry(attempt["usage_complete"], "yes" if attempt["usage_complete"] else "estimated"),
+            seconds(attempt["first_token"]),
+            seconds(attempt["seconds"]),
         ]
-        for one in row["attempts"]
+        for attempt in row["attempts"]
     ]
     columns = (
         "time", "specialist", "kind", "status", "reason", "cost", "input", "cached", "cache written",
@@ -163,8 +163,13 @@ def _excluded(row: Mapping[str, Any]) -> PageTable:
 
 def _feedback(row: Mapping[str, Any]) -> PageTable:
     rows = [
-        [when(one["at"]), Entry(one["metric"]), Entry(one["source"]), number(one["value"])]
-        for one in row["feedback"]
+        [
+            when(judgement["at"]),
+            Entry(judgement["metric"]),
+            Entry(judgement["source"]),
+            number(judgement["value"]),
+        ]
+        for judgement in row["feedback"]
     ]
     columns = ("time", "metric", "source", "value")
     return PageTable("feedback", "Feedback", columns, rows, words=3, empty="None yet: POST /v1/feedback.")

@@ -34,9 +34,9 @@ COLUMNS = (
 def decisions(open_: Transaction, asked: PageRequest) -> Page:
     """The page."""
     most = IN_A_FILE if asked.said.get("csv") else ROWS + 1
-    found = queries.listed(open_, asked.window, asked.filter, most=most, before=asked.before)
+    rows_ = queries.listed(open_, asked.window, asked.filter, most=most, before=asked.before)
     named = {key.id: key.name for key in accounts.keys(open_)}
-    shown = found if asked.said.get("csv") else found[:ROWS]
+    shown = rows_ if asked.said.get("csv") else rows_[:ROWS]
     table = PageTable(
         "decisions",
         "Newest first",
@@ -50,7 +50,7 @@ def decisions(open_: Transaction, asked: PageRequest) -> Page:
         parts.append(
             note(f"Searched: the newest {queries.SEARCHED:,} kept prompts that fit the other filters.")
         )
-    return Page("Decisions", [*parts, table, _pager(asked, found)])
+    return Page("Decisions", [*parts, table, _pager(asked, rows_)])
 
 
 def _row(row: Sums, named: Mapping[str, str], asked: PageRequest) -> list[Entry]:
@@ -126,11 +126,11 @@ def _field(name: str, title: str, now: str, **more: str) -> Html:
     return tag("label", title, tag("input", name=name, value=now, **more))
 
 
-def _pager(asked: PageRequest, found: Sequence[Sums]) -> Html:
+def _pager(asked: PageRequest, rows: Sequence[Sums]) -> Html:
     newest = tag("a", "Newest", href=asked.link()) if asked.before else None
     older = None
-    if len(found) > ROWS:
-        last = found[ROWS - 1]
+    if len(rows) > ROWS:
+        last = rows[ROWS - 1]
         older = tag(
             "a", "Older", href=asked.link(before=f"{last['at']!r}_{last['id']}"), rel="next", id="older"
         )

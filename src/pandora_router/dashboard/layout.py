@@ -84,7 +84,7 @@ class PageTable:
         head = tag("h2", self.title, " ", export, id=self.name)
         if not self.rows:
             return tag("section", head, tag("p", self.empty, class_="dim"))
-        top = (tag("th", one, scope="col", class_=self._kind(i)) for i, one in enumerate(self.columns))
+        top = (tag("th", column, scope="col", class_=self._kind(i)) for i, column in enumerate(self.columns))
         body = (
             tag("tr", (tag("td", c.child, class_=self._kind(i)) for i, c in enumerate(row)), data_row=True)
             for row in self.rows
@@ -121,7 +121,7 @@ class Page:
 
     def table(self, name: str) -> PageTable | None:
         """The table of this name."""
-        return next((one for one in self.parts if isinstance(one, PageTable) and one.name == name), None)
+        return next((part for part in self.parts if isinstance(part, PageTable) and part.name == name), None)
 
 
 def csv_link(asked: PageRequest, name: str) -> str:
@@ -157,10 +157,13 @@ def document(title: str, asked: PageRequest, *body: Child) -> bytes:
         tag("link", rel="icon", href="data:,"),
         tag("meta", name="htmx-config", content=HTMX),
         (
-            tag("link", rel="stylesheet", href=_address(one))
-            for one in ("uplot.min.css", "board.css", PICTURE)
+            tag("link", rel="stylesheet", href=_address(file))
+            for file in ("uplot.min.css", "board.css", PICTURE)
         ),
-        (tag("script", src=_address(one), defer=True) for one in ("htmx.min.js", "uplot.min.js", "board.js")),
+        (
+            tag("script", src=_address(file), defer=True)
+            for file in ("htmx.min.js", "uplot.min.js", "board.js")
+        ),
     )
     skip = tag("a", "Skip to content", href="#main", class_="skip")
     whole = tag("html", head, tag("body", skip, body), lang="en", data_theme=theme)
@@ -310,9 +313,9 @@ def number(value: float | None, digits: int = 3) -> Entry:
 
 def when(at: float) -> Entry:
     """A moment: UTC in files and without scripts, the reader's zone on pages."""
-    told = datetime.fromtimestamp(at, UTC)
-    iso = told.isoformat(timespec="seconds").replace("+00:00", "Z")
-    return Entry(iso, tag("time", told.strftime("%Y-%m-%d %H:%M:%S UTC"), datetime=iso))
+    time = datetime.fromtimestamp(at, UTC)
+    iso = time.isoformat(timespec="seconds").replace("+00:00", "Z")
+    return Entry(iso, tag("time", time.strftime("%Y-%m-%d %H:%M:%S UTC"), datetime=iso))
 
 
 def cut(text: str, most: int = 40) -> Child:

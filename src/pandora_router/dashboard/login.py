@@ -27,8 +27,8 @@ LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 
 def sign(secret: str, key: str, expires: int) -> str:
     """The value of the cookie for a key."""
-    told = f"{key}.{expires}"
-    return f"{told}.{hmac.new(bytes.fromhex(secret), told.encode(), hashlib.sha256).hexdigest()}"
+    claim = f"{key}.{expires}"
+    return f"{claim}.{hmac.new(bytes.fromhex(secret), claim.encode(), hashlib.sha256).hexdigest()}"
 
 
 def key_in(secret: str, cookie: str, now: float) -> str | None:
@@ -50,19 +50,19 @@ def session(open_: Transaction, secret: str, cookie: str, now: float) -> Key | N
 
 def enter(open_: Transaction, secret: str, shown: str, now: float) -> str | None:
     """The cookie for who shows the secret of an admin key; None if `shown` is no such secret."""
-    found = accounts.identify(open_, shown)
-    if isinstance(found, Refusal) or not found.admin:
+    identified = accounts.identify(open_, shown)
+    if isinstance(identified, Refusal) or not identified.admin:
         return None
-    return sign(secret, found.id, int(now) + LASTS)
+    return sign(secret, identified.id, int(now) + LASTS)
 
 
 def cookies(headers: Mapping[str, str]) -> dict[str, str]:
     """The cookies of a request; none if they cannot be read."""
     try:
-        found: SimpleCookie = SimpleCookie(headers.get("cookie", "")[:8000])
+        jar: SimpleCookie = SimpleCookie(headers.get("cookie", "")[:8000])
     except CookieError:
         return {}
-    return {name: morsel.value for name, morsel in found.items()}
+    return {name: morsel.value for name, morsel in jar.items()}
 
 
 def set_cookie(value: str, *, secure: bool, seconds: int = LASTS) -> str:

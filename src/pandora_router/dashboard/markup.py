@@ -29,9 +29,9 @@ def markup(*children: Child) -> Html:
 
 def tag(element: str, /, *children: Child, **attributes: str | int | bool | None) -> Html:
     """An element. `class_` stands for `class`, and `_` inside a name for `-`; None and False are left out."""
-    told = "".join(_attribute(key, value) for key, value in attributes.items())
+    written = "".join(_attribute(key, value) for key, value in attributes.items())
     inside = "" if element in EMPTY else f"{markup(*children)}</{element}>"
-    return Html(f"<{element}{told}>{inside}")
+    return Html(f"<{element}{written}>{inside}")
 
 
 def _attribute(key: str, value: str | int | bool | None) -> str:

@@ -157,7 +157,7 @@ def _compared(
         place = (row["day"] if bill.dated else None, row["specialist"])
         mine[place] = mine.get(place, 0) + row["cost"]
     rows = []
-    for place in sorted({*mine, *theirs}, key=lambda one: (-(one[0] or 0), one[1])):
+    for place in sorted({*mine, *theirs}, key=lambda place_: (-(place_[0] or 0), place_[1])):
         a, b = mine.get(place), theirs.get(place)
         gap = None if a is None or b is None else a - b
         verdict = "only here" if b is None else "only on the bill" if a is None else _verdict(a, b)
@@ -205,7 +205,7 @@ def _ours(ours: list[queries.Sums], models: Mapping[str, str]) -> PageTable:
             *(count(row[name]) for name in ("fresh", "cached", "written", "output", "reasoning")),
             count(row["estimated"]),
         ]
-        for row in sorted(ours, key=lambda one: (-one["day"], one["specialist"]))
+        for row in sorted(ours, key=lambda spent: (-spent["day"], spent["specialist"]))
     ]
     columns = (
         "day (UTC)", "specialist", "model", "calls", "cost", "input tokens", "cached", "cache written",

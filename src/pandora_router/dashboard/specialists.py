@@ -40,7 +40,7 @@ def specialists(open_: Transaction, asked: PageRequest, circuits: Mapping[str, s
     first = queries.quantiles(open_, window, "first", LEVELS)
     whole = queries.quantiles(open_, window, "whole", LEVELS)
     looks = queries.looked(open_, window)
-    requests = sum(one["requests"] for one in sums.values())
+    requests = sum(total["requests"] for total in sums.values())
     named = sorted({*sums, *circuits, *looks, *(row["specialist"] for row in calls)})
     empty = dict.fromkeys(("requests", "cost"), 0)
     rows, made_by = [], []

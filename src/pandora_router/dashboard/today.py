@@ -68,8 +68,13 @@ def read(open_: Transaction, window: Window, metric: str) -> Figures:
 def today(open_: Transaction, asked: PageRequest) -> Page:
     """The page."""
     window = asked.window
-    told = read(open_, window, asked.metric)
-    parts: list[Html | PageTable] = [_tiles(told, asked.metric), _charts(told), explained(), _table(told)]
+    figures = read(open_, window, asked.metric)
+    parts: list[Html | PageTable] = [
+        _tiles(figures, asked.metric),
+        _charts(figures),
+        explained(),
+        _table(figures),
+    ]
     return Page("Today", parts, live=True)
 
 
@@ -83,21 +88,21 @@ def net_saving(sums: Sums) -> int:
     return int(sums["baseline"] - sums["compared"])
 
 
-def _tiles(told: Figures, metric: str) -> Html:
-    now, requests = told.now, told.now["requests"]
+def _tiles(figures: Figures, metric: str) -> Html:
+    now, requests = figures.now, figures.now["requests"]
     saved, best = net_saving(now), int(now["baseline"])
     kind = None if not best else "good" if saved >= 0 else "bad"
     compared = _compared(saved, best) if best else "no request could be compared"
     looks = f"looks {money(now['inspection_cost']).shown} of it"
-    quality = "–" if told.quality is None else f"{told.quality:.3f}"
+    quality = "–" if figures.quality is None else f"{figures.quality:.3f}"
     return tiles(
-        tile("Requests", f"{requests:,}", _change(requests, told.before["requests"])),
+        tile("Requests", f"{requests:,}", _change(requests, figures.before["requests"])),
         tile("Spend", money(now["cost"]).shown, looks),
         tile("Net saving" if saved >= 0 else "Net loss", amount(dollars(abs(saved))), compared, kind=kind),
-        tile(f"Quality ({metric})", quality, f"{told.judgements:,} judged answers"),
+        tile(f"Quality ({metric})", quality, f"{figures.judgements:,} judged answers"),
         tile("Errors", share(now["errors"], requests).shown, f"{now['errors']:,} requests"),
-        tile("First token", _level(told.first, 0), f"95%: {_level(told.first, 1)}"),
-        tile("Whole answer", _level(told.whole, 0), f"95%: {_level(told.whole, 1)}"),
+        tile("First token", _level(figures.first, 0), f"95%: {_level(figures.first, 1)}"),
+        tile("Whole answer", _level(figures.whole, 0), f"95%: {_level(figures.whole, 1)}"),
         tile("Deciding", seconds(now["overhead"] / requests if requests else None).shown, "mean per request"),
         tile("Looked before", share(now["inspected"], requests).shown, f"{now['looks']:,} looks"),
         tile("Declined", share(now["declined"], requests).shown, "went to the default"),
@@ -121,8 +126,8 @@ def _change(now: float, before: float) -> str:
     return f"{100 * (now / before - 1):+.0f}% against the window before".replace("-", "−")
 
 
-def _charts(told: Figures) -> Html:
-    rows = whole_steps(told.over_time)
+def _charts(figures: Figures) -> Html:
+    rows = whole_steps(figures.over_time)
     at = [row["at"] for row in rows]
 
     def summed(name: str) -> list[float | None]:
@@ -135,19 +140,19 @@ def _charts(told: Figures) -> Html:
         return [dollars(int(row[name])) for row in rows]
 
     saved = [dollars(net_saving(row)) for row in rows]
-    quality = [row["total"] / row["judgements"] if row["judgements"] else None for row in told.judged]
+    quality = [row["total"] / row["judgements"] if row["judgements"] else None for row in figures.judged]
     drawn = [
         chart("Requests", at, {"requests": summed("requests"), "errors": summed("errors")}),
         chart("Money", at, {"spend": paid("cost"), "net saving": saved, "looks": paid("inspection_cost")},
               "dollars"),
         chart("Latency", at, {"whole answer, mean": mean("seconds", "timed"),
                               "first token, mean": mean("first_token", "first_tokens")}, "seconds"),
-        chart("Quality", [row["at"] for row in told.judged], {"mean of feedback": quality}),
+        chart("Quality", [row["at"] for row in figures.judged], {"mean of feedback": quality}),
     ]  # fmt: skip
     return charts(*drawn)
 
 
-def _table(told: Figures) -> PageTable:
+def _table(figures: Figures) -> PageTable:
     rows = [
         [
             when(row["at"]),
@@ -159,11 +164,11 @@ def _table(told: Figures) -> PageTable:
             seconds(row["first_token"] / row["first_tokens"] if row["first_tokens"] else None),
             seconds(row["seconds"] / row["timed"] if row["timed"] else None),
         ]
-        for row in reversed(told.over_time)
+        for row in reversed(figures.over_time)
         if row["requests"]
     ]
     columns = ("from", "requests", "errors", "spend", "looks", "net saving", "first token", "whole answer")
-    return PageTable("over-time", f"In steps of {_length(told.step)}", columns, rows, folded=True)
+    return PageTable("over-time", f"In steps of {_length(figures.step)}", columns, rows, folded=True)
 
 
 def _length(step: int) -> str:

@@ -16,12 +16,12 @@ LONGEST = 60
 
 def expression(question: str) -> str | None:
     """The one calculation in a question in Python's notation, None if there is none or several."""
-    found = []
+    candidates = []
     for stretch in _STRETCH.findall(question):
         plain = re.sub(r"[x×]", "*", stretch).replace("÷", "/").strip().rstrip(".")
         if _CALCULATION.search(plain) and len(plain) <= LONGEST and "**" not in plain and "//" not in plain:
-            found.append(plain)
-    return found[0] if len(found) == 1 else None
+            candidates.append(plain)
+    return candidates[0] if len(candidates) == 1 else None
 
 
 def calculate(question: str) -> str | None:

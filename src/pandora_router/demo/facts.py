@@ -43,4 +43,4 @@ def facts() -> tuple[Fact, ...]:
 @functools.cache
 def corpus() -> Passages:
     """The passages that can be found: those of the listed facts, and fillers nobody is asked about."""
-    return Passages(tuple(Passage("", one.passage) for one in facts() if one.listed))
+    return Passages(tuple(Passage("", fact.passage) for fact in facts() if fact.listed))

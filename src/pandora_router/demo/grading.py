@@ -44,10 +44,10 @@ GRADERS: dict[str, ReferenceGrader] = {
 def beyond(question: str, said: str) -> str:
     """What is said behind the figures of the question, if those are several and come first."""
     asked, plain = _FIGURES.findall(question), _THOUSANDS.sub("", said)
-    found = list(_FIGURES.finditer(plain))[: len(asked)]
-    if len(asked) < 2 or [one[0] for one in found] != asked:
+    figures = list(_FIGURES.finditer(plain))[: len(asked)]
+    if len(asked) < 2 or [figure[0] for figure in figures] != asked:
         return said
-    return plain[found[-1].end() :]
+    return plain[figures[-1].end() :]
 
 
 def graded(question: Question, answer: Answer) -> float:

@@ -33,13 +33,13 @@ def dollars(seconds: float, price: float = PRICE) -> float:
     return 1000.0 * seconds * price / 3600.0
 
 
-def sentences(found: Study, price: float = PRICE) -> tuple[str, ...]:
+def sentences(result: Study, price: float = PRICE) -> tuple[str, ...]:
     """The result in two or three sentences, the saving first."""
-    mine, strong, small = (found.way(name) for name in (ROUTER, ALWAYS_STRONG, ALWAYS_SMALL))
+    mine, strong, small = (result.way(name) for name in (ROUTER, ALWAYS_STRONG, ALWAYS_SMALL))
     part = mine.all_seconds / strong.all_seconds
     points, error = 100.0 * strong.more_right, 100.0 * strong.more_right_error
     return (
-        f"The router is right on {mine.right:.1%} of {found.questions['test']:,} held-out questions for "
+        f"The router is right on {mine.right:.1%} of {result.questions['test']:,} held-out questions for "
         f"{_bill(mine, price)}; always the strong model: {strong.right:.1%} for {_bill(strong, price)}.",
         f"That is {points:+.1f} points (s.e. {error:.1f}) at {part:.0%} of the cost. "
         f"Always the small model: {small.right:.1%} for {_bill(small, price)}.",
@@ -50,9 +50,9 @@ def _bill(way: Way, price: float) -> str:
     return f"{way.all_seconds:.2f} s each (${dollars(way.all_seconds, price):.3f} per 1,000)"
 
 
-def rows(found: Study, names: Sequence[str] = SHOWN, price: float = PRICE) -> list[list[str]]:
+def rows(result: Study, names: Sequence[str] = SHOWN, price: float = PRICE) -> list[list[str]]:
     """The table of `COLUMNS`, a row per way to route."""
-    return [_row(found.way(name), price) for name in names]
+    return [_row(result.way(name), price) for name in names]
 
 
 def _row(way: Way, price: float) -> list[str]:
@@ -61,10 +61,10 @@ def _row(way: Way, price: float) -> list[str]:
     return [way.name, right, f"{way.all_seconds:.2f}", f"{money:.3f}", f"{way.looks:.2f}", net]
 
 
-def recorded(found: Study) -> str:
+def recorded(result: Study) -> str:
     """What was recorded and how it was used, with true counts."""
     return (
-        f"Measured on recorded answers ({found.answers[STRONG]:,} of them by the strong model): learnt from "
-        f"{found.questions['train']:,} questions, calibrated on {found.questions['calibration']:,}, held out "
-        f"{found.questions['test']:,}. One second costs {found.weight:g} of a right answer."
+        f"Measured on recorded answers ({result.answers[STRONG]:,} of them by the strong model): learnt from "
+        f"{result.questions['train']:,} questions, calibrated on {result.questions['calibration']:,}, "
+        f"held out {result.questions['test']:,}. One second costs {result.weight:g} of a right answer."
     )

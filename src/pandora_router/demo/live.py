@@ -85,7 +85,7 @@ def cast(
 
     `answers` are recorded answers by question id and specialist.
     """
-    texts = {one.id: one.text for one in questions}
+    texts = {question.id: question.text for question in questions}
     said: dict[str, dict[str, Answer]] = {}
     for (prompt_id, name), answer in answers.items():
         if prompt_id in texts:

@@ -53,32 +53,34 @@ def check(path: Path) -> None:
         )
 
 
-def write(path: Path, found: Study, told: Stories, routed: Sequence[RoutedQuestion], price: float) -> None:
+def write(
+    path: Path, result: Study, examples: Stories, routed: Sequence[RoutedQuestion], price: float
+) -> None:
     """Write the page to `path`, atomically."""
-    replace_text(path, render(found, told, routed, price))
+    replace_text(path, render(result, examples, routed, price))
 
 
 def render(
-    found: Study, told: Stories, routed: Sequence[RoutedQuestion], price: float = headline.PRICE
+    result: Study, examples: Stories, routed: Sequence[RoutedQuestion], price: float = headline.PRICE
 ) -> str:
-    """The page as text. `told` are decisions with headings, `routed` the questions routed at the end."""
+    """The page as text. `examples` are decisions with headings, `routed` the questions routed at the end."""
     parts = [
         "<h1>What routing earns: three kinds of specialists on one machine</h1>",
-        *(f'<p class="lead">{html.escape(one)}</p>' for one in headline.sentences(found, price)),
-        scatter([found.way(name) for name in headline.SHOWN]),
-        _table(headline.COLUMNS, headline.rows(found, price=price)),
+        *(f'<p class="lead">{html.escape(sentence)}</p>' for sentence in headline.sentences(result, price)),
+        scatter([result.way(name) for name in headline.SHOWN]),
+        _table(headline.COLUMNS, headline.rows(result, price=price)),
         _legend(),
-        f"<p>{html.escape(headline.recorded(found))}</p>",
+        f"<p>{html.escape(headline.recorded(result))}</p>",
         "<h2>How a decision looks</h2>",
         "<p>Bars: what was believed before any look. Hollow: the mean of a sealed box. Filled: the value "
         "that the look showed. Green: who answers.</p>",
     ]
-    unit = Unit("s", 1.0 / found.weight, 3)
-    for heading, decision in told:
+    unit = Unit("s", 1.0 / result.weight, 3)
+    for heading, decision in examples:
         parts.append(f"<h3>{html.escape(heading)}</h3>{decision_svg(decision.to_dict(), unit=unit)}")
     if routed:
         parts += ["<h2>Questions routed at the end</h2>", _live(routed)]
-    parts += [f"<details><summary>All ways to route</summary>{_all(found)}</details>"]
+    parts += [f"<details><summary>All ways to route</summary>{_all(result)}</details>"]
     style = files("pandora_router.report").joinpath("page.css").read_text("utf-8")
     return (
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8">{TITLE}\n'
@@ -145,24 +147,24 @@ def _legend() -> str:
     return f"<dl>{''.join(words)}</dl>"
 
 
-def _all(found: Study) -> str:
+def _all(result: Study) -> str:
     head = ("way", "right", "answer s", "looks", "look s", "net", "s.e.", "router earns more by", "s.e.")
     rows = []
-    for way in found.ways:
+    for way in result.ways:
         means = (way.right, way.seconds, way.looks, way.look_seconds, way.net, way.net_error)
         more = ["", ""] if way.name == ROUTER else [f"{way.behind:+.4f}", f"{way.error:.4f}"]
-        rows.append([way.name, *(f"{one:.4f}" for one in means), *more])
+        rows.append([way.name, *(f"{mean:.4f}" for mean in means), *more])
     return _table(head, rows)
 
 
 def _live(routed: Sequence[RoutedQuestion]) -> str:
     rows = []
-    for one in routed:
-        looks = ", ".join(one.decision.inspected) or "none"
-        said = one.answer.text.strip() or "(no answer)"
-        verdict = "right" if one.right else f"wrong: {one.question.references[0]}"
-        bill = f"{one.answer.seconds:.4f} + {one.lost_seconds:.4f}"
-        rows.append([one.question.text, looks, one.decision.specialist, said, verdict, bill])
+    for outcome in routed:
+        looks = ", ".join(outcome.decision.inspected) or "none"
+        said = outcome.answer.text.strip() or "(no answer)"
+        verdict = "right" if outcome.right else f"wrong: {outcome.question.references[0]}"
+        bill = f"{outcome.answer.seconds:.4f} + {outcome.lost_seconds:.4f}"
+        rows.append([outcome.question.text, looks, outcome.decision.specialist, said, verdict, bill])
     table = _table(
         ("question", "looks", "who answers", "answer", "verdict", "seconds of answer + other looks"), rows
     )

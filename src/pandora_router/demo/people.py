@@ -98,7 +98,7 @@ def people(strong: Path | None = None) -> dict[str, Specialist]:
     text = Asking(template=EXAMPLES, tokens=10, context_tokens=FIRST, options=STOP, as_text=True)
     warm = replace(text, temperature=0.7, options={**STOP, "seed": 1})
     reader = LocalModel("reader", path, SECONDS, replace(text, template=READING))
-    found: tuple[Specialist, ...] = (
+    everybody: tuple[Specialist, ...] = (
         Function("calculator", calculate, SECONDS),
         LocalModel("closed book", path, SECONDS, chat),
         LocalModel("examples", path, SECONDS, text),
@@ -106,5 +106,5 @@ def people(strong: Path | None = None) -> dict[str, Specialist]:
         Retrieval("open book", reader, corpus(), k=1, template=WITH_PASSAGE),
     )
     if strong is not None:
-        found = (*found, LocalModel(STRONG, strong, SECONDS, THINKING))
-    return {one.name: one for one in found}
+        everybody = (*everybody, LocalModel(STRONG, strong, SECONDS, THINKING))
+    return {specialist.name: specialist for specialist in everybody}

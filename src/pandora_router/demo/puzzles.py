@@ -23,7 +23,7 @@ def families() -> dict[str, tuple[tuple[str, str], ...]]:
     """Texts with their answers by family, in the order of the file."""
     import pyarrow.parquet
 
-    found: dict[str, list[tuple[str, str]]] = {}
+    by_family: dict[str, list[tuple[str, str]]] = {}
     for row in pyarrow.parquet.read_table(FILE).to_pylist():
-        found.setdefault(row["family"], []).append((row["text"], row["answer"]))
-    return {family: tuple(rows) for family, rows in found.items()}
+        by_family.setdefault(row["family"], []).append((row["text"], row["answer"]))
+    return {family: tuple(rows) for family, rows in by_family.items()}

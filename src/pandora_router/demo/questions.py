@@ -49,25 +49,25 @@ def recorded(n: int = 2000, seed: int = 2026) -> tuple[Question, ...]:
     Puzzles have numbers and splits of their own, so that the other questions are what they were without them.
     """
     rng = random.Random(seed)
-    asked = [(task, one) for task, one in _about_facts() if not _kept_back(one)]
+    asked = [(task, pair) for task, pair in _about_facts() if not _kept_back(pair)]
     rng.shuffle(asked)
-    made = [(task, one) for task, one in asked if task == "facts"][: n // 3]
-    made += [(task, one) for task, one in asked if task == "definitions"][: n * 23 // 100]
+    made = [(task, pair) for task, pair in asked if task == "facts"][: n // 3]
+    made += [(task, pair) for task, pair in asked if task == "definitions"][: n * 23 // 100]
     seen = {text for _, (text, _) in made}
     while len(made) < n:
         made.append(_computed(rng, seen))
     rng.shuffle(made)
-    found: dict[str, Question] = {}
+    questions: dict[str, Question] = {}
     for number, (task, (text, answers)) in enumerate(made):
         split = _split(rng.random())
-        known = found[text].references if text in found else ()
-        first = found.get(text, Question(f"{number:05d}", text, (), task, split))
-        found[text] = replace(first, references=(*known, *answers))
-    while len(found) < n:
+        known = questions[text].references if text in questions else ()
+        first = questions.get(text, Question(f"{number:05d}", text, (), task, split))
+        questions[text] = replace(first, references=(*known, *answers))
+    while len(questions) < n:
         task, (text, answers) = _computed(rng, seen)
         number, split = number + 1, _split(rng.random())
-        found[text] = Question(f"{number:05d}", text, answers, task, split)
-    return (*found.values(), *_puzzles(frozenset(found), seed))
+        questions[text] = Question(f"{number:05d}", text, answers, task, split)
+    return (*questions.values(), *_puzzles(frozenset(questions), seed))
 
 
 def balanced(questions: Sequence[Question]) -> list[Question]:
@@ -78,10 +78,12 @@ def balanced(questions: Sequence[Question]) -> list[Question]:
     proportions of the whole.
     """
     groups: dict[tuple[str, str], list[Question]] = {}
-    for one in sorted(questions, key=lambda one: hashlib.sha256(one.text.encode()).digest()):
-        groups.setdefault((one.task, one.split), []).append(one)
-    places = [((i + 0.5) / len(group), one) for group in groups.values() for i, one in enumerate(group)]
-    return [one for _, one in sorted(places, key=lambda pair: (pair[0], pair[1].id))]
+    for question in sorted(questions, key=lambda question: hashlib.sha256(question.text.encode()).digest()):
+        groups.setdefault((question.task, question.split), []).append(question)
+    places = [
+        ((i + 0.5) / len(group), question) for group in groups.values() for i, question in enumerate(group)
+    ]
+    return [question for _, question in sorted(places, key=lambda pair: (pair[0], pair[1].id))]
 
 
 def _puzzles(seen: frozenset[str], seed: int) -> Iterator[Question]:
@@ -89,7 +91,7 @@ def _puzzles(seen: frozenset[str], seed: int) -> Iterator[Question]:
     rng, made = random.Random(seed), list[Asked]()
     for family in families().values():
         asked: list[Asked] = [(text, (answer,)) for text, answer in family if text not in seen]
-        made += [one for one in asked if not _kept_back(one)][:EACH]
+        made += [pair for pair in asked if not _kept_back(pair)][:EACH]
     rng.shuffle(made)
     for number, (text, answers) in enumerate(made):
         yield Question(f"puzzle-{number:03d}", text, answers, "puzzles", _split(rng.random()))
@@ -99,19 +101,19 @@ def _computed(rng: random.Random, seen: set[str]) -> tuple[str, Asked]:
     """One more sum or piece of reasoning that is not among `seen`, which it joins."""
     while True:
         task, family = ("sums", _sum) if rng.random() < 0.5 else ("reasoning", rng.choice(REASONING))
-        one = family(rng)
-        if one[0] not in seen and not _kept_back(one):
-            seen.add(one[0])
-            return task, one
+        pair = family(rng)
+        if pair[0] not in seen and not _kept_back(pair):
+            seen.add(pair[0])
+            return task, pair
 
 
 def fresh(n: int, seed: int) -> tuple[Question, ...]:
     """n questions of all tasks in turn that are not among the recorded ones, whatever their number."""
     rng = random.Random(seed)
-    about = [(task, one) for task, one in _about_facts() if _kept_back(one)]
-    pools = {task: [one for kind, one in about if kind == task] for task in ("facts", "definitions")}
+    about = [(task, pair) for task, pair in _about_facts() if _kept_back(pair)]
+    pools = {task: [pair for kind, pair in about if kind == task] for task in ("facts", "definitions")}
     puzzles = [(text, (answer,)) for family in families().values() for text, answer in family]
-    pools["puzzles"] = [one for one in puzzles if _kept_back(one)]
+    pools["puzzles"] = [pair for pair in puzzles if _kept_back(pair)]
     makers: list[tuple[str, Callable[[], Asked]]] = [
         ("facts", lambda: rng.choice(pools["facts"])),
         ("sums", lambda: _sum(rng)),
@@ -119,24 +121,24 @@ def fresh(n: int, seed: int) -> tuple[Question, ...]:
         ("reasoning", lambda: rng.choice(REASONING)(rng)),
         ("puzzles", lambda: rng.choice(pools["puzzles"])),
     ]
-    found: dict[str, Question] = {}
+    questions: dict[str, Question] = {}
     turns = itertools.cycle(makers)
-    while len(found) < n:
+    while len(questions) < n:
         task, make = next(turns)
         for text, answers in (make() for _ in range(TRIES)):
-            if text not in found and _kept_back((text, answers)):
-                found[text] = Question(f"fresh-{len(found)}", text, answers, task)
+            if text not in questions and _kept_back((text, answers)):
+                questions[text] = Question(f"fresh-{len(questions)}", text, answers, task)
                 break
-    return tuple(found.values())
+    return tuple(questions.values())
 
 
 def _split(u: float) -> str:
     return "test" if u < TEST else "calibration" if u < TEST + CALIBRATION else "train"
 
 
-def _kept_back(one: Asked) -> bool:
+def _kept_back(pair: Asked) -> bool:
     """Whether a question is among those that are never recorded."""
-    return hashlib.sha256(one[0].encode()).digest()[0] < FRESH * 256
+    return hashlib.sha256(pair[0].encode()).digest()[0] < FRESH * 256
 
 
 @functools.cache
@@ -213,7 +215,7 @@ def _weekday(rng: random.Random) -> Asked:
 
 
 def _backwards(rng: random.Random) -> Asked:
-    word = rng.choice([one.name for one in facts() if one.kind == "filler" and len(one.name) <= 5])
+    word = rng.choice([fact.name for fact in facts() if fact.kind == "filler" and len(fact.name) <= 5])
     return f"Spell the word {word} backwards.", (word[::-1],)
 
 

@@ -98,7 +98,9 @@ def record(
     with Journal(journal) as kept:
         for start in range(0, len(asked), BLOCK):
             for name in names:
-                block = tuple(one for one in asked[start : start + BLOCK] if (one.id, name) not in known)
+                block = tuple(
+                    question for question in asked[start : start + BLOCK] if (question.id, name) not in known
+                )
                 if not block:
                     continue
                 plan = CollectPlan(block, (who[name],), GRADERS, ENOUGH)
@@ -132,7 +134,7 @@ def pack(
         for cell in cells(CollectPlan(asked, (specialist,), GRADERS, ENOUGH), specialist):
             if cell.key in bought:
                 answers.setdefault((cell.question.id, specialist.name), bought[cell.key])
-    places = [(one.id, name) for name in NAMES for one in asked]
+    places = [(question.id, name) for name in NAMES for question in asked]
     rows = [
         {"prompt_id": place[0], "specialist": place[1], **_row(answers[place])}
         for place in places
@@ -181,7 +183,7 @@ class Recorded:
             key = str(given.pop("prompt_id")), str(given.pop("specialist"))
             answers[key] = Answer(**given)
         there = {prompt_id for prompt_id, _ in answers}
-        return cls.of([one for one in recorded() if one.id in there], answers)
+        return cls.of([question for question in recorded() if question.id in there], answers)
 
     @classmethod
     def of(cls, questions: Sequence[Question], answers: Mapping[tuple[str, str], Answer]) -> Recorded:
@@ -198,10 +200,10 @@ class Recorded:
                 looks[i, j] = answer.context_seconds or 0.0
                 contexts[i, j] = shown(answer.context, answer.logprobs)
         table = Table(
-            prompt_ids=tuple(one.id for one in questions),
-            prompts=tuple(one.text for one in questions),
-            tasks=tuple(one.task for one in questions),
-            split=np.array([one.split for one in questions]),
+            prompt_ids=tuple(asked.id for asked in questions),
+            prompts=tuple(asked.text for asked in questions),
+            tasks=tuple(asked.task for asked in questions),
+            split=np.array([asked.split for asked in questions]),
             specialists=NAMES,
             score=score,
             fee=fee,

@@ -124,7 +124,7 @@ def cast() -> tuple[dict[str, Specialist], tuple[str, ...]]:
     """The five specialists, and the names of those that run here; the others answer from the record."""
     now: dict[str, Specialist] = {}
     if weights() is not None:
-        now = {name: one for name, one in people().items() if name in SMALL}
+        now = {name: specialist for name, specialist in people().items() if name in SMALL}
     elif importlib.util.find_spec("sympy") is not None:
         now = {"calculator": Function("calculator", calculate, SECONDS)}
     asyncio.run(_load(now))
@@ -136,8 +136,8 @@ def cast() -> tuple[dict[str, Specialist], tuple[str, ...]]:
 
 async def _load(specialists: Mapping[str, Specialist]) -> None:
     """Have every specialist answer once, so that no request waits for a model to load."""
-    for one in specialists.values():
-        await one.answer(Request.of("What is 1 + 1?"))
+    for specialist in specialists.values():
+        await specialist.answer(Request.of("What is 1 + 1?"))
 
 
 def fitted(say: Advance) -> Path:

@@ -71,8 +71,8 @@ class ChatSpeech:
     def tail(self, said: Said, *, usage: bool) -> bytes:
         """The finish reason, the usage chunk if it was asked for, [DONE]."""
         counts = {**self._about(said, "chat.completion.chunk"), "choices": [], "usage": _openai_usage(said)}
-        told = framed(None, counts) if usage else b""
-        return self._chunk(said, {}, _finish(said)) + told + b"data: [DONE]\n\n"
+        counted = framed(None, counts) if usage else b""
+        return self._chunk(said, {}, _finish(said)) + counted + b"data: [DONE]\n\n"
 
     def _about(self, said: Said, kind: str) -> dict[str, Any]:
         return {"id": said.id, "object": kind, "created": said.made, "model": said.model}
@@ -220,8 +220,8 @@ def _chances(said: Said) -> dict[str, Any] | None:
     if not said.logprobs:
         return None
     texts = [said.first, *("" for _ in said.logprobs[1:])]  # where one token ends is not known here
-    told = zip(texts, said.logprobs, strict=True)
-    return {"content": [{"token": text, "logprob": chance, "top_logprobs": []} for text, chance in told]}
+    tokens = zip(texts, said.logprobs, strict=True)
+    return {"content": [{"token": text, "logprob": chance, "top_logprobs": []} for text, chance in tokens]}
 
 
 def _openai_usage(said: Said) -> dict[str, int]:

@@ -115,8 +115,8 @@ class Study:
 
 def nearest(train: Table) -> int:
     """The number of neighbours with the least leave-one-out error on the training questions."""
-    found = Neighbours.fit(train.prompts, train.reward, train.specialists)
-    guesses = dict(zip(KS, found.leave_one_out_each(KS), strict=True))
+    neighbours = Neighbours.fit(train.prompts, train.reward, train.specialists)
+    guesses = dict(zip(KS, neighbours.leave_one_out_each(KS), strict=True))
     return min(KS, key=lambda k: float(np.nanmean((guesses[k] - train.reward) ** 2)))
 
 
@@ -144,7 +144,7 @@ def study(
     calibration, test = _readings(router, table.in_split("calibration")), _readings(router, held_out)
     known = table.rows(table.split != "test")
     routed = _routed(router, calibration, test, Standing.of(known.reward, known.fee))
-    nets = {name: np.asarray(one.reward(test) - one.spent) for name, one in routed.items()}
+    nets = {name: np.asarray(decided.reward(test) - decided.spent) for name, decided in routed.items()}
     there = (~recorded.table.missing).sum(axis=0).tolist()
     return Study(
         router,
@@ -200,11 +200,11 @@ def _way(
 ) -> Way:
     mine, router, rows = routed[name], routed[ROUTER], np.arange(len(test))
 
-    def right(one: Routed) -> Vector:
-        return np.asarray(test.score[rows, one.choice])
+    def right(decided: Routed) -> Vector:
+        return np.asarray(test.score[rows, decided.choice])
 
-    def seconds(one: Routed) -> Vector:
-        return np.asarray((test.fee[rows, one.choice] + one.spent) / weight)
+    def seconds(decided: Routed) -> Vector:
+        return np.asarray((test.fee[rows, decided.choice] + decided.spent) / weight)
 
     net, net_error = _mean(nets[name])
     right_mean, right_error = _mean(right(mine))

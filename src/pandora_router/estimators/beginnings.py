@@ -42,7 +42,7 @@ def numbers(prompt: str, context: str) -> list[float]:
     lines = context.split("\n")
     chances: list[float] = []
     if lines[0].startswith(HEAD):
-        chances = [float(one) for one in lines[0][len(HEAD) :].split()]
+        chances = [float(chance) for chance in lines[0][len(HEAD) :].split()]
         lines = lines[1:]
     said = [" ".join(_WORD.findall(line.casefold())) for line in lines]
     words = set(" ".join(said).split())
@@ -123,7 +123,7 @@ class Beginnings:
         near, far = neighbours.leave_one_out_each([NEAR, FAR])
         boosters: list[Ensemble | None] = []
         for j in range(matrix.shape[1]):
-            shown = np.array([one is not None for one in seen[:, j]])
+            shown = np.array([text is not None for text in seen[:, j]])
             learn = np.flatnonzero(shown & np.isfinite(matrix[:, j]))
             if len(learn) < FEWEST:
                 boosters.append(None)
@@ -154,21 +154,23 @@ class Beginnings:
     def predict(self, prompts: Sequence[str], contexts: Contexts | None = None) -> Matrix:
         """Estimated rewards (prompts, specialists); f where a context is None."""
         near, far = self.neighbours.predict_each(self.neighbours.embedder.embed(prompts), [NEAR, FAR])
-        found = far.copy()
+        estimates = far.copy()
         if contexts is None:
-            return found
-        seen = checked_contexts(contexts, found.shape)
+            return estimates
+        seen = checked_contexts(contexts, estimates.shape)
         assert seen is not None
         for j, booster in enumerate(self.boosters):
-            rows = np.flatnonzero([one is not None for one in seen[:, j]])
+            rows = np.flatnonzero([text is not None for text in seen[:, j]])
             if booster is not None and len(rows):
                 table = _table(prompts, seen[:, j], near[:, j], far[:, j], far)[rows]
-                found[rows, j] = booster.predict(table)
-        return found
+                estimates[rows, j] = booster.predict(table)
+        return estimates
 
     def state(self) -> Saved:
         """What is written to disk."""
-        parts = {f"trees{j}": one.state() for j, one in enumerate(self.boosters) if one is not None}
+        parts = {
+            f"trees{j}": booster.state() for j, booster in enumerate(self.boosters) if booster is not None
+        }
         parts["neighbours"] = self.neighbours.state()
         return Saved("beginnings", {"boosters": len(self.boosters)}, parts=parts)
 
@@ -177,7 +179,7 @@ class Beginnings:
         """The estimator that `state` described."""
         count = saved.of_kind("beginnings").settings["boosters"]
         grown = [saved.parts.get(f"trees{j}") for j in range(count)]
-        boosters = tuple(None if one is None else Ensemble.from_state(one) for one in grown)
+        boosters = tuple(None if saved_ is None else Ensemble.from_state(saved_) for saved_ in grown)
         return cls(Neighbours.from_state(saved.parts["neighbours"], embedder=embedder), boosters)
 
 
@@ -185,6 +187,7 @@ def _table(prompts: Sequence[str], seen: Contexts, near: Matrix, far: Matrix, ev
     """One row per prompt: f of this specialist at two sizes, f of all, then the numbers of its context."""
     blank = [math.nan] * len(NUMBERS)
     counted = [
-        blank if one is None else numbers(prompt, str(one)) for prompt, one in zip(prompts, seen, strict=True)
+        blank if text is None else numbers(prompt, str(text))
+        for prompt, text in zip(prompts, seen, strict=True)
     ]
     return np.column_stack([near, far, everybody, np.asarray(counted, dtype=np.float64)])

@@ -75,11 +75,11 @@ class Blend:
 
     def predict(self, prompts: Sequence[str], contexts: Contexts | None = None) -> Matrix:
         """Estimated rewards (prompts, specialists); every part sees the same prompts and contexts."""
-        found = self.mean + np.zeros((len(prompts), len(self.specialists)))
+        blended = self.mean + np.zeros((len(prompts), len(self.specialists)))
         for weight, part in zip(self.weights, self.parts, strict=True):
             if weight > 0.0:
-                found += weight * (part.predict(prompts, contexts) - self.mean)
-        return found
+                blended += weight * (part.predict(prompts, contexts) - self.mean)
+        return blended
 
     def state(self) -> Saved:
         """What is written to disk."""

@@ -118,7 +118,7 @@ def fitted(costly: Predictor | Estimator) -> Predictor | None:
 
 def names(specialists: Sequence[Named | str]) -> list[str]:
     """The names of specialists given as objects or as names."""
-    return [one if isinstance(one, str) else one.name for one in specialists]
+    return [specialist if isinstance(specialist, str) else specialist.name for specialist in specialists]
 
 
 @dataclass(frozen=True)
@@ -189,8 +189,8 @@ class Scorer:
 
     async def estimate(self, query: Query, specialists: Sequence[Named | str]) -> Vector:
         """One score per specialist, NaN where the callable did not deliver a finite number in time."""
-        found = await asyncio.gather(*(self._score(query, name) for name in names(specialists)))
-        return np.asarray(found, dtype=np.float64)
+        scores = await asyncio.gather(*(self._score(query, name) for name in names(specialists)))
+        return np.asarray(scores, dtype=np.float64)
 
     async def _score(self, query: Query, name: str) -> float:
         for _ in range(self.retries + 1):

@@ -101,13 +101,13 @@ class LinearHead:
     def predict_unseen(self, prompts: Sequence[str]) -> Matrix:
         """As `predict`; a prompt whose components are known is predicted by a ridge without it."""
         rows = self._components(self.embedder.embed(prompts))
-        found: Matrix = rows @ self.weights[:-1] + self.weights[-1]
+        estimates: Matrix = rows @ self.weights[:-1] + self.weights[-1]
         first = {row.tobytes(): i for i, row in reversed(list(enumerate(self.components)))}
         known = [(i, first[row.tobytes()]) for i, row in enumerate(rows) if row.tobytes() in first]
         if known:
             at, where = np.array(known).T
-            found[at] = self.leave_one_out()[where]
-        return found
+            estimates[at] = self.leave_one_out()[where]
+        return estimates
 
     @functools.cached_property
     def weights(self) -> Matrix:
@@ -123,7 +123,7 @@ class LinearHead:
     def _ridges(self) -> list[_Solution]:
         """The ridge of each specialist; those that miss the same rewards share their decomposition."""
         shared: dict[bytes, list[Matrix]] = {}
-        found = []
+        solutions = []
         for column in self.reward.T:
             there = ~np.isnan(column)
             rows = self._design[there]
@@ -131,8 +131,8 @@ class LinearHead:
                 gram = rows.T @ rows
                 penalty = np.diag(np.append(np.full(len(gram) - 1, float(len(rows))), 0.0))
                 shared[there.tobytes()] = [np.linalg.pinv(gram + p * penalty) for p in PENALTIES]
-            found.append(_best(rows, column[there], there, shared[there.tobytes()]))
-        return found
+            solutions.append(_best(rows, column[there], there, shared[there.tobytes()]))
+        return solutions
 
     def _components(self, vectors: Vectors) -> Vectors:
         # in double precision: alike whether computed alone or with others
@@ -155,8 +155,8 @@ class LinearHead:
         """The estimator whose `state` is `saved`; `embedder` as in `saved.load_estimator`."""
         kept = saved.of_kind("linear").arrays
         names = ("middle", "whitening", "components", "reward")
-        found = embedder_from(saved.parts["embedder"], embedder)
-        return cls(found, tuple(saved.settings["specialists"]), *(kept[name] for name in names))
+        embedder_ = embedder_from(saved.parts["embedder"], embedder)
+        return cls(embedder_, tuple(saved.settings["specialists"]), *(kept[name] for name in names))
 
 
 @dataclass(frozen=True, eq=False)

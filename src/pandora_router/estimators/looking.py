@@ -102,7 +102,7 @@ class Looking:
     def lost(self) -> float:
         """The most that is owed for looks that led to no answer: cancelled, failed or broken off."""
         failed = sum(error.lost for error in self._failures.values())
-        return failed + sum(one.lost for one in self._begun.values()) + self._broken_off
+        return failed + sum(beginning.lost for beginning in self._begun.values()) + self._broken_off
 
     async def estimate(self, query: Query, specialists: Sequence[Named | str]) -> Vector:
         """Estimated rewards in the order asked; NaN for specialists that could not be begun.

@@ -56,15 +56,15 @@ class Exact:
         """As `nearest`, leaving out rows `skip[i]` for query i (-1 pads where fewer than k are left)."""
         total = len(self.vectors)
         k = min(k, total)
-        found = np.empty((len(queries), k), dtype=np.intp)
+        positions = np.empty((len(queries), k), dtype=np.intp)
         chunk = max(1, self.cells // max(total, 1))
         for start in range(0, len(queries), chunk):
             near = queries[start : start + chunk] @ self.vectors.T
             if skip is not None:
                 for i, rows in enumerate(skip[start : start + chunk]):
                     near[i, rows] = -np.inf
-            found[start : start + chunk] = largest(near, k)
-        return found
+            positions[start : start + chunk] = largest(near, k)
+        return positions
 
     def nearest_to_own(self, k: int, skip: list[Positions]) -> Positions:
         """`nearest_except` with the known rows themselves as queries."""
@@ -98,8 +98,8 @@ class Graph:
 
     def nearest(self, queries: Vectors, k: int) -> Positions:
         """Nearly the k rows of largest inner product (-1 where the graph finds fewer)."""
-        _, found = self.index.search(np.ascontiguousarray(queries), min(k, self.rows))
-        return np.asarray(found, dtype=np.intp)
+        _, positions = self.index.search(np.ascontiguousarray(queries), min(k, self.rows))
+        return np.asarray(positions, dtype=np.intp)
 
 
 def largest(near: NDArray[np.float32], k: int) -> Positions:

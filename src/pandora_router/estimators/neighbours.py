@@ -129,13 +129,13 @@ class Neighbours:
         to be routed is rarely word for word a known prompt; with the graph only the prompt itself is.
         """
         if self._complete is not None:
-            found = self._complete.nearest_to_own(_largest(ks), same_rows(self.vectors))
+            nearest = self._complete.nearest_to_own(_largest(ks), same_rows(self.vectors))
         else:
-            found = self.search.nearest(normalised(self.vectors), _largest(ks) + 1)
-            itself = found == np.arange(len(found))[:, None]
+            nearest = self.search.nearest(normalised(self.vectors), _largest(ks) + 1)
+            itself = nearest == np.arange(len(nearest))[:, None]
             order = np.argsort(itself, axis=1, kind="stable")
-            found = np.take_along_axis(np.where(itself, -1, found), order, axis=1)
-        return self._means(found, ks)
+            nearest = np.take_along_axis(np.where(itself, -1, nearest), order, axis=1)
+        return self._means(nearest, ks)
 
     def predict_unseen(self, prompts: Sequence[str]) -> Matrix:
         """As `predict`, leaving out known prompts with the very same vector: what a new prompt would get."""
@@ -173,23 +173,23 @@ class Neighbours:
         """Each specialist's mean reward over all known prompts (M,)."""
         return filled_mean(self.reward)
 
-    def _means(self, found: Positions, ks: Sequence[Count]) -> list[Matrix]:
+    def _means(self, nearest: Positions, ks: Sequence[Count]) -> list[Matrix]:
         """The prediction for each choice of `k`, from the positions of the nearest (n, largest k)."""
         counts = sorted({k for several in ks for k in _each(several)})
-        parts = dict(zip(counts, self._mean_of_each(found, counts), strict=True))
+        parts = dict(zip(counts, self._mean_of_each(nearest, counts), strict=True))
         return [np.mean([parts[k] for k in _each(several)], axis=0) for several in ks]
 
-    def _mean_of_each(self, found: Positions, counts: Sequence[int]) -> Matrix:
+    def _mean_of_each(self, nearest: Positions, counts: Sequence[int]) -> Matrix:
         """Mean rewards (counts, n, M) of the nearest so many."""
-        out = np.empty((len(counts), len(found), len(self.specialists)))
+        out = np.empty((len(counts), len(nearest), len(self.specialists)))
         compiled = kernels.ready()
         if compiled is not None:
-            compiled.neighbour_means(found, self._rewards, self.mean, np.array(counts, dtype=np.intp), out)
+            compiled.neighbour_means(nearest, self._rewards, self.mean, np.array(counts, dtype=np.intp), out)
             return out
-        chunk = max(1, CELLS // (max(found.shape[1], 1) * len(self.specialists)))
-        for start in range(0, len(found), chunk):
+        chunk = max(1, CELLS // (max(nearest.shape[1], 1) * len(self.specialists)))
+        for start in range(0, len(nearest), chunk):
             for a, k in enumerate(counts):
-                out[a, start : start + chunk] = self._mean(found[start : start + chunk, :k])
+                out[a, start : start + chunk] = self._mean(nearest[start : start + chunk, :k])
         return out
 
     @functools.cached_property
@@ -197,8 +197,8 @@ class Neighbours:
         """The rewards in the form that compiled code was compiled for: writable, row by row."""
         return np.array(self.reward, dtype=np.float64, order="C")
 
-    def _mean(self, found: Positions) -> Matrix:
-        near = np.where(found[:, :, None] >= 0, self.reward[found], np.nan)
+    def _mean(self, nearest: Positions) -> Matrix:
+        near = np.where(nearest[:, :, None] >= 0, self.reward[nearest], np.nan)
         there = ~np.isnan(near)
         count = there.sum(axis=1)
         total = np.where(there, near, 0.0).sum(axis=1)

@@ -76,9 +76,9 @@ class Packed:
         asked = self.packing.codes(queries).astype(np.float32)
         compiled = kernels.ready()
         if compiled is not None and skip is None and len(asked) <= FEW:
-            found = np.empty((len(asked), k), dtype=np.intp)
-            compiled.packed_nearest(asked, self.codes, self.scale, found)
-            return found
+            positions = np.empty((len(asked), k), dtype=np.intp)
+            compiled.packed_nearest(asked, self.codes, self.scale, positions)
+            return positions
         return self._by_products(asked, k, skip, compiled)
 
     def nearest_to_own(self, k: int, skip: list[Positions]) -> Positions:
@@ -90,16 +90,16 @@ class Packed:
         self, asked: Vectors, k: int, skip: list[Positions] | None, compiled: SimpleNamespace | None
     ) -> Positions:
         """The same by matrix products, at most `cells` similarities in memory at a time."""
-        found = np.empty((len(asked), k), dtype=np.intp)
+        positions = np.empty((len(asked), k), dtype=np.intp)
         rows = self.codes.astype(np.float32).T
         chunk = max(1, self.cells // max(len(self.codes), 1))
         for start in range(0, len(asked), chunk):
             near = asked[start : start + chunk] @ rows
             if compiled is not None and skip is None:
-                compiled.largest_rows(near, self.scale, found[start : start + chunk])
+                compiled.largest_rows(near, self.scale, positions[start : start + chunk])
                 continue
             near *= self.scale
             for i, left_out in enumerate(skip[start : start + chunk] if skip is not None else ()):
                 near[i, left_out] = -np.inf
-            found[start : start + chunk] = largest(near, k)
-        return found
+            positions[start : start + chunk] = largest(near, k)
+        return positions

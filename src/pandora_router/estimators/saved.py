@@ -191,8 +191,8 @@ class Stages:
         mark = hashlib.sha256(metadata.version("pandora-router").encode())
         for value in depends_on:
             numbers = isinstance(value, np.ndarray) and value.dtype != object
-            told = value.tolist() if isinstance(value, np.ndarray) and not numbers else value
-            mark.update(value.tobytes() if numbers else repr(told).encode())
+            plain = value.tolist() if isinstance(value, np.ndarray) and not numbers else value
+            mark.update(value.tobytes() if numbers else repr(plain).encode())
         return cls(Path(work) / mark.hexdigest()[:16])
 
     def get(self, name: str) -> Saved | None:

@@ -80,19 +80,19 @@ class Signs:
         for i, prompt in enumerate(prompts):
             texts = {j: str(text)[:most] for j, text in enumerate(contexts[i]) if text is not None}
             said = saying(prompt, list(texts.values()))
-            for (j, text), one in zip(texts.items(), said, strict=True):
+            for (j, text), mine in zip(texts.items(), said, strict=True):
                 read[i, j] = [*numbers(prompt, text), len(text)]
                 for k, other in zip(texts, said, strict=True):
-                    same[i, j, k], overlap[i, j, k] = _compared(one, other)
+                    same[i, j, k], overlap[i, j, k] = _compared(mine, other)
         return cls(near, far, np.where(np.isfinite(read[:, :, -1]), own, np.nan), same, overlap, read)
 
 
-def _compared(one: Saying, other: Saying) -> tuple[list[float], list[float]]:
+def _compared(first: Saying, second: Saying) -> tuple[list[float], list[float]]:
     same = [
         np.nan if a is None or b is None else float(a == b)
-        for a, b in ((one.number, other.number), (one.letter, other.letter))
+        for a, b in ((first.number, second.number), (first.letter, second.letter))
     ]
-    pairs = ((one.numbers, other.numbers), (one.names, other.names), (one.words, other.words))
+    pairs = ((first.numbers, second.numbers), (first.names, second.names), (first.words, second.words))
     return same, [len(a & b) / len(a) if a else np.nan for a, b in pairs]
 
 
@@ -174,7 +174,7 @@ class SetTrees:
         prompts, boxes = reward.shape
         strength = np.nanmean(reward, axis=0)
         if boxes <= EVERY:
-            shown = [np.broadcast_to(one, reward.shape) for one in subsets(boxes)]
+            shown = [np.broadcast_to(subset, reward.shape) for subset in subsets(boxes)]
         else:
             rng = np.random.default_rng(seed)
             size = rng.integers(0, boxes + 1, (DRAWN, prompts, 1))
@@ -188,16 +188,16 @@ class SetTrees:
     def predict(self, signs: Signs, opened: Mask) -> Matrix:
         """Estimated rewards (N, M) of all specialists when `opened` (N, M) is open."""
         rows = table(signs, opened, self.strength)
-        return np.mean([one.predict(rows) for one in self.boosters], axis=0).reshape(opened.shape)
+        return np.mean([booster.predict(rows) for booster in self.boosters], axis=0).reshape(opened.shape)
 
     def left_out(self, signs: Signs, opened: Mask, folds: Positions) -> Matrix:
         """The same for training prompts, each by the ensemble that never saw it."""
-        found = np.full(opened.shape, np.nan)
+        estimates = np.full(opened.shape, np.nan)
         for k, booster in enumerate(self.boosters):
             here = folds == k
             rows = table(signs.rows(here), opened[here], self.strength)
-            found[here] = booster.predict(rows).reshape(-1, opened.shape[1])
-        return found
+            estimates[here] = booster.predict(rows).reshape(-1, opened.shape[1])
+        return estimates
 
 
 @dataclass(frozen=True, eq=False)

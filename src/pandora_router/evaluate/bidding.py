@@ -114,8 +114,8 @@ class Bids:
             splits.append(
                 Split(np.where(np.abs(columns) < ROUNDING, 0.0, columns), split.prompt, split.cluster)
             )
-        found = compare(splits)
-        numbers = zip(found.mean, found.error, found.split_error, found.star, strict=True)
+        gaps = compare(splits)
+        numbers = zip(gaps.mean, gaps.error, gaps.split_error, gaps.star, strict=True)
         made = [Estimate(float(m), float(e), float(s), bool(star)) for m, e, s, star in numbers]
         return dict(zip(keys, made, strict=True))
 
@@ -150,9 +150,9 @@ def play(trial: Trial, costs: Sequence[float], costs_at: CostsAt, *, traded: Seq
     """Every conduct at every cost, and every mechanism at the costs `traded`, on one split."""
     table = market_of(trial)
     bids = {
-        (opponents, conduct, cost): one.play(conduct, costs_at(cost))
+        (opponents, conduct, cost): market_.play(conduct, costs_at(cost))
         for opponents in OPPONENTS
-        for one in (market.leave_one_out(table, opponents),)
+        for market_ in (market.leave_one_out(table, opponents),)
         for conduct in CONDUCTS
         for cost in costs
     }
@@ -193,7 +193,7 @@ def run(games: Sequence[Game], runner: Runner | None = None, progress: Progress 
     say = progress or (lambda what, done, total: None)
     shards = [(game, seed) for game in games for seed in game.seeds]
     coming = (runner or InPlace()).map(_split, shards)
-    done, found = 0, []
+    done, bids = 0, []
     for game in games:
         splits = []
         for seed in game.seeds:
@@ -202,8 +202,8 @@ def run(games: Sequence[Game], runner: Runner | None = None, progress: Progress 
             done += 1
         about = game.experiment.name, game.experiment.title or game.experiment.name, game.experiment.domain
         size = splits[0].specialists
-        found.append(Bids(*about, size, game.neighbours, game.costs, game.traded, splits))
-    return found
+        bids.append(Bids(*about, size, game.neighbours, game.costs, game.traded, splits))
+    return bids
 
 
 def _split(shard: tuple[Game, int]) -> Played:

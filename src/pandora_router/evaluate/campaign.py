@@ -76,19 +76,19 @@ def run_all(
     """Run what is missing and return all finished seeds; `cache` keeps estimates (numbers, no texts)."""
     say = progress or (lambda what, done, total: None)
     shards = []
-    for done, one in enumerate(asked):
-        say(f"{one.experiment.name}: reading", done, len(asked))
-        shards += _missing(one, output, cache)
+    for done, request in enumerate(asked):
+        say(f"{request.experiment.name}: reading", done, len(asked))
+        shards += _missing(request, output, cache)
     waiting = dict(enumerate(shards))
     say(_words(waiting), 0, max(1, len(shards)))
     with closing((runner or InPlace()).finish(compute, shards)) as coming:
-        for number, found in coming:
+        for number, measured in coming:
             shard = waiting.pop(number)
             folder = output / shard.experiment.name
-            checks.write(folder, shard.seed, found[1])
-            results.write(folder, shard.experiment, shard.seed, shard.key, found[0], shard.settings)
+            checks.write(folder, shard.seed, measured[1])
+            results.write(folder, shard.experiment, shard.seed, shard.key, measured[0], shard.settings)
             say(_words(waiting), len(shards) - len(waiting), len(shards))
-    return [_finished(one, output) for one in asked]
+    return [_finished(request, output) for request in asked]
 
 
 def compute(shard: Shard) -> tuple[Flat, Measured]:
@@ -105,13 +105,13 @@ def compute(shard: Shard) -> tuple[Flat, Measured]:
     return results.flat(experiment, seed, runs), measured
 
 
-def _missing(one: Asked, output: Path, cache: Path | None) -> list[Shard]:
+def _missing(request: Asked, output: Path, cache: Path | None) -> list[Shard]:
     """The seeds that were not yet run as asked: same settings, same data, same estimators."""
-    experiment, folder = one.experiment, output / one.experiment.name
+    experiment, folder = request.experiment, output / request.experiment.name
     settings = settings_of(experiment)
-    key = results.asked_for(settings, table_of(experiment, one.root).fingerprint())
-    wanted = [seed for seed in one.wanted if not results.is_finished(folder, seed, key)]
-    return [Shard(experiment, one.root, seed, cache, key, settings) for seed in wanted]
+    key = results.asked_for(settings, table_of(experiment, request.root).fingerprint())
+    wanted = [seed for seed in request.wanted if not results.is_finished(folder, seed, key)]
+    return [Shard(experiment, request.root, seed, cache, key, settings) for seed in wanted]
 
 
 def settings_of(experiment: Experiment) -> str:
@@ -120,8 +120,8 @@ def settings_of(experiment: Experiment) -> str:
     return results.settings_of(experiment, arms, VERSION)
 
 
-def _finished(one: Asked, output: Path) -> Results:
-    return results.read(output / one.experiment.name, settings_of(one.experiment), one.wanted)
+def _finished(request: Asked, output: Path) -> Results:
+    return results.read(output / request.experiment.name, settings_of(request.experiment), request.wanted)
 
 
 def _words(waiting: Mapping[int, Shard]) -> str:

@@ -80,9 +80,9 @@ def measure(
     return Measured(columns, facts)
 
 
-def write(folder: Path, seed: int, found: Measured) -> None:
+def write(folder: Path, seed: int, measured: Measured) -> None:
     """Keep one split's checks beside its results."""
-    kept = pa.table(dict(found.columns)).replace_schema_metadata({"facts": json.dumps(found.facts)})
+    kept = pa.table(dict(measured.columns)).replace_schema_metadata({"facts": json.dumps(measured.facts)})
     replace_file(folder / f"checks-{seed}.parquet", kept)
 
 
@@ -101,14 +101,14 @@ def _errors(trial: Trial) -> dict[str, Vector]:
 
 
 def _inside(trial: Trial) -> dict[str, Vector]:
-    test, found = trial.test, {}
+    test, columns = trial.test, {}
     for name, unfitted in COVERED.items():
         signal = trial.signal(unfitted)
         away = np.abs(test.costly - signal.expected(test.cheap))
         spread = signal.spread(test.cheap)
         for times in (1, 2):
-            found[f"inside{times}|{name}"] = (away <= times * spread).mean(axis=1)
-    return found
+            columns[f"inside{times}|{name}"] = (away <= times * spread).mean(axis=1)
+    return columns
 
 
 def _numbers(trial: Trial) -> dict[str, Any]:
@@ -152,10 +152,10 @@ class Checks:
 
     def number(self, k: int, name: str) -> tuple[float, float]:
         """Mean over splits of one number of k neighbours, and its standard deviation over splits."""
-        found = [fact[str(k)][name] for fact in self.facts.values() if fact[str(k)][name] is not None]
-        if not found:
+        values = [fact[str(k)][name] for fact in self.facts.values() if fact[str(k)][name] is not None]
+        if not values:
             return float("nan"), float("nan")
-        return float(np.mean(found)), float(np.std(found, ddof=1)) if len(found) > 1 else float("nan")
+        return float(np.mean(values)), float(np.std(values, ddof=1)) if len(values) > 1 else float("nan")
 
     def reliability(self, k: int) -> NDArray[np.float64]:
         """(splits, tenths, 2): mean g and mean reward."""
@@ -165,10 +165,10 @@ class Checks:
         """CPU-seconds of estimates and of each arm over all splits; how many splits lack the former."""
         spent = [fact["seconds"] for fact in self.facts.values()]
         arms: dict[str, float] = {}
-        for one in spent:
-            for arm, seconds in one["arms"].items():
+        for times in spent:
+            for arm, seconds in times["arms"].items():
                 arms[arm] = arms.get(arm, 0.0) + seconds
-        known = [one["estimates"] for one in spent if one["estimates"] is not None]
+        known = [times["estimates"] for times in spent if times["estimates"] is not None]
         return float(sum(known)), arms, len(spent) - len(known)
 
     def compare(self, k: int, columns: Sequence[str], base: str | None = None) -> Comparison:
@@ -192,7 +192,9 @@ def _column(name: str, k: int) -> str:
 
 def of(results: Results) -> Checks | None:
     """The checks beside these results, or None if some split has none."""
-    paths = {seed: one.path.with_name(f"checks-{seed}.parquet") for seed, one in results.seeds.items()}
+    paths = {
+        seed: results_.path.with_name(f"checks-{seed}.parquet") for seed, results_ in results.seeds.items()
+    }
     if not all(path.is_file() for path in paths.values()):
         return None
     metadata = {seed: pq.read_schema(path).metadata or {} for seed, path in paths.items()}

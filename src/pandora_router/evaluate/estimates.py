@@ -207,8 +207,8 @@ def _make(experiment: Experiment, split: Table, whole: Table, seed: int, progres
     }
     number = {name: i for i, name in enumerate(whole.prompt_ids)}
     each = {f"f{k}": None if k == USUAL else k for k in experiment.ks}
-    found = cheap_estimates(cheap, {"train": train, "calibration": calibration, "test": test}, each)
-    made |= {name.replace(".", "_"): f for name, f in found.items()}
+    cheap_arrays = cheap_estimates(cheap, {"train": train, "calibration": calibration, "test": test}, each)
+    made |= {name.replace(".", "_"): f for name, f in cheap_arrays.items()}
     for name, part in (("calibration", calibration), ("test", test)):
         made[f"{name}_g"] = ask(costly, part)
         made[f"{name}_score"] = part.score

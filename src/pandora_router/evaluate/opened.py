@@ -32,7 +32,7 @@ def signs_of(first: Boosted, parts: Mapping[str, Table], seed: int) -> dict[str,
             made["train_folds"] = second_folds(part.prompts, FOLDS, seed).astype(np.float64)
         else:
             signs = new_signs(first, part.prompts, part.contexts)
-        made |= {f"{name}_signs_{one.name}": getattr(signs, one.name) for one in fields(signs)}
+        made |= {f"{name}_signs_{field.name}": getattr(signs, field.name) for field in fields(signs)}
     return made
 
 
@@ -81,7 +81,7 @@ def set_trial(
     """The part of a trial that `signs_of` made; `whole` are the test prompts that are judged."""
 
     def signs(split: str) -> Signs:
-        return Signs(*(arrays[f"{split}_signs_{one.name}"] for one in fields(Signs)))
+        return Signs(*(arrays[f"{split}_signs_{field.name}"] for field in fields(Signs)))
 
     fold = np.concatenate([arrays["train_folds"], np.full(len(calibration), -1.0)]).astype(np.intp)
     known = joined(signs("train"), signs("calibration"))

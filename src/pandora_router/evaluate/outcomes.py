@@ -78,15 +78,15 @@ class Outcomes:
     @classmethod
     def of(cls, routed: Routed, readings: Readings, single: int) -> Self:
         """The outcomes of decisions on these prompts; `single` is the specialist to compare with."""
-        found = summands(routed, readings, single)
-        inspected = int(found.pop("inspected").sum())
-        sums = {name: float(values.sum()) for name, values in found.items()}
+        terms = summands(routed, readings, single)
+        inspected = int(terms.pop("inspected").sum())
+        sums = {name: float(values.sum()) for name, values in terms.items()}
         return cls(prompts=len(readings), inspected=inspected, **sums)
 
     def __add__(self, other: Outcomes) -> Outcomes:
         if not isinstance(other, Outcomes):
             return NotImplemented
-        names = [one.name for one in fields(self)]
+        names = [field.name for field in fields(self)]
         return Outcomes(**{name: getattr(self, name) + getattr(other, name) for name in names})
 
     def __radd__(self, other: object) -> Outcomes:

@@ -77,11 +77,11 @@ def flat(experiment: Experiment, seed: int, runs: Mapping[int, tuple[Trial, Sequ
     return Flat(rows, columns)
 
 
-def write(folder: Path, experiment: Experiment, seed: int, key: str, found: Flat, settings: str = "") -> None:
+def write(folder: Path, experiment: Experiment, seed: int, key: str, flat: Flat, settings: str = "") -> None:
     """Write one seed; the file that says it is finished comes last."""
     facts = {"key": key, "settings": settings, "title": experiment.title, "control": str(experiment.control)}
-    replace_file(folder / f"prompts-{seed}.parquet", pa.table(dict(found.columns)))
-    made = pa.Table.from_pylist([dict(row) for row in found.rows])
+    replace_file(folder / f"prompts-{seed}.parquet", pa.table(dict(flat.columns)))
+    made = pa.Table.from_pylist([dict(row) for row in flat.rows])
     replace_file(folder / f"seed-{seed}.parquet", made.replace_schema_metadata(facts))
 
 

@@ -140,8 +140,8 @@ class Tally:
     @classmethod
     def of(cls, routed: Routed, readings: Readings, single: int) -> Tally:
         """The exact outcomes of decisions on these prompts."""
-        found = summands(routed, readings, single)
-        return cls(len(readings), dict(zip(found, exact_sums(np.stack(list(found.values()))), strict=True)))
+        terms = summands(routed, readings, single)
+        return cls(len(readings), dict(zip(terms, exact_sums(np.stack(list(terms.values()))), strict=True)))
 
     def __add__(self, other: Tally) -> Tally:
         names = self.sums or other.sums
@@ -150,7 +150,7 @@ class Tally:
 
     def outcomes(self) -> Outcomes:
         """Each sum rounded once."""
-        names = [one.name for one in fields(Outcomes) if one.name not in ("prompts", "inspected")]
+        names = [field.name for field in fields(Outcomes) if field.name not in ("prompts", "inspected")]
         inspected = int(rounded(self.sums.get("inspected", 0)))
         return Outcomes(
             prompts=self.prompts,
@@ -220,8 +220,8 @@ def sweep(
     tallies = {(cost, arm.name): NOTHING for cost in function.costs for arm in function.arms}
     say("rows", 0, max(1, total))
     with closing((runner or InPlace()).finish(function, shards)) as coming:
-        for number, found in coming:
-            for place, tally in found.items():
+        for number, part in coming:
+            for place, tally in part.items():
                 tallies[place] += tally
             done += sizes[shards[number]]
             say("rows", done, total)

@@ -82,8 +82,8 @@ class Trial:
         )
         if at not in self._ships:
             try:
-                found = guard(unfitted, policy, self.calibration, costs, train=self.train, fits=self.fits)
-                self._ships[at] = found[0].policy
+                guarded = guard(unfitted, policy, self.calibration, costs, train=self.train, fits=self.fits)
+                self._ships[at] = guarded[0].policy
             except UsageError:
                 self._ships[at] = policy
         return self._ships[at]

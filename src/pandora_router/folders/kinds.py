@@ -58,10 +58,10 @@ def format_of(path: Path) -> str | None:
     if not file.is_file() or file.stat().st_size > LARGEST_MANIFEST:
         return None
     try:
-        told = json.loads(file.read_bytes())
+        manifest_ = json.loads(file.read_bytes())
     except (ValueError, RecursionError):
         return None
-    named = told.get("format") if isinstance(told, dict) else None
+    named = manifest_.get("format") if isinstance(manifest_, dict) else None
     return named if isinstance(named, str) and named.startswith("pandora-router ") else None
 
 
@@ -71,28 +71,28 @@ def manifest(path: Path, kind: Kind, *, key: bytes | None = None) -> dict[str, A
     Raises `UsageError` for no folder of ours, one of another kind or version, an edited manifest and, if a
     `key` is given, for a folder that was not signed with it.
     """
-    found = format_of(path)
-    if found != kind.format:
+    format_ = format_of(path)
+    if format_ != kind.format:
         came = "no such folder" if not path.is_dir() else f"a folder without a {MANIFEST} of pandora-router"
         raise UsageError(
             str(path),
             expected=f"{kind.noun} (a folder with {MANIFEST})",
-            came=came if found is None else f"a folder of another kind ({found})",
+            came=came if format_ is None else f"a folder of another kind ({format_})",
             do=kind.make,
         )
-    told = parsed((path / MANIFEST).read_bytes(), path / MANIFEST, kind)
-    if told.get("version") != kind.version:
+    facts = parsed((path / MANIFEST).read_bytes(), path / MANIFEST, kind)
+    if facts.get("version") != kind.version:
         raise UsageError(
             str(path / MANIFEST),
             expected=f"format version {kind.version}",
-            came=repr(told.get("version")),
+            came=repr(facts.get("version")),
             do=f"Another version of pandora-router wrote it: use that one, or {kind.mend}",
         )
-    seal = seal_of(told)
-    if told.get("seal") != seal:
+    seal = seal_of(facts)
+    if facts.get("seal") != seal:
         raise kind.refusal(path / MANIFEST, "the manifest as it was written", "an edited one")
-    _check(path / MANIFEST, told, kind)
-    signature = told.get("signature")
+    _check(path / MANIFEST, facts, kind)
+    signature = facts.get("signature")
     if key is not None and not hmac.compare_digest(str(signature).encode(), sign(key, seal).encode()):
         raise UsageError(
             str(path / MANIFEST),
@@ -100,7 +100,7 @@ def manifest(path: Path, kind: Kind, *, key: bytes | None = None) -> dict[str, A
             came="none" if signature is None else "one made with another key",
             do="Use it only if you know who wrote it: have it signed, or write it with the key set.",
         )
-    return told
+    return facts
 
 
 def parsed(content: bytes, path: Path, kind: Kind) -> dict[str, Any]:
@@ -109,23 +109,23 @@ def parsed(content: bytes, path: Path, kind: Kind) -> dict[str, Any]:
     Raises `UsageError` if it is no JSON object or is nested more than `DEEPEST` levels deep.
     """
     try:
-        found = json.loads(content)
+        document = json.loads(content)
     except (ValueError, RecursionError) as error:
         raise kind.refusal(path, "JSON", str(error)) from error
-    level = [found]
+    level = [document]
     for _ in range(DEEPEST):
         inner = [value.values() if isinstance(value, dict) else value for value in level]
         level = [part for parts in inner for part in parts if isinstance(part, dict | list)]
         if not level:
             break
-    if level or not isinstance(found, dict):
+    if level or not isinstance(document, dict):
         raise kind.refusal(path, f"a JSON object at most {DEEPEST} levels deep", "something else")
-    return found
+    return document
 
 
-def seal_of(told: Mapping[str, Any]) -> str:
+def seal_of(facts: Mapping[str, Any]) -> str:
     """A SHA-256 over everything a manifest says, its seal and signature apart."""
-    said = {name: value for name, value in told.items() if name not in ("seal", "signature")}
+    said = {name: value for name, value in facts.items() if name not in ("seal", "signature")}
     text = json.dumps(said, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
 
@@ -135,9 +135,9 @@ def sign(key: bytes, seal: str) -> str:
     return hmac.new(key, seal.encode(), hashlib.sha256).hexdigest()
 
 
-def _check(path: Path, told: Mapping[str, Any], kind: Kind) -> None:
+def _check(path: Path, facts: Mapping[str, Any], kind: Kind) -> None:
     """Refuse names that lead out of the folder and entries without size and hash."""
-    content, files = told.get("content"), told.get("files")
+    content, files = facts.get("content"), facts.get("files")
     if not isinstance(content, str) or not CONTENT.fullmatch(content) or not isinstance(files, dict):
         raise kind.refusal(path, "a complete manifest", "one without its list of files")
     for name, entry in files.items():

@@ -111,16 +111,16 @@ def _obstacle(path: Path, kind: Kind) -> str | None:
         return "a symlink that leads nowhere" if path.is_symlink() else "a file"
     if all(entry.name == LOCK or is_leftover(entry) for entry in path.iterdir()):
         return None
-    found = format_of(path)
-    if found is None:
+    format_ = format_of(path)
+    if format_ is None:
         return "a folder that pandora-router did not write"
-    if found != kind.format:
-        return f"a folder of another kind ({found})"
+    if format_ != kind.format:
+        return f"a folder of another kind ({format_})"
     try:
-        told = manifest(path, kind)
+        facts = manifest(path, kind)
     except UsageError as error:
         return f"one that cannot be trusted to be ours ({error.expected}: {error.came})"
-    strangers = sorted(_strangers(path, told["content"], set(told["files"])))
+    strangers = sorted(_strangers(path, facts["content"], set(facts["files"])))
     if strangers:
         more = f" and {len(strangers) - 1} more" if len(strangers) > 1 else ""
         return f"one with a file that pandora-router did not put there ({strangers[0]}{more})"

@@ -27,21 +27,21 @@ def read(
     `UsageError` for a folder of another kind or version, unsigned, or damaged.
     """
     for _ in range(RESTARTS):
-        told = manifest(path, kind, key=key)
-        if not needs <= set(told["files"]):
+        facts = manifest(path, kind, key=key)
+        if not needs <= set(facts["files"]):
             came = f"no list with {', '.join(sorted(needs))}"
             raise kind.refusal(path / MANIFEST, "a complete manifest", came)
-        content = path / told["content"]
+        content = path / facts["content"]
         try:
             files = {
-                name: _verified(content / name, entry, kind, weigh) for name, entry in told["files"].items()
+                name: _verified(content / name, entry, kind, weigh) for name, entry in facts["files"].items()
             }
         except FileNotFoundError as error:
-            if manifest(path, kind, key=key)["content"] == told["content"]:
+            if manifest(path, kind, key=key)["content"] == facts["content"]:
                 expected = "the file that the manifest lists"
                 raise kind.refusal(Path(error.filename), expected, "no such file") from error
             continue
-        return Stored(path, told, files)
+        return Stored(path, facts, files)
     raise UsageError(
         str(path),
         expected="a folder that is not replaced all the time",

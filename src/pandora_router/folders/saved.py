@@ -56,14 +56,14 @@ class Saved:
 
         Raises `KeyError` if there is none of this name and `ValueError` if it is another.
         """
-        found = self.arrays[name]
-        if found.dtype != np.float64 or len(shape) != found.ndim:
-            raise ValueError(f"array {name!r} is {found.dtype} of shape {found.shape}")
-        if any(want not in (None, have) for want, have in zip(shape, found.shape, strict=True)):
-            raise ValueError(f"array {name!r} has shape {found.shape} where {shape} was expected")
-        if np.isinf(found).any() or (not missing and np.isnan(found).any()):
+        array = self.arrays[name]
+        if array.dtype != np.float64 or len(shape) != array.ndim:
+            raise ValueError(f"array {name!r} is {array.dtype} of shape {array.shape}")
+        if any(want not in (None, have) for want, have in zip(shape, array.shape, strict=True)):
+            raise ValueError(f"array {name!r} has shape {array.shape} where {shape} was expected")
+        if np.isinf(array).any() or (not missing and np.isnan(array).any()):
             raise ValueError(f"array {name!r} holds numbers that are not finite")
-        return found
+        return array
 
 
 def fill(folder: Path, saved: Saved) -> None:

@@ -96,12 +96,12 @@ def _publish(path: Path, kind: Kind, fill: Fill, key: bytes | None) -> None:
     content = home / f"data-{token}"
     try:
         content.mkdir(parents=True)
-        told = {"format": kind.format, "version": kind.version, **fill(content), "content": content.name}
-        told["files"] = _entries(content)
-        told["seal"] = seal_of(told)
+        facts = {"format": kind.format, "version": kind.version, **fill(content), "content": content.name}
+        facts["files"] = _entries(content)
+        facts["seal"] = seal_of(facts)
         if key is not None:
-            told["signature"] = sign(key, told["seal"])
-        text = json.dumps(told, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+            facts["signature"] = sign(key, facts["seal"])
+        text = json.dumps(facts, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
         replace_text(home / MANIFEST, text)
         sync(home)
         if new:

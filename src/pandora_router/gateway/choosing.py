@@ -106,7 +106,9 @@ async def decide(
 def spent(router: Router, decision: Decision) -> float:
     """What the estimates of a decision cost in dollars: their stated fees, else their prices when fitted."""
     weight = router.fee_weight if router.fee_weight > 0.0 else 1.0
-    return sum(one.cost / weight if one.fee is None else one.fee for one in decision.purchases)
+    return sum(
+        purchase.cost / weight if purchase.fee is None else purchase.fee for purchase in decision.purchases
+    )
 
 
 def _explored(choice: Choice, known: Sequence[str], share: float, rng: random.Random) -> Choice:
@@ -143,7 +145,7 @@ def about(
 
     `inspection_cost` is in nanodollars and shown in dollars; `overhead` is in seconds.
     """
-    told = {
+    headers = {
         "content-type": kind,
         "x-pandora-specialist": specialist,
         "x-pandora-decision-id": id_,
@@ -152,7 +154,7 @@ def about(
         "x-pandora-inspection-cost": f"{dollars(inspection_cost):.9g}",
         "x-pandora-overhead-ms": f"{1000.0 * overhead:.2f}",
     }
-    return [(name.encode(), value.encode("latin-1", "replace")) for name, value in told.items()]
+    return [(name.encode(), value.encode("latin-1", "replace")) for name, value in headers.items()]
 
 
 def session_of(turn: Turn, headers: Mapping[str, str], key: str | None) -> str:
@@ -162,5 +164,5 @@ def session_of(turn: Turn, headers: Mapping[str, str], key: str | None) -> str:
     system prompt and the first user message. Names of different API keys never meet.
     """
     stated = headers.get("x-pandora-session") or turn.cache_key
-    told = f"{key}\0stated\0{stated}" if stated else f"{key}\0{turn.system}\0{turn.first}"
-    return hashlib.sha256(told.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+    identity = f"{key}\0stated\0{stated}" if stated else f"{key}\0{turn.system}\0{turn.first}"
+    return hashlib.sha256(identity.encode("utf-8", "surrogatepass")).hexdigest()[:32]

@@ -132,5 +132,5 @@ def _post(summary: str, body: Json, headers: dict[str, str]) -> Json:
 def _responses(kind: str) -> Json:
     error = {"description": "An error in the shape of the wire", "content": {"application/json": {}}}
     stream: Json = {"text/event-stream": {}} if kind == "application/json" else {}
-    told = {"description": "The answer", "content": {kind: {}, **stream}}
-    return {"200": told, "4XX": error, "502": error, "503": error, "504": error}
+    answer = {"description": "The answer", "content": {kind: {}, **stream}}
+    return {"200": answer, "4XX": error, "502": error, "503": error, "504": error}

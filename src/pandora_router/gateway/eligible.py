@@ -93,13 +93,13 @@ def exclusions(
     profile: Profile | None = None,
 ) -> dict[str, str]:
     """Why each excluded specialist may not answer, by name; `size` is the length of the request in bytes."""
-    found: dict[str, str] = {}
-    for one in backends:
-        reason = _reason(one, wire, turn, size, constraints, circuits[one.name], now)
-        reason = reason or (None if profile is None else _kept_out(one, size, turn, profile))
+    reasons: dict[str, str] = {}
+    for backend in backends:
+        reason = _reason(backend, wire, turn, size, constraints, circuits[backend.name], now)
+        reason = reason or (None if profile is None else _kept_out(backend, size, turn, profile))
         if reason is not None:
-            found[one.name] = reason
-    return found
+            reasons[backend.name] = reason
+    return reasons
 
 
 def size_of(body: bytes, turn: Turn) -> int:
@@ -118,44 +118,44 @@ def unaffordable(costs: Mapping[str, int], left: int) -> dict[str, str]:
 
     `costs` are worst cases. If nobody can be afforded nobody is excluded: the reservation then says so.
     """
-    found = {name: cost for name, cost in costs.items() if cost > left}
-    if len(found) == len(costs):
+    dear = {name: cost for name, cost in costs.items() if cost > left}
+    if len(dear) == len(costs):
         return {}
     return {
         name: f"may cost ${dollars(cost):.6g}, more than the ${dollars(max(left, 0)):.6g} left of the budget"
-        for name, cost in found.items()
+        for name, cost in dear.items()
     }
 
 
-def _kept_out(one: Backend, size: int, turn: Turn, profile: Profile) -> str | None:
-    if profile.only is not None and one.name not in profile.only:
+def _kept_out(backend: Backend, size: int, turn: Turn, profile: Profile) -> str | None:
+    if profile.only is not None and backend.name not in profile.only:
         return "not among those of the profile"
-    if one.name in profile.exclude:
+    if backend.name in profile.exclude:
         return "excluded by the profile"
-    if profile.max_fee is not None and one.worst_case(size, turn) > nanodollars(profile.max_fee):
+    if profile.max_fee is not None and backend.worst_case(size, turn) > nanodollars(profile.max_fee):
         return f"may cost more than the ${profile.max_fee:g} the profile allows"
     return None
 
 
 def _reason(
-    one: Backend, wire: Name, turn: Turn, size: int, asked: Constraints, circuit: Circuit, now: float
+    backend: Backend, wire: Name, turn: Turn, size: int, asked: Constraints, circuit: Circuit, now: float
 ) -> str | None:
-    missing = turn.needs - one.abilities
-    refused = turn.parameters & one.refuses
+    missing = turn.needs - backend.abilities
+    refused = turn.parameters & backend.refuses
     tokens = size // BYTES_PER_TOKEN + (turn.max_output or 0)
-    if asked.allow is not None and one.name not in asked.allow:
+    if asked.allow is not None and backend.name not in asked.allow:
         return "not among those the request allows"
-    if one.name in asked.deny:
+    if backend.name in asked.deny:
         return "denied by the request"
-    if wire not in one.wires:
+    if wire not in backend.wires:
         return f"does not serve the wire {wire}"
     if missing:
         return f"cannot: {', '.join(sorted(missing))}"
     if refused:
         return f"refuses the parameter {', '.join(sorted(refused))}"
-    if one.context is not None and tokens > one.context:
-        return f"reads {one.context:,} tokens, and the request may have {tokens:,}"
-    if asked.max_fee is not None and one.worst_case(size, turn) > nanodollars(asked.max_fee):
+    if backend.context is not None and tokens > backend.context:
+        return f"reads {backend.context:,} tokens, and the request may have {tokens:,}"
+    if asked.max_fee is not None and backend.worst_case(size, turn) > nanodollars(asked.max_fee):
         return f"may cost more than the ${asked.max_fee:g} the request allows"
     if not circuit.lets_through(now):
         return "is failing and is left alone for a while"

@@ -51,11 +51,11 @@ class Ledger:
                 return key, None
             return key, key.budget - sum(accounts.account(open_, key, self.begun))
 
-        found, left = await self._stored(find)
-        if isinstance(found, Refusal):
-            raise Refused(401, found.message, "invalid_api_key")
-        self.key = found
-        return found, left
+        identified, left = await self._stored(find)
+        if isinstance(identified, Refusal):
+            raise Refused(401, identified.message, "invalid_api_key")
+        self.key = identified
+        return identified, left
 
     async def begin(
         self,
@@ -72,7 +72,7 @@ class Ledger:
 
         `own` is what estimates of this process cost, `judged` what estimates from outside did.
         """
-        key, rows = self.key, [one.row for one in attempts]
+        key, rows = self.key, [attempt.row for attempt in attempts]
 
         def write(open_: Transaction) -> Refusal | None:
             refused = None
@@ -98,7 +98,7 @@ class Ledger:
 
         Raises `Refused` if the budget does not leave `worst` for them, after what was charged so far.
         """
-        rows, key = [one.row for one in attempts], self.key
+        rows, key = [attempt.row for attempt in attempts], self.key
 
         def write(open_: Transaction) -> Refusal | None:
             refused = None if key is None else accounts.extend(open_, key, self.id, worst)
@@ -112,7 +112,7 @@ class Ledger:
 
     async def revise(self, decision: DecisionRow, attempts: Sequence[RunningAttempt]) -> None:
         """Write what was decided in the end, and attempts that are made now."""
-        rows = [one.row for one in attempts]
+        rows = [attempt.row for attempt in attempts]
 
         def write(open_: Transaction) -> None:
             log.revise(open_, decision)
@@ -173,8 +173,8 @@ class Ledger:
         def find(open_: Transaction) -> str | None:
             return next((name for s in sessions if (name := log.pinned(open_, s, self.begun))), None)
 
-        found: str | None = await self._stored(find)
-        return found
+        specialist: str | None = await self._stored(find)
+        return specialist
 
     def _judged(self, open_: Transaction, cost: int) -> None:
         """The row and the charge of estimates that were bought from outside."""

@@ -97,14 +97,14 @@ class PandoraRouting:
 
     def _known(self, router: Router, candidates: Sequence[str]) -> dict[str, str]:
         """The candidate of each specialist that is offered, by the specialist's name."""
-        found: dict[str, str] = {}
+        known: dict[str, str] = {}
         for candidate in candidates:
             for name in router.specialists:
                 mine = self._models.get(name) if self._models is not None else None
                 same = candidate == mine if mine else candidate == name or candidate.partition("/")[2] == name
                 if same:
-                    found.setdefault(name, candidate)
-        return found
+                    known.setdefault(name, candidate)
+        return known
 
 
 def told(decision: Decision) -> dict[str, Any]:
@@ -121,8 +121,10 @@ def told(decision: Decision) -> dict[str, Any]:
 
 def prompt(messages: Sequence[Mapping[str, Any]]) -> str:
     """The text that is judged, as the gateway judges it: the last user turn, its system prompt before it."""
-    system = "\n".join(_text(one) for one in messages if one.get("role") in ("system", "developer"))
-    asked = next((_text(one) for one in reversed(messages) if one.get("role") == "user"), "")
+    system = "\n".join(
+        _text(message) for message in messages if message.get("role") in ("system", "developer")
+    )
+    asked = next((_text(message) for message in reversed(messages) if message.get("role") == "user"), "")
     return f"{system}\n\n{asked}" if system and asked else asked
 
 

@@ -99,8 +99,8 @@ class LiveLooks:
         now = time.time()
         self._made = {name: self.start(name) for name in self.names}
         fares = {name: fare(made, now) for name, made in self._made.items()}
-        money = {name: one.money for name, one in fares.items()}
-        waiting = self.second * max((one.seconds for one in fares.values()), default=0.0)
+        money = {name: charge.money for name, charge in fares.items()}
+        waiting = self.second * max((charge.seconds for charge in fares.values()), default=0.0)
         router = self.router
         if router.fee_weight <= 0.0:
             return Looks(self.names, Costs(router.costs.marginal, refund=router.costs.marginal))

@@ -37,10 +37,10 @@ class JsonLines(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """The record as one line."""
-        told = {"at": record.created, "level": record.levelname.lower(), "message": record.getMessage()}
+        entry = {"at": record.created, "level": record.levelname.lower(), "message": record.getMessage()}
         if isinstance(record.args, dict) and record.name.endswith(".requests"):
-            told = {"at": record.created, "level": "info", "event": "request", **record.args}
-        return orjson.dumps(told, default=str).decode()
+            entry = {"at": record.created, "level": "info", "event": "request", **record.args}
+        return orjson.dumps(entry, default=str).decode()
 
 
 def as_json(stream: TextIO) -> None:
@@ -67,7 +67,7 @@ def of_request(exchange: Exchange, status: str, code: int | None, *, bodies: boo
         "policy": None if exchange.choice is None else exchange.choice.policy,
         "key": None if exchange.key is None else exchange.key.name,
         "attempts": len(exchange.attempts),
-        "cost": dollars(sum(one.cost for one in exchange.attempts)),
+        "cost": dollars(sum(attempt.cost for attempt in exchange.attempts)),
         "overhead_ms": round(1000.0 * exchange.overhead, 2),
         "seconds": round(time.time() - exchange.begun, 4),
         "generation": exchange.site.generation,

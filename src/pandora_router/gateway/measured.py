@@ -90,12 +90,12 @@ def at_speed(router: Router, second: float, measured: Mapping[str, Lengths]) -> 
 
     A specialist that was not measured yet counts at the mean of the others, so that none is preferred for it.
     """
-    found = {name: measured[name].seconds.value for name in router.specialists if name in measured}
-    known = [seconds for seconds in found.values() if seconds is not None]
+    medians = {name: measured[name].seconds.value for name in router.specialists if name in measured}
+    known = [seconds for seconds in medians.values() if seconds is not None]
     if second <= 0.0 or not known:
         return router
     usual = sum(known) / len(known)
-    waits = [usual if (seconds := found.get(name)) is None else seconds for name in router.specialists]
+    waits = [usual if (seconds := medians.get(name)) is None else seconds for name in router.specialists]
     return weighed(router, router.fee_weight, [-router.fee_weight * second * wait for wait in waits])
 
 

@@ -68,9 +68,9 @@ def tokens_of(counts: object, member: str) -> int:
 
 def objects(value: object) -> Iterator[Json]:
     """The objects in a list; nothing if it is no list."""
-    for one in value if isinstance(value, list) else ():
-        if isinstance(one, Mapping):
-            yield one
+    for member in value if isinstance(value, list) else ():
+        if isinstance(member, Mapping):
+            yield member
 
 
 def spoken(content: object, kinds: tuple[str, ...]) -> str:

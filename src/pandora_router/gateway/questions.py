@@ -85,10 +85,10 @@ async def _key(gateway: Gateway, headers: Mapping[str, str]) -> str | None:
     if not gateway.site.settings.keys:
         return None
     secret = headers.get("x-api-key") or headers.get("authorization", "").removeprefix("Bearer ").strip()
-    found = await gateway.store.run(lambda open_: accounts.identify(open_, secret))
-    if isinstance(found, Refusal):
-        raise Refused(401, found.message, "invalid_api_key")
-    return found.id
+    identified = await gateway.store.run(lambda open_: accounts.identify(open_, secret))
+    if isinstance(identified, Refusal):
+        raise Refused(401, identified.message, "invalid_api_key")
+    return identified.id
 
 
 async def _ready(gateway: Gateway) -> Reply:
@@ -133,7 +133,7 @@ async def _decide(gateway: Gateway, headers: Mapping[str, str], receive: Receive
     await exchange.choose()
     choice = exchange.choice
     assert choice is not None
-    told = {
+    reply = {
         "specialist": choice.specialist,
         "ranked": choice.ranked,
         "proposed": choice.proposed,
@@ -143,7 +143,7 @@ async def _decide(gateway: Gateway, headers: Mapping[str, str], receive: Receive
         "excluded": exchange.excluded,
         "decision": choice.detail,
     }
-    return Reply(orjson.dumps(told))
+    return Reply(orjson.dumps(reply))
 
 
 async def _decision(gateway: Gateway, id_: str, key: str | None) -> Reply:

@@ -97,8 +97,8 @@ class Exchange:
     @property
     def answered(self) -> RunningAttempt | None:
         """The last call that was to answer, None if there was none."""
-        found = (one for one in reversed(self.attempts) if one.kind in ("answer", "retry"))
-        return next(found, None)
+        answering = (attempt for attempt in reversed(self.attempts) if attempt.kind in ("answer", "retry"))
+        return next(answering, None)
 
     async def serve(self, body: bytes, send: Sending) -> None:
         """Answer the request whose body is here; raises `Refused` before anything was sent."""
@@ -146,7 +146,7 @@ class Exchange:
             *(candidates, self.wire.name, turn, self.calls.size, constraints, self.circuits, now),
             profile=self.profile,
         )
-        offered = [one.name for one in candidates if one.name not in self.excluded]
+        offered = [backend.name for backend in candidates if backend.name not in self.excluded]
         if self.profile is not None and self.left is not None:
             costs = {name: self.calls.worst_case(name) for name in offered}
             self.excluded |= unaffordable(costs, self.left)
@@ -255,7 +255,7 @@ class Exchange:
     @property
     def _kind(self) -> Kind:
         """A call after others that were to answer is a retry."""
-        return "retry" if any(one.kind in ("answer", "retry") for one in self.attempts) else "answer"
+        return "retry" if any(attempt.kind in ("answer", "retry") for attempt in self.attempts) else "answer"
 
     async def _record(self, attempt: RunningAttempt) -> None:
         """Write the decision and reserve its worst case, or what is new about it; raises `Refused`."""
@@ -264,7 +264,7 @@ class Exchange:
         self.attempts += fresh
         if first:
             self.overhead = time.time() - self.begun
-            lost = sum(one.cost for one in self.attempts if one.kind in ("loser", "inspection"))
+            lost = sum(made.cost for made in self.attempts if made.kind in ("loser", "inspection"))
             self.inspection_cost = lost + nanodollars(self.chosen.estimates)
         if self.ledger.opened:
             worst = self.calls.worst_case(attempt.backend.name)

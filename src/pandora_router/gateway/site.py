@@ -85,7 +85,7 @@ class Site:
     hash: str = ""
 
     def __post_init__(self) -> None:
-        names = [one.name for one in self.backends]
+        names = [backend.name for backend in self.backends]
         if len(set(names)) != len(names) or any(name.partition("@")[0] == AUTO for name in names):
             raise UsageError(
                 "the specialists",
@@ -113,17 +113,17 @@ class Site:
     @property
     def routers(self) -> tuple[Router, ...]:
         """The routers of all profiles, that of `auto` first."""
-        found = (self.router, *(profile.router for profile in self.profiles.values()))
-        return tuple(router for router in found if router is not None)
+        routers = (self.router, *(profile.router for profile in self.profiles.values()))
+        return tuple(router for router in routers if router is not None)
 
     @property
     def names(self) -> tuple[str, ...]:
         """The names of the specialists."""
-        return tuple(one.name for one in self.backends)
+        return tuple(backend.name for backend in self.backends)
 
     def backend(self, name: str) -> Backend:
         """The specialist of this name; raises `KeyError`."""
-        return next(one for one in self.backends if one.name == name)
+        return next(backend for backend in self.backends if backend.name == name)
 
     def profile(self, model: str) -> Profile | None:
         """How `model` is routed; None if it names a specialist, which is not routed.

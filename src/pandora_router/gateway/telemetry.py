@@ -65,7 +65,7 @@ class Traces:
         )
         inside = set_span_in_context(span)
         for attempt in exchange.attempts:
-            told = {
+            attributes = {
                 **about,
                 "gen_ai.request.model": attempt.backend.model,
                 "pandora.specialist": attempt.backend.name,
@@ -77,7 +77,7 @@ class Traces:
                 f"chat {attempt.backend.model}",
                 context=inside,
                 kind=SpanKind.CLIENT,
-                attributes=told,
+                attributes=attributes,
                 start_time=_nanoseconds(attempt.begun),
             )
             if attempt.status == "error":
@@ -109,19 +109,19 @@ def _about(exchange: Exchange) -> dict[str, Any]:
 
 
 def _answered(exchange: Exchange) -> dict[str, Any]:
-    told: dict[str, Any] = {"pandora.overhead": exchange.overhead}
+    attributes: dict[str, Any] = {"pandora.overhead": exchange.overhead}
     if exchange.choice is not None:
-        told |= {
+        attributes |= {
             "pandora.policy": exchange.choice.policy,
             "pandora.inspected": list(exchange.choice.inspected),
         }
     last = exchange.answered
     if last is not None:
-        told |= {"gen_ai.response.model": last.backend.model, "pandora.specialist": last.backend.name}
-        told |= _counts(last.usage)
+        attributes |= {"gen_ai.response.model": last.backend.model, "pandora.specialist": last.backend.name}
+        attributes |= _counts(last.usage)
         if last.response is not None:
-            told["gen_ai.response.id"] = last.response
-    return told
+            attributes["gen_ai.response.id"] = last.response
+    return attributes
 
 
 def _counts(usage: Usage | None) -> dict[str, int]:

@@ -51,12 +51,12 @@ def whole_of(wire: Name, frames: list[bytes]) -> bytes:
 
 async def joined_answer(attempt: RunningAttempt) -> bytes:
     """Read a stream that a look began to its end and return the whole answer; raises `Failed`."""
-    frames, found = Frames(), list[bytes]()
+    frames, events = Frames(), list[bytes]()
     async for part in attempt.rest():
-        found += frames.feed(part)
+        events += frames.feed(part)
     if attempt.failed is not None:
         raise Failed(f"{attempt.backend.name} broke off", "cut", again=True, charged=True)
-    return whole_of(attempt.wire.name, [*found, frames.rest])
+    return whole_of(attempt.wire.name, [*events, frames.rest])
 
 
 class ChatWhole:

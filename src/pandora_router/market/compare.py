@@ -59,8 +59,8 @@ class PromptResults:
 
 def compare(instance: Instance, inspection_cost: ArrayLike, *, threads: int | None = 1) -> dict[str, Result]:
     """The results of all mechanisms and routers by name, in the order of a table."""
-    found = outcomes(instance, inspection_cost, threads=threads)
-    return {name: outcome.mean() for name, outcome in found.items()}
+    played = outcomes(instance, inspection_cost, threads=threads)
+    return {name: outcome.mean() for name, outcome in played.items()}
 
 
 def outcomes(

@@ -40,14 +40,14 @@ def deviations(
 ) -> list[Deviation]:
     """The gains of each deviation, averaged over `bidders` deviating alone; errors are over prompts."""
     base = mechanism(truthful).surplus(rewards)
-    found = []
+    made = []
     for name, plans in others.items():
         gains = np.stack(
             [mechanism(truthful.but(m, plans)).surplus(rewards)[:, m] - base[:, m] for m in bidders]
         ).mean(axis=0)
         error = float(gains.std(ddof=1) / np.sqrt(len(gains))) if len(gains) > 1 else np.nan
-        found.append(Deviation(name, float(gains.mean()), error))
-    return found
+        made.append(Deviation(name, float(gains.mean()), error))
+    return made
 
 
 def shading(

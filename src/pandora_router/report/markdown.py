@@ -22,55 +22,57 @@ ways*: those that do not search (never inspect, f-only, best single, always insp
 
 
 def markdown(
-    found: Sequence[Results],
+    measured: Sequence[Results],
     figures: Mapping[str, str] | None = None,
     settings: Sequence[Experiment] = (),
 ) -> str:
     """The page about these results; `figures` are image paths relative to it, by name of experiment."""
-    known = {one.name: one for one in settings}
+    known = {setting.name: setting for setting in settings}
     parts = ["# What routing earns", ""]
-    for one in found:
-        parts += [f"**{one.title}.** {summary.sentence(one)}", "", summary.grid(one), ""]
+    for results in measured:
+        parts += [f"**{results.title}.** {summary.sentence(results)}", "", summary.grid(results), ""]
     parts += [NOTES, ""]
-    for one in found:
-        parts += [section(one, known.get(one.name), figures or {}), ""]
+    for results in measured:
+        parts += [section(results, known.get(results.name), figures or {}), ""]
     return "\n".join(parts)
 
 
-def section(one: Results, setting: Experiment | None, images: Mapping[str, str]) -> str:
+def section(results: Results, setting: Experiment | None, images: Mapping[str, str]) -> str:
     """The tables of one experiment, the longer ones folded."""
-    kind = "Negative control. " if one.control else ""
-    told, first = checks.of(one), one.neighbours[0]
-    lines = [f"## {one.name}", "", f"{one.title}", "", kind + tables.verdict(one, first), ""]
-    if told is not None and (left := sum(fact["left_out"] for fact in told.facts.values())):
-        kept = one.mean("prompts", (first, one.costs[0], DEFAULT)) * len(one.seeds)
+    kind = "Negative control. " if results.control else ""
+    checked, first = checks.of(results), results.neighbours[0]
+    lines = [f"## {results.name}", "", f"{results.title}", "", kind + tables.verdict(results, first), ""]
+    if checked is not None and (left := sum(fact["left_out"] for fact in checked.facts.values())):
+        kept = results.mean("prompts", (first, results.costs[0], DEFAULT)) * len(results.seeds)
         lines += [f"{left} of {left + kept:.0f} test prompts lack a score and could not be judged.", ""]
-    for ending, alt in (("", one.title), ("-more", "Outside options; USD"), ("-sweeps", "Variations")):
-        if one.name + ending in images:
-            lines += [f"![{alt}]({images[one.name + ending]})", ""]
-    lines += [tables.envelope(one, first, COMPARED), ""]
-    lines += folded("Against each static arm by itself", tables.each_static(one, first))
+    for ending, alt in (("", results.title), ("-more", "Outside options; USD"), ("-sweeps", "Variations")):
+        if results.name + ending in images:
+            lines += [f"![{alt}]({images[results.name + ending]})", ""]
+    lines += [tables.envelope(results, first, COMPARED), ""]
+    lines += folded("Against each static arm by itself", tables.each_static(results, first))
     lines += folded(
         "Regret + cost at every cost (bold: the lowest; a star: differs from the router)",
-        tables.totals(one, first),
+        tables.totals(results, first),
     )
     lines += folded(
-        "Every metric, averaged over costs; our accounting and the paper's", tables.overall(one, first)
+        "Every metric, averaged over costs; our accounting and the paper's", tables.overall(results, first)
     )
-    if told is not None:
-        lines += folded("Value estimators: MSE against rewards", tables.estimators(told, one.neighbours[:2]))
-    if any(arm.startswith("signal: ") for arm in one.arms):
-        lines += folded("Signal models, with coverage", tables.signals(one, first, told))
-    lines += folded("Outside option, obligation, payoffs, depth", tables.choices(one, first))
+    if checked is not None:
+        lines += folded(
+            "Value estimators: MSE against rewards", tables.estimators(checked, results.neighbours[:2])
+        )
+    if any(arm.startswith("signal: ") for arm in results.arms):
+        lines += folded("Signal models, with coverage", tables.signals(results, first, checked))
+    lines += folded("Outside option, obligation, payoffs, depth", tables.choices(results, first))
     for group in tables.GROUPS:
-        if any(arm.startswith(f"{group}: ") for arm in one.arms):
-            lines += folded(f"Sweep: {tables.GROUPS[group][1]}", tables.sweep(one, first, group))
-    if len(one.neighbours) > 1:
-        lines += folded("Sweep: neighbours behind f", tables.neighbours(one))
-        for k in one.neighbours[1:2]:
-            lines += folded(f"The router with {cheap_name(k)}", tables.envelope(one, k, COMPARED))
-    if setting is not None and setting.usd is not None and told is not None:
-        lines += folded("USD", tables.money(one, first, told, setting.usd, PAID))
+        if any(arm.startswith(f"{group}: ") for arm in results.arms):
+            lines += folded(f"Sweep: {tables.GROUPS[group][1]}", tables.sweep(results, first, group))
+    if len(results.neighbours) > 1:
+        lines += folded("Sweep: neighbours behind f", tables.neighbours(results))
+        for k in results.neighbours[1:2]:
+            lines += folded(f"The router with {cheap_name(k)}", tables.envelope(results, k, COMPARED))
+    if setting is not None and setting.usd is not None and checked is not None:
+        lines += folded("USD", tables.money(results, first, checked, setting.usd, PAID))
     return "\n".join(lines)
 
 

@@ -38,14 +38,14 @@ STEEP = ("always inspect, raw g", "always inspect", "top-2", "coin flip", "rando
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; base-uri 'none'"
 
 
-def page(found: Sequence[Results], words: str) -> str:
-    """The whole page: curves of `found`, in the order they are offered, then the report that `words` is.
+def page(measured: Sequence[Results], words: str) -> str:
+    """The whole page: curves of `measured`, in the order they are offered, then the report that `words` is.
 
     Its images are left out, since the curves above show the same and files beside the page may not be there.
     """
     blocks = [block.strip() for block in re.split(r"\n\n+", words)]
     body = [_element(block) for block in blocks if not block.startswith("![")]
-    data = json.dumps(curves(found), allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
+    data = json.dumps(curves(measured), allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
     style, script = (files(__package__).joinpath(f"page.{kind}").read_text("utf-8") for kind in ("css", "js"))
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>pandora-router results</title>\n'
@@ -59,7 +59,7 @@ def page(found: Sequence[Results], words: str) -> str:
     )
 
 
-def curves(found: Sequence[Results]) -> dict[str, Any]:
+def curves(measured: Sequence[Results]) -> dict[str, Any]:
     """What the script draws: of each experiment and number of neighbours a curve per metric and arm."""
     return {
         "metrics": [dict(zip(("id", "label", "unit"), metric, strict=True)) for metric in METRICS],
@@ -67,49 +67,51 @@ def curves(found: Sequence[Results]) -> dict[str, Any]:
         "steep": STEEP,
         "experiments": [
             {
-                "name": one.name,
-                "title": one.title,
-                "control": one.control,
-                "splits": len(one.seeds),
-                "prompts": round(one.mean("prompts", one.keys[0])),
-                "costs": one.costs,
-                "arms": one.arms,
-                "frames": [{"k": k, "curves": _frame(one, k)} for k in one.neighbours],
+                "name": results.name,
+                "title": results.title,
+                "control": results.control,
+                "splits": len(results.seeds),
+                "prompts": round(results.mean("prompts", results.keys[0])),
+                "costs": results.costs,
+                "arms": results.arms,
+                "frames": [{"k": k, "curves": _frame(results, k)} for k in results.neighbours],
             }
-            for one in found
+            for results in measured
         ],
     }
 
 
-def _frame(one: Results, k: int) -> dict[str, Any]:
+def _frame(results: Results, k: int) -> dict[str, Any]:
     """metric -> arm -> {mean, band, star}, each a list over costs; null where unknown."""
-    frame: dict[str, Any] = {"above": _above(one, k)}
+    frame: dict[str, Any] = {"above": _above(results, k)}
     for metric in ("total", "queries", "regret", "accuracy"):
         frame[metric] = {}
-        for arm in _arms(one, k):
-            keys = [(k, cost, arm) for cost in one.costs]
-            bands = [BAND * _error(one, metric, key) for key in keys]
+        for arm in _arms(results, k):
+            keys = [(k, cost, arm) for cost in results.costs]
+            bands = [BAND * _error(results, metric, key) for key in keys]
             frame[metric][arm] = {
-                "mean": _plain([one.mean(metric, key) for key in keys]),
+                "mean": _plain([results.mean(metric, key) for key in keys]),
                 "band": _plain(bands),
             }
     return frame
 
 
-def _arms(one: Results, k: int) -> list[str]:
+def _arms(results: Results, k: int) -> list[str]:
     """The arms that were run on k neighbours."""
-    return [arm for arm in one.arms if has(one, k, arm)]
+    return [arm for arm in results.arms if has(results, k, arm)]
 
 
-def _above(one: Results, k: int) -> dict[str, Any]:
-    others = [arm for arm in _arms(one, k) if arm != DEFAULT]
-    pairs: list[tuple[Key, Key]] = [((k, c, a), (k, c, DEFAULT)) for a in others for c in one.costs]
-    nothing = [0.0] * len(one.costs)
-    curves: dict[str, Any] = {DEFAULT: {"mean": nothing, "band": nothing, "star": [False] * len(one.costs)}}
+def _above(results: Results, k: int) -> dict[str, Any]:
+    others = [arm for arm in _arms(results, k) if arm != DEFAULT]
+    pairs: list[tuple[Key, Key]] = [((k, c, a), (k, c, DEFAULT)) for a in others for c in results.costs]
+    nothing = [0.0] * len(results.costs)
+    curves: dict[str, Any] = {
+        DEFAULT: {"mean": nothing, "band": nothing, "star": [False] * len(results.costs)}
+    }
     if pairs:
-        compared = one.compare(pairs)
+        compared = results.compare(pairs)
         for i, arm in enumerate(others):
-            own = slice(i * len(one.costs), (i + 1) * len(one.costs))
+            own = slice(i * len(results.costs), (i + 1) * len(results.costs))
             curves[arm] = {
                 "mean": _plain((1e3 * compared.mean[own]).tolist()),
                 "band": _plain((1e3 * BAND * compared.doubt[own]).tolist()),
@@ -118,10 +120,10 @@ def _above(one: Results, k: int) -> dict[str, Any]:
     return curves
 
 
-def _error(one: Results, metric: str, key: Key) -> float:
-    values = [seed.rows[key][metric] for seed in one.seeds.values()]
+def _error(results: Results, metric: str, key: Key) -> float:
+    values = [seed.rows[key][metric] for seed in results.seeds.values()]
     over_splits = float(np.std(values, ddof=1) / math.sqrt(len(values))) if len(values) > 1 else math.nan
-    return float(np.fmax(over_splits, one.mean("total_error", key))) if metric == "total" else over_splits
+    return float(np.fmax(over_splits, results.mean("total_error", key))) if metric == "total" else over_splits
 
 
 def _plain(numbers: Sequence[float]) -> list[float | None]:

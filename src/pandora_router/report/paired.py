@@ -42,13 +42,13 @@ def averages(results: Results, pairs: tuple[tuple[Way, Way], ...]) -> Comparison
 
 
 @lru_cache(maxsize=512)
-def between(one: Results, other: Results, way: Way) -> Comparison:
+def between(first: Results, second: Results, way: Way) -> Comparison:
     """One way of routing in two experiments on the same prompts, averaged over costs: first minus second."""
     return _over(
-        one,
+        first,
         way[0],
-        lambda n, seed: (_mean(one, seed, way) - _mean(other, other.seeds[n], way))[:, None],
-        [n for n in one.seeds if n in other.seeds],
+        lambda n, seed: (_mean(first, seed, way) - _mean(second, second.seeds[n], way))[:, None],
+        [n for n in first.seeds if n in second.seeds],
     )
 
 
@@ -68,8 +68,8 @@ def elsewhere(results: Results, k: int, arm: str, statics: tuple[str, ...]) -> C
         for cost in results.costs:
             lost = {s: np.mean([rival.rows[k, cost, s]["total"] for rival in rivals]) for s in statics}
             columns += [(k, cost, arm), (k, cost, min(statics, key=lambda s: lost[s]))]
-        found = _stack(seed, columns)
-        return found[:, ::2] - found[:, 1::2]
+        totals = _stack(seed, columns)
+        return totals[:, ::2] - totals[:, 1::2]
 
     return _over(results, k, differences)
 
@@ -86,8 +86,8 @@ def _over(
 
 
 def _stack(seed: Seed, keys: Sequence[Key]) -> Matrix:
-    found = seed.totals(keys)
-    return np.stack([found[key] for key in keys], axis=1)
+    totals = seed.totals(keys)
+    return np.stack([totals[key] for key in keys], axis=1)
 
 
 def _mean(results: Results, seed: Seed, way: Way) -> Matrix:

@@ -56,9 +56,9 @@ Points = dict[str, list[list[float]]]
 
 def figure(results: Results, k: int, *, paper: Path | None = None, domain: str = "") -> Any:
     """Regret + cost, distance to the envelope, inspections, reliability of g; the paper's curves below."""
-    told = checks.of(results)
+    checked = checks.of(results)
     theirs = [theirs_of(paper, name, domain) for name in ("routing_regret_plus_cost", "queries_per_prompt")]
-    below = bool(theirs[0]) or told is not None
+    below = bool(theirs[0]) or checked is not None
     page = sheet((12.5, 7.6 if below else 4.2))
     axes = page.subplots(2 if below else 1, 3, squeeze=False)
     arms = [arm for arm in MAIN if paired.has(results, k, arm)]
@@ -72,7 +72,7 @@ def figure(results: Results, k: int, *, paper: Path | None = None, domain: str =
         draw_theirs(
             axes[1, 2], theirs[1], f"The paper's {domain}: inspections (other data)", "per prompt", clip=False
         )
-        _reliability(axes[1, 1], told, k)
+        _reliability(axes[1, 1], checked, k)
     lines, labels = axes[0, 0].get_legend_handles_labels()
     page.legend(lines, labels, loc="outside lower center", ncols=7, fontsize=8, frameon=False)
     titled(page, f"{results.title}\n{cheap_name(k)}, {len(results.seeds)} splits", 11)
@@ -126,9 +126,9 @@ def totals(axis: Any, results: Results, k: int, arms: Sequence[str], title: str)
     """Regret + cost with bands; the scale leaves out where inspecting everything becomes dear."""
     curves = {}
     for arm in arms:
-        found = paired.levels(results, tuple((k, c, arm) for c in results.costs))
-        curves[arm] = found.mean
-        line(axis, arm, results.costs, found.mean, BAND * found.doubt if arm in BANDED else None)
+        level = paired.levels(results, tuple((k, c, arm) for c in results.costs))
+        curves[arm] = level.mean
+        line(axis, arm, results.costs, level.mean, BAND * level.doubt if arm in BANDED else None)
     within = [curve for arm, curve in curves.items() if arm != "always inspect, raw g"]
     low, high = min(c.min() for c in curves.values()), max(c.max() for c in within)
     axis.set_ylim(low - 0.25 * (high - low), high + 0.25 * (high - low))
@@ -142,10 +142,10 @@ def _totals(axis: Any, results: Results, k: int, arms: Sequence[str]) -> None:
 def _above(axis: Any, results: Results, k: int, arms: Sequence[str]) -> None:
     axis.axhline(0.0, color="#555555", lw=1)
     for arm in arms:
-        found = gaps(results, k, arm)
-        mean = 1e3 * np.array([gap.mean for gap in found])
-        line(axis, arm, results.costs, mean, 1e3 * BAND * np.array([gap.doubt for gap in found]))
-        stars = [i for i, gap in enumerate(found) if gap.star]
+        gaps_ = gaps(results, k, arm)
+        mean = 1e3 * np.array([gap.mean for gap in gaps_])
+        line(axis, arm, results.costs, mean, 1e3 * BAND * np.array([gap.doubt for gap in gaps_]))
+        stars = [i for i, gap in enumerate(gaps_) if gap.star]
         axis.plot(
             [results.costs[i] for i in stars], mean[stars], "*", ms=13, color=SHOWN[arm][0], mec="white"
         )
@@ -178,11 +178,11 @@ def counted(axis: Any, most: float) -> None:
         axis.set_yticks(ticks, [str(n) for n in ticks])
 
 
-def _reliability(axis: Any, told: checks.Checks | None, k: int) -> None:
-    if told is None:
+def _reliability(axis: Any, checked: checks.Checks | None, k: int) -> None:
+    if checked is None:
         axis.axis("off")
         return
-    points = told.reliability(k)
+    points = checked.reliability(k)
     mean, spread = points.mean(axis=0), points[:, :, 1].std(axis=0, ddof=1) if len(points) > 1 else None
     line(
         axis,
@@ -238,8 +238,8 @@ def theirs_of(path: Path | None, name: str, domain: str) -> Points:
     """One of the paper's figures for a domain, or nothing."""
     if path is None or not domain or not path.is_file():
         return {}
-    found = json.loads(path.read_text(encoding="utf-8"))
-    return dict(found["figures"][name]["domains"].get(domain, {}))
+    published = json.loads(path.read_text(encoding="utf-8"))
+    return dict(published["figures"][name]["domains"].get(domain, {}))
 
 
 CONDUCT = {  # conduct: the paper's name for it, style
@@ -273,10 +273,10 @@ def bidding(bids: Bids, *, paper: Path | None = None) -> Any:
 def _ours(bids: Bids, who: str, measure: str) -> dict[str, list[list[float]]]:
     """[cost, regret, half width of the band] by conduct."""
     curves: dict[str, list[list[float]]] = {}
-    for ((opponents, conduct, cost), kind), found in bids.regrets.items():
+    for ((opponents, conduct, cost), kind), regret in bids.regrets.items():
         if opponents == who and kind == (measure, "hindsight", False):
             gap = bids.gaps[(opponents, conduct, cost), kind[0]]
-            curves.setdefault(conduct, []).append([cost, found.mean, BAND * gap.doubt])
+            curves.setdefault(conduct, []).append([cost, regret.mean, BAND * gap.doubt])
     return curves
 
 

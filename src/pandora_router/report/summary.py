@@ -32,17 +32,17 @@ class Earned:
     error: float
 
 
-def earned(one: Results) -> tuple[Earned, ...]:
+def earned(results: Results) -> tuple[Earned, ...]:
     """The shown ways that were run, the router first."""
-    k = one.neighbours[0]
-    ways = [way for way in SHOWN if paired.has(one, k, way)]
+    k = results.neighbours[0]
+    ways = [way for way in SHOWN if paired.has(results, k, way)]
     others = tuple(((k, way), (k, ROUTER)) for way in ways if way != ROUTER)
-    gaps = paired.averages(one, others) if others else None
-    weight = _fee_weight(one)
+    gaps = paired.averages(results, others) if others else None
+    weight = _fee_weight(results)
     rows = []
     for way in ways:
         at = ways.index(way) - 1
-        mean = {name: _mean(one, k, way, name) for name in ("accuracy", "fee", "inspection_cost")}
+        mean = {name: _mean(results, k, way, name) for name in ("accuracy", "fee", "inspection_cost")}
         rows.append(
             Earned(
                 way,
@@ -57,9 +57,9 @@ def earned(one: Results) -> tuple[Earned, ...]:
     return tuple(rows)
 
 
-def sentence(one: Results) -> str:
+def sentence(results: Results) -> str:
     """What the router earns, against the best of the other ways, in one sentence."""
-    router, *others = earned(one)
+    router, *others = earned(results)
     spent = f"{router.fees + router.inspections:.4g} per 1,000 prompts"
     words = f"The router is right on {router.accuracy:.3f} of the prompts at {spent}"
     if not others:
@@ -73,7 +73,7 @@ def sentence(one: Results) -> str:
     )
 
 
-def cells(one: Results) -> list[list[str]]:
+def cells(results: Results) -> list[list[str]]:
     """The rows of the small table as texts."""
     return [
         [
@@ -84,28 +84,28 @@ def cells(one: Results) -> list[list[str]]:
             f"{way.net:.4f}",
             "" if way.way == ROUTER else f"{way.behind:.4f} ({way.error:.4f})",
         ]
-        for way in earned(one)
+        for way in earned(results)
     ]
 
 
-def grid(one: Results) -> str:
+def grid(results: Results) -> str:
     """The small table in Markdown."""
-    return tables.grid(HEAD, cells(one))
+    return tables.grid(HEAD, cells(results))
 
 
-def ceiling(one: Results) -> float:
+def ceiling(results: Results) -> float:
     """How much more than the router the best specialist in hindsight earns per prompt; NaN if not run."""
-    k = one.neighbours[0]
-    return _mean(one, k, ROUTER, "total") if paired.has(one, k, ORACLE) else float("nan")
+    k = results.neighbours[0]
+    return _mean(results, k, ROUTER, "total") if paired.has(results, k, ORACLE) else float("nan")
 
 
-def _mean(one: Results, k: int, way: str, metric: str) -> float:
-    return float(np.mean([one.mean(metric, (k, cost, way)) for cost in one.costs]))
+def _mean(results: Results, k: int, way: str, metric: str) -> float:
+    return float(np.mean([results.mean(metric, (k, cost, way)) for cost in results.costs]))
 
 
-def _fee_weight(one: Results) -> float:
+def _fee_weight(results: Results) -> float:
     """Reward per unit of money, as the table says; 1 where fees count for nothing."""
-    told = checks.of(one)
-    if told is None:
+    checked = checks.of(results)
+    if checked is None:
         return 1.0
-    return float(next(iter(told.facts.values())).get("fee_weight", 1.0)) or 1.0
+    return float(next(iter(checked.facts.values())).get("fee_weight", 1.0)) or 1.0

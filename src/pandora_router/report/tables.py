@@ -48,23 +48,22 @@ def grid(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join([*lines, *("| " + " | ".join(row) + " |" for row in rows)])
 
 
-def difference(found: Comparison, at: int) -> str:
+def difference(comparison: Comparison, at: int) -> str:
     """One difference in 1e-3 with both standard errors and its star."""
-    star = "*" if found.star[at] else ""
-    return (
-        f"{1e3 * found.mean[at]:+.1f} ({1e3 * found.error[at]:.1f}; {1e3 * found.split_error[at]:.1f}){star}"
-    )
+    star = "*" if comparison.star[at] else ""
+    errors = f"{1e3 * comparison.error[at]:.1f}; {1e3 * comparison.split_error[at]:.1f}"
+    return f"{1e3 * comparison.mean[at]:+.1f} ({errors}){star}"
 
 
-def level(one: Estimate) -> str:
+def level(estimate: Estimate) -> str:
     """A regret with its larger standard error."""
-    return f"{one.mean:.4f} ({one.doubt:.4f})"
+    return f"{estimate.mean:.4f} ({estimate.doubt:.4f})"
 
 
-def signed(one: Estimate) -> str:
+def signed(estimate: Estimate) -> str:
     """A difference in 1e-3 with both standard errors and its star."""
-    errors = f"{1e3 * one.error:.1f}; {1e3 * one.split_error:.1f}"
-    return f"{1e3 * one.mean:+.1f} ({errors}){'*' if one.star else ''}"
+    errors = f"{1e3 * estimate.error:.1f}; {1e3 * estimate.split_error:.1f}"
+    return f"{1e3 * estimate.mean:+.1f} ({errors}){'*' if estimate.star else ''}"
 
 
 def totals(results: Results, k: int) -> str:
@@ -117,20 +116,20 @@ def envelope(results: Results, k: int, arms: Sequence[str]) -> str:
     rows = []
     for arm in arms:
         if has(results, k, arm):
-            found = gaps(results, k, arm)
-            average = 1e3 * np.mean([g.mean for g in found])
-            rows.append([bold(arm), *(str(g) for g in found), f"{average:+.2f}"])
+            gaps_ = gaps(results, k, arm)
+            average = 1e3 * np.mean([g.mean for g in gaps_])
+            rows.append([bold(arm), *(str(g) for g in gaps_), f"{average:+.2f}"])
     rows.append(["best static arm", *(g.static for g in gaps(results, k)), ""])
     return grid(["1e-3 above the envelope", *(f"{c:g}" for c in results.costs), "mean"], rows)
 
 
 def each_static(results: Results, k: int) -> str:
     """The router against each static arm by itself, at every cost and averaged."""
-    found, names = against(results, k), statics(results, k)
+    by_cost, names = against(results, k), statics(results, k)
     mean = paired.averages(results, tuple(((k, DEFAULT), (k, s)) for s in names))
     rows = []
     for i, name in enumerate(names):
-        rows.append([name, *(str(each[i]) for each in found.values()), difference(mean, i)])
+        rows.append([name, *(str(each[i]) for each in by_cost.values()), difference(mean, i)])
     return grid(["1e-3 above", *(f"{c:g}" for c in results.costs), "averaged"], rows)
 
 
@@ -166,12 +165,14 @@ def signals(results: Results, k: int, checks: Checks | None) -> str:
             inside[name] = checks.compare(k, [f"inside1|{name}", f"inside2|{name}"]).mean
     others = [a for a in shown if a not in (DEFAULT, PAPER)]
     base = [PAPER if a.startswith("committing") else DEFAULT for a in others]
-    found = paired.averages(results, tuple(((k, a), (k, b)) for a, b in zip(others, base, strict=True)))
+    against_base = paired.averages(
+        results, tuple(((k, a), (k, b)) for a, b in zip(others, base, strict=True))
+    )
     rows = []
     for arm in shown:
         mean = [np.mean([results.mean(m, (k, c, arm)) for c in results.costs]) for m in ("total", "queries")]
         covered = [f"{x:.3f}" for x in inside[cover[arm]]] if arm in cover and inside else ["", ""]
-        gap = difference(found, others.index(arm)) if arm in others else "0"
+        gap = difference(against_base, others.index(arm)) if arm in others else "0"
         rows.append([bold(arm), f"{mean[0]:.4f}", gap, f"{mean[1]:.2f}", *covered])
     head = ["policy or signal model", "regret + cost", "1e-3 above its policy's usual model", "queries"]
     return grid([*head, "within 1 s.d.", "within 2 s.d."], rows)
@@ -191,9 +192,9 @@ def neighbours(results: Results) -> str:
         cells = [cheap_name(k)]
         for arm in (DEFAULT, "never inspect", PAPER):
             if has(results, k, arm):
-                found = paired.averages(results, (((k, arm), (first, arm)),))
+                against_first = paired.averages(results, (((k, arm), (first, arm)),))
                 mean = np.mean([results.mean("total", (k, c, arm)) for c in results.costs])
-                cells.append(f"{mean:.4f}" + ("" if k == first else f", {difference(found, 0)}"))
+                cells.append(f"{mean:.4f}" + ("" if k == first else f", {difference(against_first, 0)}"))
             else:
                 cells.append("")
         rows.append(cells)
@@ -216,11 +217,11 @@ def choices(results: Results, k: int) -> str:
 
 
 def _averaged(results: Results, title: str, rows: Sequence[tuple[str, Way, Way]], base: str) -> str:
-    found = paired.averages(results, tuple((way, usual) for _, way, usual in rows))
+    against_usual = paired.averages(results, tuple((way, usual) for _, way, usual in rows))
     made = []
     for i, (name, (k, arm), _) in enumerate(rows):
         mean = [np.mean([results.mean(m, (k, c, arm)) for c in results.costs]) for m in ("total", "queries")]
-        made.append([name, f"{mean[0]:.4f}", difference(found, i), f"{mean[1]:.2f}"])
+        made.append([name, f"{mean[0]:.4f}", difference(against_usual, i), f"{mean[1]:.2f}"])
     return grid([title, "regret + cost", f"1e-3 above {base}", "queries"], made)
 
 

@@ -56,8 +56,8 @@ def against(results: Results, k: int, arm: str = DEFAULT) -> dict[float, tuple[G
     """At every cost, the distance to each static arm by itself."""
     names = statics(results, k, arm)
     pairs = [((k, c, arm), (k, c, s)) for c in results.costs for s in names]
-    found = _gaps([(c, s) for c in results.costs for s in names], results.compare(pairs))
-    return {c: tuple(gap for gap in found if gap.cost == c) for c in results.costs}
+    every = _gaps([(c, s) for c in results.costs for s in names], results.compare(pairs))
+    return {c: tuple(gap for gap in every if gap.cost == c) for c in results.costs}
 
 
 @lru_cache(maxsize=256)
@@ -70,15 +70,15 @@ def gaps(results: Results, k: int, arm: str = DEFAULT) -> tuple[Gap, ...]:
 def averaged(results: Results, k: int, arm: str = DEFAULT) -> tuple[Gap, ...]:
     """The distance to each static arm, averaged over costs; the best of them first."""
     names = statics(results, k, arm)
-    found = paired.averages(results, tuple(((k, arm), (k, s)) for s in names))
-    made = _gaps([(float("nan"), s) for s in names], found)
+    averages = paired.averages(results, tuple(((k, arm), (k, s)) for s in names))
+    made = _gaps([(float("nan"), s) for s in names], averages)
     return tuple(sorted(made, key=lambda gap: -gap.mean))
 
 
 def chosen_elsewhere(results: Results, k: int, arm: str = DEFAULT) -> tuple[Gap, ...]:
     """The distance, at every cost, to the static arm that was best on the other splits; () of one split."""
-    found = paired.elsewhere(results, k, arm, statics(results, k, arm))
-    return () if found is None else _gaps([(c, "best elsewhere") for c in results.costs], found)
+    compared = paired.elsewhere(results, k, arm, statics(results, k, arm))
+    return () if compared is None else _gaps([(c, "best elsewhere") for c in results.costs], compared)
 
 
 @dataclass(frozen=True)
@@ -122,6 +122,6 @@ def verdict_on(results: Results, k: int, arm: str = DEFAULT) -> Verdict:
     )
 
 
-def _gaps(names: list[tuple[float, str]], found: Comparison) -> tuple[Gap, ...]:
-    numbers = zip(names, found.mean, found.error, found.split_error, found.star, strict=True)
+def _gaps(names: list[tuple[float, str]], compared: Comparison) -> tuple[Gap, ...]:
+    numbers = zip(names, compared.mean, compared.error, compared.split_error, compared.star, strict=True)
     return tuple(Gap(float(m), float(e), float(p), bool(x), c, s) for (c, s), m, e, p, x in numbers)

@@ -99,22 +99,22 @@ def load(path: Path, *, costly: Estimator | None = None, embedder: Embedder | No
     from pandora_router.router.router import Router
 
     stored = folders.read(path, KIND, NEEDS, weigh=_weigh, key=signing_key())
-    told, saved = stored.manifest, saved_from(stored, KIND)
+    facts, saved = stored.manifest, saved_from(stored, KIND)
     try:
-        specialists = tuple(str(name) for name in told["specialists"])
+        specialists = tuple(str(name) for name in facts["specialists"])
         router = Router(
             specialists=specialists,
             cheap=estimator_of(saved.parts["cheap"], embedder=embedder),
-            costly=_costly(path, told, saved, costly, embedder),
+            costly=_costly(path, facts, saved, costly, embedder),
             signal=signal_of(saved.parts["signal"]),
-            policy=_policy(told["policy"]),
+            policy=_policy(facts["policy"]),
             costs=Costs(**saved.parts["costs"].arrays),
-            default=str(told["default"]),
+            default=str(facts["default"]),
             fees=saved.array("fees", len(specialists)),
-            fee_weight=float(told["fee_weight"]),
-            id=str(told["id"]),
-            record=dict(told["record"]),
-            timeout=told["timeout"],
+            fee_weight=float(facts["fee_weight"]),
+            id=str(facts["id"]),
+            record=dict(facts["record"]),
+            timeout=facts["timeout"],
         )
         _agree(path, router, int(saved.parts["signal"].settings["specialists"]))
     except UsageError:
@@ -173,9 +173,9 @@ def _state(router: Router) -> Saved:
 
 
 def _costly(
-    path: Path, told: Mapping[str, Any], saved: Saved, costly: Estimator | None, embedder: Embedder | None
+    path: Path, facts: Mapping[str, Any], saved: Saved, costly: Estimator | None, embedder: Embedder | None
 ) -> Predictor | Estimator:
-    if not told["ready"]:
+    if not facts["ready"]:
         return estimator_of(saved.parts["costly"], embedder=embedder)
     if costly is None:
         raise UsageError(
@@ -187,10 +187,10 @@ def _costly(
     return costly
 
 
-def _policy(told: Mapping[str, Any]) -> Policy:
-    if told["kind"] not in POLICIES:
-        raise KeyError(f"no policy is called {told['kind']!r}")
-    policy: Policy = POLICIES[told["kind"]](**told["settings"])
+def _policy(facts: Mapping[str, Any]) -> Policy:
+    if facts["kind"] not in POLICIES:
+        raise KeyError(f"no policy is called {facts['kind']!r}")
+    policy: Policy = POLICIES[facts["kind"]](**facts["settings"])
     return policy
 
 

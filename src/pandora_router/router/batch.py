@@ -64,7 +64,7 @@ async def route_batch(
         raise UsageError(
             "contexts", expected=f"{len(prompts)}, one per prompt", came=f"{len(contexts)}", do="Align them."
         )
-    offered = [checked_contexts(one, router.specialists) for one in contexts or [None] * len(prompts)]
+    offered = [checked_contexts(offer, router.specialists) for offer in contexts or [None] * len(prompts)]
     decided: list[Decision] = []
     for lo in range(0, len(prompts), CHUNK):
         decided += await _chunk(router, prompts[lo : lo + CHUNK], offered[lo : lo + CHUNK], among)
@@ -103,7 +103,7 @@ def _without_purchases(
         return {}
     begun = time.perf_counter()
     shut = np.array([unavailable(router, given) for given in offered])
-    rows = [i for i, one in enumerate(cheap) if one.row is not None and not shut[i].any()]
+    rows = [i for i, judgement in enumerate(cheap) if judgement.row is not None and not shut[i].any()]
     if not rows:
         return {}
     batch = router.signal.batch(np.array([cheap[i].row for i in rows]), router.costs)
@@ -151,5 +151,5 @@ def _first(policy: Policy, batch: Batch | MovingBatch) -> Positions | None:
     simulated = isinstance(policy, Committing) and len(batch.costs.shared) > 0
     if not gradient and (batch.quantiles is not None or simulated):
         return None
-    found = run(policy, batch, batch.mean)
-    return np.where(found.inspections == 0, found.choice, -1)
+    decisions = run(policy, batch, batch.mean)
+    return np.where(decisions.inspections == 0, decisions.choice, -1)

@@ -32,7 +32,7 @@ async def buy(external: External, part: Table, kept: Path | None, say: Callable[
     """
     names = part.specialists
     columns = [tuple(range(len(names)))] if external.estimator.together else [(j,) for j in range(len(names))]
-    found = np.full((len(part), len(names)), np.nan)
+    estimates = np.full((len(part), len(names)), np.nan)
     gate = asyncio.Semaphore(AT_ONCE)
     done = 0
 
@@ -42,11 +42,11 @@ async def buy(external: External, part: Table, kept: Path | None, say: Callable[
         keys = [key_of(external.name, query, names[j]) for j in which]
         async with gate:
             if journal is not None and all(key in journal.grades for key in keys):
-                found[i, which] = [journal.grades[key] for key in keys]
+                estimates[i, which] = [journal.grades[key] for key in keys]
             else:
-                told = await external.estimator.estimate(query, [names[j] for j in which])
-                await _keep(journal, keys, told)
-                found[i, which] = told
+                arrived = await external.estimator.estimate(query, [names[j] for j in which])
+                await _keep(journal, keys, arrived)
+                estimates[i, which] = arrived
         done += 1
         say(done, len(part) * len(columns))
 
@@ -58,24 +58,24 @@ async def buy(external: External, part: Table, kept: Path | None, say: Callable[
                         group.create_task(one(i, which, journal))
         except BaseExceptionGroup as failed:
             raise failed.exceptions[0] from failed
-    return found
+    return estimates
 
 
-async def _keep(journal: Journal | None, keys: list[str], told: Vector) -> None:
+async def _keep(journal: Journal | None, keys: list[str], estimates: Vector) -> None:
     """Have the disk hold what arrived before anybody uses it."""
     if journal is not None:
         nothing = Answer("", None, None, seconds=0.0, fee=0.0)
-        arrived = [(key, float(g)) for key, g in zip(keys, told, strict=True) if np.isfinite(g)]
+        arrived = [(key, float(g)) for key, g in zip(keys, estimates, strict=True) if np.isfinite(g)]
         await asyncio.gather(*(journal.grade(key, g, nothing) for key, g in arrived))
 
 
 def query_of(part: Table, i: int) -> Query:
     """What an estimator is shown of a prompt: its text and all contexts the table has."""
-    told = [] if part.contexts is None else zip(part.specialists, part.contexts[i].tolist(), strict=True)
-    return Query(part.prompts[i], {name: text for name, text in told if text is not None})
+    texts = [] if part.contexts is None else zip(part.specialists, part.contexts[i].tolist(), strict=True)
+    return Query(part.prompts[i], {name: text for name, text in texts if text is not None})
 
 
 def key_of(estimator: str, query: Query, specialist: str) -> str:
     """The name of a purchase: the same estimator shown the same texts."""
-    told = json.dumps([estimator, query.prompt, sorted(query.contexts.items()), specialist])
-    return hashlib.sha256(told.encode("utf-8", "surrogatepass")).hexdigest()
+    identity = json.dumps([estimator, query.prompt, sorted(query.contexts.items()), specialist])
+    return hashlib.sha256(identity.encode("utf-8", "surrogatepass")).hexdigest()

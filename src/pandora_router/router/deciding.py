@@ -140,7 +140,7 @@ class Bought:
     @property
     def opened(self) -> tuple[str, ...]:
         """The specialists whose estimates were bought and arrived, in order."""
-        pairs = (zip(one.specialists, one.values, strict=True) for one in self.purchases)
+        pairs = (zip(paid.specialists, paid.values, strict=True) for paid in self.purchases)
         return tuple(name for purchase in pairs for name, value in purchase if value is not None)
 
     def settle(self, state: State, inspect: Inspect, at: Inspect, paid: Paid) -> tuple[float, ...] | None:
@@ -330,14 +330,14 @@ def statuses(
 ) -> tuple[BoxStatus, ...]:
     """Where each costly estimate stands; `late`: the search was ended by the clock."""
     rest = BoxStatus.LATE if late else BoxStatus.SEALED
-    found = [BoxStatus.EXCLUDED] * len(specialists)
+    status = [BoxStatus.EXCLUDED] * len(specialists)
     for j in inside:
-        found[j] = BoxStatus.UNAVAILABLE if shut[j] else rest
+        status[j] = BoxStatus.UNAVAILABLE if shut[j] else rest
     place = {name: j for j, name in enumerate(specialists)}
-    for one in purchases:
-        for name, value in zip(one.specialists, one.values, strict=True):
-            found[place[name]] = BoxStatus.LOST if value is None else BoxStatus.OPENED
-    return tuple(found)
+    for purchase in purchases:
+        for name, value in zip(purchase.specialists, purchase.values, strict=True):
+            status[place[name]] = BoxStatus.LOST if value is None else BoxStatus.OPENED
+    return tuple(status)
 
 
 def worth(state: State, inspect: Inspect) -> float:

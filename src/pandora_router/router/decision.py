@@ -72,9 +72,9 @@ class Purchase:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
-        told = {name: getattr(self, name) for name in self.__dataclass_fields__}
-        lists = {name: list(told[name]) for name in ("specialists", "estimates", "values", "means")}
-        return {**told, **lists, "status": self.status.value}
+        fields = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        lists = {name: list(fields[name]) for name in ("specialists", "estimates", "values", "means")}
+        return {**fields, **lists, "status": self.status.value}
 
     @classmethod
     def from_dict(cls, row: Mapping[str, Any]) -> Purchase:
@@ -156,8 +156,8 @@ class Decision:
         """The costly estimates that arrived, by specialist."""
         return {
             name: g
-            for one in self.purchases
-            for name, g in zip(one.specialists, one.estimates, strict=True)
+            for purchase in self.purchases
+            for name, g in zip(purchase.specialists, purchase.estimates, strict=True)
             if g is not None
         }
 
@@ -169,10 +169,10 @@ class Decision:
         """
         if self.declined_because is not None:
             return None
-        for one in reversed(self.purchases):
-            if one.means:
-                return one.means[self.trace.selected]
-            for name, value in zip(one.specialists, one.values, strict=True):
+        for purchase in reversed(self.purchases):
+            if purchase.means:
+                return purchase.means[self.trace.selected]
+            for name, value in zip(purchase.specialists, purchase.values, strict=True):
                 if name == self.specialist and value is not None:
                     return value
         return float(self.estimates.mean[self.trace.selected])
@@ -208,7 +208,7 @@ class Decision:
             "spent": self.trace.spent,
             "refunded": self.trace.refunded,
             "shared_costs": prices.shared.tolist(),
-            "purchases": [one.to_dict() for one in self.purchases],
+            "purchases": [purchase.to_dict() for purchase in self.purchases],
             "specialists": specialists,
             "worth": dict(self.worth),
             "policy": self.policy,
@@ -240,12 +240,14 @@ class Decision:
     def _read(cls, row: Mapping[str, Any]) -> Decision:
         lines, because, shared = row["specialists"], row["declined_because"], row.get("shared_costs", [])
         names = tuple(lines)
-        purchases = tuple(Purchase.from_dict(one) for one in row["purchases"])
+        purchases = tuple(Purchase.from_dict(written) for written in row["purchases"])
         place = {name: j for j, name in enumerate(names)}
-        actions: list[Action] = [Inspect(tuple(place[n] for n in one.specialists)) for one in purchases]
+        actions: list[Action] = [
+            Inspect(tuple(place[n] for n in purchase.specialists)) for purchase in purchases
+        ]
         trace = Trace(
             (*actions, Select(place[row["specialist"]])),
-            tuple(one.values for one in purchases),
+            tuple(purchase.values for purchase in purchases),
             row["spent"],
             row.get("refunded", 0.0),
         )

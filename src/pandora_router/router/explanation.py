@@ -91,7 +91,7 @@ class Explanation:
             "steps": [asdict(step) for step in self.steps],
             "runner_up": self.runner_up,
             "held": list(self.held),
-            "alternatives": [asdict(one) for one in self.alternatives],
+            "alternatives": [asdict(alternative) for alternative in self.alternatives],
             "inspection_bills": dict(self.bills),
         }
 
@@ -105,13 +105,13 @@ def explain(router: Router, decision: Decision, contexts: Mapping[str, str] | No
     if decision.declined_because is not None:
         return Explanation(decision, (), None, (), (), {"this decision": 0.0})
     whole_status = decision.estimates.status
-    inside = np.flatnonzero([one is not BoxStatus.EXCLUDED for one in whole_status])
+    inside = np.flatnonzero([box_status is not BoxStatus.EXCLUDED for box_status in whole_status])
     place = {int(j): i for i, j in enumerate(inside)}
     names = tuple(decision.estimates.specialists[j] for j in inside)
     status = [whole_status[j] for j in inside]
     fees = router.fees[inside]
     boxes = router.signal.boxes(decision.estimates.cheap, decision.prices.costs()).only(inside)
-    shut = np.array([one is BoxStatus.UNAVAILABLE for one in status])
+    shut = np.array([box_status is BoxStatus.UNAVAILABLE for box_status in status])
     state = State(boxes.shut(shut) if shut.any() else boxes)
     now = [BoxStatus.UNAVAILABLE if closed else BoxStatus.SEALED for closed in shut]
     steps = []
@@ -126,9 +126,9 @@ def explain(router: Router, decision: Decision, contexts: Mapping[str, str] | No
         state = learnt(state, here, news_of(purchase.values, means))
         for box in here.boxes:
             now[box] = status[box]
-        opened = [name for name, one in zip(names, now, strict=True) if one is BoxStatus.OPENED]
-        told = {name: contexts[name] for name in opened if contexts and name in contexts}
-        seen = _seen(names, before, state.boxes.mean, told) if means else ""
+        opened = [name for name, box_status in zip(names, now, strict=True) if box_status is BoxStatus.OPENED]
+        texts = {name: contexts[name] for name in opened if contexts and name in contexts}
+        seen = _seen(names, before, state.boxes.mean, texts) if means else ""
         steps.append(Step(spent, lines, f"inspect {bought}", why, purchase, seen))
     late = BoxStatus.LATE in status
     last = _lines(state, names, status)
@@ -150,7 +150,7 @@ def explain(router: Router, decision: Decision, contexts: Mapping[str, str] | No
         decision,
         tuple(steps),
         alternatives[0].specialist if alternatives else None,
-        tuple(name for name, one in zip(names, status, strict=True) if one is BoxStatus.SEALED),
+        tuple(name for name, box_status in zip(names, status, strict=True) if box_status is BoxStatus.SEALED),
         alternatives,
         bills | {"inspect nothing": 0.0, "inspect everything": float(whole)},
     )
@@ -191,9 +191,9 @@ def _lines(state: State, names: tuple[str, ...], status: list[BoxStatus]) -> tup
     return tuple(lines)
 
 
-def _seen(names: tuple[str, ...], before: Vector, after: Vector, told: Mapping[str, str]) -> str:
+def _seen(names: tuple[str, ...], before: Vector, after: Vector, texts: Mapping[str, str]) -> str:
     """What a purchase changed: who agrees, and what everybody is worth now."""
-    alike = "; ".join(said_alike(told))
+    alike = "; ".join(said_alike(texts))
     worth = ", ".join(
         f"{name} is now worth {amount(float(b))} ({amount(float(a))} before)"
         for name, a, b in zip(names, before, after, strict=True)
@@ -239,8 +239,8 @@ def _why_stop(state: State, names: tuple[str, ...], policy: str) -> str:
         if len(members) > 1:
             choices.append(Inspect(tuple(members.tolist())))
     gain, cost, best = max(
-        ((worth(state, one), state.bill(one.boxes), one) for one in choices),
-        key=lambda found: found[0] - found[1],
+        ((worth(state, action), state.bill(action.boxes), action) for action in choices),
+        key=lambda option: option[0] - option[1],
     )
     what = names[best.boxes[0]] if len(best.boxes) == 1 else f"{len(best.boxes)} of them together"
     closest = f"the closest, {what}: {amount(gain)} for {amount(cost)}"

@@ -79,19 +79,19 @@ class Order:
 
     def key(self, *parts: object) -> str:
         """A name for a stage: the same data, recipe and versions give the same name."""
-        told = json.dumps([self.table.fingerprint(), self.versions(), *(repr(part) for part in parts)])
-        return hashlib.sha256(told.encode()).hexdigest()[:16]
+        identity = json.dumps([self.table.fingerprint(), self.versions(), *(repr(part) for part in parts)])
+        return hashlib.sha256(identity.encode()).hexdigest()[:16]
 
     def versions(self) -> dict[str, str]:
         """The versions that fitted numbers depend on."""
-        found = {"python": platform.python_version()}
+        versions = {"python": platform.python_version()}
         more = ("torch", "onnxruntime") if isinstance(self.costly, TransformerRecipe | BlendRecipe) else ()
         for package in (*PACKAGES, *more):
             try:
-                found[package] = metadata.version(package)
+                versions[package] = metadata.version(package)
             except metadata.PackageNotFoundError:
-                found[package] = "unknown"
-        return found
+                versions[package] = "unknown"
+        return versions
 
 
 def fit(
@@ -127,15 +127,15 @@ def fit(
     say("checking on held-out prompts", 0.95)
     usual, fees = np.nanmean(train.reward, axis=0), np.nanmean(train.fee, axis=0)
     standing = Standing.of(train.reward, train.fee)
-    found = report(
+    measured = report(
         held, known.others, signal, order.signal, policy, costs, training_mean=usual, standing=standing
     )
-    found["standing"] = {
+    measured["standing"] = {
         "single": train.specialists[standing.single],
         "cheapest": train.specialists[standing.cheapest],
     }
     say("weighing the parts of the signal model", 0.97)
-    found["parts"] = parts_of(order.signal, policy, held["calibration"], learnt, costs)
+    measured["parts"] = parts_of(order.signal, policy, held["calibration"], learnt, costs)
     default = order.default or train.specialists[standing.single]
     cheap, remembered = _shipped(order, known.cheap, train, calibration, test)
     counts = {"train": len(train), "calibration": len(calibration), "test": len(test), "left_out": repeated}
@@ -146,7 +146,7 @@ def fit(
         "versions": order.versions(),
         "settings": {**_told(order), **order.settings},
         "evidence": evidence,
-        "report": found,
+        "report": measured,
         "fit_cpu_seconds": round(time.process_time() - begun, 2),
     }
     router = Router(
@@ -272,8 +272,8 @@ def choose(
         return signal, policy, {"chosen": "named", "policy": repr(policy), "none_because": str(error)}
     evidence = choice.to_dict() | {"best": choice.candidate.name}
     if policy == KnowledgeGradient():
-        told = {"chosen": "guarded", "policy": repr(guarded.policy)}
-        return signal, guarded.policy, evidence | told | {"guard": guarded.to_dict()}
+        replaced = {"chosen": "guarded", "policy": repr(guarded.policy)}
+        return signal, guarded.policy, evidence | replaced | {"guard": guarded.to_dict()}
     return signal, policy, evidence | {"chosen": "named", "policy": repr(policy)}
 
 
@@ -284,7 +284,7 @@ def parts_of(
     if not isinstance(signal, Calibrated):
         return []
     try:
-        return [one.to_dict() for one in ablate(signal, policy, held, costs, train)]
+        return [ablation.to_dict() for ablation in ablate(signal, policy, held, costs, train)]
     except UsageError:
         return []
 
@@ -294,7 +294,11 @@ def _runners(order: Order, costs: Costs) -> tuple[Candidate, ...]:
     signal = order.signal if isinstance(order.signal, Calibrated) else None
     usual = candidates(signal, specialists=len(costs))
     # with shared costs the committing policy has to be simulated policy by policy: hours, not seconds
-    return tuple(one for one in usual if not (len(costs.shared) and isinstance(one.policy, Committing)))
+    return tuple(
+        candidate
+        for candidate in usual
+        if not (len(costs.shared) and isinstance(candidate.policy, Committing))
+    )
 
 
 def _told(order: Order) -> dict[str, Any]:

@@ -53,8 +53,8 @@ def request_costs(
     """
     money = np.array([own.get(name, 0.0) for name in specialists])
     back = np.array([(refund or {}).get(name, 0.0) for name in specialists])
-    one, all_in_it = ([fee_weight * shared], [0] * len(money)) if shared else ([], [])
-    return Costs(fee_weight * money, one, all_in_it, fee_weight * back)
+    shared_part, all_in_it = ([fee_weight * shared], [0] * len(money)) if shared else ([], [])
+    return Costs(fee_weight * money, shared_part, all_in_it, fee_weight * back)
 
 
 @dataclass(frozen=True)

@@ -69,7 +69,7 @@ def add_specialist(
         g = np.column_stack([known, _outside(router.costly, name, prompts, reward, seed)])
     scored = np.isfinite(reward)
     note = {"specialist": name, "prompts": int(scored.sum()), "mean_reward": float(reward[scored].mean())}
-    told = hashlib.sha256(f"{router.id} {note} {reward.tobytes().hex()}".encode()).hexdigest()[:16]
+    identity = hashlib.sha256(f"{router.id} {note} {reward.tobytes().hex()}".encode()).hexdigest()[:16]
     return replace(
         router,
         specialists=(*router.specialists, name),
@@ -78,7 +78,7 @@ def add_specialist(
         signal=extend(signal, f[scored], g[scored]),
         costs=_costs(router.costs, inspection_cost),
         fees=np.append(router.fees, float(fees[scored].mean())),
-        id=told,
+        id=identity,
         record={**router.record, "added": [*router.record.get("added", []), note]},
     )
 

@@ -79,14 +79,14 @@ def pay_here(predictor: Predictor, asks: Mapping[int, Ask], until: float = math.
         return dict.fromkeys(asks, Paid.too_late())
     begun = time.perf_counter()
     try:
-        found = estimated(predictor, list(asks.values()))
+        bought = estimated(predictor, list(asks.values()))
     except FAILURES as error:
         if len(asks) == 1:
             seconds = time.perf_counter() - begun
             return {i: Paid.nothing(ask, reason(error), seconds) for i, ask in asks.items()}
         return {i: pay_here(predictor, {i: ask}, until)[i] for i, ask in asks.items()}
     seconds = (time.perf_counter() - begun) / len(asks)
-    return {i: replace(paid, seconds=seconds) for i, paid in zip(asks, found, strict=True)}
+    return {i: replace(paid, seconds=seconds) for i, paid in zip(asks, bought, strict=True)}
 
 
 def estimated(predictor: Predictor, asks: Sequence[Ask]) -> list[Paid]:
@@ -101,9 +101,9 @@ def estimated(predictor: Predictor, asks: Sequence[Ask]) -> list[Paid]:
     for row, ask in enumerate(asks):
         for name, text in ask.contexts.items():
             contexts[row, column[name]] = text
-    found = predictor.predict([ask.prompt for ask in asks], contexts)
+    estimates = predictor.predict([ask.prompt for ask in asks], contexts)
     return [
-        Paid(found[row, [column[name] for name in ask.specialists]], everyone=found[row])
+        Paid(estimates[row, [column[name] for name in ask.specialists]], everyone=estimates[row])
         for row, ask in enumerate(asks)
     ]
 
@@ -124,12 +124,12 @@ async def pay_outside(estimator: Estimator, ask: Ask, until: float = math.inf) -
     clock = asyncio.timeout(left if math.isfinite(left) else None)
     try:
         async with clock:
-            found = await estimator.estimate(Query(ask.prompt, ask.contexts), ask.specialists)
+            estimates = await estimator.estimate(Query(ask.prompt, ask.contexts), ask.specialists)
     except FAILURES as error:
         late = clock.expired()
         why = "the time of the decision was over" if late else reason(error)
         return Paid.nothing(ask, why, time.perf_counter() - begun, late=late)
-    return Paid(found, time.perf_counter() - begun)
+    return Paid(estimates, time.perf_counter() - begun)
 
 
 def reason(error: BaseException) -> str:
@@ -171,12 +171,12 @@ def judged(cheap: Predictor, prompts: Sequence[str]) -> list[Cheap]:
     `UsageError` if a prompt is not a str.
     """
     begun = time.perf_counter()
-    found = [Cheap(None, refusal(prompt)) for prompt in prompts]
-    good = [i for i, one in enumerate(found) if one.because is None]
-    for i, one in zip(good, _predicted(cheap, [prompts[i] for i in good]), strict=True):
-        found[i] = one
+    judgements = [Cheap(None, refusal(prompt)) for prompt in prompts]
+    good = [i for i, judgement in enumerate(judgements) if judgement.because is None]
+    for i, judgement in zip(good, _predicted(cheap, [prompts[i] for i in good]), strict=True):
+        judgements[i] = judgement
     seconds = (time.perf_counter() - begun) / max(len(prompts), 1)
-    return [replace(one, seconds=seconds) for one in found]
+    return [replace(judgement, seconds=seconds) for judgement in judgements]
 
 
 def refusal(prompt: str) -> str | None:
@@ -203,13 +203,13 @@ def _predicted(cheap: Predictor, prompts: list[str]) -> list[Cheap]:
     except FAILURES as error:
         if len(prompts) == 1:
             return [Cheap(None, f"the cheap estimate could not be had: {error}")]
-    found: list[Cheap] = []
+    judgements: list[Cheap] = []
     failed = 0
     for prompt in prompts:
-        one = _predicted(cheap, [prompt])[0] if failed < GIVE_UP else found[-1]
-        failed = failed + 1 if one.row is None else 0
-        found.append(one)
-    return found
+        judgement = _predicted(cheap, [prompt])[0] if failed < GIVE_UP else judgements[-1]
+        failed = failed + 1 if judgement.row is None else 0
+        judgements.append(judgement)
+    return judgements
 
 
 def _finite(row: np.ndarray) -> Cheap:

@@ -116,8 +116,8 @@ def cheap_estimates(
         left = recentred(outside, reward)
         made[f"train.{name}"], made[f"calibration.{name}"] = left[:first], left[first:]
     for part in [part for part in parts if part not in ("train", "calibration")]:
-        found = _predicted(known, parts[part].prompts, list(counts.values()))
-        made |= {f"{part}.{name}": f for name, f in zip(counts, found, strict=True)}
+        estimates = _predicted(known, parts[part].prompts, list(counts.values()))
+        made |= {f"{part}.{name}": f for name, f in zip(counts, estimates, strict=True)}
     return made
 
 
@@ -159,12 +159,12 @@ def ask(
     """Costly estimates (N, M); NaN where the estimator needs a context and the table has none."""
     if isinstance(costly, External):
         return finish(buy(costly, part, journal, say), waits=True)
-    found = np.array(costly.predict(part.prompts, part.contexts))
+    estimates = np.array(costly.predict(part.prompts, part.contexts))
     for j, name in enumerate(part.specialists):
         if name in costly.needs:
             there = [part.contexts is not None and part.contexts[i, j] is not None for i in range(len(part))]
-            found[~np.array(there, dtype=np.bool_), j] = np.nan
-    return found
+            estimates[~np.array(there, dtype=np.bool_), j] = np.nan
+    return estimates
 
 
 def out_of_fold(costly: Predictor, unknown: Matrix) -> Matrix:

@@ -260,5 +260,5 @@ def often_told(table: Table) -> bool:
     if table.contexts is None:
         return False
     there = np.array([text is not None for text in table.contexts.ravel()]).reshape(table.contexts.shape)
-    told = there[:, there.any(axis=0)]
-    return bool(told.size and told.mean() >= 0.5)
+    columns = there[:, there.any(axis=0)]
+    return bool(columns.size and columns.mean() >= 0.5)

@@ -41,22 +41,22 @@ def report(
     name = "test" if "test" in held else "calibration"
     part = held[name]
     if name == "test":
-        found = check(signal, part.cheap, part.costly, part.reward, training_mean=training_mean)
+        checked = check(signal, part.cheap, part.costly, part.reward, training_mean=training_mean)
     else:
         try:
-            found = cross_check(unfitted, part.cheap, part.costly, part.reward, training_mean=training_mean)
+            checked = cross_check(unfitted, part.cheap, part.costly, part.reward, training_mean=training_mean)
         except UsageError as error:
             return {"on": "nothing", "because": str(error)}
-    told = found.to_dict()
+    facts = checked.to_dict()
     cells = ~(np.isnan(part.costly) | np.isnan(part.reward))
     errors = {
         what: float(((values - part.reward)[cells] ** 2).mean()) for what, values in others[name].items()
     }
-    told["mse"] = {"training mean": told["mse"]["training mean"], **errors, **told["mse"]}
-    told["on"] = "test" if name == "test" else "calibration, cross-validated"
+    facts["mse"] = {"training mean": facts["mse"]["training mean"], **errors, **facts["mse"]}
+    facts["on"] = "test" if name == "test" else "calibration, cross-validated"
     if name == "test":
-        told["routing"] = routing(part, signal, policy, costs, standing)
-    return told
+        facts["routing"] = routing(part, signal, policy, costs, standing)
+    return facts
 
 
 def routing(

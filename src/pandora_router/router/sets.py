@@ -62,31 +62,31 @@ class HeldOut:
         """Raw estimates (n, M) of these prompts when `opened` (n, M) is open; NaN if it cannot be."""
         if opened.shape[1] > LATTICE:
             return self._estimated(rows, opened)
-        found, code = np.empty(opened.shape), codes(opened)
-        for one in np.unique(code).tolist():
-            here = np.flatnonzero(code == one)
-            if one not in self._kept:
+        means, code = np.empty(opened.shape), codes(opened)
+        for subset in np.unique(code).tolist():
+            here = np.flatnonzero(code == subset)
+            if subset not in self._kept:
                 every = np.broadcast_to(opened[here[0]], self.readings.cheap.shape)
-                self._kept[one] = self._estimated(np.arange(len(self.readings)), every)
-            found[here] = self._kept[one][rows[here]]
-        return found
+                self._kept[subset] = self._estimated(np.arange(len(self.readings)), every)
+            means[here] = self._kept[subset][rows[here]]
+        return means
 
     def _estimated(self, rows: Positions, opened: Mask) -> Matrix:
         some, fold = self.signs.rows(rows), self.fold[rows]
-        found = np.full(opened.shape, np.nan)
+        estimates = np.full(opened.shape, np.nan)
         known = fold < 0
         if known.any():
-            found[known] = self.second.predict(some.rows(known), opened[known])
+            estimates[known] = self.second.predict(some.rows(known), opened[known])
         if not known.all():
-            found[~known] = self.second.left_out(some.rows(~known), opened[~known], fold[~known])
-        found[(opened & ~some.there).any(axis=1)] = np.nan
-        return found
+            estimates[~known] = self.second.left_out(some.rows(~known), opened[~known], fold[~known])
+        estimates[(opened & ~some.there).any(axis=1)] = np.nan
+        return estimates
 
     def seen(self, seed: int = 0) -> list[tuple[Mask, Matrix]]:
         """Opened sets and raw estimates to fit on: every set, or whole chains where there are many."""
         shape = self.readings.cheap.shape
         every = (
-            [np.broadcast_to(one, shape) for one in subsets(shape[1])]
+            [np.broadcast_to(subset, shape) for subset in subsets(shape[1])]
             if shape[1] <= LATTICE
             else list(chains(shape[0], shape[1], CHAINS, seed))
         )
@@ -263,7 +263,7 @@ def tested(made: Router, own: Router, test: Table, readings: Readings) -> dict[s
     fresh = HeldOut(part, signs.rows(rows), np.full(len(rows), -1, dtype=np.intp), made.costly.second)
     routed = route_sets(made.signal, made.policy, part, fresh.raw, made.costs)
     before = search(own.policy, own.signal, part, own.costs)
-    nets = [one.reward(part) - one.spent for one in (routed, before)]
+    nets = [way.reward(part) - way.spent for way in (routed, before)]
     root = np.sqrt(len(rows))
     return {
         "prompts": len(rows),
@@ -285,16 +285,16 @@ def _facts(routed: Routed, net: Vector) -> dict[str, float]:
 
 def _told(router: Router, facts: Mapping[str, Any]) -> Router:
     """The router with what was found about opened sets in its record; its own way there is what ships."""
-    found = dict(router.record["report"])
-    found["opened"] = dict(facts)
-    ways = found.get("routing", {}).get("ways", {})
+    report = dict(router.record["report"])
+    report["opened"] = dict(facts)
+    ways = report.get("routing", {}).get("ways", {})
     if facts["chosen"] and "test" in facts and ROUTER in ways and "opened" in facts["test"]:
         shipped = {**ways[ROUTER], **facts["test"]["opened"]}
-        found["routing"] = {**found["routing"], "ways": {**ways, ROUTER: shipped}}
-    return replace(router, record={**router.record, "report": found})
+        report["routing"] = {**report["routing"], "ways": {**ways, ROUTER: shipped}}
+    return replace(router, record={**router.record, "report": report})
 
 
-def joined(one: Signs, other: Signs) -> Signs:
+def joined(first: Signs, second: Signs) -> Signs:
     """The signs of some prompts followed by those of others."""
-    pairs = zip(vars(one).values(), vars(other).values(), strict=True)
+    pairs = zip(vars(first).values(), vars(second).values(), strict=True)
     return Signs(*(np.concatenate(pair) for pair in pairs))

@@ -51,15 +51,15 @@ def concluded(outcome: bytes) -> Any:
     `ShardError` is raised itself.
     """
     try:
-        result, raised, told = pickle.loads(outcome)  # noqa: S301 (from our own worker)
+        result, raised, failure = pickle.loads(outcome)  # noqa: S301 (from our own worker)
     except Exception as error:
         raise ShardError(*_told(error, "the result of a shard cannot be unpickled: ")) from error
-    if told is None:
+    if failure is None:
         return result
     own = None if raised is None else _unpickled(raised)
     if own is not None:
-        raise own from ShardError(*told)
-    raise ShardError(*told)
+        raise own from ShardError(*failure)
+    raise ShardError(*failure)
 
 
 def _told(error: BaseException, head: str = "") -> tuple[str, str, str]:

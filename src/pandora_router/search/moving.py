@@ -69,7 +69,7 @@ class MovingBatch:
         return above.reshape(shape), below.reshape(shape)
 
 
-def run_moving(policy: Policy, batch: MovingBatch, told: Told) -> Decisions:
+def run_moving(policy: Policy, batch: MovingBatch, means_of: Told) -> Decisions:
     """Run `policy` over every query; never, always and the knowledge gradient take all queries together.
 
     Other policies, and costs that boxes share, are driven row by row.
@@ -85,13 +85,13 @@ def run_moving(policy: Policy, batch: MovingBatch, told: Told) -> Decisions:
     if isinstance(policy, Never):
         out.choice[:] = batch.mean.argmax(axis=1)
     elif type(policy) is not KnowledgeGradient or len(batch.costs.shared):
-        _drive_rows(policy, batch, told, out)
+        _drive_rows(policy, batch, means_of, out)
     else:
-        _search(policy, batch, told, out)
+        _search(policy, batch, means_of, out)
     return out
 
 
-def _search(policy: KnowledgeGradient, batch: MovingBatch, told: Told, out: Decisions) -> None:
+def _search(policy: KnowledgeGradient, batch: MovingBatch, means_of: Told, out: Decisions) -> None:
     """All queries take their next step together until none buys anything more."""
     costs = batch.costs
     bare = np.array(batch.mean)
@@ -105,7 +105,7 @@ def _search(policy: KnowledgeGradient, batch: MovingBatch, told: Told, out: Deci
         opened[live, box] = True
         out.order[live, stage], out.stage[live, stage] = box, stage
         out.spent[live] += costs.own[box]
-        bare[live] = told(live, opened[live])
+        bare[live] = means_of(live, opened[live])
     out.choice[:] = (bare + np.where(opened, costs.refund, 0.0)).argmax(axis=1)
     kept = opened[np.arange(len(bare)), out.choice]
     out.refunded[:] = np.where(kept, costs.refund[out.choice], 0.0)
@@ -182,11 +182,11 @@ def _two_steps(
     return np.where(moves, more, net)
 
 
-def _drive_rows(policy: Policy, batch: MovingBatch, told: Told, out: Decisions) -> None:
+def _drive_rows(policy: Policy, batch: MovingBatch, means_of: Told, out: Decisions) -> None:
     for i in range(len(batch)):
 
         def means(opened: Mask, i: int = i) -> Vector:
-            row: Vector = told(np.array([i]), opened[None])[0]
+            row: Vector = means_of(np.array([i]), opened[None])[0]
             return row
 
         trace = drive(policy, batch.state(i), reveal_means(means))

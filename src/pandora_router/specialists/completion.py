@@ -177,7 +177,7 @@ def seen(choice: Mapping[str, Any], text: str, asking: Asking) -> tuple[str | No
             first = choice["logprobs"]["content"][: asking.context_tokens]
             said = "".join(str(token["token"]) for token in first)
             chances = tuple(float(token["logprob"]) for token in first)
-            if chances and all(math.isfinite(one) and one >= LOWEST_CHANCE for one in chances):
+            if chances and all(math.isfinite(chance) and chance >= LOWEST_CHANCE for chance in chances):
                 return said or None, chances
         except (KeyError, TypeError, ValueError, OverflowError):
             pass

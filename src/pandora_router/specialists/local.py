@@ -124,7 +124,8 @@ class LocalModel:
         body |= {"cache_prompt": bool(self.shared), **({"n": n} if n > 1 else {})}
         firsts, reply = await self._ask(request, body, n, self.shared)
         firsts = [
-            replace(one, context_seconds=one.seconds if i == 0 else None) for i, one in enumerate(firsts)
+            replace(started, context_seconds=started.seconds if i == 0 else None)
+            for i, started in enumerate(firsts)
         ]
         cut = [choice.get("finish_reason") == "length" for choice in reply["choices"]]
 

@@ -28,7 +28,9 @@ class Tariff:
 
     def __post_init__(self) -> None:
         stated = (self.per_million_in, self.per_million_out, self.per_second, self.per_call)
-        if not all(isinstance(one, int | float) and math.isfinite(one) and one >= 0 for one in stated):
+        if not all(
+            isinstance(price, int | float) and math.isfinite(price) and price >= 0 for price in stated
+        ):
             raise UsageError(
                 "the prices of a specialist",
                 expected="finite numbers, zero or more, per million tokens in and out",

@@ -59,7 +59,9 @@ class Request:
         Content is a text or a list of text parts, which are joined; null is an empty text. Raises
         `UsageError` for anything else, such as images.
         """
-        return cls(tuple(Message(str(one.get("role")), _text(one.get("content"))) for one in messages))
+        return cls(
+            tuple(Message(str(message.get("role")), _text(message.get("content"))) for message in messages)
+        )
 
     @property
     def prompt(self) -> str:

@@ -61,9 +61,9 @@ class Passages:
         digest = hashlib.sha256()
         for i, passage in enumerate(self.passages):
             digest.update(f"{len(passage.title)} {passage.title}{len(passage.text)} {passage.text}".encode())
-            found = terms(f"{passage.title} {passage.text}")
-            lengths[i] = len(found)
-            for term, count in Counter(found).items():
+            words = terms(f"{passage.title} {passage.text}")
+            lengths[i] = len(words)
+            for term, count in Counter(words).items():
                 counts[term].append((i, count))
         size = self.k1 * (1.0 - self.b + self.b * lengths / max(float(lengths.mean()), 1e-12))
         postings = {term: self._weigh(pairs, size) for term, pairs in counts.items()}
@@ -155,10 +155,10 @@ class Retrieval:
 
     def look_up(self, prompt: str) -> str:
         """The passages as text: title and body, numbered, best first; empty if nothing was found."""
-        found = self.passages.find(prompt, self.k)
+        nearest = self.passages.find(prompt, self.k)
         return "\n".join(
             f"[{i}] {passage.title + ': ' if passage.title else ''}{passage.text}"
-            for i, (passage, _) in enumerate(found, start=1)
+            for i, (passage, _) in enumerate(nearest, start=1)
         )
 
     def most(self, request: Request) -> float:

@@ -20,7 +20,7 @@ B = TypeVar("B", Answer, Beginning)
 def same(text: str) -> str:
     """What answers that count as one have in common: letters and digits, lower case, single spaces."""
     kept = "".join(c if c.isalnum() or c in ".-/" else " " for c in text.casefold())
-    return " ".join(word for word in (one.rstrip(".-/") for one in kept.split()) if word)
+    return " ".join(word for word in (token.rstrip(".-/") for token in kept.split()) if word)
 
 
 @runtime_checkable
@@ -83,17 +83,19 @@ class Sampling:
             async def vote() -> Answer:
                 return self._elected(await go_on_several())
 
-            return self._beginning(request, firsts, sum(one.fee for one in firsts), vote)
+            return self._beginning(request, firsts, sum(first.fee for first in firsts), vote)
         begun = await self._all([self.inner.begin(request) for _ in range(self.n)])
 
         async def go_on() -> Answer:
-            return self._elected(await self._all([self.inner.answer(request, one) for one in begun]))
+            return self._elected(
+                await self._all([self.inner.answer(request, beginning) for beginning in begun])
+            )
 
         def stop() -> None:
-            for one in begun:
-                one.cancel()
+            for beginning in begun:
+                beginning.cancel()
 
-        return self._beginning(request, begun, sum(one.cost for one in begun), go_on, stop)
+        return self._beginning(request, begun, sum(beginning.cost for beginning in begun), go_on, stop)
 
     async def answer(self, request: Request, begun: Beginning | None = None) -> Answer:
         """The majority's answer; if one of the n cannot be had there is none, and the others are lost."""
@@ -108,7 +110,7 @@ class Sampling:
 
         If this is cancelled, beginnings that are there already are cancelled too.
         """
-        tasks = [asyncio.ensure_future(one) for one in work]
+        tasks = [asyncio.ensure_future(coroutine) for coroutine in work]
         try:
             await asyncio.wait(tasks)
         except BaseException:
@@ -123,8 +125,8 @@ class Sampling:
                 raise result
         failures = [result for result in results if isinstance(result, Unanswered)]
         if failures:
-            lost = _end(results) + sum(one.lost for one in failures)
-            dead = any(one.dead for one in failures)
+            lost = _end(results) + sum(failure.lost for failure in failures)
+            dead = any(failure.dead for failure in failures)
             what = f"{self.name}: {failures[0]}"
             raise Unanswered(what, failure=failures[0].failure, dead=dead, lost=lost) from failures[0]
         return [result for result in results if not isinstance(result, BaseException)]
@@ -142,27 +144,27 @@ class Sampling:
             request,
             context=_lines(firsts),
             logprobs=firsts[0].logprobs,
-            seconds=max(one.seconds for one in firsts),
+            seconds=max(first.seconds for first in firsts),
             cost=cost,
             go_on=go_on,
             stop=stop,
         )
 
     def _elected(self, answers: Sequence[Answer]) -> Answer:
-        votes = Counter(key for one in answers if (key := self.key(one.text)))
+        votes = Counter(key for answer in answers if (key := self.key(answer.text)))
         winner = max(votes, key=lambda key: votes[key]) if votes else ""
-        best = next(one for one in answers if self.key(one.text) == winner)
-        counted_in = [one.tokens_in for one in answers if one.tokens_in is not None]
-        counted_out = [one.tokens_out for one in answers if one.tokens_out is not None]
+        best = next(answer for answer in answers if self.key(answer.text) == winner)
+        counted_in = [answer.tokens_in for answer in answers if answer.tokens_in is not None]
+        counted_out = [answer.tokens_out for answer in answers if answer.tokens_out is not None]
         return Answer(
             best.text,
             sum(counted_in) if len(counted_in) == len(answers) else None,
             sum(counted_out) if len(counted_out) == len(answers) else None,
-            max(one.seconds for one in answers),
-            sum(one.fee for one in answers),
+            max(answer.seconds for answer in answers),
+            sum(answer.fee for answer in answers),
             _lines(answers),
             best.finish,
-            sum(one.lost for one in answers),
+            sum(answer.lost for answer in answers),
             answers[0].logprobs,
             answers[0].context_seconds,
         )
@@ -170,7 +172,7 @@ class Sampling:
 
 def _lines(firsts: Sequence[Answer | Beginning]) -> str | None:
     """How all answers begin, one to a line."""
-    return "\n".join(one.context or "" for one in firsts).strip() or None
+    return "\n".join(first.context or "" for first in firsts).strip() or None
 
 
 def _end(results: Sequence[Answer | Beginning | BaseException]) -> float:

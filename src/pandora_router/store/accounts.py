@@ -70,17 +70,17 @@ def keys(open_: Transaction) -> list[Key]:
 
 def identify(open_: Transaction, secret: str) -> Key | Refusal:
     """Find the key that a secret belongs to."""
-    found = open_.rows(f"SELECT {COLUMNS} FROM keys WHERE hash = ?", hashed(secret))
-    if not found:
+    rows = open_.rows(f"SELECT {COLUMNS} FROM keys WHERE hash = ?", hashed(secret))
+    if not rows:
         return Refusal("unknown key", "This API key is not known here.")
-    key = _key(found[0])
+    key = _key(rows[0])
     return key if key.revoked_at is None else Refusal("revoked key", f"The key {key.name} was revoked.")
 
 
 def key_of(open_: Transaction, id_: str) -> Key | None:
     """The key with this id, revoked or not; None if there is none."""
-    found = open_.rows(f"SELECT {COLUMNS} FROM keys WHERE id = ?", id_)
-    return _key(found[0]) if found else None
+    rows = open_.rows(f"SELECT {COLUMNS} FROM keys WHERE id = ?", id_)
+    return _key(rows[0]) if rows else None
 
 
 def shared_secret(open_: Transaction, name: str) -> str:
@@ -204,11 +204,11 @@ def release(open_: Transaction, decision: str, now: float) -> None:
 
 def account(open_: Transaction, key: Key, now: float) -> tuple[int, int]:
     """What a key has spent and reserved in the current period, in nanodollars."""
-    found = open_.rows(
+    rows = open_.rows(
         "SELECT spent, reserved FROM budgets WHERE key = ? AND period = ?",
         *(key.id, period_of(key.period, now)),
     )
-    return (int(found[0][0]), int(found[0][1])) if found else (0, 0)
+    return (int(rows[0][0]), int(rows[0][1])) if rows else (0, 0)
 
 
 def _locked_lease(open_: Transaction, decision: str) -> tuple[str, str, int, float | None] | None:

@@ -95,7 +95,7 @@ def join(open_: Transaction, name: str, url: str, now: float, *, stake: float = 
     )
     if stake:
         move(open_, f"stake {name} {now!r}", "stake", WORLD, f"deposit {name}", units(stake), now)
-    return next(one for one in bidders(open_, everybody=True) if one.name == name)
+    return next(member for member in bidders(open_, everybody=True) if member.name == name)
 
 
 def renew_key(open_: Transaction, name: str) -> int:
@@ -142,8 +142,8 @@ def move(
 
 def balance(open_: Transaction, account: str) -> int:
     """What is on an account."""
-    found = open_.rows("SELECT amount FROM market_balances WHERE account = ?", account)
-    return int(found[0][0]) if found else 0
+    rows = open_.rows("SELECT amount FROM market_balances WHERE account = ?", account)
+    return int(rows[0][0]) if rows else 0
 
 
 def balances(open_: Transaction) -> dict[str, float]:
@@ -173,13 +173,13 @@ def award(open_: Transaction, row: AuctionRow, asked: Iterable[AskedRow], now: f
             came="a second award",
             do="Use a new auction for each prompt.",
         )
-    for place, one in enumerate(asked):
+    for place, call in enumerate(asked):
         open_.run(
             "INSERT INTO market_calls "
             "(auction, place, bidder, turn, price, said, amount, looks, spent, seconds, fault) "
             "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (auction, place) DO NOTHING",
-            *(row.id, place, one.bidder, one.turn, one.price, one.said, one.amount),
-            *(one.looks, units(one.spent), one.seconds, one.fault),
+            *(row.id, place, call.bidder, call.turn, call.price, call.said, call.amount),
+            *(call.looks, units(call.spent), call.seconds, call.fault),
         )
     if row.bidder is not None:
         move(open_, row.id, f"price {row.turn}", f"bidder {row.bidder}", PLATFORM, units(row.price), now)
@@ -227,15 +227,15 @@ def settle(open_: Transaction, auction: str, reward: float, now: float) -> bool:
     Returns False if nothing changed: already settled, or won by nobody. Raises `UsageError` for an auction
     that is not known or not delivered.
     """
-    found = open_.rows("SELECT status, bidder, kind, claim FROM market_auctions WHERE id = ?", auction)
-    if not found or found[0][0] != "delivered":
+    rows = open_.rows("SELECT status, bidder, kind, claim FROM market_auctions WHERE id = ?", auction)
+    if not rows or rows[0][0] != "delivered":
         raise UsageError(
             f"the auction {auction[:64]!r}",
             expected="one whose answer was delivered",
-            came="no such auction" if not found else f"one that is {found[0][0]}",
+            came="no such auction" if not rows else f"one that is {rows[0][0]}",
             do="Send the id that came with the answer.",
         )
-    _, bidder, kind, claim = found[0]
+    _, bidder, kind, claim = rows[0]
     changed = open_.run(
         "UPDATE market_auctions SET reward = ?, settled_at = ? WHERE id = ? AND settled_at IS NULL",
         *(reward, now, auction),

@@ -58,8 +58,8 @@ def begin(
         open_.run(
             "INSERT INTO bodies (decision, prompt, request) VALUES (?, ?, ?)", decision.id, prompt, request
         )
-    for one in attempts:
-        attempt(open_, one)
+    for attempt_ in attempts:
+        attempt(open_, attempt_)
 
 
 def _values(decision: DecisionRow) -> list[Any]:
@@ -68,12 +68,12 @@ def _values(decision: DecisionRow) -> list[Any]:
     return [*plain, json.dumps(decision.detail, allow_nan=False)]
 
 
-def attempt(open_: Transaction, one: Attempt) -> None:
+def attempt(open_: Transaction, begun: Attempt) -> None:
     """Write an attempt before it is made."""
     open_.run(
         "INSERT INTO attempts (id, decision, kind, specialist, at, estimate, status) "
         "VALUES (?, ?, ?, ?, ?, ?, 'open')",
-        *(one.id, one.decision, one.kind, one.specialist, one.at, one.estimate),
+        *(begun.id, begun.decision, begun.kind, begun.specialist, begun.at, begun.estimate),
     )
 
 
@@ -103,10 +103,10 @@ def settle(open_: Transaction, id_: str, outcome: Outcome, now: float, *, kind: 
         *(kind, id_),
     ):
         return False
-    found = open_.rows("SELECT decision, at, specialist, kind FROM attempts WHERE id = ?", id_)[0]
-    decision = str(found[0])
+    row = open_.rows("SELECT decision, at, specialist, kind FROM attempts WHERE id = ?", id_)[0]
+    decision = str(row[0])
     open_.run("UPDATE decisions SET cost = cost + ? WHERE id = ?", outcome.cost, decision)
-    rollups.count_call(open_, float(found[1]), str(found[2]), str(found[3]), outcome)
+    rollups.count_call(open_, float(row[1]), str(row[2]), str(row[3]), outcome)
     accounts.charge(open_, decision, outcome.cost)
     return True
 
@@ -195,17 +195,17 @@ def give_feedback(open_: Transaction, feedback: Feedback, key: str | None) -> st
 
 def judgement(open_: Transaction, decision: str, metric: str) -> float | None:
     """The feedback of a decision and metric that counts, the last one; None if there is none."""
-    found = open_.rows(
+    rows = open_.rows(
         "SELECT value FROM feedback WHERE decision = ? AND metric = ? ORDER BY at DESC, id DESC LIMIT 1",
         *(decision, metric),
     )
-    return float(found[0][0]) if found else None
+    return float(rows[0][0]) if rows else None
 
 
 def pinned(open_: Transaction, session: str, now: float) -> str | None:
     """The specialist that a session stays with, or None."""
-    found = open_.rows("SELECT specialist FROM sessions WHERE id = ? AND expires_at > ?", session, now)
-    return str(found[0][0]) if found else None
+    rows = open_.rows("SELECT specialist FROM sessions WHERE id = ? AND expires_at > ?", session, now)
+    return str(rows[0][0]) if rows else None
 
 
 def pin(open_: Transaction, session: str, specialist: str, now: float, seconds: float) -> None:
@@ -219,14 +219,14 @@ def pin(open_: Transaction, session: str, specialist: str, now: float, seconds: 
 
 def generation(open_: Transaction, hash_: str, artifact: str, now: float) -> int:
     """The number of the configuration with this content hash; a new one gets the next number."""
-    while not (found := open_.rows("SELECT number FROM generations WHERE hash = ?", hash_)):
+    while not (rows := open_.rows("SELECT number FROM generations WHERE hash = ?", hash_)):
         open_.run(  # another host may take the same number first: then this changes nothing and is repeated
             "INSERT INTO generations (number, at, hash, artifact) "
             "SELECT coalesce(max(number), 0) + 1, ?, ?, ? FROM generations WHERE true "
             "ON CONFLICT DO NOTHING",
             *(now, hash_, artifact),
         )
-    return int(found[0][0])
+    return int(rows[0][0])
 
 
 def prune(open_: Transaction, before: float, bodies_before: float) -> int:
@@ -239,8 +239,8 @@ def prune(open_: Transaction, before: float, bodies_before: float) -> int:
 
 def decision(open_: Transaction, id_: str) -> dict[str, Any] | None:
     """One decision with its attempts and feedback, as JSON values; None if there is none of this id."""
-    found = open_.rows(f"SELECT {DECISION}, {ENDED}, {NEWS} FROM decisions WHERE id = ?", id_)
-    if not found:
+    rows = open_.rows(f"SELECT {DECISION}, {ENDED}, {NEWS} FROM decisions WHERE id = ?", id_)
+    if not rows:
         return None
     attempts = open_.rows(f"SELECT {ATTEMPT} FROM attempts WHERE decision = ? ORDER BY at, id", id_)
     said = open_.rows(
@@ -248,7 +248,7 @@ def decision(open_: Transaction, id_: str) -> dict[str, Any] | None:
     )
     names = ("id", "at", "metric", "value", "source", "observed_at")
     return {
-        **_decision(found[0]),
+        **_decision(rows[0]),
         "attempts": [_named(ATTEMPT.split(", "), row) for row in attempts],
         "feedback": [_named(names, row) for row in said],
     }
@@ -268,28 +268,28 @@ def recent(
     if before is not None:
         where += " AND (at < ? OR (at = ? AND id < ?))"
         values += [before[0], before[0], before[1]]
-    found = open_.rows(
+    rows = open_.rows(
         f"SELECT {DECISION}, {ENDED}, {NEWS} FROM decisions WHERE 1 = 1{where} "
         "ORDER BY at DESC, id DESC LIMIT ?",
         *values,
         most,
     )
-    return [_decision(row) for row in found]
+    return [_decision(row) for row in rows]
 
 
 def minutes(open_: Transaction, since: float, until: float) -> list[dict[str, Any]]:
     """The sums per minute, specialist and key of decisions that came in [since, until)."""
     columns = ["minute", "specialist", "key", *rollups.SUMS.split(", ")]
-    found = open_.rows(
+    rows = open_.rows(
         f"SELECT {', '.join(columns)} FROM minutes WHERE minute >= ? AND minute < ? ORDER BY minute",
         *(int(since // 60), int(-(-until // 60))),
     )
-    return [_named(columns, row) for row in found]
+    return [_named(columns, row) for row in rows]
 
 
 def _decision(row: Row) -> dict[str, Any]:
-    told = _named([*DECISION.split(", "), *ENDED.split(", "), *NEWS.split(", ")], row)
-    return {**told, "detail": json.loads(told["detail"])}
+    columns = _named([*DECISION.split(", "), *ENDED.split(", "), *NEWS.split(", ")], row)
+    return {**columns, "detail": json.loads(columns["detail"])}
 
 
 def _named(names: Sequence[str], row: Row) -> dict[str, Any]:

@@ -118,12 +118,12 @@ def series(open_: Transaction, window: Window, points: int = 150) -> tuple[int, 
     units = _units(last - first, points)
     table, unit = window.source
     columns = ", ".join(f"sum({name})" for name in SUMS.split(", "))
-    found = open_.rows(
+    rows = open_.rows(
         f"SELECT {unit} / ?, {columns} FROM {table} WHERE {unit} >= ? AND {unit} < ? GROUP BY 1 ORDER BY 1",
         *(units, first, last),
     )
     step = units * window.span
-    sums = {int(row[0]): _named(SUMS, row[1:]) for row in found}
+    sums = {int(row[0]): _named(SUMS, row[1:]) for row in rows}
     nothing = dict.fromkeys(SUMS.split(", "), 0)
     slots = range(first // units, (last - 1) // units + 1)
     return step, [{"at": slot * step, **sums.get(slot, nothing)} for slot in slots]
@@ -143,13 +143,13 @@ def quantiles(
     """
     span = HOUR if window.until - window.since <= 8 * DAY else DAY
     ends = int(window.since // span), int(-(-window.until // span))
-    found = open_.rows(
+    rows = open_.rows(
         "SELECT specialist, bucket, sum(requests) FROM spreads WHERE span = ? AND start >= ? AND start < ? "
         "AND measure = ? GROUP BY specialist, bucket ORDER BY bucket",
         *(span, *ends, measure),
     )
     counts: dict[str, dict[int, int]] = {}
-    for specialist, number, requests in found:
+    for specialist, number, requests in rows:
         for name in ("", str(specialist)):
             of_one = counts.setdefault(name, {})
             of_one[int(number)] = of_one.get(int(number), 0) + int(requests)
@@ -168,55 +168,55 @@ def _quantile(counts: Mapping[int, int], level: float) -> float:
 def calls(open_: Transaction, window: Window) -> list[Sums]:
     """Attempts by specialist, kind and status, in the hours that the window touches."""
     columns = ", ".join(f"sum({name})" for name in CALLS.split(", "))
-    found = open_.rows(
+    rows = open_.rows(
         f"SELECT specialist, kind, status, {columns} FROM calls WHERE hour >= ? AND hour < ? "
         "GROUP BY specialist, kind, status ORDER BY specialist, kind, status",
         *window.hours,
     )
-    return [_named(f"specialist, kind, status, {CALLS}", row) for row in found]
+    return [_named(f"specialist, kind, status, {CALLS}", row) for row in rows]
 
 
 def looked(open_: Transaction, window: Window) -> dict[str, tuple[int, int]]:
     """How many looks were bought at each specialist in the hours of a window, and how many of them won."""
-    found = open_.rows(
+    rows = open_.rows(
         "SELECT specialist, sum(looks), sum(won) FROM looked WHERE hour >= ? AND hour < ? "
         "GROUP BY specialist",
         *window.hours,
     )
-    return {str(name): (int(looks), int(won)) for name, looks, won in found}
+    return {str(name): (int(looks), int(won)) for name, looks, won in rows}
 
 
 def spending(open_: Transaction, window: Window) -> list[Sums]:
     """Calls, tokens and money by specialist and UTC day, whatever kind of call they were for."""
     columns = ", ".join(f"sum({name})" for name in CALLS.split(", "))
-    found = open_.rows(
+    rows = open_.rows(
         f"SELECT hour / 24, specialist, {columns} FROM calls WHERE hour >= ? AND hour < ? "
         "GROUP BY 1, specialist ORDER BY 1, specialist",
         *window.hours,
     )
-    return [_named(f"day, specialist, {CALLS}", row) for row in found]
+    return [_named(f"day, specialist, {CALLS}", row) for row in rows]
 
 
 def judged(open_: Transaction, window: Window, metric: str) -> list[Sums]:
     """Sums of feedback by specialist and by whether looks had changed the choice."""
-    found = open_.rows(
+    rows = open_.rows(
         "SELECT specialist, changed, sum(judgements), sum(total), sum(squares) FROM judged "
         "WHERE metric = ? AND hour >= ? AND hour < ? GROUP BY specialist, changed ORDER BY specialist",
         *(metric, *window.hours),
     )
-    return [_named("specialist, changed, judgements, total, squares", row) for row in found]
+    return [_named("specialist, changed, judgements, total, squares", row) for row in rows]
 
 
 def judged_over_time(open_: Transaction, window: Window, metric: str, points: int = 150) -> list[Sums]:
     """Sums of feedback in at most `points` + 1 steps; each row has `at`. Steps without any are left out."""
     first, last = window.hours
     units = _units(last - first, points)
-    found = open_.rows(
+    rows = open_.rows(
         "SELECT hour / ?, sum(judgements), sum(total) FROM judged "
         "WHERE metric = ? AND hour >= ? AND hour < ? GROUP BY 1 ORDER BY 1",
         *(units, metric, first, last),
     )
-    return [_named("at, judgements, total", (int(row[0]) * units * HOUR, *row[1:])) for row in found]
+    return [_named("at, judgements, total", (int(row[0]) * units * HOUR, *row[1:])) for row in rows]
 
 
 def metrics(open_: Transaction) -> list[str]:
@@ -226,20 +226,20 @@ def metrics(open_: Transaction) -> list[str]:
 
 def names(open_: Transaction, window: Window) -> list[str]:
     """The specialists that answered in a window."""
-    found = open_.rows(
+    rows = open_.rows(
         "SELECT DISTINCT specialist FROM hours WHERE hour >= ? AND hour < ? ORDER BY specialist",
         *window.hours,
     )
-    return [str(row[0]) for row in found]
+    return [str(row[0]) for row in rows]
 
 
 def policies(open_: Transaction) -> list[str]:
     """The policies of the newest thousand decisions."""
-    found = open_.rows(
+    rows = open_.rows(
         "SELECT DISTINCT policy FROM (SELECT policy FROM decisions ORDER BY at DESC LIMIT 1000) newest "
         "ORDER BY policy"
     )
-    return [str(row[0]) for row in found]
+    return [str(row[0]) for row in rows]
 
 
 def listed(
@@ -273,12 +273,12 @@ def listed(
     else:
         inner = f"SELECT id FROM decisions WHERE {where} ORDER BY at DESC, id DESC LIMIT ?"
         values += [most]
-    found = open_.rows(
+    rows = open_.rows(
         f"SELECT {LISTED} FROM decisions WHERE id IN (SELECT id FROM ({inner}) AS page) "
         "ORDER BY at DESC, id DESC",
         *values,
     )
-    return [_named(LISTED, row) for row in found]
+    return [_named(LISTED, row) for row in rows]
 
 
 def _pattern(text: str) -> str:
@@ -287,38 +287,38 @@ def _pattern(text: str) -> str:
 
 def texts(open_: Transaction, id_: str) -> tuple[str | None, str | None]:
     """The prompt and the answer of a decision, None where they were not kept."""
-    found = open_.rows("SELECT prompt, response FROM bodies WHERE decision = ?", id_)
-    return (found[0][0], found[0][1]) if found else (None, None)
+    rows = open_.rows("SELECT prompt, response FROM bodies WHERE decision = ?", id_)
+    return (rows[0][0], rows[0][1]) if rows else (None, None)
 
 
 def judged_details(open_: Transaction, metric: str, most: int) -> list[tuple[Any, float]]:
     """The stored details of the newest `most` judgements, each with its value, newest first."""
-    found = open_.rows(
+    rows = open_.rows(
         "SELECT d.detail, f.value FROM (SELECT decision, value FROM feedback WHERE metric = ? "
         "ORDER BY at DESC LIMIT ?) f JOIN decisions d ON d.id = f.decision",
         *(metric, most),
     )
-    return [(json.loads(detail), float(value)) for detail, value in found]
+    return [(json.loads(detail), float(value)) for detail, value in rows]
 
 
 def details(open_: Transaction, most: int, *, inspected: bool = False) -> list[tuple[float, Any]]:
     """Time and stored detail of the newest `most` decisions, oldest first; `inspected`: with looks only."""
     where = "WHERE inspected > 0 " if inspected else ""
-    found = open_.rows(f"SELECT at, detail FROM decisions {where}ORDER BY at DESC LIMIT ?", most)
-    return [(float(at), json.loads(detail)) for at, detail in reversed(found)]
+    rows = open_.rows(f"SELECT at, detail FROM decisions {where}ORDER BY at DESC LIMIT ?", most)
+    return [(float(at), json.loads(detail)) for at, detail in reversed(rows)]
 
 
 def _sums(open_: Transaction, window: Window, by: str, key: str = "") -> list[Sums]:
     table, unit = window.source
     columns = ", ".join(f"sum({name})" for name in SUMS.split(", "))
     first = f"{by}, " if by else ""
-    found = open_.rows(
+    rows = open_.rows(
         f"SELECT {first}{columns} FROM {table} WHERE {unit} >= ? AND {unit} < ?"
         + (" AND key = ?" if key else "")
         + (f" GROUP BY {by} ORDER BY {by}" if by else ""),
         *(*window.ends, *([key] if key else [])),
     )
-    return [_named(first + SUMS, [0 if value is None else value for value in row]) for row in found]
+    return [_named(first + SUMS, [0 if value is None else value for value in row]) for row in rows]
 
 
 def _named(columns: str, row: Sequence[Any]) -> Sums:

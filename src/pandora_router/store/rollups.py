@@ -64,7 +64,7 @@ def opened(detail: Mapping[str, Any]) -> tuple[str, ...]:
     """The specialists that were looked at, from the stored form of a decision."""
     row = detail.get("decision")
     purchases = row.get("purchases", ()) if isinstance(row, Mapping) else ()
-    return tuple(dict.fromkeys(str(name) for one in purchases for name in one["specialists"]))
+    return tuple(dict.fromkeys(str(name) for purchase in purchases for name in purchase["specialists"]))
 
 
 def bucket(seconds: float) -> int:
@@ -87,12 +87,12 @@ def middle(number: int) -> float:
 
 def count_decision(open_: Transaction, id_: str) -> None:
     """Add an ended decision to the sums of its minute and hour."""
-    found = open_.rows(
+    row = open_.rows(
         "SELECT at, specialist, coalesce(key, ''), status, declined, inspected, cost, inspection_cost, "
         "baseline, overhead, first_token, seconds, changed, gained, detail FROM decisions WHERE id = ?",
         id_,
     )[0]
-    at, specialist, key, status, declined, looks, cost, looks_cost, baseline, *rest = found
+    at, specialist, key, status, declined, looks, cost, looks_cost, baseline, *rest = row
     overhead, first, whole, changed, gained, detail = rest
     sums = (
         *(1, int(status != "ok"), int(declined is not None), int(looks > 0), looks, cost, looks_cost),

@@ -130,12 +130,12 @@ class Store:
         """Commit kept operations and a batch, the kept ones first, since they are older."""
         together = [*(self._kept.popleft() for _ in range(min(len(self._kept), TOGETHER))), *batch]
         try:
-            told = _performed(database, together)
+            outcomes = _performed(database, together)
         except Exception as error:
             failure = error if isinstance(error, UpstreamError) else _wrapped(error)
             self._kept.extendleft(reversed([job for job in together if job.kept]))
-            told = [(job, None, failure) for job in together if not job.kept]
-        _tell(told)
+            outcomes = [(job, None, failure) for job in together if not job.kept]
+        _tell(outcomes)
 
 
 def _performed(database: Database, jobs: list[Job]) -> list[Said]:
@@ -163,10 +163,10 @@ def _in_part(database: Database, open_: Transaction, job: Job) -> Said:
         return job, None, error
 
 
-def _tell(told: list[Said]) -> None:
+def _tell(outcomes: list[Said]) -> None:
     """Give every caller its result, with one wake-up for each event loop."""
     loops: dict[asyncio.AbstractEventLoop, list[Said]] = {}
-    for said in told:
+    for said in outcomes:
         if said[0].loop is None:
             _resolve([said])
         else:
@@ -176,8 +176,8 @@ def _tell(told: list[Said]) -> None:
             loop.call_soon_threadsafe(_resolve, results)
 
 
-def _resolve(told: list[Said]) -> None:
-    for job, value, error in told:
+def _resolve(outcomes: list[Said]) -> None:
+    for job, value, error in outcomes:
         if job.done.done():
             continue  # its caller was cancelled
         if error is None:

@@ -74,9 +74,9 @@ class EventParser:
 
     def _dispatch(self) -> list[Event]:
         event = Event(self._name or "message", "\n".join(self._data))
-        found = [event] if self._data else []
+        events = [event] if self._data else []
         self._name, self._data, self._size = "", [], 0
-        return found
+        return events
 
     def _hold(self, more: int) -> None:
         if self._size + more > self._limit:

@@ -106,9 +106,9 @@ def _translated(sheet: Sheet, key: str, value: str, book: Mapping[str, str], sou
             raise sheet.complaint(
                 row, key, f"an id that {source} has", repr(name), "Fetch the matching file."
             )
-    found = {text: code for code, text in enumerate(dict.fromkeys(book[name] for name in keys.values))}
-    codes = np.array([found[book[name]] for name in keys.values], dtype=np.int64)[keys.codes]
-    return Sheet(sheet.path, sheet.rows, {**sheet.columns, value: CodedColumn(codes, tuple(found))})
+    code_of = {text: code for code, text in enumerate(dict.fromkeys(book[name] for name in keys.values))}
+    codes = np.array([code_of[book[name]] for name in keys.values], dtype=np.int64)[keys.codes]
+    return Sheet(sheet.path, sheet.rows, {**sheet.columns, value: CodedColumn(codes, tuple(code_of))})
 
 
 def _widened(table: Table, everyone: tuple[str, ...]) -> Table:

@@ -154,9 +154,9 @@ def _texts(name: str, values: pa.Array, codes: Codes, before: int) -> tuple[Any,
     """The distinct values of a column; texts, also those stored as bytes, must be UTF-8."""
     binary = pa.types.is_binary(values.type) or pa.types.is_large_binary(values.type)
     try:
-        found = values.to_pylist()
+        texts = values.to_pylist()
         return (
-            tuple(v.decode("utf-8") if isinstance(v, bytes) else v for v in found) if binary else tuple(found)
+            tuple(v.decode("utf-8") if isinstance(v, bytes) else v for v in texts) if binary else tuple(texts)
         )
     except UnicodeDecodeError:
         raw = values.cast(pa.large_binary()).to_pylist()
@@ -207,11 +207,11 @@ def _object(path: Path, number: int, line: bytes) -> dict[str, Any]:
 
 
 def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
+    unique = dict(pairs)
+    if len(unique) != len(pairs):
         twice = next(name for name, count in Counter(name for name, _ in pairs).items() if count > 1)
         raise ValueError(f"the key {twice!r} twice")
-    return found
+    return unique
 
 
 def _check_header(path: Path, header: Sequence[str]) -> None:

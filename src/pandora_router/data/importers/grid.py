@@ -150,14 +150,14 @@ def number_columns(
     sheet: Sheet, besides: Sequence[str | None]
 ) -> tuple[dict[str, npt.NDArray[np.float64]], dict[str, UsageError]]:
     """Every other column that holds nothing but numbers, and for the rest where it does not."""
-    found, unreadable = {}, {}
+    readable, unreadable = {}, {}
     for name in sheet.columns:
         if name not in besides:
             try:
-                found[name] = sheet.numbers(name)
+                readable[name] = sheet.numbers(name)
             except UsageError as error:
                 unreadable[name] = error
-    return found, unreadable
+    return readable, unreadable
 
 
 def _first_rows(column: CodedColumn) -> Codes:

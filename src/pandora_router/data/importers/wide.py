@@ -121,16 +121,16 @@ def find_specialists(sheet: Sheet, columns: WideColumns) -> tuple[str, ...]:
     One that lacks its further columns (a cost, an answer) is an error, not left out.
     """
     before, after = columns.score.split("{}", 1)
-    found = []
+    candidates = []
     for name in sheet.columns:
         inner = name[len(before) : len(name) - len(after)]
         if not inner or name in columns.named or not (name.startswith(before) and name.endswith(after)):
             continue
         if not name.startswith("Unnamed:") and _has_numbers(sheet, name):
-            found.append(inner)
+            candidates.append(inner)
     # a column that belongs to another specialist (its cost, its answer) is no specialist itself
-    theirs = {other for name in found for other in columns.of(name)[1:]}
-    kept = tuple(name for name in found if columns.of(name)[0] not in theirs)
+    theirs = {other for name in candidates for other in columns.of(name)[1:]}
+    kept = tuple(name for name in candidates if columns.of(name)[0] not in theirs)
     lacking = [(name, other) for name in kept for other in columns.of(name) if other not in sheet.columns]
     if lacking or not kept:
         name, other = lacking[0] if lacking else ("NAME", columns.of("NAME")[0])

@@ -79,17 +79,17 @@ class Recent:
         if len(texts) > REMEMBERED:
             return embed(texts)
         keys = [hashlib.blake2b(t.encode("utf-8", "surrogatepass"), digest_size=16).digest() for t in texts]
-        found = {key: self.known.get(key) for key in keys}
-        new = {key: text for key, text in zip(keys, texts, strict=True) if found[key] is None}
+        vectors = {key: self.known.get(key) for key in keys}
+        new = {key: text for key, text in zip(keys, texts, strict=True) if vectors[key] is None}
         if not texts or new:
             made = embed(list(new.values()))
             if not texts:
                 return made
-            found.update(zip(new, made, strict=True))
+            vectors.update(zip(new, made, strict=True))
             if len(self.known) + len(made) > REMEMBERED:
                 self.known.clear()
             self.known.update(zip(new, made, strict=True))
-        return np.array([found[key] for key in keys], dtype=np.float32)
+        return np.array([vectors[key] for key in keys], dtype=np.float32)
 
     def forget(self) -> None:
         """Drop all of them."""

@@ -65,9 +65,9 @@ def fitted_embedder(prompts: Sequence[str], *, width: int = WIDTH) -> Embedder:
     mark = hashlib.sha256(repr(width).encode())
     for prompt in prompts:
         mark.update(hashlib.sha256(prompt.encode("utf-8", "surrogatepass")).digest())
-    found = _fitted.get(mark.hexdigest())
-    if found is not None:
-        return found
+    kept_ = _fitted.get(mark.hexdigest())
+    if kept_ is not None:
+        return kept_
     try:
         made = Joined((default_embedder(), TfidfSvd.fit(prompts, width=width)))
     except UsageError:

@@ -34,8 +34,8 @@ def agreement(prompts: Sequence[str], contexts: Contexts, strength: Matrix) -> M
     for row, prompt in enumerate(prompts):
         there = [j for j, text in enumerate(contexts[row]) if text is not None]
         if there:
-            told = [str(contexts[row, j]) for j in there]
-            features[row, there] = _among(prompt, told, pull[there])
+            texts = [str(contexts[row, j]) for j in there]
+            features[row, there] = _among(prompt, texts, pull[there])
     return features
 
 
@@ -71,7 +71,7 @@ def said_alike(texts: Mapping[str, str]) -> list[str]:
     >>> said_alike({"small": "so it is 42", "large": "that makes 42.", "poet": "maybe 7"})
     ['small and large both say 42']
     """
-    found = []
+    sentences = []
     for read in (_last_number, _last_letter):
         groups: dict[str, list[str]] = {}
         for name, text in texts.items():
@@ -81,19 +81,19 @@ def said_alike(texts: Mapping[str, str]) -> list[str]:
         for what, names in groups.items():
             if len(names) > 1:
                 who = f"{', '.join(names[:-1])} and {names[-1]} {'both' if len(names) == 2 else 'all'}"
-                found.append(f"{who} say {what}")
-    return found
+                sentences.append(f"{who} say {what}")
+    return sentences
 
 
-def _among(prompt: str, told: list[str], pull: Matrix) -> Matrix:
+def _among(prompt: str, texts: list[str], pull: Matrix) -> Matrix:
     known = set(WORD.findall(prompt.lower()))
     columns: list[Matrix] = []
     for read in (_last_number, _last_letter):
-        columns.extend(_same([read(text) for text in told], pull))
+        columns.extend(_same([read(text) for text in texts], pull))
     readers: tuple[Callable[[str], set[str]], ...] = (_numbers, _names, _words)
     for reader in readers:
-        columns.extend(_shared([reader(text) - known for text in told], pull))
-    size = np.asarray([len(text) for text in told], dtype=np.float64)
+        columns.extend(_shared([reader(text) - known for text in texts], pull))
+    size = np.asarray([len(text) for text in texts], dtype=np.float64)
     columns.append(size / max(size.mean(), 1.0))
     return np.column_stack(columns)
 
@@ -133,13 +133,13 @@ def _shared(said: list[set[str]], pull: Matrix) -> list[Matrix]:
 
 
 def _last_number(text: str) -> str | None:
-    found = NUMBER.findall(text)
-    return found[-1].replace(",", "") if found else None
+    numbers = NUMBER.findall(text)
+    return numbers[-1].replace(",", "") if numbers else None
 
 
 def _last_letter(text: str) -> str | None:
-    found = LETTER.findall(text)
-    return "".join(found[-1]) if found else None
+    letters = LETTER.findall(text)
+    return "".join(letters[-1]) if letters else None
 
 
 def _numbers(text: str) -> set[str]:

@@ -163,8 +163,8 @@ def _heads(
     for column in range(total):
         mine = np.flatnonzero(columns == column)
         if np.isfinite(target[mine]).sum() >= FEWEST:
-            one, held_out = fit_ridge(features[mine], target[mine, None], folds[mine], PENALTIES)
-            heads.weights[:, column], heads.intercept[column] = one.weights[:, 0], one.intercept[0]
+            ridge, held_out = fit_ridge(features[mine], target[mine, None], folds[mine], PENALTIES)
+            heads.weights[:, column], heads.intercept[column] = ridge.weights[:, 0], ridge.intercept[0]
             outside[mine] = held_out[:, 0]
     return heads, outside
 

@@ -73,7 +73,8 @@ def characters(text: str) -> tuple[int, int, int, int]:
     return (
         len(plain) - len(plain.translate(None, DIGITS)) + sum(map(str.isdigit, rest)),
         len(plain) - len(plain.translate(None, CAPITALS)) + sum(map(str.isupper, rest)),
-        len(plain.translate(None, WRITTEN)) + sum(1 for one in rest if not (one.isalnum() or one.isspace())),
+        len(plain.translate(None, WRITTEN))
+        + sum(1 for character in rest if not (character.isalnum() or character.isspace())),
         len(rest),
     )
 
@@ -86,12 +87,12 @@ def asked_for(prompt: str) -> tuple[set[str], set[str]]:
 def peeked(prompt: tuple[set[str], set[str]], context: str) -> list[float]:
     """Features (PEEKED,) of a context beside its prompt: its surface, what it has in common with it."""
     asked, given = prompt
-    told, used = WORD.findall(context.lower()), NUMBER.findall(context)
+    words, used = WORD.findall(context.lower()), NUMBER.findall(context)
     marked = [match.start() for match in DONE.finditer(context)]
     return [
         *_one(context),
-        len(asked.intersection(told)) / (len(asked) + 1),
-        sum(1 for word in told if word in asked) / (len(told) + 1),
+        len(asked.intersection(words)) / (len(asked) + 1),
+        sum(1 for word in words if word in asked) / (len(words) + 1),
         len(given.intersection(used)) / (len(given) + 1),
         float(sum(1 for number in used if number not in given)),
         float(len(LETTER.findall(context))),

@@ -127,7 +127,9 @@ class Averaged(nn.Module):
         if not self.frozen:
             return torch.stack([encoder(tokens, mask) for encoder in self.several]).mean(0)
         x = self.several[0].below(tokens, mask, self.frozen)
-        return torch.stack([one.head(one.above(x, mask, self.frozen)) for one in self.several]).mean(0)
+        return torch.stack([member.head(member.above(x, mask, self.frozen)) for member in self.several]).mean(
+            0
+        )
 
 
 def exported(encoder: Encoder | Averaged) -> bytes:

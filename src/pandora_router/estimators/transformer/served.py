@@ -47,12 +47,12 @@ class Text:
 
         room = self.tokens - 2
         named = [] if self.form == "all" else [*numbers(name)[: room // 4], closing]
-        told = [] if context is None else [closing, *numbers(context[: self.characters])]
+        shown = [] if context is None else [closing, *numbers(context[: self.characters])]
         share = (
-            room - len(named) if not told else max((room - len(named)) // 2, room - len(named) - len(told))
+            room - len(named) if not shown else max((room - len(named)) // 2, room - len(named) - len(shown))
         )
         body = numbers(prompt[: 8 * self.tokens])[:share]
-        return [opening, *[*named, *body, *told][:room], closing]
+        return [opening, *[*named, *body, *shown][:room], closing]
 
 
 def padded(rows: Sequence[list[int]]) -> tuple[Tokens, Tokens]:
@@ -101,13 +101,13 @@ class Served:
         return self.mean + self._run(rows, 1).reshape(shape)
 
     def _run(self, rows: list[list[int]], width: int) -> Matrix:
-        found = np.zeros((len(rows), width))
+        outputs = np.zeros((len(rows), width))
         order = np.argsort([len(row) for row in rows], kind="stable")
         for start in range(0, len(rows), self.batch):
             chosen = order[start : start + self.batch]
             tokens, mask = padded([rows[i] for i in chosen])
-            found[chosen] = self._session.run(None, {"tokens": tokens, "mask": mask})[0]
-        return found
+            outputs[chosen] = self._session.run(None, {"tokens": tokens, "mask": mask})[0]
+        return outputs
 
     @functools.cached_property
     def _tokenizer(self) -> Any:

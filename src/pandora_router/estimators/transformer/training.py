@@ -54,12 +54,12 @@ class Examples:
     prompt: Positions
     column: Positions | None
 
-    def spread(self, found: Matrix, shape: tuple[int, int]) -> Matrix:
+    def spread(self, outputs: Matrix, shape: tuple[int, int]) -> Matrix:
         """Outputs (rows, outputs) as (prompts, specialists), NaN where no row stands for a cell."""
         if self.column is None:
-            return found
+            return outputs
         cells = np.full(shape, np.nan)
-        cells[self.prompt, self.column] = found[:, 0]
+        cells[self.prompt, self.column] = outputs[:, 0]
         return cells
 
 
@@ -205,8 +205,8 @@ def _loss(encoder: Encoder, frozen: Frozen, batch: Positions, target: Matrix) ->
     x, mask = frozen.batch(encoder, batch)
     wanted = torch.from_numpy(target[batch]).to(torch.float32)
     there = torch.isfinite(wanted)
-    found = encoder.head(encoder.above(x, mask, frozen.layers))
-    gap = torch.where(there, found - torch.nan_to_num(wanted), 0.0)
+    predicted = encoder.head(encoder.above(x, mask, frozen.layers))
+    gap = torch.where(there, predicted - torch.nan_to_num(wanted), 0.0)
     return (gap**2).sum() / there.sum().clamp(min=1)
 
 
@@ -235,12 +235,12 @@ def _optimiser(encoder: Encoder, tuning: Tuning) -> torch.optim.AdamW:
 
 def _learnt(encoder: Encoder, optimiser: torch.optim.AdamW) -> dict[str, np.ndarray]:
     """Weights that learn, and what the optimiser remembers of each, by name."""
-    found = {}
+    arrays = {}
     for name, weight in encoder.named_parameters():
         if weight.requires_grad:
-            found[f"weight {name}"] = weight.detach().numpy()
-            found |= {f"{what} {name}": value.numpy() for what, value in optimiser.state[weight].items()}
-    return found
+            arrays[f"weight {name}"] = weight.detach().numpy()
+            arrays |= {f"{what} {name}": value.numpy() for what, value in optimiser.state[weight].items()}
+    return arrays
 
 
 def _recall(encoder: Encoder, optimiser: torch.optim.AdamW, stages: Stages, epoch: int) -> bool:

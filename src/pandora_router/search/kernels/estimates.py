@@ -104,48 +104,48 @@ def largest(products, scale, counts, kept, values, rows):  # type: ignore[no-unt
 
 
 @jit
-def packed_nearest(queries, codes, scale, found):  # type: ignore[no-untyped-def]
-    """The rows of `codes` (N, d) nearest to each query (n, d), nearest first, into `found` (n, k), k <= N."""
+def packed_nearest(queries, codes, scale, positions):  # type: ignore[no-untyped-def]
+    """Rows of `codes` (N, d) nearest to each query (n, d), nearest first, into `positions` (n, k), k <= N."""
     products = np.empty(codes.shape[0], dtype=np.float32)
-    values = np.empty(found.shape[1], dtype=np.float32)
+    values = np.empty(positions.shape[1], dtype=np.float32)
     counts, kept = np.empty(PARTS, dtype=np.int64), np.empty(codes.shape[0], dtype=np.int64)
     for i in range(queries.shape[0]):
         inner_products(queries[i], codes, products)
-        largest(products, scale, counts, kept, values, found[i])
+        largest(products, scale, counts, kept, values, positions[i])
 
 
 @jit
-def largest_rows(products, scale, found):  # type: ignore[no-untyped-def]
+def largest_rows(products, scale, positions):  # type: ignore[no-untyped-def]
     """As `packed_nearest` where the inner products (n, N) of queries and codes have been taken."""
-    values = np.empty(found.shape[1], dtype=np.float32)
+    values = np.empty(positions.shape[1], dtype=np.float32)
     counts, kept = np.empty(PARTS, dtype=np.int64), np.empty(products.shape[1], dtype=np.int64)
     for i in range(products.shape[0]):
-        largest(products[i], scale, counts, kept, values, found[i])
+        largest(products[i], scale, counts, kept, values, positions[i])
 
 
 @jit
-def neighbour_means(found, reward, usual, ks, out):  # type: ignore[no-untyped-def]
-    """Mean rewards of the first ks[0] <= ks[1] <= ... of the rows `found` (n, k), into `out` (K, n, M).
+def neighbour_means(nearest, reward, usual, ks, out):  # type: ignore[no-untyped-def]
+    """Mean rewards of the first ks[0] <= ks[1] <= ... of the rows `nearest` (n, k), into `out` (K, n, M).
 
     `reward` (N, M) is NaN where missing, a row of -1 stands for none, and `usual` (M,) is the mean where
     nothing is there.
     """
     boxes = reward.shape[1]
     total, count = np.empty(boxes), np.empty(boxes)
-    for i in range(found.shape[0]):
+    for i in range(nearest.shape[0]):
         total[:] = 0.0
         count[:] = 0.0
         start = 0
         for a in range(len(ks)):
-            for position in range(start, min(ks[a], found.shape[1])):
-                row = found[i, position]
+            for position in range(start, min(ks[a], nearest.shape[1])):
+                row = nearest[i, position]
                 if row >= 0:
                     for j in range(boxes):
                         value = reward[row, j]
                         if value == value:
                             total[j] += value
                             count[j] += 1.0
-            start = min(ks[a], found.shape[1])
+            start = min(ks[a], nearest.shape[1])
             for j in range(boxes):
                 out[a, i, j] = total[j] / count[j] if count[j] > 0.0 else usual[j]
 

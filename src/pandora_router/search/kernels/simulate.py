@@ -70,9 +70,9 @@ def best_box(tree, exact, node, mean, cost, refund, shut, banned):  # type: igno
 def descend(tree, exact, child, used, node, box, depth, spare, covariance):  # type: ignore[no-untyped-def]
     """Return (node after opening `box`, nodes used): kept if there is room, else in a spare slot."""
     if node < NODES:
-        found = child[node, box]
-        if found > 0:
-            return found, used
+        below = child[node, box]
+        if below > 0:
+            return below, used
     if node < NODES and used < NODES:
         slot = used
         child[node, box] = slot
