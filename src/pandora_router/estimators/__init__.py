@@ -1,14 +1,15 @@
-"""What predicts a reward, from cheap to costly.
+"""Estimators: predict the reward of each specialist for a prompt, from cheap to costly.
 
-    embedders, tfidf, minilm, joined, endpoint   texts to unit vectors; `cache` keeps them on disk
-    nearest, neighbours                          f: mean reward of the k nearest training prompts
-    surface, heads, evidence, boosted            the default g: a boosted stack, no torch
-    peek, agreement                              the same g, looking at what specialists have begun to say
-    transformer, served                          the paper's g: fine-tuned with torch, served by ONNX Runtime
-    extended                                     one more specialist from a few dozen scored prompts
-    estimator                                    the async edge, any callable, a remote judge
-    saved, ensemble                              to disk and back, never with pickle
+    embedders/                       texts to unit vectors; `cache` keeps vectors on disk
+    nearest, packed, neighbours      the cheap estimate f: mean reward of the k nearest known prompts
+    linear                           a faster f: ridge regression on a few components of the embedding
+    stack/                           the default costly estimate g: gradient-boosted trees, optionally with a
+    peek transformer/                     the paper's g: fine-tuned with torch, served by ONNX Runtime blend
+    weighted average of stack and transformer beginnings, sets, looking        estimates from the beginnings
+    of answers, and how those are obtained judge, estimator                 a language model as judge; any
+    callable; the asynchronous interface extended                         one more specialist from a few dozen
+    scored prompts saved                            estimators on disk, without pickle
 
 Fitted estimators work on arrays: prompts, reward (N, M) with NaN for missing cells, contexts (N, M) of str or
-None. This module imports nothing; take what you need from the one that has it.
+None. This module imports nothing; import from the modules above.
 """

@@ -1,11 +1,10 @@
-"""A costly estimate that reads numbers off what a specialist shows: log-probabilities, hits, agreement.
+"""A costly estimate from numbers computed on a specialist's beginning: log-probabilities, hits, agreement.
 
-A context is text. Its first line may be "log-probabilities: -0.1 -2.3 ..." (the first tokens); every other
-line is something shown: a passage, the beginning of an answer, the beginnings of several. From prompt and
-context come eleven numbers (`NUMBERS`); one small LightGBM ensemble per specialist predicts its reward from
-them and from f, the mean reward of near training prompts at two sizes. While fitting, f is made without the
-prompt's own reward. Where there is no context the numbers are missing and f decides. Squared loss; no text is
-kept.
+A context is text. Its first line may be "log-probabilities: -0.1 -2.3 ..." (of the first tokens). Each other
+line is a retrieved passage or the beginning of an answer. Prompt and context give eleven numbers (`NUMBERS`).
+One small LightGBM ensemble per specialist, with squared loss, predicts its reward from them and from f, the
+mean reward of `NEAR` and `FAR` nearest training prompts. In training, f is computed without the prompt's own
+reward. Without a context the prediction is f. No text is stored.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ _WORD = re.compile(r"[^\W_]+")
 
 
 def numbers(prompt: str, context: str) -> list[float]:
-    """The `NUMBERS` of one context beside its prompt; NaN where there is nothing to count."""
+    """The `NUMBERS` of a context and its prompt; NaN where they are not defined."""
     lines = context.split("\n")
     chances: list[float] = []
     if lines[0].startswith(HEAD):
@@ -67,7 +66,7 @@ def numbers(prompt: str, context: str) -> list[float]:
 
 @dataclass(frozen=True)
 class BeginningTrees:
-    """How the ensemble of each specialist is grown."""
+    """Parameters of the ensemble of each specialist."""
 
     rounds: int = 150
     rate: float = 0.05
@@ -76,7 +75,7 @@ class BeginningTrees:
     penalty: float = 5.0
 
     def parameters(self, rows: int, seed: int) -> dict[str, Any]:
-        """The same in LightGBM's words."""
+        """The parameters under LightGBM's names, for training."""
         return {
             "objective": "l2",
             "learning_rate": self.rate,
@@ -96,7 +95,7 @@ class BeginningTrees:
 
 @dataclass(frozen=True)
 class Beginnings:
-    """The fitted estimator; a specialist with fewer than `FEWEST` scored contexts keeps f."""
+    """The fitted estimator; a specialist with fewer than `FEWEST` scored contexts has f as its estimate."""
 
     neighbours: Neighbours
     boosters: tuple[Ensemble | None, ...] = field(repr=False)
@@ -113,7 +112,7 @@ class Beginnings:
         trees: BeginningTrees = BeginningTrees(),  # noqa: B008 (frozen)
         seed: int = 0,
     ) -> Beginnings:
-        """Fits on rewards (prompts, specialists), NaN where missing, and contexts of the same shape."""
+        """Fit on rewards (prompts, specialists), NaN where missing, and contexts of the same shape."""
         import lightgbm
 
         matrix = checked_reward(reward, len(prompts), specialists)
@@ -137,18 +136,18 @@ class Beginnings:
 
     @property
     def specialists(self) -> tuple[str, ...]:
-        """Columns of `predict`, by name."""
+        """Names of the columns of `predict`."""
         return self.neighbours.specialists
 
     @property
     def needs(self) -> frozenset[str]:
-        """The specialists with trees of their own: without a context there is nothing to count."""
+        """The specialists with an ensemble: their estimate requires a context."""
         pairs = zip(self.specialists, self.boosters, strict=True)
         return frozenset(name for name, booster in pairs if booster is not None)
 
     @property
     def together(self) -> bool:
-        """Each look shows one specialist, and each is paid for."""
+        """False: a look shows one specialist, and each look is paid for."""
         return False
 
     def predict(self, prompts: Sequence[str], contexts: Contexts | None = None) -> Matrix:
@@ -167,7 +166,7 @@ class Beginnings:
         return estimates
 
     def state(self) -> Saved:
-        """What is written to disk."""
+        """The state to save; `from_state` restores it."""
         parts = {
             f"trees{j}": booster.state() for j, booster in enumerate(self.boosters) if booster is not None
         }
@@ -176,7 +175,7 @@ class Beginnings:
 
     @classmethod
     def from_state(cls, saved: Saved, *, embedder: Embedder | None = None) -> Beginnings:
-        """The estimator that `state` described."""
+        """Restore the estimator from its `state`."""
         count = saved.of_kind("beginnings").settings["boosters"]
         grown = [saved.parts.get(f"trees{j}") for j in range(count)]
         boosters = tuple(None if saved_ is None else Ensemble.from_state(saved_) for saved_ in grown)
@@ -184,7 +183,7 @@ class Beginnings:
 
 
 def _table(prompts: Sequence[str], seen: Contexts, near: Matrix, far: Matrix, everybody: Matrix) -> Matrix:
-    """One row per prompt: f of this specialist at two sizes, f of all, then the numbers of its context."""
+    """One row per prompt: f of this specialist at two sizes, f of all, the numbers of its context."""
     blank = [math.nan] * len(NUMBERS)
     counted = [
         blank if text is None else numbers(prompt, str(text))

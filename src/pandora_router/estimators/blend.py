@@ -1,11 +1,11 @@
-"""A costly estimate g that blends others: the boosted stack and the fine-tuned transformer.
+"""A costly estimate g that is a weighted average of others: the boosted stack and the fine-tuned transformer.
 
-Each part is a predictor that was fitted with out-of-fold predictions of its training prompts. The weights are
-non-negative and minimise the squared error of those, pooled over all specialists:
+Each part was fitted with out-of-fold predictions of its training prompts. The weights are non-negative and
+minimise the squared error of these predictions, pooled over all specialists:
 
     g(x) = mean + sum_k w_k (g_k(x) - mean)
 
-with `mean` each specialist's mean training reward, so that weights that sum to less than 1 shrink to it.
+where `mean` is each specialist's mean training reward. Weights that sum to less than 1 shrink g towards it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from pandora_router.types import Contexts, Matrix, Vector
 
 @dataclass(frozen=True)
 class Blend:
-    """A fitted blend of `parts` with `weights` (parts,); `out_of_fold` (N, M) are those of the blend."""
+    """A fitted blend of `parts` with `weights` (parts,); `out_of_fold` (N, M) are the blend's predictions."""
 
     parts: tuple[Predictor, ...]
     weights: Vector
@@ -35,9 +35,9 @@ class Blend:
 
     @classmethod
     def fit(cls, parts: Sequence[Predictor], outside: Sequence[Matrix], reward: Matrix) -> Blend:
-        """Weigh fitted parts by their out-of-fold predictions `outside`, each (N, M), of `reward` (N, M).
+        """Fit the weights on out-of-fold predictions `outside`, one (N, M) per part, of `reward` (N, M).
 
-        Cells without a reward or without a prediction of some part count for nothing. Raises `UsageError` if
+        Cells without a reward or without a prediction of some part are left out. Raises `UsageError` if
         the parts do not predict the same specialists.
         """
         from scipy.optimize import nnls  # half a second to import, and only a fit needs it
@@ -60,21 +60,21 @@ class Blend:
 
     @property
     def specialists(self) -> tuple[str, ...]:
-        """Columns of `predict`, by name."""
+        """Names of the columns of `predict`."""
         return self.parts[0].specialists
 
     @property
     def needs(self) -> frozenset[str]:
-        """The specialists whose contexts some part read in training."""
+        """The specialists whose context some part needs."""
         return frozenset().union(*(part.needs for part in self.parts))
 
     @property
     def together(self) -> bool:
-        """Whether one purchase shows all specialists: only if it does so for every part."""
+        """True if one purchase shows all specialists, which holds if it does for every part."""
         return all(part.together for part in self.parts)
 
     def predict(self, prompts: Sequence[str], contexts: Contexts | None = None) -> Matrix:
-        """Estimated rewards (prompts, specialists); every part sees the same prompts and contexts."""
+        """Estimated rewards (prompts, specialists); all parts read the same prompts and contexts."""
         blended = self.mean + np.zeros((len(prompts), len(self.specialists)))
         for weight, part in zip(self.weights, self.parts, strict=True):
             if weight > 0.0:
@@ -82,7 +82,7 @@ class Blend:
         return blended
 
     def state(self) -> Saved:
-        """What is written to disk."""
+        """The state to save; `from_state` restores it."""
         arrays = {"weights": self.weights, "mean": self.mean, "out_of_fold": self.out_of_fold}
         parts = {f"part{i}": part.state() for i, part in enumerate(self.parts)}
         return Saved("blend", {"parts": len(parts)}, arrays, parts=parts)
@@ -95,10 +95,10 @@ class Blend:
         return cls(parts, arrays["weights"], arrays["mean"], arrays["out_of_fold"])
 
     def save(self, folder: Path | str) -> Path:
-        """Write the blend to a folder, atomically."""
+        """Write the blend to `folder`, atomically; an estimator already there is replaced."""
         return write(folder, self.state())
 
     @classmethod
     def load(cls, folder: Path | str, *, embedder: Embedder | None = None) -> Blend:
-        """Read what `save` wrote."""
+        """Read an estimator written by `save`; `UsageError` if the folder is damaged or of another kind."""
         return cls.from_state(read(folder), embedder=embedder)

@@ -1,8 +1,8 @@
-"""An estimator as a search sees it: one query, some specialists, one number each, at a price.
+"""The interfaces of estimators: `Estimator` (one query, asynchronous) and `Predictor` (fitted, on arrays).
 
-The fitted estimators of this room work on arrays; `Fitted` is the thin edge over them. `Scorer` makes an
-estimator of any callable, plain or async. A box whose estimate cannot be had is NaN: inside a
-search failure is data, and the money is still counted by whoever charges (`search.state`).
+`Fitted` adapts a predictor to the asynchronous interface, `Scorer` any callable, plain or async. An estimate
+that cannot be obtained is NaN, never an exception: the search goes on, and its cost is still charged by the
+caller (`search.state`).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from pandora_router.types import Contexts, Matrix, Vector
 
 @dataclass(frozen=True)
 class Query:
-    """What is to be answered, and what has been seen so far of each specialist's answer, by its name."""
+    """A prompt, and what was seen so far of each specialist's answer (`contexts`, by name)."""
 
     prompt: str
     contexts: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
@@ -43,20 +43,20 @@ class Named(Protocol):
 
 @runtime_checkable
 class Estimator(Protocol):
-    """Predicts rewards one query at a time and may wait for it: a judge, any callable, a look at answers."""
+    """Predicts rewards for one query at a time, asynchronously: a judge, a callable, a look at answers."""
 
     @property
     def needs(self) -> frozenset[str]:
-        """The specialists that can be estimated only if the query carries their context."""
+        """The specialists that can be estimated only if the query has their context."""
         ...
 
     @property
     def together(self) -> bool:
-        """True if one purchase pays for the estimates of all specialists, false if each has its price."""
+        """True if one purchase pays for the estimates of all specialists, false if each is paid for."""
         ...
 
     async def estimate(self, query: Query, specialists: Sequence[Named | str]) -> Vector:
-        """One estimate per specialist, in the order asked; NaN where none could be had."""
+        """One estimate per specialist, in the order given; NaN where there is none."""
         ...
 
 
@@ -66,42 +66,42 @@ class Predictor(Protocol):
 
     @property
     def specialists(self) -> tuple[str, ...]:
-        """Columns of `predict`, by name."""
+        """Names of the columns of `predict`."""
         ...
 
     @property
     def needs(self) -> frozenset[str]:
-        """The specialists whose context was read in training, and must be there for their estimate."""
+        """The specialists whose context was read in training and is required for their estimate."""
         ...
 
     @property
     def together(self) -> bool:
-        """True if one purchase pays for the estimates of all specialists, false if each has its price."""
+        """True if one purchase pays for the estimates of all specialists, false if each is paid for."""
         ...
 
     def predict(self, prompts: Sequence[str], contexts: Contexts | None = None) -> Matrix:
-        """Estimated rewards (prompts, specialists); `contexts` has that shape, None where nothing is seen."""
+        """Estimated rewards (prompts, specialists); `contexts` has the same shape, None where not seen."""
         ...
 
     def state(self) -> Saved:
-        """What is written to disk, without pickle; `opened.estimator_of` turns it back."""
+        """The state to save, without pickle; `saved.estimator_of` restores the estimator."""
         ...
 
 
 @runtime_checkable
 class CrossFitted(Protocol):
-    """A fitted estimator that kept what it said of each training prompt without having learnt from it."""
+    """A fitted estimator that kept its out-of-fold predictions of the training prompts."""
 
     @property
     def out_of_fold(self) -> Matrix:
-        """Predictions (training prompts, specialists) by models that never saw the prompt."""
+        """Predictions (training prompts, specialists) by models that were fitted without the prompt."""
         ...
 
 
 def fitted(costly: Predictor | Estimator) -> Predictor | None:
-    """The predictor behind a costly estimate, or None if it is an `Estimator`, asked one query at a time.
+    """`costly` itself if it is a `Predictor`, None if it is an `Estimator` (asked one query at a time).
 
-    The only place that tells the two contracts apart. Raises `UsageError` if neither is kept.
+    The only place that distinguishes the two protocols. Raises `UsageError` if `costly` is neither.
     """
     if isinstance(costly, Estimator):
         return None
@@ -123,23 +123,23 @@ def names(specialists: Sequence[Named | str]) -> list[str]:
 
 @dataclass(frozen=True)
 class Fitted:
-    """A fitted estimator behind the async edge; `price` is per call, whatever the number of specialists."""
+    """A predictor as an `Estimator`; `price` is per call, whatever the number of specialists."""
 
     predictor: Predictor = field(repr=False)
     price: float = 0.0
 
     @property
     def needs(self) -> frozenset[str]:
-        """As the predictor's."""
+        """Those of the predictor."""
         return self.predictor.needs
 
     @property
     def together(self) -> bool:
-        """As the predictor's."""
+        """Those of the predictor."""
         return self.predictor.together
 
     async def estimate(self, query: Query, specialists: Sequence[Named | str]) -> Vector:
-        """Estimates for these specialists, from the prompt and whatever contexts the query carries."""
+        """Estimates for these specialists, from the prompt and the contexts in the query."""
         column = {name: j for j, name in enumerate(self.predictor.specialists)}
         wanted = names(specialists)
         unknown = [name for name in wanted if name not in column]
@@ -163,14 +163,16 @@ Score = Callable[[Query, str], float | Awaitable[float]]
 
 @dataclass(frozen=True)
 class Scorer:
-    """Any callable (query, specialist name) -> number, plain or async, made an estimator.
+    """An `Estimator` made from any callable (query, specialist name) -> number, plain or async.
 
-    Specialists are scored at the same time: `at_once` calls run together, over all prompts of an event loop.
-    Plain callables run in as many threads; one that outlives its timeout still counts until it returns. Each
-    try has `timeout` seconds; a timeout or an `UpstreamError` is tried again `retries` times, then the
-    estimate is NaN. Any other exception is a bug of the callable and is raised. `price` is per specialist.
-    `needs` has the specialists that the callable can score only with their context; `together` says that one
-    purchase pays for all specialists.
+    score: the callable. Plain callables run in threads.
+    price: cost of one estimate of one specialist.
+    timeout, retries: seconds per try; a timeout or an `UpstreamError` is retried `retries` times, then the
+        estimate is NaN. Any other exception is a bug in the callable and is raised.
+    at_once: most calls at the same time, over all prompts of an event loop. A plain callable that exceeds
+        its timeout counts until it returns.
+    needs: specialists that can be scored only with their context.
+    together: whether one purchase pays for all specialists.
     """
 
     score: Score = field(repr=False)
@@ -188,7 +190,7 @@ class Scorer:
         object.__setattr__(self, "_threads", Worker(self.at_once))
 
     async def estimate(self, query: Query, specialists: Sequence[Named | str]) -> Vector:
-        """One score per specialist, NaN where the callable did not deliver a finite number in time."""
+        """One score per specialist; NaN where the callable returned no finite number in time."""
         scores = await asyncio.gather(*(self._score(query, name) for name in names(specialists)))
         return np.asarray(scores, dtype=np.float64)
 
@@ -208,13 +210,13 @@ class Scorer:
         return inspect.iscoroutinefunction(self.score)
 
     def _awaited(self, query: Query, name: str, place: Place) -> Awaitable[float]:
-        """Call an async callable; the place is free again when it has ended or was cancelled."""
+        """Call an async callable; `place` is released when it ends or is cancelled."""
         task = asyncio.ensure_future(cast("Coroutine[Any, Any, float]", self.score(query, name)))
         task.add_done_callback(lambda _: place.release())
         return task
 
     def _threaded(self, query: Query, name: str, place: Place) -> Awaitable[float]:
-        """Call a plain callable in a thread; the place is free again when the thread has really ended."""
+        """Call a plain callable in a thread; `place` is released when the thread really ends."""
         loop = asyncio.get_running_loop()
 
         def ended(_: object) -> None:

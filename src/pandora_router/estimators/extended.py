@@ -1,9 +1,8 @@
-"""A new specialist from a few dozen scored prompts, without refitting the others.
+"""A fitted estimator with a new specialist, from a few dozen scored prompts, without refitting the others.
 
-What is known of the new one is a ridge regression of its rewards on the estimates for the others: a
-specialist resembles a mixture of those already known, and the estimates for those already say how hard a
-prompt is. The penalty is chosen by cross-validation on the few prompts, from a grid that ends near "its mean,
-always".
+The newcomer's estimate is a ridge regression of its rewards on the estimates for the other specialists: these
+say how hard the prompt is, and which specialists the newcomer resembles. The penalty is chosen by
+cross-validation on the scored prompts; the largest one in the grid makes the estimate nearly constant.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ PENALTIES = (0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 1000.0, 1e5)
 
 @dataclass(frozen=True)
 class Extended:
-    """A fitted estimator with one more specialist at the end; everything else predicts as before."""
+    """The fitted estimator `base` with `newcomer` as last specialist; the other estimates do not change."""
 
     base: Predictor
     newcomer: str
@@ -39,9 +38,10 @@ class Extended:
     def fit(
         cls, base: Predictor, newcomer: str, prompts: Sequence[str], reward: ArrayLike, *, seed: int = 0
     ) -> Extended:
-        """`reward` (prompts,) of the newcomer on prompts it was scored on; NaN where it was not.
+        """Fit on the newcomer's `reward` (prompts,), NaN where it was not scored.
 
-        Prompts that the base knows are predicted as if they were new to it.
+        Prompts known to `base` are predicted as if they were new to it. Raises `UsageError` if `base` already
+        has a specialist of that name.
         """
         if newcomer in base.specialists:
             raise UsageError(
@@ -60,31 +60,31 @@ class Extended:
 
     @property
     def specialists(self) -> tuple[str, ...]:
-        """Those of the base, then the newcomer."""
+        """The specialists of the base, then the newcomer."""
         return (*self.base.specialists, self.newcomer)
 
     @property
     def needs(self) -> frozenset[str]:
-        """Those of the base; the newcomer's context is never read."""
+        """As for the base; the newcomer's context is never read."""
         return self.base.needs
 
     @property
     def together(self) -> bool:
-        """As the base: the newcomer's estimate comes with those of the others."""
+        """As for the base: the newcomer's estimate is computed from those of the others."""
         return self.base.together
 
     def predict(self, prompts: Sequence[str], contexts: Contexts | None = None) -> Matrix:
-        """Estimated rewards (prompts, specialists); contexts of the newcomer are not looked at."""
+        """Estimated rewards (prompts, specialists); contexts of the newcomer are ignored."""
         known = self.base.predict(prompts, None if contexts is None else contexts[:, :-1])
         return np.hstack([known, self.head.predict(_features(known))])
 
     def predict_unseen(self, prompts: Sequence[str]) -> Matrix:
-        """As `predict`, with prompts that the base knows predicted as if they were new to it."""
+        """As `predict`, but prompts known to the base are predicted as if they were new to it."""
         known = unseen(self.base, prompts)
         return np.hstack([known, self.head.predict(_features(known))])
 
     def state(self) -> Saved:
-        """What is written to disk."""
+        """The state to save; `from_state` restores it."""
         arrays = {"weights": self.head.weights, "intercept": self.head.intercept}
         return Saved("extended", {"newcomer": self.newcomer}, arrays, parts={"base": self.base.state()})
 
@@ -96,11 +96,11 @@ class Extended:
         return cls(estimator_of(kept.parts["base"], embedder=embedder), str(kept.settings["newcomer"]), head)
 
     def save(self, folder: Path | str) -> Path:
-        """Writes the estimator to a folder, whole or not at all."""
+        """Write the estimator to `folder`, atomically; an estimator already there is replaced."""
         return write(folder, self.state())
 
 
 def _features(known: Matrix) -> Matrix:
-    """How hard the prompt is for all (weighty, so hardly penalised), and what sets each specialist apart."""
+    """Mean estimate over specialists (scaled up, so hardly penalised), and each estimate minus that mean."""
     common = known.mean(axis=1, keepdims=True)
     return np.hstack([4.0 * common, known - common])

@@ -1,11 +1,11 @@
-"""A language model as a judge: it grades answers, and predicts how good an answer will be.
+"""A language model as judge: it grades answers, and predicts how good an answer will be.
 
-The material to judge comes from users and from models, and may contain instructions or imitate the marks
-around it. It is therefore written as JSON strings with `<`, `>` and `&` escaped: no material can end its own
-string or look like a tag. The judge must reply with a JSON object; see `read_verdict` for what counts.
+The texts to be judged come from users and models and may contain instructions, or imitate the tags around
+them. They are therefore written as JSON strings with `<`, `>` and `&` escaped: no text can end its own string
+or look like a tag. The judge must reply with a JSON object; `read_verdict` says what is accepted.
 
-The judge is a specialist: its fee comes from its prices, its calls wait at the rate limit of its endpoint,
-and that limit holds over all prompts that are judged at the same time.
+The judge is a specialist: its fee follows from its prices, and its calls are subject to the rate limit of its
+endpoint, over all prompts that are judged at the same time.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ PERCENT = (
     "where N is a number from 0 (surely not) to 100 (surely)"
 )
 LONGEST = 4096
-"""Longer replies hold no verdict."""
+"""Characters; a longer reply is not a verdict."""
 _FENCE = re.compile(r"```(?:json)?\s*\n(.*)\n\s*```", re.DOTALL)
 _WORD = re.compile(r"(correct|wrong|incorrect)[.!]?", re.IGNORECASE)
 _PERCENT = re.compile(r"(\d{1,3}(?:\.\d{1,6})?) ?%")
@@ -44,7 +44,7 @@ _SCORES = {"correct": 1.0, "wrong": 0.0, "incorrect": 0.0}
 
 
 def quoted(text: str) -> str:
-    """`text` as a JSON string in ASCII with `<`, `>` and `&` escaped, which no text can imitate or end."""
+    """`text` as an ASCII JSON string with `<`, `>` and `&` escaped, so it cannot end or imitate a tag."""
     plain = json.dumps(text)
     for mark in "<>&":
         plain = plain.replace(mark, f"\\u{ord(mark):04x}")
@@ -52,12 +52,12 @@ def quoted(text: str) -> str:
 
 
 def read_verdict(text: str) -> float | None:
-    """The score from 0 to 1 in a judge's reply; None if there is no verdict in it.
+    """The score from 0 to 1 in a judge's reply, or None if the reply is not a verdict.
 
-    The reply must be, as a whole, one JSON object (a code fence around it is allowed) with "verdict":
-    "correct" or "wrong", or with "percent": a number from 0 to 100; a "reason" may stand beside it. Or it is,
-    as a whole, one of the words correct, wrong and incorrect, or a number with a percent sign. Nothing else
-    is read: in "The answer is not correct." no word is picked out.
+    The whole reply must be one JSON object (possibly in a code fence) with "verdict": "correct" or "wrong",
+    or with "percent": a number from 0 to 100, and optionally a "reason". Also accepted is a reply that
+    consists of one of the words correct, wrong and incorrect, or of a number with a percent sign. Words
+    inside a longer text are never used.
 
     >>> read_verdict('{"verdict": "wrong"}'), read_verdict("80%"), read_verdict("It is not correct.")
     (0.0, 0.8, None)
@@ -98,15 +98,16 @@ def _share(percent: float) -> float | None:
 
 @dataclass(frozen=True)
 class Judge:
-    """A model that judges, at the price of the specialist it is.
+    """A judge, with the prices and limits of the specialist that it asks.
 
-    specialist: who is asked; 32 tokens are enough for a verdict.
-    template: what counts as right when an answer is graded; has {question}, {reference} and {answer}.
-    before: what is asked about an answer that is not there yet; has {question} and {specialist}.
-    begun: the same where the beginning of the answer can be seen; has {context} too.
+    specialist: the model that judges; 32 tokens are enough for a verdict.
+    template: question for grading an answer, with {question}, {reference} and {answer}.
+    before: question about an answer that has not begun, with {question} and {specialist}.
+    begun: the same if the beginning of the answer is known, with {context} too.
 
-    Fields are filled in as JSON strings; what to reply is added at the end. As an `Estimator` a judge is
-    asked about each specialist on its own, and estimates the probability that its answer is right.
+    The fields are filled in as JSON strings, and the required form of the reply is appended. As an
+    `Estimator` a judge is asked about each specialist separately and estimates the probability that its
+    answer is right.
     """
 
     specialist: Specialist
@@ -128,7 +129,7 @@ class Judge:
 
     @property
     def identity(self) -> str:
-        """Who judges, by which texts: the same text, the same verdicts."""
+        """Identifies specialist and templates: judges with equal identities give the same verdicts."""
         texts = (self.template.text, self.before.text, self.begun.text, VERDICT, PERCENT)
         return (
             f"judge {hashlib.sha256(json.dumps(texts).encode()).hexdigest()[:16]} {self.specialist.identity}"
@@ -136,11 +137,11 @@ class Judge:
 
     @property
     def at_once(self) -> int:
-        """How many verdicts may be asked for at the same time."""
+        """Most verdicts that may be requested at the same time."""
         return self.specialist.at_once
 
     def asked(self, question: str, answer: str, references: Sequence[str]) -> Request:
-        """The request to grade `answer` beside the texts that count as right."""
+        """The request to grade `answer`, given the reference answers that count as right."""
         right = "[" + ", ".join(quoted(text) for text in references) + "]"
         fields = {"question": quoted(question), "answer": quoted(answer), "reference": right}
         return Request.of(f"{self.template.fill(**fields)}\n\n{VERDICT}")
@@ -158,10 +159,10 @@ class Judge:
         return self.specialist.most(request)
 
     async def verdict(self, request: Request) -> tuple[float, Answer]:
-        """The score from 0 to 1 and the judge's own answer, which has the fee.
+        """The score from 0 to 1, and the judge's own answer, which has the fee.
 
-        Raises `Unanswered` if the judge did not answer, or if there is no verdict in its answer; what it cost
-        is lost then.
+        Raises `Unanswered` if the judge did not answer or its answer is not a verdict; the exception says
+        what was lost.
         """
         answer = await self.specialist.answer(request)
         score = read_verdict(answer.text)
@@ -171,7 +172,7 @@ class Judge:
         return score, replace(answer, context=None, logprobs=None)
 
     async def estimate(self, query: Query, specialists: Sequence[Named | str]) -> Vector:
-        """The probability that each specialist answers well; NaN where the judge gave no verdict."""
+        """The probability that each specialist's answer is right; NaN without a verdict."""
         scores = await asyncio.gather(*(self._score(query, name) for name in names(specialists)))
         return np.asarray(scores, dtype=np.float64)
 

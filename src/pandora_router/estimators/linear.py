@@ -1,9 +1,9 @@
 """A fast cheap estimate: ridge regression of rewards on a few whitened components of the embedding.
 
-With z the components of a prompt (centred directions along which known vectors vary most, each of variance
-one) f = z W + a: a few hundred multiplications, where neighbours compare the prompt with all known ones. The
-penalty is the one of least leave-one-out error, exact from hat values. Missing rewards (NaN) are left out of
-the column they are missing from. Components are fitted once; remembering prompts refits W and a.
+With z the components of a prompt (principal components of the known vectors, scaled to variance one) the
+estimate is f = z W + a: a few hundred multiplications, whereas `Neighbours` compares the prompt with all
+known ones. The penalty minimises the exact leave-one-out error, from hat values. Missing rewards (NaN) are
+left out for their specialist. Components are fitted once; `remember` refits W and a.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class LinearHead:
         embedder: Embedder | None = None,
         count: int = COMPONENTS,
     ) -> LinearHead:
-        """Fit `count` components on the prompts (fewer if they have fewer), and the ridge."""
+        """Fit `count` components on the prompts (fewer if there are fewer), and the ridge regression."""
         if count < 1:
             raise UsageError("components", expected="at least 1", came=f"{count}", do="Try 25.")
         matrix = checked_reward(reward, len(prompts), specialists)
@@ -68,7 +68,7 @@ class LinearHead:
         return replace(made, components=made._components(vectors))
 
     def remember(self, prompts: Sequence[str], reward: ArrayLike) -> LinearHead:
-        """The same components with more known prompts; `reward` as in `fit`."""
+        """The same components with more known prompts; `reward` (n, M) as in `fit`."""
         if not len(prompts):
             return self
         more = np.asarray(reward, dtype=np.float64).reshape(len(prompts), len(self.specialists))
@@ -77,21 +77,21 @@ class LinearHead:
 
     @property
     def needs(self) -> frozenset[str]:
-        """No specialist's context is read."""
+        """Empty: no contexts are read."""
         return frozenset()
 
     @property
     def together(self) -> bool:
-        """One product shows all specialists."""
+        """True: one matrix product gives all specialists."""
         return True
 
     def predict(self, prompts: Sequence[str], contexts: Contexts | None = None) -> Matrix:
-        """Estimated rewards (prompts, specialists); contexts are not looked at."""
+        """Estimated rewards (prompts, specialists); `contexts` is ignored."""
         weights = self.weights
         return self._components(self.embedder.embed(prompts)) @ weights[:-1] + weights[-1]
 
     def leave_one_out(self) -> Matrix:
-        """Predictions (N, M) for the known prompts, each by a ridge without it and its copies."""
+        """Predictions (N, M) for the known prompts, each by a ridge fitted without it and its duplicates."""
         left: Matrix = self.components @ self.weights[:-1] + self.weights[-1]
         copies = [rows for i, rows in enumerate(same_rows(self.components)) if rows[0] == i]
         for column, solution in enumerate(self._ridges):
@@ -99,7 +99,7 @@ class LinearHead:
         return left
 
     def predict_unseen(self, prompts: Sequence[str]) -> Matrix:
-        """As `predict`; a prompt whose components are known is predicted by a ridge without it."""
+        """As `predict`; a prompt whose components are known is predicted by a ridge fitted without it."""
         rows = self._components(self.embedder.embed(prompts))
         estimates: Matrix = rows @ self.weights[:-1] + self.weights[-1]
         first = {row.tobytes(): i for i, row in reversed(list(enumerate(self.components)))}
@@ -121,7 +121,7 @@ class LinearHead:
 
     @functools.cached_property
     def _ridges(self) -> list[_Solution]:
-        """The ridge of each specialist; those that miss the same rewards share their decomposition."""
+        """The ridge of each specialist; specialists with the same missing rewards share a decomposition."""
         shared: dict[bytes, list[Matrix]] = {}
         solutions = []
         for column in self.reward.T:
@@ -135,12 +135,12 @@ class LinearHead:
         return solutions
 
     def _components(self, vectors: Vectors) -> Vectors:
-        # in double precision: alike whether computed alone or with others
+        # in double precision: the same result for one prompt and for many
         inside: Vectors = ((vectors - self.middle).astype(np.float64) @ self.whitening).astype(np.float32)
         return inside
 
     def state(self) -> Saved:
-        """What is written to disk."""
+        """The state to save; `from_state` restores it."""
         arrays: dict[str, NDArray[Any]] = {
             "middle": self.middle,
             "whitening": self.whitening,
@@ -161,14 +161,14 @@ class LinearHead:
 
 @dataclass(frozen=True, eq=False)
 class _Solution:
-    """The ridge of one specialist: weights (K + 1,), (X'X + penalty)^-1, and which prompts have a reward."""
+    """The ridge of one specialist: weights (K + 1,), (X'X + penalty)^-1, mask of prompts with a reward."""
 
     weights: Vector
     inverse: Matrix
     there: Mask
 
     def left_out(self, design: Matrix, reward: Vector, copies: list[Positions]) -> Vector:
-        """Predictions (N,) without the prompt and its copies: r_G + (I - H_GG)^-1 (prediction - r)_G."""
+        """Predictions (N,) without the prompt and its copies G: r_G + (I - H_GG)^-1 (prediction - r)_G."""
         predicted = design @ self.weights
         hat = np.einsum("ij,jk,ik->i", design, self.inverse, design)
         gap = np.where(self.there, predicted - reward, 0.0)

@@ -1,8 +1,8 @@
-"""Estimates that must begin an answer to see it.
+"""Estimates from the beginnings of answers, for which specialists must begin to answer.
 
-One `Looking` serves one request. Asked about specialists, it has each of them begin its answer, all at the
-same time, and lets a fitted predictor estimate rewards from what they show. It keeps the beginnings: the
-specialist that is chosen goes on where it stopped and is not paid twice, the others are cancelled.
+One `Looking` serves one request. Asked about specialists, it lets each of them begin its answer, all at the
+same time, and a fitted predictor estimates rewards from what they show. It keeps the beginnings: the
+specialist that is chosen continues its own, so nothing is paid twice, and the others are cancelled.
 
     with Looking(request, predictor, specialists) as looking:
         estimates = await looking.estimate(Query(request.prompt), ["small", "large"])
@@ -42,16 +42,18 @@ def with_log_probabilities(begun: Beginning) -> str | None:
 
 
 class Looking:
-    """The costly estimate of one request, made from the beginnings of answers; an `Estimator`.
+    """The costly estimate for one request from the beginnings of answers; an `Estimator`.
 
-    request: what is asked.
+    request: the request to be answered.
     predictor: fitted on contexts. Only specialists in its `needs` are begun; the others are estimated from
         the prompt alone.
-    specialists: who can be begun, by name.
-    context_of: turns a beginning into a context as the predictor was fitted on; None means that nothing can
-        be seen. `plain` and `with_log_probabilities` are what `collect` writes without and with its option
-        log_probabilities.
-    work: where the predictor computes; a pool of threads that all requests share, unless another is given.
+    specialists: the specialists that can begin an answer, by name.
+    context_of: turns a beginning into a context like those the predictor was fitted on; None if there is
+        nothing to see. `plain` and `with_log_probabilities` match what `collect` writes without and with its
+        option log_probabilities.
+    work: runs the predictor; by default a thread pool shared by all requests.
+
+    Raises `UsageError` if a specialist in the predictor's `needs` is missing.
     """
 
     def __init__(
@@ -90,25 +92,25 @@ class Looking:
 
     @property
     def begun(self) -> Mapping[str, Beginning]:
-        """The beginnings so far, by specialist; also those that have ended."""
+        """All beginnings so far, by specialist, including those that have ended."""
         return MappingProxyType(self._begun)
 
     @property
     def failures(self) -> Mapping[str, Unanswered]:
-        """Why specialists could not be begun, by name."""
+        """Why a specialist could not begin, by name."""
         return MappingProxyType(self._failures)
 
     @property
     def lost(self) -> float:
-        """The most that is owed for looks that led to no answer: cancelled, failed or broken off."""
+        """Upper bound of what is owed for looks without an answer: cancelled, failed or interrupted."""
         failed = sum(error.lost for error in self._failures.values())
         return failed + sum(beginning.lost for beginning in self._begun.values()) + self._broken_off
 
     async def estimate(self, query: Query, specialists: Sequence[Named | str]) -> Vector:
-        """Estimated rewards in the order asked; NaN for specialists that could not be begun.
+        """Estimated rewards in the order given; NaN for specialists that could not begin.
 
-        A specialist is begun once, however often it is asked about. Contexts that the query carries are used
-        as they are. If this is cancelled, so are the beginnings under way.
+        A specialist begins once, however often it is asked about. Contexts in the query are used as they are.
+        Cancelling this call cancels the beginnings in progress.
         """
         wanted = names(specialists)
         column = {name: j for j, name in enumerate(self.predictor.specialists)}
@@ -139,7 +141,7 @@ class Looking:
         return np.asarray(values, dtype=np.float64)
 
     async def answer(self, name: str) -> Answer:
-        """The answer of the specialist that was chosen; the beginnings of all others are cancelled first."""
+        """The answer of the chosen specialist `name`; the beginnings of all others are cancelled first."""
         for other, loser in self._begun.items():
             if other != name:
                 loser.cancel()
@@ -149,7 +151,7 @@ class Looking:
         )
 
     def close(self) -> None:
-        """Cancel all beginnings that did not lead to an answer; can be repeated."""
+        """Cancel all beginnings that did not lead to an answer; may be called repeatedly."""
         self._closed = True
         for begun in self._begun.values():
             begun.cancel()

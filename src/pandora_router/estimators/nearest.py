@@ -1,9 +1,8 @@
-"""Which known rows lie nearest by cosine: exact in bounded memory, or through an index above 100k rows.
+"""Nearest known rows by cosine: exact search in bounded memory, or an index above 100,000 rows.
 
-All searches answer `nearest(queries, k)` with row numbers (queries, k), nearest first, and know nothing of
-rewards. Exact search (`Exact`, and `packed.Packed` for wide vectors) breaks ties by the lowest row number.
-The index is HNSW from faiss (extra `[index]`); docs/decisions/0011-neighbour-index.md has the measurements
-behind that choice.
+Each search has `nearest(queries, k)`, which returns row numbers (queries, k), nearest first. Exact search
+(`Exact`, and `packed.Packed` for wide vectors) resolves ties to the lowest row number. The index is HNSW from
+faiss (extra `[index]`); docs/decisions/0011-neighbour-index.md has the measurements behind that choice.
 """
 
 from __future__ import annotations
@@ -22,18 +21,18 @@ EXACT_UP_TO = 100_000
 
 
 class Nearest(Protocol):
-    """Known rows nearest to each query, nearest first."""
+    """Search for the known rows nearest to each query."""
 
     def nearest(self, queries: Vectors, k: int) -> Positions:
-        """Row numbers (queries, min(k, rows)), by falling cosine."""
+        """Row numbers (queries, min(k, rows)) in descending order of cosine."""
         ...
 
 
 class Complete(Nearest, Protocol):
-    """A search over all rows, which can leave some of them out."""
+    """An exact search, which can leave rows out."""
 
     def nearest_except(self, queries: Vectors, k: int, skip: list[Positions] | None) -> Positions:
-        """As `nearest`, leaving out rows `skip[i]` for query i (-1 pads where fewer than k are left)."""
+        """As `nearest`, without the rows `skip[i]` for query i; -1 where fewer than k rows are left."""
         ...
 
     def nearest_to_own(self, k: int, skip: list[Positions]) -> Positions:
@@ -53,7 +52,7 @@ class Exact:
         return self.nearest_except(queries, k, None)
 
     def nearest_except(self, queries: Vectors, k: int, skip: list[Positions] | None) -> Positions:
-        """As `nearest`, leaving out rows `skip[i]` for query i (-1 pads where fewer than k are left)."""
+        """As `nearest`, without the rows `skip[i]` for query i; -1 where fewer than k rows are left."""
         total = len(self.vectors)
         k = min(k, total)
         positions = np.empty((len(queries), k), dtype=np.intp)
@@ -80,7 +79,10 @@ class Graph:
 
     @classmethod
     def build(cls, vectors: Vectors, *, links: int = 24, effort: int = 80, search: int = 96) -> Graph:
-        """`links` edges a node; `effort` and `search` candidates kept while building and while searching."""
+        """Build the graph with `links` edges per node.
+
+        `effort` and `search`: candidates when building and searching.
+        """
         try:
             import faiss
         except ImportError as error:
@@ -97,13 +99,16 @@ class Graph:
         return cls(index, len(vectors))
 
     def nearest(self, queries: Vectors, k: int) -> Positions:
-        """Nearly the k rows of largest inner product (-1 where the graph finds fewer)."""
+        """Approximately the k rows of largest inner product (-1 where the graph finds fewer)."""
         _, positions = self.index.search(np.ascontiguousarray(queries), min(k, self.rows))
         return np.asarray(positions, dtype=np.intp)
 
 
 def largest(near: NDArray[np.float32], k: int) -> Positions:
-    """Columns of the k largest entries of each row, ties to the lowest column, -inf never chosen (-1)."""
+    """Columns of the k largest entries of each row; ties to the lowest column.
+
+    -1 in place of -inf entries.
+    """
     total = near.shape[1]
     if k < total:
         columns = np.sort(np.argpartition(near, total - k, axis=1)[:, total - k :], axis=1)

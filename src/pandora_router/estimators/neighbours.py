@@ -1,9 +1,9 @@
 """The cheap estimate f: mean reward of the k nearest known prompts by cosine, averaged over several k.
 
-The default averages over k = 25, 50 and 200 (docs/method.md, section 11). The paper's f is k = 3: a constant
-often beats its squared error, since its own variance is a third of the noise. Missing rewards are left out of
-a mean; where none of the k neighbours has a reward for a specialist, that specialist's mean over all known
-prompts stands in. Knows vectors and rewards, no prompts: no text is kept or saved.
+The default averages over k = 25, 50 and 200 (docs/method.md, section 11). The paper's k = 3 often has a
+larger squared error than a constant, because a mean of three has a third of the variance of a single reward.
+Missing rewards are left out of a mean; if none of the k neighbours has a reward for a specialist, its mean
+over all known prompts is used. Only vectors and rewards are kept and saved, no text of prompts.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ Count = int | tuple[int, ...]
 class Neighbours:
     """Known vectors (N, width) with their rewards (N, M), NaN where missing; predicts by the k nearest.
 
-    With several numbers in `k` the prediction is the average of the predictions by each of them. With a
-    `packing` the vectors are packed: (N, kept) whole numbers in place of unit rows.
+    With several numbers in `k` the prediction is the average over them. With a `packing`, `vectors` has
+    integer codes (N, kept) in place of unit rows.
     """
 
     embedder: Embedder
@@ -67,9 +67,9 @@ class Neighbours:
         k: Count = USUAL,
         exact_up_to: int = EXACT_UP_TO,
     ) -> Neighbours:
-        """Remembers the prompts' vectors (embedded here, unless given) and their rewards.
+        """Keep the prompts' vectors (embedded here, unless `vectors` are given) and their rewards.
 
-        Wide vectors are packed from `ENOUGH` prompts on.
+        Wide vectors are packed if there are `ENOUGH` prompts or more.
         """
         matrix = checked_reward(reward, len(prompts), specialists)
         embedder = embedder or fitted_embedder(prompts)
@@ -84,9 +84,9 @@ class Neighbours:
         return cls(embedder, tuple(specialists), packing.codes(rows), matrix, k, exact_up_to, packing)
 
     def remember(self, prompts: Sequence[str], reward: ArrayLike) -> Neighbours:
-        """The same estimate with more known prompts, after those it knows; `reward` as in `fit`.
+        """The same estimator with more known prompts, appended to those it has; `reward` as in `fit`.
 
-        The embedder stays as it is. A specialist may lack a reward on all of the new prompts.
+        The embedder does not change. Unlike in `fit`, a specialist may have no reward on the new prompts.
         """
         if not len(prompts):
             return self
@@ -96,16 +96,16 @@ class Neighbours:
 
     @property
     def needs(self) -> frozenset[str]:
-        """No specialist's context is read."""
+        """Empty: no contexts are read."""
         return frozenset()
 
     @property
     def together(self) -> bool:
-        """One search for neighbours shows all specialists."""
+        """True: one search for neighbours gives all specialists."""
         return True
 
     def predict(self, prompts: Sequence[str], contexts: Contexts | None = None) -> Matrix:
-        """Estimated rewards (prompts, specialists); contexts are not looked at."""
+        """Estimated rewards (prompts, specialists); `contexts` is ignored."""
         return self.predict_vectors(self.embedder.embed(prompts))
 
     def predict_vectors(self, vectors: Vectors) -> Matrix:
@@ -119,14 +119,14 @@ class Neighbours:
         return self._means(self.search.nearest(vectors, _largest(ks)), ks)
 
     def leave_one_out(self) -> Matrix:
-        """Predictions on the known prompts themselves, none seeing its own reward, shape (N, M)."""
+        """Predictions (N, M) for the known prompts, each computed without its own reward."""
         return self.leave_one_out_each([self.k])[0]
 
     def leave_one_out_each(self, ks: Sequence[Count]) -> list[Matrix]:
         """As `leave_one_out` for several choices of `k`, in one search.
 
-        With exact search every known prompt with the very same vector is left out as well, since a prompt
-        to be routed is rarely word for word a known prompt; with the graph only the prompt itself is.
+        With exact search all known prompts of the same vector are left out too, since a prompt to be routed
+        is rarely identical to a known one. With the graph only the prompt itself is.
         """
         if self._complete is not None:
             nearest = self._complete.nearest_to_own(_largest(ks), same_rows(self.vectors))
@@ -138,7 +138,7 @@ class Neighbours:
         return self._means(nearest, ks)
 
     def predict_unseen(self, prompts: Sequence[str]) -> Matrix:
-        """As `predict`, leaving out known prompts with the very same vector: what a new prompt would get."""
+        """As `predict`, without known prompts of the same vector: the estimate of a new prompt."""
         vectors = self.embedder.embed(prompts)
         if self._complete is None:
             return self.predict_vectors(vectors)
@@ -152,12 +152,12 @@ class Neighbours:
 
     @functools.cached_property
     def search(self) -> Nearest:
-        """Exact up to `exact_up_to` known prompts, a graph above; built on first use."""
+        """Exact search up to `exact_up_to` known prompts, a graph above; built on first use."""
         return self._complete or Graph.build(normalised(self.vectors))
 
     @functools.cached_property
     def _complete(self) -> Complete | None:
-        """The search over all rows; None where there are too many."""
+        """The exact search, or None if there are more than `exact_up_to` known prompts."""
         if len(self.vectors) > self.exact_up_to:
             return None
         if self.packing is None:
@@ -165,7 +165,7 @@ class Neighbours:
         return Packed.of(self.packing, np.array(self.vectors, dtype=np.int8))
 
     def _stored(self, vectors: Vectors) -> Vectors | Codes:
-        """These vectors as known rows are kept."""
+        """`vectors` in the form in which known rows are kept (packed or not)."""
         return vectors if self.packing is None else self.packing.codes(vectors)
 
     @functools.cached_property
@@ -174,13 +174,13 @@ class Neighbours:
         return filled_mean(self.reward)
 
     def _means(self, nearest: Positions, ks: Sequence[Count]) -> list[Matrix]:
-        """The prediction for each choice of `k`, from the positions of the nearest (n, largest k)."""
+        """The predictions for each choice of `k`, given the nearest rows (n, largest k)."""
         counts = sorted({k for several in ks for k in _each(several)})
         parts = dict(zip(counts, self._mean_of_each(nearest, counts), strict=True))
         return [np.mean([parts[k] for k in _each(several)], axis=0) for several in ks]
 
     def _mean_of_each(self, nearest: Positions, counts: Sequence[int]) -> Matrix:
-        """Mean rewards (counts, n, M) of the nearest so many."""
+        """Mean rewards (counts, n, M) of the nearest `count` rows, for each of `counts`."""
         out = np.empty((len(counts), len(nearest), len(self.specialists)))
         compiled = kernels.ready()
         if compiled is not None:
@@ -194,7 +194,7 @@ class Neighbours:
 
     @functools.cached_property
     def _rewards(self) -> Matrix:
-        """The rewards in the form that compiled code was compiled for: writable, row by row."""
+        """The rewards as compiled code expects them: writable and C-contiguous."""
         return np.array(self.reward, dtype=np.float64, order="C")
 
     def _mean(self, nearest: Positions) -> Matrix:
@@ -205,7 +205,7 @@ class Neighbours:
         return np.where(count > 0, total / np.maximum(count, 1), self.mean)
 
     def state(self) -> Saved:
-        """What is written to disk."""
+        """The state to save; `from_state` restores it."""
         settings = {
             "k": list(_each(self.k)),
             "exact_up_to": self.exact_up_to,
@@ -218,7 +218,7 @@ class Neighbours:
 
     @classmethod
     def from_state(cls, saved: Saved, *, embedder: Embedder | None = None) -> Neighbours:
-        """The estimator that `state` described; `embedder` is needed only if it was a callable or remote."""
+        """Restore the estimator from its `state`; `embedder` only if it was a callable or remote."""
         settings = saved.of_kind("neighbours").settings
         return cls(
             embedder_from(saved.parts["embedder"], embedder),
@@ -231,12 +231,12 @@ class Neighbours:
         )
 
     def save(self, folder: Path | str) -> Path:
-        """Writes the estimator to a folder, whole or not at all."""
+        """Write the estimator to `folder`, atomically; an estimator already there is replaced."""
         return write(folder, self.state())
 
     @classmethod
     def load(cls, folder: Path | str, *, embedder: Embedder | None = None) -> Neighbours:
-        """Reads what `save` wrote."""
+        """Read an estimator written by `save`; `UsageError` if the folder is damaged or of another kind."""
         return cls.from_state(read(folder), embedder=embedder)
 
 

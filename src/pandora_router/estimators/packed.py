@@ -1,10 +1,10 @@
-"""Wide vectors in few bytes: rotated to their leading directions, each number in eight bits.
+"""Wide vectors in few bytes: rotated to their leading directions, with eight bits per number.
 
-A vector of 384 single-precision numbers (1,536 bytes) becomes 128 whole numbers from -127 to 127 and one
-scale (132 bytes). Squared error and reward of the cheap estimate change by less than their noise:
+A vector of 384 single-precision numbers (1,536 bytes) becomes 128 integers from -127 to 127 and one scale
+(132 bytes). Squared error and reward of the cheap estimate change by less than their noise:
 docs/decisions/0310-vectors-in-eight-bits.md has the measurements. Queries are rounded in the same way, so
-that every inner product is a sum of whole numbers below 2^24: exact in single precision, whatever the order
-of summation. One prompt and many, compiled and plain code therefore find the same neighbours.
+every inner product is a sum of integers below 2^24, exact in single precision for any order of summation.
+Therefore one prompt and many, compiled code and numpy find the same neighbours.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ FEW = 8  # queries for which the compiled search is faster than a matrix product
 
 @dataclass(frozen=True)
 class Packing:
-    """How vectors are packed: a rotation (width, kept) on the directions along which known vectors lie."""
+    """How vectors are packed: a rotation (width, kept) to the leading directions of the known vectors."""
 
     rotation: Matrix = field(repr=False)
 
     @classmethod
     def fit(cls, vectors: Vectors, width: int = WIDTH) -> Packing:
-        """The `width` directions that keep most of the lengths of these vectors (N, more than `width`)."""
+        """The `width` leading directions of these vectors (N, more than `width`)."""
         values, directions = np.linalg.eigh(vectors.T.astype(np.float64) @ vectors)
         chosen = directions[:, np.argsort(-values, kind="stable")[:width]]
         signs = np.sign(chosen[np.argmax(np.abs(chosen), axis=0), np.arange(chosen.shape[1])])
         return cls(np.ascontiguousarray(chosen * signs))
 
     def codes(self, vectors: Vectors) -> Codes:
-        """Whole numbers (N, kept), each row scaled so that its largest number is 127; zeros stay zeros."""
+        """Integers (N, kept), each row scaled so that its largest magnitude is 127; zeros stay zeros."""
         turned = vectors @ self.rotation  # in double precision: alike whether turned alone or with others
         peak = np.abs(turned).max(axis=1, keepdims=True)
         scaled = np.divide(HIGHEST * turned, peak, out=np.zeros_like(turned), where=peak > 0.0)
@@ -53,7 +53,7 @@ class Packing:
 
 @dataclass(frozen=True)
 class Packed:
-    """Exact search among packed rows (N, kept) by the cosine of what was packed."""
+    """Exact search among packed rows (N, kept) by the cosine of the codes."""
 
     packing: Packing
     codes: Codes = field(repr=False)
@@ -71,7 +71,7 @@ class Packed:
         return self.nearest_except(queries, k, None)
 
     def nearest_except(self, queries: Vectors, k: int, skip: list[Positions] | None) -> Positions:
-        """As `nearest`, leaving out rows `skip[i]` for query i (-1 pads where fewer than k are left)."""
+        """As `nearest`, without the rows `skip[i]` for query i; -1 where fewer than k rows are left."""
         k = min(k, len(self.codes))
         asked = self.packing.codes(queries).astype(np.float32)
         compiled = kernels.ready()
@@ -89,7 +89,7 @@ class Packed:
     def _by_products(
         self, asked: Vectors, k: int, skip: list[Positions] | None, compiled: SimpleNamespace | None
     ) -> Positions:
-        """The same by matrix products, at most `cells` similarities in memory at a time."""
+        """The same by matrix products, with at most `cells` similarities in memory at a time."""
         positions = np.empty((len(asked), k), dtype=np.intp)
         rows = self.codes.astype(np.float32).T
         chunk = max(1, self.cells // max(len(self.codes), 1))

@@ -1,4 +1,4 @@
-"""What an estimate promises that knows prompts: to predict them as if unseen, and to learn more of them."""
+"""Protocols of estimators that keep known prompts: predict them as if unseen, and add more of them."""
 
 from __future__ import annotations
 
@@ -13,29 +13,29 @@ from pandora_router.types import Matrix
 
 @runtime_checkable
 class Known(Predictor, Protocol):
-    """A predictor that knows prompts with their rewards and can predict them as if it did not."""
+    """A predictor with known prompts that it can also predict as if they were new."""
 
     def predict_unseen(self, prompts: Sequence[str]) -> Matrix:
-        """As `predict`, but a prompt that is known is predicted as if it were not."""
+        """As `predict`, but a known prompt is predicted as if it were new."""
         ...
 
 
 @runtime_checkable
 class Remembering(Known, Protocol):
-    """A cheap estimate whose known prompts can grow; how prompts are embedded does not change by that.
+    """A cheap estimate to which known prompts can be added, without changing how prompts are embedded.
 
-    Signal models are fitted from estimates that no prompt influenced itself: `leave_one_out`.
+    Signal models are fitted on `leave_one_out`, so that no prompt influences its own estimate.
     """
 
     def remember(self, prompts: Sequence[str], reward: ArrayLike) -> Self:
-        """The same estimate once these prompts and their rewards (n, M), NaN where missing, are known."""
+        """The same estimator with these prompts and rewards (n, M), NaN where missing, added."""
         ...
 
     def leave_one_out(self) -> Matrix:
-        """Predictions (N, M) for the known prompts in the order they were learnt, each without itself."""
+        """Predictions (N, M) for the known prompts in the order they were added, each without itself."""
         ...
 
 
 def unseen(predictor: Predictor, prompts: Sequence[str]) -> Matrix:
-    """What the predictor says of prompts that are new to it, or as if they were (n, M)."""
+    """Predictions (n, M) for prompts as if they were new to the predictor."""
     return predictor.predict_unseen(prompts) if isinstance(predictor, Known) else predictor.predict(prompts)

@@ -1,4 +1,4 @@
-"""The arrays every estimator is fitted on, checked once: rewards with missing cells, contexts."""
+"""Checks of the arrays on which estimators are fitted: rewards with missing cells, contexts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ from pandora_router.types import Contexts, Matrix
 
 
 def checked_reward(reward: ArrayLike, prompts: int, specialists: Sequence[str]) -> Matrix:
-    """Rewards (prompts, specialists) as float64; NaN is a missing cell, every specialist has at least one."""
+    """Rewards (prompts, specialists) as float64, NaN for a missing cell.
+
+    `UsageError` if a column is empty.
+    """
     if len(set(specialists)) != len(specialists) or not specialists or prompts == 0:
         raise UsageError(
             "training data",
@@ -41,7 +44,7 @@ def checked_reward(reward: ArrayLike, prompts: int, specialists: Sequence[str]) 
 
 
 def checked_contexts(contexts: Contexts | None, shape: tuple[int, int]) -> Contexts | None:
-    """Contexts (prompts, specialists) of str or None, or None when there are none at all."""
+    """Contexts (prompts, specialists) of str or None, checked; None if `contexts` is None."""
     if contexts is None:
         return None
     matrix = np.asarray(contexts, dtype=object)
@@ -65,6 +68,6 @@ def told_of(specialists: Sequence[str], contexts: Contexts | None) -> frozenset[
 
 
 def filled_mean(reward: Matrix) -> Matrix:
-    """Each specialist's mean reward over the cells that are there, shape (specialists,)."""
+    """Mean reward of each specialist over its cells that are not missing, shape (specialists,)."""
     mean: Matrix = np.nanmean(reward, axis=0)
     return mean

@@ -1,7 +1,7 @@
 """Estimators on disk: any fitted estimator with its embedder, and the finished stages of a long fit.
 
-An estimator turns itself into a `Saved` (`state`) and comes back from one (`from_state`). `KINDS` says which
-class reads which kind; its module, with whatever heavy library it needs, is imported only then.
+An estimator has `state`, which returns a `Saved`, and `from_state`, which restores it. `KINDS` says which
+class reads which kind; its module is imported only when needed, since it may load a large library.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ KINDS = {
 
 
 def write(folder: Path | str, saved: Saved) -> Path:
-    """Write `saved` to a folder, atomically; an estimator that is there already is replaced."""
+    """Write `saved` to `folder`, atomically; an estimator already there is replaced."""
     path = Path(folder)
 
     def files(inside: Path) -> dict[str, Any]:
@@ -69,12 +69,12 @@ def write(folder: Path | str, saved: Saved) -> Path:
 
 
 def read(folder: Path | str) -> Saved:
-    """Read what `write` wrote. Raises `UsageError` for a folder that is damaged or of another kind."""
+    """Read a folder written by `write`. Raises `UsageError` if it is damaged or of another kind."""
     return saved_from(folders.read(Path(folder), KIND, NEEDS), KIND)
 
 
 def is_saved(folder: Path) -> bool:
-    """Whether `folder` says that it holds a saved estimator."""
+    """Whether `folder` claims to be a saved estimator."""
     return folders.is_stored(folder, KIND)
 
 
@@ -84,7 +84,7 @@ def load_estimator(folder: Path | str, *, embedder: Embedder | None = None) -> P
 
 
 def estimator_of(saved: Saved, *, embedder: Embedder | None = None) -> Predictor:
-    """The estimator whose `state` is `saved`; `UsageError` for a kind that this version does not know."""
+    """Restore the estimator whose `state` is `saved`; `UsageError` for an unknown kind."""
     if saved.kind not in KINDS:
         raise UsageError(
             "saved estimator",
@@ -99,7 +99,7 @@ def estimator_of(saved: Saved, *, embedder: Embedder | None = None) -> Predictor
 
 
 def embedder_state(embedder: Embedder) -> Saved:
-    """The embedder as saved: TF-IDF and joined embedders whole, any other by its name."""
+    """The embedder's state: TF-IDF and joined embedders complete, any other by its name."""
     from pandora_router.estimators.embedders.cache import Cached
     from pandora_router.estimators.embedders.joined import Joined
     from pandora_router.estimators.embedders.tfidf import TfidfSvd
@@ -116,7 +116,7 @@ def embedder_state(embedder: Embedder) -> Saved:
 def once(saved: Saved, kept: frozenset[str]) -> Saved:
     """`saved` with every embedder whose name is in `kept` reduced to that name.
 
-    `embedder_from` finds it again if the embedder of that name is in use by then.
+    `embedder_from` then takes the embedder of that name that is in use.
     """
     if saved.kind in ("joined", "tfidf-svd") and saved.settings["name"] in kept:
         return Saved("embedder", {"name": saved.settings["name"]})
@@ -124,15 +124,15 @@ def once(saved: Saved, kept: frozenset[str]) -> Saved:
 
 
 _live: WeakValueDictionary[str, Any] = WeakValueDictionary()
-"""Fitted embedders in use that were read from disk. Their names hold a hash of what they were fitted on, so
-those of one name are alike: the estimates of a router share one."""
+"""Fitted embedders in use that were read from disk, by name. A name contains a hash of the training texts, so
+equal names mean equal embedders, and the estimators of a router share one."""
 
 
 def embedder_from(saved: Saved, given: Embedder | None) -> Embedder:
-    """The embedder of a saved estimator: `given`, if it bears the saved name, else the one that was saved.
+    """The embedder of a saved estimator: `given`, if it has the saved name, else the saved one.
 
-    Word vectors and MiniLM are found by name. Raises `UsageError` if `given` bears another name, or if the
-    embedder was a callable or an endpoint, which is not saved, and none is given.
+    Word vectors and MiniLM are found by name. Raises `UsageError` if `given` has another name, or if the
+    embedder was a callable or an endpoint (which is not saved) and none is given.
     """
     name = str(saved.settings["name"])
     if given is not None:
@@ -172,19 +172,19 @@ def embedder_from(saved: Saved, given: Embedder | None) -> Embedder:
 
 @dataclass(frozen=True)
 class Stages:
-    """Finished stages of a long fit, so that a fit that was killed goes on where it stopped.
+    """Finished stages of a long fit, so that an interrupted fit can resume.
 
-    A stage is a `Saved` in a folder of its own below `folder`; with `folder` None nothing is kept.
+    Each stage is a `Saved` in its own folder below `folder`; if `folder` is None nothing is kept.
     """
 
     folder: Path | None = None
 
     @classmethod
     def of(cls, work: Path | str | None, *depends_on: Any) -> Stages:
-        """The stages of a fit that depends on these values (arrays, texts, anything with a plain repr).
+        """The stages of a fit that depends on the given values (arrays, texts, anything with a plain repr).
 
-        They lie in a subfolder of `work` named by a hash of the values and of the version of this package, so
-        that a fit of other data, settings or versions never finds them.
+        They are kept in a subfolder of `work` named by a hash of these values and of the package version, so
+        a fit with other data, settings or versions never uses them.
         """
         if work is None:
             return cls()
@@ -196,12 +196,12 @@ class Stages:
         return cls(Path(work) / mark.hexdigest()[:16])
 
     def get(self, name: str) -> Saved | None:
-        """The stage of this name, or None if it was not finished before."""
+        """The stage of this name, or None if it has not been finished."""
         if self.folder is None or not is_saved(self.folder / name):
             return None
         return read(self.folder / name)
 
     def put(self, name: str, saved: Saved) -> None:
-        """Keep a finished stage."""
+        """Save a finished stage."""
         if self.folder is not None:
             write(self.folder / name, saved)

@@ -1,11 +1,11 @@
-"""Rewards of all specialists from everything that was opened so far, whichever specialists those are.
+"""Estimates of all specialists from everything opened so far, for any set of opened specialists.
 
-A first layer estimates each specialist from the prompt and its own beginning (`stack.boosted`). This second
-layer is trained on random sets of opened specialists: for every specialist, sealed ones too, it reads the
-cheap estimates, the first-layer estimates of the opened ones, how far their beginnings agree (the features of
-`stack.agreement`, from comparisons of pairs) and the numbers that can be read off a beginning
-(`beginnings.NUMBERS`: log-probabilities, hits of retrieved passages). One LightGBM ensemble per fold; squared
-loss. Part of what agreement knows are answers already visible in the beginnings (docs/method.md, section 9).
+A first layer estimates each specialist from the prompt and its own beginning (`stack.boosted`). The second
+layer, in this module, is trained on random sets of opened specialists. For every specialist, sealed or
+opened, it reads the cheap estimates, the first-layer estimates of the opened specialists, how far their
+beginnings agree (features of `stack.agreement`, from comparisons of pairs) and `beginnings.NUMBERS`
+(log-probabilities, hits of retrieved passages). One LightGBM ensemble per fold, squared loss. Part of the
+gain from agreement is that answers may already be visible in the beginnings (docs/method.md, section 9).
 """
 
 from __future__ import annotations
@@ -29,24 +29,24 @@ from pandora_router.estimators.stack.trees import Trees, grow
 from pandora_router.types import Advance, Contexts, Mask, Matrix, Positions, Vector
 
 NEAR, FAR = 15, 50
-EVERY = 3  # up to so many specialists every set is seen in training
-DRAWN = 6  # sets drawn for each training prompt where there are more specialists
-DIGITS = 5  # of features: sums in another order differ after that, and trees must not split on rounding
-WORDS = 3  # kinds of sets whose overlap is compared: numbers, names, words
-SAME = 2  # kinds of sayings that are the same or not: the last number, the last option letter
+EVERY = 3  # with up to this many specialists, training uses every set
+DRAWN = 6  # sets drawn per training prompt if there are more specialists
+DIGITS = 5  # of features; beyond, the order of summation matters, and trees must not split on that
+WORDS = 3  # kinds of overlap that are compared: numbers, names, words
+SAME = 2  # kinds of statements that are equal or not: the last number, the last option letter
 
 
 @dataclass(frozen=True, eq=False)
 class Signs:
-    """What could be known of N prompts if everything were open, as numbers.
+    """Features of N prompts if every box were open; `table` selects those of the opened boxes.
 
-    near, far: mean rewards of near training prompts at two sizes (N, M), made without the prompt's own.
+    near, far: mean rewards of near training prompts at two sizes (N, M), without the prompt's own reward.
     own: first-layer estimates from the prompt and each specialist's own beginning (N, M).
     same: whether two specialists end in the same number or letter (N, M, M, SAME), NaN where one has none.
-    overlap: which part of a specialist's numbers, names and words another has too (N, M, M, WORDS).
+    overlap: fraction of a specialist's numbers, names and words that another has too (N, M, M, WORDS).
     read: `NUMBERS` and the length of each beginning (N, M, len(NUMBERS) + 1).
 
-    NaN in `own`, `same`, `overlap` and `read` where there is no beginning.
+    `own`, `same`, `overlap` and `read` are NaN where there is no beginning.
     """
 
     near: Matrix
@@ -61,18 +61,18 @@ class Signs:
 
     @property
     def there(self) -> Mask:
-        """Which beginnings exist (N, M): nothing else can be opened."""
+        """Mask (N, M) of the beginnings that exist; other boxes cannot be opened."""
         return np.isfinite(self.read[:, :, -1])
 
     def rows(self, which: Positions | Mask | slice) -> Signs:
-        """Some of the prompts."""
+        """The features of some of the prompts."""
         return Signs(*(getattr(self, part.name)[which] for part in fields(self)))
 
     @classmethod
     def of(
         cls, prompts: Sequence[str], contexts: Contexts, near: Matrix, far: Matrix, own: Matrix, most: int
     ) -> Signs:
-        """Signs of prompts whose beginnings are `contexts` (N, M), of which `most` characters are read."""
+        """Features of prompts with beginnings `contexts` (N, M), of which `most` characters are read."""
         shape = near.shape
         same = np.full((*shape, shape[1], SAME), np.nan)
         overlap = np.full((*shape, shape[1], WORDS), np.nan)
@@ -97,7 +97,7 @@ def _compared(first: Saying, second: Saying) -> tuple[list[float], list[float]]:
 
 
 def table(signs: Signs, opened: Mask, strength: Vector) -> NDArray[np.float32]:
-    """Features (N x M, F), a row per prompt and specialist, when `opened` (N, M) is open."""
+    """Features (N x M, F), one row per prompt and specialist, when the boxes `opened` (N, M) are open."""
     prompts, boxes = opened.shape
     opened = opened & signs.there
     own = np.where(opened, signs.own, np.nan)
@@ -117,7 +117,7 @@ def table(signs: Signs, opened: Mask, strength: Vector) -> NDArray[np.float32]:
 
 
 def _agreement(signs: Signs, opened: Mask, pull: Vector) -> Matrix:
-    """How each opened beginning agrees with the other opened ones (N, M, F); NaN for sealed ones."""
+    """Agreement of each opened beginning with the other opened ones (N, M, F); NaN for sealed boxes."""
     boxes = opened.shape[1]
     others = opened[:, None, :] & opened[:, :, None] & ~np.eye(boxes, dtype=np.bool_)
     columns = []
@@ -143,12 +143,12 @@ def _share(agree: Matrix, heard: Matrix | Mask) -> Matrix:
 
 
 def subsets(boxes: int) -> Mask:
-    """All sets of `boxes` specialists (2^M, M); row number k has the specialists of the bits of k."""
+    """All sets of `boxes` specialists (2^M, M); row k contains the specialists at the one-bits of k."""
     return np.array([[bool(k >> j & 1) for j in range(boxes)] for k in range(2**boxes)])
 
 
 def chains(prompts: int, boxes: int, count: int, seed: int) -> Iterator[Mask]:
-    """`count` random orders of opening per prompt: the opened sets (N, M) after 0, 1, ... M openings."""
+    """`count` random orders of opening per prompt: the opened sets (N, M) after 0, 1, ..., M openings."""
     rng = np.random.default_rng(seed)
     for _ in range(count):
         rank = np.argsort(rng.random((prompts, boxes)), axis=1)
@@ -158,7 +158,10 @@ def chains(prompts: int, boxes: int, count: int, seed: int) -> Iterator[Mask]:
 
 @dataclass(frozen=True, eq=False)
 class SetTrees:
-    """The second layer: ensembles over `table`, their mean is the estimate. `strength` (M,): mean rewards."""
+    """The second layer: the mean of `boosters` over the features of `table`.
+
+    `strength` (M,): mean rewards.
+    """
 
     boosters: tuple[Ensemble, ...] = field(repr=False)
     strength: Vector
@@ -167,9 +170,9 @@ class SetTrees:
     def fit(
         cls, signs: Signs, reward: Matrix, folds: Positions, seed: int = 0, say: Advance | None = None
     ) -> SetTrees:
-        """Fit on rewards (N, M), NaN where missing; prompts of one fold share an ensemble that left them out.
+        """Fit on rewards (N, M), NaN where missing; one ensemble per fold, fitted on the other folds.
 
-        Every set is shown where there are few specialists, otherwise sets drawn for each prompt.
+        Uses every set of opened boxes if there are few specialists, otherwise sets drawn for each prompt.
         """
         prompts, boxes = reward.shape
         strength = np.nanmean(reward, axis=0)
@@ -186,12 +189,12 @@ class SetTrees:
         return cls(boosters, strength)
 
     def predict(self, signs: Signs, opened: Mask) -> Matrix:
-        """Estimated rewards (N, M) of all specialists when `opened` (N, M) is open."""
+        """Estimated rewards (N, M) of all specialists when the boxes `opened` (N, M) are open."""
         rows = table(signs, opened, self.strength)
         return np.mean([booster.predict(rows) for booster in self.boosters], axis=0).reshape(opened.shape)
 
     def left_out(self, signs: Signs, opened: Mask, folds: Positions) -> Matrix:
-        """The same for training prompts, each by the ensemble that never saw it."""
+        """As `predict` for training prompts, each by the ensemble that was fitted without it."""
         estimates = np.full(opened.shape, np.nan)
         for k, booster in enumerate(self.boosters):
             here = folds == k
@@ -209,7 +212,7 @@ class SetEstimate:
 
     @property
     def specialists(self) -> tuple[str, ...]:
-        """Columns of `predict`, by name."""
+        """Names of the columns of `predict`."""
         return self.first.specialists
 
     @property
@@ -219,20 +222,23 @@ class SetEstimate:
 
     @property
     def together(self) -> bool:
-        """Each look has its own price."""
+        """False: each look is paid for."""
         return False
 
     def predict(self, prompts: Sequence[str], contexts: Contexts | None = None) -> Matrix:
-        """Estimated rewards (prompts, specialists), sealed ones too; a None cell is sealed."""
+        """Estimated rewards (prompts, specialists) of sealed and opened boxes.
+
+        A None context is a sealed box.
+        """
         signs = self.signs(prompts, contexts)
         return self.second.predict(signs, signs.there)
 
     def signs(self, prompts: Sequence[str], contexts: Contexts | None) -> Signs:
-        """The signs of new prompts."""
+        """Features of new prompts."""
         return new_signs(self.first, prompts, contexts)
 
     def state(self) -> Saved:
-        """What is written to disk."""
+        """The state to save; `from_state` restores it."""
         parts = {f"trees{i}": booster.state() for i, booster in enumerate(self.second.boosters)}
         settings = {"trees": len(self.second.boosters)}
         parts["first"] = self.first.state()
@@ -240,7 +246,7 @@ class SetEstimate:
 
     @classmethod
     def from_state(cls, saved: Saved, *, embedder: Embedder | None = None) -> SetEstimate:
-        """The estimator that `state` described."""
+        """Restore the estimator from its `state`."""
         count = int(saved.of_kind("sets").settings["trees"])
         trees = tuple(Ensemble.from_state(saved.parts[f"trees{i}"]) for i in range(count))
         first = Boosted.from_state(saved.parts["first"], embedder=embedder)
@@ -248,7 +254,7 @@ class SetEstimate:
 
 
 def new_signs(first: Boosted, prompts: Sequence[str], contexts: Contexts | None) -> Signs:
-    """The signs of prompts that `first` has not seen; a None cell of `contexts` (N, M) is sealed."""
+    """Features of prompts that are new to `first`; a None cell of `contexts` (N, M) is a sealed box."""
     shape = (len(prompts), len(first.specialists))
     given = contexts if contexts is not None else np.full(shape, None, dtype=object)
     checked = checked_contexts(given, shape)
@@ -259,16 +265,16 @@ def new_signs(first: Boosted, prompts: Sequence[str], contexts: Contexts | None)
 
 
 def training_signs(first: Boosted, prompts: Sequence[str], contexts: Contexts) -> Signs:
-    """The signs of the prompts that `first` was fitted on: left-out neighbours, out-of-fold estimates."""
+    """Features of the training prompts of `first`, from left-out neighbours and out-of-fold estimates."""
     near, far = first.evidence.neighbours.leave_one_out_each([NEAR, FAR])
     return Signs.of(prompts, contexts, near, far, first.out_of_fold, peeked(first))
 
 
 def peeked(first: Boosted) -> int:
-    """How many characters of a beginning the first layer reads."""
+    """Number of characters of a beginning that the first layer reads."""
     return 0 if first.contexts is None else first.contexts.peek.characters
 
 
 def second_folds(prompts: Sequence[str], count: int, seed: int) -> Positions:
-    """Folds of the second layer; identical prompts share one."""
+    """Fold of each prompt for the second layer; identical prompts share a fold."""
     return grouped_folds(list(prompts), count, seed)

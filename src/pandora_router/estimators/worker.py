@@ -1,8 +1,7 @@
-"""Where computing is done: here, or in a few threads beside an event loop.
+"""Where computations run: in the calling thread, or in a few threads beside an event loop.
 
 A decision computes for some milliseconds (embedding, neighbours, search, trees). On an event loop that would
-stall everything else, so it is handed to a `Worker`: a bounded pool of threads that somebody owns (a router,
-a scorer), never one per call.
+stall everything else, so it is handed to a `Worker`: a bounded thread pool owned by a router or a scorer.
 """
 
 from __future__ import annotations
@@ -17,10 +16,10 @@ from typing import Any, ParamSpec, Protocol, TypeVar
 T = TypeVar("T")
 P = ParamSpec("P")
 THREADS = 1
-"""Threads for computing. Python lets one thread compute at a time, and an event loop that wants to go on
-waits for each of the others. `python -m benchmarks.loop` measures its delays; on a loaded machine they were
-longer with two threads where nothing was bought, and no different elsewhere. A worker whose functions wait
-for a network, such as a remote embedder, wants more."""
+"""Default number of threads. Python runs one thread at a time, and an event loop waits for the others.
+`python -m benchmarks.loop` measures these delays; on a loaded machine they were longer with two threads where
+nothing was bought, and no different elsewhere. A worker whose functions wait for a network, such as a remote
+embedder, should have more."""
 
 
 class Work(Protocol):
@@ -32,9 +31,9 @@ class Work(Protocol):
 
 
 class Worker:
-    """A bounded pool of threads that starts when it is first used, in each process anew.
+    """A bounded thread pool that is started on first use, in each process separately.
 
-    A process forked from one that used a worker gets threads of its own; a pickled worker arrives unused.
+    A process forked from one that used a worker starts its own threads; a pickled worker arrives unstarted.
     """
 
     def __init__(self, threads: int = THREADS) -> None:
@@ -45,11 +44,11 @@ class Worker:
         return Worker, (self.threads,)
 
     def submit(self, function: Callable[P, T], *args: P.args, **options: P.kwargs) -> Future[T]:
-        """Call the function in a thread of the pool, as soon as one is free."""
+        """Run the function in a thread of the pool, as soon as one is free."""
         if self._pool is None or self._pool[0] != os.getpid():
             self._pool = os.getpid(), ThreadPoolExecutor(self.threads, "pandora")
         return self._pool[1].submit(functools.partial(function, *args, **options))
 
     async def __call__(self, function: Callable[P, T], *args: P.args, **options: P.kwargs) -> T:
-        """Call the function in a thread of the pool and await its result."""
+        """Run the function in a thread of the pool and await its result."""
         return await asyncio.wrap_future(self.submit(function, *args, **options))

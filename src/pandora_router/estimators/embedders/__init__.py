@@ -1,1 +1,1 @@
-"""Texts to vectors: what every embedder promises, the offline default, and others beside it."""
+"""Embedders: texts to unit vectors. The `Embedder` protocol, the offline default, and alternatives."""

@@ -40,7 +40,7 @@ class Cached:
         return self.inner.name
 
     def embed(self, texts: Sequence[str]) -> Vectors:
-        """Vectors from disk where they are known; the others are computed, each text once, and written."""
+        """Vectors of the texts; those not on disk are computed, each distinct text once, and written."""
         given = checked_texts(texts)
         keys = [hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest() for text in given]
         if any(key not in self._known for key in keys):

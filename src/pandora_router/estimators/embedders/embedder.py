@@ -1,9 +1,9 @@
-"""Texts to vectors: what every embedder promises, the offline default, and any callable.
+"""The `Embedder` protocol, the offline default, and a wrapper for any callable.
 
-An embedder turns texts into rows of unit length, so that an inner product is a cosine. It knows nothing of
-rewards and opens no socket unless it says so in its name (`endpoint.RemoteEmbedder`). The default are static
-word vectors (`WordVectors`), read from the files inside the PyPI package `wordllama` (MIT) without importing
-it; docs/decisions/0010-default-embedder.md has the measurements behind that choice.
+An embedder turns texts into rows of unit length, so that an inner product is a cosine. It does not use
+rewards, and no embedder but `remote.RemoteEmbedder` opens a socket. The default is static word vectors
+(`WordVectors`), read from the files inside the PyPI package `wordllama` (MIT) without importing it;
+docs/decisions/0010-default-embedder.md has the measurements behind that choice.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ REMEMBERED = 4_096  # vectors kept in memory by one embedder
 
 @runtime_checkable
 class Embedder(Protocol):
-    """Texts in, unit rows out; `name` says which vectors these are and is part of every cache key."""
+    """Turns texts into unit rows; `name` identifies the vectors and is part of every cache key."""
 
     @property
     def name(self) -> str:
-        """Which vectors these are; two embedders with one name must agree on every text."""
+        """Identifies the vectors: two embedders of the same name must agree on every text."""
         ...
 
     def embed(self, texts: Sequence[str]) -> Vectors:
@@ -57,7 +57,7 @@ def normalised(rows: ArrayLike) -> Vectors:
 
 
 def checked_texts(texts: Sequence[str]) -> list[str]:
-    """The texts as a list, refusing a single string and anything that is not text."""
+    """The texts as a list. Raises `UsageError` for a single string and for elements that are not `str`."""
     if isinstance(texts, str) or any(not isinstance(text, str) for text in texts):
         raise UsageError(
             "texts to embed",
@@ -70,12 +70,12 @@ def checked_texts(texts: Sequence[str]) -> list[str]:
 
 @dataclass
 class Recent:
-    """The vectors of at most `REMEMBERED` texts that were embedded lately, by hash: no text is kept."""
+    """Vectors of the last `REMEMBERED` texts that were embedded, keyed by hash; no text is kept."""
 
     known: dict[bytes, Vectors] = field(default_factory=dict, repr=False)
 
     def rows(self, texts: list[str], embed: Callable[[list[str]], Vectors]) -> Vectors:
-        """One row per text: those that are known, and the others from one call of `embed`, each text once."""
+        """One row per text; texts that are not cached are passed to one call of `embed`, each once."""
         if len(texts) > REMEMBERED:
             return embed(texts)
         keys = [hashlib.blake2b(t.encode("utf-8", "surrogatepass"), digest_size=16).digest() for t in texts]
@@ -92,7 +92,7 @@ class Recent:
         return np.array([vectors[key] for key in keys], dtype=np.float32)
 
     def forget(self) -> None:
-        """Drop all of them."""
+        """Clear the cache."""
         self.known.clear()
 
 
@@ -100,9 +100,8 @@ class Recent:
 class WordVectors:
     """The mean of one fixed vector per token, scaled to length one.
 
-    `table` is (vocabulary, width), in half or single precision. Tokens are those of `tokenizer`, without
-    special tokens; only the first `longest` characters of a text are read, which bounds the time for one
-    text.
+    `table` (vocabulary, width) has half or single precision. `tokenizer` is applied without special tokens.
+    Only the first `longest` characters of a text are read, which bounds the time per text.
     """
 
     table: NDArray[np.float16] | Vectors = field(repr=False)
@@ -117,7 +116,7 @@ class WordVectors:
         return self.recent.rows([text[: self.longest] for text in checked_texts(texts)], self._pooled)
 
     def forget(self) -> None:
-        """Drop the vectors that are remembered."""
+        """Clear the cache of vectors."""
         self.recent.forget()
 
     def _pooled(self, texts: list[str]) -> Vectors:
@@ -130,13 +129,13 @@ class WordVectors:
 
 @dataclass(frozen=True)
 class Wrapped:
-    """Any callable from a list of texts to a matrix, made an embedder: checked and scaled to length one."""
+    """An embedder made from any callable that maps a list of texts to a matrix."""
 
     name: str
     call: Callable[[list[str]], ArrayLike] = field(repr=False)
 
     def embed(self, texts: Sequence[str]) -> Vectors:
-        """What the callable returns, checked for its number of rows and scaled."""
+        """The rows of the callable, scaled to length one; `UsageError` if their number is wrong."""
         given = checked_texts(texts)
         vectors = normalised(self.call(given))
         if len(vectors) != len(given):
@@ -151,7 +150,7 @@ class Wrapped:
 
 @functools.cache
 def default_embedder() -> WordVectors:
-    """The offline default: the 256-wide vectors and the tokenizer shipped inside the wheel of `wordllama`."""
+    """The offline default: the vectors (width 256) and the tokenizer inside the wheel of `wordllama`."""
     from safetensors.numpy import load_file
     from tokenizers import Tokenizer
 
@@ -164,7 +163,7 @@ def default_embedder() -> WordVectors:
 
 
 def package_folder(package: str, *, extra: str) -> Path:
-    """Where an installed package keeps its files, found without importing it."""
+    """Folder of an installed package, found without importing it; `UsageError` if it is not installed."""
     spec = importlib.util.find_spec(package)
     if spec is None or not spec.submodule_search_locations:
         wanted = f"pandora-router[{extra}]" if extra else "pandora-router"

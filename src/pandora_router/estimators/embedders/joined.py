@@ -1,8 +1,8 @@
 """Several embedders side by side: the cosine of the joined vectors is the mean of their cosines.
 
-The default for fitting is word vectors joined with TF-IDF of the training prompts: the first knows what words
-mean, the second how prompts of this collection are put. Neither alone is best on all collections; together
-they are within noise of the best everywhere (docs/decisions/0010-default-embedder.md).
+The default for fitting joins word vectors, which know the meaning of words, with TF-IDF of the training
+prompts, which knows their wording. Neither alone is best on all data sets; together they are within noise
+of the best on each (docs/decisions/0010-default-embedder.md).
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ _fitted: WeakValueDictionary[str, Joined] = WeakValueDictionary()  # by what eac
 
 @dataclass(frozen=True)
 class Joined:
-    """Unit vectors of each part, one after the other, scaled to length one again.
+    """The unit vectors of all parts, concatenated and scaled to length one.
 
-    Vectors of texts seen lately are remembered by a hash, never by the text: the cheap and the costly
-    estimate ask for the same ones.
+    Recent vectors are cached by a hash of the text, since the cheap and the costly estimate embed the same
+    prompts.
     """
 
     parts: tuple[Embedder, ...]
@@ -46,21 +46,21 @@ class Joined:
         return "+".join(part.name for part in self.parts)
 
     def embed(self, texts: Sequence[str]) -> Vectors:
-        """One row per text, as wide as all parts together."""
+        """One row per text; the width is the sum of the widths of the parts."""
         return self.recent.rows(checked_texts(texts), self._joined)
 
     def _joined(self, texts: list[str]) -> Vectors:
         return normalised(np.hstack([part.embed(texts) for part in self.parts]))
 
     def forget(self) -> None:
-        """Drop the vectors that are remembered."""
+        """Clear the cache of vectors."""
         self.recent.forget()
 
 
 def fitted_embedder(prompts: Sequence[str], *, width: int = WIDTH) -> Embedder:
     """The default for fitting: word vectors joined with TF-IDF; word vectors alone if prompts are too few.
 
-    Fitted again on the same prompts it is the same object, as long as that is in use.
+    Returns the same object for the same prompts while an earlier one is still in use.
     """
     mark = hashlib.sha256(repr(width).encode())
     for prompt in prompts:

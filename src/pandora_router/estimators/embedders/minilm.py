@@ -22,7 +22,7 @@ LAYERS, HEADS, WIDTH = 6, 12, 384
 
 @dataclass(frozen=True)
 class MiniLM:
-    """The encoder's weights by their published names, and its tokenizer; texts are cut at `tokens` tokens."""
+    """The encoder's weights by their published names, and its tokenizer; texts are truncated to `tokens`."""
 
     weights: Mapping[str, Vectors] = field(repr=False)
     tokenizer: Any = field(repr=False)
@@ -35,7 +35,7 @@ class MiniLM:
         return f"all-MiniLM-L6-v2-{self.tokens}"
 
     def embed(self, texts: Sequence[str]) -> Vectors:
-        """Mean of the last layer over the tokens of each text, unit length; short texts share batches."""
+        """Mean of the last layer over the tokens of each text, unit length; texts are batched by length."""
         encoded = self.tokenizer.encode_batch(checked_texts(texts))
         cut = self.tokens - 1  # the closing [SEP] stays
         ids = [e.ids if len(e.ids) <= self.tokens else e.ids[:cut] + e.ids[-1:] for e in encoded]

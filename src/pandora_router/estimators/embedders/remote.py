@@ -1,4 +1,4 @@
-"""Vectors of texts from an OpenAI-compatible /embeddings endpoint; no other embedder uses the network."""
+"""Embeddings from an OpenAI-compatible /embeddings endpoint; no other embedder uses the network."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from pandora_router.transport.retries import retried
 
 @dataclass(frozen=True)
 class RemoteEmbedder:
-    """Embeddings of the model `model` behind `endpoint`, asked for `batch` texts at a time.
+    """Embeddings of the model `model` behind `endpoint`, requested for `batch` texts at a time.
 
-    limit: the rate limit of the endpoint; batches are asked for side by side as far as it allows.
+    limit: the rate limiter of the endpoint; batches are requested concurrently as far as it allows.
     """
 
     endpoint: Endpoint
@@ -36,9 +36,9 @@ class RemoteEmbedder:
         return f"remote:{self.endpoint.host}:{self.model}"
 
     def embed(self, texts: Sequence[str]) -> Vectors:
-        """One row of length 1 per text; blocks the calling thread, so that no event loop may call it.
+        """One row of length 1 per text. Blocks the calling thread, so it must not run on an event loop.
 
-        Raises `UpstreamError` when the endpoint does not answer as agreed after all tries.
+        Raises `UpstreamError` if the endpoint gives no valid reply after all retries.
         """
         given = checked_texts(texts)
         return wait_for(self.fetch(given)) if given else np.zeros((0, 0), dtype=np.float32)
@@ -63,7 +63,7 @@ class RemoteEmbedder:
         return self._ordered((await retried(once, self.endpoint, self.limit)).value, len(texts))
 
     def _ordered(self, reply: Mapping[str, Any], count: int) -> list[list[float]]:
-        """The vectors of a reply in the order of the texts, which each item says by its `index`."""
+        """The vectors of a reply in the order of the texts, sorted by the `index` of each item."""
         try:
             vectors = {int(item["index"]): [float(x) for x in item["embedding"]] for item in reply["data"]}
             return [vectors[i] for i in range(count)]

@@ -1,7 +1,7 @@
-"""Words weighted by how rare they are, reduced to a few directions: TF-IDF with a truncated SVD.
+"""TF-IDF with a truncated SVD: words weighted by rarity, reduced to a few directions.
 
-Needs no weights from anyone: vocabulary and directions come from the training prompts. It knows only the
-words it saw in training; a text of unknown words is a row of zeros. Terms are words and pairs of words,
+It needs no pretrained weights: vocabulary and directions are fitted on the training prompts. Words that did
+not occur there are ignored; a text without known words is a row of zeros. Terms are words and pairs of words,
 tf = 1 + log(count), idf = 1 + log((1 + N)/(1 + df)) (Salton & Buckley 1988, with the usual smoothing).
 """
 
@@ -43,7 +43,7 @@ class TfidfSvd:
     def fit(
         cls, texts: Sequence[str], *, width: int = 128, largest: int = 30_000, rarest: int = 2, seed: int = 0
     ) -> TfidfSvd:
-        """Learns the `largest` most frequent terms (in `rarest` texts or more) and `width` directions."""
+        """Fit the `largest` most frequent terms found in at least `rarest` texts, and `width` directions."""
         bags = [_bag(text) for text in checked_texts(texts)]
         seen = Counter(term for bag in bags for term in bag)
         kept = sorted((term for term, n in seen.items() if n >= rarest), key=lambda term: (-seen[term], term))
@@ -64,7 +64,7 @@ class TfidfSvd:
 
     @functools.cached_property
     def _column(self) -> tuple[dict[str, int], dict[tuple[str, str], int]]:
-        """The number of each word, and of each pair of words."""
+        """Column of each word, and of each pair of words."""
         words, pairs = {}, {}
         for j, term in enumerate(self.terms):
             first, between, second = term.partition(" ")
@@ -80,9 +80,9 @@ class TfidfSvd:
         return normalised(np.array(rows, dtype=np.float32).reshape(len(rows), self.directions.shape[1]))
 
     def _projected(self, words: list[str]) -> Vectors:
-        """The sum of the directions of the terms of one text (width,), each by its weight.
+        """Sum over the terms of one text of weight times direction (width,).
 
-        Words and pairs are looked up and counted without a loop in Python.
+        Words and pairs are looked up and counted without a Python loop.
         """
         number, pair_number = self._column
         known = Counter(map(number.get, words))
@@ -98,7 +98,7 @@ class TfidfSvd:
         return projected
 
     def state(self) -> Saved:
-        """What is written to disk."""
+        """The state to save; `from_state` restores it."""
         return Saved(
             "tfidf-svd",
             {"name": self.name, "terms": list(self.terms)},
@@ -107,7 +107,7 @@ class TfidfSvd:
 
     @classmethod
     def from_state(cls, saved: Saved) -> TfidfSvd:
-        """The embedder that `state` described."""
+        """Restore the embedder from its `state`."""
         settings = saved.of_kind("tfidf-svd").settings
         return cls(
             tuple(settings["terms"]), saved.arrays["idf"], saved.arrays["directions"], settings["name"]

@@ -1,1 +1,1 @@
-"""The default costly estimate g: gradient-boosted trees over what is known of a prompt. No torch."""
+"""The default costly estimate g: gradient-boosted trees over features and simpler predictions. No torch."""

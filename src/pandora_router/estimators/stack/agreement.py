@@ -1,8 +1,9 @@
-"""Do specialists begin to say the same? Features of one prefix among the prefixes of all specialists.
+"""Do specialists begin to say the same? Features of one beginning compared with those of all specialists.
 
-A separate variant, labelled wherever it is shown, for two reasons: it needs every specialist's prefix, so its
-price is paid for all of them at once; and part of what it knows are answers already visible in the prefixes
-(docs/method.md, section 9). Sees only texts and each specialist's training mean, never an answer key.
+Results with these features are always labelled, for two reasons: they need the beginnings of all specialists,
+which are paid for at once; and part of the gain is that answers may already be visible in the beginnings
+(docs/method.md, section 9). Only texts and each specialist's mean training reward are used, never an answer
+key.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ def agreement(prompts: Sequence[str], contexts: Contexts, strength: Matrix) -> M
     """Features (prompts, specialists, AGREEMENT); NaN where the specialist has no context.
 
     For the last number, the last option letter, and the sets of numbers, names and words not in the prompt:
-    the share of other specialists that say the same, plain and weighted by `strength` (specialists,), their
-    training mean; for numbers and letters also the share of the most common one.
+    the fraction of other specialists with the same, plain and weighted by `strength` (specialists,), their
+    mean training reward; for numbers and letters also the frequency of the most common one.
     """
     features = np.full((*contexts.shape, AGREEMENT), np.nan)
     pull = np.exp(4.0 * (strength - strength.max()))
@@ -41,7 +42,7 @@ def agreement(prompts: Sequence[str], contexts: Contexts, strength: Matrix) -> M
 
 @dataclass(frozen=True)
 class Saying:
-    """What is compared of one prefix: its last number and option letter, and its numbers, names and words."""
+    """The parts of a text that are compared: last number, last option letter, numbers, names and words."""
 
     number: str | None
     letter: str | None
@@ -51,7 +52,7 @@ class Saying:
 
 
 def saying(prompt: str, texts: Sequence[str]) -> list[Saying]:
-    """What is compared of each text; numbers, names and words that the prompt has are left out."""
+    """The parts of each text that are compared, without numbers, names and words of the prompt."""
     known = set(WORD.findall(prompt.lower()))
     return [
         Saying(
@@ -66,7 +67,7 @@ def saying(prompt: str, texts: Sequence[str]) -> list[Saying]:
 
 
 def said_alike(texts: Mapping[str, str]) -> list[str]:
-    """Who says the same, in words: the last numbers and option letters that two or more texts share.
+    """Sentences on agreement: last numbers and option letters that two or more texts have in common.
 
     >>> said_alike({"small": "so it is 42", "large": "that makes 42.", "poet": "maybe 7"})
     ['small and large both say 42']
@@ -99,7 +100,7 @@ def _among(prompt: str, texts: list[str], pull: Matrix) -> Matrix:
 
 
 def _same(said: list[str | None], pull: Matrix) -> list[Matrix]:
-    """Share of the others that say the same, weighted share, share of the most common saying."""
+    """Fraction of the others that say the same, weighted fraction, frequency of the most common statement."""
     plain: Counter[str] = Counter(word for word in said if word is not None)
     weighted: dict[str, float] = {}
     for word, weight in zip(said, pull, strict=True):
@@ -116,7 +117,7 @@ def _same(said: list[str | None], pull: Matrix) -> list[Matrix]:
 
 
 def _shared(said: list[set[str]], pull: Matrix) -> list[Matrix]:
-    """How often the others contain what this one contains: mean over its members, plain and weighted."""
+    """How many of the others contain what this one contains: mean over its elements, plain and weighted."""
     plain: Counter[str] = Counter()
     weighted: dict[str, float] = {}
     for members, weight in zip(said, pull, strict=True):

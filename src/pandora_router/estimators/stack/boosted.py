@@ -1,13 +1,13 @@
-"""The default costly estimate g: gradient-boosted trees stacked on what is known of a prompt. No torch.
+"""The default costly estimate g: gradient-boosted trees over features and simpler predictions. No torch.
 
-One LightGBM ensemble (Ke et al. 2017) over all (prompt, specialist) pairs: features are those of
-`evidence` (surface, directions, ridge and neighbour predictions made without the pair's own reward), the
-specialist itself and, with a `Peek`, what the specialist has begun to say. Squared loss. One ensemble is
-grown per fold and stopped early on that fold; their mean is the prediction, and each pair's prediction by
-the ensemble that never saw its prompt is kept in `out_of_fold` for whoever calibrates. A non-negative blend
-with the ridge and neighbour predictions, fitted on the same out-of-fold predictions, guards small data.
+One LightGBM ensemble (Ke et al. 2017) over all (prompt, specialist) pairs. Features are those of `evidence`
+(surface, directions, ridge and neighbour predictions made without the pair's own reward), the specialist and,
+with a `Peek`, features of how the specialist's answer begins. Squared loss. One ensemble is grown per fold
+and stopped early on that fold; their mean is the prediction. `out_of_fold` keeps the prediction of each
+training prompt by the ensemble fitted without it, for calibration. A non-negative blend with the ridge and
+neighbour predictions, fitted on the out-of-fold predictions, protects against overfitting on small data.
 
-One call predicts all specialists, so its price is per prompt; with a peek it is per peeked specialist.
+One call predicts all specialists and is paid per prompt; with a peek each specialist is paid for.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ __all__ = ["Boosted", "Trees"]
 
 @dataclass(frozen=True)
 class Boosted:
-    """A fitted stack. `blend` weighs trees, ridge and neighbours, each as a difference to the mean reward.
+    """A fitted stack. `blend` has the weights of trees, ridge and neighbours, each minus the mean reward.
 
-    `needs` has the specialists whose contexts were seen in training; for others the prompt alone decides.
+    `needs` has the specialists with contexts in training; the others are estimated from the prompt alone.
     """
 
     specialists: tuple[str, ...]
@@ -64,10 +64,11 @@ class Boosted:
         progress: Advance | None = None,
         work: Path | str | None = None,
     ) -> Boosted:
-        """Fits on rewards (prompts, specialists), NaN where missing; with a peek, on contexts as well.
+        """Fit on rewards (prompts, specialists), NaN where missing; with a peek, on contexts as well.
 
-        Identical prompts share a fold. `progress(what, share done)` is called between the steps. What is
-        finished (evidence, contexts, the trees of each fold) is kept in `work` for a second start.
+        Identical prompts share a fold. `progress(what, fraction done)` is called between steps. Finished
+        steps (evidence, contexts, the trees of each fold) are kept in `work`, so that an interrupted fit can
+        resume. Raises `UsageError` if there is a peek but no contexts.
         """
         say = progress or (lambda what, done: None)
         matrix = checked_reward(reward, len(prompts), specialists)
@@ -95,14 +96,14 @@ class Boosted:
 
     @property
     def together(self) -> bool:
-        """Whether one purchase shows all specialists: it reads no contexts, or all of them at once."""
+        """True if one purchase shows all specialists: it reads no contexts, or all of them at once."""
         return self.contexts is None or self.contexts.peek.agreement
 
     def predict(self, prompts: Sequence[str], contexts: Contexts | None = None) -> Matrix:
         """Estimated rewards (prompts, specialists).
 
-        A stack fitted with a peek also takes contexts of that shape; None cells (or no contexts at all) mean
-        that nothing was seen of that specialist, and the prompt alone decides.
+        A stack fitted with a peek also takes `contexts` of that shape. Where a cell is None, or without
+        contexts, the estimate is made from the prompt alone.
         """
         layer = self.evidence.layer(prompts)
         columns = None
@@ -116,7 +117,7 @@ class Boosted:
         return _mix(self.blend, grown.reshape(layer.ridge.shape), layer, self.evidence.neighbours.mean)
 
     def state(self) -> Saved:
-        """What is written to disk."""
+        """The state to save; `from_state` restores it."""
         parts = {f"trees{i}": booster.state() for i, booster in enumerate(self.boosters)}
         parts["evidence"] = self.evidence.state()
         if self.contexts is not None:
@@ -128,7 +129,7 @@ class Boosted:
 
     @classmethod
     def from_state(cls, saved: Saved, *, embedder: Embedder | None = None) -> Boosted:
-        """The estimator that `state` described; `embedder` is needed only if it was a callable or remote."""
+        """Restore the estimator from its `state`; `embedder` only if it was a callable or remote."""
         settings, parts = saved.of_kind("boosted").settings, saved.parts
         seen = parts.get("contexts")
         return cls(
@@ -142,12 +143,12 @@ class Boosted:
         )
 
     def save(self, folder: Path | str) -> Path:
-        """Writes the estimator to a folder, whole or not at all."""
+        """Write the estimator to `folder`, atomically; an estimator already there is replaced."""
         return write(folder, self.state())
 
     @classmethod
     def load(cls, folder: Path | str, *, embedder: Embedder | None = None) -> Boosted:
-        """Reads what `save` wrote."""
+        """Read an estimator written by `save`; `UsageError` if the folder is damaged or of another kind."""
         return cls.from_state(read(folder), embedder=embedder)
 
 
@@ -159,7 +160,7 @@ def _prompt_stage(
     folds: Positions,
     embedder: Embedder | None,
 ) -> tuple[PromptEvidence, Layer]:
-    """The evidence of prompts and its training layer, from an earlier start if it got so far."""
+    """The prompt evidence and its training layer, read from `stages` if finished before."""
     kept = stages.get("prompts")
     if kept is not None:
         return PromptEvidence.from_state(kept.parts["evidence"], embedder=embedder), Layer(**kept.arrays)
@@ -179,7 +180,7 @@ def _context_stage(
     folds: Positions,
     embedder: Embedder | None,
 ) -> tuple[ContextEvidence, Matrix]:
-    """The evidence of contexts and its training columns, from an earlier start if it got so far."""
+    """The context evidence and its training columns, read from `stages` if finished before."""
     kept = stages.get("contexts")
     if kept is not None:
         return ContextEvidence.from_state(kept.parts["contexts"], embedder=embedder), kept.arrays["columns"]
@@ -203,7 +204,7 @@ def _table(layer: Layer, columns: Matrix | None) -> NDArray[np.float32]:
 
 
 def _blend(outside: Matrix, layer: Layer, reward: Matrix, mean: Matrix) -> Matrix:
-    """Non-negative weights of trees, ridge and far neighbours that best explain reward minus its mean."""
+    """Non-negative least-squares weights of trees, ridge and far neighbours for reward minus its mean."""
     there = np.isfinite(reward)
     parts = np.column_stack([(part - mean)[there] for part in (outside, layer.ridge, layer.far)])
     from scipy.optimize import nnls  # half a second to import, and only a fit needs it

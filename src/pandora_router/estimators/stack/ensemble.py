@@ -1,12 +1,12 @@
-"""Gradient-boosted regression trees as arrays: checked when made, run by compiled code or by LightGBM.
+"""Gradient-boosted regression trees as arrays: checked on construction, run by compiled code or LightGBM.
 
-Where the compiled kernels are ready they sum the trees (`search.kernels.estimates.tree_sums`), in the order
-and by the rules of LightGBM, so that both agree bit for bit; LightGBM is then not even imported.
+If the compiled kernels are ready, `search.kernels.estimates.tree_sums` sums the trees in LightGBM's order and
+by its rules, so both agree bit for bit, and LightGBM is not imported.
 
-LightGBM ends the process when the text of a model is not what it expects, so no text from a file ever reaches
-it: an `Ensemble` keeps the trees as arrays, checks that they are trees, and writes LightGBM's text from them.
-That text has no `tree_sizes`, so LightGBM parses it on the calling thread, and predictions ask for one
-thread: neither needs the OpenMP threads of the process, which a forked child does not have.
+LightGBM aborts the process if the text of a model is malformed, so text from a file never reaches it: an
+`Ensemble` keeps the trees as arrays, checks that they are trees, and writes LightGBM's text from them. That
+text has no `tree_sizes`, so LightGBM parses it on the calling thread, and prediction uses one thread. Neither
+needs the OpenMP threads of the process, which a forked child does not have.
 """
 
 from __future__ import annotations
@@ -37,13 +37,14 @@ MOST_FEATURES = 2**20
 class Ensemble:
     """The sum of regression trees over rows of `features` numbers.
 
-    `leaves` (T,) counts the leaves of each tree; a tree of L leaves has L - 1 nodes. All other arrays hold
-    the trees one after the other. Of a node: the `feature` it asks for, its `threshold` (or the number of its
-    set of categories), the `decision` bits, and `left` and `right`, the number of a later node of the same
-    tree or -1 - k for leaf k. `value` holds the leaves. `sets` (T,) counts the sets of categories of each
-    tree; set i of a tree is the bit mask in words `bounds[i]` to `bounds[i + 1]` of its part of `words`.
+    `leaves` (T,) has the number of leaves of each tree; a tree of L leaves has L - 1 nodes. All other arrays
+    hold the trees one after the other. A node has the `feature` it tests, a `threshold` (or the number of its
+    set of categories), the `decision` bits, and its children `left` and `right`: the number of a later node
+    of the same tree, or -1 - k for leaf k. `value` has the leaf values. `sets` (T,) has the number of
+    category sets of each tree; set i of a tree is the bit mask in words `bounds[i]` to `bounds[i + 1]` of its
+    `words`.
 
-    Raises `ValueError` if the arrays are anything but trees.
+    Raises `ValueError` if the arrays are not valid trees.
     """
 
     features: int
@@ -99,12 +100,12 @@ class Ensemble:
         return sums
 
     def predict_by_lightgbm(self, rows: NDArray[Any]) -> Numbers:
-        """As `predict`, by LightGBM itself."""
+        """As `predict`, computed by LightGBM."""
         return np.asarray(self._booster.predict(rows, num_threads=1), dtype=np.float64)
 
     @functools.cached_property
     def _flat(self) -> tuple[NDArray[Any], ...]:
-        """The trees as `tree_sums` takes them."""
+        """The trees as arguments of `tree_sums`."""
         nodes, bounds = self.leaves - 1, np.array([len(b) for b, _ in self._categories()])
         words = np.array([len(w) for _, w in self._categories()])
         starts = [np.cumsum(sizes) - sizes for sizes in (nodes, self.leaves, bounds, words)]
@@ -125,7 +126,7 @@ class Ensemble:
         return lightgbm.Booster(model_str=self.text())
 
     def text(self) -> str:
-        """The trees in the words of LightGBM."""
+        """The trees in LightGBM's text format."""
         names = " ".join(f"f{i}" for i in range(self.features))
         head = (
             "tree\nversion=v4\nnum_class=1\nnum_tree_per_iteration=1\nlabel_index=0\n"
@@ -156,7 +157,7 @@ class Ensemble:
             yield "\n".join(f"{name}={' '.join(map(repr, values))}" for name, values in said.items())
 
     def _categories(self) -> Iterator[tuple[Integers, NDArray[np.uint32]]]:
-        """Bounds and words of each tree; none for a tree without categories."""
+        """Bounds and words of each tree; empty for a tree without categories."""
         at = start = 0
         for count in self.sets.tolist():
             bounds = self.bounds[at : at + count + 1] if count else self.bounds[:0]
@@ -165,13 +166,13 @@ class Ensemble:
             at, start = at + len(bounds), start + size
 
     def state(self) -> Saved:
-        """The trees as they are written to disk."""
+        """The state to save; `from_state` restores it."""
         arrays = {name: getattr(self, name) for name in self.__dataclass_fields__ if name != "features"}
         return Saved("trees", {"features": self.features}, arrays)
 
     @classmethod
     def from_state(cls, saved: Saved) -> Ensemble:
-        """The trees whose `state` is `saved`; `ValueError` if they are none."""
+        """Restore the trees from their `state`; `ValueError` if they are not valid trees."""
         kept: Mapping[str, Any] = saved.of_kind("trees").arrays
         return cls(features=saved.settings["features"], **kept)
 
@@ -182,7 +183,7 @@ def _need(holds: bool | np.bool_, what: str) -> None:
 
 
 def _check_counts(e: Ensemble) -> None:
-    """Types, and lengths that belong together."""
+    """Check types and lengths of the arrays."""
     for name in ("leaves", "feature", "decision", "left", "right", "sets", "bounds"):
         _need(getattr(e, name).dtype == np.int32 and getattr(e, name).ndim == 1, f"{name} of another type")
     _need(e.threshold.dtype == np.float64 and e.value.dtype == np.float64, "numbers of another type")
@@ -200,7 +201,7 @@ def _check_counts(e: Ensemble) -> None:
 
 
 def _check_nodes(e: Ensemble) -> None:
-    """Every node but the first is the child of one earlier node, every leaf of one node."""
+    """Check that each node but the first is the child of one earlier node, and each leaf of one node."""
     sizes = (e.leaves - 1).astype(np.int64)
     tree = np.repeat(np.arange(len(sizes)), sizes)
     number = np.arange(len(tree)) - (np.cumsum(sizes) - sizes)[tree]
@@ -219,7 +220,7 @@ def _check_nodes(e: Ensemble) -> None:
 
 
 def _check_sets(e: Ensemble) -> None:
-    """Sets of categories lie within their words, and nodes ask for sets that there are."""
+    """Check that category sets lie within `words` and that nodes refer to existing sets."""
     _need(len(e.bounds) == int((e.sets + (e.sets > 0)).sum()), "bounds that are missing")
     used = 0
     for count, (bounds, _) in zip(e.sets.tolist(), e._categories(), strict=True):

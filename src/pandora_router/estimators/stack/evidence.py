@@ -1,8 +1,8 @@
-"""What the boosted stack knows of a prompt before it looks at any answer.
+"""Features of the boosted stack that depend on the prompt alone.
 
-For every prompt: its surface, the leading directions of its embedding, and two independent predictions of
-every specialist's reward (a ridge head on the embedding, neighbours at two sizes). While fitting, each of
-these predictions is made without the prompt's own reward, so that the stack learns how far to trust them.
+For every prompt: surface features, the leading directions of its embedding, and two independent predictions
+of every specialist's reward (a ridge regression on the embedding, and neighbours at two sizes). In training,
+each prediction is made without the prompt's own reward, so that the stack learns how reliable it is.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ SURFACE_WEIGHT = 0.2
 
 @dataclass(frozen=True)
 class Layer:
-    """Features of n prompts: shared by all specialists (n, S) and of each specialist (n, M, P).
+    """Features of n prompts: shared by all specialists (n, S) and per specialist (n, M, P).
 
-    `ridge` and `far` (n, M) are the two predictions among them that can stand alone.
+    `ridge` and `far` (n, M) are the two predictions among them that the final blend uses too.
     """
 
     shared: Matrix
@@ -42,7 +42,7 @@ class Layer:
 
 @dataclass(frozen=True)
 class PromptEvidence:
-    """The fitted parts: neighbours (which hold the embedder), the ridge head, scales and directions."""
+    """The fitted parts: neighbours (with the embedder), ridge head, scaling and directions of features."""
 
     neighbours: Neighbours
     head: Ridge = field(repr=False)
@@ -60,7 +60,7 @@ class PromptEvidence:
         folds: Positions,
         embedder: Embedder | None,
     ) -> tuple[PromptEvidence, Layer]:
-        """The evidence, and the layer of the training prompts (out of fold, leave-one-out)."""
+        """The evidence, and the layer of the training prompts (out-of-fold and leave-one-out predictions)."""
         embedder = embedder or fitted_embedder(prompts)
         vectors = embedder.embed(prompts)
         neighbours = Neighbours.fit(prompts, reward, specialists, embedder=embedder, vectors=vectors, k=FAR)
@@ -90,7 +90,7 @@ class PromptEvidence:
         return Layer(shared, np.stack([ridge, near, far, usual], axis=2), ridge, far)
 
     def state(self) -> Saved:
-        """What is written to disk."""
+        """The state to save; `from_state` restores it."""
         arrays: dict[str, NDArray[Any]] = {
             "weights": self.head.weights,
             "intercept": self.head.intercept,
@@ -103,7 +103,7 @@ class PromptEvidence:
 
     @classmethod
     def from_state(cls, saved: Saved, *, embedder: Embedder | None = None) -> PromptEvidence:
-        """The evidence that `state` described."""
+        """Restore the evidence from its `state`."""
         kept = saved.of_kind("prompt-evidence").arrays
         return cls(
             Neighbours.from_state(saved.parts["neighbours"], embedder=embedder),
@@ -116,7 +116,7 @@ class PromptEvidence:
 
 
 def leading_directions(rows: Vectors, count: int) -> Vectors:
-    """The `count` directions (width, count) along which centred rows vary most, largest first."""
+    """The `count` directions (width, count) of largest variance of centred rows, in descending order."""
     values, vectors = np.linalg.eigh(rows.T.astype(np.float64) @ rows)
     chosen = vectors[:, np.argsort(-values, kind="stable")[:count]]
     signs = np.sign(chosen[np.argmax(np.abs(chosen), axis=0), np.arange(chosen.shape[1])])

@@ -1,7 +1,7 @@
-"""Linear heads: ridge regression of rewards on features, with out-of-fold predictions.
+"""Ridge regression of rewards on features, with out-of-fold predictions.
 
-One closed-form solve per penalty and fold, from sums of squares that are taken once per fold. Missing rewards
-(NaN) are left out; specialists that miss the same rows share one solve. The intercept is not penalised.
+One closed-form solution per penalty and fold, from sums of squares computed once per fold. Missing rewards
+(NaN) are left out; specialists with the same missing rows share one solution. The intercept is not penalised.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ class Ridge:
 def fit_ridge(
     features: Features, reward: Matrix, folds: Positions, penalties: Sequence[float] = PENALTIES
 ) -> tuple[Ridge, Matrix]:
-    """The head with the penalty of least cross-validated error, and its out-of-fold predictions.
+    """The ridge with the penalty of lowest cross-validated error, and its out-of-fold predictions.
 
-    Minimises sum (R - Xw - a)^2 + penalty |w|^2 per output. `folds` (rows,) numbers the fold of each row; one
-    penalty is chosen for every set of outputs that share their missing rows.
+    Minimises sum (R - Xw - a)^2 + penalty |w|^2 per output. `folds` (rows,) is the fold number of each row.
+    One penalty is chosen for each group of outputs with the same missing rows.
     """
     width = features.shape[1]
     weights = np.zeros((width, reward.shape[1]))
@@ -97,7 +97,7 @@ def _solve(gram: Matrix, cross: Matrix, penalty: float) -> Matrix:
 
 
 def grouped_folds(groups: Sequence[object], count: int, seed: int) -> Positions:
-    """Fold numbers, balanced over distinct members of `groups`; equal members always share a fold."""
+    """Fold numbers, balanced over the distinct elements of `groups`; equal elements share a fold."""
     members = {member: i for i, member in enumerate(dict.fromkeys(groups))}
     if len(members) < 2:
         raise UsageError(

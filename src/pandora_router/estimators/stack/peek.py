@@ -1,9 +1,9 @@
-"""What the boosted stack learns from looking at what a specialist has begun to say (or at its passages).
+"""Features of the boosted stack from a peek: how a specialist's answer begins, or its passages.
 
-A peek reads the first `characters` of each context. The specialist's own prefix gives its surface, its
-nearness to the prompt and two ridge predictions of what the prompt alone left unexplained (one head per
-specialist, one for all). `agreement=True` adds how the prefixes of all specialists agree: a separate variant
-with another price, see `agreement`. Where a context is missing all of its features are missing too.
+A peek reads the first `characters` of each context. The specialist's own context gives surface features, its
+similarity to the prompt, and two ridge predictions of what a prediction from the prompt alone left
+unexplained (one ridge per specialist, one for all). `agreement=True` adds how far the contexts of all
+specialists agree, which has another price: see `agreement`. Where a context is missing, its features are NaN.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ FEWEST = 50
 
 @dataclass(frozen=True)
 class Peek:
-    """How far to look: the first `characters` of a context; with `agreement`, at all of them together."""
+    """What is read: the first `characters` of a context; with `agreement`, of all specialists together."""
 
     characters: int = 400
     agreement: bool = False
@@ -44,7 +44,7 @@ class Peek:
             )
 
     def cut(self, contexts: Contexts) -> Contexts:
-        """The contexts, each cut to the first characters; a missing one stays None."""
+        """The contexts, each truncated to the first `characters`; a missing one stays None."""
         short = np.full(contexts.shape, None, dtype=object)
         for at in zip(*present(contexts), strict=True):
             short[at] = str(contexts[at])[: self.characters]
@@ -53,7 +53,7 @@ class Peek:
 
 @dataclass(frozen=True)
 class Seen:
-    """Contexts turned into numbers: rows that exist, their vectors and their surface beside the prompt."""
+    """Contexts as numbers: positions of those that exist, their vectors, and surface features."""
 
     at: tuple[NDArray[np.intp], NDArray[np.intp]]
     vectors: Vectors
@@ -64,7 +64,7 @@ class Seen:
 
 @dataclass(frozen=True)
 class ContextEvidence:
-    """Fitted heads on contexts: one per specialist and a common one, with their scales and directions."""
+    """Fitted ridges on contexts: one per specialist and a common one, with scaling and directions."""
 
     peek: Peek
     embedder: Embedder
@@ -87,9 +87,10 @@ class ContextEvidence:
         folds: Positions,
         embedder: Embedder | None = None,
     ) -> tuple[ContextEvidence, Matrix]:
-        """The evidence and the training features (n, M, P), heads out of fold.
+        """The evidence, and the training features (n, M, P) with out-of-fold ridge predictions.
 
-        `unexplained` (n, M) is reward minus an out-of-fold prediction from the prompt alone.
+        `unexplained` (n, M) is reward minus an out-of-fold prediction from the prompt alone. Raises
+        `UsageError` if there is no context at all.
         """
         embedder = embedder or default_embedder()
         seen = _see(peek, prompts, contexts, embedder)
@@ -107,7 +108,7 @@ class ContextEvidence:
         return fitted, fitted._columns(prompts, seen, outside_each, outside_common[:, 0])
 
     def columns(self, prompts: Sequence[str], contexts: Contexts) -> Matrix:
-        """Features (n, M, P) of new contexts; NaN where there is none."""
+        """Features (n, M, P) of new contexts; NaN where a context is missing."""
         seen = _see(self.peek, prompts, contexts, self.embedder)
         scaled = (WEIGHT * (seen.outside - self.centre) / self.spread).astype(np.float32)
         features = np.hstack([seen.vectors, scaled])
@@ -125,7 +126,7 @@ class ContextEvidence:
         return np.concatenate([columns, agreement(prompts, seen.contexts, self.strength)], axis=2)
 
     def state(self) -> Saved:
-        """What is written to disk."""
+        """The state to save; `from_state` restores it."""
         arrays: dict[str, NDArray[Any]] = {
             "each_weights": self.each.weights,
             "each_intercept": self.each.intercept,
@@ -143,7 +144,7 @@ class ContextEvidence:
 
     @classmethod
     def from_state(cls, saved: Saved, *, embedder: Embedder | None = None) -> ContextEvidence:
-        """The evidence that `state` described."""
+        """Restore the evidence from its `state`."""
         kept = saved.of_kind("context-evidence").arrays
         return cls(
             Peek(**saved.settings),
@@ -157,7 +158,10 @@ class ContextEvidence:
 def _heads(
     features: Features, target: Matrix, folds: Positions, columns: NDArray[np.intp], total: int
 ) -> tuple[Ridge, Matrix]:
-    """One head per specialist with `FEWEST` scored contexts or more, zero for the others; and out of fold."""
+    """One ridge per specialist with at least `FEWEST` scored contexts, zero for the others.
+
+    And out of fold.
+    """
     heads = Ridge(np.zeros((features.shape[1], total)), np.zeros(total))
     outside = np.zeros(len(features))
     for column in range(total):

@@ -1,7 +1,7 @@
-"""What a text looks like, without knowing what it is about: lengths, digits, symbols, lines, options.
+"""Surface features of a text: lengths, digits, symbols, lines, options; nothing about its meaning.
 
-`surface` describes one text; `peeked` describes the first characters of a specialist's own answer (or its
-passages) beside the prompt they belong to. Neither knows tasks, specialists or rewards.
+`surface` describes one text; `peeked` describes the beginning of an answer (or passages) together with the
+prompt. Neither uses tasks, specialists or rewards.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ PEEKED = SURFACE + 9
 
 
 def surface(texts: Sequence[str]) -> Matrix:
-    """Features (texts, SURFACE) of each text alone; finite for every text, also the empty one."""
+    """Features (texts, SURFACE) of each text; finite for every text, including the empty one."""
     return np.asarray([_one(text) for text in texts], dtype=np.float64).reshape(len(texts), SURFACE)
 
 
@@ -64,9 +64,9 @@ def _one(text: str) -> list[float]:
 
 
 def characters(text: str) -> tuple[int, int, int, int]:
-    """How many digits, capitals, marks (neither letter, digit nor space) and characters beyond ASCII.
+    """Counts of digits, capitals, symbols (neither letter, digit nor space) and characters beyond ASCII.
 
-    What is ASCII is counted by deleting bytes, many times faster than asking character by character.
+    ASCII characters are counted by deleting bytes, which is many times faster than a loop over characters.
     """
     plain = text.encode("ascii", "ignore")
     rest = "" if len(plain) == len(text) else PLAIN.sub("", text)
@@ -80,12 +80,12 @@ def characters(text: str) -> tuple[int, int, int, int]:
 
 
 def asked_for(prompt: str) -> tuple[set[str], set[str]]:
-    """The words and the numbers of a prompt, as `peeked` takes them."""
+    """The words and the numbers of a prompt, as an argument of `peeked`."""
     return set(WORD.findall(prompt.lower())), set(NUMBER.findall(prompt))
 
 
 def peeked(prompt: tuple[set[str], set[str]], context: str) -> list[float]:
-    """Features (PEEKED,) of a context beside its prompt: its surface, what it has in common with it."""
+    """Features (PEEKED,) of a context: its surface, and what it has in common with the prompt."""
     asked, given = prompt
     words, used = WORD.findall(context.lower()), NUMBER.findall(context)
     marked = [match.start() for match in DONE.finditer(context)]

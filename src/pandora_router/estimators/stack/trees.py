@@ -1,6 +1,6 @@
 """One ensemble of gradient-boosted trees per fold, over all (prompt, specialist) pairs (LightGBM).
 
-Fold by fold, so that a fit that was killed goes on with the next ensemble.
+Each fold is saved when it is finished, so that an interrupted fit resumes with the next one.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Pairs = NDArray[np.float32]
 
 @dataclass(frozen=True)
 class Trees:
-    """How trees are grown. `smallest` is the least number of pairs in a leaf (less when data are few)."""
+    """Parameters of the trees. `smallest`: fewest pairs in a leaf (lower if there are few pairs)."""
 
     rounds: int = 600
     patience: int = 40
@@ -36,7 +36,7 @@ class Trees:
     threads: int = 1
 
     def parameters(self, pairs: int, seed: int) -> dict[str, Any]:
-        """The same in LightGBM's words."""
+        """The parameters under LightGBM's names, for training."""
         return {
             "objective": "l2",
             "learning_rate": self.rate,
@@ -65,10 +65,10 @@ def grow(
     blind: int | None,
     stages: Stages = Stages(),  # noqa: B008 (frozen)
 ) -> tuple[tuple[Ensemble, ...], Matrix]:
-    """One ensemble per fold, stopped early on it; and every pair as seen by the one that left it out.
+    """One ensemble per fold, stopped early on that fold; and every pair predicted by the ensemble without it.
 
-    With a peek, a part of the pairs is shown a second time with the last `blind` columns (all that comes from
-    contexts) missing, so that the trees also know what to say of a specialist nobody has looked at.
+    With a peek, some of the pairs are used a second time with the last `blind` columns (everything from
+    contexts) missing, so that the trees can also predict specialists that were not looked at.
     """
     target, pair_folds = reward.ravel(), np.repeat(folds, reward.shape[1])
     there = np.isfinite(target)
@@ -100,7 +100,7 @@ def _grown(
     seed: int,
     blind: int | None,
 ) -> Ensemble:
-    """One ensemble, cut where the pairs in `watch` were predicted best."""
+    """One ensemble, truncated where the error on the pairs in `watch` was lowest."""
     import lightgbm
 
     parameters = trees.parameters(int(learn.sum()), seed)

@@ -1,1 +1,1 @@
-"""A fine-tuned transformer as costly estimate: `training` needs torch, `served` only ONNX Runtime."""
+"""A fine-tuned transformer as costly estimate: `training` needs torch, `served` needs only ONNX Runtime."""

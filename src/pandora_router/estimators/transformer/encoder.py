@@ -1,7 +1,7 @@
 """MiniLM in torch: the layers, the pretrained weights, and the export to ONNX.
 
-One linear output per specialist (form "all") or one for the specialist named in the text (form "named") is
-put on the mean over tokens. fp32 throughout: bf16 autocast crashes on some CPUs.
+The head on the mean over tokens has one linear output per specialist (form "all"), or one for the specialist
+named in the text (form "named"). All computations are fp32: bf16 autocast crashes on some CPUs.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Block(nn.Module):
         self.first, self.second = nn.LayerNorm(WIDTH, eps=1e-12), nn.LayerNorm(WIDTH, eps=1e-12)
 
     def forward(self, x: Tensor, hidden: Tensor) -> Tensor:
-        """`hidden` (batch, 1, 1, length) is added to the attention logits: 0 where seen, -1e9 where not."""
+        """`hidden` (batch, 1, 1, length) is added to attention logits: 0 for visible tokens, -1e9 else."""
         batch, length = x.shape[0], x.shape[1]
         query, key, value = (
             part(x).view(batch, length, HEADS, WIDTH // HEADS).transpose(1, 2)
@@ -42,7 +42,7 @@ class Block(nn.Module):
 
 
 class Encoder(nn.Module):
-    """Tokens and mask to one row of outputs: six blocks, mean over the tokens, a linear head from zero."""
+    """Tokens and mask to one row of outputs: six blocks, mean over tokens, a linear head (initially 0)."""
 
     def __init__(self, outputs: int) -> None:
         super().__init__()
@@ -64,13 +64,13 @@ class Encoder(nn.Module):
         return self.above(self.below(tokens, mask, LAYERS), mask, LAYERS)
 
     def below(self, tokens: Tensor, mask: Tensor, layers: int) -> Tensor:
-        """What the embeddings and the first `layers` blocks make of the tokens (batch, length, WIDTH)."""
+        """Output of the embeddings and the first `layers` blocks (batch, length, WIDTH)."""
         places = torch.arange(tokens.shape[1], device=tokens.device)
         x: Tensor = self.norm(self.words(tokens) + self.places(places) + self.kind)
         return self._through(x, mask, self.blocks[:layers])
 
     def above(self, x: Tensor, mask: Tensor, layers: int) -> Tensor:
-        """The blocks after the first `layers` and the mean over the tokens (batch, WIDTH)."""
+        """Output of the blocks after the first `layers`, averaged over the tokens (batch, WIDTH)."""
         x, there = self._through(x, mask, self.blocks[layers:]), mask.to(torch.float32)
         mean: Tensor = (x * there[:, :, None]).sum(1) / there.sum(1, keepdim=True)
         return mean
@@ -114,7 +114,8 @@ def pretrained(outputs: int) -> tuple[Encoder, str]:
 class Averaged(nn.Module):
     """The mean output of several encoders that share their embeddings and their first `frozen` layers.
 
-    The shared layers run once. With `frozen` = 0 the embeddings learn as well, so nothing is shared.
+    The shared layers are computed once. With `frozen` = 0 the embeddings are trained too and nothing is
+    shared.
     """
 
     def __init__(self, encoders: Sequence[Encoder], frozen: int) -> None:
@@ -133,7 +134,7 @@ class Averaged(nn.Module):
 
 
 def exported(encoder: Encoder | Averaged) -> bytes:
-    """The encoder as an ONNX graph (tokens, mask -> reward) with free batch size and length."""
+    """The encoder as an ONNX graph (tokens, mask -> reward) with variable batch size and length."""
     encoder.eval()
     example = torch.ones((2, 7), dtype=torch.int64), torch.ones((2, 7), dtype=torch.int64)
     free = {0: "batch", 1: "length"}

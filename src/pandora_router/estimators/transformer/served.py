@@ -1,9 +1,8 @@
-"""A fine-tuned transformer as it serves: an ONNX graph run by ONNX Runtime, without torch.
+"""A fine-tuned transformer for prediction: an ONNX graph run by ONNX Runtime, without torch.
 
-Two forms, both the paper's. "all": the prompt alone goes in, one number per specialist comes out. "named":
-the specialist is named in the text, followed by the prompt and whatever has been seen of its answer or
-passages; one number comes out. Made by `transformer.fine_tune`; needs onnxruntime and tokenizers (extra
-`[transformer]`).
+Both forms of the paper are supported. "all": the input is the prompt, the output one number per specialist.
+"named": the input is the specialist's name, the prompt and the context of that specialist; the output is one
+number. `transformer.training` fits them; needs onnxruntime and tokenizers (extra `[transformer]`).
 """
 
 from __future__ import annotations
@@ -29,9 +28,10 @@ Tokens = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Text:
-    """How prompts become tokens: at most `tokens` of them, of which a context gets what the prompt leaves.
+    """How prompts become tokens: at most `tokens`; a context gets those that the prompt leaves.
 
-    A prompt is cut to half of the room when a context follows it; `characters` of a context are read.
+    A prompt that is followed by a context is truncated to half of the room; `characters` of a context are
+    read.
     """
 
     form: Form = "all"
@@ -39,7 +39,7 @@ class Text:
     characters: int = 400
 
     def encode(self, tokenizer: Any, prompt: str, name: str = "", context: str | None = None) -> list[int]:
-        """Token numbers of one text, opened and closed as BERT was trained."""
+        """Token numbers of one text, with BERT's opening and closing tokens."""
         opening, closing = tokenizer.token_to_id("[CLS]"), tokenizer.token_to_id("[SEP]")
 
         def numbers(text: str) -> list[int]:
@@ -56,7 +56,7 @@ class Text:
 
 
 def padded(rows: Sequence[list[int]]) -> tuple[Tokens, Tokens]:
-    """Token numbers and a mask of the same shape, short rows filled up with zeros."""
+    """Token numbers and mask of the same shape; short rows are padded with zeros."""
     longest = max(len(row) for row in rows)
     tokens, mask = (np.zeros((len(rows), longest), dtype=np.int64) for _ in range(2))
     for i, row in enumerate(rows):
@@ -69,7 +69,7 @@ def padded(rows: Sequence[list[int]]) -> tuple[Tokens, Tokens]:
 class Served:
     """A fitted transformer: its graph (tokens, mask -> rewards), its tokenizer as JSON, and its form.
 
-    `needs` has the specialists whose contexts it saw in training.
+    `needs` has the specialists with contexts in training.
     """
 
     specialists: tuple[str, ...]
@@ -82,7 +82,7 @@ class Served:
 
     @property
     def together(self) -> bool:
-        """Whether one purchase shows all specialists; in the form "named" each needs a run of its own."""
+        """True if one purchase shows all specialists; in the form "named" each needs its own run."""
         return self.text.form == "all"
 
     def predict(self, prompts: Sequence[str], contexts: Contexts | None = None) -> Matrix:
@@ -135,7 +135,7 @@ class Served:
         return onnxruntime.InferenceSession(self.graph, options, providers=["CPUExecutionProvider"])
 
     def state(self) -> Saved:
-        """What is written to disk."""
+        """The state to save; `from_state` restores it."""
         settings = {
             "specialists": list(self.specialists),
             "form": self.text.form,
@@ -148,7 +148,7 @@ class Served:
 
     @classmethod
     def from_state(cls, saved: Saved, *, embedder: Embedder | None = None) -> Served:
-        """The estimator whose `state` is `saved`; it has no embedder, so none is looked at."""
+        """Restore the estimator from its `state`; there is no embedder, and the argument is ignored."""
         kept = saved.of_kind("transformer").settings
         text = Text(kept["form"], kept["tokens"], kept["characters"])
         graph, tokenizer = saved.blobs["model"], saved.texts["tokenizer"]
@@ -157,10 +157,10 @@ class Served:
         )
 
     def save(self, folder: Path | str) -> Path:
-        """Writes the estimator to a folder, whole or not at all."""
+        """Write the estimator to `folder`, atomically; an estimator already there is replaced."""
         return write(folder, self.state())
 
     @classmethod
     def load(cls, folder: Path | str) -> Served:
-        """Reads what `save` wrote."""
+        """Read an estimator written by `save`; `UsageError` if the folder is damaged or of another kind."""
         return cls.from_state(read(folder))

