@@ -1,12 +1,12 @@
-"""Run specialists over prompts, grade what they say, resume where it stopped: a routing table comes out.
+"""Collect answers: run specialists over prompts, grade their answers, write a routing table; resumable.
 
-    exact         numbers that stay exact as long as they can
+    exact         exact arithmetic as far as possible
     mathematics   are two results the same number, expression, tuple or set?
-    graders       what an answer is worth beside its reference
-    journal       every call and bought answer, on disk before it counts
-    budget        money spent, lost and reserved; the limit holds
+    graders       score of an answer given its reference
+    journal       every call and bought answer, on disk before it is used
+    budget        money spent, lost and reserved, within a limit
     run           prompts x specialists x samples -> data.Table
     assemble      answers and grades -> the table
 
-This module imports nothing; take what you need from the one that has it.
+This module imports nothing; import from the modules above.
 """

@@ -1,7 +1,7 @@
-"""Answers and grades made a routing table.
+"""Build a routing table from answers and grades; buys nothing.
 
-Score and fee of a cell are means over its samples that were answered (and graded); a cell without any is
-missing, never zero. The context is that of the first sample. It refuses to buy anything.
+Score and fee of a cell are means over its samples that were answered (and graded). A cell without any sample
+is missing, never zero. Its context is that of the first sample.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from pandora_router.specialists.specialist import Specialist
 
 @dataclass(frozen=True)
 class Question:
-    """A prompt with the answers that count as right, its task and its split."""
+    """A prompt with the reference answers that count as right, its task and its split."""
 
     id: str
     text: str
@@ -37,12 +37,16 @@ class Question:
 
 @dataclass(frozen=True)
 class CollectPlan:
-    """What to buy: every question from every specialist, `samples` times, for at most `budget`.
+    """What to collect: the answer of every specialist to every question, `samples` times, within `budget`.
 
-    `graders` holds one grader per task; the one under "" is for all other tasks. `at_once` bounds the calls
-    in flight per specialist (most have a bound of their own); after `give_up` failures in a row a
-    specialist is asked no more. `fee_weight` goes into the table. With `log_probabilities` those of the first
-    tokens, where they were given, stand on the first line of a context.
+    graders: one grader per task; the one under "" is for all other tasks.
+    budget: most money to spend, over all runs with one journal.
+    at_once: most calls in flight per specialist (a specialist may have a lower limit of its own).
+    give_up: after this many failures in a row a specialist is not asked any more.
+    fee_weight: stored in the table.
+    log_probabilities: put those of the first tokens, if known, on the first line of a context.
+
+    Raises `UsageError` if a number is zero, or if a name or question id occurs twice.
     """
 
     questions: tuple[Question, ...]
@@ -77,7 +81,7 @@ class CollectPlan:
             self.grader(question)
 
     def grader(self, question: Question) -> Grader:
-        """The grader for a question's task."""
+        """The grader for the question's task; `UsageError` if there is none."""
         grader = self.graders.get(question.task, self.graders.get(""))
         if grader is None:
             came = f"none for task {question.task!r}"
@@ -89,7 +93,7 @@ class CollectPlan:
 
 @dataclass(frozen=True)
 class Cell:
-    """One answer to buy; `key` is what the journal knows it by."""
+    """One answer to buy; `key` identifies it in the journal."""
 
     question: Question
     specialist: Specialist
@@ -98,7 +102,7 @@ class Cell:
 
 
 def cells(plan: CollectPlan, specialist: Specialist) -> list[Cell]:
-    """All cells of one specialist, samples of a question together."""
+    """All cells of one specialist, with the samples of a question next to each other."""
     identity = specialist.identity
     return [
         Cell(q, specialist, k, key_of(specialist.name, identity, q.id, q.text, k))
@@ -108,7 +112,7 @@ def cells(plan: CollectPlan, specialist: Specialist) -> list[Cell]:
 
 
 def key_of(*parts: object) -> str:
-    """A name for whatever decides an answer: the same parts, the same key, on any machine."""
+    """Hash of everything that decides an answer: equal parts give the same key on any machine."""
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]
 
 
@@ -118,7 +122,7 @@ def grade_key(cell: Cell, judge: Judge) -> str:
 
 
 def assemble(plan: CollectPlan, journal: Journal) -> Table:
-    """The routing table of everything the journal holds for this plan."""
+    """The routing table of everything in the journal that belongs to this plan."""
     shape = (len(plan.questions), len(plan.specialists))
     score, fee = np.full(shape, np.nan), np.full(shape, np.nan)
     contexts = np.full(shape, None, dtype=object)
@@ -151,7 +155,10 @@ def assemble(plan: CollectPlan, journal: Journal) -> Table:
 
 
 def _grade(plan: CollectPlan, cell: Cell, answer: Answer, journal: Journal) -> float | None:
-    """A refusal and an empty answer are worth nothing whatever they say; a cut one is graded as it stands."""
+    """Score of an answer: 0 if it is empty or a refusal; a truncated one is graded as it is.
+
+    None if ungraded.
+    """
     if answer.finish in {"refusal", "empty"}:
         return 0.0
     grader = plan.grader(cell.question)

@@ -1,12 +1,11 @@
-"""The budget of a collection: money spent, money lost and money reserved for calls in flight.
+"""The budget of a collection: money spent, money lost, and money reserved for calls in flight.
 
-A call reserves its worst case before it starts, so after every step
+A call reserves its worst case before it starts, so at all times
 
     spent + lost + reserved <= limit
 
-Sums are exact (`fractions.Fraction`): no rounding error ever passes the limit. The bound is as good as the
-worst cases: a provider that charges more than its own limit allows exceeds it by the calls that are in
-flight.
+Sums are exact (`fractions.Fraction`), so rounding never exceeds the limit. The limit is as reliable as the
+worst cases: a provider that charges more than its own limit allows can exceed it by the calls in flight.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from pandora_router.errors import UsageError
 
 
 class Budget:
-    """At most `limit` in money, of which earlier runs took `spent` and `lost`."""
+    """A budget of `limit` in money, of which earlier runs used `spent` and `lost`."""
 
     def __init__(self, limit: float, spent: Fraction = Fraction(0), lost: Fraction = Fraction(0)) -> None:
         if not math.isfinite(limit) or limit < 0:
@@ -47,7 +46,7 @@ class Budget:
         return True
 
     async def reserve(self, most: Fraction) -> bool:
-        """Reserve `most`, waiting for calls in flight to settle; False if it will never fit."""
+        """Reserve `most`, waiting for calls in flight to settle; false if it can never fit."""
         while not self.try_reserve(most):
             if not self.reserved:
                 return False
@@ -55,7 +54,7 @@ class Budget:
         return True
 
     def settle(self, most: Fraction, fee: float = 0.0, lost: float = 0.0) -> None:
-        """Replace the reservation `most` by what the call came to: its `fee`, and money `lost` on it."""
+        """Replace the reservation `most` by the actual `fee` of the call and the money `lost` on it."""
         self.reserved -= most
         self.spent += Fraction(fee)
         self.lost += Fraction(lost)

@@ -1,6 +1,6 @@
-"""Numbers that stay exact as long as they can: rationals, and complex floats where there is no way around.
+"""Exact arithmetic: rationals where possible, complex floats otherwise.
 
-It refuses powers too large to compute, so that nobody's answer can keep a grader busy.
+Powers that are too large to compute are refused, so that no answer can keep a grader busy.
 """
 
 from __future__ import annotations
@@ -14,7 +14,10 @@ BITS = 20_000
 
 
 def close(a: Number, b: Number) -> bool:
-    """The same number: rationals exactly, others to nine digits; what is not finite is an error."""
+    """Whether two numbers are equal: rationals exactly, others to nine digits.
+
+    Raises `OverflowError` if one of them is not finite.
+    """
     if isinstance(a, Fraction) and isinstance(b, Fraction):
         return a == b
     a, b = complex(a), complex(b)
@@ -43,7 +46,7 @@ def power(base: Number, exponent: Number) -> Number:
 
 
 def _exact_root(base: Fraction, degree: int) -> Fraction | None:
-    """The rational root if there is one; of a negative number only for odd degrees."""
+    """The rational root, or None; negative numbers have one only for odd degrees."""
     if degree > 64 or (base < 0 and degree % 2 == 0) or abs(base) > 10**15:
         return None
     sign, root = (-1 if base < 0 else 1), abs(base)

@@ -1,8 +1,8 @@
-"""Graders that compute: how well an answer agrees with its reference, from 0 to 1.
+"""Graders that compute a score from 0 to 1 from an answer and its reference.
 
-With several references the best agreement counts. Comparisons are made anew whenever a table is assembled, so
-changing one buys nothing. Grading by a model costs money and is in `estimators.judge`; its verdicts are
-bought once, like answers.
+With several references the highest score counts. Scores are computed whenever a table is assembled, so a
+changed grader costs nothing. Grading by a language model costs money and is in `estimators.judge`; its
+verdicts are bought once, like answers.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Compare = Callable[[str, str], float]
 
 _NUMBER = re.compile(r"[-+]?(?:\d[\d,]*\.?\d*|\.\d+)(?:[eE][-+]?\d+)?(?:\s*/\s*\d[\d,]*(?:\.\d+)?)?")
 _LEAD = re.compile(r"(?:answer|result|choice|option)\s*(?:is|was|:|=)|####", re.IGNORECASE)
-# A letter on its own; "I" and the article "A" at the beginning of a clause are words.
+# A single letter, unless it is the word "I" or the article "A" at the beginning of a clause.
 _LETTER = re.compile(
     r"(?<![A-Za-z0-9'])(?!I\s+[a-z])(?!A\s+(?!or\b|and\b|is\b|because\b)[a-z])"
     r"\(?\[?\*{0,2}([A-J])\*{0,2}\]?\)?(?![A-Za-z0-9'’])"
@@ -31,31 +31,31 @@ _ARTICLES = {"a", "an", "the"}
 
 
 def exact(answer: str, reference: str) -> float:
-    """The same characters, white space at the ends apart."""
+    """1 if the texts are equal, apart from white space at the ends."""
     return float(answer.strip() == reference.strip())
 
 
 def words(text: str) -> list[str]:
-    """Lower case, accents kept, punctuation and English articles dropped."""
+    """The words of a text in lower case, without punctuation and English articles; accents are kept."""
     folded = unicodedata.normalize("NFKC", text).casefold()
     kept = "".join(c if c.isalnum() else " " if c not in "'’" else "" for c in folded)
     return [word for word in kept.split() if word not in _ARTICLES]
 
 
 def normalised(answer: str, reference: str) -> float:
-    """The same words."""
+    """1 if the texts have the same `words`."""
     return float(words(answer) == words(reference) != [])
 
 
 def contains(answer: str, reference: str) -> float:
-    """The reference's words stand in the answer, together and in order."""
+    """1 if the `words` of the reference occur in the answer, consecutively and in order."""
     said, wanted = words(answer), words(reference)
     spans = range(len(said) - len(wanted) + 1)
     return float(bool(wanted) and any(said[i : i + len(wanted)] == wanted for i in spans))
 
 
 def final(text: str) -> str:
-    r"""Where the result stands: in the last \boxed{}, else after the last "answer is", else everywhere."""
+    r"""The part of a text with its result: the last \boxed{}, else after the last "answer is", else all."""
     inside = boxed(text)
     if inside is not None:
         return inside
@@ -64,7 +64,7 @@ def final(text: str) -> str:
 
 
 def number(text: str) -> Fraction | None:
-    """The number a text ends on (1,000 and 3/4 and 2e-3 are numbers), or None; after a lead, the first."""
+    """The last number of a text, or None; after "answer is" the first. 1,000 and 3/4 and 2e-3 are numbers."""
     place = final(text)
     numbers = [digits for digits in _NUMBER.findall(place) if any(c.isdigit() for c in digits)]
     if not numbers:
@@ -78,13 +78,13 @@ def number(text: str) -> Fraction | None:
 
 
 def numeric(answer: str, reference: str) -> float:
-    """The same number, exactly."""
+    """1 if answer and reference have the same `number`, compared exactly."""
     said, wanted = number(answer), number(reference)
     return float(said is not None and said == wanted)
 
 
 def symbolic(answer: str, reference: str) -> float:
-    """The same result in mathematics: boxed, or after "answer is", or the last line."""
+    """1 if the results are mathematically equal: boxed, after "answer is", or on the last line."""
     place, wanted = final(answer), boxed(reference) or reference
     if place is answer:
         lines = [line for line in answer.splitlines() if line.strip()]
@@ -93,7 +93,7 @@ def symbolic(answer: str, reference: str) -> float:
 
 
 def letter(answer: str, reference: str) -> float:
-    """The same choice, A to J; an answer that names several without a conclusion is wrong."""
+    """1 if the choices (A to J) are equal; an answer with several choices and no conclusion is wrong."""
     wanted = _choice(reference.strip().upper())
     return float(wanted is not None and _choice(answer) == wanted)
 
@@ -117,17 +117,17 @@ NAMED: dict[str, Compare] = {
     "symbolic": symbolic,
     "letter": letter,
 }
-"""Comparisons by the name a configuration may use."""
+"""Comparisons by their name in a configuration."""
 
 
 @dataclass(frozen=True)
 class ReferenceGrader:
-    """Any callable (answer, reference) -> number from 0 to 1; the best over all references counts."""
+    """A grader from any callable (answer, reference) -> number from 0 to 1; the best reference counts."""
 
     compare: Compare = field(repr=False)
 
     def score(self, answer: str, references: tuple[str, ...]) -> float:
-        """How well the answer agrees with the reference it agrees with best."""
+        """The highest score over all references; `UsageError` without a reference or a finite number."""
         scores = [float(self.compare(answer, reference)) for reference in references]
         if not scores or not all(math.isfinite(score) for score in scores):
             raise UsageError(

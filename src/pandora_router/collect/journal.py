@@ -3,14 +3,14 @@
 A line is the CRC-32 of a JSON object in hexadecimal, a space and the object. Kinds of records:
 
     begin     a call is about to be made; `most` is its worst case
-    answer    what a specialist said, with its fee
+    answer    a specialist's answer, with its fee
     grade     a judge's verdict, with its fee
-    failure   why a call brought nothing, and what it may have cost
+    failure   why a call failed, and what it may have cost
 
-A record is written and fsynced before the caller goes on; records that arrive together share one fsync. On
-opening, the end of a line that was being written during a crash is cut off. Other unreadable lines are moved
-to the file `<journal>.damaged` and the journal is rewritten without them (atomically). A `begin` without an
-end is money that may be gone: its worst case counts as lost. Only one process can hold a journal.
+A record is written and fsynced before the caller continues; records that arrive together share one fsync. On
+opening, an incomplete last line (from a crash) is removed. Other unreadable lines are moved to the file
+`<journal>.damaged`, and the journal is rewritten without them, atomically. A `begin` without a matching end
+may have cost money: its worst case counts as lost. Only one process can open a journal.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ UNREADABLE = (ValueError, TypeError, KeyError, ArithmeticError, RecursionError)
 class Journal:
     """The journal in the file `path`, which is created if it does not exist.
 
-    `answers` and `grades` hold what was bought, by key; `spent` and `lost` what it cost. `torn` is the number
-    of bytes cut off the end on opening, `damaged` the number of lines moved to `damaged_path`. Raises
-    `UsageError` if `path` is a file of another kind or another process holds it.
+    `answers` and `grades` hold what was bought, by key; `spent` and `lost` are sums of money. `torn` is the
+    number of bytes removed at the end on opening, `damaged` the number of lines moved to `damaged_path`.
+    Raises `UsageError` if `path` is a file of another kind or is open in another process.
     """
 
     def __init__(self, path: Path | str) -> None:
@@ -68,7 +68,7 @@ class Journal:
 
     @property
     def damaged_path(self) -> Path:
-        """Where lines that could not be read are kept."""
+        """File for lines that could not be read."""
         return self.path.with_name(self.path.name + ".damaged")
 
     @property
@@ -87,22 +87,22 @@ class Journal:
             file.close()
 
     async def begin(self, key: str, most: float) -> None:
-        """Record that a call is about to be made that costs at most `most`."""
+        """Record that a call of cost `most` or less is about to be made."""
         await self._append({"kind": "begin", "key": key, "most": most})
 
     async def answer(self, key: str, answer: Answer, **about: Any) -> None:
-        """Record a bought answer; `about` is for people who read the file."""
+        """Record a bought answer; `about` has further fields for human readers."""
         await self._append({"kind": "answer", "key": key, **about, **asdict(answer)})
         self.answers[key] = answer
 
     async def grade(self, key: str, score: float, answer: Answer) -> None:
-        """Record a judge's verdict `score`, what the judge said and what it cost."""
+        """Record a judge's verdict `score`, the judge's answer and its fee."""
         bill = {"fee": answer.fee, "lost": answer.lost, "said": answer.text}
         await self._append({"kind": "grade", "key": key, "score": score, **bill})
         self.grades[key] = score
 
     async def failure(self, key: str, failure: str, lost: float, **about: Any) -> None:
-        """Record why a call brought nothing, and what it may have cost."""
+        """Record why a call failed, and what it may have cost (`lost`)."""
         await self._append({"kind": "failure", "key": key, "failure": failure, "lost": lost, **about})
 
     async def _append(self, record: Mapping[str, Any]) -> None:
@@ -113,7 +113,7 @@ class Journal:
         await future
 
     async def _flush(self) -> None:
-        """Write all pending records with one fsync and wake their callers; all of them get a disk error."""
+        """Write all pending records with one fsync and wake their callers; a disk error is raised in all."""
         while self._pending:
             batch, self._pending = self._pending, []
             error: Exception | None = None
@@ -134,7 +134,7 @@ class Journal:
             os.fsync(self._file.fileno())
 
     def _recover(self) -> None:
-        """Read all good lines, cut off a torn end, set other bad lines aside, count calls without an end."""
+        """Read all valid lines, remove a torn end, move other bad lines, count calls without an end."""
         self._file.seek(0)
         data = self._file.read()
         lines = data.split(b"\n")
@@ -160,10 +160,10 @@ class Journal:
         self._open.clear()
 
     def _set_aside(self, lines: list[bytes], good: list[bool]) -> None:
-        """Move bad lines to `damaged_path` and replace the journal by its good lines, atomically.
+        """Move bad lines to `damaged_path` and replace the journal by its valid lines, atomically.
 
-        The old file stays open, and so locked, until the journal is closed: a process that opened it before
-        the replacement is refused like one that opens the new file.
+        The old file stays open, and therefore locked, until the journal is closed: a process that opened it
+        before the replacement is refused like one that opens the new file.
         """
         bad = [text for text, readable in zip(lines, good, strict=True) if not readable]
         kept = [text for text, readable in zip(lines, good, strict=True) if readable]
@@ -185,7 +185,7 @@ class Journal:
         os.replace(name, self.path)
 
     def _replay(self, text: bytes, number: int) -> bool:
-        """Count one line; False, and nothing counted, if it cannot be read."""
+        """Apply one line; false, without any effect, if it cannot be read."""
         try:
             record = unline(text)
             if record == HEADER and number == 0:
@@ -215,7 +215,7 @@ class Journal:
 
 
 def _is_journal(data: bytes, lines: list[bytes]) -> bool:
-    """Whether this is a journal of this version, however damaged: nothing in another file is touched."""
+    """Whether this is a journal of this version, possibly damaged; other files are never changed."""
     header = line(HEADER)
     if header.startswith(data) or data.startswith(header):
         return True
@@ -263,7 +263,10 @@ def unline(text: bytes) -> dict[str, Any] | None:
 
 
 def _lock(file: BinaryIO, path: Path) -> None:
-    """Take the journal for this process, where the operating system has file locks."""
+    """Lock the journal for this process, if the operating system has file locks.
+
+    `UsageError` if it is taken.
+    """
     try:
         import fcntl
     except ImportError:

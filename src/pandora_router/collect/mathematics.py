@@ -1,9 +1,10 @@
-r"""Whether two results are the same: numbers, expressions, tuples, intervals and sets, in LaTeX or plain.
+r"""Are two results equal? Numbers, expressions, tuples, intervals and sets, in LaTeX or plain text.
 
-Both are read by a small parser (nothing is ever evaluated as code) and compared by value: rationals exactly,
-everything else to nine digits, letters at fixed points, some negative (two different expressions agree at all
-of them only by a miracle). What the parser cannot read is compared as text. It refuses what is too long, too
-deep or too large to compute. It knows no units: \text{...}, degrees and per cent signs are dropped.
+Both are read by a small parser (nothing is evaluated as code) and compared by value: rationals exactly,
+everything else to nine digits. Variables are replaced by fixed numbers, some of them negative; it is very
+unlikely that two different expressions agree at all of them. Results that cannot be parsed are compared as
+text. Inputs that are too long, too deep or too large to compute are refused. Units are not supported:
+\text{...}, degrees and per cent signs are removed.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ FUNCTIONS: Mapping[str, Callable[[complex], complex]] = {
 
 
 def boxed(text: str) -> str | None:
-    r"""What stands in the last \boxed{...} with balanced braces, or None."""
+    r"""The content of the last \boxed{...} with balanced braces, or None."""
     for start in reversed([opening.end() for opening in re.finditer(r"\\f?boxed\s*\{", text)]):
         depth = 1
         for at in range(start, len(text)):
@@ -48,7 +49,7 @@ def boxed(text: str) -> str | None:
 
 
 def equal(answer: str, reference: str) -> bool:
-    """Whether two results are the same."""
+    """Whether two results are equal."""
     first, second = plain(answer), plain(reference)
     if not first or not second or max(len(first), len(second)) > LONGEST:
         return first == second != ""
@@ -69,7 +70,7 @@ def equal(answer: str, reference: str) -> bool:
 
 
 def plain(text: str) -> str:
-    """The result without mark-up that does not change its value."""
+    """The result without markup that does not change its value."""
     text = text.strip().strip("$").replace("\\(", "").replace("\\)", "").replace("\\[", "").replace("\\]", "")
     whole = re.fullmatch(r"\\(?:text|mathrm|mbox|textbf)\s*\{([^{}]*)\}", text)
     if whole:
@@ -85,7 +86,7 @@ def _ungrouped(match: re.Match[str]) -> str:
 
 
 def _parts(text: str) -> tuple[str, list[str]]:
-    """A kind of collection and its members: "{}" for sets and bare lists, "(]" and so on, "" for one."""
+    """Kind and elements of a collection: "{}" for sets and bare lists, "(]" and so on, "" for one result."""
     kind, inner = "{}", text
     if text.startswith("\\{") and text.endswith("\\}"):
         return "{}", _split(text[2:-2])
@@ -120,7 +121,7 @@ def _same(answer: str, reference: str) -> bool:
 
 
 def parse(text: str) -> tuple[Tree, set[str]]:
-    """A function of its letters, and the letters; raises `ValueError` for what is no expression."""
+    """A function of the variables, and their names; raises `ValueError` if the text is not an expression."""
     tokens, at = [], 0
     text = text.strip()
     while at < len(text):
@@ -138,7 +139,7 @@ def parse(text: str) -> tuple[Tree, set[str]]:
 
 @dataclass
 class _Reader:
-    """Recursive descent: sum > product > signed > power > atom."""
+    """Recursive descent parser: sum > product > signed > power > atom."""
 
     tokens: list[str]
     at: int = 0
@@ -221,7 +222,7 @@ class _Reader:
         return self._named(token)
 
     def _numeral(self, value: Fraction) -> Tree:
-        """A number; a whole one right before a fraction of numbers is a mixed numeral."""
+        """A number; an integer directly before a fraction of numbers makes a mixed numeral (1 1/2)."""
         if self.peek() == "\\frac" and value.denominator == 1:
             before = len(self.letters)
             fraction = self.atom()
@@ -250,7 +251,7 @@ class _Reader:
         return lambda at: at[token]
 
     def _function(self, function: Callable[[complex], complex]) -> Tree:
-        r"""A function and its argument: \sin(x)^2 and \sin^2 x are squares of sines, \sin 2x is one of 2x."""
+        r"""A function and its argument: \sin(x)^2 and \sin^2 x are squares, \sin 2x is the sine of 2x."""
         exponent: Tree | None = None
         if self.peek() == "^":
             self.take()

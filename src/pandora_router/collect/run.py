@@ -1,10 +1,10 @@
-"""Buy what a plan asks for and the journal does not hold yet; return the routing table and the bill.
+"""Buy what a plan asks for and the journal does not have; return the routing table and the bill.
 
-Each specialist is a column with workers of its own, so a slow or dead specialist holds up nobody else.
-Prompts are taken in order, and a prompt is begun only when the worst case of all its missing cells fits into
-the budget: a budget that is too small gives fewer complete rows, not more incomplete ones. For every call the
-journal holds its worst case before the call is made, and its result before the result counts. Retries are the
-specialists' own affair.
+Each specialist is a column with its own workers, so a slow or failing specialist does not delay the others.
+Prompts are taken in order, and a prompt is started only if the worst case of all its missing cells fits the
+budget: a budget that is too small gives fewer complete rows, not more incomplete ones. For every call the
+journal has its worst case before the call is made, and its result before the result is used. Specialists
+retry failed calls themselves.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from pandora_router.specialists.answer import Answer, Unanswered
 from pandora_router.specialists.request import Request
 
 LONGEST_JUDGED = 4096
-"""Characters of an answer that the reservation for a judge allows for before the answer is known."""
+"""Characters of an answer that are assumed in the reservation for a judge before the answer is known."""
 
 MOST_TOKENS = 10**12
-"""Token counts above this are refused: no provider bills them and no file format holds them."""
+"""Larger token counts are refused: no provider bills them and no file format can store them."""
 
 
 @dataclass(frozen=True)
 class Status:
-    """How far a run is: answers held and wanted, money, and seconds left (None before the first answer)."""
+    """Progress of a run: answers held and wanted, money, seconds left (None before the first answer)."""
 
     done: int
     total: int
@@ -49,9 +49,10 @@ class Status:
 class Collected:
     """The result of a run.
 
-    `finishes` counts, per specialist, how answers ended and why calls failed in this run; `stopped` says why
-    a specialist was not asked any more; `unaffordable` answers and verdicts did not fit into the budget;
-    `torn` bytes and `damaged` lines of the journal could not be read.
+    finishes: per specialist, how answers ended and why calls failed in this run, with counts.
+    stopped: why a specialist was not asked any more.
+    unaffordable: number of answers and verdicts that did not fit the budget.
+    torn, damaged: bytes and lines of the journal that could not be read.
     """
 
     table: Table
@@ -74,7 +75,7 @@ class Collected:
 
 @dataclass
 class _Column:
-    """One specialist's cells that still have to be bought or judged, and what happened to them."""
+    """The cells of one specialist that are still to be bought or graded, and counts of what happened."""
 
     name: str
     todo: Iterator[Cell]
@@ -130,14 +131,14 @@ class _Run:
         return answer is not None and self._judge(cell, answer) is None
 
     def _judge(self, cell: Cell, answer: Answer) -> Judge | None:
-        """The judge who still has to grade this answer, if any."""
+        """The judge that still has to grade this answer, or None."""
         grader = self.plan.grader(cell.question)
         if not isinstance(grader, Judge) or answer.finish in {"refusal", "empty"}:
             return None
         return None if grade_key(cell, grader) in self.journal.grades else grader
 
     def _worst(self, cell: Cell) -> float:
-        """The most that buying and grading one cell can cost, for answers of usual length."""
+        """Most that buying and grading one cell can cost, for an answer of usual length."""
         question, grader = cell.question, self.plan.grader(cell.question)
         worst = 0.0 if cell.key in self.journal.answers else cell.specialist.most(Request.of(question.text))
         if isinstance(grader, Judge) and not self.judging.stopped:
@@ -147,7 +148,7 @@ class _Run:
         return worst
 
     async def work(self, column: _Column) -> None:
-        """Take cells of a column until there are none or the column stops."""
+        """Process the cells of a column until none is left or the column stops."""
         for cell in column.todo:
             affordable = not column.stopped and await self.rows.admitted(cell)
             if affordable and not column.stopped:
@@ -222,7 +223,7 @@ class _Run:
             column.stopped = column.stopped or str(error)
 
     def progress(self) -> Status:
-        """Where the run stands. Columns run side by side: the slowest one decides how long it takes."""
+        """Progress of the run. Columns run concurrently, so the slowest one determines the time left."""
         elapsed = time.monotonic() - self.begun
         paces = [c.left * elapsed / c.bought for c in self.columns if c.bought and c.left and not c.stopped]
         money = (float(self.budget.spent), float(self.budget.lost), float(self.budget.limit))
@@ -249,8 +250,8 @@ class _Run:
 class _Rows:
     """Reserves money for whole rows: all missing cells of one prompt, over all columns that still run.
 
-    One task (`admit`) reserves rows strictly in order, up to the last one that a worker asked for. So a row
-    that waits for money waits only for calls of earlier rows, whose workers never wait for it.
+    One task (`admit`) reserves rows strictly in order, up to the last one that a worker asked for. A row that
+    waits for money therefore waits only for calls of earlier rows, whose workers never wait for it.
     """
 
     def __init__(
@@ -266,7 +267,7 @@ class _Rows:
         self._asked = asyncio.Event()
 
     async def admit(self) -> None:
-        """Decide row after row; runs until it is cancelled."""
+        """Reserve one row after the other; runs until it is cancelled."""
         order, place = list(self._rows), 0
         while True:
             while place < len(self._decided):
@@ -276,7 +277,7 @@ class _Rows:
             await self._asked.wait()
 
     async def admitted(self, cell: Cell) -> bool:
-        """Whether the row of this cell has its money reserved, after waiting for it if need be."""
+        """Whether the money for this cell's row could be reserved; waits for the decision."""
         place = self._place[cell.question.id]
         while len(self._decided) <= place:
             self._decided.append(asyncio.get_running_loop().create_future())
@@ -294,7 +295,7 @@ class _Rows:
         return True
 
     def draw(self, cell: Cell, most: float) -> Fraction:
-        """Take `most` out of a cell's reserved share, for one call; the caller settles it."""
+        """Take `most` from the cell's reserved share for one call; the caller settles it."""
         reserved = Fraction(most)
         self._shares[cell.key] -= reserved
         return reserved
@@ -307,9 +308,8 @@ class _Rows:
 async def _sound(name: str, most: float, call: Callable[[], Awaitable[Answer]]) -> Answer:
     """Await `call` and return its answer.
 
-    Raises `Unanswered` for a reply that cannot be read, holds impossible numbers or claims a fee above
-    `most`: such a reply costs its own cell (the worst case counts as lost) and never reaches the journal as
-    an answer.
+    Raises `Unanswered` if the reply cannot be read, has impossible numbers or claims a fee above `most`. Such
+    a reply affects only its own cell (the worst case counts as lost) and is never recorded as an answer.
     """
     try:
         answer = await call()

@@ -1,6 +1,6 @@
-"""A look at a routing table before anything is fitted: counts, holes, duplicates and what there is to win.
+"""Summary of a routing table before anything is fitted: counts, missing cells, duplicates, baselines.
 
-Pure numbers; how they are printed is the command line's business.
+Only numbers; the command line prints them.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ class Mean:
 
 @dataclass(frozen=True)
 class Pick:
-    """Sending every prompt to one specialist."""
+    """Always asking the same specialist."""
 
     specialist: str
     tied: int
-    """How many further specialists would have done as well."""
+    """Number of further specialists with the same result."""
     reward: Mean
 
 
 @dataclass(frozen=True)
 class Baselines:
-    """What simple routing earns, in reward per prompt.
+    """Rewards per prompt of simple ways to route.
 
-    Best and cheapest single are picked on the same prompts they are measured on, so best single is
-    slightly flattered. Random is the mean over specialists, oracle the maximum, prompt by prompt.
+    Best and cheapest single are chosen on the prompts on which they are measured, so best single is slightly
+    optimistic. Random is the mean over specialists of each prompt, oracle the maximum.
     """
 
     prompts: int
@@ -52,7 +52,7 @@ class Baselines:
 
 @dataclass(frozen=True)
 class SpecialistSummary:
-    """One specialist: how many cells it lacks and how it does on those it has (None if it has none)."""
+    """One specialist: number of missing cells, and means over the others (None if all are missing)."""
 
     specialist: str
     missing: int
@@ -63,7 +63,7 @@ class SpecialistSummary:
 
 @dataclass(frozen=True)
 class Summary:
-    """Everything `pandora data check` says."""
+    """Everything that `pandora data check` prints."""
 
     prompts: int
     fingerprint: str
@@ -71,19 +71,19 @@ class Summary:
     scores: int
     missing_cells: int
     filled: float
-    """The share of the grid that has a score."""
+    """Fraction of the cells that have a score."""
     contexts: int
     tasks: dict[str, int]
     splits: dict[str, int]
     specialists: tuple[SpecialistSummary, ...]
     duplicate_prompts: int
-    """Prompts that repeat an earlier text (white space apart)."""
+    """Prompts whose text, apart from white space, occurred before."""
     texts_across_splits: int
     prompts_across_splits: int
     complete: Baselines | None
-    """On the prompts that every specialist answered: like is compared with like."""
+    """On the prompts that every specialist answered, so that specialists are comparable."""
     available: Baselines | None
-    """On all prompts with whatever cells there are; with holes the specialists saw different prompts."""
+    """On all prompts; where cells are missing, specialists are measured on different prompts."""
 
     def to_dict(self) -> dict[str, Any]:
         """Plain dictionaries, lists and numbers."""
@@ -120,7 +120,7 @@ def summarise(table: Table) -> Summary:
 
 
 def baselines(table: Table) -> Baselines | None:
-    """What simple routing earns on the cells there are; None if there are none."""
+    """Rewards of simple ways to route; None if the table has no score."""
     reward, missing = table.reward, table.missing
     some = ~missing.all(axis=1)
     if not some.any():

@@ -1,8 +1,8 @@
-"""What an answer costs: a few rules, each a small value, that price the cells of a routing table.
+"""Rules for the fee of an answer, each a small frozen object, that price the cells of a routing table.
 
-A rule returns an (N, M) matrix and leaves NaN where it knows no fee; `price` is the only judge of what
-may stay unpriced, and it lets nothing with a score be free by omission. Rules refuse to know file formats:
-they see `Facts`, whatever the importer found beside the scores.
+A rule returns an (N, M) matrix with NaN where it has no fee. `price` applies a rule and raises `UsageError`
+if a scored cell has no fee, so that no answer is free by omission. Rules do not depend on file formats: they
+see `Facts`, the numbers that an importer found beside the scores.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ from pandora_router.types import Mask, Matrix, Vector
 
 @dataclass(frozen=True, eq=False)
 class Facts:
-    """What is known about N prompts and M specialists when fees are worked out."""
+    """What is known about N prompts and M specialists when fees are computed."""
 
     specialists: tuple[str, ...]
     prompt_characters: Vector
     """Length of each prompt; (N,)."""
     scored: Mask
-    """Where there is a score, and so must be a fee; (N, M)."""
+    """Cells with a score, which must get a fee; (N, M)."""
     per_specialist: Mapping[str, Vector] = field(default_factory=dict)
     """Columns about specialists, such as parameters in billions; each (M,)."""
     per_cell: Mapping[str, Matrix] = field(default_factory=dict)
     """Columns about answers, such as their length or cost; each (N, M)."""
     unreadable: Mapping[str, UsageError] = field(default_factory=dict)
-    """Columns that hold something other than numbers, and where."""
+    """Columns with values that are not numbers, and an error that says where."""
 
     def column(self, name: str) -> Matrix:
-        """The named column as an (N, M) matrix, wherever it was found."""
+        """The named column as an (N, M) matrix; `UsageError` if there is none."""
         if name in self.per_cell:
             return self.per_cell[name]
         if name in self.per_specialist:
@@ -69,13 +69,13 @@ class Fees(Protocol):
     """A rule that prices answers."""
 
     def of(self, facts: Facts) -> Matrix:
-        """The fee of every cell, NaN where this rule knows none; (N, M)."""
+        """The fee of every cell, NaN where this rule has none; (N, M)."""
         ...
 
 
 @dataclass(frozen=True)
 class PerSpecialist:
-    """A number per specialist, the same for every prompt."""
+    """One fee per specialist, the same for every prompt."""
 
     fee: Mapping[str, float]
 
@@ -86,10 +86,10 @@ class PerSpecialist:
 
 @dataclass(frozen=True)
 class PerParameter:
-    """Parameters x price: fee = billions / 1000 * price_per_trillion (* samples).
+    """Price by model size: fee = billions / 1000 * price_per_trillion (* samples).
 
-    Billions come from `stated`, else from the column. `samples` names a column with the number of
-    answers drawn per prompt.
+    Billions of parameters are taken from `stated`, else from the column. `samples` names a column with the
+    number of answers drawn per prompt.
     """
 
     price_per_trillion: float
@@ -108,11 +108,11 @@ class PerParameter:
 
 @dataclass(frozen=True)
 class PerToken:
-    """Tokens x price per million tokens, in and out.
+    """Price by tokens, with prices per million tokens in and out.
 
-    A price is a column name, one number for all, or a number per specialist. Counts are a column name
-    or a number; without `tokens_in` the prompt's characters are used, and instead of `tokens_out` a
-    column of characters can be named; `characters_per_token` turns the one into the other.
+    A price is a column name, one number for all, or a number per specialist. A count is a column name or a
+    number. Without `tokens_in` the prompt's characters are used; in place of `tokens_out` a column of
+    characters can be named. `characters_per_token` converts characters to tokens.
     """
 
     price_in: str | float | Mapping[str, float] = "usd_per_mtok_in"
@@ -149,7 +149,7 @@ class PerToken:
 
 @dataclass(frozen=True)
 class FromColumn:
-    """The cost as the data records it, per call or per specialist."""
+    """The cost recorded in the data, per call or per specialist."""
 
     column: str
 
@@ -160,7 +160,7 @@ class FromColumn:
 
 @dataclass(frozen=True)
 class Free:
-    """Answers cost nothing, and somebody said so."""
+    """Answers cost nothing; must be stated explicitly."""
 
     def of(self, facts: Facts) -> Matrix:
         """Zero everywhere."""
@@ -169,12 +169,12 @@ class Free:
 
 @dataclass(frozen=True)
 class FirstOf:
-    """For each specialist the first rule that prices all its answers (all rules in one unit, please)."""
+    """For each specialist the first rule that prices all its answers; all rules must use the same unit."""
 
     rules: tuple[Fees, ...]
 
     def of(self, facts: Facts) -> Matrix:
-        """NaN for specialists that no rule prices."""
+        """The fees; NaN for specialists that no rule prices."""
         fee = np.full(facts.scored.shape, np.nan)
         for rule in self.rules:
             offered = rule.of(facts)
@@ -184,7 +184,7 @@ class FirstOf:
 
 
 def price(rule: Fees, facts: Facts) -> Matrix:
-    """The fee of every cell; a scored cell without one is an error that names the specialists."""
+    """The fee of every cell; `UsageError` names the specialists with scored cells that have none."""
     fee = np.array(rule.of(facts), dtype=np.float64)
     unpriced = _unpriced(fee, facts)
     if unpriced.any():

@@ -1,6 +1,6 @@
-"""Putting two routing tables together: side by side (more specialists) or one below the other (more prompts).
+"""Join routing tables: side by side (more specialists) or one below the other (more prompts).
 
-It refuses to guess: what the two tables both state must agree, or the join is an error.
+What both tables state must agree; otherwise the join raises `UsageError`.
 """
 
 from __future__ import annotations
@@ -17,11 +17,12 @@ from pandora_router.types import Contexts
 
 
 def beside(left: Table, right: Table, *, shared: bool = False) -> Table:
-    """The specialists of both tables over the same prompts, matched by id; order and tasks of the left.
+    """The specialists of both tables over the same prompts, matched by id; order and tasks of the left table.
 
-    Both must hold the same prompts, unless `shared` asks for those they have in common. Texts (white
-    space apart), splits and fee weight must agree. A specialist may end up with no score at all:
-    `joined.only(joined.answered)` leaves such out.
+    Both must have the same prompts, unless `shared` restricts them to the common ones. Texts (apart from
+    white space), splits and fee weight must agree, otherwise `UsageError`. A specialist may end up without
+    any
+    score: `joined.only(joined.answered)` removes such specialists.
     """
     twice = sorted(set(left.specialists) & set(right.specialists))
     if twice:

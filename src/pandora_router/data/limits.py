@@ -1,4 +1,4 @@
-"""How much a file from outside may bring in before reading it is refused."""
+"""Limits on the size of files from outside."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from pandora_router.errors import UsageError
 
 @dataclass(frozen=True)
 class Limits:
-    """Bounds on what comes from outside; raise one by passing a larger number."""
+    """Limits on data from outside; pass larger numbers to allow more."""
 
     file_bytes: int = 4 * 2**30
-    """Size of one file, and of what a compressed one unpacks to."""
+    """Size of one file, and its decompressed size."""
     cells: int = 50_000_000
     """Prompts x specialists."""
     text_characters: int = 1_000_000
     """Length of one prompt or context."""
 
     def hold(self, what: str, bound: str, came: int) -> None:
-        """Refuse a count above the named bound."""
+        """Raise `UsageError` if the count `came` exceeds the named limit."""
         most: int = getattr(self, bound)
         if came > most:
             unit = bound.rsplit("_", 1)[-1]

@@ -1,8 +1,8 @@
-"""Train, calibration and test: drawn by seed and stratified by task, or kept as the data came with them.
+"""Train, calibration and test splits: drawn by seed and stratified by task, or taken from the data.
 
-Identical prompts (white space apart) never cross. The draw is a pure function of seed, texts and tasks:
-prompts are put in the order of SHA-256(seed, text), so the order of the rows does not matter and no
-version of a random generator can change a published split. It refuses to know scores and specialists.
+Identical prompts (apart from white space) are never in different splits. The draw is a pure function of seed,
+texts and tasks: prompts are sorted by SHA-256(seed, text), so the order of the rows does not matter and no
+version of a random generator can change a published split. Scores and specialists are not used.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ USUAL: Mapping[str, str] = MappingProxyType(
         "": "",
     }
 )
-"""What the usual names mean here. Prompts `ood` (of tasks nobody trains on) stay in no split."""
+"""Meaning of the usual names. Prompts in `ood` (tasks outside the training data) are in no split."""
 
 
 @dataclass(frozen=True)
 class Fractions:
-    """The shares of the three splits; they sum to one."""
+    """Fractions of the three splits; they sum to one."""
 
     train: float = 0.6
     calibration: float = 0.2
@@ -62,10 +62,10 @@ def draw(
 ) -> Texts:
     """A split for every prompt, stratified by task.
 
-    Each task gives each split its share, up to rounding; what rounding leaves over is carried to the
-    next task, so that the shares hold over the whole too, even if every task has one prompt. With g the
-    largest number of identical prompts, a split is off its share by at most g prompts over the whole and
-    2g within a task. Identical prompts under several tasks count for the first task in alphabetic order.
+    Each task gives each split its fraction, up to rounding; the rounding error is carried over to the next
+    task, so the fractions hold over the whole too, even if every task has one prompt. With g the largest
+    number of identical prompts, a split deviates from its fraction by at most g prompts over the whole and 2g
+    within a task. Identical prompts in several tasks count for the first task in alphabetical order.
     """
     fractions = fractions or Fractions()
     groups: dict[str, list[int]] = defaultdict(list)
@@ -94,7 +94,7 @@ def resplit(table: Table, *, seed: int, fractions: Fractions | None = None) -> T
 
 
 def keep(names: Sequence[str], meaning: Mapping[str, str] = USUAL) -> Texts:
-    """The split that the data came with, in our words (`val` is calibration, `ood` is in none)."""
+    """The split that the data came with, under our names (`val` is calibration, `ood` is in no split)."""
     unknown = sorted({name for name in names if name not in meaning})
     if unknown:
         raise UsageError(
@@ -107,7 +107,7 @@ def keep(names: Sequence[str], meaning: Mapping[str, str] = USUAL) -> Texts:
 
 
 def carve(table: Table, *, seed: int, fraction: float = 0.25) -> Table:
-    """Calibration taken out of train, for data that came with train and test only."""
+    """Take a `fraction` of the train split as calibration, for data with train and test only."""
     if (table.split == "calibration").any():
         raise UsageError(
             "carving calibration out of train",
@@ -123,7 +123,7 @@ def carve(table: Table, *, seed: int, fraction: float = 0.25) -> Table:
 
 
 def crossing(table: Table) -> tuple[str, ...]:
-    """The normalised texts that stand in more than one split, in order of appearance."""
+    """The normalised texts that occur in more than one split, in order of appearance."""
     seen: dict[str, set[str]] = defaultdict(set)
     for prompt, name in zip(table.prompts, table.split.tolist(), strict=True):
         if name:

@@ -1,4 +1,4 @@
-"""A routing table on disk: a folder of Parquet files under a manifest (see `folders`). No pickle.
+"""A routing table on disk: a folder of Parquet files with a manifest (see `folders`). No pickle.
 
 `prompts.parquet`, `score.parquet`, `fee.parquet` and `contexts.parquet` (one column per specialist); the
 manifest also has the fingerprint of the content.
@@ -32,23 +32,23 @@ NEEDED = frozenset({"prompts.parquet", "score.parquet", "fee.parquet"})
 
 
 def is_stored(path: Path | str) -> bool:
-    """Whether `path` is a folder that says it is a routing table of ours."""
+    """Whether `path` is a folder that claims to be a routing table of this package."""
     return folders.is_stored(Path(path), KIND)
 
 
 def save(table: Table, path: Path | str, *, replace: bool = False, inputs: Iterable[Path] = ()) -> None:
     """Write the table to the folder `path`, atomically.
 
-    Raises `UsageError` if something is there, unless it is a routing table and `replace` is true, and if
-    `path` is, contains or lies within one of the `inputs`.
+    Raises `UsageError` if `path` exists, unless it is a routing table and `replace` is true, and if `path`
+    is, contains or lies within one of the `inputs`.
     """
     folders.write(Path(path), KIND, lambda folder: _write(table, folder), replace=replace, inputs=inputs)
 
 
 def load(path: Path | str, *, limits: Limits | None = None) -> Table:
-    """Read what `save` wrote.
+    """Read a table written by `save`.
 
-    Raises `UsageError` for a folder that is no routing table, of another version, damaged or above `limits`.
+    Raises `UsageError` if the folder is not a routing table, of another version, damaged or above `limits`.
     """
     import pyarrow as pa
 
@@ -126,7 +126,7 @@ def _columns(values: Matrix | Contexts, names: tuple[str, ...], kind: pa.DataTyp
 
 
 def _verify_size(stored: folders.Stored, limits: Limits) -> None:
-    """Refuse what would unpack to more than is allowed, before it is unpacked."""
+    """Raise `UsageError` before decompressing if the decompressed size exceeds the limits."""
     import pyarrow as pa
     from pyarrow import parquet
 

@@ -1,10 +1,9 @@
 """The routing table: prompts x specialists with score, fee, context, task and split.
 
-It holds facts and checks them. It refuses to know where they came from (`importers`), how they are
-kept on disk (`storage`), how a split is drawn (`splits`) and what anybody predicts from them.
+It holds the data and checks it; `importers` read it from files, `storage` writes it, `splits` draws splits.
 
-Shapes: N prompts, M specialists. A cell that was never measured is NaN in `score`; it is kept, counted
-and reported, never dropped and never filled.
+Shapes: N prompts, M specialists. A cell that was not measured is NaN in `score`; missing cells are kept,
+counted and reported, never dropped and never filled.
 """
 
 from __future__ import annotations
@@ -22,16 +21,17 @@ from pandora_router.text import unfit_for_name
 from pandora_router.types import Contexts, Mask, Matrix, Texts
 
 SPLITS = ("train", "calibration", "test", "")
-"""The names a split can have; the empty one means "in no split"."""
+"""The possible splits; the empty name means "in no split"."""
 
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """Prompts x specialists: what each answer was worth and what it cost.
+    """Prompts x specialists: the score and the fee of each answer.
 
-    reward = score - fee_weight * fee, in units of the score. `fee` may be in any unit; it may be NaN
-    only where `score` is. `contexts[i, j]` is the text an estimator may look at before it judges
-    specialist j on prompt i (first reasoning tokens, retrieved passages), or None.
+    reward = score - fee_weight * fee, in units of the score. `fee` may be in any unit, and NaN only where
+    `score` is. `contexts[i, j]` is the text that an estimator may read before it estimates specialist j on
+    prompt i (first tokens of the answer, retrieved passages), or None. Raises `UsageError` if shapes, names
+    or numbers are invalid.
     """
 
     prompt_ids: tuple[str, ...]
@@ -72,7 +72,7 @@ class Table:
 
     @property
     def missing(self) -> Mask:
-        """Where no score was measured; (N, M)."""
+        """Mask of the cells without a score; (N, M)."""
         return np.isnan(self.score)
 
     @property
@@ -83,7 +83,7 @@ class Table:
         )
 
     def rows(self, which: npt.ArrayLike | slice) -> Table:
-        """The prompts picked by a boolean mask, an array of positions or a slice, in that order."""
+        """The prompts selected by a boolean mask, an array of positions or a slice, in that order."""
         index = _positions(which, len(self))
         return replace(
             self,
@@ -108,7 +108,7 @@ class Table:
         return self.rows(self.split == name)
 
     def only(self, specialists: Sequence[str]) -> Table:
-        """The named specialists, in the order they are named."""
+        """The named specialists, in the given order; `UsageError` if one is unknown."""
         where = {name: j for j, name in enumerate(self.specialists)}
         for name in specialists:
             if name not in where:
@@ -128,15 +128,15 @@ class Table:
         )
 
     def with_fee_weight(self, weight: float) -> Table:
-        """The same facts with another exchange rate between fee and score."""
+        """The same data with another fee weight."""
         return replace(self, fee_weight=weight)
 
     def with_split(self, split: npt.ArrayLike) -> Table:
-        """The same facts with another split (N names)."""
+        """The same data with another split (N names)."""
         return replace(self, split=np.asarray(split, dtype=np.str_))
 
     def fingerprint(self) -> str:
-        """A SHA-256 over everything in the table: the same content gives the same 64 hex digits anywhere."""
+        """SHA-256 of everything in the table, 64 hex digits; equal content gives the same on any machine."""
         digest = hashlib.sha256(b"pandora-router table 1")
         for texts in (self.prompt_ids, self.prompts, self.tasks, self.split.tolist(), self.specialists):
             _feed_texts(digest, texts)
@@ -149,7 +149,7 @@ class Table:
 
 
 def normalise(prompt: str) -> str:
-    """A prompt with every run of white space made one space and the ends trimmed: equal means identical."""
+    """A prompt with each run of white space replaced by one space and the ends trimmed."""
     return " ".join(prompt.split())
 
 

@@ -79,7 +79,7 @@ class Graph:
 
     @classmethod
     def build(cls, vectors: Vectors, *, links: int = 24, effort: int = 80, search: int = 96) -> Graph:
-        """Build the graph with `links` edges per node.
+        """Build the graph over `vectors` (N, width) with `links` edges per node.
 
         `effort` and `search`: candidates when building and searching.
         """

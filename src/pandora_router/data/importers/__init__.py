@@ -1,4 +1,7 @@
-"""One importer per public format; each gives a `Table` or a `UsageError` that names file, row and column."""
+"""One importer per public format.
+
+Each returns a `Table` or raises a `UsageError` with file, row and column.
+"""
 
 from pandora_router.data.importers.embedllm import read_embedllm
 from pandora_router.data.importers.folder import read_folder

@@ -1,10 +1,10 @@
 """EmbedLLM's public files: `train.csv`, `val.csv`, `test.csv`, with `question_order.csv` beside them.
 
 Each row is a prompt and a model: prompt_id, model_id, category, label (0 or 1), model_name, prompt. The
-prompt is repeated for each of the 112 models, so when `question_order.csv` (prompt_id, prompt) is there
-the texts are taken from it and skipped in the large files. `model_order.csv` (model_id, model_name)
-gives the names if the large files have none. A pair stated twice counts as right if either row says so,
-as in EmbedLLM's own code.
+prompt is repeated for each of the 112 models, so if `question_order.csv` (prompt_id, prompt) exists the texts
+are taken from it and skipped in the large files. `model_order.csv` (model_id, model_name) provides names if
+the large files have none. If a pair occurs twice it counts as right if either row does, as in EmbedLLM's
+code.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def read_embedllm(
     limits: Limits | None = None,
     progress: Progress | None = None,
 ) -> Table:
-    """The folder with the csv files, or one of them; `val.csv` becomes the calibration split."""
+    """Read the folder with the csv files, or one of them; `val.csv` becomes the calibration split."""
     path, limits = Path(path), limits or Limits()
     home = path if path.is_dir() else path.parent
     parts = [home / f"{name}.csv" for name in _PARTS] if path.is_dir() else [path]
@@ -65,7 +65,7 @@ def read_embedllm(
 def _unpriced(
     sheet: Sheet, texts: Mapping[str, str], names: Mapping[str, str], repeats: Repeats, limits: Limits
 ) -> Table:
-    """One part; fees wait until all parts are there, since a part may lack a specialist."""
+    """One part, without fees: these are computed for all parts together, as a part may lack a specialist."""
     if texts:
         sheet = _translated(sheet, "prompt_id", "prompt", texts, "question_order.csv")
     if names and "model_name" not in sheet.columns:
@@ -86,7 +86,7 @@ def _unpriced(
 
 
 def _order(path: Path, key: str, value: str, limits: Limits) -> dict[str, str]:
-    """What an order file says, empty if there is none."""
+    """The content of an order file; empty if there is none."""
     if not path.is_file():
         return {}
     sheet = read_sheet(path, columns=(key, value), limits=limits)
@@ -98,7 +98,7 @@ def _order(path: Path, key: str, value: str, limits: Limits) -> dict[str, str]:
 
 
 def _translated(sheet: Sheet, key: str, value: str, book: Mapping[str, str], source: str) -> Sheet:
-    """The sheet with a further column looked up in an order file."""
+    """The sheet with an additional column, looked up in an order file."""
     keys = sheet.text(key)
     for code, name in enumerate(keys.values):
         if name not in book:
@@ -112,7 +112,7 @@ def _translated(sheet: Sheet, key: str, value: str, book: Mapping[str, str], sou
 
 
 def _widened(table: Table, everyone: tuple[str, ...]) -> Table:
-    """The table with a column for every specialist, missing where it has none."""
+    """The table with a column for every specialist; added columns are missing."""
     silent = [name for name in everyone if name not in table.specialists]
     if not silent:
         return table.only(everyone)

@@ -1,4 +1,4 @@
-"""The folder layout: `prompts.parquet`, `scores.parquet`, and if there `models.parquet`, `context.parquet`.
+"""The folder layout: `prompts.parquet`, `scores.parquet`, optionally `models.parquet`, `context.parquet`.
 
 prompts: prompt_id, prompt, task, split. scores: prompt_id, model, score, and any numbers per answer.
 models: model and any numbers per model. context: prompt_id, model, context.
@@ -44,9 +44,9 @@ def read_folder(
     limits: Limits | None = None,
     progress: Progress | None = None,
 ) -> Table:
-    """A folder as a table, with the split it came with; specialists in the order of the models file.
+    """Read a folder, with the split it came with; specialists in the order of the models file.
 
-    Numbers in the scores file and in the models file can price the answers.
+    Numeric columns of the scores file and of the models file can be used by `fees`.
     """
     path, limits = Path(path), limits or Limits()
     sheets = {
@@ -87,7 +87,7 @@ def _prompts(sheet: Sheet) -> Prompts:
 
 
 def _rows(sheet: Sheet, where: Mapping[str, int]) -> Codes:
-    """Which prompt each row speaks of."""
+    """The prompt number of each row."""
     ids = sheet.text("prompt_id")
     known = np.array([where.get(name, -1) for name in ids.values], dtype=np.int64)[ids.codes]
     lost = np.flatnonzero(known < 0)
@@ -104,7 +104,7 @@ def _rows(sheet: Sheet, where: Mapping[str, int]) -> Codes:
 
 
 def _with_models(answers: Answers, models: Sheet) -> Answers:
-    """The answers in the order of the models file, with its numbers beside them."""
+    """The answers with specialists in the order of the models file, and its numeric columns."""
     listed = models.text("model")
     if len(listed.values) != models.rows:
         row = int(np.flatnonzero(listed.codes != np.arange(models.rows))[0])

@@ -1,6 +1,6 @@
-"""The readers of the file formats: CSV and TSV, Parquet, JSON lines, each as batches of coded columns.
+"""Readers of CSV, TSV, Parquet and JSON lines, each as batches of dictionary-encoded columns.
 
-They check the form of a file and do not know what a column means. Rows count from 1, the header apart.
+They check the format of a file, not the meaning of its columns. Rows count from 1, without the header.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ _BLOCK = 2**25
 
 @dataclass(frozen=True, eq=False)
 class CodedColumn:
-    """Distinct values in order of appearance and a code per row."""
+    """Dictionary encoding: distinct values in order of appearance, and a code per row."""
 
     codes: Codes
     values: tuple[Any, ...]
 
 
 Batch = tuple[dict[str, CodedColumn], int, int]
-"""Coded columns of some rows, how many rows, and how much of the file is behind us in bytes."""
+"""Encoded columns of some rows, the number of rows, and the number of bytes of the file read so far."""
 
 
 def csv_batches(path: Path, columns: Sequence[str] | None, delimiter: str) -> Iterator[Batch]:
-    """Every field as text; quoted fields may hold line breaks."""
+    """Read CSV or TSV, every field as text; quoted fields may contain line breaks."""
     with path.open(encoding="utf-8-sig", newline="") as file:
         header = next(csv.reader(file, delimiter=delimiter), [])
     _check_header(path, header)
@@ -85,7 +85,7 @@ def csv_batches(path: Path, columns: Sequence[str] | None, delimiter: str) -> It
 
 
 def parquet_batches(path: Path, columns: Sequence[str] | None, limits: Limits) -> Iterator[Batch]:
-    """Values in their own types, if what the file unpacks to is within the limits."""
+    """Read Parquet, values in their own types; `UsageError` if the decompressed size exceeds the limits."""
     with pa.parquet.ParquetFile(path) as file:
         meta = file.metadata
         groups = [meta.row_group(i) for i in range(meta.num_row_groups)]
@@ -108,9 +108,9 @@ def parquet_batches(path: Path, columns: Sequence[str] | None, limits: Limits) -
 
 
 def jsonl_batches(path: Path, columns: Sequence[str] | None) -> Iterator[Batch]:
-    """One object per line; values as text, a key that is absent as nothing.
+    """Read JSON lines, one object per line; values as text, None where a key is absent.
 
-    Raises `UsageError` that names the line for anything but one UTF-8 JSON object with each key once.
+    Raises `UsageError` with the line number unless a line is one UTF-8 JSON object without duplicate keys.
     """
     rows: list[dict[str, Any]] = []
     seen: dict[str, None] = {}
@@ -123,7 +123,7 @@ def jsonl_batches(path: Path, columns: Sequence[str] | None) -> Iterator[Batch]:
             rows.append(_object(path, number, raw.removeprefix(codecs.BOM_UTF8) if number == 1 else raw))
             seen.update(dict.fromkeys(rows[-1]))
             if number % 20_000 == 0:
-                yield {}, 0, done  # only to say how far it is
+                yield {}, 0, done  # only to report progress
     wanted = [name for name in seen if columns is None or name in columns]
     coded = {}
     for name in wanted:
@@ -138,7 +138,7 @@ def jsonl_batches(path: Path, columns: Sequence[str] | None) -> Iterator[Batch]:
 
 
 def _arrow(batch: pa.RecordBatch, names: Sequence[str], before: int) -> dict[str, CodedColumn]:
-    """The columns of a batch that comes after `before` rows."""
+    """The columns of a batch that is preceded by `before` rows."""
     coded = {}
     for name, array in zip(names, batch.columns, strict=True):
         if pa.types.is_nested(array.type):
@@ -151,7 +151,7 @@ def _arrow(batch: pa.RecordBatch, names: Sequence[str], before: int) -> dict[str
 
 
 def _texts(name: str, values: pa.Array, codes: Codes, before: int) -> tuple[Any, ...]:
-    """The distinct values of a column; texts, also those stored as bytes, must be UTF-8."""
+    """The distinct values of a column; texts, including those stored as bytes, must be UTF-8."""
     binary = pa.types.is_binary(values.type) or pa.types.is_large_binary(values.type)
     try:
         texts = values.to_pylist()
@@ -215,7 +215,7 @@ def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _check_header(path: Path, header: Sequence[str]) -> None:
-    """Refuse columns of the same name, and names that nobody could see or type."""
+    """Raise `UsageError` for duplicate column names and for names with invisible characters."""
     twins = sorted({name for name in header if header.count(name) > 1})
     if twins:
         raise UsageError(path.name, expected="each column once", came=f"{twins[0]!r} twice", do="Rename one.")

@@ -1,6 +1,6 @@
-"""From rows to the grid: which row of a file fills which cell, and what follows from that.
+"""From rows of a file to cells of the table: which row fills which cell, and the table with its fees.
 
-It knows neither file formats nor where fees come from; every importer ends here.
+Independent of file formats and of fee rules; every importer ends here.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ from pandora_router.errors import UsageError
 from pandora_router.types import Contexts, Matrix
 
 Repeats = Literal["refuse", "first", "max"]
-"""What to do when one cell is stated twice: refuse, take the first, or take the highest score."""
+"""What to do if a cell occurs twice: refuse, take the first, or take the highest score."""
 
 
 @dataclass(frozen=True, eq=False)
 class Prompts:
-    """The rows of the table to be: one entry per prompt."""
+    """The rows of the table: one entry per prompt."""
 
     ids: tuple[str, ...]
     texts: tuple[str, ...]
     tasks: tuple[str, ...]
     split: tuple[str, ...]
-    """As the source names it; empty where it names none."""
+    """As in the source; empty where it names none."""
 
 
 @dataclass(frozen=True, eq=False)
 class Answers:
-    """The cells of the table to be."""
+    """The cells of the table."""
 
     specialists: tuple[str, ...]
     score: Matrix
@@ -56,7 +56,7 @@ def assemble(
     fee_weight: float,
     split_meaning: Mapping[str, str] = USUAL,
 ) -> Table:
-    """The table, with fees worked out from everything that stood beside the scores."""
+    """The table, with fees computed by `fees` from the numbers found beside the scores."""
     facts = Facts(
         specialists=answers.specialists,
         prompt_characters=np.array([len(text) for text in prompts.texts], dtype=np.float64),
@@ -81,9 +81,9 @@ def assemble(
 def prompts_of(
     sheet: Sheet, *, prompt_id: str | None, prompt: str, task: str | None, split: str | None
 ) -> tuple[Prompts, Codes]:
-    """The distinct prompts of a sheet in order of appearance, and which of them each row speaks of.
+    """The distinct prompts of a sheet in order of appearance, and the prompt number of each row.
 
-    Without an id column a prompt is known by its text.
+    Without an id column, prompts are distinguished by their text.
     """
     ids = sheet.text(prompt_id or prompt)
     first = _first_rows(ids)
@@ -105,7 +105,7 @@ def place(
     named: str,
     limits: Limits,
 ) -> npt.NDArray[np.int64]:
-    """Which row of the sheet fills each cell, -1 for none; (N, M)."""
+    """The number of the row that fills each cell, -1 for none; (N, M)."""
     if repeats not in get_args(Repeats):
         raise UsageError(
             "repeats", expected=f"one of {', '.join(get_args(Repeats))}", came=repr(repeats), do="Pick one."
@@ -118,7 +118,7 @@ def place(
         order = np.argsort(np.where(np.isnan(score), -np.inf, score), kind="stable")
     else:
         order = at[::-1]
-    chosen[cell[order]] = order  # the last write stands
+    chosen[cell[order]] = order  # the last assignment wins
     if repeats == "refuse":
         again = np.flatnonzero(chosen[cell] != at)
         if again.size:
@@ -135,12 +135,12 @@ def place(
 
 
 def gather(values: npt.NDArray[np.float64], chosen: npt.NDArray[np.int64]) -> Matrix:
-    """The chosen rows' numbers, NaN where no row was chosen."""
+    """The numbers of the chosen rows, NaN where there is none."""
     return np.where(chosen < 0, np.nan, values[chosen])
 
 
 def gather_texts(values: npt.NDArray[np.object_], chosen: npt.NDArray[np.int64]) -> Contexts:
-    """The chosen rows' texts, None where no row was chosen."""
+    """The texts of the chosen rows, None where there is none."""
     texts = values[chosen]
     texts[chosen < 0] = None
     return texts
@@ -149,7 +149,7 @@ def gather_texts(values: npt.NDArray[np.object_], chosen: npt.NDArray[np.int64])
 def number_columns(
     sheet: Sheet, besides: Sequence[str | None]
 ) -> tuple[dict[str, npt.NDArray[np.float64]], dict[str, UsageError]]:
-    """Every other column that holds nothing but numbers, and for the rest where it does not."""
+    """All other columns that have only numbers, and for the rest an error that says where they do not."""
     readable, unreadable = {}, {}
     for name in sheet.columns:
         if name not in besides:
@@ -169,7 +169,7 @@ def _first_rows(column: CodedColumn) -> Codes:
 def _constant(
     sheet: Sheet, column: CodedColumn, name: str, ids: CodedColumn, first: Codes
 ) -> tuple[str, ...]:
-    """What a column says of each prompt; it must say the same in every row of that prompt."""
+    """The value of a column for each prompt; `UsageError` if rows of one prompt differ."""
     odd = np.flatnonzero(column.codes != column.codes[first][ids.codes])
     if odd.size:
         row = int(odd[0])

@@ -27,7 +27,7 @@ from pandora_router.types import Progress
 
 @dataclass(frozen=True)
 class LongColumns:
-    """Which column holds what; None means that the file does not say."""
+    """The name of each column; None if the file does not have it."""
 
     specialist: str = "model"
     score: str = "score"
@@ -39,7 +39,7 @@ class LongColumns:
 
     @property
     def named(self) -> tuple[str | None, ...]:
-        """The columns that have a meaning already."""
+        """The columns used above; other numeric columns can be used by fee rules."""
         return (self.specialist, self.score, self.prompt, self.prompt_id, self.task, self.split, self.context)
 
 
@@ -54,9 +54,9 @@ def read_long(
     limits: Limits | None = None,
     progress: Progress | None = None,
 ) -> Table:
-    """A long file as a table; pairs that do not occur are missing cells.
+    """Read a long file; pairs that do not occur are missing cells.
 
-    Any further column of numbers can price the answers (`FromColumn`, `PerToken`).
+    Further numeric columns can be used by fee rules (`FromColumn`, `PerToken`).
     """
     columns, limits = columns or LongColumns(), limits or Limits()
     sheet = read_sheet(path, limits=limits, progress=progress)
@@ -70,7 +70,7 @@ def read_long(
 def answers_of(
     sheet: Sheet, rows: Codes, n: int, columns: LongColumns, *, repeats: Repeats, limits: Limits
 ) -> Answers:
-    """The cells of a long sheet whose rows speak of the given prompts."""
+    """The cells of a long sheet; `rows` has the prompt number of each row."""
     names = sheet.text(columns.specialist)
     score = sheet.numbers(columns.score)
     shape = (n, len(names.values))

@@ -1,8 +1,8 @@
 """RouteLLM's public files: `mmlu_<subject>.csv` and `gsm8k_responses.csv`.
 
-Both hold the prompt and a True/False column per model; the latter also holds the written answers in
-`<model>_response`. Neither has ids, so a prompt is called by file and row; neither has costs, so the
-fees must be given.
+Both have the prompt and a True/False column per model; the latter also has the written answers in
+`<model>_response`. Neither has ids, so a prompt is identified by file and row; neither has costs, so fees
+must be given.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def read_routellm(
     limits: Limits | None = None,
     progress: Progress | None = None,
 ) -> Table:
-    """A file, or a folder of them; the task is `mmlu/<subject>` or `gsm8k`, from the file name."""
+    """Read a file, or a folder of them; the task is `mmlu/<subject>` or `gsm8k`, from the file name."""
     path, limits = Path(path), limits or Limits()
     files = sorted(path.rglob("*.csv")) if path.is_dir() else [path]
     if not files:
@@ -51,7 +51,7 @@ def read_routellm(
 
 
 def _with_rows(sheet: Sheet) -> Sheet:
-    """The sheet with a column of names made of file and row: equal texts stay separate prompts."""
+    """The sheet with an id column made of file and row, so that equal texts stay separate prompts."""
     names = tuple(f"{sheet.path.stem}/{row + 1}" for row in range(sheet.rows))
     column = CodedColumn(np.arange(sheet.rows), names)
     return Sheet(sheet.path, sheet.rows, {**sheet.columns, _ROW: column})

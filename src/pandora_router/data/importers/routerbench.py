@@ -2,7 +2,7 @@
 
 sample_id, prompt, eval_name, then per model `<model>` (score), `<model>|model_response` and
 `<model>|total_cost` (USD). Prompts and responses are often the printed form of a Python list; they are
-unwrapped. The published file is a pickle, which is never opened here: convert it to CSV or Parquet.
+unwrapped. The published file is a pickle, which is never read here: convert it to CSV or Parquet.
 """
 
 from __future__ import annotations
@@ -40,9 +40,10 @@ def read_routerbench(
     limits: Limits | None = None,
     progress: Progress | None = None,
 ) -> Table:
-    """A file, or a folder of files such as `mbpp_train.csv`; the fee is `total_cost` unless told otherwise.
+    """Read a file, or a folder of files such as `mbpp_train.csv`.
 
-    A file name that ends in _train, _val or _test gives the split. Responses become the contexts.
+    Without `fees` the fee of an answer is its `total_cost`.
+    A file name that ends in _train, _val or _test sets the split. Responses become the contexts.
     """
     path, limits = Path(path), limits or Limits()
     files = sorted(p for p in path.iterdir() if p.suffix in (".csv", ".parquet")) if path.is_dir() else [path]
@@ -67,12 +68,12 @@ def read_routerbench(
 
 
 def unwrap(text: str) -> str:
-    """The text inside a printed list of texts (several are joined by line breaks), or the text as it is."""
+    """The text inside a printed list of texts (several are joined by line breaks), else the text itself."""
     if not (text.startswith("[") and text.endswith("]")):
         return text
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # a lone backslash is no concern here
+            warnings.simplefilter("ignore")  # invalid escape sequences do not matter here
             inside = ast.literal_eval(text)
     except (ValueError, SyntaxError, MemoryError, RecursionError):
         return text

@@ -1,8 +1,8 @@
 """One file of rows and named columns: CSV, TSV, JSON lines or Parquet.
 
-Every column is kept coded (the distinct values once, a code per row), so a prompt repeated for a
-hundred specialists is held once. Errors name file, row and column; rows count from 1 and the header is
-not counted. It refuses to know what the columns mean, and reads no pickle.
+Columns are dictionary-encoded (distinct values once, a code per row), so a prompt that is repeated for a
+hundred specialists is stored once. Errors name file, row and column; rows count from 1, without the header.
+The meaning of columns is not interpreted here, and pickle files are never read.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from pandora_router.data.limits import Limits
 from pandora_router.errors import UsageError
 from pandora_router.types import Progress
 
-"""Told what is being read, how much is done and how much there is."""
+"""Called with what is being read, how much is done and the total."""
 
 SUFFIXES = (".csv", ".tsv", ".jsonl", ".ndjson", ".parquet")
 _NOTHING = {"", "nan", "none", "null", "na", "n/a"}
@@ -39,14 +39,14 @@ _TRUTH = {"true": 1.0, "false": 0.0}
 
 @dataclass(frozen=True, eq=False)
 class Sheet:
-    """A file as coded columns."""
+    """A file as dictionary-encoded columns."""
 
     path: Path
     rows: int
     columns: dict[str, CodedColumn]
 
     def column(self, name: str) -> CodedColumn:
-        """The named column, or an error that lists those there are."""
+        """The named column; `UsageError` lists the existing ones."""
         if name not in self.columns:
             raise UsageError(
                 f"{self.path.name}",
@@ -58,7 +58,7 @@ class Sheet:
         return self.columns[name]
 
     def text(self, name: str) -> CodedColumn:
-        """A column of texts, none missing or empty."""
+        """A column of texts; `UsageError` if one is missing or empty."""
         column = self.column(name)
         values = tuple("" if value is None else str(value) for value in column.values)
         empty = [code for code, value in enumerate(values) if not value]
@@ -75,7 +75,7 @@ class Sheet:
         return values[column.codes]
 
     def numbers(self, name: str) -> npt.NDArray[np.float64]:
-        """A number for every row, NaN where nothing stands (empty, NaN, null, None, NA); true is 1."""
+        """A number for every row, NaN for empty cells (empty, NaN, null, None, NA); true is 1."""
         column = self.column(name)
         values = np.empty(len(column.values))
         for code, value in enumerate(column.values):
@@ -89,7 +89,7 @@ class Sheet:
         return values[column.codes]
 
     def complaint(self, row: int, column: str, expected: str, came: str, do: str) -> UsageError:
-        """An error that names file, row (here from 0) and column."""
+        """An error that names file, row (here counted from 0) and column."""
         if len(came) > 80:
             came = came[:77] + "..."
         return UsageError(
@@ -104,7 +104,10 @@ def read_sheet(
     limits: Limits | None = None,
     progress: Progress | None = None,
 ) -> Sheet:
-    """The file's columns, or those of them that are asked for and there."""
+    """Read all columns of a file, or those of `columns` that it has.
+
+    Raises `UsageError` if it cannot be read.
+    """
     path, limits = Path(path), limits or Limits()
     if not path.is_file():
         raise UsageError(str(path), expected="a file", came="nothing there", do="Check the path.")
@@ -143,7 +146,7 @@ def read_sheet(
 
 
 def _gather(path: Path, batches: Iterable[Batch], progress: Progress | None) -> Sheet:
-    """Many small code books into one per column."""
+    """Merge the dictionaries of all batches into one per column."""
     size = path.stat().st_size
     books: dict[str, dict[Any, int]] = {}
     codes: dict[str, list[Codes]] = {}
@@ -166,7 +169,7 @@ def _gather(path: Path, batches: Iterable[Batch], progress: Progress | None) -> 
 
 
 def number_of(value: object) -> float | None:
-    """The number a value stands for, NaN for nothing, None if it stands for none."""
+    """The number that a value represents, NaN for an empty one, None if it is not a number."""
     if value is None:
         return math.nan
     if isinstance(value, str):

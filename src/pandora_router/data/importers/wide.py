@@ -1,6 +1,6 @@
 """Wide files: one row per prompt, one or more columns per specialist.
 
-How a specialist's columns are called is a pattern with `{}` in the place of its name: `score="{}"`,
+The names of a specialist's columns are patterns with `{}` in place of its name: `score="{}"`,
 `numbers={"total_cost": "{}|total_cost"}`, `context="{}_response"`.
 """
 
@@ -36,10 +36,10 @@ Reword = Callable[[str], str]
 
 @dataclass(frozen=True)
 class WideColumns:
-    """Which columns hold what.
+    """Names and patterns of the columns.
 
-    Without `specialists` they are found: every column that fits the score pattern and has some number in
-    it, columns with another meaning set aside.
+    Without `specialists` they are detected: every column that matches the score pattern and contains a
+    number, except columns with another meaning.
     """
 
     specialists: tuple[str, ...] = ()
@@ -50,15 +50,15 @@ class WideColumns:
     score: str = "{}"
     context: str | None = None
     numbers: Mapping[str, str] = field(default_factory=dict)
-    """Further numbers per specialist, by the name that a fee rule will use."""
+    """Further numbers per specialist, by the name that a fee rule uses."""
 
     @property
     def named(self) -> tuple[str | None, ...]:
-        """The columns about the prompt."""
+        """The columns of the prompt."""
         return (self.prompt, self.prompt_id, self.task, self.split)
 
     def of(self, specialist: str) -> list[str]:
-        """The columns about a specialist, the score first."""
+        """The columns of a specialist, the score first."""
         patterns = [self.score, *self.numbers.values(), *([self.context] if self.context else [])]
         return [pattern.replace("{}", specialist) for pattern in patterns]
 
@@ -74,7 +74,7 @@ def read_wide(
     limits: Limits | None = None,
     progress: Progress | None = None,
 ) -> Table:
-    """A wide file as a table; an empty field is a missing cell."""
+    """Read a wide file; an empty field is a missing cell."""
     columns, limits = columns or WideColumns(), limits or Limits()
     sheet = read_sheet(path, limits=limits, progress=progress)
     return table_of(
@@ -116,9 +116,9 @@ def table_of(
 
 
 def find_specialists(sheet: Sheet, columns: WideColumns) -> tuple[str, ...]:
-    """The specialists of a file, in its order: every score column with some number in it.
+    """The specialists of a file, in its order: every score column that contains a number.
 
-    One that lacks its further columns (a cost, an answer) is an error, not left out.
+    Raises `UsageError` for a specialist without its further columns (a cost, an answer).
     """
     before, after = columns.score.split("{}", 1)
     candidates = []
@@ -128,7 +128,7 @@ def find_specialists(sheet: Sheet, columns: WideColumns) -> tuple[str, ...]:
             continue
         if not name.startswith("Unnamed:") and _has_numbers(sheet, name):
             candidates.append(inner)
-    # a column that belongs to another specialist (its cost, its answer) is no specialist itself
+    # a column that belongs to another specialist (its cost, its answer) is not a specialist
     theirs = {other for name in candidates for other in columns.of(name)[1:]}
     kept = tuple(name for name in candidates if columns.of(name)[0] not in theirs)
     lacking = [(name, other) for name in kept for other in columns.of(name) if other not in sheet.columns]
@@ -144,7 +144,7 @@ def find_specialists(sheet: Sheet, columns: WideColumns) -> tuple[str, ...]:
 
 
 def reworded(sheet: Sheet, names: Sequence[str], reword: Reword) -> Sheet:
-    """The sheet with the texts of some columns rewritten."""
+    """The sheet with `reword` applied to the texts of some columns."""
     changed = dict(sheet.columns)
     for name in names:
         column = sheet.column(name)
