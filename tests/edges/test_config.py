@@ -11,8 +11,9 @@ import pytest
 from pandora_router.boxes import Costs
 from pandora_router.calibrate import Auto, Calibrated, CheapMean, EmpiricalDraws
 from pandora_router.cli.init import TEMPLATE
-from pandora_router.config import Config, open_router, read_config
+from pandora_router.config import open_router, read_config
 from pandora_router.config.bill import bill
+from pandora_router.config.file import Config
 from pandora_router.config.inspection import STACK_SECONDS, looking
 from pandora_router.data import save
 from pandora_router.data.table import Table

@@ -7,14 +7,16 @@ import os
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import pandora_router
-from pandora_router.search import drive, kernels, reveal
+from pandora_router.search import Always, drive, kernels, reveal
 from tests.support.instances import ONE_TIER, make, policies_for
+from tests.support.routers import fitted
 
 HASH = "from pandora_router.search.kernels import fingerprint; print(fingerprint())"
 DECIDE = """
@@ -32,6 +34,15 @@ print(json.dumps(made))
 print("numba" in sys.modules, kernels.ready())
 """
 
+SLOW = ("numba", "lightgbm", "sklearn", "scipy.stats", "pydantic", "pyarrow", "aiohttp")
+"""Libraries that take from a tenth of a second to a second to import."""
+COLD = f"""
+import sys
+from pandora_router.cli.main import main
+main(["route", "-r", sys.argv[1], "add up 4 and 9", "--json"], standalone_mode=False)
+print([name for name in {SLOW} if name in sys.modules])
+"""
+
 
 @pytest.fixture
 def package(tmp_path: Path) -> Path:
@@ -42,11 +53,11 @@ def package(tmp_path: Path) -> Path:
     return copy
 
 
-def ask(package: Path, code: str, home: Path, **environment: str) -> list[str]:
+def ask(package: Path, code: str, home: Path, *words: str, **environment: str) -> list[str]:
     """Run code with this copy of the package and this home and temporary folder; return its lines."""
     root = Path(__file__).resolve().parents[2]
     done = subprocess.run(
-        [sys.executable, "-c", code],
+        [sys.executable, "-c", code, *words],
         env={
             **{k: v for k, v in os.environ.items() if k not in ("NUMBA_CACHE_DIR", "XDG_CACHE_HOME")},
             "PYTHONPATH": f"{package.parent}{os.pathsep}{root}",
@@ -95,6 +106,17 @@ def test_where_nothing_can_be_written_decisions_are_plain(package: Path, tmp_pat
     )
     assert decided == "1 None"
     assert writable.startswith("[False, False")
+
+
+def test_the_first_decision_imports_no_compiler_and_no_library_that_only_a_fit_needs(
+    package: Path, tmp_path: Path
+) -> None:
+    """With nothing compiled `pandora route` answers in under two seconds: most of that would be imports."""
+    always_buying = replace(fitted(), policy=Always())
+    always_buying.save(tmp_path / "router")
+    *told, imported = ask(package, COLD, tmp_path, str(tmp_path / "router"))
+    assert json.loads("".join(told))["purchases"]
+    assert imported == "[]"
 
 
 @pytest.mark.parametrize("changed", ["search/kernels/special.py", "index_tables.py", "boxes/joint.py"])

@@ -111,7 +111,8 @@ def test_sums_of_trees_are_those_of_lightgbm_bit_for_bit(missing: str) -> None:
     assert trees.sets.sum() > 0
     new = np.concatenate([table[:500], rng.standard_normal((200, 6)) * 40.0])
     new[500:, 0] = np.r_[rng.integers(-3, 200, 198), np.nan, 1e6]
-    np.testing.assert_array_equal(trees.predict(new), trees.predict_by_lightgbm(new))
     single = new.astype(np.float32)
-    np.testing.assert_array_equal(trees.predict(single), trees.predict_by_lightgbm(single))
-    np.testing.assert_array_equal(trees.predict(new[:1]), booster.predict(new[:1]))
+    for rows in (new, single, new[:1], new[:0], np.tile(new, (12, 1))):  # the last is more than one block
+        expected = booster.predict(rows, num_threads=1) if len(rows) else np.empty(0)
+        np.testing.assert_array_equal(trees.predict(rows), expected)
+        np.testing.assert_array_equal(trees.plain_predict(rows), expected)

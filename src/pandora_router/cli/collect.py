@@ -23,9 +23,10 @@ from pandora_router.collect.assemble import CollectPlan
 from pandora_router.collect.journal import Journal
 from pandora_router.collect.run import Collected, Status
 from pandora_router.collect.run import collect as run
-from pandora_router.config import Config, read_config
+from pandora_router.config import read_config
 from pandora_router.config.bill import Bill, bill
 from pandora_router.config.collecting import JudgeGrading, grades
+from pandora_router.config.file import Config
 from pandora_router.config.specialists import ChatSettings, RetrievalSettings, SamplingSettings
 from pandora_router.data import storage
 from pandora_router.errors import UsageError

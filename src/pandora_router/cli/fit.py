@@ -17,7 +17,8 @@ from pandora_router.cli.console import Screen, SlowProgress, echo, echo_json
 from pandora_router.cli.earnings import details, headline
 from pandora_router.cli.money import money
 from pandora_router.cli.sources import Source, fees_of
-from pandora_router.config import Config, read_config
+from pandora_router.config import read_config
+from pandora_router.config.file import Config
 from pandora_router.config.fitting import BlendSettings, JudgeSettings, TransformerSettings
 from pandora_router.config.inspection import looking
 from pandora_router.config.mistakes import did_you_mean

@@ -108,7 +108,7 @@ def json_rows(file: IO[bytes], name: Path) -> Iterator[Row]:
         if line.isspace():
             continue
         try:
-            row = json.loads(line, object_pairs_hook=_once, parse_constant=_refused)
+            row = DECODER.decode(line.decode())
         except (ValueError, RecursionError) as error:
             raise _unreadable(name, number, "a JSON object on one line", error) from error
         if not isinstance(row, dict):
@@ -125,6 +125,9 @@ def _once(pairs: list[tuple[str, Any]]) -> Row:
 
 def _refused(constant: str) -> Any:
     raise ValueError(f"{constant}, which is no number in JSON")
+
+
+DECODER = json.JSONDecoder(object_pairs_hook=_once, parse_constant=_refused)
 
 
 @dataclass(frozen=True)

@@ -15,23 +15,24 @@ older         the new form of files of earlier versions
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from pydantic import ValidationError
-
-from pandora_router.config.document import read_document
-from pandora_router.config.file import Config
-from pandora_router.config.fitting import JudgeSettings, RemoteSettings
-from pandora_router.config.mistakes import validated
-from pandora_router.config.older import refuse_older
 from pandora_router.errors import UsageError
-from pandora_router.router import Router
-from pandora_router.router.artifact import settings_of
 
-__all__ = ["Config", "open_router", "read_config"]
+if TYPE_CHECKING:
+    from pandora_router.config.file import Config
+    from pandora_router.router import Router
+
+__all__ = ["open_router", "read_config"]
 
 
 def read_config(path: Path) -> Config:
     """Read `pandora.yaml`; raises `UsageError` for the first mistake, with its line and what to do."""
+    from pandora_router.config.document import read_document
+    from pandora_router.config.file import Config
+    from pandora_router.config.mistakes import validated
+    from pandora_router.config.older import refuse_older
+
     if not path.is_file():
         raise UsageError(
             str(path), expected="a config file", came="nothing there", do="Write one: pandora init"
@@ -47,27 +48,43 @@ def open_router(path: Path, config: Config | None = None) -> Router:
     """Load the artifact in the folder `path`; a judge and a remote embedder are built from its settings.
 
     With `config`, these are built from that file instead, and an artifact that was fitted for other
-    specialists is refused (`UsageError`).
+    specialists is refused (`UsageError`). The settings of the whole file take half a second to import; an
+    artifact that computes all its estimates itself is loaded without them.
     """
+    from pandora_router.router import Router
+    from pandora_router.router.artifact import settings_of
+
     settings = settings_of(path)
-    fitted = config or _kept(path, settings.get("config"))
-    if fitted is None:
-        return Router.load(path)
-    remote, judge = fitted.fit.cheap.embedder, fitted.fit.costly
-    router = Router.load(
+    if config is not None:
+        router = _with_outside(path, config)
+        if config.specialists:
+            config.check_artifact(router.specialists, settings)
+        return router
+    match settings.get("config"):
+        case {"fit": {"costly": {"kind": "judge"}}} | {"fit": {"cheap": {"embedder": {"kind": "remote"}}}}:
+            return _with_outside(path, _kept(path, settings["config"]))
+    return Router.load(path)
+
+
+def _with_outside(path: Path, config: Config) -> Router:
+    """Load an artifact; its judge or remote embedder, if it has one, is the one that `config` describes."""
+    from pandora_router.config.fitting import JudgeSettings, RemoteSettings
+    from pandora_router.router import Router
+
+    remote, judge = config.fit.cheap.embedder, config.fit.costly
+    return Router.load(
         path,
-        costly=judge.estimator(fitted) if isinstance(judge, JudgeSettings) else None,
-        embedder=remote.build(fitted) if isinstance(remote, RemoteSettings) else None,
+        costly=judge.estimator(config) if isinstance(judge, JudgeSettings) else None,
+        embedder=remote.build(config) if isinstance(remote, RemoteSettings) else None,
     )
-    if config is not None and config.specialists:
-        config.check_artifact(router.specialists, settings)
-    return router
 
 
-def _kept(path: Path, content: object) -> Config | None:
-    """The configuration kept in an artifact, None if it was fitted without one."""
-    if content is None:
-        return None
+def _kept(path: Path, content: object) -> Config:
+    """Return the configuration that is kept in an artifact; `UsageError` if this version cannot read it."""
+    from pydantic import ValidationError
+
+    from pandora_router.config.file import Config
+
     try:
         return Config.model_validate(content)
     except ValidationError as error:

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pandora_router.config import Config, open_router, read_config
+from pandora_router.config import open_router, read_config
 from pandora_router.config.building import Builder
+from pandora_router.config.file import Config
 from pandora_router.config.specialists import ChatSettings, PriceParts
 from pandora_router.dashboard.app import Dashboard, Serving
 from pandora_router.dashboard.asked import ROOT

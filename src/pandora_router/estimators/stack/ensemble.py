@@ -1,12 +1,9 @@
-"""Gradient-boosted regression trees as arrays: checked on construction, run by compiled code or LightGBM.
+"""Gradient-boosted regression trees as arrays: checked when made, summed by compiled code or by numpy.
 
-If the compiled kernels are ready, `search.kernels.estimates.tree_sums` sums the trees in LightGBM's order and
-by its rules, so both agree bit for bit, and LightGBM is not imported.
-
-LightGBM aborts the process if the text of a model is malformed, so text from a file never reaches it: an
-`Ensemble` keeps the trees as arrays, checks that they are trees, and writes LightGBM's text from them. That
-text has no `tree_sizes`, so LightGBM parses it on the calling thread, and prediction uses one thread. Neither
-needs the OpenMP threads of the process, which a forked child does not have.
+LightGBM grows the trees and is not needed again. It takes a second to import, needs the OpenMP threads of the
+process, which a forked child does not have, and ends the process when a model is not what it expects. So an
+`Ensemble` keeps the trees as arrays, checks that they are trees, and sums them itself, in the order and by
+the rules of LightGBM: all three agree bit for bit.
 """
 
 from __future__ import annotations
@@ -27,10 +24,13 @@ if TYPE_CHECKING:
 
 Integers = NDArray[np.int32]
 Numbers = NDArray[np.float64]
-CATEGORICAL = 1  # bit of `decision`; bit 1 is "missing goes left", bits 2 and 3 say what counts as missing
+CATEGORICAL, LEFT_IF_MISSING = 1, 2  # bits of `decision`; the next two say what counts as missing
+MISSING_ZERO, MISSING_NAN = 1, 2
+ZERO = 1e-35  # LightGBM's: nearer to zero is zero
 NODES = ("feature", "threshold", "decision", "left", "right")
 LEFT_OUT = 2  # the largest code of what counts as missing: none, zero, NaN
 MOST_FEATURES = 2**20
+BLOCK = 2**18  # rows x trees that are summed together
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,17 +91,41 @@ class Ensemble:
 
     def predict(self, rows: NDArray[Any]) -> Numbers:
         """The sum over trees for each row (N, features); NaN is a missing number."""
+        _need(rows.ndim == 2 and rows.shape[1] == self.features, "rows of another width")
         compiled = kernels.ready()
         if compiled is None:
-            return self.predict_by_lightgbm(rows)
-        _need(rows.ndim == 2 and rows.shape[1] == self.features, "rows of another width")
+            return self.plain_predict(rows)
         sums = np.empty(len(rows))
         compiled.tree_sums(np.array(rows, dtype=np.float64, order="C"), *self._flat, sums)
         return sums
 
-    def predict_by_lightgbm(self, rows: NDArray[Any]) -> Numbers:
-        """As `predict`, computed by LightGBM."""
-        return np.asarray(self._booster.predict(rows, num_threads=1), dtype=np.float64)
+    def plain_predict(self, rows: NDArray[Any]) -> Numbers:
+        """As `predict`, by numpy: all trees of a block of rows go down one level at a time."""
+        height = max(BLOCK // len(self.leaves), 1)
+        blocks = [self._sums(rows[lo : lo + height].astype(np.float64)) for lo in range(0, len(rows), height)]
+        return np.concatenate(blocks) if blocks else np.empty(0)
+
+    def _sums(self, table: Numbers) -> Numbers:
+        starts, nodes, thresholds, children, values, _, _ = self._flat
+        at = np.tile(np.where(self.leaves > 1, 0, -1), (len(table), 1))  # node, or -1 - leaf: (rows, trees)
+        while (at >= 0).any():
+            row, tree = np.nonzero(at >= 0)
+            node = starts[tree, 0] + at[row, tree]
+            value, bits = table[row, nodes[node, 0]], nodes[node, 1]
+            left = _goes_left(value, bits, thresholds[node])
+            for k in np.flatnonzero(bits & CATEGORICAL):
+                left[k] = self._in_set(value[k], thresholds[node[k]], tree[k])
+            at[row, tree] = np.where(left, children[node, 0], children[node, 1])
+        return np.cumsum(values[starts[:, 1] - 1 - at], axis=1)[:, -1]  # in the order of the trees
+
+    def _in_set(self, value: float, number: float, tree: int) -> bool:
+        """Whether category `value` is in set `number` of a tree; NaN and negatives are in none."""
+        starts, _, _, _, _, bounds, words = self._flat
+        if not value > -1.0:
+            return False
+        low, high = bounds[starts[tree, 2] + int(number) :][:2].tolist()
+        word, bit = divmod(int(value), 32)
+        return word < high - low and bool(int(words[starts[tree, 3] + low + word]) >> bit & 1)
 
     @functools.cached_property
     def _flat(self) -> tuple[NDArray[Any], ...]:
@@ -118,43 +142,6 @@ class Ensemble:
             np.array(self.bounds),
             np.array(self.words),
         )
-
-    @functools.cached_property
-    def _booster(self) -> lightgbm.Booster:
-        import lightgbm
-
-        return lightgbm.Booster(model_str=self.text())
-
-    def text(self) -> str:
-        """The trees in LightGBM's text format."""
-        names = " ".join(f"f{i}" for i in range(self.features))
-        head = (
-            "tree\nversion=v4\nnum_class=1\nnum_tree_per_iteration=1\nlabel_index=0\n"
-            f"max_feature_idx={self.features - 1}\nobjective=regression\nfeature_names={names}\n"
-            f"feature_infos={' '.join(['none'] * self.features)}\n\n"
-        )
-        blocks = (f"Tree={number}\n{block}\n\n" for number, block in enumerate(self._blocks()))
-        return head + "".join(blocks) + "end of trees\n"
-
-    def _blocks(self) -> Iterator[str]:
-        nodes, leaves = self.leaves - 1, self.leaves
-        parts: dict[str, list[NDArray[Any]]] = {
-            "split_feature": np.split(self.feature, np.cumsum(nodes)[:-1]),
-            "threshold": np.split(self.threshold, np.cumsum(nodes)[:-1]),
-            "decision_type": np.split(self.decision, np.cumsum(nodes)[:-1]),
-            "left_child": np.split(self.left, np.cumsum(nodes)[:-1]),
-            "right_child": np.split(self.right, np.cumsum(nodes)[:-1]),
-            "leaf_value": np.split(self.value, np.cumsum(leaves)[:-1]),
-        }
-        for number, (bounds, words) in enumerate(self._categories()):
-            said: dict[str, list[Any]] = {
-                "num_leaves": [int(leaves[number])],
-                "num_cat": [int(self.sets[number])],
-            }
-            said |= {name: part[number].tolist() for name, part in parts.items()}
-            if self.sets[number]:
-                said |= {"cat_boundaries": bounds.tolist(), "cat_threshold": words.tolist()}
-            yield "\n".join(f"{name}={' '.join(map(repr, values))}" for name, values in said.items())
 
     def _categories(self) -> Iterator[tuple[Integers, NDArray[np.uint32]]]:
         """Bounds and words of each tree; empty for a tree without categories."""
@@ -175,6 +162,14 @@ class Ensemble:
         """Restore the trees from their `state`; `ValueError` if they are not valid trees."""
         kept: Mapping[str, Any] = saved.of_kind("trees").arrays
         return cls(features=saved.settings["features"], **kept)
+
+
+def _goes_left(value: Numbers, bits: Integers, threshold: Numbers) -> NDArray[np.bool_]:
+    """Whether numbers go to the left at nodes with these decision bits and thresholds, as in LightGBM."""
+    missing_is = bits >> 2
+    value = np.where(np.isnan(value) & (missing_is != MISSING_NAN), 0.0, value)
+    missing = np.isnan(value) | ((missing_is == MISSING_ZERO) & (np.abs(value) <= ZERO))
+    return np.where(missing, (bits & LEFT_IF_MISSING) != 0, value <= threshold)
 
 
 def _need(holds: bool | np.bool_, what: str) -> None:

@@ -1,7 +1,7 @@
 """Compiled twins of the estimators: nearest rows of packed vectors, and sums of regression trees.
 
 Neither makes a decision, but both are on the way to every one. Their plain forms are `estimators.packed`
-(numpy) and LightGBM (`estimators.stack.ensemble`); that they agree bit for bit is a test.
+and `estimators.stack.ensemble`; that both agree bit for bit, the trees also with LightGBM, is a test.
 """
 
 from __future__ import annotations
