@@ -1,26 +1,31 @@
-"""`python -m paper.looks`: what looks earn, from finished experiments of paper/experiments/looks.
+"""`python -m paper.looks`: what looks earn, measured by the experiments of paper/experiments/looks.
 
-    pandora evaluate paper/experiments/looks/*.yaml -o results/looks --data ../shared/data
-    python -m paper.looks results/looks -o docs/looks.md
+    python -m paper.looks results/looks --data ../shared/data --page docs/looks.md
 
-Finished splits are kept by `pandora evaluate`, so a run that is broken off goes on. The page is written from
-whatever splits are finished and says how many those are.
+The first split of every experiment is run first, then the second of every one, and so on; the page is written
+after each round. Finished splits are kept, so a run that is broken off goes on where it stopped. Without
+`--data` nothing is run: the page is written from whatever splits are finished and says how many those are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import click
 import numpy as np
 
+from pandora_router.cli.console import SlowProgress
+from pandora_router.cli.options import with_runner
 from pandora_router.config.experiments import read_experiment
 from pandora_router.errors import UsageError
-from pandora_router.evaluate import results
-from pandora_router.evaluate.experiments import USUAL
+from pandora_router.evaluate import campaign, results
+from pandora_router.evaluate.experiments import USUAL, Experiment
 from pandora_router.evaluate.results import Results
 from pandora_router.folders import replace_text
+from pandora_router.run import Runner
+from pandora_router.types import Progress
 
 EXPERIMENTS = Path(__file__).parent / "experiments" / "looks"
 STATIC = ("never inspect", "always inspect", "open everything")
@@ -162,17 +167,66 @@ def by_cost(folder: Path) -> str:
     return "\n".join(lines) + "\n"
 
 
+def run(
+    settings: Sequence[Experiment], root: Path, folder: Path, runner: Runner, progress: Progress
+) -> Iterator[int]:
+    """Run the missing splits of `settings` on the data under `root`, one split of each experiment at a time.
+
+    Yields the number of the round after all of its splits are on disk under `folder`.
+    """
+    for number in range(max(len(one.seeds) for one in settings)):
+        asked = [
+            campaign.Asked(one, root, one.seeds[number : number + 1])
+            for one in settings
+            if number < len(one.seeds)
+        ]
+        campaign.run_all(asked, folder, cache=folder / "cache", runner=runner, progress=progress)
+        yield number
+
+
+def page(folder: Path, note: str = "") -> str:
+    """The whole page from the finished splits in `folder`; `note` is a sentence about this run."""
+    return HEAD + (f"\n{note}\n" if note else "") + refunds(folder) + opened(folder) + missing(folder)
+
+
 @click.command()
-@click.argument("folder", type=click.Path(path_type=Path, file_okay=False, exists=True))
-@click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False), help="The page to write.")
+@click.argument("folder", type=click.Path(path_type=Path, file_okay=False))
+@click.option("--data", "root", type=click.Path(path_type=Path, file_okay=False), help="Run missing splits.")
+@click.option("--only", multiple=True, help="Only experiments whose names begin so; may be repeated.")
+@click.option("--seeds", type=click.IntRange(1), help="Only the first so many splits.")
+@click.option("--page", "page_to", type=click.Path(path_type=Path, dir_okay=False), help="The page to write.")
 @click.option("--note", default="", help="A sentence about this run, printed under the introduction.")
-def main(folder: Path, output: Path | None, note: str) -> None:
-    """Write the page from the finished splits in FOLDER."""
-    words = HEAD + (f"\n{note}\n" if note else "") + refunds(folder) + opened(folder) + missing(folder)
-    if output is None:
-        click.echo(words)
+@with_runner
+def main(
+    folder: Path,
+    root: Path | None,
+    only: tuple[str, ...],
+    seeds: int | None,
+    page_to: Path | None,
+    note: str,
+    runner: Runner,
+) -> None:
+    """Run the splits that are missing in FOLDER (with --data) and write the page from all finished ones."""
+    if root is not None:
+        paths = sorted(EXPERIMENTS.glob("*.yaml"))
+        settings = [read_experiment(path) for path in paths if path.stem.startswith(only or ("",))]
+        settings = [replace(one, seeds=one.seeds[:seeds]) for one in settings]
+        if not settings:
+            known = ", ".join(path.stem for path in paths)
+            raise UsageError(
+                "--only",
+                expected=f"the beginning of one of {known}",
+                came=repr(only),
+                do="Check the spelling.",
+            )
+        with SlowProgress(resumes=True) as progress:
+            for _ in run(settings, root.resolve(), folder.resolve(), runner, progress):
+                if page_to is not None:
+                    replace_text(page_to, page(folder, note))
+    elif page_to is not None:
+        replace_text(page_to, page(folder, note))
     else:
-        replace_text(output, words)
+        click.echo(page(folder, note))
 
 
 if __name__ == "__main__":

@@ -138,18 +138,19 @@ def test_a_covered_winner_pays_the_smaller_of_value_and_reservation_price(market
     assert kappa[record.winner] == pytest.approx(record.price, abs=1e-12)
 
 
-def random_batch(seed: int, queries: int = 60, boxes: int = 5):
+def random_batch(seed: int, queries: int = 60, boxes: int = 5, refund: float = 0.0):
     rng = np.random.default_rng(seed)
     mean = rng.normal(0.5, 0.15, (queries, boxes))
     std = rng.uniform(0.02, 0.3, (queries, boxes))
-    batch = Batch(mean, std, rng.uniform(0.005, 0.08, boxes))
+    cost = rng.uniform(0.005, 0.08, boxes)
+    batch = Batch(mean, std, Costs(cost, refund=refund * cost))
     return batch, mean + std * rng.standard_normal(mean.shape)
 
 
 @pytest.mark.parametrize("outside", ["mean", "backup"])
-@pytest.mark.parametrize("seed", range(4))
-def test_descending_with_an_announced_holdout_is_the_committing_router(seed, outside):
-    batch, values = random_batch(seed)
+@pytest.mark.parametrize(("seed", "refund"), [(0, 0.0), (1, 0.0), (2, 0.5), (3, 0.9)])
+def test_descending_with_an_announced_holdout_is_the_committing_router(seed, refund, outside):
+    batch, values = random_batch(seed, refund=refund)
     sales = descending(held_plans(batch, values, *announced_holdout(batch, outside)))
     router = run(Committing(outside=outside, payoff="exact"), batch, values, threads=1)
     assert (announced_holdout(batch, outside)[0] >= 0).any()
@@ -215,12 +216,23 @@ def test_renaming_the_bidders_renames_the_record(name, seed, order):
     assert kept(int(order[j]) for j in there.inspected) == kept(here.inspected)
 
 
+def with_refunds(boxes: Independent, quarters: int) -> Independent:
+    """The same boxes when so many quarters of every own cost come back."""
+    own = boxes.costs.own
+    return Independent(boxes.mean, boxes.std, Costs(own, refund=quarters / 4 * own))
+
+
 @lawful
-@given(lattice(), st.sampled_from(["descending", "descending sealed", "ascending", "ascending patient"]))
-def test_the_batch_is_the_driver(market, name):
+@given(
+    lattice(),
+    st.sampled_from(["descending", "descending sealed", "ascending", "ascending patient"]),
+    st.integers(0, 4),
+)
+def test_the_batch_is_the_driver(market, name, quarters):
     boxes, values = market
     if not isinstance(boxes, Independent):
         return
+    boxes = with_refunds(boxes, quarters)
     batch, shown = Batch(boxes.mean[None], boxes.std[None], boxes.costs), values[None]
     sales = {
         "descending": lambda: descending(covered_plans(batch, shown)),
@@ -232,14 +244,17 @@ def test_the_batch_is_the_driver(market, name):
     assert (int(sales.winner[0]), sales.price[0]) == (record.winner, pytest.approx(record.price, abs=1e-12))
     assert np.flatnonzero(sales.inspected[0]).tolist() == sorted(record.inspected)
     np.testing.assert_allclose(sales.surplus(shown)[0], record.surplus(values), atol=1e-12)
+    assert sales.refunded[0] == record.refunded
+    assert sales.welfare(shown)[0] == pytest.approx(record.welfare(values), abs=1e-12)
 
 
 @lawful
-@given(lattice(), st.integers(0, 63))
-def test_the_sealed_batch_is_the_driver(market, looking):
+@given(lattice(), st.integers(0, 63), st.integers(0, 4))
+def test_the_sealed_batch_is_the_driver(market, looking, quarters):
     boxes, values = market
     if not isinstance(boxes, Independent):
         return
+    boxes = with_refunds(boxes, quarters)
     looks = np.array([bool(looking >> j & 1) for j in range(len(values))])
     batch = Batch(boxes.mean[None], boxes.std[None], boxes.costs)
     sales = second_price(sealed_plans(batch, values[None], looks[None]))

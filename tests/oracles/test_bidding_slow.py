@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from pandora_router.boxes import Costs
 from pandora_router.calibrate import GaussianIndependent
 from pandora_router.calibrate.readings import Readings
 from pandora_router.calibrate.ways import Standing
@@ -33,7 +34,7 @@ def trial() -> Trial:
 
 @pytest.fixture(scope="module")
 def played(trial: Trial) -> bidding.Played:
-    return bidding.play(trial, COSTS, lambda c: c * WEIGHTS, traded=COSTS[:2])
+    return bidding.play(trial, COSTS, lambda c: Costs(c * WEIGHTS), traded=COSTS[:2])
 
 
 def answer(conduct: str, f: float, mu: float, s: float, g: float, p: float, c: float) -> tuple[bool, bool]:
@@ -87,7 +88,7 @@ def test_regrets_equal_those_of_a_slow_loop(trial, played, opponents, conduct, c
 
 def test_differences_are_paired_and_replicated(trial, played):
     again = bidding.play(
-        Trial(trial.calibration, arrays(60, 3), Standing(0, 0)), COSTS, lambda c: c * WEIGHTS
+        Trial(trial.calibration, arrays(60, 3), Standing(0, 0)), COSTS, lambda c: Costs(c * WEIGHTS)
     )
     both = bidding.Bids("x", "x", "", 3, 3, COSTS, (), [played, again])
     at = ("weak", "bidder", 0.002)

@@ -10,7 +10,7 @@ import pytest
 from scipy.integrate import quad
 from scipy.stats import norm
 
-from pandora_router.boxes import Draws, Independent
+from pandora_router.boxes import Costs, Draws, Independent
 from pandora_router.market import (
     Ascending,
     Covered,
@@ -107,15 +107,20 @@ def expected_best(mean, std, looks, skip=None):
     return floor + quad(survival, floor, 4.0, points=points or None, limit=400)[0]
 
 
-@pytest.mark.parametrize("seed", range(12))
-def test_nobody_gains_by_changing_whether_it_looks(seed):
+@pytest.mark.parametrize(
+    ("seed", "share"), [*((seed, 0.0) for seed in range(8)), *((s, 0.8) for s in range(4))]
+)
+def test_nobody_gains_by_changing_whether_it_looks(seed, share):
     mean, std, cost, _ = instance(seed)
-    looks = inspection_equilibrium(Batch(mean[None], std[None], cost), cells=512)[0]
+    refund = share * cost
+    looks = inspection_equilibrium(Batch(mean[None], std[None], Costs(cost, refund=refund)), cells=512)[0]
     for j in range(len(mean)):
         other = looks.copy()
         other[j] = not other[j]
-        rivals = expected_best(mean, std, looks, skip=j)
-        stay, change = (expected_best(mean, std, d) - rivals - cost[j] * d[j] for d in (looks, other))
+        rivals = expected_best(mean + refund * looks, std, looks, skip=j)
+        stay, change = (
+            expected_best(mean + refund * d, std, d) - rivals - cost[j] * d[j] for d in (looks, other)
+        )
         assert change <= stay + 2e-5
 
 
@@ -151,30 +156,35 @@ def test_looking_with_draws_is_an_equilibrium_by_enumeration(seed):
         assert surplus(j, other) <= surplus(j, looks) + 1e-3
 
 
+@pytest.mark.parametrize("share", [0.0, 0.6, 1.0])
 @pytest.mark.parametrize("opponents", ["strong", "weak"])
 @pytest.mark.parametrize("conduct", ["f-only", "never inspect", "always inspect", "bidder"])
-def test_leave_one_out_by_loops(conduct, opponents):
+def test_leave_one_out_by_loops(conduct, opponents, share):
     rng = np.random.default_rng(5)
     n, m = 40, 6
     mean, std = rng.uniform(0.2, 0.8, (n, m)).round(2), rng.uniform(0.05, 0.3, (n, m))
     scores, cost = rng.uniform(0, 1, (n, m)).round(1), rng.uniform(0.005, 0.1, m)
     values = (mean + std * rng.standard_normal((n, m))).round(1)
     rewards = (rng.random((n, m)) < values).astype(float)
-    played = LeaveOneOut(scores, mean, std, values, rewards, opponents=opponents).play(conduct, cost)
-    paid = values if opponents == "strong" else scores
+    refund = share * cost
+    table = LeaveOneOut(scores, mean, std, values, rewards, opponents=opponents)
+    played = table.play(conduct, Costs(cost, refund=refund))
+    strong = opponents == "strong"
+    paid = values + refund if strong else scores
     for i in range(n):
         surplus = efficiency = looked = others = 0.0
         for j in range(m):
             price, rival = max((paid[i, k], -k) for k in range(m) if k != j)
             rival = -rival
-            looks = conduct == "always inspect" or (
-                conduct == "bidder" and information(mean[i, j], std[i, j], price) >= cost[j]
-            )
-            known = values[i, j] if looks else scores[i, j] if conduct == "f-only" else mean[i, j]
-            surplus += (rewards[i, j] - price) * (known > price) - cost[j] * looks
-            efficiency += rewards[i, j if known > price else rival] - cost[j] * looks
+            news = expected_excess(mean[i, j] + refund[j], std[i, j], price) - max(mean[i, j] - price, 0.0)
+            looks = conduct == "always inspect" or (conduct == "bidder" and news >= cost[j] - 1e-14)
+            known = mean[i, j] if conduct != "f-only" else scores[i, j]
+            accepts = (values[i, j] + refund[j] if looks else known) > price
+            spent = (cost[j] - refund[j] * accepts) * looks
+            surplus += (rewards[i, j] - price) * accepts - spent
+            efficiency += rewards[i, j if accepts else rival] - spent
             looked += looks
-            others += (sum(cost) - cost[j]) * (opponents == "strong")
+            others += (sum(cost) - cost[j] - refund[rival] * (not accepts)) * strong
         found = (played.surplus[i], played.efficiency[i], played.inspections[i], played.others_cost[i])
         assert found == pytest.approx((surplus / m, efficiency / m, looked / m, others / m), abs=1e-12)
         counted = played.regret("efficiency", counted=True) - played.regret("efficiency")

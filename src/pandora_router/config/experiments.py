@@ -13,6 +13,7 @@ complete: 0.9                                # leave out specialists with a smal
 peek: 400                                    # characters of its answer that g sees; 0: prompt only
 opened: true                                 # beside it, estimates from all that was opened (arms `opened`)
 neighbours: [3]                              # beside the router's own f: the mean reward of so many
+# nearest prompts; []: nothing beside it
 prompts: 12000                               # at most so many
 split: [0.5, 0.2, 0.3]                       # train, calibration, test
 costs: [0.001, 0.01, 0.03]                   # inspection costs to sweep
@@ -66,6 +67,7 @@ def _folders(value: Any) -> Any:
 Share = Annotated[float, Field(ge=0, le=1)]
 Texts = Annotated[list[Text], Field(min_length=1)]
 Whole = Annotated[list[Count], Field(min_length=1), AfterValidator(_once)]
+Neighbours = Annotated[list[Count], AfterValidator(_once)]
 Pairs = Annotated[list[Annotated[int, Field(ge=2)]], Field(min_length=1), AfterValidator(_once)]
 
 
@@ -113,7 +115,7 @@ class ExperimentSettings(Closed):
     peek: Natural = 0
     agreement: bool = False
     opened: bool = False
-    neighbours: Whole = Field(default_factory=lambda: [3])
+    neighbours: Neighbours = Field(default_factory=lambda: [3])
     prompts: Count = 12000
     split: Annotated[list[Share], Field(min_length=3, max_length=3)] = Field(default=[0.5, 0.2, 0.3])
     costs: Annotated[list[Amount], Field(min_length=1)] = Field(default=list(COSTS))

@@ -28,6 +28,7 @@ from pandora_router.evaluate.statistics import Clusters, Estimate, Split, compar
 from pandora_router.evaluate.trials import Trial, trial_of
 from pandora_router.market.posted import Bidding, Conduct, Measure, Opponents, Reference
 from pandora_router.run import InPlace, Runner
+from pandora_router.search import kernels
 from pandora_router.types import Progress, Vector
 
 COSTS = (0.0001, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3)
@@ -49,7 +50,7 @@ KINDS: tuple[Kind, ...] = (
 )
 K = TypeVar("K")
 Setting = tuple[Opponents, Conduct, float]
-CostsAt = Callable[[float], Vector]
+CostsAt = Callable[[float], Costs]
 
 
 @dataclass(frozen=True, eq=False)
@@ -167,10 +168,10 @@ def play(trial: Trial, costs: Sequence[float], costs_at: CostsAt, *, traded: Seq
     return Played(trial.test.cheap.shape[1], trial.prompt, trial.test.cluster, bids, trades)
 
 
-def _default(trial: Trial, costs: Vector) -> tuple[str, market.PromptResults]:
+def _default(trial: Trial, costs: Costs) -> tuple[str, market.PromptResults]:
     """What the default router does on its own signal model; nobody owns an estimate, so nothing is traded."""
     test = trial.test
-    routed = Shipped().route(trial, Costs(costs), 0, np.random.default_rng(0))
+    routed = Shipped().route(trial, costs, 0, np.random.default_rng(0))
     nothing = np.full(len(test), np.nan)
     return DEFAULT, market.PromptResults(routed.total(test), routed.queries, nothing, nothing)
 
@@ -192,6 +193,7 @@ def run(games: Sequence[Game], runner: Runner | None = None, progress: Progress 
     """Play games over their fresh splits; a shard is one split, and a runner computes them anywhere."""
     say = progress or (lambda what, done, total: None)
     shards = [(game, seed) for game in games for seed in game.seeds]
+    kernels.warm(say)  # once for all workers
     coming = (runner or InPlace()).map(_split, shards)
     done, bids = 0, []
     for game in games:
@@ -211,10 +213,12 @@ def _split(shard: tuple[Game, int]) -> Played:
     game, seed = shard
     table = table_of(game.experiment, game.root)
     made = estimates(game.experiment, table, seed, game.cache)
-    costs_at = partial(_marginal, game.experiment, table.specialists, bool(made["together"]))
+    costs_at = partial(_each_alone, game.experiment, table.specialists, bool(made["together"]))
     trial = trial_of(made, game.neighbours)
     return play(trial, game.costs, costs_at, traded=game.traded)
 
 
-def _marginal(experiment: Experiment, specialists: tuple[str, ...], together: bool, cost: float) -> Vector:
-    return experiment.costs_at(cost, specialists, together=together).marginal
+def _each_alone(experiment: Experiment, specialists: tuple[str, ...], together: bool, cost: float) -> Costs:
+    """The costs of bidders that look each for itself: everyone pays a shared part, refunds stay."""
+    costs = experiment.costs_at(cost, specialists, together=together)
+    return Costs(costs.marginal, refund=costs.refund)

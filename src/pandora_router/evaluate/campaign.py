@@ -21,6 +21,7 @@ from pandora_router.evaluate.results import Flat, Results
 from pandora_router.evaluate.sweep import sweep
 from pandora_router.evaluate.trials import trial_of
 from pandora_router.run import InPlace, Runner
+from pandora_router.search import kernels
 from pandora_router.types import Progress
 
 
@@ -79,6 +80,8 @@ def run_all(
     for done, request in enumerate(asked):
         say(f"{request.experiment.name}: reading", done, len(asked))
         shards += _missing(request, output, cache)
+    if shards:  # once for all workers: small batches are decided in plain code while nothing is compiled
+        kernels.warm(say)
     waiting = dict(enumerate(shards))
     say(_words(waiting), 0, max(1, len(shards)))
     with closing((runner or InPlace()).finish(compute, shards)) as coming:

@@ -18,12 +18,16 @@ from pandora_router.types import Mask, Matrix, Positions, Vector
 
 @dataclass(frozen=True, eq=False)
 class Sales:
-    """Who answers (N,), at which price (N,), who looked (N, M) and what looking cost (N, M)."""
+    """Who answers (N,), at which price (N,), and who looked (N, M).
+
+    `cost` and `refund` (N, M) are what a look costs and what of it comes back to a winner that looked.
+    """
 
     winner: Positions
     price: Vector
     inspected: Mask
     cost: Matrix
+    refund: Matrix
 
     def reward(self, rewards: ArrayLike) -> Vector:
         """The winners' rewards (N,)."""
@@ -31,8 +35,18 @@ class Sales:
 
     @property
     def spent(self) -> Matrix:
-        """What each bidder paid for looking (N, M)."""
-        return np.where(self.inspected, self.cost, 0.0)
+        """What each bidder paid for looking (N, M), after the winner's refund."""
+        paid = np.where(self.inspected, self.cost, 0.0)
+        return paid - np.where(self.inspected & self._won, self.refund, 0.0)
+
+    @property
+    def refunded(self) -> Vector:
+        """What came back of the winner's look (N,), 0 where it had not looked."""
+        return np.where(self.inspected & self._won, self.refund, 0.0).sum(axis=1)
+
+    @property
+    def _won(self) -> Mask:
+        return np.arange(self.inspected.shape[1]) == self.winner[:, None]
 
     @property
     def revenue(self) -> Vector:
@@ -41,11 +55,10 @@ class Sales:
 
     def surplus(self, rewards: ArrayLike) -> Matrix:
         """What each bidder is left with (N, M)."""
-        won = np.arange(self.inspected.shape[1]) == self.winner[:, None]
-        return np.where(won, np.asarray(rewards) - self.price[:, None], 0.0) - self.spent
+        return np.where(self._won, np.asarray(rewards) - self.price[:, None], 0.0) - self.spent
 
     def welfare(self, rewards: ArrayLike) -> Vector:
-        """The winner's reward minus every inspection (N,) = revenue + all surpluses."""
+        """The winner's reward minus all inspections net of refunds (N,) = revenue + all surpluses."""
         return self.reward(rewards) - self.spent.sum(axis=1)
 
     def regret(self, rewards: ArrayLike) -> Vector:
@@ -71,7 +84,7 @@ def descending(plans: Plans) -> Sales:
     winner = np.where(by_call, reached.argmax(axis=1), standing.argmax(axis=1))
     before = np.arange(plans.limit.shape[1]) <= winner[:, None]
     inspected = plans.looks & ((plans.call > price) | (by_call[:, None] & called & before))
-    return Sales(winner, price[:, 0], inspected, plans.cost)
+    return Sales(winner, price[:, 0], inspected, plans.cost, plans.refund)
 
 
 def ascending(plans: Plans) -> Sales:
@@ -103,11 +116,11 @@ def ascending(plans: Plans) -> Sales:
     loser = (exits == last[:, None]).argmax(axis=1)
     rows = np.arange(queries)
     inspected = plans.looks & (calls <= last[:, None])
-    return Sales(winner, when[rows, loser], inspected, plans.cost)
+    return Sales(winner, when[rows, loser], inspected, plans.cost, plans.refund)
 
 
 def second_price(plans: Plans) -> Sales:
     """Sealed bids: the highest limit wins and pays the next; whoever looks has looked before bidding."""
     _rivals(plans)
     price = np.partition(plans.limit, -2, axis=1)[:, -2]
-    return Sales(plans.limit.argmax(axis=1), price, plans.looks, plans.cost)
+    return Sales(plans.limit.argmax(axis=1), price, plans.looks, plans.cost, plans.refund)

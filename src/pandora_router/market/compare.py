@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
+from pandora_router.boxes import Costs
 from pandora_router.market.clocks import Sales, ascending, descending, second_price
 from pandora_router.market.instances import Instance
 from pandora_router.market.plans import (
@@ -57,16 +58,21 @@ class PromptResults:
         return Result(*(float(part.mean()) for part in parts))
 
 
-def compare(instance: Instance, inspection_cost: ArrayLike, *, threads: int | None = 1) -> dict[str, Result]:
+def compare(
+    instance: Instance, inspection_cost: ArrayLike | Costs, *, threads: int | None = 1
+) -> dict[str, Result]:
     """The results of all mechanisms and routers by name, in the order of a table."""
     played = outcomes(instance, inspection_cost, threads=threads)
     return {name: outcome.mean() for name, outcome in played.items()}
 
 
 def outcomes(
-    instance: Instance, inspection_cost: ArrayLike, *, threads: int | None = 1
+    instance: Instance, inspection_cost: ArrayLike | Costs, *, threads: int | None = 1
 ) -> dict[str, PromptResults]:
-    """What all mechanisms and routers do, by name; one inspection cost, or one per specialist."""
+    """What all mechanisms and routers do, by name.
+
+    `inspection_cost` is one number, one per specialist, or `Costs` (refunds, but nothing shared).
+    """
     batch, rewards = instance.batch(inspection_cost), instance.rewards
     results = dict(_posted(instance, inspection_cost))
     for name, sales in _auctions(instance, batch):
@@ -91,7 +97,7 @@ def _taken(instance: Instance, choice: np.ndarray[tuple[int, ...], np.dtype[np.i
     return np.take_along_axis(instance.rewards, choice[:, None].astype(np.intp), axis=1)[:, 0]
 
 
-def _posted(instance: Instance, cost: ArrayLike) -> Iterator[tuple[str, PromptResults]]:
+def _posted(instance: Instance, cost: ArrayLike | Costs) -> Iterator[tuple[str, PromptResults]]:
     """The leave-one-out bidder against strong opponents (counted both ways) and weak ones."""
     best = instance.rewards.max(axis=1)
     others = instance.values.shape[1] - 1
@@ -105,7 +111,7 @@ def _posted(instance: Instance, cost: ArrayLike) -> Iterator[tuple[str, PromptRe
         played = table.play("bidder", cost)
         welfare = played.efficiency - (played.others_cost if counted else 0.0)
         looks = played.inspections + (others if counted and opponents == "strong" else 0)
-        revenue = table.posted[0].mean(axis=1)
+        revenue = table.posted(cost)[0].mean(axis=1)
         yield name, PromptResults(best - welfare, looks, revenue, welfare - revenue)
 
 

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
+from pandora_router.boxes import Costs
+from pandora_router.boxes.costs import as_costs
 from pandora_router.errors import UsageError
 from pandora_router.search import Batch
 from pandora_router.types import Matrix
@@ -57,10 +59,9 @@ class Instance:
         """What each specialist's answer is worth (N, M)."""
         return self.values if self.realised is None else self.realised
 
-    def batch(self, inspection_cost: ArrayLike) -> Batch:
-        """The same prompts as independent boxes at an inspection cost (a number, or one per specialist)."""
-        cost = np.broadcast_to(np.asarray(inspection_cost, dtype=np.float64), self.mean.shape[1:])
-        return Batch(self.mean, self.std, cost)
+    def batch(self, inspection_cost: ArrayLike | Costs) -> Batch:
+        """The same prompts as independent boxes; costs are a number, one per specialist, or `Costs`."""
+        return Batch(self.mean, self.std, as_costs(inspection_cost, self.mean.shape[1]))
 
 
 def generate(signal: Signal, prompts: int, specialists: int, rng: np.random.Generator) -> Instance:

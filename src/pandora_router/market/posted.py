@@ -1,30 +1,33 @@
 """The posted-price experiment over a whole table: every specialist in turn faces the best of the others.
 
-For prompt i and held-out specialist m the price is p = max over j != m of G_j (strong opponents) or of f_j
-(weak ones), and the one who sets it (lowest index on ties) answers if m declines. Maxima over the others come
-from the two best of each row. What m does:
+For prompt i and held-out specialist m the price is p = max over j != m of G_j + r_j (strong opponents, who
+looked) or of f_j (weak ones, who did not), and the one who sets it (lowest index on ties) answers if m
+declines. r_j is the refund of a look at j: the part of its cost that comes back if j answers. Maxima over the
+others come from the two best of each row. What m does:
 
     f-only          accept iff f_m > p
     never inspect   accept iff mu_m > p (the paper's "f-only" when bidding)
-    always inspect  look, accept iff G_m > p (the paper's "g-always")
-    bidder          look iff b <= p <= u; accept iff what it knows > p
+    always inspect  look, accept iff G_m + r_m > p (the paper's "g-always")
+    bidder          look iff b <= p <= u; accept iff G_m + r_m > p after a look, mu_m > p without one
 
-Surplus is (R_m - p) if accepted, efficiency the reward of whoever answers, both minus m's inspections. Two
-references, both free of inspections: one that knows G_m (accepts iff G_m > p) and hindsight on R (surplus
-(R_m - p)+, efficiency max(R_m, R_rival)). Paper: sections "Pandora's Bidder" and "Auctions against weak
-opponents"; docs/method.md, section 5, points 2 and 3: the paper's own curves fit hindsight.
+Surplus is (R_m - p) if accepted, efficiency the reward of whoever answers, both minus what m's inspections
+cost after refunds. Two references, both free of inspections: one that knows G_m (accepts iff G_m > p) and
+hindsight on R (surplus (R_m - p)+, efficiency max(R_m, R_rival)). Paper: sections "Pandora's Bidder" and
+"Auctions against weak opponents"; docs/method.md, section 5, points 2 and 3: the paper's own curves fit
+hindsight.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, field
 from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from pandora_router.boxes import Costs
 from pandora_router.boxes.checks import finite, not_negative
+from pandora_router.boxes.costs import as_costs
 from pandora_router.errors import UsageError
 from pandora_router.index import price_offset
 from pandora_router.types import Mask, Matrix, Positions, Vector
@@ -61,7 +64,8 @@ def best_of_others(scores: Matrix) -> tuple[Matrix, Positions]:
 class Bidding:
     """One conduct at one inspection cost, prompt by prompt (N,), averaged over the held-out specialist.
 
-    `others_cost` is what strong opponents paid for the estimates that set the prices (0 for weak ones).
+    `others_cost` is what strong opponents paid for the estimates that set the prices, after the refund of the
+    one who answers (0 for weak opponents).
     """
 
     surplus: Vector
@@ -84,11 +88,25 @@ class Bidding:
 
 
 @dataclass(frozen=True, eq=False)
+class _Stakes:
+    """Posted prices, who sets them, what acceptance is worth (R_m - p) and the reward of the price setter.
+
+    `best` has what the two references earn, prompt by prompt.
+    """
+
+    price: Matrix
+    rival: Positions
+    stake: Matrix
+    fallback: Matrix
+    best: dict[tuple[Reference, Measure], Vector]
+
+
+@dataclass(frozen=True, eq=False)
 class LeaveOneOut:
     """A table of f, mu, G and R (N, M) in which every specialist in turn faces a posted price.
 
-    `std` is that of G given f: one per specialist (M,) or per entry (N, M). Everything that does not depend
-    on the inspection cost is computed once, so a sweep over costs is cheap.
+    `std` is that of G given f: one per specialist (M,) or per entry (N, M). Prices depend on refunds
+    alone, so a sweep over costs without refunds computes them once.
     """
 
     scores: Matrix
@@ -97,6 +115,7 @@ class LeaveOneOut:
     values: Matrix
     rewards: Matrix
     opponents: Opponents = "strong"
+    _known: dict[bytes, _Stakes] = field(default_factory=dict, repr=False)
 
     def __init__(
         self,
@@ -126,83 +145,94 @@ class LeaveOneOut:
                 came=f"shape {spread.shape}, smallest {spread.min():.3g}",
                 do="Give the standard deviation of the value given the cheap estimates.",
             )
-        self.__dict__.update(tables, std=per_entry, opponents=opponents)
+        self.__dict__.update(tables, std=per_entry, opponents=opponents, _known={})
 
-    @cached_property
-    def posted(self) -> tuple[Matrix, Positions]:
-        """The posted price of every prompt and held-out specialist, and who sets it."""
-        return best_of_others(self.values if self.opponents == "strong" else self.scores)
+    def posted(self, inspection_cost: ArrayLike | Costs = 0.0) -> tuple[Matrix, Positions]:
+        """The posted price of every prompt and held-out specialist (N, M), and who sets it (N, M).
 
-    @cached_property
-    def _stakes(self) -> tuple[Matrix, Matrix]:
-        """R_m - p and the reward of the one who sets the price."""
-        price, rival = self.posted
-        return self.rewards - price, np.take_along_axis(self.rewards, rival, axis=1)
+        Of the inspection costs only refunds matter: a strong opponent bids what it saw plus its refund.
+        """
+        stakes = self._stakes(self._costs(inspection_cost).refund)
+        return stakes.price, stakes.rival
 
-    @cached_property
-    def _gains(self) -> Mask:
-        """Whether G_m > p."""
-        return self.values > self.posted[0]
+    def _stakes(self, refund: Vector) -> _Stakes:
+        """What does not depend on costs once refunds (M,) are known; computed once for each of them."""
+        key = refund.tobytes() if self.opponents == "strong" else b""
+        if key not in self._known:
+            bids = self.values + refund if self.opponents == "strong" else self.scores
+            price, rival = best_of_others(bids)
+            stake, fallback = self.rewards - price, np.take_along_axis(self.rewards, rival, axis=1)
+            gains = self.values > price  # G_m is known for free: nothing was paid that could come back
+            best: dict[tuple[Reference, Measure], Vector] = {
+                ("value", "surplus"): np.where(gains, stake, 0.0).mean(axis=1),
+                ("value", "efficiency"): np.where(gains, self.rewards, fallback).mean(axis=1),
+                ("hindsight", "surplus"): np.maximum(stake, 0.0).mean(axis=1),
+                ("hindsight", "efficiency"): np.maximum(self.rewards, fallback).mean(axis=1),
+            }
+            self._known[key] = _Stakes(price, rival, stake, fallback, best)
+        return self._known[key]
 
-    @cached_property
-    def _best(self) -> dict[tuple[Reference, Measure], Vector]:
-        stake, fallback = self._stakes
-        return {
-            ("value", "surplus"): np.where(self._gains, stake, 0.0).mean(axis=1),
-            ("value", "efficiency"): np.where(self._gains, self.rewards, fallback).mean(axis=1),
-            ("hindsight", "surplus"): np.maximum(stake, 0.0).mean(axis=1),
-            ("hindsight", "efficiency"): np.maximum(self.rewards, fallback).mean(axis=1),
-        }
+    def interval(self, inspection_cost: ArrayLike | Costs) -> tuple[Matrix, Matrix]:
+        """The normal interval [b, u] = [mu + r - s T((c - r)/s), mu + r + s T(c/s)] (N, M), (N, M)."""
+        costs = self._costs(inspection_cost)
+        cost, back = (np.broadcast_to(part, self.std.shape) for part in (costs.own, costs.refund))
+        lower = self.mean + (back - price_offset(self.std, cost - back))
+        return lower, self.mean + (back + price_offset(self.std, cost))
 
-    def interval(self, inspection_cost: ArrayLike) -> tuple[Matrix, Matrix]:
-        """The normal interval [b, u] = mu -+ s T(c/s) of every entry (N, M), (N, M)."""
-        offset = price_offset(self.std, np.broadcast_to(self._cost(inspection_cost), self.std.shape))
-        return self.mean - offset, self.mean + offset
-
-    def _cost(self, inspection_cost: ArrayLike) -> Vector:
-        cost = np.asarray(inspection_cost, dtype=np.float64)
-        specialists = self.mean.shape[1]
-        return not_negative(
-            "inspection_cost", np.full(specialists, cost) if cost.ndim == 0 else cost, boxes=specialists
-        )
+    def _costs(self, inspection_cost: ArrayLike | Costs) -> Costs:
+        costs = as_costs(inspection_cost, self.mean.shape[1])
+        if len(costs.shared):
+            raise UsageError(
+                "inspection_cost",
+                expected="own costs alone: each bidder pays for its own look",
+                came=f"{len(costs.shared)} shared costs",
+                do="Give every specialist a cost of its own.",
+            )
+        return costs
 
     def _conduct(
-        self, conduct: Conduct, cost: Vector, interval: tuple[Matrix, Matrix] | None
+        self, conduct: Conduct, costs: Costs, price: Matrix, interval: tuple[Matrix, Matrix] | None
     ) -> tuple[Mask, Mask]:
         """Whether each held-out specialist looks and whether it accepts (N, M), (N, M)."""
         _one_of("conduct", conduct, get_args(Conduct))
-        price = self.posted[0]
+        nobody = np.zeros(price.shape, dtype=np.bool_)
         if conduct == "f-only":
-            return np.zeros_like(self._gains), self.scores > price
+            return nobody, self.scores > price
         if conduct == "never inspect":
-            return np.zeros_like(self._gains), self.mean > price
+            return nobody, self.mean > price
+        gains = self.values + costs.refund > price
         if conduct == "always inspect":
-            return np.ones_like(self._gains), self._gains
-        lower, upper = interval if interval is not None else self.interval(cost)
+            return ~nobody, gains
+        lower, upper = interval if interval is not None else self.interval(costs)
         looks = (lower <= price) & (price <= upper)
-        return looks, np.where(looks, self._gains, self.mean > price)
+        return looks, np.where(looks, gains, self.mean > price)
 
     def play(
         self,
         conduct: Conduct,
-        inspection_cost: ArrayLike,
+        inspection_cost: ArrayLike | Costs,
         *,
         interval: tuple[Matrix, Matrix] | None = None,
     ) -> Bidding:
-        """Play one conduct at one inspection cost (a number, or one per specialist).
+        """Play one conduct at one inspection cost: a number, one per specialist, or `Costs` with refunds.
 
-        `interval` replaces the normal [b, u] by that of another law, from `market.interval`.
+        `interval` replaces the normal [b, u] by that of another law, from `market.interval`. Raises
+        `UsageError` for shared costs: each bidder pays for its own look.
         """
-        cost = self._cost(inspection_cost)
-        looks, accepts = self._conduct(conduct, cost, interval)
-        stake, fallback = self._stakes
-        spent = (looks @ cost) / len(cost)
-        others = (1.0 - 1.0 / len(cost)) * float(cost.sum()) if self.opponents == "strong" else 0.0
+        costs = self._costs(inspection_cost)
+        stakes = self._stakes(costs.refund)
+        looks, accepts = self._conduct(conduct, costs, stakes.price, interval)
+        boxes = len(costs)
+        spent = (looks @ costs.own - (looks & accepts) @ costs.refund) / boxes
+        others = np.zeros(len(spent))
+        if self.opponents == "strong":
+            back = np.where(accepts, 0.0, costs.refund[stakes.rival]).mean(axis=1)
+            others = (1.0 - 1.0 / boxes) * float(costs.own.sum()) - back
         return Bidding(
-            surplus=np.where(accepts, stake, 0.0).mean(axis=1) - spent,
-            efficiency=np.where(accepts, self.rewards, fallback).mean(axis=1) - spent,
+            surplus=np.where(accepts, stakes.stake, 0.0).mean(axis=1) - spent,
+            efficiency=np.where(accepts, self.rewards, stakes.fallback).mean(axis=1) - spent,
             inspections=looks.mean(axis=1),
             accepted=accepts.mean(axis=1),
-            others_cost=np.full(len(spent), others),
-            best=self._best,
+            others_cost=others,
+            best=stakes.best,
         )

@@ -1,9 +1,9 @@
 r"""Who looks before a sealed-bid auction at second price: a pure equilibrium of the inspection game.
 
 Bidders bid what they know (dominant), so only the choice d of who looks is strategic. With P the highest
-rival bid, bidder j gains from looking
+rival bid and r_j the refund of a look (which comes back if j wins), bidder j gains from looking
 
-    B_j(d) = E[max(G_j, P)] - E[max(mu_j, P)] = \int H_{-j}(p) (Pr[G_j > p] - 1{mu_j > p}) dp,
+    B_j(d) = E[max(G_j + r_j, P)] - E[max(mu_j, P)] = \int H_{-j}(p) (Pr[G_j + r_j > p] - 1{mu_j > p}) dp,
 
 H_{-j} the CDF of P. The expected surplus of j is the expected welfare with j minus the welfare without j, and
 the latter does not depend on d_j: the game has expected welfare as exact potential. So best responses, one
@@ -40,10 +40,11 @@ def inspection_equilibrium(batch: Batch, *, cells: int = 64) -> Mask:
     size = max(1, CHUNK // (batch.mean.shape[1] * cells))
     for lo in range(0, len(batch), size):
         mean, std = batch.mean[lo : lo + size], batch.std[lo : lo + size]
+        opened = mean + batch.costs.refund  # a bidder that looked bids what it saw plus its refund
         low = _runner_up(mean - REACH * std)
-        high = np.maximum((mean + REACH * std).max(axis=1), low + 1e-9)
+        high = np.maximum((opened + REACH * std).max(axis=1), low + 1e-9)
         grid = low[:, None] + (high - low)[:, None] * np.linspace(0.0, 1.0, cells + 1)
-        gain = normal_gain(mean[..., None], std[..., None], grid[:, None, :])
+        gain = normal_gain(opened[..., None], std[..., None], grid[:, None, :])
         chosen[lo : lo + size] = _settle(mean, gain, grid, batch.costs.marginal)
     return chosen
 
