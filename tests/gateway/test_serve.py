@@ -154,18 +154,37 @@ def test_without_keys_only_loopback_is_served(stub: Stub, tmp_path: Path) -> Non
     assert "keys" in done.stderr
 
 
-def test_a_killed_worker_is_started_again(stub: Stub, tmp_path: Path) -> None:
-    (tmp_path / "pandora.yaml").write_text(CONFIG.format(url=stub.url, default="small"))
+def test_killed_workers_are_started_again_and_what_they_left_open_is_settled(
+    stub: Stub, tmp_path: Path
+) -> None:
+    config = CONFIG.format(url=stub.url, default="large").replace("model: small", "model: pausing")
+    (tmp_path / "pandora.yaml").write_text(config)
     with served(tmp_path, "--workers", "2") as (process, url, lines):
         children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
         workers = [pid for pid in children if b"spawn_main" in Path(f"/proc/{pid}/cmdline").read_bytes()]
         assert len(workers) == 2
-        os.kill(int(workers[0]), signal.SIGKILL)
-        until = time.monotonic() + 60
-        while not any("started again" in line for line in lines) and time.monotonic() < until:
-            time.sleep(0.05)
-        assert any("started again" in line for line in lines), lines
-        assert {ask(url)[0] for _ in range(8)} == {"small"}
+        where = urlsplit(url)
+        assert where.hostname is not None
+        client = http.client.HTTPConnection(where.hostname, where.port, timeout=60)
+        said = {"model": "small", "stream": True, "messages": [{"role": "user", "content": "hi"}]}
+        client.request("POST", "/v1/chat/completions", json.dumps(said))
+        id_ = client.getresponse().headers["x-pandora-decision-id"]
+        for pid in workers:
+            os.kill(int(pid), signal.SIGKILL)
+        client.close()
+        until = time.monotonic() + 120
+        while (row := decision(url, id_))["closed_at"] is None and time.monotonic() < until:
+            time.sleep(0.1)
+        assert row["status"] == "lost"
+        assert [attempt["status"] for attempt in row["attempts"]] == ["lost"]
+        assert sum("started again" in line for line in lines) == 2, lines
+        assert {ask(url, "large")[0] for _ in range(8)} == {"large"}
+
+
+def decision(url: str, id_: str) -> dict[str, Any]:
+    with urllib.request.urlopen(f"{url}/v1/routing/decisions/{id_}", timeout=120) as answer:
+        row: dict[str, Any] = json.load(answer)
+    return row
 
 
 def test_workers_that_die_before_they_are_ready_end_the_server(tmp_path: Path) -> None:

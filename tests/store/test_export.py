@@ -13,7 +13,7 @@ from pandora_router.errors import UsageError
 from pandora_router.store import export, log
 from pandora_router.store.database import connect
 from pandora_router.store.migrations import migrate
-from pandora_router.store.rows import Attempt, Feedback, Outcome
+from pandora_router.store.rows import Attempt, Feedback, Outcome, Settlement
 from tests.store.test_laws import NOW, opened
 
 
@@ -25,8 +25,8 @@ def test_the_log_becomes_parquet_and_a_routing_table(url: str, tmp_path: Path) -
             row = replace(opened(f"d{i}", at=NOW + i), specialist=name)
             log.begin(open_, row, [Attempt(f"a{i}", row.id, "answer", name, NOW, 1)], prompt=prompt)
             log.attempt(open_, Attempt(f"l{i}", row.id, "loser", "other", NOW, 1))
-            log.settle(open_, f"a{i}", Outcome("ok", 2_000_000_000), NOW)
-            log.settle(open_, f"l{i}", Outcome("cancelled", 500_000_000), NOW)
+            log.settle(open_, Settlement(f"a{i}", Outcome("ok", 2_000_000_000), NOW))
+            log.settle(open_, Settlement(f"l{i}", Outcome("cancelled", 500_000_000), NOW))
             log.close(open_, row.id, NOW, status="ok")
         for k, (i, value) in enumerate([(0, 0.0), (0, 1.0), (2, 0.5)]):
             log.give_feedback(open_, Feedback(f"f{k}", f"d{i}", NOW + k, "reward", value), None)

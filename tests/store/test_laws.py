@@ -15,7 +15,7 @@ from pandora_router.errors import UpstreamError, UsageError
 from pandora_router.store import accounts, log
 from pandora_router.store.database import Database, connect
 from pandora_router.store.migrations import STEPS, migrate
-from pandora_router.store.rows import Attempt, DecisionRow, Feedback, Key, Outcome, Refusal, Usage
+from pandora_router.store.rows import Attempt, DecisionRow, Feedback, Key, Outcome, Refusal, Settlement, Usage
 from pandora_router.store.worker import Store
 from tests.store.databases import Server
 
@@ -105,10 +105,10 @@ def test_an_attempt_is_settled_once_and_the_rest_of_the_lease_goes_back(database
         assert "team" in refused.message
         log.begin(open_, opened(key=key.id), [Attempt("a1", "d1", "inspection", "small", NOW, 50)])
         log.attempt(open_, Attempt("a2", "d1", "answer", "small", NOW, 300))
-        assert log.settle(open_, "a1", Outcome("cancelled", 40), NOW)
-        assert not log.settle(open_, "a1", Outcome("ok", 999), NOW)
+        assert log.settle(open_, Settlement("a1", Outcome("cancelled", 40), NOW))
+        assert not log.settle(open_, Settlement("a1", Outcome("ok", 999), NOW))
         assert accounts.account(open_, key, NOW) == (40, 560)
-        assert log.settle(open_, "a2", Outcome("ok", 300, Usage(10, 5, 0, 20)), NOW)
+        assert log.settle(open_, Settlement("a2", Outcome("ok", 300, Usage(10, 5, 0, 20)), NOW))
         assert log.close(open_, "d1", NOW, status="ok", seconds=1.5)
         assert not log.close(open_, "d1", NOW, status="error")
         assert accounts.account(open_, key, NOW) == (340, 0)
@@ -124,7 +124,7 @@ def test_more_than_was_reserved_is_counted_in_full(database: Database) -> None:
         key, _ = accounts.add_key(open_, "team", NOW, budget=1000)
         accounts.reserve(open_, key, "d1", 100, NOW, 60.0)
         log.begin(open_, opened(key=key.id), [Attempt("a1", "d1", "answer", "small", NOW, 50)])
-        log.settle(open_, "a1", Outcome("ok", 2000), NOW)
+        log.settle(open_, Settlement("a1", Outcome("ok", 2000), NOW))
         log.close(open_, "d1", NOW, status="ok")
         assert accounts.account(open_, key, NOW) == (2000, 0)
         assert isinstance(accounts.reserve(open_, key, "d2", 0, NOW, 60.0), Refusal)
@@ -138,7 +138,7 @@ def test_a_new_period_starts_empty_and_old_leases_settle_in_their_own(database: 
         log.begin(open_, opened(key=key.id), [Attempt("a1", "d1", "answer", "small", NOW, 50)])
         assert accounts.account(open_, key, later) == (0, 0)
         assert accounts.reserve(open_, key, "d2", 100, later, 60.0) is None
-        log.settle(open_, "a1", Outcome("ok", 90), later)
+        log.settle(open_, Settlement("a1", Outcome("ok", 90), later))
         log.close(open_, "d1", later, status="ok")
         assert accounts.account(open_, key, later) == (0, 100)
         assert accounts.account(open_, key, NOW) == (90, 0)
@@ -191,7 +191,7 @@ def test_sums_per_minute_equal_sums_over_the_log(database: Database) -> None:
                 declined=rng.choice([None, "empty"]),
             )
             log.begin(open_, one, [Attempt(f"a{i}", one.id, "answer", one.specialist, NOW, 50)])
-            log.settle(open_, f"a{i}", Outcome("ok", rng.randrange(1000)), NOW)
+            log.settle(open_, Settlement(f"a{i}", Outcome("ok", rng.randrange(1000)), NOW))
             log.close(open_, one.id, NOW, status=rng.choice(["ok", "error"]), seconds=rng.random())
         sums = log.minutes(open_, NOW, NOW + 400)
         for specialist in ("small", "large"):
@@ -245,7 +245,7 @@ def _spend(url: str, key: Key, worker: int, done: object) -> None:
         if rng.random() < 0.2:
             continue  # as if killed: nobody settles
         with database.transaction() as open_:
-            log.settle(open_, id_, Outcome("ok", rng.randrange(worst + 1)), NOW)
+            log.settle(open_, Settlement(id_, Outcome("ok", rng.randrange(worst + 1)), NOW))
             log.close(open_, id_, NOW, status="ok")
     database.close()
 

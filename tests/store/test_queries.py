@@ -20,7 +20,7 @@ from pandora_router.store.migrations import STEPS, migrate
 from pandora_router.store.queries import Filter, Window
 from pandora_router.store.reading import Reader
 from pandora_router.store.rollups import News, news
-from pandora_router.store.rows import Attempt, DecisionRow, Feedback, Outcome, Usage
+from pandora_router.store.rows import Attempt, DecisionRow, Feedback, Outcome, Settlement, Usage
 
 NOW = 1_800_000_000.0
 DAY = 86_400.0
@@ -75,7 +75,7 @@ def fill(database: Database, count: int = 300, seed: int = 1) -> list[DecisionRo
             log.begin(open_, one, calls, prompt=f"Prompt {i} 100% {'NEEDLE' if i % 7 == 0 else 'hay'}")
             for call in calls:
                 usage = Usage(10, 2, 1, rng.randrange(30), complete=rng.random() < 0.9)
-                log.settle(open_, call.id, Outcome("ok", rng.randrange(1000), usage), NOW)
+                log.settle(open_, Settlement(call.id, Outcome("ok", rng.randrange(1000), usage), NOW))
             if i % 10:
                 status = rng.choice(["ok", "ok", "ok", "error"])
                 log.close(

@@ -9,7 +9,7 @@ from typing import Any
 
 from pandora_router.store import accounts, log
 from pandora_router.store.database import Transaction
-from pandora_router.store.rows import Attempt, DecisionRow, Feedback, Kind, Outcome, Status, Usage
+from pandora_router.store.rows import Attempt, DecisionRow, Feedback, Kind, Outcome, Settlement, Status, Usage
 
 NAMES = ("small", "medium", "large", "code", "search")
 PRICES = (60_000, 240_000, 1_900_000, 400_000, 120_000)  # nanodollars of an answer
@@ -116,7 +116,9 @@ def _write(
         whole = first + rng.lognormvariate(0.6, 0.6)
         usage = Usage(rng.randrange(50, 900), rng.randrange(200), 0, rng.randrange(20, 600))
         log.attempt(open_, Attempt(f"{id_}-{number}", id_, kind, name, at, cost))
-        log.settle(open_, f"{id_}-{number}", Outcome(ended, cost, usage, first, whole), at + whole)
+        log.settle(
+            open_, Settlement(f"{id_}-{number}", Outcome(ended, cost, usage, first, whole), at + whole)
+        )
     log.close(open_, id_, at + whole, status=status, first_token=first, seconds=whole)
     if status == "ok" and rng.random() < feedback:
         right = float(rng.random() < (made["worth"][chosen] if not declined else 0.5))

@@ -41,7 +41,8 @@ requests = logging.getLogger("pandora_router.gateway.requests")
 class Gateway:
     """The application. `site` is replaced as a whole by a reload; circuits and measurements outlive it.
 
-    `mounted` are other applications by the first part of their paths, such as `/dashboard`.
+    `mounted` are other applications by the first part of their paths, such as `/dashboard`. `worker` names
+    this process in the store, where it is registered; None if it is not.
     """
 
     site: Site
@@ -52,6 +53,7 @@ class Gateway:
     started: float = field(default_factory=time.time)
     busy: int = 0
     traces: Traces | None = None
+    worker: str | None = None
     mounted: dict[str, Application] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -92,7 +94,8 @@ class Gateway:
 
     def exchange(self, wire: Wire, headers: Mapping[str, str]) -> Exchange:
         """One request, to be served by the present site."""
-        return Exchange(self.site, self.store, self.circuits, self.measured, wire, headers, self.rng)
+        shared = (self.site, self.store, self.circuits, self.measured)
+        return Exchange(*shared, wire, headers, self.rng, worker=self.worker)
 
     async def _serve(self, wire: Wire, headers: Mapping[str, str], receive: Receive, send: Send) -> None:
         exchange = self.exchange(wire, headers)

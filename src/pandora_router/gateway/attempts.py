@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncIterator
-from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 
 from pandora_router.gateway.backend import Backend
@@ -22,7 +21,7 @@ from pandora_router.gateway.shown import Glimpse
 from pandora_router.gateway.wires import Wire
 from pandora_router.router.decision import stamp
 from pandora_router.store import log
-from pandora_router.store.rows import Attempt, Kind, Outcome, Status, Usage
+from pandora_router.store.rows import Attempt, Kind, Outcome, Settlement, Status, Usage
 from pandora_router.store.worker import Store
 from pandora_router.transport.failures import Failed
 from pandora_router.transport.relay import Relay
@@ -71,7 +70,7 @@ class RunningAttempt:
     response: str | None = None
     held: list[bytes] = field(default_factory=list)
     relay: Relay | None = None
-    settled: Future[bool] | None = None
+    settled: Settlement | None = None
     cost: int = 0
     owes: bool = False
     glimpse: Glimpse | None = None
@@ -224,8 +223,12 @@ class RunningAttempt:
 
     def settle(self, status: Status, reason: str = "") -> None:
         """Close the call and queue its row; only the first call does anything."""
-        if self.settled is not None:
-            return
+        if self.settled is None:
+            settlement = self.end(status, reason)
+            self.store.keep(lambda open_: log.settle(open_, settlement))
+
+    def end(self, status: Status, reason: str = "") -> Settlement:
+        """Close the call and return its settlement, which the caller must write; not after `settle`."""
         if self.relay is not None:
             self.relay.close()
         self.ended = now = time.time()
@@ -242,10 +245,8 @@ class RunningAttempt:
         if status == "ok" and self._counted and self.owes:
             self.lengths.answered(usage, self.size, self.prefix, self.first_token, now - self.begun, now)
         outcome = Outcome(status, self.cost, usage, self.first_token, now - self.begun, reason[:300])
-        kind = self.kind
-        self.settled = self.store.submit(
-            lambda open_: log.settle(open_, self.id, outcome, now, kind=kind), kept=True
-        )
+        self.settled = Settlement(self.id, outcome, now, self.kind)
+        return self.settled
 
     def _used(self, status: Status, now: float) -> Usage:
         """The provider's token counts, or where it did not come to them what it has probably charged.

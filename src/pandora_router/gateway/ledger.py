@@ -16,7 +16,7 @@ from pandora_router.gateway.attempts import RunningAttempt, new_id
 from pandora_router.gateway.site import Settings
 from pandora_router.store import accounts, log
 from pandora_router.store.database import Transaction
-from pandora_router.store.rows import Attempt, DecisionRow, Key, Outcome, Refusal
+from pandora_router.store.rows import Attempt, DecisionRow, Key, Outcome, Refusal, Settlement
 from pandora_router.store.worker import Store
 from pandora_router.transport.asgi import Refused
 
@@ -33,6 +33,7 @@ class Ledger:
     store: Store
     settings: Settings
     begun: float
+    worker: str | None = None
     key: Key | None = None
     session: str | None = None
     opened: bool = False
@@ -82,7 +83,7 @@ class Ledger:
                 lease = self.settings.lease
                 refused = accounts.reserve(open_, key, self.id, worst + judged, self.begun, lease)
             if refused is None:
-                log.begin(open_, decision, rows, prompt=prompt, request=request, cost=own)
+                log.begin(open_, decision, rows, prompt=prompt, request=request, cost=own, worker=self.worker)
                 self._judged(open_, judged)
                 self._pin(open_, decision)
             return refused
@@ -126,12 +127,18 @@ class Ledger:
         self,
         status: str,
         attempt: RunningAttempt,
+        last: Settlement,
         *,
+        renamed: bool,
         baseline: int | None,
         response: str | None,
         pins: Sequence[str],
     ) -> None:
-        """Close the decision after its attempts; the sessions `pins` stay with who answered."""
+        """Settle the attempt that answered and close the decision; `pins` are sessions that stay with it.
+
+        `renamed`: whether another specialist answered than the decision names. Raises `Refused` if the store
+        is away; the decision is closed all the same once it is back.
+        """
         now, first = time.time(), attempt.first_token
         since = None if first is None else first + attempt.begun - self.begun
         name = attempt.backend.name
@@ -142,17 +149,18 @@ class Ledger:
                 self.id,
                 now,
                 status=status,
-                specialist=name,
+                specialist=name if renamed else None,
                 first_token=since,
                 seconds=now - self.begun,
                 response=response,
                 baseline=baseline,
+                last=last,
             )
             for session in pins:
                 log.pin(open_, session, name, now, self.settings.session)
 
-        await self._stored(write)
         self.touched = False  # nothing is left to abandon
+        await self._stored(write, kept=True)
 
     def abandon(self, status: str) -> None:
         """Close the decision on any other way out; waits for nothing and raises nothing.
@@ -162,9 +170,8 @@ class Ledger:
         """
         if self.touched:
             now = time.time()
-            self.store.submit(
-                lambda open_: log.close(open_, self.id, now, status=status, seconds=now - self.begun),
-                kept=True,
+            self.store.keep(
+                lambda open_: log.close(open_, self.id, now, status=status, seconds=now - self.begun)
             )
 
     async def pinned(self, sessions: Sequence[str]) -> str | None:
@@ -181,15 +188,15 @@ class Ledger:
         if cost:
             row = Attempt(new_id(), self.id, "inspection", JUDGE, self.begun, cost)
             log.attempt(open_, row)
-            log.settle(open_, row.id, Outcome("ok", cost), time.time())
+            log.settle(open_, Settlement(row.id, Outcome("ok", cost), time.time()))
 
     def _pin(self, open_: Transaction, decision: DecisionRow) -> None:
         if self.session is not None:
             log.pin(open_, self.session, decision.specialist, self.begun, self.settings.session)
 
-    async def _stored(self, operation: Callable[[Transaction], Any]) -> Any:
+    async def _stored(self, operation: Callable[[Transaction], Any], *, kept: bool = False) -> Any:
         try:
-            return await self.store.run(operation)
+            return await self.store.run(operation, kept=kept)
         except UpstreamError as error:
             raise Refused(503, f"The decision could not be recorded: {error}.", "store_failed") from error
 

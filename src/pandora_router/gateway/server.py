@@ -3,7 +3,8 @@
 A `SitePlan` says how to make a `Site`; each worker makes its own, so nothing is shared after a fork but the
 socket and the store. SIGTERM and SIGINT stop accepting, let streams end for `GRACE` seconds and exit. SIGHUP,
 or a changed configuration or artifact, makes a new `Site`: a valid one replaces the old between two requests,
-an invalid one is reported and the old one goes on. A worker that dies is started again by the parent.
+an invalid one is reported and the old one goes on. A worker that dies is started again by the parent, and
+what it left open is settled by the others within seconds (`store.presence`).
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ from pandora_router.gateway import logs
 from pandora_router.gateway.app import Gateway
 from pandora_router.gateway.site import Site
 from pandora_router.gateway.telemetry import Traces
-from pandora_router.store import chores, log
+from pandora_router.store import chores, log, presence
+from pandora_router.store.database import Transaction
 from pandora_router.store.worker import Store
 from pandora_router.transport.listening import Address, url_of
 
@@ -41,8 +43,6 @@ GRACE = 30.0
 """Seconds that streams get to end after a stop was asked for."""
 LOOK_EVERY = 2.0
 """Seconds between two looks at the files a site is made of."""
-RECOVER_EVERY = 20.0
-"""Seconds between two searches for decisions that a dead process left open."""
 PRUNE_EVERY = 600.0
 """Seconds between two deletions of old decisions."""
 
@@ -155,7 +155,9 @@ async def _worker(plan: SitePlan, site: Site, listening: socket.socket, ready: C
         logs.as_json(sys.stderr)
     store = Store(plan.store)
     traces = Traces() if site.settings.traces else None
-    gateway = Gateway(site, store, traces=traces)
+    worker = presence.Worker()
+    await store.run(lambda open_: presence.seen(open_, worker, time.time()))
+    gateway = Gateway(site, store, traces=traces, worker=worker.id)
     mounted = ExitStack()
     plan.mount(gateway, mounted)
     for router in site.routers:
@@ -176,7 +178,7 @@ async def _worker(plan: SitePlan, site: Site, listening: socket.socket, ready: C
     server.capture_signals = contextlib.nullcontext  # type: ignore[method-assign, assignment]
     chores = [
         asyncio.ensure_future(_reloading(plan, gateway, changed)),
-        asyncio.ensure_future(_recovering(store)),
+        asyncio.ensure_future(_recovering(store, worker)),
         asyncio.ensure_future(_retaining(gateway)),
         asyncio.ensure_future(_announcing(server, ready)),
     ]
@@ -187,6 +189,7 @@ async def _worker(plan: SitePlan, site: Site, listening: socket.socket, ready: C
             chore.cancel()
         await asyncio.gather(*chores, return_exceptions=True)
         mounted.close()
+        store.keep(lambda open_: presence.left(open_, worker))
         store.close()
         if traces is not None:
             traces.close()
@@ -220,12 +223,19 @@ async def _reloading(plan: SitePlan, gateway: Gateway, changed: asyncio.Event) -
             )
 
 
-async def _recovering(store: Store) -> None:
-    """Settle what dead processes left open."""
+async def _recovering(store: Store, worker: presence.Worker) -> None:
+    """Say that this process is alive, and settle what dead ones left open."""
     while True:
         with contextlib.suppress(PandoraError):
-            await store.run(lambda open_: log.recover(open_, time.time()))
-        await asyncio.sleep(RECOVER_EVERY)
+            await store.run(functools.partial(_recovered, worker=worker))
+        await asyncio.sleep(presence.SEEN_EVERY)
+
+
+def _recovered(open_: Transaction, worker: presence.Worker) -> int:
+    now = time.time()
+    presence.seen(open_, worker, now)
+    presence.remove_dead(open_, worker, now)
+    return log.recover(open_, now)
 
 
 async def _retaining(gateway: Gateway) -> None:

@@ -38,7 +38,7 @@ from pandora_router.gateway.whole import joined_answer
 from pandora_router.gateway.wires import Turn, Wire
 from pandora_router.router import Router
 from pandora_router.store.money import nanodollars
-from pandora_router.store.rows import DecisionRow, Key, Kind, Refusal
+from pandora_router.store.rows import DecisionRow, Key, Kind, Refusal, Status
 from pandora_router.store.worker import Store
 from pandora_router.transport.asgi import Refused
 from pandora_router.transport.failures import Failed
@@ -72,9 +72,10 @@ class Exchange:
     looks: LiveLooks | None = None
     overhead: float = 0.0
     inspection_cost: int = 0
+    worker: str | None = None
 
     def __post_init__(self) -> None:
-        self.ledger = Ledger(self.id, self.store, self.site.settings, self.begun)
+        self.ledger = Ledger(self.id, self.store, self.site.settings, self.begun, self.worker)
 
     @property
     def asked(self) -> Turn:
@@ -334,8 +335,7 @@ class Exchange:
             return
         else:
             status, kind, answer = 200, "application/json", await joined_answer(attempt)
-        attempt.settle("ok" if status < 400 else "error", f"status {status}")
-        await self._finish("ok" if status < 400 else "error", attempt, answer)
+        await self._finish("ok" if status < 400 else "error", attempt, f"status {status}", answer)
         await self._send_whole(send, attempt, status, kind, answer)
 
     async def _relay(self, attempt: RunningAttempt, send: Sending, kind: str) -> None:
@@ -350,9 +350,7 @@ class Exchange:
             attempt.failed = str(error)
             for name, event in self.wire.failure(f"{attempt.backend.name} broke off."):
                 await send({"type": "http.response.body", "body": framed(name, event), "more_body": True})
-        status = "ok" if attempt.failed is None else "error"
-        attempt.settle(status, attempt.failed or "")  # type: ignore[arg-type]
-        await self._finish(status, attempt)
+        await self._finish("ok" if attempt.failed is None else "error", attempt, attempt.failed or "")
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def _send_whole(
@@ -362,18 +360,24 @@ class Exchange:
         await send({"type": "http.response.start", "status": status, "headers": headers})
         await send({"type": "http.response.body", "body": answer, "more_body": False})
 
-    async def _finish(self, status: str, attempt: RunningAttempt, answer: bytes | None = None) -> None:
-        """Close the decision in the store, after its attempts."""
+    async def _finish(
+        self, status: Status, attempt: RunningAttempt, reason: str, answer: bytes | None = None
+    ) -> None:
+        """Settle the call that answered and close the decision in the store."""
+        last = attempt.end(status, reason)
         single = best_single(self.profile)
         compared = None if single is None else self.calls.attempt(single, "answer")
+        renamed = attempt.backend.name != self.chosen.specialist
         pins = []
         if attempt.response and self.wire.name == "responses":
             pins.append(f"response:{attempt.response}")
-        if self.ledger.session is not None and attempt.backend.name != self.chosen.specialist:
+        if self.ledger.session is not None and renamed:
             pins.append(self.ledger.session)
         await self.ledger.close(
             status,
             attempt,
+            last,
+            renamed=renamed,
             baseline=None if compared is None else single_cost(compared, attempt),
             response=answer.decode("utf-8", "replace") if answer and self.site.settings.bodies else None,
             pins=pins,

@@ -121,9 +121,6 @@ def reserve(
     Reserving again for the same decision changes nothing. Keys without a budget are counted too.
     """
     period = period_of(key.period, now)
-    open_.run(
-        "INSERT INTO budgets (key, period) VALUES (?, ?) ON CONFLICT (key, period) DO NOTHING", key.id, period
-    )
     if not open_.run(
         "INSERT INTO leases (decision, key, period, reserved, remaining, expires_at) "
         "VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (decision) DO NOTHING",
@@ -131,11 +128,12 @@ def reserve(
     ):
         return None
     bound = 2**62 if key.budget is None else key.budget
-    if open_.run(
-        "UPDATE budgets SET reserved = reserved + ? "
-        "WHERE key = ? AND period = ? AND spent + reserved + ? <= ?",
-        *(worst, key.id, period, worst, bound),
-    ):
+    if _taken(open_, key, period, worst, bound):
+        return None
+    open_.run(  # the first request of a period makes its row
+        "INSERT INTO budgets (key, period) VALUES (?, ?) ON CONFLICT (key, period) DO NOTHING", key.id, period
+    )
+    if _taken(open_, key, period, worst, bound):
         return None
     open_.run("DELETE FROM leases WHERE decision = ?", decision)
     spent, reserved = account(open_, key, now)
@@ -144,6 +142,17 @@ def reserve(
         f"spent, ${dollars(reserved):.6g} reserved; this request may cost ${dollars(worst):.6g}."
     )
     return Refusal("budget", message)
+
+
+def _taken(open_: Transaction, key: Key, period: str, amount: int, bound: int) -> bool:
+    """Reserve `amount` of the budget of a period if spent + reserved stays within `bound`; whether it did."""
+    return bool(
+        open_.run(
+            "UPDATE budgets SET reserved = reserved + ? "
+            "WHERE key = ? AND period = ? AND spent + reserved + ? <= ?",
+            *(amount, key.id, period, amount, bound),
+        )
+    )
 
 
 def extend(open_: Transaction, key: Key, decision: str, worst: int) -> Refusal | None:
@@ -156,11 +165,7 @@ def extend(open_: Transaction, key: Key, decision: str, worst: int) -> Refusal |
         return None
     _, period, remaining, _ = lease
     need, bound = worst - remaining, 2**62 if key.budget is None else key.budget
-    if open_.run(
-        "UPDATE budgets SET reserved = reserved + ? "
-        "WHERE key = ? AND period = ? AND spent + reserved + ? <= ?",
-        *(need, key.id, period, need, bound),
-    ):
+    if _taken(open_, key, period, need, bound):
         open_.run(
             "UPDATE leases SET reserved = reserved + ?, remaining = remaining + ? WHERE decision = ?",
             *(need, need, decision),
@@ -175,14 +180,15 @@ def extend(open_: Transaction, key: Key, decision: str, worst: int) -> Refusal |
 def charge(open_: Transaction, decision: str, cost: int) -> None:
     """Move `cost` from the reservation of a decision to what its key has spent.
 
-    More than was reserved is counted in full: it was really charged. A decision without a lease (no key)
+    More than was reserved is counted in full: it was really charged. A negative cost takes back what an
+    estimate had charged too much; it does not become a reservation again. A decision without a lease (no key)
     is free to spend.
     """
     lease = _locked_lease(open_, decision)
     if lease is None:
         return
     key, period, remaining, _ = lease
-    used = min(cost, remaining)
+    used = min(max(cost, 0), remaining)
     open_.run("UPDATE leases SET remaining = remaining - ? WHERE decision = ?", used, decision)
     open_.run(
         "UPDATE budgets SET spent = spent + ?, reserved = reserved - ? WHERE key = ? AND period = ?",
@@ -190,15 +196,20 @@ def charge(open_: Transaction, decision: str, cost: int) -> None:
     )
 
 
-def release(open_: Transaction, decision: str, now: float) -> None:
-    """Give back what is left of a reservation; releasing it again changes nothing."""
+def release(open_: Transaction, decision: str, now: float, cost: int = 0) -> None:
+    """Give back what is left of a reservation; releasing it again changes nothing.
+
+    `cost` is charged first, as by `charge`, whether the reservation was released before or not.
+    """
     lease = _locked_lease(open_, decision)
-    if lease is None or lease[3] is not None:
+    if lease is None or (lease[3] is not None and not cost):
         return
-    key, period, remaining, _ = lease
-    open_.run("UPDATE leases SET remaining = 0, closed_at = ? WHERE decision = ?", now, decision)
+    key, period, remaining, closed_at = lease
+    if closed_at is None:
+        open_.run("UPDATE leases SET remaining = 0, closed_at = ? WHERE decision = ?", now, decision)
     open_.run(
-        "UPDATE budgets SET reserved = reserved - ? WHERE key = ? AND period = ?", remaining, key, period
+        "UPDATE budgets SET spent = spent + ?, reserved = reserved - ? WHERE key = ? AND period = ?",
+        *(cost, remaining, key, period),
     )
 
 
@@ -213,11 +224,14 @@ def account(open_: Transaction, key: Key, now: float) -> tuple[int, int]:
 
 def _locked_lease(open_: Transaction, decision: str) -> tuple[str, str, int, float | None] | None:
     """Key, period, remaining amount and closing time of a lease, its row locked until the commit."""
-    if not open_.run("UPDATE leases SET remaining = remaining WHERE decision = ?", decision):
+    rows = open_.changed(
+        "UPDATE leases SET remaining = remaining WHERE decision = ? "
+        "RETURNING key, period, remaining, closed_at",
+        decision,
+    )
+    if not rows:
         return None
-    key, period, remaining, closed_at = open_.rows(
-        "SELECT key, period, remaining, closed_at FROM leases WHERE decision = ?", decision
-    )[0]
+    key, period, remaining, closed_at = rows[0]
     return str(key), str(period), int(remaining), closed_at
 
 

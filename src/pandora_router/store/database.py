@@ -8,6 +8,7 @@ evaluates the condition of an UPDATE again after waiting for it.
 
 from __future__ import annotations
 
+import operator
 import sqlite3
 import time
 from collections.abc import Iterator, Sequence
@@ -37,6 +38,19 @@ class Transaction(Protocol):
         """Execute a query and yield its rows without holding all of them in memory."""
         ...
 
+    def changed(self, sql: str, *values: Any) -> list[Row]:
+        """Execute a statement that ends in RETURNING and return the rows that it names."""
+        ...
+
+    def grow(self, sql: str, key: Sequence[Any], amounts: Sequence[float]) -> None:
+        """Add `amounts` to the counters of one row, with the parameters of `sql` being (*key, *amounts).
+
+        Amounts of the same statement and key are added up in memory and written once: before the next
+        query of this transaction, or before its commit. The statement must add what it is given, so that
+        writing a sum is the same as writing its parts.
+        """
+        ...
+
 
 class Database(Protocol):
     """A connection that belongs to one thread."""
@@ -52,9 +66,8 @@ class Database(Protocol):
         """
         ...
 
-    @contextmanager
-    def part(self, transaction: Transaction) -> Iterator[None]:
-        """Run a part of a transaction; an exception undoes this part only and is raised again."""
+    def part(self, transaction: Any) -> Any:
+        """Return a context manager for a part of `transaction`: an exception undoes that part only."""
         ...
 
     def close(self) -> None:
@@ -85,6 +98,7 @@ class _Cursor:
     def __init__(self, connection: Any, mark: str) -> None:
         self._connection = connection
         self._mark = mark
+        self.sums: dict[tuple[str, tuple[Any, ...]], tuple[float, ...]] = {}
 
     def _execute(self, sql: str, values: Sequence[Any]) -> Any:
         cursor = self._connection.cursor()
@@ -97,10 +111,29 @@ class _Cursor:
 
     def rows(self, sql: str, *values: Any) -> list[Row]:
         """Execute a query and return all its rows."""
+        self.write_sums()
+        return self.changed(sql, *values)
+
+    def changed(self, sql: str, *values: Any) -> list[Row]:
+        """Execute a statement that ends in RETURNING and return the rows that it names."""
         return [tuple(row) for row in self._execute(sql, values).fetchall()]
+
+    def grow(self, sql: str, key: Sequence[Any], amounts: Sequence[float]) -> None:
+        """Add amounts to what `sql` will write for `key`; see `Transaction.grow`."""
+        name = sql, tuple(key)
+        before = self.sums.get(name)
+        self.sums[name] = tuple(amounts) if before is None else tuple(map(operator.add, before, amounts))
+
+    def write_sums(self) -> None:
+        """Write the sums that wait, sorted by key: two writers then lock rows in the same order."""
+        if self.sums:
+            waiting, self.sums = self.sums, {}
+            for (sql, key), amounts in sorted(waiting.items(), key=lambda entry: entry[0]):
+                self._execute(sql, (*key, *amounts))
 
     def stream(self, sql: str, *values: Any) -> Iterator[Row]:
         """Execute a query and yield its rows in blocks of a thousand."""
+        self.write_sums()
         cursor = self._execute(sql, values)
         while block := cursor.fetchmany(1000):
             yield from (tuple(row) for row in block)
@@ -128,8 +161,10 @@ class SQLite:
     def transaction(self) -> Iterator[Transaction]:
         """Yield a transaction that holds the write lock; commit it, or roll it back on an exception."""
         self._connection.execute("BEGIN IMMEDIATE")
+        cursor = _Cursor(self._connection, "?")
         try:
-            yield _Cursor(self._connection, "?")
+            yield cursor
+            cursor.write_sums()
         except BaseException:
             self._connection.execute("ROLLBACK")
             raise
@@ -158,7 +193,7 @@ class SQLite:
             connection.execute("PRAGMA query_only = OFF")
 
     @contextmanager
-    def part(self, transaction: Transaction) -> Iterator[None]:
+    def part(self, transaction: _Cursor) -> Iterator[None]:
         """Run a part of a transaction; an exception undoes this part only and is raised again."""
         with _savepoint(transaction):
             yield
@@ -204,7 +239,9 @@ class PostgreSQL:
         connection = self._open()
         try:
             with connection.transaction():
-                yield _Cursor(connection, "%s")
+                cursor = _Cursor(connection, "%s")
+                yield cursor
+                cursor.write_sums()
         except (self._psycopg.OperationalError, self._psycopg.InterfaceError) as error:
             connection.close()
             raise UpstreamError(f"PostgreSQL did not answer ({type(error).__name__})") from error
@@ -218,7 +255,7 @@ class PostgreSQL:
             yield open_
 
     @contextmanager
-    def part(self, transaction: Transaction) -> Iterator[None]:
+    def part(self, transaction: _Cursor) -> Iterator[None]:
         """Run a part of a transaction; an exception undoes this part only and is raised again."""
         with _savepoint(transaction):
             yield
@@ -230,11 +267,14 @@ class PostgreSQL:
 
 
 @contextmanager
-def _savepoint(transaction: Transaction) -> Iterator[None]:
+def _savepoint(transaction: _Cursor) -> Iterator[None]:
+    transaction.write_sums()
     transaction.run("SAVEPOINT part")
     try:
         yield
+        transaction.write_sums()
     except BaseException:
+        transaction.sums.clear()
         transaction.run("ROLLBACK TO SAVEPOINT part")
         transaction.run("RELEASE SAVEPOINT part")
         raise

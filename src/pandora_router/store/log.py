@@ -12,13 +12,14 @@
 from __future__ import annotations
 
 import json
+import operator
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import astuple
 from typing import Any
 
 from pandora_router.store import accounts, rollups
 from pandora_router.store.database import Row, Transaction
-from pandora_router.store.rows import Attempt, DecisionRow, Feedback, Kind, Outcome
+from pandora_router.store.rows import Attempt, DecisionRow, Feedback, Outcome, Settlement
 
 DECISION = (
     "id, at, key, wire, mode, policy, artifact, generation, specialist, proposed, propensity, session, "
@@ -29,6 +30,27 @@ ENDED = "status, cost, first_token, seconds, closed_at"
 ATTEMPT = (
     "id, decision, kind, specialist, at, estimate, status, cost, fresh, cached, written, output, reasoning, "
     "usage_complete, first_token, seconds, reason, settled_at"
+)
+_COLUMNS = (*DECISION.split(", "), *NEWS.split(", "))
+_PLAIN = operator.attrgetter(*DECISION.split(", ")[:-1])
+_BEGIN = (
+    f"INSERT INTO decisions ({DECISION}, {NEWS}, worker, status, cost) "
+    f"VALUES ({', '.join('?' * (len(_COLUMNS) + 1))}, 'open', ?)"
+)
+_REVISE = (
+    f"UPDATE decisions SET {', '.join(f'{name} = ?' for name in _COLUMNS[1:])} "
+    "WHERE id = ? AND closed_at IS NULL"
+)
+_SETTLE = (
+    "UPDATE attempts SET status = ?, cost = ?, fresh = ?, cached = ?, written = ?, output = ?, "
+    "reasoning = ?, usage_complete = ?, first_token = ?, seconds = ?, reason = ?, settled_at = ?, "
+    "kind = coalesce(?, kind) WHERE id = ? AND settled_at IS NULL "
+    "RETURNING decision, at, specialist, kind"
+)
+_CLOSE = (
+    "UPDATE decisions SET status = ?, first_token = ?, seconds = ?, closed_at = ?, cost = cost + ?, "
+    "baseline = coalesce(?, baseline){} WHERE id = ? AND closed_at IS NULL "
+    f"RETURNING key, {rollups.COUNTED}"
 )
 LATE = 30.0
 """Seconds after the expiry of a lease before another process settles it."""
@@ -42,18 +64,14 @@ def begin(
     prompt: str | None = None,
     request: str | None = None,
     cost: int = 0,
+    worker: str | None = None,
 ) -> None:
     """Write a decision and the attempts made so far; `prompt` and `request` only if bodies are kept.
 
+    `worker` is the process that will close it (`presence.Worker.id`), None if it has not been registered.
     `cost` is what deciding has cost besides attempts: estimates computed here or bought from a judge.
     """
-    values = _values(decision)
-    news = rollups.news(decision.detail)
-    marks = ", ".join("?" * (len(values) + 2))
-    open_.run(
-        f"INSERT INTO decisions ({DECISION}, {NEWS}, status, cost) VALUES ({marks}, 'open', ?)",
-        *(*values, int(news.changed), news.gained, cost),
-    )
+    open_.run(_BEGIN, *_values(decision), worker, cost)
     if prompt is not None or request is not None:
         open_.run(
             "INSERT INTO bodies (decision, prompt, request) VALUES (?, ?, ?)", decision.id, prompt, request
@@ -63,9 +81,10 @@ def begin(
 
 
 def _values(decision: DecisionRow) -> list[Any]:
-    """The columns `DECISION` of a row. Not `astuple`, which would copy the whole detail piece by piece."""
-    plain = [getattr(decision, name) for name in DECISION.split(", ")[:-1]]
-    return [*plain, json.dumps(decision.detail, allow_nan=False)]
+    """The columns `DECISION` and `NEWS` of a row."""
+    news = rollups.news(decision.detail)
+    detail = json.dumps(decision.detail, allow_nan=False)
+    return [*_PLAIN(decision), detail, int(news.changed), news.gained]
 
 
 def attempt(open_: Transaction, begun: Attempt) -> None:
@@ -79,36 +98,61 @@ def attempt(open_: Transaction, begun: Attempt) -> None:
 
 def revise(open_: Transaction, decision: DecisionRow) -> None:
     """Rewrite a decision that is still open, once looks have decided it."""
-    names, values = DECISION.split(", ")[1:], _values(decision)[1:]
-    news = rollups.news(decision.detail)
-    columns = ", ".join(f"{name} = ?" for name in (*names, *NEWS.split(", ")))
-    open_.run(
-        f"UPDATE decisions SET {columns} WHERE id = ? AND closed_at IS NULL",
-        *(*values, int(news.changed), news.gained, decision.id),
-    )
+    open_.run(_REVISE, *_values(decision)[1:], decision.id)
 
 
-def settle(open_: Transaction, id_: str, outcome: Outcome, now: float, *, kind: Kind | None = None) -> bool:
+def settle(open_: Transaction, settlement: Settlement) -> bool:
     """Record how an attempt ended and charge its cost; False if it was settled before (nothing changes).
 
-    `kind` replaces the kind it was written with: a look has become the answer, or a loser.
+    An attempt that `recover` gave up for lost, and whose process is alive after all, is corrected.
     """
-    usage = outcome.usage
-    if not open_.run(
-        "UPDATE attempts SET status = ?, cost = ?, fresh = ?, cached = ?, written = ?, output = ?, "
-        "reasoning = ?, usage_complete = ?, first_token = ?, seconds = ?, reason = ?, settled_at = ?, "
-        "kind = coalesce(?, kind) WHERE id = ? AND settled_at IS NULL",
-        *(outcome.status, outcome.cost, usage.fresh, usage.cached, usage.written, usage.output),
-        *(usage.reasoning, int(usage.complete), outcome.first_token, outcome.seconds, outcome.reason, now),
-        *(kind, id_),
-    ):
-        return False
-    row = open_.rows("SELECT decision, at, specialist, kind FROM attempts WHERE id = ?", id_)[0]
-    decision = str(row[0])
-    open_.run("UPDATE decisions SET cost = cost + ? WHERE id = ?", outcome.cost, decision)
-    rollups.count_call(open_, float(row[1]), str(row[2]), str(row[3]), outcome)
-    accounts.charge(open_, decision, outcome.cost)
+    decision = _settled(open_, settlement)
+    if decision is None:
+        return _corrected(open_, settlement)
+    _charge(open_, decision, settlement.outcome.cost)
     return True
+
+
+def _settled(open_: Transaction, settlement: Settlement) -> str | None:
+    """Record how an attempt ended; returns its decision, None if it was settled before."""
+    outcome, usage = settlement.outcome, settlement.outcome.usage
+    rows = open_.changed(
+        _SETTLE,
+        *(outcome.status, outcome.cost, usage.fresh, usage.cached, usage.written, usage.output),
+        *(usage.reasoning, int(usage.complete), outcome.first_token, outcome.seconds, outcome.reason),
+        *(settlement.at, settlement.kind, settlement.id),
+    )
+    if not rows:
+        return None
+    decision, at, specialist, kind = rows[0]
+    rollups.count_call(open_, float(at), str(specialist), str(kind), outcome)
+    return str(decision)
+
+
+def _corrected(open_: Transaction, settlement: Settlement) -> bool:
+    """Replace the estimate of an attempt that was given up for lost; False if it was not."""
+    rows = open_.rows(
+        "SELECT decision, at, specialist, kind, cost FROM attempts WHERE id = ? AND status = 'lost'",
+        settlement.id,
+    )
+    if not rows or settlement.outcome.status == "lost":
+        return False
+    decision, at, specialist, kind, cost = rows[0]
+    open_.run("UPDATE attempts SET settled_at = NULL WHERE id = ?", settlement.id)
+    _settled(open_, settlement)
+    more = settlement.outcome.cost - int(cost)
+    _charge(open_, str(decision), more)
+    lost = Outcome("lost", int(cost))
+    rollups.count_call(open_, float(at), str(specialist), str(kind), lost, times=-1)
+    rollups.count_cost(open_, str(decision), more)
+    return True
+
+
+def _charge(open_: Transaction, decision: str, cost: int) -> None:
+    """Add `cost` to a decision and to what its key has spent."""
+    rows = open_.changed("UPDATE decisions SET cost = cost + ? WHERE id = ? RETURNING key", cost, decision)
+    if rows and rows[0][0] is not None:
+        accounts.charge(open_, decision, cost)
 
 
 def close(
@@ -122,41 +166,54 @@ def close(
     seconds: float | None = None,
     response: str | None = None,
     baseline: int | None = None,
+    last: Settlement | None = None,
 ) -> bool:
     """End a decision: release its reservation and add it to its minute; False if it had ended before.
 
     `specialist` is who answered in the end, if that is another one than was asked first. Latencies are in
     seconds since the request arrived. `baseline` replaces the estimate of the row, now that counts are known.
+    `last` is settled first, if it was not settled before.
     """
-    if not open_.run(
-        "UPDATE decisions SET status = ?, specialist = coalesce(?, specialist), first_token = ?, "
-        "seconds = ?, closed_at = ?, baseline = coalesce(?, baseline) WHERE id = ? AND closed_at IS NULL",
-        *(status, specialist, first_token, seconds, now, baseline, id_),
-    ):
+    cost = last.outcome.cost if last is not None and _settled(open_, last) is not None else 0
+    renamed = () if specialist is None else (specialist,)  # indexes over that column are not written in vain
+    rows = open_.changed(
+        _CLOSE.format(", specialist = ?" if renamed else ""),
+        *(status, first_token, seconds, now, cost, baseline, *renamed, id_),
+    )
+    if not rows:
+        if cost:
+            _charge(open_, id_, cost)
+        elif last is not None:
+            _corrected(open_, last)
         return False
-    accounts.release(open_, id_, now)
+    if rows[0][0] is not None:
+        accounts.release(open_, id_, now, cost)
     if response is not None:
         open_.run("UPDATE bodies SET response = ? WHERE decision = ?", response, id_)
-    rollups.count_decision(open_, id_)
+    rollups.count_decision(open_, id_, rows[0][1:])
     return True
 
 
 def recover(open_: Transaction, now: float) -> int:
     """Settle and close decisions whose process died; return how many there were.
 
-    An attempt that was begun and never settled counts at its estimate, since the provider may have charged
-    for it. A decision without a lease is given up after the same time.
+    A process is dead once it is no longer registered (`presence`). Decisions of processes that never were
+    registered are given up when their lease has expired, without a lease after ten minutes. An attempt that
+    was begun and never settled counts at its estimate, since the provider may have charged for it.
     """
     dead = open_.rows(
         "SELECT d.id FROM decisions d LEFT JOIN leases l ON l.decision = d.id "
-        "WHERE d.closed_at IS NULL AND coalesce(l.expires_at, d.at + 600) < ? LIMIT 1000",
+        "LEFT JOIN workers w ON w.id = d.worker WHERE d.closed_at IS NULL AND "
+        "((d.worker IS NOT NULL AND w.id IS NULL) OR "
+        "coalesce(l.expires_at, CASE WHEN d.worker IS NULL THEN d.at + 600 END) < ?) LIMIT 1000",
         now - LATE,
     )
     ended = 0
     for (id_,) in dead:
         begun = open_.rows("SELECT id, estimate FROM attempts WHERE decision = ? AND settled_at IS NULL", id_)
         for attempt_id, estimate in begun:
-            settle(open_, str(attempt_id), Outcome("lost", int(estimate), reason="its process died"), now)
+            lost = Outcome("lost", int(estimate), reason="its process died")
+            settle(open_, Settlement(str(attempt_id), lost, now))
         ended += close(open_, str(id_), now, status="lost")
     orphans = open_.rows(
         "SELECT l.decision FROM leases l LEFT JOIN decisions d ON d.id = l.decision "

@@ -142,6 +142,12 @@ STEPS: tuple[tuple[str, ...], ...] = (
         "CREATE INDEX decisions_inspected ON decisions (at) WHERE inspected > 0",
         "CREATE INDEX feedback_at ON feedback (metric, at)",
     ),
+    (  # which process will close a decision, and which processes are alive
+        "ALTER TABLE decisions ADD COLUMN worker TEXT",
+        """CREATE TABLE workers (
+            id TEXT PRIMARY KEY, place TEXT NOT NULL, pid BIGINT NOT NULL,
+            seen_at DOUBLE PRECISION NOT NULL)""",
+    ),
 )
 
 

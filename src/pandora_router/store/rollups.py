@@ -8,7 +8,8 @@
 
 Retention deletes decisions and keeps these sums. Each is written in the transaction of what it counts, so a
 sum never disagrees with the log. Counters only grow, with one exception: feedback that replaces earlier
-feedback of the same decision replaces it in `judged` too.
+feedback of the same decision replaces it in `judged` too. What one commit adds to a row is added up in memory
+and written once (`Transaction.grow`).
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from pandora_router.store.database import Transaction
+from pandora_router.store.database import Row, Transaction
 from pandora_router.store.rows import Outcome
 
 SUMS = (
@@ -85,37 +86,55 @@ def middle(number: int) -> float:
     return FINEST * 2.0 ** ((number + 0.5) / PER_OCTAVE)
 
 
-def count_decision(open_: Transaction, id_: str) -> None:
-    """Add an ended decision to the sums of its minute and hour."""
-    row = open_.rows(
-        "SELECT at, specialist, coalesce(key, ''), status, declined, inspected, cost, inspection_cost, "
-        "baseline, overhead, first_token, seconds, changed, gained, detail FROM decisions WHERE id = ?",
-        id_,
-    )[0]
+COUNTED = (
+    "at, specialist, coalesce(key, ''), status, declined, inspected, cost, inspection_cost, baseline, "
+    "overhead, first_token, seconds, changed, gained"
+)
+"""The columns of a decision that `count_decision` reads."""
+
+
+def count_decision(open_: Transaction, id_: str, row: Row) -> None:
+    """Add an ended decision to the sums of its minute and hour; `row` has the columns `COUNTED`."""
     at, specialist, key, status, declined, looks, cost, looks_cost, baseline, *rest = row
-    overhead, first, whole, changed, gained, detail = rest
+    overhead, first, whole, changed, gained = rest
     sums = (
         *(1, int(status != "ok"), int(declined is not None), int(looks > 0), looks, cost, looks_cost),
         *(baseline or 0, 0 if baseline is None else cost, overhead),
         *(first or 0.0, int(first is not None), whole or 0.0, int(whole is not None), changed, gained),
     )
     for table, unit, span in (("minutes", "minute", MINUTE), ("hours", "hour", HOUR)):
-        _grow(open_, table, {unit: int(at // span), "specialist": specialist, "key": key}, SUMS, sums)
-    for measure, seconds in (("first", first), ("whole", whole)):
-        for span in (HOUR, DAY) if seconds is not None and status == "ok" else ():
-            where = {"span": span, "start": int(at // span), "specialist": specialist, "measure": measure}
-            _grow(open_, "spreads", {**where, "bucket": bucket(seconds)}, "requests", (1,))
-    for name in opened(json.loads(detail)) if looks else ():
-        where = {"hour": int(at // HOUR), "specialist": name}
-        _grow(open_, "looked", where, "looks, won", (1, int(name == specialist)))
+        where = (int(at // span), specialist, key)
+        open_.grow(_growing(table, f"{unit}, specialist, key", SUMS), where, sums)
+    spreads = _growing("spreads", "span, start, specialist, measure, bucket", "requests")
+    for measure, seconds in (("first", first), ("whole", whole)) if status == "ok" else ():
+        for span in (HOUR, DAY) if seconds is not None else ():
+            open_.grow(spreads, (span, int(at // span), specialist, measure, bucket(seconds)), (1,))
+    if looks:
+        detail = open_.rows("SELECT detail FROM decisions WHERE id = ?", id_)[0][0]
+        for name in opened(json.loads(detail)):
+            looked = _growing("looked", "hour, specialist", "looks, won")
+            open_.grow(looked, (int(at // HOUR), name), (1, int(name == specialist)))
 
 
-def count_call(open_: Transaction, at: float, specialist: str, kind: str, outcome: Outcome) -> None:
-    """Add a settled attempt to the sums of the hour in which it began."""
+def count_cost(open_: Transaction, decision: str, more: int) -> None:
+    """Add nanodollars to the sums of a decision that was counted before."""
+    rows = open_.rows("SELECT at, specialist, coalesce(key, '') FROM decisions WHERE id = ?", decision)
+    at, specialist, key = rows[0]
+    sums = [more if name == "cost" else 0 for name in SUMS.split(", ")]
+    for table, unit, span in (("minutes", "minute", MINUTE), ("hours", "hour", HOUR)):
+        where = (int(at // span), specialist, key)
+        open_.grow(_growing(table, f"{unit}, specialist, key", SUMS), where, sums)
+
+
+def count_call(
+    open_: Transaction, at: float, specialist: str, kind: str, outcome: Outcome, *, times: int = 1
+) -> None:
+    """Add a settled attempt to the sums of the hour in which it began; `times` -1 takes it out again."""
     usage = outcome.usage
-    where = {"hour": int(at // HOUR), "specialist": specialist, "kind": kind, "status": outcome.status}
     sums = (1, outcome.cost, usage.fresh, usage.cached, usage.written, usage.output, usage.reasoning)
-    _grow(open_, "calls", where, CALLS, (*sums, int(not usage.complete)))
+    where = (int(at // HOUR), specialist, kind, outcome.status)
+    growing = _growing("calls", "hour, specialist, kind, status", CALLS)
+    open_.grow(growing, where, [times * amount for amount in (*sums, int(not usage.complete))])
 
 
 def count_feedback(
@@ -127,21 +146,15 @@ def count_feedback(
     at, specialist, changed = open_.rows(
         "SELECT at, specialist, changed FROM decisions WHERE id = ?", decision
     )[0]
-    where = {"hour": int(at // HOUR), "specialist": specialist, "metric": metric, "changed": changed}
     old = before or 0.0
     sums = (int(before is None), now - old, now * now - old * old)
-    _grow(open_, "judged", where, "judgements, total, squares", sums)
-
-
-def _grow(
-    open_: Transaction, table: str, where: Mapping[str, Any], columns: str, sums: tuple[Any, ...]
-) -> None:
-    """Add `sums` to the `columns` of the row of `table` whose primary key is `where`."""
-    open_.run(_growing(table, ", ".join(where), columns), *where.values(), *sums)
+    growing = _growing("judged", "hour, specialist, metric, changed", "judgements, total, squares")
+    open_.grow(growing, (int(at // HOUR), specialist, metric, changed), sums)
 
 
 @cache
 def _growing(table: str, key: str, columns: str) -> str:
+    """The statement that adds to the `columns` of the row of `table` whose primary key is `key`."""
     grow = ", ".join(f"{name} = {table}.{name} + excluded.{name}" for name in columns.split(", "))
     marks = ", ".join("?" * (key.count(",") + columns.count(",") + 2))
     return f"INSERT INTO {table} ({key}, {columns}) VALUES ({marks}) ON CONFLICT ({key}) DO UPDATE SET {grow}"

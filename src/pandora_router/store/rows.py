@@ -99,6 +99,19 @@ class Outcome:
 
 
 @dataclass(frozen=True)
+class Settlement:
+    """The end of the attempt `id` at the Unix time `at`.
+
+    `kind` replaces the kind it was written with, if it is not None: a look has become the answer, or a loser.
+    """
+
+    id: str
+    outcome: Outcome
+    at: float
+    kind: Kind | None = None
+
+
+@dataclass(frozen=True)
 class Feedback:
     """What a client says about an answer. The last feedback of a decision and metric counts."""
 

@@ -4,8 +4,9 @@ An operation is a function of an open transaction, free of other effects: it may
 arrive while a commit is under way are collected and committed with the next one. They are first run straight
 after each other; if one fails, all is undone and they are run again, each within a savepoint, so one that
 fails harms no other. A caller resumes only after its operation is on disk, and all callers of a commit are
-woken together. If the database goes away, the operations of that commit fail with `UpstreamError`, but those
-that were submitted to be `kept` are tried again until it is back.
+woken together. While many operations arrive, a commit waits `GATHER` seconds for others to join. If the
+database goes away, the operations of that commit fail with `UpstreamError`, but those that are `kept` are
+tried again until it is back.
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ T = TypeVar("T")
 Operation = Callable[[Transaction], Any]
 TOGETHER = 256
 """At most this many operations are committed together."""
+GATHER = 0.001
+"""Seconds that a commit waits for more operations, if the one before had several."""
 KEPT = 100_000
 """At most this many operations wait for a database that is gone; more are given up, the oldest first."""
 PAUSE = 0.2
@@ -39,7 +42,7 @@ LAST = 30.0
 
 @dataclass(frozen=True, eq=False)
 class Job:
-    """An operation and who waits for it: a future of an event loop, or one of threads."""
+    """An operation and who waits for it: a future of an event loop, one of threads, or nobody (None)."""
 
     operation: Operation
     loop: asyncio.AbstractEventLoop | None
@@ -58,26 +61,32 @@ class Store:
         self._url = url
         self._waiting: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
         self._kept: deque[Job] = deque(maxlen=KEPT)
+        self._many = False
         started: Future[None] = Future()
         self._thread = threading.Thread(target=self._serve, args=(started,), name="store", daemon=True)
         self._thread.start()
         started.result()
 
-    async def run(self, operation: Callable[[Transaction], T]) -> T:
-        """Run an operation and return its result once it is committed. Cancelling does not undo it."""
+    async def run(self, operation: Callable[[Transaction], T], *, kept: bool = False) -> T:
+        """Run an operation and return its result once it is committed. Cancelling does not undo it.
+
+        Raises `UpstreamError` if the database goes away. An operation that is `kept` is nevertheless tried
+        again until it is back; it must be idempotent.
+        """
         loop = asyncio.get_running_loop()
         done: asyncio.Future[T] = loop.create_future()
-        self._waiting.put(Job(operation, loop, done))
+        self._waiting.put(Job(operation, loop, done, kept))
         return await done
 
-    def submit(self, operation: Callable[[Transaction], T], *, kept: bool = False) -> Future[T]:
-        """Queue an operation without waiting; the future has its result once it is committed.
-
-        One that is `kept` is tried again while the database is away; it must be idempotent.
-        """
+    def submit(self, operation: Callable[[Transaction], T]) -> Future[T]:
+        """Queue an operation without waiting; the future has its result once it is committed."""
         done: Future[T] = Future()
-        self._waiting.put(Job(operation, None, done, kept))
+        self._waiting.put(Job(operation, None, done))
         return done
+
+    def keep(self, operation: Operation) -> None:
+        """Queue an operation for whose result nobody waits; it is kept, so it must be idempotent."""
+        self._waiting.put(Job(operation, None, None, kept=True))
 
     def close(self) -> None:
         """Commit what is queued and stop the thread; kept operations are given up after `LAST` seconds."""
@@ -107,6 +116,8 @@ class Store:
             return []
         if first is None:
             return None
+        if self._many:
+            time.sleep(GATHER)
         batch = [first]
         while len(batch) < TOGETHER:
             try:
@@ -117,6 +128,7 @@ class Store:
                 self._waiting.put(None)
                 break
             batch.append(more)
+        self._many = len(batch) > 1
         return batch
 
     def _again(self, database: Database) -> None:
@@ -134,7 +146,7 @@ class Store:
         except Exception as error:
             failure = error if isinstance(error, UpstreamError) else _wrapped(error)
             self._kept.extendleft(reversed([job for job in together if job.kept]))
-            outcomes = [(job, None, failure) for job in together if not job.kept]
+            outcomes = [(job, None, failure) for job in together]
         _tell(outcomes)
 
 
@@ -167,6 +179,8 @@ def _tell(outcomes: list[Said]) -> None:
     """Give every caller its result, with one wake-up for each event loop."""
     loops: dict[asyncio.AbstractEventLoop, list[Said]] = {}
     for said in outcomes:
+        if said[0].done is None:
+            continue
         if said[0].loop is None:
             _resolve([said])
         else:
