@@ -157,7 +157,7 @@ def assemble(plan: CollectPlan, journal: Journal) -> Table:
 def _grade(plan: CollectPlan, cell: Cell, answer: Answer, journal: Journal) -> float | None:
     """Score of an answer: 0 if it is empty or a refusal; a truncated one is graded as it is.
 
-    None if ungraded.
+    Returns None if a judge has not graded it yet.
     """
     if answer.finish in {"refusal", "empty"}:
         return 0.0

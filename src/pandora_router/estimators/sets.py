@@ -228,7 +228,7 @@ class SetEstimate:
     def predict(self, prompts: Sequence[str], contexts: Contexts | None = None) -> Matrix:
         """Estimated rewards (prompts, specialists) of sealed and opened boxes.
 
-        A None context is a sealed box.
+        A box is sealed if its context is None.
         """
         signs = self.signs(prompts, contexts)
         return self.second.predict(signs, signs.there)

@@ -1,7 +1,7 @@
-"""What a specialist gives: an answer with its fee, or the reason why there is none.
+"""The result of asking a specialist: an `Answer` with its fee, or `Unanswered` with the reason.
 
-Token counts are those of the provider, or None; they are never guessed. `fee` is what an answer costs. `lost`
-is the most that may have been charged for calls that brought nothing on the way to it.
+Token counts are those of the provider, or None; they are never estimated. `fee` is the price of the answer.
+`lost` is an upper bound of what failed calls on the way to it may have cost.
 """
 
 from __future__ import annotations
@@ -13,22 +13,22 @@ from pandora_router.errors import UpstreamError
 from pandora_router.transport.failures import Failure
 
 Finish = Literal["stop", "truncated", "empty", "refusal"]
-"""How an answer ended. All four are answers: they cost money and are graded as they are."""
+"""How an answer ended. All four count as answers: they cost money and are graded as they are."""
 
 
 @dataclass(frozen=True)
 class Answer:
     """One answer.
 
-    text: what was said.
-    tokens_in, tokens_out: the provider's counts, None if it gave none.
-    seconds: how long it took, as measured here.
-    fee: what it costs.
-    context: what an estimator may look at before the answer is bought: its first tokens, or passages.
+    text: the answer.
+    tokens_in, tokens_out: the provider's counts, None if it sent none.
+    seconds: time until it was complete, measured here.
+    fee: its price.
+    context: what an estimator may read before the answer is bought: its first tokens, or passages.
     finish: how it ended.
-    lost: the most that calls before it may have cost that brought nothing.
-    logprobs: log-probabilities of the first tokens, where they were asked for and given.
-    context_seconds: after how many seconds the context was there, None if that was not measured.
+    lost: upper bound of what failed calls before it may have cost.
+    logprobs: log-probabilities of the first tokens, if requested and sent.
+    context_seconds: seconds until the context was complete, None if not measured.
     """
 
     text: str
@@ -43,7 +43,7 @@ class Answer:
     context_seconds: float | None = None
 
     def __post_init__(self) -> None:
-        """Replace halves of surrogate pairs, which files cannot hold, by question marks."""
+        """Replace unpaired surrogates, which cannot be written to files, by question marks."""
         object.__setattr__(self, "text", _whole(self.text))
         if self.context is not None:
             object.__setattr__(self, "context", _whole(self.context))
@@ -54,10 +54,10 @@ def _whole(text: str) -> str:
 
 
 class Unanswered(UpstreamError):
-    """No answer, after all tries.
+    """No answer after all retries.
 
-    failure: why. dead: every other request to this specialist will fail too. lost: the most that the tries
-    may have cost.
+    failure: the reason. dead: every other request to this specialist will fail too. lost: upper bound of
+    what the calls may have cost.
     """
 
     def __init__(self, what: str, *, failure: Failure, dead: bool = False, lost: float = 0.0) -> None:

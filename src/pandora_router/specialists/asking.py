@@ -1,4 +1,4 @@
-"""How a chat model is asked: the body that is sent, and the worst case of what was sent."""
+"""Settings for asking a chat model: the request body, and the worst case of its fee."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from pandora_router.specialists.templates import PLAIN, Template
 from pandora_router.transport.client import encoded
 
 TOKEN_LIMITS = ("max_tokens", "max_completion_tokens", "max_output_tokens", "n_predict")
-"""Fields by which servers are told how long an answer may get; the largest one that is sent counts."""
+"""Fields that limit the length of an answer; the largest value in a body counts."""
 COPIES = ("n", "best_of")
-"""Fields that have a server make, and charge for, several answers."""
+"""Fields that request several answers, each of which is charged."""
 OWN = ("model", "messages", "prompt", "input", "stream", "stream_options")
 """Fields that `options` may not set."""
 MOST_TOKENS = 10**7
@@ -28,15 +28,15 @@ class Asking:
 
     template: the text around the prompt.
     system: a system message before the conversation; none if empty.
-    temperature: as the server understands it.
-    tokens: the most tokens of the answer, which bounds its fee; sent in the field `tokens_as`.
-    context_tokens: how many first tokens, with log-probabilities, are the context of an answer. 0: none are
-        asked for. Where a server gives none the context is the first `context_characters` characters of the
-        reasoning, or of the answer.
-    options: further fields of the body. A limit on tokens or a number of copies among them changes the worst
-        case accordingly; the fields of `OWN` are refused.
-    as_text: ask for the continuation of a plain text instead of a conversation.
-    stream: ask for the answer in pieces, so that it is measured when the context was there.
+    temperature: passed to the server.
+    tokens: most tokens of the answer, which bounds its fee; sent in the field `tokens_as`.
+    context_tokens: number of first tokens, with log-probabilities, that make the context of an answer; 0
+        requests none. If the server sends none, the context is the first `context_characters` characters of
+        the reasoning or of the answer.
+    options: further fields of the body. A token limit or a number of answers among them changes the worst
+        case accordingly; the fields in `OWN` are refused.
+    as_text: request the continuation of a plain text instead of a conversation.
+    stream: request the answer as a stream, so that the time until the context is complete can be measured.
     """
 
     template: Template = PLAIN
@@ -67,13 +67,13 @@ class Asking:
                 _whole_number(f"options.{name}", self.options[name], MOST_COPIES)
 
     def messages(self, request: Request) -> list[dict[str, str]]:
-        """The conversation that is sent: the system message, then the request, its prompt in the template."""
+        """The messages that are sent: the system message, then the request, its prompt in the template."""
         asked = request.with_prompt(self.template.fill(question=request.prompt)).messages
         system = (Message("system", self.system),) if self.system else ()
         return [{"role": message.role, "content": message.content} for message in (*system, *asked)]
 
     def body(self, request: Request) -> dict[str, Any]:
-        """The body that is sent, without the name of the model."""
+        """The request body, without the name of the model."""
         body: dict[str, Any] = {"temperature": self.temperature, self.tokens_as: self.tokens}
         if self.as_text:
             body["prompt"] = "".join(message["content"] for message in self.messages(request))
@@ -86,21 +86,21 @@ class Asking:
         return {**body, **self.options}
 
     def worst(self, body: Mapping[str, Any], prices: Tariff, seconds: float) -> float:
-        """An upper bound on the fee of sending `body` once, if the server keeps the limits in it."""
+        """Upper bound of the fee of sending `body` once, if the server respects the limits in it."""
         limits = [body[name] for name in {*TOKEN_LIMITS, self.tokens_as} if name in body]
         copies = max([1, *(body[name] for name in COPIES if name in body)])
         return prices.most(len(encoded(body)), max(limits) * copies, seconds)
 
     @property
     def identity(self) -> dict[str, Any]:
-        """What decides the answers: everything but `stream`; `as_text` only if it is used."""
+        """The settings that affect answers: all but `stream`; `as_text` only if it is set."""
         parts = asdict(self)
         del parts["stream"]
         return parts if self.as_text else {name: part for name, part in parts.items() if name != "as_text"}
 
     @property
     def path(self) -> str:
-        """Where such a body goes, below the base URL."""
+        """Path of the request below the base URL."""
         return "completions" if self.as_text else "chat/completions"
 
 

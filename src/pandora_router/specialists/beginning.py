@@ -1,8 +1,8 @@
-"""An answer that was started and can go on or be cancelled.
+"""An answer that was started and can be continued or cancelled.
 
-A beginning is a look at an answer before it is bought. Whoever holds one must end it exactly once: hand it to
-`answer(request, begun)`, which goes on with it and pays nothing twice, or `cancel` it. `with` does the latter
-on every way out:
+A beginning is a look at an answer before it is bought. Its holder must end it exactly once: pass it to
+`answer(request, begun)`, which continues it without paying twice, or `cancel` it. A `with` block cancels it
+on every exit unless it was continued:
 
     with await specialist.begin(request) as begun:
         if worth_it(begun.context):
@@ -19,7 +19,7 @@ from pandora_router.specialists.answer import Answer
 from pandora_router.specialists.request import Request
 
 LOG_PROBABILITIES = "log-probabilities:"
-"""How the first line of a context begins when it holds log-probabilities."""
+"""Start of the first line of a context that has log-probabilities."""
 
 
 def shown(context: str | None, logprobs: tuple[float, ...] | None) -> str:
@@ -31,12 +31,12 @@ def shown(context: str | None, logprobs: tuple[float, ...] | None) -> str:
 class Beginning:
     """The first part of an answer.
 
-    specialist: the name of who answers.
-    request: what was asked.
-    context: what an estimator may look at: the first tokens, or passages; None if there is nothing to see.
-    logprobs: log-probabilities of the first tokens, where they were asked for and given.
-    seconds: how long it took to get so far.
-    cost: the most that is owed if it is cancelled now.
+    specialist: the name of the specialist that began it.
+    request: the request it answers.
+    context: what an estimator may read: the first tokens, or passages; None if there is nothing to see.
+    logprobs: log-probabilities of the first tokens, if requested and sent.
+    seconds: time that it took so far.
+    cost: upper bound of what is owed if it is cancelled now.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class Beginning:
 
     @classmethod
     def whole(cls, specialist: str, request: Request, answer: Answer) -> Beginning:
-        """The beginning of an answer that is there already, to its end."""
+        """The beginning of an answer that is already complete."""
 
         async def go_on() -> Answer:
             return answer
@@ -87,18 +87,18 @@ class Beginning:
 
     @property
     def held(self) -> bool:
-        """Whether it can still go on."""
+        """Whether it can still be continued."""
         return self._state == "held"
 
     @property
     def lost(self) -> float:
-        """What is owed for it apart from an answer: `cost` once it was cancelled, else 0."""
+        """What is owed for it without an answer: `cost` if it was cancelled, else 0."""
         return self.cost if self._state == "cancelled" else 0.0
 
     async def finish(self, specialist: str, request: Request) -> Answer:
-        """The whole answer; its fee and seconds include those of the beginning. For use by specialists.
+        """The whole answer; its fee and seconds include those of the beginning. Called by specialists.
 
-        Raises `UsageError` if it was begun by another specialist, for another request, or has ended.
+        Raises `UsageError` if it belongs to another specialist or request, or has already ended.
         """
         if (self.specialist, self.request) != (specialist, request) or not self.held:
             raise UsageError(
@@ -112,7 +112,7 @@ class Beginning:
         return await self._go_on()
 
     def cancel(self) -> None:
-        """End it without an answer: connections are closed at once. Does nothing if it has ended already."""
+        """End it without an answer and close its connection at once; no effect if it has already ended."""
         if self.held:
             self._state = "cancelled"
             self._stop()

@@ -21,21 +21,22 @@ from pandora_router.transport.rate_limit import Place, RateLimit
 from pandora_router.transport.retries import GaveUp, Tried, most_charged, retried
 
 Cancelling = Literal["stops", "unknown", "bills_full"]
-"""What a provider charges for an answer that is cancelled: what it had sent, nobody knows, or all of it."""
+"""What a provider charges for a cancelled answer: what it had sent (stops), all of it, or unknown."""
 PATIENCE = 1.0
-"""Seconds that `begin` waits for a place under the rate limit: a held beginning keeps its place, so two
-decisions that each wait for the other's place would wait for ever."""
+"""Seconds that `begin` waits for a place under the rate limit. A held beginning keeps its place, so without
+this limit two decisions could wait for each other's places for ever."""
 SLACK = 1.0
-"""Seconds that measuring a call may add to its timeout."""
+"""Seconds by which the measured time of a call may exceed its timeout."""
 
 
 @dataclass(frozen=True)
 class ChatEndpoint:
-    """A model of an endpoint at a price.
+    """A model behind an endpoint, with prices.
 
-    name: as in the routing table. model: as the endpoint knows it. limit: the rate limit, which specialists
-    of one endpoint share. cancelling: what is charged for a beginning that is cancelled; unless it "stops",
-    the worst case of the whole answer is counted.
+    name: its name in the routing table.
+    model: its name at the endpoint.
+    limit: the rate limiter, shared by the specialists of one endpoint.
+    cancelling: what is charged for a cancelled beginning; unless "stops", the worst case of the whole answer.
     """
 
     name: str
@@ -48,21 +49,21 @@ class ChatEndpoint:
 
     @property
     def identity(self) -> str:
-        """Address, model and way of asking; never the key, nor the prices."""
+        """Address, model and settings; without key and prices."""
         parts = {"base_url": self.endpoint.base_url, "model": self.model, "asking": self.asking.identity}
         return json.dumps(parts, sort_keys=True)
 
     @property
     def at_once(self) -> int:
-        """As many as the rate limit lets run together."""
+        """The number of concurrent calls that the rate limiter allows."""
         return self.limit.at_once
 
     def most(self, request: Request) -> float:
-        """The worst case: every call that may be charged is, and only the last one brings an answer."""
+        """The worst case: all calls that may be charged are, and only the last one gives an answer."""
         return most_charged(self.endpoint) * self._worst(request)
 
     async def begin(self, request: Request) -> Beginning:
-        """Start a streamed answer, read its context and hold the stream.
+        """Start a streamed answer, read its context and hold the stream open.
 
         A held stream keeps its place under the rate limit. Raises `Unanswered`, with failure "busy" if no
         place is free within `PATIENCE` seconds.
@@ -97,9 +98,9 @@ class ChatEndpoint:
         )
 
     async def answer(self, request: Request, begun: Beginning | None = None) -> Answer:
-        """One answer, after as many calls as the endpoint allows; the rest of `begun` if that is given.
+        """One answer, with as many retries as the endpoint allows; if `begun` is given, the rest of it.
 
-        If a held stream breaks off, the answer is asked for anew and what the stream cost is lost.
+        If a held stream breaks off, the answer is requested again and the cost of the stream is lost.
         """
         if begun is not None:
             return await begun.finish(self.name, request)
@@ -132,7 +133,7 @@ class ChatEndpoint:
             raise self._unanswered(error, worst) from None
 
     def _unanswered(self, error: GaveUp, worst: float) -> Unanswered:
-        """The failure, with the stated bill of its last call where there is one, else with worst cases."""
+        """The failure; its loss is the bill of the last call if the server stated one, else worst cases."""
         if error.bill is None:
             lost = error.charged_calls * worst
         else:
@@ -143,7 +144,7 @@ class ChatEndpoint:
         return {"model": self.model, **replace(self.asking, stream=stream).body(request)}
 
     def _worst(self, request: Request) -> float:
-        """The most that one call can cost, computed from what is sent (a streamed body is the longer one)."""
+        """Most that one call can cost, computed from the body (that of a streamed call, which is longer)."""
         body = self._body(request, stream=True)
         return self.asking.worst(body, self.prices, self.endpoint.timeout + SLACK)
 
@@ -184,7 +185,7 @@ class _Exchange:
             self.close()
 
     async def finish(self) -> Answer:
-        """The answer, once all of it has arrived; the call is closed on every way out."""
+        """Read to the end and return the answer; the call is closed in any case."""
         clock = time.monotonic()
         try:
             if self._reply is None:
@@ -198,11 +199,11 @@ class _Exchange:
         return replace(answer, context_seconds=self._context_seconds)
 
     def look(self) -> tuple[str | None, tuple[float, ...] | None]:
-        """The context and its log-probabilities; raises `Failed` if what came is no completion."""
+        """The context and its log-probabilities; raises `Failed` if the reply is not a completion."""
         return look(self._cleaned() if self._reply is None else self._reply, self.chat.asking)
 
     def owed(self, before: float) -> float:
-        """The most that is owed if the call is closed now, with what was charged `before` it."""
+        """Most that is owed if the call is closed now, plus `before`: what earlier calls were charged."""
         chat = self.chat
         if self._reply is not None or self._assembly.done:
             reply = self._cleaned() if self._reply is None else self._reply
@@ -218,20 +219,20 @@ class _Exchange:
         return before + min(sent + self._assembly.tokens * chat.prices.per_million_out / 1e6, self.worst)
 
     def close(self) -> None:
-        """End the call and free its place; can be repeated."""
+        """End the call and release its place; may be called repeatedly."""
         if self._call is not None:
             self._call.close()
         if self._place is not None:
             self._place.release()
 
     def _cleaned(self) -> dict[str, Any]:
-        """What has arrived of a stream, without the key, which may have been spread over several events."""
+        """The stream so far, with the key removed, even if it was spread over several events."""
         assert self._call is not None
         cleaned: dict[str, Any] = self._call.redaction.tree(self._assembly.reply())
         return cleaned
 
     async def _advance(self, *, to_context: bool) -> None:
-        """Read events to the end of the stream, or until the context is there."""
+        """Read events to the end of the stream, or until the context is complete."""
         assert self._events is not None
         if self._assembly.done or (to_context and self._assembly.context_there):
             return

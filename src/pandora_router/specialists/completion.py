@@ -1,10 +1,10 @@
-"""Reading a chat completion: whole, or put together from the events of a stream.
+"""Reading a chat completion, complete or from the events of a stream.
 
     data: {"choices": [{"delta": {"content": "Par"}}]}     one piece
     data: [DONE]                                           the end
 
-A stream that ends before `[DONE]` was cut: what arrived of it is no answer, since nobody can say what is
-missing or what it cost. `Assembly` gives a stream the form of an undivided completion, which `read` reads.
+A stream that ends before `[DONE]` was cut. What has arrived is not an answer, since it is unknown what is
+missing and what it cost. `Assembly` turns a stream into the form of a complete reply, which `read` reads.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ FINISHES: Mapping[str, Finish] = {
     "content_filter": "refusal",
 }
 MOST_COUNTED = 10**9
-"""Token counts above this are no counts."""
+"""Larger token counts are refused as invalid."""
 LOWEST_CHANCE = -1e6
-"""Log-probabilities below this, above 0 or not finite are none."""
+"""Log-probabilities below this, above 0 or not finite are ignored."""
 
 
 class Assembly:
@@ -44,7 +44,7 @@ class Assembly:
         self.done = False
 
     def add(self, event: Event) -> None:
-        """Take one event; raises `Failed` if it is an error or no piece of a completion."""
+        """Add one event; raises `Failed` if it is an error or not part of a completion."""
         if event.data.strip() == "[DONE]":
             self.done = True
             return
@@ -73,7 +73,7 @@ class Assembly:
 
     @property
     def context_there(self) -> bool:
-        """Whether the context is complete: enough tokens with log-probabilities, else enough characters."""
+        """Whether the context is complete: enough tokens with log-probabilities, or enough characters."""
         if self.done:
             return True
         tokens, characters = self._asking.context_tokens, self._asking.context_characters
@@ -86,11 +86,11 @@ class Assembly:
 
     @property
     def tokens(self) -> int:
-        """How many tokens have arrived, at most: those with log-probabilities, else one per byte."""
+        """Upper bound of the tokens received: those with log-probabilities, else one per byte."""
         return len(self._chances) or self.bytes
 
     def reply(self) -> dict[str, Any]:
-        """The completion so far, in the form of an undivided one."""
+        """The completion so far, in the form of a reply without streaming."""
         message = {name: "".join(parts) for name, parts in self._texts.items()}
         choice = {
             "message": message,
@@ -111,11 +111,11 @@ def read(
 ) -> Answer:
     """The answer in a chat completion.
 
-    seconds: how long it took. worst: the most that was agreed for it. lost: what calls before it may have
-    cost.
+    seconds: time that it took. worst: the fee that was reserved for it. lost: what failed calls before it may
+    have cost.
 
-    Raises `Failed`: "not as agreed" if the reply is no completion or counts more than `MOST_COUNTED` tokens,
-    "unpriced" if the fee needs token counts and there are none, "overcharged" if the fee is above `worst`.
+    Raises `Failed`: "not as agreed" if the reply is not a completion or counts more than `MOST_COUNTED`
+    tokens, "unpriced" if the fee needs token counts and there are none, "overcharged" if it exceeds `worst`.
     """
     choice, said, refusal, reasoning = _said(reply)
     finish: Finish = FINISHES.get(str(choice.get("finish_reason")), "stop")
@@ -137,7 +137,7 @@ def read(
 
 
 def look(reply: Mapping[str, Any], asking: Asking) -> tuple[str | None, tuple[float, ...] | None]:
-    """The context in a completion that has only begun, and its log-probabilities; raises `Failed`."""
+    """The context and the log-probabilities in an incomplete completion; raises `Failed`."""
     choice, said, _, reasoning = _said(reply)
     return seen(choice, reasoning or said, asking)
 
@@ -160,7 +160,7 @@ def _said(reply: Mapping[str, Any]) -> tuple[Mapping[str, Any], str, str, str]:
 
 
 def _count(usage: object, key: str) -> int | None:
-    """A token count; None if there is none."""
+    """A token count, or None; `Failed` if it is impossibly large."""
     count = usage.get(key) if isinstance(usage, Mapping) else None
     if not isinstance(count, int | float) or isinstance(count, bool) or count < 0 or count != count:
         return None
@@ -171,7 +171,7 @@ def _count(usage: object, key: str) -> int | None:
 
 
 def seen(choice: Mapping[str, Any], text: str, asking: Asking) -> tuple[str | None, tuple[float, ...] | None]:
-    """The first tokens with their log-probabilities if they were given, else the first characters."""
+    """The first tokens with their log-probabilities if the server sent them, else the first characters."""
     if asking.context_tokens:
         try:
             first = choice["logprobs"]["content"][: asking.context_tokens]

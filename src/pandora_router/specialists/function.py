@@ -20,16 +20,15 @@ CONTEXT = 400
 class Function:
     """A Python function that answers prompts.
 
-    call: takes the prompt and returns the answer's text, or None if it has no answer; plain (run in a
+    call: takes the prompt and returns the text of the answer, or None if it has none; plain (runs in a
         thread) or async.
     prices: per call or per second; there are no tokens.
-    version: part of the identity; change it with the function, so that answers of the old one are not taken
-        for answers of the new one.
-    deadline: bounds what a call priced per second can cost; a call that takes longer is charged for and is
-        no answer.
-    at_once: how many calls may run together.
+    version: part of the identity; change it with the function, so that recorded answers of the old function
+        are not used for the new one.
+    deadline: most seconds of a call, which bounds its fee; a slower call is charged and counts as failed.
+    at_once: most concurrent calls.
 
-    The seconds of a plain function are those of the processor, those of an async one are of the clock.
+    The seconds of a plain function are processor time, those of an async function wall-clock time.
     """
 
     name: str
@@ -45,15 +44,15 @@ class Function:
         return f"function {self.name} {self.version}"
 
     def most(self, request: Request) -> float:
-        """The fee of the slowest call allowed."""
+        """The fee of a call that takes `deadline` seconds."""
         return self.prices.per_call + self.prices.per_second * self.deadline
 
     async def begin(self, request: Request) -> Beginning:
-        """The whole answer: a function cannot be stopped half-way, so a look at it is the call itself."""
+        """The whole answer: a function cannot be paused, so a look is the call itself."""
         return Beginning.whole(self.name, request, await self.answer(request))
 
     async def answer(self, request: Request, begun: Beginning | None = None) -> Answer:
-        """What the function returns; raises `Unanswered` if it raises anything or is too slow."""
+        """The function's result; raises `Unanswered` if it raises an exception or is too slow."""
         if begun is not None:
             return await begun.finish(self.name, request)
         most = self.most(request)

@@ -1,13 +1,12 @@
 """A GGUF model in this process, through xllamacpp (extra [local]), on one thread.
 
-The model is loaded by the first answer and kept. Answers come one at a time, over all models of the process.
-The seconds of an answer do not depend on what was asked before: of earlier prompts nothing is kept but the
-text that all prompts of a specialist begin with, where its template has one (examples, say). Seconds are
-those of the processor, counted for the whole process while the model works: they do not grow when other
-programs want the processor too, and they are the model's own as long as nothing else runs in this process.
+The model is loaded by the first answer and kept. Answers run one at a time, over all models of the process.
+The seconds of an answer do not depend on earlier requests: the cache keeps only the text with which all
+prompts of a specialist begin, if its template has one (such as examples). Seconds are processor time of the
+whole process while the model works: other programs do not increase them, but other work in this process does.
 
-A beginning is an answer cut after its first tokens. Going on hands the model its own first tokens back; what
-it computed for them is still in its cache unless it answered another prompt in between.
+A beginning is an answer that stops after its first tokens. To continue, the model is given its own first
+tokens; their computation is still cached unless the model answered another prompt in between.
 """
 
 from __future__ import annotations
@@ -34,18 +33,18 @@ from pandora_router.transport.rate_limit import RateLimit
 
 _LOADED: dict[tuple[str, int, int, str], Any] = {}
 _LOADING = threading.Lock()
-_TURNS = RateLimit(at_once=1)  # one answer at a time in the whole process, so that seconds mean something
+_TURNS = RateLimit(at_once=1)  # one answer at a time in the whole process, so that seconds are comparable
 LOOK = 16
-"""Tokens of a beginning where `Asking.context_tokens` does not say how many."""
+"""Tokens of a beginning if `Asking.context_tokens` is 0."""
 
 
 @dataclass(frozen=True)
 class LocalModel:
-    """A GGUF file at a price, usually per second.
+    """A model in a GGUF file, usually priced per second.
 
-    name: as in the routing table. path: the file. window: context size in tokens. deadline: the most
-    processor seconds of an answer; a slower one is charged for and is no answer. Raises `UsageError` if there
-    is no such file.
+    name: its name in the routing table. path: the file. window: context size in tokens. deadline: most
+    processor seconds of an answer; a slower one is charged and counts as failed. Raises `UsageError` if the
+    file does not exist.
     """
 
     name: str
@@ -63,7 +62,7 @@ class LocalModel:
 
     @property
     def identity(self) -> str:
-        """File name, size and first mebibyte of the model, and the way of asking."""
+        """File name, size and first mebibyte of the model, and the settings."""
         path = Path(self.path)
         with path.open("rb") as file:
             head = hashlib.sha256(file.read(1 << 20)).hexdigest()[:16]
@@ -72,20 +71,20 @@ class LocalModel:
 
     @property
     def at_once(self) -> int:
-        """One after the other."""
+        """One."""
         return self.limit.at_once
 
     @property
     def shared(self) -> str:
-        """The text that every prompt of this model begins with; empty for a conversation."""
+        """The text with which every prompt of this model begins; empty for a conversation."""
         return self.asking.template.text.partition("{")[0] if self.asking.as_text else ""
 
     def most(self, request: Request) -> float:
-        """The fee of the slowest answer allowed."""
+        """The fee of an answer that takes `deadline` seconds."""
         return self.asking.worst(self._body(request), self.prices, self.deadline)
 
     async def begin(self, request: Request) -> Beginning:
-        """The first tokens of an answer, `Asking.context_tokens` of them."""
+        """The first `Asking.context_tokens` tokens of an answer."""
         (first,), go_on = await self.begin_several(request, 1)
 
         async def finish() -> Answer:
@@ -102,22 +101,25 @@ class LocalModel:
         )
 
     async def answer(self, request: Request, begun: Beginning | None = None) -> Answer:
-        """One answer; raises `Unanswered` for what the model reports as an error, such as a long prompt."""
+        """One answer.
+
+        Raises `Unanswered` if the model reports an error, such as a prompt that is too long.
+        """
         if begun is not None:
             return await begun.finish(self.name, request)
         return (await self.several(request, 1))[0]
 
     async def several(self, request: Request, n: int) -> list[Answer]:
-        """n answers for one reading of the prompt; seconds, fee and tokens of all are with the first."""
+        """n answers with one pass over the prompt; seconds, fee and tokens of all are in the first one."""
         body = {**self._body(request), "cache_prompt": bool(self.shared), **({"n": n} if n > 1 else {})}
         return (await self._ask(request, body, n, self.shared))[0]
 
     async def begin_several(
         self, request: Request, n: int
     ) -> tuple[list[Answer], Callable[[], Awaitable[list[Answer]]]]:
-        """The beginnings of n answers for one reading of the prompt, and a function that goes on with them.
+        """The beginnings of n answers with one pass over the prompt, and a function that continues them.
 
-        Seconds, fee and tokens of all are with the first, before and after going on.
+        Seconds, fee and tokens of all are in the first answer, before and after continuing.
         """
         look = min(self.asking.context_tokens or LOOK, self.asking.tokens)
         body = _shortened(self._body(request), look, self.asking.tokens_as)
@@ -141,7 +143,7 @@ class LocalModel:
         return firsts, go_on
 
     async def _longer(self, request: Request, first: Answer, look: int, n: int) -> tuple[Answer, float, int]:
-        """A begun answer continued to its end, with the seconds and tokens that took."""
+        """A begun answer continued to its end, with the seconds and tokens of the continuation."""
         body = self._body(request)
         if self.asking.as_text:
             body["prompt"] += first.text
@@ -154,7 +156,7 @@ class LocalModel:
         return replace(first, text=text, finish=finish), rest.seconds, rest.tokens_out or 0
 
     def _billed(self, first: Answer, longer: list[tuple[Answer, float, int]]) -> list[Answer]:
-        """The continued answers with the whole bill on the first of them."""
+        """The continued answers, with the whole bill in the first one."""
         seconds = first.seconds + sum(spent for _, spent, _ in longer)
         written = (first.tokens_out or 0) + sum(tokens for _, _, tokens in longer)
         fee = self.prices.fee(first.tokens_in, written, seconds)
@@ -165,7 +167,7 @@ class LocalModel:
     async def _ask(
         self, request: Request, body: Mapping[str, Any], places: int, shared: str
     ) -> tuple[list[Answer], Mapping[str, Any]]:
-        """The answers to one body and the reply they were read from; raises `Unanswered`."""
+        """The answers to one request body, and the reply they were read from; raises `Unanswered`."""
         most = self.most(request) * places
         async with self.limit.enter():
             try:
@@ -206,7 +208,7 @@ def _shortened(body: Mapping[str, Any], tokens: int, name: str) -> dict[str, Any
 
 
 def load(path: Path, window: int, places: int = 1, shared: str = "") -> Any:
-    """The model of this file, loaded once for each window, number of parallel answers and shared text."""
+    """The model in this file, loaded once per window, number of parallel answers and shared text."""
     with _LOADING:
         key = (str(path.resolve()), window, places, shared)
         if key not in _LOADED:
@@ -233,9 +235,9 @@ def _server(path: Path, window: int, places: int) -> Any:
 
 
 def _timed(model: Any, body: Mapping[str, Any], shared: str) -> tuple[Any, float]:
-    """The reply and the processor seconds of this process while it was made.
+    """The reply, and the processor seconds of this process while it was computed.
 
-    If `shared` is not empty it is read alone first, untimed, which drops what is kept of the last prompt.
+    If `shared` is not empty it is read first, untimed, which removes the last prompt from the cache.
     """
     if shared:
         model.handle_completions(
@@ -249,7 +251,7 @@ def _timed(model: Any, body: Mapping[str, Any], shared: str) -> tuple[Any, float
 
 
 def _share(reply: Mapping[str, Any], tokens: int) -> float | None:
-    """The part of an answer's time after which its first tokens were there, None without timings.
+    """Fraction of an answer's time after which its first tokens were complete; None without timings.
 
     (reading + writing * min(tokens, written) / written) / (reading + writing), as the model timed itself.
     """

@@ -1,4 +1,4 @@
-"""What specialists charge: by tokens, by seconds and by call, and the worst case before a call."""
+"""Prices of specialists: by tokens, by seconds and by call, and the worst case before a call."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from dataclasses import dataclass
 from pandora_router.errors import UsageError
 
 MARKERS = 64
-"""Tokens that a provider may add to what is sent: marks between messages, a system prompt of its own."""
+"""Tokens that a provider may add to a request: separators between messages, its own system prompt."""
 
 
 @dataclass(frozen=True)
 class Tariff:
-    """What is charged: by tokens, by seconds and by call, all added up.
+    """Prices by tokens, by seconds and by call; a fee is their sum.
 
     fee = (tokens_in * per_million_in + tokens_out * per_million_out) / 1e6 + seconds * per_second + per_call
 
-    Prices of tokens have no default: who charges nothing says 0. Raises `UsageError` unless all four are
-    finite and at least 0.
+    Token prices have no default: a free specialist must state 0. Raises `UsageError` unless all four are
+    finite and not negative.
     """
 
     per_million_in: float
@@ -40,7 +40,7 @@ class Tariff:
 
     @property
     def by_token(self) -> bool:
-        """Whether a fee needs token counts."""
+        """Whether the fee depends on token counts."""
         return self.per_million_in > 0 or self.per_million_out > 0
 
     def fee(self, tokens_in: int | None, tokens_out: int | None, seconds: float) -> float | None:
@@ -51,10 +51,10 @@ class Tariff:
         return tokens / 1e6 + seconds * self.per_second + self.per_call
 
     def most(self, bytes_in: int, tokens_out: int, seconds: float) -> float:
-        """An upper bound on the fee of one call that sends `bytes_in` bytes.
+        """Upper bound of the fee of one call that sends `bytes_in` bytes.
 
         No tokenizer makes more tokens than there are bytes; `MARKERS` tokens are added for what the provider
-        puts around them. `tokens_out` and `seconds` are the limits of the call.
+        may add. `tokens_out` and `seconds` are the limits of the call.
         """
         bound = self.fee(bytes_in + MARKERS, tokens_out, seconds)
         assert bound is not None
@@ -62,4 +62,4 @@ class Tariff:
 
 
 FREE = Tariff(0.0, 0.0)
-"""Answers cost nothing, and somebody said so."""
+"""Answers cost nothing; must be stated explicitly."""

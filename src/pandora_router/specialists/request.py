@@ -1,4 +1,4 @@
-"""What a specialist is asked: the turns of a conversation; the last one by the user is the prompt."""
+"""A request to a specialist: the messages of a conversation; the last one by the user is the prompt."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ROLES = ("system", "developer", "user", "assistant", "tool")
 
 @dataclass(frozen=True)
 class Message:
-    """One turn: who speaks (one of `ROLES`) and what is said."""
+    """One message: the role of its author (one of `ROLES`) and its text."""
 
     role: str
     content: str
@@ -54,7 +54,7 @@ class Request:
 
     @classmethod
     def from_chat(cls, messages: Iterable[Mapping[str, Any]]) -> Request:
-        """The request in the messages of a chat completion: dictionaries with `role` and `content`.
+        """The request from the messages of a chat completion: dictionaries with `role` and `content`.
 
         Content is a text or a list of text parts, which are joined; null is an empty text. Raises
         `UsageError` for anything else, such as images.
@@ -65,7 +65,7 @@ class Request:
 
     @property
     def prompt(self) -> str:
-        """The text of the last message by the user: what estimates are made from."""
+        """The text of the last message by the user; estimates are made from it."""
         return self.messages[self._last].content
 
     def with_prompt(self, prompt: str) -> Request:

@@ -1,9 +1,9 @@
-"""BM25 over passages in front of any specialist; the passages found are the context.
+"""Retrieval: BM25 search over passages, which are shown to another specialist and are the context.
 
     score(q, d) = sum over terms t of q: idf(t) * tf * (k1 + 1) / (tf + k1 * (1 - b + b * |d| / mean |d|))
     idf(t) = ln(1 + (N - df + 1/2) / (df + 1/2))      (Robertson and Zaragoza 2009, never negative)
 
-Terms are lower-case runs of letters and digits. An index holds its postings as arrays, one pair per term.
+Terms are lower-case runs of letters and digits. The index holds its postings as a pair of arrays per term.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def terms(text: str) -> list[str]:
 
 @dataclass(frozen=True)
 class Passage:
-    """A piece of text to search: its title (may be empty) and its text."""
+    """A text to search, with its title (may be empty)."""
 
     title: str
     text: str
@@ -79,7 +79,7 @@ class Passages:
         return where, idf * tf * (self.k1 + 1.0) / (tf + size[where])
 
     def scores(self, query: str) -> NDArray[np.float64]:
-        """The BM25 score of every passage; (N,). A term said twice counts twice."""
+        """The BM25 score of every passage; (N,). A term that occurs twice in the query counts twice."""
         score = np.zeros(len(self.passages))
         postings: dict[str, tuple[NDArray[np.intp], NDArray[np.float64]]] = vars(self)["_postings"]
         for term in terms(query):
@@ -89,7 +89,7 @@ class Passages:
         return score
 
     def find(self, query: str, k: int) -> list[tuple[Passage, float]]:
-        """The k best passages that share a term, with their scores, best first, ties in order."""
+        """The k best passages with a common term, and their scores, best first; ties in order of passages."""
         score = self.scores(query)
         best = np.argsort(-score, kind="stable")[:k]
         return [(self.passages[i], float(score[i])) for i in best.tolist() if score[i] > 0]
@@ -129,10 +129,10 @@ def _paragraphs(folder: Path) -> Iterable[Passage]:
 
 @dataclass(frozen=True)
 class Retrieval:
-    """Looks up passages for the prompt, puts them into the template and asks another specialist.
+    """Finds passages for the prompt, puts them into the template and asks another specialist.
 
-    name: as in the routing table. inner: who is asked. passages: the index to search. k: how many passages
-    are shown. template: has {question} and {passages}. price: the fee of one look-up.
+    name: its name in the routing table. inner: the specialist that answers. passages: the index to search.
+    k: number of passages shown. template: has {question} and {passages}. price: the fee of one search.
     """
 
     name: str
@@ -144,17 +144,17 @@ class Retrieval:
 
     @property
     def identity(self) -> str:
-        """The passages by their fingerprint, the way they are shown, and who is asked."""
+        """Fingerprint of the passages, how they are shown, and the identity of `inner`."""
         shown = f"{vars(self.passages)['fingerprint']}, k1 {self.passages.k1}, b {self.passages.b}"
         return f"{self.k} of {shown}, {self.template.text!r}, {self.inner.identity}"
 
     @property
     def at_once(self) -> int:
-        """As many as `inner`."""
+        """As for `inner`."""
         return self.inner.at_once
 
     def look_up(self, prompt: str) -> str:
-        """The passages as text: title and body, numbered, best first; empty if nothing was found."""
+        """The passages as text: title and body, numbered, best first; empty if none was found."""
         nearest = self.passages.find(prompt, self.k)
         return "\n".join(
             f"[{i}] {passage.title + ': ' if passage.title else ''}{passage.text}"
@@ -162,11 +162,11 @@ class Retrieval:
         )
 
     def most(self, request: Request) -> float:
-        """The look-up and the worst case of the longer prompt."""
+        """The price of the search and the worst case of `inner` for the longer prompt."""
         return self.price + self.inner.most(self._asked(request, self.look_up(request.prompt)))
 
     async def begin(self, request: Request) -> Beginning:
-        """Look the passages up: they are the context, and nobody is asked before the answer is wanted."""
+        """Find the passages, which are the context; `inner` is asked only when the answer is continued."""
         context, seconds = await in_thread(lambda: self.timed(request.prompt))
 
         async def go_on() -> Answer:
@@ -177,7 +177,7 @@ class Retrieval:
         )
 
     async def answer(self, request: Request, begun: Beginning | None = None) -> Answer:
-        """The inner specialist's answer to prompt and passages; the passages are its context."""
+        """The answer of `inner` to prompt and passages; the passages are its context."""
         if begun is None:
             begun = await self.begin(request)
         return await begun.finish(self.name, request)
@@ -200,7 +200,7 @@ class Retrieval:
         )
 
     def timed(self, prompt: str) -> tuple[str, float]:
-        """The passages and the processor seconds of looking them up."""
+        """The passages, and the processor seconds of finding them."""
         begun = time.thread_time()
         return self.look_up(prompt), time.thread_time() - begun
 

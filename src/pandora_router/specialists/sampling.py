@@ -1,4 +1,4 @@
-"""Several answers of one specialist, of which the majority wins."""
+"""The most frequent of several answers of one specialist."""
 
 from __future__ import annotations
 
@@ -18,14 +18,17 @@ B = TypeVar("B", Answer, Beginning)
 
 
 def same(text: str) -> str:
-    """What answers that count as one have in common: letters and digits, lower case, single spaces."""
+    """Normal form of an answer for counting votes: letters and digits, lower case, single spaces."""
     kept = "".join(c if c.isalnum() or c in ".-/" else " " for c in text.casefold())
     return " ".join(word for word in (token.rstrip(".-/") for token in kept.split()) if word)
 
 
 @runtime_checkable
 class Several(Protocol):
-    """A specialist that answers n times for one reading; the whole bill is with the first answer."""
+    """A specialist that can answer n times with one pass over the prompt.
+
+    The first answer has the whole bill.
+    """
 
     async def several(self, request: Request, n: int) -> list[Answer]:
         """n answers."""
@@ -34,7 +37,7 @@ class Several(Protocol):
     async def begin_several(
         self, request: Request, n: int
     ) -> tuple[list[Answer], Callable[[], Awaitable[list[Answer]]]]:
-        """The beginnings of n answers, and a function that goes on with them."""
+        """The beginnings of n answers, and a function that continues them."""
         ...
 
 
@@ -42,12 +45,12 @@ class Several(Protocol):
 class Sampling:
     """The most frequent of several answers.
 
-    name: as in the routing table. inner: who answers, `n` times. key: answers with equal `key(text)` are one
-    vote; ties go to the earliest.
+    name: its name in the routing table. inner: the specialist that answers `n` times. key: answers with equal
+    `key(text)` count as one vote; ties go to the earliest.
 
-    Empty answers do not vote unless all are empty. The fee is that of all n; seconds are of the slowest. The
-    context is how all n begin, one to a line. A beginning of n answers needs n places under the rate limit
-    of `inner`.
+    Empty answers do not vote unless all are empty. The fee is that of all n answers; seconds are those of the
+    slowest. The context has the beginnings of all n answers, one per line. A beginning of n answers needs n
+    places under the rate limit of `inner`.
     """
 
     name: str
@@ -63,20 +66,20 @@ class Sampling:
 
     @property
     def identity(self) -> str:
-        """How many answers of which specialist."""
+        """Number of answers, and the identity of `inner`."""
         return f"majority of {self.n}, {self.inner.identity}"
 
     @property
     def at_once(self) -> int:
-        """As many as fit beside each other."""
+        """As many groups of n answers as `inner` can answer concurrently, at least one."""
         return max(self.inner.at_once // self.n, 1)
 
     def most(self, request: Request) -> float:
-        """n answers at their worst."""
+        """n times the worst case of `inner`."""
         return self.n * self.inner.most(request)
 
     async def begin(self, request: Request) -> Beginning:
-        """Begin all n answers; if one cannot be begun the others are cancelled and `Unanswered` is raised."""
+        """Begin all n answers; if one fails the others are cancelled and `Unanswered` is raised."""
         if isinstance(self.inner, Several):
             firsts, go_on_several = await self.inner.begin_several(request, self.n)
 
@@ -98,7 +101,7 @@ class Sampling:
         return self._beginning(request, begun, sum(beginning.cost for beginning in begun), go_on, stop)
 
     async def answer(self, request: Request, begun: Beginning | None = None) -> Answer:
-        """The majority's answer; if one of the n cannot be had there is none, and the others are lost."""
+        """The most frequent answer; if one of the n fails, `Unanswered` is raised and the others are lost."""
         if begun is not None:
             return await begun.finish(self.name, request)
         if isinstance(self.inner, Several):
@@ -106,9 +109,9 @@ class Sampling:
         return self._elected(await self._all([self.inner.answer(request) for _ in range(self.n)]))
 
     async def _all(self, work: Sequence[Awaitable[B]]) -> list[B]:
-        """The results of all `work`; if one is `Unanswered`, what the others cost is lost with it.
+        """The results of all `work`; if one is `Unanswered`, the cost of the others is added to its loss.
 
-        If this is cancelled, beginnings that are there already are cancelled too.
+        If this call is cancelled, beginnings that already exist are cancelled too.
         """
         tasks = [asyncio.ensure_future(coroutine) for coroutine in work]
         try:
@@ -171,12 +174,12 @@ class Sampling:
 
 
 def _lines(firsts: Sequence[Answer | Beginning]) -> str | None:
-    """How all answers begin, one to a line."""
+    """The beginnings of all answers, one per line."""
     return "\n".join(first.context or "" for first in firsts).strip() or None
 
 
 def _end(results: Sequence[Answer | Beginning | BaseException]) -> float:
-    """Cancel beginnings; what they and the answers cost."""
+    """Cancel the beginnings; returns the cost of beginnings and answers together."""
     cost = 0.0
     for result in results:
         if isinstance(result, Beginning):

@@ -1,6 +1,6 @@
-"""Texts around a question: mathematics, questions with and without passages, and what a judge is asked.
+"""Texts around a question: for mathematics, for questions with and without passages, and for a judge.
 
-A template is filled in by plain replacement, once, so braces in a question or a passage are left alone.
+Fields are replaced once, as plain text, so braces in a question or a passage have no effect.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def few_shot(*examples: tuple[str, str], question: str = "Q", answer: str = "A")
     """A template with worked examples before the question, for a model that continues a text.
 
     `examples` are pairs of question and answer; `question` and `answer` are the labels before each. Raises
-    `UsageError` if an example holds a word in braces, since that would be a field.
+    `UsageError` if an example contains a word in braces, since that would be a field.
     """
     for said in (text for pair in examples for text in pair):
         if _FIELD.search(said):
@@ -110,4 +110,4 @@ NAMED = {
     "open_book": OPEN_BOOK,
     "judge": JUDGE,
 }
-"""Templates by the name a configuration may use."""
+"""Templates by their name in a configuration."""

@@ -11,10 +11,10 @@ R = TypeVar("R")
 
 
 async def in_thread(call: Callable[[], R]) -> R:
-    """The result of `call`, run in a daemon thread of its own, which never delays the end of the program.
+    """Run `call` in a new daemon thread and return its result; the thread never delays the program's exit.
 
-    Callers bound how many run together. If the waiting task is cancelled the thread runs on and its result
-    is dropped.
+    Callers limit how many run at the same time. If the waiting task is cancelled, the thread continues and
+    its result is dropped.
     """
     loop = asyncio.get_running_loop()
     future: asyncio.Future[R] = loop.create_future()

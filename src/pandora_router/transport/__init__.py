@@ -1,15 +1,18 @@
 """The one HTTP client of this package, on aiohttp (extra [http]; imported when the first call is made).
 
-    failures    Failed: one call that brought no usable reply, and what that means for the next call
+    failures    Failed: one failed call, and what that means for the next call
     endpoint    Endpoint: address, key, timeout, size limits
     secrets     reading a key, and removing it from everything a server sends
-    parsing     JSON with bounded depth and bounded numbers
+    parsing     JSON with limited depth and limited numbers
     events      parser of server-sent events
-    guard       errors of the wire and the deadline, as Failed
-    client      HttpCall: one POST whose reply is read whole or as a stream, within a deadline
-    retries     calling again after a failure that may pass
-    rate_limit  how many calls run together and how fast they start
-    blocking    the same calls for code that runs on no event loop
+    guard       connection errors and timeouts as Failed
+    client      HttpCall: one POST whose reply is read at once or as a stream, within a deadline
+    relay       Relay: one POST whose reply is passed on unchanged
+    retries     retry after a transient failure
+    rate_limit  limits on concurrent calls and on calls per minute
+    blocking    the same calls for code without an event loop
+    asgi        reading requests of an ASGI server
+    listening   serving an ASGI application
 
-This module imports nothing; take each name from the module that defines it.
+This module imports nothing; import from the modules above.
 """

@@ -1,4 +1,4 @@
-"""The edge to the ASGI server: its types, reading a body, noticing that a client left, refusing a request."""
+"""Helpers for ASGI applications: types, reading a body, noticing a disconnect, refusing a request."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PATIENCE = 60.0
 
 
 class Refused(PandoraError):
-    """A request that is not served: status, message and code in the words of its client."""
+    """A request that is refused, with HTTP status, message for the client, error code and headers."""
 
     def __init__(
         self, status: int, message: str, code: str, headers: Mapping[str, str] | None = None
@@ -29,18 +29,19 @@ class Refused(PandoraError):
 
 
 class Gone(Exception):
-    """The client has left."""
+    """The client has disconnected."""
 
 
 async def read_body(receive: Receive, largest: int, patience: float = PATIENCE) -> bytes:
     """The whole body of a request, which must arrive within `patience` seconds.
 
-    Raises `Refused` (413 or 408) if it has more than `largest` bytes or is late, `Gone` if the client left.
+    Raises `Refused` (413 or 408) if it has more than `largest` bytes or is late, `Gone` if the client
+    disconnected.
 
-    Of a body that is too large four times the limit is read and thrown away, since most clients read an
-    answer only after they have sent everything.
+    Of a body that is too large up to four times the limit is read and discarded, because most clients read
+    the response only after they have sent everything.
     """
-    message = await receive()  # most bodies are there already: no timer for those
+    message = await receive()  # most bodies have already arrived and need no timer
     if message["type"] != "http.disconnect" and not message.get("more_body", False):
         body: bytes = message.get("body", b"")
         return body if len(body) <= largest else _too_large(largest)
@@ -73,7 +74,7 @@ def _too_large(largest: int) -> NoReturn:
 
 
 async def watched(receive: Receive, work: Awaitable[None]) -> None:
-    """Run `work` until it ends or the client leaves; raises `Gone` after cancelling it."""
+    """Run `work` until it ends or the client disconnects; then cancels it and raises `Gone`."""
     task = asyncio.current_task()
     assert task is not None
     state = {"over": False, "gone": False}

@@ -1,7 +1,7 @@
-"""Calls for code that runs on no event loop, such as fitting with remote embeddings.
+"""Calls for code without an event loop, such as fitting with remote embeddings.
 
-One daemon thread with an event loop of its own serves all of them, so that connections are reused. It starts
-with the first call and ends with the process.
+One daemon thread with its own event loop serves all of them, so that connections are reused. It starts with
+the first call and ends with the process.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def wait_for(work: Coroutine[Any, Any, T]) -> T:
 
 
 def _loop() -> asyncio.AbstractEventLoop:
-    """The background loop of this process; a forked child gets one of its own."""
+    """The background event loop of this process; a forked child gets its own."""
     with _starting:
         if os.getpid() not in _running:
             _running.clear()

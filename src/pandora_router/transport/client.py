@@ -1,10 +1,10 @@
-"""One POST to an endpoint: opened, read whole or as a stream of events, closed. On aiohttp.
+"""One POST to an endpoint: opened, read at once or as a stream of events, closed. Uses aiohttp.
 
-Every wait of a call ends at one deadline, `endpoint.timeout` seconds after it began: connecting, headers,
-bodies, error bodies, each chunk. Redirects are refused, since they would carry the key elsewhere. Replies are
-asked for without compression, and a compressed one is refused, so that a size limit means what it says. No
-cookies are kept. Messages of failures are our own words; nothing that a server sends is repeated in them but
-a status code and a short error code, from which the key has been removed.
+All waiting of a call ends at one deadline, `endpoint.timeout` seconds after it began: connecting, headers,
+bodies, error bodies, each chunk. Redirects are refused, since they would send the key elsewhere. Replies are
+requested without compression, and a compressed one is refused, so that size limits hold. No cookies are kept.
+Error messages never repeat text from a server, except the status code and a short error code from which the
+key has been removed.
 """
 
 from __future__ import annotations
@@ -36,32 +36,32 @@ DEAD = frozenset({401, 402, 403, 404, 405})
 """Statuses after which no call to this model with this key will succeed."""
 BUSY = frozenset({429, 503, 529})
 ERROR_SECONDS = 2.0
-"""How long the body of an error is waited for: its status says enough."""
+"""Seconds to wait for the body of an error; its status is usually enough."""
 LARGE = 2**18
-"""Larger bodies are parsed in a thread, so that the event loop does not wait for the parser."""
+"""Larger bodies are parsed in a thread, so that the parser does not block the event loop."""
 _CODE = re.compile(r"[A-Za-z0-9_.-]{1,60}")
 
 _sessions: dict[asyncio.AbstractEventLoop, AsyncGenerator[aiohttp.ClientSession, None]] = {}
 _open: dict[asyncio.AbstractEventLoop, aiohttp.ClientSession] = {}
 _calls: weakref.WeakSet[HttpCall] = weakref.WeakSet()
-"""Calls that are open, so that a loop that ends can close its own: nobody can close them after it."""
+"""Open calls, so that an event loop can close its own before it ends; afterwards nobody could."""
 
 
 def encoded(body: Mapping[str, Any]) -> bytes:
-    """A request body as it is sent: JSON in UTF-8; halves of surrogate pairs become question marks."""
+    """A request body as bytes: JSON in UTF-8; unpaired surrogates become question marks."""
     return json.dumps(body, ensure_ascii=False).encode("utf-8", "replace")
 
 
 def sendable(body: bytes) -> bytes | BytesIO:
-    """A body as aiohttp takes it: large ones as a file, which is sent in parts, so that others are served."""
+    """A body in the form that aiohttp sends best: a large one as a file, sent in parts between other work."""
     return body if len(body) <= LARGE else BytesIO(body)
 
 
 class HttpCall:
-    """One POST whose reply has begun to arrive: status and headers are there, the body is not read yet.
+    """One POST whose status and headers have arrived; the body has not been read yet.
 
-    Made by `HttpCall.open`. Read the body with `json` or `events`, then always `close` the call: a reply that
-    is only dropped keeps its connection, and the server goes on working.
+    Created by `HttpCall.open`. Read the body with `json` or `events`, and always `close` the call: otherwise
+    it keeps its connection, and the server continues to work.
     """
 
     def __init__(self, endpoint: Endpoint, path: str, deadline: float, redaction: Redaction) -> None:
@@ -85,12 +85,12 @@ class HttpCall:
         *,
         accept: str = "application/json",
     ) -> HttpCall:
-        """POST `body` (GET if it is None) and wait for status and headers; `accept` is the type asked for.
+        """POST `body` (GET if it is None) and wait for status and headers; `accept` is the type requested.
 
-        Raises `Failed` for every status but 2xx and when the deadline or the connection ends before.
+        Raises `Failed` for every status but 2xx, and if the deadline passes or the connection breaks first.
         """
         key = endpoint.key()
-        library()  # importing it takes time that is not the server's
+        library()  # import it before the clock starts: that time is not the server's
         deadline = asyncio.get_running_loop().time() + endpoint.timeout
         call = cls(endpoint, path, deadline, Redaction(key))
         headers = {"Accept": accept, "Accept-Encoding": "identity"}
@@ -121,7 +121,7 @@ class HttpCall:
         return self._opened.content_type == "text/event-stream"
 
     async def json(self) -> dict[str, Any]:
-        """The whole reply as a JSON object from which the key has been removed; raises `Failed`."""
+        """The whole reply as a JSON object, with the key removed from it; raises `Failed`."""
         response = self._opened
         kind = response.content_type if "Content-Type" in response.headers else "application/json"
         if "json" not in kind:
@@ -137,7 +137,7 @@ class HttpCall:
         return cleaned
 
     def events(self) -> EventStream:
-        """The events of the reply; apply `redaction` to texts that are put together from several of them."""
+        """The events of the reply; apply `redaction` to texts that are joined from several of them."""
         return EventStream(self, self.endpoint)
 
     async def chunk(self) -> bytes:
@@ -146,7 +146,7 @@ class HttpCall:
             return await self._opened.content.readany()
 
     def close(self) -> None:
-        """End the call, and its connection unless the reply was read to its end; can be repeated."""
+        """End the call, and its connection unless the reply was read to the end; may be called repeatedly."""
         _calls.discard(self)
         if self._response is not None:
             response, self._response = self._response, None
@@ -180,7 +180,7 @@ class HttpCall:
         )
 
     async def _error_code(self) -> str | None:
-        """The short code in the body of an error, None if there is none; the rest may hold anything."""
+        """The short error code in the body of an error, or None; the rest of the body is not used."""
         left = self._deadline - asyncio.get_running_loop().time()
         try:
             async with asyncio.timeout(min(ERROR_SECONDS, left / 2)):
@@ -207,14 +207,14 @@ class HttpCall:
         return b"".join(parts)
 
     def guarded(self) -> Guard:
-        """A block in which whatever goes wrong on the wire, or past the deadline, is `Failed`."""
+        """A block in which connection errors and a missed deadline become `Failed`."""
         return Guard(self.url, self._deadline, self.endpoint.timeout)
 
 
 class EventStream:
-    """The events of a reply as they arrive; can be left and taken up again.
+    """The events of a reply as they arrive; iteration can be interrupted and resumed.
 
-    Raises `Failed` when the deadline or the connection ends, or when an event or the stream is too large.
+    Raises `Failed` if the deadline passes, the connection breaks, or an event or the stream is too large.
     """
 
     def __init__(self, call: HttpCall, endpoint: Endpoint) -> None:
@@ -240,7 +240,10 @@ class EventStream:
 
 
 async def session_of_loop() -> aiohttp.ClientSession:
-    """The session of the running event loop; made at its first call and closed when the loop shuts down."""
+    """The session of the running event loop.
+
+    Created by its first call and closed when the loop shuts down.
+    """
     loop = asyncio.get_running_loop()
     if loop not in _open:
         for closed in [other for other in _open if other.is_closed()]:
@@ -274,14 +277,14 @@ async def _kept() -> AsyncGenerator[aiohttp.ClientSession, None]:
 
 
 async def close() -> None:
-    """Close the session of the running event loop now, for servers that end without ending their loop."""
+    """Close the session of the running event loop now, for servers that end before their loop does."""
     session = _sessions.get(asyncio.get_running_loop())
     if session is not None:
         await session.aclose()
 
 
 async def post(endpoint: Endpoint, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
-    """The JSON object that one POST brings; raises `Failed`."""
+    """The JSON object in the reply to one POST; raises `Failed`."""
     call = await HttpCall.open(endpoint, path, body)
     try:
         return await call.json()
@@ -290,10 +293,10 @@ async def post(endpoint: Endpoint, path: str, body: Mapping[str, Any]) -> dict[s
 
 
 async def probe(endpoint: Endpoint, seconds: float = 10.0) -> None:
-    """Ask for the list of models, which costs nothing, to see whether address and key are good.
+    """Request the list of models, which is free, to check address and key.
 
-    Waits at most `seconds`, tries once. Raises `Failed` if no HTTP server answers or if it refuses the key
-    (401, 403); any other status means that there is a server, whether or not it lists its models.
+    One try, at most `seconds` seconds. Raises `Failed` if no HTTP server answers or if it refuses the key
+    (401, 403). Any other status is accepted: there is a server, even if it does not list its models.
     """
     try:
         call = await HttpCall.open(replace(endpoint, timeout=min(seconds, endpoint.timeout)), "models", None)

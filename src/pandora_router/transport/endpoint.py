@@ -1,4 +1,4 @@
-"""Where a model is served: the address, where its key is read from, how long a call may take, size limits."""
+"""An endpoint that serves models: its address, where its key is read from, timeouts and size limits."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from pandora_router.transport.secrets import read_key
 
 @dataclass(frozen=True)
 class ReplyLimits:
-    """The most bytes that are read of a reply: its body, the body of an error, one event, a whole stream.
+    """Most bytes that are read of a reply: of its body, of an error's body, of one event, of a whole stream.
 
-    A reply beyond a limit is a failure ("not as agreed"); nothing beyond the limit is kept in memory. Header
-    lines are limited by the client to 8 KiB each and 128 in number.
+    A larger reply is a failure ("not as agreed"), and what exceeds the limit is not kept in memory. The
+    client limits header lines to 8 KiB each and 128 in number.
     """
 
     body: int = 64 * 2**20
@@ -30,13 +30,13 @@ class Endpoint:
     """An OpenAI-compatible HTTP endpoint.
 
     base_url: the address before /chat/completions or /embeddings, usually ending in /v1.
-    key_from: the environment variable that holds the key, None if no key is needed.
-    timeout: seconds for one call, from its beginning to the last byte of the reply.
-    retries: how many further calls are made after a failure that may pass.
-    pause: seconds before the first of these, doubled each time, unless the server says how long to wait.
-    key_file: a file that holds the key, read if `key_from` is not given or not set.
-    use_proxy: whether calls go through the proxy that the environment names (http_proxy, https_proxy). The
-        proxy of an http:// address sees the key, so this is off unless it is asked for.
+    key_from: environment variable with the key, None if no key is needed.
+    timeout: seconds for one call, from its start to the last byte of the reply.
+    retries: number of further calls after a transient failure.
+    pause: seconds before the first retry, doubled each time, unless the server says how long to wait.
+    key_file: file with the key, read if `key_from` is None or not set.
+    use_proxy: whether to use the proxy in the environment (http_proxy, https_proxy). The proxy of an http://
+        address sees the key, so the default is false.
     """
 
     base_url: str
@@ -73,15 +73,15 @@ class Endpoint:
 
     @property
     def host(self) -> str:
-        """Host and port, as the address says them."""
+        """Host and port of the address."""
         return urllib.parse.urlsplit(self.base_url).netloc
 
     def url(self, path: str) -> str:
-        """The whole address of `path` below the base."""
+        """The full URL of `path` below the base URL."""
         return f"{self.base_url.rstrip('/')}/{path.lstrip('/')}"
 
     def key(self) -> str | None:
-        """The key now, None if there is none; raises `UsageError` if it cannot stand in a header."""
+        """The current key, or None; raises `UsageError` if it is not valid in a header."""
         return read_key(self.key_from, self.key_file)
 
     def proxy(self) -> str | None:

@@ -4,8 +4,8 @@
     for event in parser.feed(chunk): ...
 
 Lines end in LF, CR or CRLF, wherever the bytes are split; lines that begin with a colon are comments; several
-`data` lines of one event are joined by LF; an empty line ends an event. Lines are decoded whole, so a
-character that was split between two chunks is put together again; bytes that are no UTF-8 become U+FFFD.
+`data` lines of one event are joined by LF; an empty line ends an event. Only complete lines are decoded, so a
+character that is split between two chunks is decoded correctly; invalid UTF-8 becomes U+FFFD.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ _END = re.compile(rb"\r\n|\r|\n")
 
 @dataclass(frozen=True)
 class Event:
-    """One event: its name ("message" unless the server says another) and its data."""
+    """One event: its name ("message" by default) and its data."""
 
     name: str
     data: str
 
 
 class EventParser:
-    """Bytes in, events out; keeps at most `limit` bytes of an event that is not complete yet."""
+    """Turns bytes into events; keeps at most `limit` bytes of an incomplete event."""
 
     def __init__(self, limit: int = 2**20) -> None:
         self._limit = limit
@@ -54,7 +54,7 @@ class EventParser:
         return events
 
     def close(self) -> list[Event]:
-        """The event that was complete but for its empty line when the stream ended, if there is one."""
+        """The last event, if the stream ended before the empty line that completes it."""
         return self._dispatch()
 
     def _line(self, line: bytes) -> list[Event]:

@@ -1,4 +1,4 @@
-"""A call to an endpoint that brought no usable reply."""
+"""A failed call to an endpoint: no usable reply."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ Failure = Literal[
     "unpriced",
     "overcharged",
 ]
-"""Why a call brought no usable reply. `overcharged`: the fee is above the worst case reserved for the call.
-`busy`: no place under the rate limit became free in time."""
+"""Why a call failed. `overcharged`: the fee exceeds the worst case that was reserved for the call. `busy`: no
+place under the rate limit became free in time."""
 
 
 class Failed(UpstreamError):
-    """One call that brought no usable reply.
+    """One call without a usable reply.
 
-    what: the message, in our own words; it never repeats text of the server.
-    failure: the kind of failure, for statistics and for control flow.
-    again: the same call may succeed later.
-    charged: the server may have done the work, so the call may be on the bill.
-    busy: the server has too much to do; other calls to the same endpoint should wait too.
-    dead: no call to this model of this endpoint will ever succeed (wrong key, unknown model).
-    wait: how many seconds the server asked to wait, None if it did not say.
-    bill: what the server says it charged, where that is known; None if it is not.
-    status: the HTTP status, where that is the failure.
+    what: the message; it never repeats text of the server.
+    failure: the kind of failure, for statistics and control flow.
+    again: whether the same call may succeed later.
+    charged: whether the call may be charged, because the server may have done the work.
+    busy: whether the server is overloaded, so that other calls to the same endpoint should wait too.
+    dead: whether no call to this model of this endpoint can succeed (wrong key, unknown model).
+    wait: seconds that the server asked to wait, None if it did not say.
+    bill: what the server says it charged, None if unknown.
+    status: the HTTP status, if that is the failure.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""What goes wrong on the wire, as `Failed`, and where aiohttp is imported."""
+"""Connection errors and timeouts as `Failed`; also the place where aiohttp is imported."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pandora_router.transport.failures import Failed
 
 
 class Guard:
-    """Turns errors of aiohttp, of the system and of the deadline into `Failed` without their texts."""
+    """Context manager that turns errors of aiohttp, of the system and of the deadline into `Failed`."""
 
     def __init__(self, url: str, deadline: float, timeout: float) -> None:
         self._url, self._timeout = url, timeout
@@ -32,7 +32,7 @@ class Guard:
 
 
 def wire_errors() -> tuple[type[Exception], ...]:
-    """What can go wrong on the wire."""
+    """Exceptions that a connection can raise."""
     aiohttp = library()
     return (aiohttp.ClientError, OSError, ValueError, asyncio.IncompleteReadError)
 
@@ -51,7 +51,7 @@ def _unheard(url: str, error: BaseException) -> Failed:
 
 
 def library() -> ModuleType:
-    """aiohttp, imported when it is first needed."""
+    """aiohttp, imported on first use; `UsageError` if it is not installed."""
     try:
         import aiohttp
     except ImportError:

@@ -1,7 +1,7 @@
-"""Listening for HTTP: the address of a service, and an ASGI application that is served until it is stopped.
+"""Serve HTTP: the address to listen on, and an ASGI application served until it is stopped.
 
-For services of one process (`pandora bid`, `pandora market serve`, tests). The gateway, which has worker
-processes and reloads, uses the address and runs uvicorn itself.
+For services with one process (`pandora bid`, `pandora market serve`, tests). The gateway has several worker
+processes and reloads, so it uses only the address and runs uvicorn itself.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from pandora_router.errors import UsageError
 
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 GRACE = 5
-"""Seconds that requests under way get to end after a stop was asked for."""
+"""Seconds that requests in progress get to finish after a stop."""
 KEPT = 75
-"""Seconds that an idle connection is kept: longer than clients do, so that none sends into a closing one."""
+"""Seconds that an idle connection is kept: longer than clients do, so that none sends on a closing one."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Address:
     port: int = 8000
 
     def bind(self, *, keys: bool) -> socket.socket:
-        """A listening socket; raises `UsageError` if the address is taken, or open to others without keys."""
+        """A listening socket; raises `UsageError` if the address is in use, or public without keys."""
         if not keys and self.host not in LOOPBACK:
             raise UsageError(
                 f"serving on {self.host}",
@@ -68,9 +68,9 @@ def url_of(listening: socket.socket) -> str:
 
 @asynccontextmanager
 async def serving(app: Any, listening: socket.socket) -> AsyncIterator[str]:
-    """Serve the ASGI application `app` on the running event loop within a block; yields the base URL.
+    """Serve the ASGI application `app` on the running event loop within a `with` block; yields the base URL.
 
-    The end of the block waits at most `GRACE` seconds for requests under way and closes the socket.
+    The end of the block waits at most `GRACE` seconds for requests in progress and closes the socket.
     """
     import uvicorn
 
@@ -99,7 +99,7 @@ async def serving(app: Any, listening: socket.socket) -> AsyncIterator[str]:
 
 
 async def serve_until_stopped(app: Any, listening: socket.socket, ready: Callable[[str], None]) -> None:
-    """Serve `app` until SIGTERM or SIGINT; calls `ready(url)` when requests are answered."""
+    """Serve `app` until SIGTERM or SIGINT; calls `ready(url)` when it accepts requests."""
     loop, stopped = asyncio.get_running_loop(), asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopped.set)

@@ -1,7 +1,7 @@
-"""JSON from a server: bounded depth, bounded numbers, one kind of failure.
+"""JSON from a server, with limited depth and limited numbers, and one kind of failure.
 
-The standard parser recurses once per level and turns any number of digits into an integer, so a reply of a
-few kilobytes can exhaust the stack or take minutes. Both are refused here before they happen.
+The standard parser recurses once per level and converts integers of any length, so a reply of a few kilobytes
+can exhaust the stack or take minutes. Both are refused here in advance.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def too_deep(raw: bytes, deepest: int = DEEPEST) -> bool:
 
 
 class _TooManyDigits(ValueError):
-    """An integer that nobody needs and that takes long to convert."""
+    """An integer with so many digits that its conversion would take long."""
 
 
 def _integer(digits: str) -> int:
@@ -47,11 +47,11 @@ def _integer(digits: str) -> int:
 
 
 def parse(raw: bytes, what: str) -> dict[str, Any]:
-    """The JSON object in `raw`; `what` names the reply in the message of a failure.
+    """The JSON object in `raw`; `what` names the reply in error messages.
 
-    Numbers beyond the range of a float become infinite, NaN stays NaN: who uses a number checks it. Raises
-    `Failed`: "not as agreed" for nesting deeper than 64 or integers of more than 40 digits, "broken json"
-    for anything else that is not one JSON object in UTF-8.
+    Numbers beyond the range of a float become infinite and NaN stays NaN, so callers must check numbers.
+    Raises `Failed`: "not as agreed" for nesting deeper than 64 or integers of more than 40 digits, "broken
+    json" for anything else that is not one JSON object in UTF-8.
     """
     if too_deep(raw):
         raise Failed(f"{what} is nested too deeply", "not as agreed", again=False, charged=True)

@@ -1,4 +1,4 @@
-"""Rate limiter shared by all specialists behind one endpoint. Waiting here costs nothing and buys nothing."""
+"""Rate limiter shared by all specialists behind one endpoint."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class _Places:
 
 @dataclass
 class Place:
-    """The right to run one call, held until `release`."""
+    """Permission to run one call, held until `release`."""
 
     _places: _Places = field(repr=False)
     _held: bool = True
@@ -36,8 +36,8 @@ class Place:
 class RateLimit:
     """At most `at_once` calls run together; starts are 60 / `per_minute` seconds apart.
 
-    After `rest(s)` no call starts for s seconds. The limits hold for each event loop on its own: a program
-    has one, and a test may use several after one another.
+    After `rest(s)` no call starts for s seconds. The limits hold separately for each event loop: a program
+    has one, tests may use several one after the other.
     """
 
     def __init__(self, at_once: int = 8, per_minute: float | None = None) -> None:
@@ -57,7 +57,7 @@ class RateLimit:
 
     @asynccontextmanager
     async def enter(self) -> AsyncIterator[None]:
-        """Wait for a place and for the next start; the place is free again at the end of the block."""
+        """Wait for a place and for the next start; the end of the `with` block releases the place."""
         place = await self.take()
         try:
             yield
@@ -84,7 +84,7 @@ class RateLimit:
         return Place(places)
 
     def rest(self, seconds: float) -> None:
-        """Let no call start for so many seconds, on the running event loop."""
+        """Start no call for `seconds` seconds, on the running event loop."""
         places = self._places()
         places.next_start = max(places.next_start, asyncio.get_running_loop().time() + seconds)
 

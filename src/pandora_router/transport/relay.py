@@ -1,8 +1,8 @@
-"""A call whose bytes are passed on as they are: what a gateway needs of HTTP.
+"""A call whose reply is passed on unchanged, for the gateway.
 
-Unlike `client.HttpCall`, nothing is parsed, redacted or raised for a status: the caller decides what a status
-means and sends the body on. A long stream is normal here, so `timeout` bounds each wait (for the head, for
-the next bytes) and `LONGEST` the whole call.
+Unlike `client.HttpCall`, nothing is parsed or redacted, and no status raises an exception: the caller decides
+what a status means and forwards the body. Long streams are normal here, so `timeout` limits each wait (for
+the headers, for the next bytes) and `LONGEST` the whole call.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     import aiohttp
 
 LONGEST = 3600.0
-"""Seconds after which a call is ended, however steadily its bytes arrive."""
+"""Seconds after which a call is ended even if bytes still arrive."""
 
 
 class Relay:
-    """One POST whose status and headers have arrived. Made by `Relay.open`; close it on every way out."""
+    """One POST whose status and headers have arrived. Created by `Relay.open`; must always be closed."""
 
     def __init__(self, url: str, response: aiohttp.ClientResponse, end: float, timeout: float) -> None:
         self.url = url
@@ -39,7 +39,7 @@ class Relay:
     ) -> Relay:
         """POST `body` and wait for status and headers, at most `timeout` seconds.
 
-        Raises `Failed` if no HTTP answer comes. Redirects are not followed and not an error here.
+        Raises `Failed` if there is no HTTP response. Redirects are not followed and are not an error here.
         """
         now = asyncio.get_running_loop().time()
         async with Guard(url, now + timeout, timeout):
@@ -51,7 +51,7 @@ class Relay:
 
     @property
     def broken(self) -> bool:
-        """Whether the connection ended before the reply did, as far as that is known without reading."""
+        """Whether the connection is known to have ended before the reply, without reading."""
         return self._response is None or self._response.content.exception() is not None
 
     async def chunk(self) -> bytes:
@@ -75,7 +75,7 @@ class Relay:
         return b"".join(parts)
 
     def close(self) -> None:
-        """End the call; its connection is kept only if the reply was read to its end. Can be repeated."""
+        """End the call; the connection is kept only if the reply was read to the end. May be repeated."""
         if self._response is not None:
             response, self._response = self._response, None
             response.close()

@@ -1,4 +1,4 @@
-"""Calling again after a failure that may pass, and adding up what the failures may have cost."""
+"""Retry after a transient failure, and count the failed calls that may have been charged."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ T = TypeVar("T")
 LONGEST_WAIT = 120.0
 LONGEST_PAUSE = 60.0
 MOST_CHARGED = 3
-"""How many calls of one purchase may be charged and bring nothing before it is given up."""
+"""Most failed calls of one purchase that may be charged before it is given up."""
 
 
 @dataclass(frozen=True)
 class Tried(Generic[T]):
-    """What came at last, and how many calls before it may have been charged without bringing anything."""
+    """The result, and the number of failed calls before it that may have been charged."""
 
     value: T
     charged: int
 
 
 class GaveUp(Failed):
-    """The last failure of several; `tries` calls were made, `charged_calls` of them may be on the bill."""
+    """The last of several failures; `tries` calls were made, `charged_calls` of them may be charged."""
 
     def __init__(self, last: Failed, tries: int, charged_calls: int) -> None:
         self.tries, self.charged_calls = tries, charged_calls
@@ -48,19 +48,19 @@ class GaveUp(Failed):
 
 
 def most_charged(endpoint: Endpoint) -> int:
-    """The most calls that one purchase may be charged for, with the one that brings the answer."""
+    """Most calls that one purchase may be charged for, including the successful one."""
     return 1 + min(endpoint.retries, MOST_CHARGED)
 
 
 async def retried(
     call: Callable[[], Awaitable[T]], endpoint: Endpoint, limit: RateLimit, *, charged: int = 0
 ) -> Tried[T]:
-    """The result of `call`, called up to 1 + `endpoint.retries` times.
+    """The result of `call`, which is called up to 1 + `endpoint.retries` times.
 
-    `call` takes its own place under `limit`. After a failure that may pass this waits as long as the server
-    asked for, or `endpoint.pause` doubled each time; if the server is busy, every call under `limit` waits.
-    `charged` counts calls made before that may be on the bill. Raises `GaveUp` when a failure cannot pass,
-    when all tries failed, or when more than `MOST_CHARGED` were charged in vain.
+    `call` takes its own place under `limit`. After a transient failure this waits as long as the server
+    asked, or `endpoint.pause` doubled each time; if the server is busy, every call under `limit` waits.
+    `charged` counts earlier calls that may be charged. Raises `GaveUp` after a permanent failure, after the
+    last retry, or when more than `MOST_CHARGED` failed calls were charged.
     """
     for attempt in range(endpoint.retries + 1):
         try:
@@ -80,7 +80,7 @@ async def retried(
 
 
 def waited(asked: str | None, now: float | None = None) -> float | None:
-    """The seconds that a Retry-After header asks for, from 0 to `LONGEST_WAIT`; None if it is not readable.
+    """The seconds that a Retry-After header asks for, from 0 to `LONGEST_WAIT`; None if it is invalid.
 
     `asked` is a number of seconds or an HTTP date; `now` is the time since the epoch, for tests.
     """

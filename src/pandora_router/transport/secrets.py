@@ -1,8 +1,8 @@
-"""Keys of endpoints: where they are read from, and how they are kept out of everything that is written.
+"""Keys of endpoints: where they are read from, and how they are kept out of all output.
 
-A key is read from an environment variable or a file at the moment of a call and lives only in the header of
-that call. A server knows the key and may send it back: in a status line, an error, an answer, encoded or
-plain. `Redaction` removes it from every text that comes from a server.
+A key is read from an environment variable or a file at the time of a call and is only in the header of that
+call. A server knows the key and may send it back: in a status line, an error or an answer, encoded or plain.
+`Redaction` removes it from every text that comes from a server.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pandora_router.errors import UsageError
 
 REMOVED = "[key removed]"
 SHORTEST = 8
-"""Shorter keys are placeholders such as "EMPTY" for a local server: they are not secret and not removed."""
+"""Shorter keys are placeholders such as "EMPTY" for a local server; they are not secret and not removed."""
 LONGEST = 8192
 _PLAIN = re.compile(r"[\x21-\x7e]+")
 
@@ -30,9 +30,9 @@ _PLAIN = re.compile(r"[\x21-\x7e]+")
 def read_key(variable: str | None, file: Path | None) -> str | None:
     """The key in the environment variable `variable`, else in `file`, else None.
 
-    One line end at the end of a file is taken off, since editors write it. A key with any other white space,
-    control character or character outside ASCII is refused: in a header it would end the header or be
-    mistaken for another one. Raises `UsageError`, which names the place and never shows the key.
+    One line break at the end of the file is removed, since editors add it. A key with other white space,
+    control characters or non-ASCII characters is refused, because it would break the header. Raises
+    `UsageError`, which names the source and never shows the key.
     """
     if variable is not None and os.environ.get(variable):
         return checked_key(os.environ[variable], f"the key in ${variable}")
@@ -50,7 +50,10 @@ def read_key(variable: str | None, file: Path | None) -> str | None:
 
 
 def checked_key(key: str, place: str) -> str:
-    """The key itself if it can stand in a header; raises `UsageError` naming `place` and not the key."""
+    """The key, if it is valid in a header.
+
+    Otherwise raises `UsageError`, which names `place`, not the key.
+    """
     if not _PLAIN.fullmatch(key) or len(key) > LONGEST:
         raise UsageError(
             place,
@@ -63,11 +66,10 @@ def checked_key(key: str, place: str) -> str:
 
 @dataclass(frozen=True)
 class Redaction:
-    """Removes one key from texts, in the forms in which a server may repeat it.
+    """Removes one key from texts, in all forms in which a server may repeat it.
 
-    The forms: as it is; URL-quoted; base64 and URL-safe base64 at each of the three alignments (so also
-    inside an encoded "Bearer ..."); hexadecimal; with JSON or HTML escapes. Upper and lower case are the
-    same here.
+    These are: plain; URL-quoted; base64 and URL-safe base64 at each of the three alignments (so also inside
+    an encoded "Bearer ..."); hexadecimal; with JSON or HTML escapes. Case is ignored.
     """
 
     key: str | None = field(repr=False)
@@ -84,7 +86,7 @@ class Redaction:
         return re.sub(pattern, REMOVED, text, flags=re.IGNORECASE)
 
     def tree(self, value: Any) -> Any:
-        """A parsed JSON value with the key removed from all its strings, names of members included."""
+        """A parsed JSON value with the key removed from all its strings and member names."""
         return self._cleaned(value) if self._forms() else value
 
     def _cleaned(self, value: Any) -> Any:
@@ -97,7 +99,7 @@ class Redaction:
         return value
 
     def _forms(self) -> list[str]:
-        """All forms in lower case, longest first; none if there is no key worth hiding."""
+        """All forms in lower case, longest first; empty if there is no key to hide."""
         if self.key is None or len(self.key) < SHORTEST:
             return []
         return _folded(self.key)
@@ -109,12 +111,12 @@ def _folded(key: str) -> list[str]:
 
 
 def _numbers(values: list[Any]) -> bool:
-    """Whether a list holds numbers only, as an embedding does, and need not be walked through."""
+    """Whether a list has only numbers, like an embedding, and needs no search."""
     return set(map(type, values)) <= {int, float}
 
 
 def forms_of(key: str) -> set[str]:
-    """The texts by which `key` can be recognised."""
+    """The texts in which `key` may appear."""
     raw = key.encode()
     forms = {key, urllib.parse.quote(key), urllib.parse.quote(key, safe=""), urllib.parse.quote_plus(key)}
     forms |= {"".join(f"%{byte:02x}" for byte in raw), raw.hex(), json.dumps(key)[1:-1]}

@@ -160,7 +160,7 @@ def _heads(
 ) -> tuple[Ridge, Matrix]:
     """One ridge per specialist with at least `FEWEST` scored contexts, zero for the others.
 
-    And out of fold.
+    Also returns their out-of-fold predictions.
     """
     heads = Ridge(np.zeros((features.shape[1], total)), np.zeros(total))
     outside = np.zeros(len(features))
