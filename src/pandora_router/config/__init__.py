@@ -1,15 +1,15 @@
-"""One strict YAML file becomes settings, and settings become objects: the only place where strings do.
+"""Configuration: one strict YAML file is read into settings, and settings are turned into objects.
 
-document      the YAML reader: strict, bounded, with line numbers
-mistakes      pydantic's errors in words, with line and the nearest name
-file          Config: the whole of pandora.yaml
-specialists   endpoints and specialists; `building` makes them
+document      the YAML reader: strict, with limits and line numbers
+mistakes      pydantic's errors in plain words, with line and the nearest valid name
+file          Config: all of pandora.yaml
+specialists   endpoints and specialists; `building` creates them
 collecting    prompts, grading, collect
-fitting       estimates, signal model, policy; `inspection` computes what a look costs
+fitting       estimates, signal model, policy; `inspection` computes the price of a look
 serving       the gateway
-bidding       the market over a network and one bidder of it; `market` makes their services
+bidding       the market over a network and its bidders; `market` creates their services
 experiments   files of experiments
-older         the new form of files of earlier versions
+older         shows files of earlier versions in the present form
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ __all__ = ["open_router", "read_config"]
 
 
 def read_config(path: Path) -> Config:
-    """Read `pandora.yaml`; raises `UsageError` for the first mistake, with its line and what to do."""
+    """Read `pandora.yaml`; raises `UsageError` for the first mistake, with its line and how to correct it."""
     from pandora_router.config.document import read_document
     from pandora_router.config.file import Config
     from pandora_router.config.mistakes import validated

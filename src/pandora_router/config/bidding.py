@@ -1,4 +1,4 @@
-"""The sections `market` and `bid`: the platform of a market over a network, and one bidder of it."""
+"""The sections `market` and `bid`: the platform of a market over a network, and one of its bidders."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ Port = Annotated[int, Field(ge=0, le=65535)]
 class MarketSettings(Closed):
     """The platform.
 
-    mechanism, sealed, seed: the rules; see docs/market-network.md.
-    router: the folder of a fitted router, whose cheap estimates set prices and bid for plain endpoints.
-    default: the specialist that answers what nobody wins.
-    proxies: the specialists of this file that the platform bids for; all of them if left out.
-    secret_from, secret_file: where the platform's secret is, from which the keys of bidders are made.
+    mechanism, sealed, seed: the rules of the auction; see docs/market-network.md.
+    router: folder of a fitted router; its cheap estimates set prices and bid for plain endpoints.
+    default: the specialist that answers prompts which nobody wins.
+    proxies: the specialists of this file for which the platform bids; all of them if left out.
+    secret_from, secret_file: source of the platform's secret, from which the keys of bidders are derived.
     forfeit: what a winner that does not deliver loses of its deposit, in units of reward.
-    newcomer, evidence: the handicap of a bidder without graded answers, and how many outweigh it.
+    newcomer, evidence: handicap of a bidder without graded answers, and the number of graded answers that
+        outweighs it.
     """
 
     host: Text = "127.0.0.1"
@@ -45,7 +46,7 @@ class MarketSettings(Closed):
 
 
 class BidSettings(Closed):
-    """One bidder: the router with its own f and g, where its key is, where it listens, what it keeps."""
+    """One bidder: the router with its f and g, the source of its key, its address and its ledger."""
 
     host: Text = "127.0.0.1"
     port: Port = 9001

@@ -1,4 +1,4 @@
-"""What collecting a table will still cost: as expected, and at worst, beside what the budget has left."""
+"""What collecting a table will still cost, expected and at worst, compared with the rest of the budget."""
 
 from __future__ import annotations
 
@@ -17,10 +17,12 @@ from pandora_router.specialists.request import Request
 
 @dataclass(frozen=True)
 class Bill:
-    """Calls that are still to be made and what they cost. `expected` assumes answers of usual length.
+    """The calls that are still to be made, and their cost. `expected` assumes answers of usual length.
 
-    `prompts` lack an answer or a verdict. `bought` answers are in the journal; `spent` is what the journal
-    has cost so far, with calls that may have been paid in vain, and counts against the `budget`.
+    prompts: number of prompts without an answer or a verdict.
+    bought: number of answers in the journal.
+    spent: cost of the journal so far, including failed calls that may have been charged; counts against
+        `budget`.
     """
 
     prompts: int
@@ -35,22 +37,22 @@ class Bill:
 
     @property
     def worst(self) -> float:
-        """The most that everything still to be bought can cost."""
+        """Most that everything still to be bought can cost."""
         return self.worst_answers + self.worst_verdicts
 
     @property
     def left(self) -> float:
-        """What the budget still has."""
+        """The rest of the budget."""
         return max(0.0, self.budget - self.spent)
 
     @property
     def affordable(self) -> int:
-        """How many of the prompts the budget should still be enough for, at the expected cost."""
+        """Number of prompts for which the budget should suffice, at the expected cost."""
         return self.prompts if self.expected <= self.left else int(self.prompts * self.left / self.expected)
 
 
 def bill(config: Config, plan: CollectPlan, journal: Journal | None = None) -> Bill:
-    """What `plan`, made from `config`, will still cost; `journal` holds what was bought before."""
+    """What `plan`, made from `config`, will still cost; `journal` has what was bought before."""
     kinds = grades(config.grading)
     answers = [0] * len(plan.questions)
     verdicts = [0] * len(plan.questions)

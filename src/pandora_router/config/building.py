@@ -1,4 +1,4 @@
-"""Settings of specialists made the specialists they describe; each is built once."""
+"""Build specialists from their settings, each once."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Imported:
-    """A function of the user's own, named module:name; it is imported when it is first needed."""
+    """A function of the user, named module:name, which is imported on first use."""
 
     name: str
 
     def resolve(self) -> Callable[..., Any]:
-        """Import the module and return the function; raises `UsageError` if there is none."""
+        """Import the module and return the function; raises `UsageError` if it does not exist."""
         module, _, name = self.name.partition(":")
         try:
             imported = getattr(importlib.import_module(module), name)
@@ -49,10 +49,9 @@ class Imported:
 
 @dataclass
 class Builder:
-    """Builds the specialists of a `config` whose paths are relative to `folder`.
+    """Builds the specialists of `config`; paths are relative to `folder`.
 
-    With `dry_run` nothing is imported and no key is needed: the result can be asked what it costs, and no
-    more.
+    With `dry_run` nothing is imported and no key is needed: the specialists can only be asked what they cost.
     """
 
     config: Config
@@ -68,11 +67,11 @@ class Builder:
         return self.built[name]
 
     def imported(self, name: str) -> Callable[..., Any]:
-        """The function called module:name; a dry run does not import it."""
+        """The function called module:name; not imported in a dry run."""
         return Imported(name) if self.dry_run else Imported(name).resolve()
 
     def endpoint(self, name: str) -> tuple[Endpoint, RateLimit]:
-        """The endpoint called `name` and its rate limit, shared by all who use it."""
+        """The endpoint called `name` and its rate limiter, shared by all specialists behind it."""
         if name not in self.endpoints:
             settings = self.config.endpoints[name]
             if settings.key_from is not None and not os.environ.get(settings.key_from) and not self.dry_run:

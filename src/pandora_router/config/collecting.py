@@ -1,4 +1,4 @@
-"""The sections `prompts`, `grading` and `collect`: what is asked, how answers are graded, for how much."""
+"""The sections `prompts`, `grading` and `collect`: questions, graders, budget."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ def _file(value: Any) -> Any:
 
 
 class PromptSettings(Closed):
-    """A file of questions (JSONL, CSV, Parquet) and its columns; a plain text is the file.
+    """A file of questions (JSONL, CSV, Parquet) and its columns; a plain text is the name of the file.
 
-    `separator` divides several right answers in one column; `first` takes only so many questions.
+    `separator` separates several right answers in one column; `first` limits the number of questions.
     """
 
     file: Text
@@ -38,7 +38,7 @@ class PromptSettings(Closed):
     first: Count | None = None
 
     def read(self, folder: Path, seed: int) -> tuple[Question, ...]:
-        """The questions; those without a split are given one by `seed`, stratified by task."""
+        """The questions; those without a split get one, drawn by `seed` and stratified by task."""
         from pandora_router.data.importers.sheet import read_sheet
         from pandora_router.data.splits import draw, keep
 
@@ -68,7 +68,7 @@ Prompts = Annotated[PromptSettings, BeforeValidator(_file)]
 
 
 class JudgeGrading(Closed):
-    """A specialist who compares the answer with the reference, at its own price."""
+    """A specialist that compares the answer with the reference, at its own price."""
 
     judge: Name
     template: Text = "judge"
@@ -108,18 +108,18 @@ Grading = Annotated[
     | Annotated[dict[str, Grade], Field(min_length=1), Tag("tasks")],
     Discriminator(_grade_kind),
 ]
-"""One grader for all answers, or one per task; the one under `other` is for all tasks without their own."""
+"""One grader for all answers, or one per task; `other` is for all tasks without their own."""
 
 
 def grades(grading: Any) -> dict[str, Any]:
-    """The graders by task, in settings; "" is for all other tasks."""
+    """The settings of graders by task; "" is for all other tasks."""
     if isinstance(grading, dict):
         return {("" if task == "other" else task): grade for task, grade in grading.items()}
     return {"": grading}
 
 
 def grader(grade: Any, builder: Builder) -> Grader:
-    """The grader that settings describe."""
+    """Build the grader from its settings."""
     if isinstance(grade, JudgeGrading):
         return Judge(builder.specialist(grade.judge), template(grade.template, JUDGED))
     if isinstance(grade, FunctionGrading):
@@ -128,11 +128,14 @@ def grader(grade: Any, builder: Builder) -> Grader:
 
 
 class CollectSettings(Closed):
-    """How answers are bought. `budget` is the most money to spend, over all runs of one journal.
+    """How answers are bought.
 
-    `samples` answers are bought per prompt and specialist; at most `at_once` calls run per specialist, which
-    is asked no more after `give_up` failures in a row. With `log_probabilities` the contexts in the table
-    begin with those of the first tokens. `seed` draws the split of prompts that have none.
+    budget: most money to spend, over all runs with one journal.
+    samples: answers per prompt and specialist.
+    at_once: most concurrent calls per specialist.
+    give_up: after this many failures in a row a specialist is not asked any more.
+    log_probabilities: whether contexts in the table begin with those of the first tokens.
+    seed: draws the split of prompts that have none.
     """
 
     budget: Amount

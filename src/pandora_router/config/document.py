@@ -1,9 +1,9 @@
-"""The one reader of YAML files: strict, bounded, and every error names its line.
+"""The reader of YAML files: strict, with limits, and with a line number in every error.
 
-The YAML it accepts is plain data. Refused are keys that occur twice in one mapping, keys that are not text,
-aliases (a few lines of them can stand for gigabytes), tags (they name types to construct), more than one
-document, and everything beyond the limits below. Values are read by the rules of YAML 1.2: `yes`, `on` and
-`2024-01-01` are text, and `1e-3` is a number.
+Only plain data is accepted. Refused are duplicate keys, keys that are not text, aliases (a few lines of them
+can expand to gigabytes), tags (they name types to construct), more than one document, and everything beyond
+the limits below. Values follow the rules of YAML 1.2: `yes`, `on` and `2024-01-01` are text, and `1e-3` is a
+number.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ import yaml
 from pandora_router.errors import UsageError
 
 LARGEST = 256 * 1024
-"""Bytes of a file."""
+"""Most bytes of a file."""
 DEEPEST = 20
-"""Mappings and lists inside one another."""
+"""Most levels of nested mappings and lists."""
 LONGEST_NUMBER = 40
-"""Characters of a number."""
+"""Most characters of a number."""
 
 Place = tuple[str | int, ...]
-"""Where a value stands: keys of mappings and positions in lists, from the outside in."""
+"""Path of a value: keys of mappings and positions in lists, from the outside in."""
 
 _NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)")
 _WHOLE = re.compile(r"[-+]?\d+")
@@ -36,9 +36,9 @@ _TRUTH = {word: word.lower() == "true" for word in ("true", "True", "TRUE", "fal
 
 @dataclass(frozen=True)
 class Document:
-    """The values of a YAML file, and for each place in it the line where it is written.
+    """The values of a YAML file, and the line of each place in it.
 
-    `name` is what errors call the file.
+    `name` is the name of the file in errors.
     """
 
     name: str
@@ -46,7 +46,7 @@ class Document:
     lines: dict[Place, int]
 
     def line(self, place: Place) -> int:
-        """The line of a place, or of the nearest place around it that is written in the file."""
+        """The line of a place, or of the nearest enclosing place that is in the file."""
         while place not in self.lines and place:
             place = place[:-1]
         return self.lines.get(place, 1)
@@ -77,7 +77,7 @@ def parse_document(text: str, name: str) -> Document:
         lines: dict[Place, int] = {(): 1}
         events = _checked(text, name)
         content = _value(next(events), events, (), lines, name)
-        for _ in events:  # what follows the first document is checked too
+        for _ in events:  # check the rest of the file too
             pass
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
@@ -88,7 +88,7 @@ def parse_document(text: str, name: str) -> Document:
 
 
 def _checked(text: str, name: str) -> Iterator[Any]:
-    """The parsing events of one document without those of the stream; limits are checked on the way."""
+    """The parsing events of one document, without those of the stream; raises `UsageError` beyond a limit."""
     depth, documents = 0, 0
     for event in yaml.parse(text, Loader=yaml.SafeLoader):
         line = event.start_mark.line + 1
@@ -115,7 +115,7 @@ def _checked(text: str, name: str) -> Iterator[Any]:
 
 
 def _value(event: Any, events: Iterator[Any], place: Place, lines: dict[Place, int], name: str) -> Any:
-    """The value that begins with `event`; further events are taken from `events`."""
+    """The value that starts with `event`; further events are taken from `events`."""
     lines.setdefault(place, event.start_mark.line + 1)
     if isinstance(event, yaml.ScalarEvent):
         return _scalar(event, name)

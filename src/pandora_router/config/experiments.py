@@ -1,4 +1,4 @@
-"""An experiment as one YAML file, read by the same rules and in the same words as `pandora.yaml`.
+"""An experiment as one YAML file, read by the same rules and with the same terms as `pandora.yaml`.
 
 title: Mathematics, small against large      # shown in reports
 data: zeroeval_math                          # folder or stored table, below --data or beside this file;
@@ -51,12 +51,12 @@ def _once(values: list[int]) -> list[int]:
 
 
 def _seeds(value: Any) -> Any:
-    """A number of seeds stands for the seeds 1, 2, ... up to it."""
+    """Turn a number n of seeds into the seeds 1, 2, ..., n."""
     return list(range(1, value + 1)) if type(value) is int and value > 0 else value
 
 
 def _free(value: Any) -> Any:
-    """A list of specialists stands for answers that cost nothing."""
+    """Turn a list of specialists into specialists with fee 0."""
     return dict.fromkeys(value, 0.0) if isinstance(value, list) and value else value
 
 
@@ -72,7 +72,7 @@ Pairs = Annotated[list[Annotated[int, Field(ge=2)]], Field(min_length=1), AfterV
 
 
 class InspectionMultiples(Closed):
-    """An inspection in multiples of the swept cost."""
+    """Inspection costs as multiples of the cost that is swept."""
 
     shared: Amount = 0.0
     own: dict[Name, Amount] = Field(default_factory=dict)
@@ -130,7 +130,7 @@ class ExperimentSettings(Closed):
     control: bool = False
 
     def build(self, name: str) -> Experiment:
-        """The experiment that these settings describe, under the name `name`."""
+        """The experiment with these settings and the name `name`."""
         wide = self.inspection
         same = ("title", "fee_per_trillion", "parameters", "fee_column", "fee_weight", "complete", "peek")
         more = ("agreement", "opened", "prompts", "domain", "control")
@@ -157,14 +157,14 @@ class ExperimentSettings(Closed):
 
 
 def read_experiment(path: Path | str) -> Experiment:
-    """The experiment in a YAML file; its name is the file's name without its ending.
+    """Read an experiment from a YAML file; its name is the file name without suffix.
 
-    Raises `UsageError` with file and line for anything that is not as described above.
+    Raises `UsageError` with file and line for anything that differs from the description above.
     """
     path = Path(path)
     return validated(ExperimentSettings, read_document(path)).build(path.stem)
 
 
 def experiment(name: str, content: object) -> Experiment:
-    """The experiment called `name` that `content`, the values of such a file, describes."""
+    """The experiment called `name` from the values `content` of such a file."""
     return validated(ExperimentSettings, Document(name, content, {})).build(name)

@@ -1,4 +1,4 @@
-"""The whole file `pandora.yaml`: one description of the specialists for all commands."""
+"""The file `pandora.yaml`: one description of the specialists for all commands."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ from pandora_router.types import Advance
 
 
 class ValueSettings(Closed):
-    """What things are worth, in the money of the prices; `currency` is what it is called.
+    """What things are worth, in the currency of the prices; `currency` is its symbol.
 
-    right_answer: what one right answer is worth; reward = score - fee / right_answer.
-    second: what one second of waiting costs.
-    cpu_second: what one second of a processor costs, for the estimators of this package.
+    right_answer: worth of a right answer; reward = score - fee / right_answer.
+    second: cost of one second of waiting.
+    cpu_second: cost of one processor second, for the estimators of this package.
     """
 
     currency: Text = "$"
@@ -72,16 +72,16 @@ class Config(Closed):
 
     @property
     def answering(self) -> tuple[str, ...]:
-        """The specialists that are routed to, in the order of the file."""
+        """The specialists that can be chosen by the router, in the order of the file."""
         return tuple(name for name, settings in self.specialists.items() if not settings.hidden)
 
     def imports(self) -> list[str]:
-        """The functions, as module:name, that using this file imports and runs."""
+        """The functions, as module:name, that are imported and run when this file is used."""
         names = [s.function for s in self.specialists.values() if isinstance(s, FunctionSettings)]
         return names + [g.function for g in grades(self.grading).values() if isinstance(g, FunctionGrading)]
 
     def check(self) -> None:
-        """Refuse names that nobody has, and specialists that stand behind one another in a circle."""
+        """Raise `UsageError` for undefined names and for specialists that refer to each other in a circle."""
         for place, name, names in self._names():
             if name not in names:
                 raise UsageError(
@@ -103,7 +103,7 @@ class Config(Closed):
                 chain.append(inner.inner)
 
     def _names(self) -> list[tuple[str, str, list[str]]]:
-        """Every place that names a specialist or an endpoint: place, name, names that exist."""
+        """Every reference to a specialist or an endpoint: place, name, names that exist."""
         everybody, endpoints, answering = list(self.specialists), list(self.endpoints), list(self.answering)
         named: list[tuple[str, str, list[str]]] = []
         for name, settings in self.specialists.items():
@@ -130,7 +130,7 @@ class Config(Closed):
         return named
 
     def plan(self, folder: Path, *, dry_run: bool = False) -> CollectPlan:
-        """What `pandora collect` buys; `folder` is where the file lies. A dry run imports no code."""
+        """What `pandora collect` buys; `folder` is the folder of the file. A dry run imports no code."""
         for key in ("prompts", "grading", "collect"):
             if getattr(self, key) is None:
                 do = "Add it; `pandora init` shows an example."
@@ -151,7 +151,7 @@ class Config(Closed):
         )
 
     def routing_table(self, folder: Path) -> Table:
-        """The table to fit on, with the weight of fees, the columns and the split of this file."""
+        """The table to fit on, with the fee weight, specialists and split of this file."""
         table = load(folder / self.table)
         if self.value.right_answer is not None:
             table = table.with_fee_weight(1.0 / self.value.right_answer)
@@ -169,7 +169,7 @@ class Config(Closed):
         work: Path | None = None,
         on_estimates: Callable[[Mapping[str, Readings]], None] | None = None,
     ) -> Router:
-        """Fit the router that this file describes; `Router.fit` explains the arguments."""
+        """Fit the router that this file describes; arguments as for `Router.fit`."""
         inspection = looking(self, table)
         costly = self.fit.costly
         if not isinstance(costly, JudgeSettings) and inspection.peek != costly.characters(table):
@@ -195,7 +195,7 @@ class Config(Closed):
         )
 
     def check_artifact(self, specialists: tuple[str, ...], settings: dict[str, Any]) -> None:
-        """Refuse an artifact that was fitted for other specialists than this file has."""
+        """Raise `UsageError` if an artifact was fitted for other specialists than those of this file."""
         _agree("the router", specialists, tuple(self.fit.specialists or self.answering))
         for name, before in settings.get("specialists", {}).items():
             if name in self.specialists and identity(name, self) != before:

@@ -1,4 +1,4 @@
-"""The section `fit`: which estimates, signal model and policy make the router, and what inspections cost."""
+"""The section `fit`: estimates, signal model and policy of the router, and inspection costs."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 
 
 class SplitSettings(Closed):
-    """A fresh split instead of the one in the table."""
+    """A new split in place of that of the table."""
 
     seed: Natural = 0
     train: Amount = 0.6
@@ -87,11 +87,11 @@ Embedding = Annotated[
     | Annotated[Literal["fitted", "words", "minilm"], Tag("list")],
     Discriminator(shape),
 ]
-"""What turns prompts into vectors: `fitted` on training prompts, fixed `words`, `minilm`, or an endpoint."""
+"""The embedder of prompts: `fitted` on training prompts, fixed `words`, `minilm`, or an endpoint."""
 
 
 def _embedder(named: str | RemoteSettings, config: Config) -> Embedder | None:
-    """The embedder that was named; None stands for one fitted on the training prompts."""
+    """The embedder of that name; None means one that is fitted on the training prompts."""
     if isinstance(named, RemoteSettings):
         return named.build(config)
     if named == "minilm":
@@ -102,7 +102,7 @@ def _embedder(named: str | RemoteSettings, config: Config) -> Embedder | None:
 
 
 class CheapSettings(Closed):
-    """The cheap estimate f: mean reward of the k nearest known prompts, averaged over all `k`."""
+    """The cheap estimate f: mean reward of the k nearest known prompts, averaged over all numbers in `k`."""
 
     kind: Literal["neighbours"] = "neighbours"
     k: Annotated[
@@ -134,9 +134,9 @@ class LinearSettings(Closed):
 class StackSettings(Closed):
     """The default costly estimate g: a boosted stack.
 
-    `peek` is how many characters of a specialist's context it reads (0: none). Left out, it reads 400 where
-    the table has contexts and a look can be priced. With `agreement` it reads those of all specialists
-    together.
+    `peek` is the number of characters of a specialist's context that it reads (0: none). By default it reads
+    400 where the table has contexts and a look can be priced. With `agreement` it reads the contexts of all
+    specialists together.
     """
 
     kind: Literal["stack"] = "stack"
@@ -157,15 +157,15 @@ class StackSettings(Closed):
         return StackRecipe(self.peek, self.agreement, None, self.seed, self.rounds, self.folds)
 
     def characters(self, table: Table) -> int:
-        """How many characters of contexts it reads on this table."""
+        """Number of characters of contexts that are read with this table."""
         return StackRecipe(self.peek).characters(table)
 
 
 class OpenedSettings(Closed):
-    """Estimates from all beginnings that were opened so far, bought one look at a time.
+    """Estimates from all beginnings opened so far, bought one look at a time.
 
-    `peek` is how many characters of each context are read. Ships only where it loses less, out of fold, than
-    the stack that reads each specialist's own beginning.
+    `peek` is the number of characters of each context that are read. The fit keeps it only if its out-of-fold
+    loss is lower than that of a stack that reads each specialist's own beginning.
     """
 
     kind: Literal["opened"]
@@ -179,7 +179,7 @@ class OpenedSettings(Closed):
         return SetRecipe(self.peek, self.seed, self.rounds, self.folds)
 
     def characters(self, table: Table) -> int:
-        """How many characters of contexts it reads on this table."""
+        """Number of characters of contexts that are read with this table."""
         return self.peek
 
 
@@ -201,15 +201,15 @@ class TransformerSettings(Closed):
         return TransformerRecipe(**self.model_dump(exclude={"kind"}))
 
     def characters(self, table: Table) -> int:
-        """How many characters of contexts it reads on this table."""
+        """Number of characters of contexts that are read with this table."""
         return TransformerRecipe(self.form, self.peek).reads(table)[1]
 
 
 class BlendSettings(Closed):
     """The boosted stack and the fine-tuned transformer, weighted by their out-of-fold squared errors.
 
-    Both read the same first `peek` characters of contexts, left out: as the stack does. One transformer is
-    fitted for each of `folds` folds; the other settings are those of `kind: transformer`.
+    Both read the first `peek` characters of contexts (default as for the stack). One transformer is fitted
+    for each of `folds` folds; the other settings are those of `kind: transformer`.
     """
 
     kind: Literal["blend"]
@@ -228,18 +228,18 @@ class BlendSettings(Closed):
         return BlendRecipe(StackRecipe(self.peek, seed=self.seed), TransformerRecipe(**tuned), self.folds)
 
     def characters(self, table: Table) -> int:
-        """How many characters of contexts it reads on this table."""
+        """Number of characters of contexts that are read with this table."""
         return BlendRecipe(StackRecipe(self.peek), TransformerRecipe(peek=self.peek)).characters(table)
 
 
 class JudgeSettings(Closed):
-    """A specialist of the file (usually a hidden one) that says how likely another one is right."""
+    """A specialist of the file (usually a hidden one) that estimates the probability of a right answer."""
 
     kind: Literal["judge"]
     judge: Name
 
     def build(self, config: Config) -> Costly:
-        """The estimator, ready made."""
+        """The estimator; it needs no fitting."""
         return External(self.estimator(config), f"judge {self.judge}")
 
     def estimator(self, config: Config) -> Judge:
@@ -248,19 +248,19 @@ class JudgeSettings(Closed):
 
     @property
     def peek(self) -> int:
-        """A judge reads no contexts."""
+        """0: a judge reads no contexts."""
         return 0
 
     def characters(self, table: Table) -> int:
-        """A judge reads no contexts."""
+        """0: a judge reads no contexts."""
         return 0
 
 
 class InspectionParts(Closed):
-    """Money for looking: `shared` once per prompt, and for each specialist its `own`, or else `each`.
+    """Inspection costs in money: `shared` once per prompt, and for each specialist its `own`, or else `each`.
 
-    `refund` (full, none or a share) is what comes back of the own part if the specialist is chosen after it
-    was looked at. Left out, it is what `config.inspection` knows of how looks are made.
+    `refund` (full, none or a fraction) is the part of the specialist's own cost that comes back if it is
+    inspected and chosen. By default it follows from the kind of look (`config.inspection`).
     """
 
     shared: Amount = 0.0
@@ -275,14 +275,14 @@ Inspection = Annotated[
     | Annotated[Amount, Tag("list")],
     Discriminator(shape),
 ]
-"""What inspections cost, in money. One number is the price of one purchase: of the estimates for all
-specialists where the estimator shows them together, of one specialist's otherwise."""
+"""Inspection costs in money. One number is the price of one purchase: of the estimates for all specialists if
+the estimator shows them together, otherwise of the estimate for one specialist."""
 
 
 class CalibratedSettings(Closed):
     """The default signal model; each part can be switched off.
 
-    With `pooled` mean and slope are learnt from training and calibration prompts, else from the latter alone.
+    With `pooled`, mean and slope are fitted on training and calibration prompts, else on the latter alone.
     """
 
     kind: Literal["calibrated"] = "calibrated"
@@ -314,7 +314,7 @@ class OtherSignalSettings(Closed):
 
 
 class GradientSettings(Closed):
-    """Open what is worth its cost, looking one or two inspections ahead."""
+    """Open boxes that are worth their cost, looking one or two inspections ahead."""
 
     kind: Literal["knowledge_gradient"] = "knowledge_gradient"
     depth: Literal[1, 2] = 2
@@ -332,7 +332,7 @@ class AutoSettings(Closed):
     rule: Literal["mean", "one_standard_error"] = "mean"
 
     def build(self) -> Policy | Auto:
-        """The choice to be made."""
+        """The choice, made when the router is fitted."""
         return Auto((), self.folds, self.rule)
 
 
@@ -350,9 +350,10 @@ class OtherPolicySettings(Closed):
 class FitSettings(Closed):
     """How the router is fitted; everything has a default.
 
-    `specialists` takes only these columns of the table, in this order. `default` answers where the router
-    declines: left out, it is the specialist with the highest mean reward in training. `timeout` seconds is
-    the longest wait for a costly estimate from outside.
+    specialists: use only these columns of the table, in this order.
+    default: the specialist that answers if the router declines; by default the one with the highest mean
+        reward in training.
+    timeout: most seconds to wait for a costly estimate from outside.
     """
 
     specialists: Annotated[list[Name], Field(min_length=2)] | None = None

@@ -27,12 +27,12 @@ from pandora_router.router.weights import weighed
 from pandora_router.transport.listening import Address
 
 DEADLINE, DEADLINE_OF_LOOKS = 200, 2000
-"""Milliseconds for deciding where the file says nothing: at once, or while specialists or a judge answer."""
+"""Default milliseconds for a decision: without waiting, and with looks or a judge."""
 
 
 @dataclass(frozen=True)
 class ServePlan:
-    """How a worker makes its `Site` from the file `path`; picklable, and cheap to ask whether it changed."""
+    """How a worker builds its `Site` from the file `path`; picklable, and quick to detect changes."""
 
     path: Path
 
@@ -42,17 +42,17 @@ class ServePlan:
 
     @property
     def store(self) -> str:
-        """The address of the store; a plain file is relative to the configuration."""
+        """The address of the store; a plain file name is relative to the configuration."""
         stated = self.read().serve.store
         return stated if "://" in stated else str(self.path.parent / stated)
 
     def address(self, host: str | None, port: int | None) -> Address:
-        """Where to listen: as given, else as the file says."""
+        """The address to listen on: `host` and `port` if given, else those of the file."""
         serve = self.read().serve
         return Address(host or serve.host, serve.port if port is None else port)
 
     def site(self) -> Site:
-        """Read the file and the artifact and make a site; raises `UsageError` if they are not valid."""
+        """Read the file and the artifact and build a site; raises `UsageError` if they are invalid."""
         config = self.read()
         folder = self.path.parent
         builder = Builder(config, folder)
@@ -75,11 +75,11 @@ class ServePlan:
         return Site(backends, chosen, router, profiles, config.value.second, hash=content)
 
     def mount(self, gateway: Gateway, closing: ExitStack) -> None:
-        """Put the dashboard beside the gateway."""
+        """Add the dashboard to the gateway."""
         mount_dashboard(self.store, gateway, closing)
 
     def fingerprint(self) -> str:
-        """Size and time of change of the configuration and of the artifact's manifest."""
+        """Size and modification time of the configuration and of the artifact's manifest."""
         try:
             stated = self.read().serve.router
         except UsageError:
@@ -89,7 +89,7 @@ class ServePlan:
 
 
 def mount_dashboard(url: str, gateway: Gateway, closing: ExitStack) -> None:
-    """Serve the dashboard over the store at `url` under /dashboard, until `closing` closes it."""
+    """Serve the dashboard of the store at `url` under /dashboard, until `closing` is closed."""
 
     def serving() -> Serving:
         site, now = gateway.site, time.monotonic()
@@ -113,7 +113,7 @@ def _changed(file: Path) -> str:
 
 
 def profile(name: str, config: Config, router: Router | None) -> Profile:
-    """The profile `name` of the file: the same router at the values that the profile states."""
+    """The profile `name` of the file: the same router with the values of the profile."""
     stated, value = config.serve.profiles[name], config.value
     if router is not None:
         worth = stated.right_answer
@@ -128,7 +128,7 @@ def profile(name: str, config: Config, router: Router | None) -> Profile:
 
 
 def settings(config: Config, default: str, router: Router | None = None) -> Settings:
-    """The section `serve` as the gateway takes it; `router` says whether deciding waits for anybody."""
+    """The section `serve` as settings of the gateway; `router` tells whether a decision waits for others."""
     serve = config.serve
     waits = router is not None and (router.predictor is None or bool(router.needs))
     usual = DEADLINE_OF_LOOKS if waits else DEADLINE
@@ -148,9 +148,9 @@ def settings(config: Config, default: str, router: Router | None = None) -> Sett
 
 
 def backend(name: str, config: Config, builder: Builder, far: int | None = None) -> Backend:
-    """A specialist as the gateway calls it; raises `UsageError` for one that is not behind an endpoint.
+    """A specialist as backend of the gateway; raises `UsageError` if it is not behind an endpoint.
 
-    `far` is how many characters of an answer the router's costly estimate reads, None if that is not known.
+    `far` is the number of characters of an answer that the router's costly estimate reads, None if unknown.
     """
     stated = config.specialists[name]
     if not isinstance(stated, ChatSettings):
@@ -184,7 +184,7 @@ def backend(name: str, config: Config, builder: Builder, far: int | None = None)
 
 
 def prices(name: str, stated: PriceParts | str) -> TokenTariff:
-    """The prices of a specialist; raises `UsageError` where they are by the second."""
+    """The prices of a specialist; raises `UsageError` if they are per second."""
     if isinstance(stated, str):
         return TokenTariff(0.0, 0.0)
     if stated.second:

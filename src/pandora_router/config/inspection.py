@@ -1,14 +1,13 @@
-"""What an inspection costs in money, computed from prices where the file gives no number.
+"""Inspection costs, computed from prices if the file states no number.
 
 A look at the first `peek` characters of an answer costs what the specialist charges for reading the prompt
-and writing so many tokens. A judge costs its own fee. The estimators of this package cost processor time and
-make the user wait. Inspections are paid in units of reward, as searches count: money x `fee_weight` of the
-table.
+and writing that many tokens. A judge costs its own fee. The estimators of this package cost processor time
+and waiting. Searches count costs in units of reward: money x `fee_weight` of the table.
 
-What comes back of it (docs/method.md, section 10): a look that begins the answer of a specialist of the file
-is refunded as that specialist's settings say (`refund`), all of it unless it has to be asked again. A judge,
-and an estimate that looks at nobody, refund nothing; so does a look at a specialist that the file does not
-describe, unless fit.inspection.refund says otherwise.
+Refunds (docs/method.md, section 10): a look that begins the answer of a specialist of the file is refunded as
+that specialist's settings say (`refund`), in full unless the answer must be requested again. A judge and
+estimates without a look refund nothing; neither does a look at a specialist that the file does not describe,
+unless fit.inspection.refund says otherwise.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
     from pandora_router.config.file import Config
 
 CHARACTERS_PER_TOKEN = 4.0
-"""An assumption: the usual rule of thumb for English text."""
+"""Characters per token: an assumption, the usual rule of thumb for English text."""
 STACK_SECONDS = 0.002
 """Processor seconds of the boosted stack for one prompt. Measured: a median of 1.7 ms with 4 specialists
 and of 2.0 with 11 (`python -m benchmarks.router FOLDER --peek 0` on gsm8k_6b_175b and routerbench_part)."""
@@ -44,20 +43,20 @@ TRANSFORMER_SECONDS = 6e-5
 LAYERS = 6
 """Layers of the transformer (MiniLM)."""
 JUDGE_TEMPLATE, VERDICT = 150, 10
-"""Tokens that a judge reads beside the prompt, and that it writes: assumptions, not measurements."""
+"""Tokens that a judge reads besides the prompt, and tokens that it writes: assumptions, not measurements."""
 
 
 @dataclass(frozen=True)
 class InspectionPrice:
-    """What one inspection costs.
+    """The cost of an inspection.
 
-    cost: in units of reward, as `Router.fit` takes it.
-    money: the price of one purchase, the mean over specialists where they differ.
+    cost: in units of reward, as an argument of `Router.fit`.
+    money: the price of one purchase; the mean over specialists if they differ.
     why: where the price comes from, in words.
-    peek: characters of a specialist's context that the costly estimate reads; 0 if it reads none.
+    peek: characters of a specialist's context that the costly estimate reads; 0 if none.
 
-    What comes back of it if a specialist that was looked at is chosen is `cost.refund`, where `cost` is a
-    `Costs`; nothing where it is a number.
+    `cost.refund` is what comes back if an inspected specialist is chosen; there is no refund if `cost` is a
+    number.
     """
 
     cost: float | Costs
@@ -67,7 +66,7 @@ class InspectionPrice:
 
 
 def looking(config: Config, table: Table) -> InspectionPrice:
-    """The inspection cost that `config` states, or that follows from its prices, on this table."""
+    """The inspection cost stated in `config`, or computed from its prices, for this table."""
     weight = table.fee_weight if table.fee_weight > 0 else 1.0
     stated, peek = config.fit.inspection, config.fit.costly.characters(table)
     if isinstance(stated, InspectionParts):
@@ -99,7 +98,7 @@ def looking(config: Config, table: Table) -> InspectionPrice:
 
 
 def _stated(config: Config, table: Table, money: float, weight: float, peek: int) -> InspectionPrice:
-    """One number for every inspection, with what comes back of it."""
+    """One number for every inspection, with its refund."""
     why = "as fit.inspection says"
     shares = _shares(config, table, peek)
     if not shares.any():
@@ -109,10 +108,10 @@ def _stated(config: Config, table: Table, money: float, weight: float, peek: int
 
 
 def _shares(config: Config, table: Table, peek: int) -> Vector:
-    """The share of a look at each specialist that comes back if it is chosen (M,).
+    """The fraction of a look at each specialist that is refunded if it is chosen (M,).
 
-    0 where the costly estimate looks at nobody (`peek` 0), where it reads all specialists together, so that
-    one price pays for all looks, and for specialists that the file does not describe.
+    0 where the costly estimate makes no look (`peek` 0), where it reads all specialists together, so that one
+    price pays for all looks, and for specialists that the file does not describe.
     """
     costly = config.fit.costly
     if not peek or (isinstance(costly, StackSettings) and costly.agreement):
@@ -122,7 +121,7 @@ def _shares(config: Config, table: Table, peek: int) -> Vector:
 
 
 def _told(why: str, costs: Costs) -> str:
-    """Where a price comes from, with what of it comes back."""
+    """Where a price comes from, and which part of it is refunded."""
     own, back = float(costs.own.sum()), float(costs.refund.sum())
     if back == 0.0:
         return why
@@ -131,7 +130,7 @@ def _told(why: str, costs: Costs) -> str:
 
 
 def _own(stated: InspectionParts, specialists: tuple[str, ...]) -> list[float]:
-    """The own part of each specialist; a misspelt name, or a missing price, is an error."""
+    """The own cost of each specialist; `UsageError` for an unknown name or a missing price."""
     for name in stated.own:
         if name not in specialists:
             raise UsageError(
@@ -152,7 +151,7 @@ def _own(stated: InspectionParts, specialists: tuple[str, ...]) -> list[float]:
 
 
 def _looks(config: Config, table: Table, peek: int) -> list[float] | None:
-    """The fee of a look at each specialist of the table; None if one of them cannot be priced."""
+    """The fee of a look at each specialist of the table; None if one of them has no known price."""
     prompt, seen = _tokens(table), peek / CHARACTERS_PER_TOKEN
     fees: list[float] = []
     for name in table.specialists:
@@ -165,7 +164,7 @@ def _looks(config: Config, table: Table, peek: int) -> list[float] | None:
 
 
 def _own_work(config: Config, table: Table) -> tuple[float, str]:
-    """The price of one estimate that looks at no specialist, and where it comes from."""
+    """The price of one estimate without a look, and where it comes from."""
     costly = config.fit.costly
     if isinstance(costly, JudgeSettings):
         judge, read = config.specialists[costly.judge], _tokens(table) + JUDGE_TEMPLATE
@@ -177,7 +176,7 @@ def _own_work(config: Config, table: Table) -> tuple[float, str]:
     if isinstance(costly, TransformerSettings | BlendSettings):
         tokens = min(costly.tokens, 8 + _tokens(table))
         seconds = TRANSFORMER_SECONDS * tokens * LAYERS
-    if isinstance(costly, BlendSettings):  # the layers that do not learn run once, the others once a fold
+    if isinstance(costly, BlendSettings):  # layers that are not trained run once, the others once per fold
         seconds *= 1.0 + (costly.folds - 1) * costly.layers / LAYERS
         seconds += STACK_SECONDS
     value = config.value
@@ -186,5 +185,5 @@ def _own_work(config: Config, table: Table) -> tuple[float, str]:
 
 
 def _tokens(table: Table) -> float:
-    """The mean length of a prompt in tokens."""
+    """Mean length of a prompt in tokens."""
     return float(np.mean([len(prompt) for prompt in table.prompts[:2000]])) / CHARACTERS_PER_TOKEN

@@ -1,4 +1,4 @@
-"""The services that the sections `market` and `bid` describe: a platform, and one bidder."""
+"""The services of the sections `market` and `bid`: a platform, and one bidder."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class MarketPlan:
-    """The platform that the file at `path` describes."""
+    """The platform described by the file at `path`."""
 
     config: Config
     path: Path
@@ -37,12 +37,12 @@ class MarketPlan:
 
     @property
     def store(self) -> str:
-        """The address of the store; a plain file is relative to the configuration."""
+        """The address of the store; a plain file name is relative to the configuration."""
         stated = self.settings.store
         return stated if "://" in stated else str(self.path.parent / stated)
 
     def secret(self) -> bytes:
-        """The platform's secret; raises `UsageError` if there is none or it is short."""
+        """The platform's secret; raises `UsageError` if it is missing or too short."""
         settings = self.settings
         file = None if settings.secret_file is None else self.path.parent / settings.secret_file
         secret = read_key(settings.secret_from, file)
@@ -56,7 +56,7 @@ class MarketPlan:
         return secret.encode()
 
     def address(self, host: str | None, port: int | None) -> Address:
-        """Where to listen: as given, else as the file says."""
+        """The address to listen on: `host` and `port` if given, else those of the file."""
         return Address(host or self.settings.host, self.settings.port if port is None else port)
 
     def market(self, store: Store) -> Market:
@@ -96,7 +96,7 @@ class MarketPlan:
 
 
 def bidder_service(config: Config, path: Path, name: str) -> BidderService:
-    """The service of the specialist `name`, with the artifact and the key that the section `bid` names."""
+    """The service of the specialist `name`, with the artifact and the key named in the section `bid`."""
     from pandora_router.config import open_router
 
     settings, folder = config.bid, path.parent

@@ -1,4 +1,4 @@
-"""Check the values of a YAML document against a pydantic model; mistakes are told with their line."""
+"""Validate a YAML document with a pydantic model; errors name the line and the nearest valid name."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ _EXPECTED = {
     "less_than_equal": "a number of at most {le:g}",
     "less_than": "a number below {lt:g}",
 }
-"""What each kind of mistake that pydantic finds would have had to be."""
+"""What was expected, for each kind of error that pydantic reports."""
 
 
 def nearest(word: str, words: Collection[str]) -> str | None:
-    """The one of `words` that is most like `word`, None if none is.
+    """The element of `words` that is most similar to `word`, or None if none is similar.
 
     >>> nearest("polcy", ["policy", "prices"])
     'policy'
@@ -46,7 +46,7 @@ def nearest(word: str, words: Collection[str]) -> str | None:
 
 
 def did_you_mean(word: str, words: Collection[str], otherwise: str) -> str:
-    """What to do about a misspelt name: the nearest one that exists, else `otherwise`."""
+    """Advice for an unknown name: the nearest existing one, else `otherwise`."""
     near = nearest(word, words)
     return f"Did you mean {near!r}?" if near else otherwise
 
@@ -60,7 +60,7 @@ def validated(model: type[M], document: Document) -> M:
 
 
 def _mistake(model: type[BaseModel], document: Document, error: ValidationError) -> UsageError:
-    """The first mistake in full (a misspelt key before others), and how many more there are."""
+    """The first mistake in full (unknown keys before others), and the number of further ones."""
     mistakes = sorted(error.errors(), key=lambda mistake: mistake["type"] != "extra_forbidden")
     first = mistakes[0]
     place = _written(first["loc"], document)
@@ -95,7 +95,7 @@ def _listed(text: str) -> list[str]:
 
 
 def _written(location: tuple[int | str, ...], document: Document) -> Place:
-    """A pydantic location without the names of union members, which are not written in the file."""
+    """A pydantic location without names of union members, which are not in the file."""
     place: Place = ()
     content = document.content
     for part in location:
@@ -118,7 +118,7 @@ def _shown(value: object) -> str:
 
 
 def _keys(annotation: Any, location: tuple[int | str, ...]) -> list[str]:
-    """The keys that are allowed at a location below an annotation."""
+    """The keys that are allowed at a location within an annotation."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         fields = {field.alias or name: field for name, field in annotation.model_fields.items()}
         if not location:
@@ -136,7 +136,7 @@ def _keys(annotation: Any, location: tuple[int | str, ...]) -> list[str]:
 
 
 def _tags(annotation: Any) -> tuple[Any, ...]:
-    """The values of `kind` that a model stands for, or the tag of a member of a union."""
+    """The values of `kind` of a model, or the tag of a member of a union."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         field = annotation.model_fields.get("kind")
         return get_args(field.annotation) if field is not None else ()

@@ -1,4 +1,4 @@
-"""Files of earlier versions: recognised by their keys, and shown in the form that is read now."""
+"""Files of earlier versions: recognised by their keys, and shown in the present form."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _OLD = {"data", "inspection_cost", "grader", *_FIT, *_COLLECT, "fee_weight"}
 
 
 def refuse_older(document: Document) -> None:
-    """Raise `UsageError` with the new form if a file has the keys of an earlier version."""
+    """Raise `UsageError` with the present form if a file has the keys of an earlier version."""
     content = document.content
     if not isinstance(content, dict) or not _OLD & set(content):
         return
     if not {"data", "inspection_cost", "grader", "budget"} & set(content):
-        return  # a misspelt or misplaced key is told better by the reader of the present form
+        return  # the reader of the present form has a better message for a misspelt or misplaced key
     form = yaml.safe_dump(new_form(content), sort_keys=False, default_flow_style=None, width=100)
     raise UsageError(
         document.name,
@@ -31,7 +31,7 @@ def refuse_older(document: Document) -> None:
 
 
 def new_form(old: dict[str, Any]) -> dict[str, Any]:
-    """The content of a fit configuration or a collect plan of an earlier version, as it is written now."""
+    """The content of a fit configuration or a collect plan of an earlier version, in the present form."""
     data = old.get("data") if isinstance(old.get("data"), dict) else {}
     assert isinstance(data, dict)
     weight = data.get("fee_weight", old.get("fee_weight"))
@@ -55,7 +55,7 @@ def new_form(old: dict[str, Any]) -> dict[str, Any]:
 
 
 def _in_money(cost: Any, right_answer: float) -> Any:
-    """An inspection cost, which was in units of reward, in money; `own` for everybody is now `each`."""
+    """An inspection cost in money instead of units of reward; `own` for all specialists is now `each`."""
     if isinstance(cost, int | float):
         return cost * right_answer
     if not isinstance(cost, dict):
@@ -73,7 +73,7 @@ def _in_money(cost: Any, right_answer: float) -> Any:
 
 
 def _move_judge(fit: dict[str, Any], new: dict[str, Any]) -> None:
-    """A judge had its own address; now it is a hidden specialist behind one of the endpoints."""
+    """Turn a judge with its own address into a hidden specialist behind one of the endpoints."""
     costly = fit.get("costly")
     if not isinstance(costly, dict) or costly.get("kind") != "judge":
         return

@@ -1,4 +1,4 @@
-"""The section `serve`: how the gateway listens, whom it lets in and what it keeps."""
+"""The section `serve`: address, access and storage of the gateway."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from pandora_router.config.values import Above, Amount, Closed, Count, Name, Tex
 
 
 class ProfileSettings(Closed):
-    """A way to route that clients choose by name (`auto@name`): other values, or fewer specialists.
+    """A named way to route that clients choose by `auto@name`: other values, or fewer specialists.
 
-    right_answer, second: as under `value`, in its money; left out, those of the file. only, exclude: names of
-    specialists. max_fee: the most that one answer may cost.
+    right_answer, second: as under `value`, in its currency; by default those of the file.
+    only, exclude: names of specialists.
+    max_fee: most that one answer may cost.
     """
 
     right_answer: Above | None = None
@@ -24,16 +25,20 @@ class ProfileSettings(Closed):
 
 
 class ServeSettings(Closed):
-    """The gateway. `store` is where decisions are kept: a SQLite file or a postgresql:// address.
+    """The gateway.
 
-    `router` is the folder of the fitted router; without it every `auto` request goes to the `default`.
-    `keys`: whether clients need a key. A decision takes at most `deadline_ms` (left out: 200, or 2000 where
-    estimates wait for specialists or a judge); what is not known by then stays sealed. With `observe` the
-    default answers and the router's choice is only recorded; `explore` is the share of requests that are
-    routed at random, for feedback. `bodies`: whether texts of requests and answers are stored.
-    A silent stream gets a keep-alive every `ping_seconds` (0: never). Decisions are deleted after
-    `retention_days`. With `log: json` every request is a line of the log; with `log_bodies` that line has the
-    request in it, redacted. `traces` exports OpenTelemetry spans to where the OTEL_* variables say.
+    store: database for decisions: a SQLite file or a postgresql:// address.
+    router: folder of the fitted router; without it every `auto` request goes to the `default`.
+    keys: whether clients need a key.
+    deadline_ms: most milliseconds of a decision (default 200, or 2000 if it waits for specialists or a
+        judge); estimates that are not known by then stay sealed.
+    observe: the default answers, and the router's choice is only recorded.
+    explore: fraction of requests that are routed at random, for feedback.
+    bodies: whether texts of requests and answers are stored.
+    ping_seconds: a silent stream gets a keep-alive after this time (0: never).
+    retention_days: decisions are deleted after this time.
+    log, log_bodies: `json` logs one line per request, with the redacted request if `log_bodies` is set.
+    traces: export OpenTelemetry spans as the OTEL_* variables say.
     """
 
     host: Text = "127.0.0.1"

@@ -1,6 +1,6 @@
-"""The sections `endpoints` and `specialists` of a configuration: who answers, and at what price.
+"""The sections `endpoints` and `specialists` of a configuration.
 
-Keys of endpoints are never written in the file: `key_from` names the environment variable that holds one.
+Keys of endpoints are never written in the file: `key_from` names the environment variable with the key.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ if TYPE_CHECKING:
     from pandora_router.config.file import Config
 
 USUAL_ANSWER, USUAL_PASSAGE, USUAL_SECONDS = 200, 120, 2.0
-"""Tokens of an answer and of a passage, and seconds of an answer. Assumptions, not measurements: they enter
-the expected bill of a collection, and the price of a judge that states no prices per token."""
+"""Tokens of an answer and of a passage, and seconds of an answer: assumptions, not measurements. They are used
+for the expected bill of a collection, and for the price of a judge without token prices."""
 _OPEN = frozenset({"question", "passages"})
 
 Wire = Literal["chat", "responses", "messages"]
@@ -60,7 +60,7 @@ class EndpointSettings(Closed):
 
 
 class PriceParts(Closed):
-    """What an answer costs: money per million tokens in, out and in from a cache; per second; per call."""
+    """Prices in money: per million tokens in, out, and in from a cache; per second; per call."""
 
     tokens_in: Amount | None = Field(default=None, alias="in")
     tokens_out: Amount | None = Field(default=None, alias="out")
@@ -77,7 +77,7 @@ class PriceParts(Closed):
         return self
 
     def build(self) -> Tariff:
-        """The prices; what is not stated beside others costs nothing."""
+        """The prices; a part that is not stated is 0."""
         return Tariff(self.tokens_in or 0.0, self.tokens_out or 0.0, self.second or 0.0, self.call or 0.0)
 
 
@@ -87,18 +87,18 @@ Priced = Annotated[
     | Annotated[Literal["free"], Tag("list")],
     Discriminator(shape),
 ]
-"""Prices have no default: answers that cost nothing are said to be `free`."""
+"""Prices have no default; specialists without cost must be marked `free`."""
 
 
 def prices_of(stated: PriceParts | Literal["free"]) -> Tariff:
-    """The prices that were stated."""
+    """Build the prices from their settings."""
     return FREE if stated == "free" else stated.build()
 
 
 def template(text: str, fields: frozenset[str]) -> Template:
-    """A template by name, or by its text if that holds {question}.
+    """A template by its name, or by its text if that contains {question}.
 
-    Raises `ValueError` if there is no such template or it has other fields than `fields`.
+    Raises `ValueError` if there is no such template or it has fields other than `fields`.
     """
     names = sorted(name for name, known in templates.NAMED.items() if known.fields <= fields)
     if "{question}" not in text:
@@ -112,21 +112,21 @@ def template(text: str, fields: frozenset[str]) -> Template:
 
 
 class Answering(Closed):
-    """Keys that every specialist has. A `hidden` one is used by others and gets no column in the table."""
+    """Keys of every specialist. A `hidden` one is used by others and has no column in the table."""
 
     hidden: bool = False
 
     @property
     def refund(self) -> float:
-        """The share of a look that comes back if this specialist is chosen: its beginning goes on, so all.
+        """Fraction of the price of a look that is refunded if this specialist is chosen.
 
-        A kind of look that has to be asked again for the answer (a capped one) gives back 0.
+        1 if the look begins the answer, 0 if the answer must be requested again (a capped look).
         """
         return 1.0
 
 
 class AskedSettings(Answering):
-    """How a language model is asked, and how much of its answer an estimator may see."""
+    """Settings for asking a language model, and for the part of its answer that estimators may read."""
 
     prices: Priced
     template: Text = "plain"
@@ -147,7 +147,7 @@ class AskedSettings(Answering):
         return text
 
     def asking(self, *, stream: bool = False) -> Asking:
-        """How the model is asked."""
+        """The settings as `Asking`."""
         pairs = [(question, answer) for question, answer in self.examples]
         return Asking(
             template=few_shot(*pairs) if pairs else template(self.template, frozenset({"question"})),
@@ -170,10 +170,10 @@ class AskedSettings(Answering):
 
 
 class ChatSettings(AskedSettings):
-    """A model behind an endpoint. The keys from `wires` on say what the gateway may send to it.
+    """A model behind an endpoint. The keys from `wires` on concern the gateway.
 
-    looks: whether the gateway may begin an answer to look at it before deciding; false for models that think
-    first and do not show it.
+    looks: whether the gateway may begin an answer in order to look at it before deciding; set it to false for
+    models with hidden reasoning.
     """
 
     kind: Literal["chat"]
@@ -201,15 +201,15 @@ class ChatSettings(AskedSettings):
         )
 
     def look(self, prompt: float, seen: float) -> float | None:
-        """What a look at the first `seen` tokens costs, for a prompt of `prompt` tokens; None if unknown."""
+        """Price of a look at the first `seen` tokens, for a prompt of `prompt` tokens; None if unknown."""
         return _look(prices_of(self.prices), prompt, seen)
 
     def usual(self, prompt: float, config: Config) -> float:
-        """The fee of a usual answer to a prompt of `prompt` tokens."""
+        """The fee of an answer of usual length to a prompt of `prompt` tokens."""
         return _usual(prices_of(self.prices), prompt, self.tokens)
 
     def decisive(self, config: Config) -> dict[str, Any]:
-        """What decides the answers."""
+        """The settings that affect answers."""
         return _decisive(self) | {"endpoint": config.endpoints[self.endpoint].base_url}
 
 
@@ -228,20 +228,20 @@ class LocalSettings(AskedSettings):
         return LocalModel(name, path, prices, self.asking(), self.window, self.deadline)
 
     def look(self, prompt: float, seen: float) -> float | None:
-        """As of a chat model."""
+        """As for a chat model."""
         return _look(prices_of(self.prices), prompt, seen)
 
     def usual(self, prompt: float, config: Config) -> float:
-        """As of a chat model."""
+        """As for a chat model."""
         return _usual(prices_of(self.prices), prompt, self.tokens)
 
     def decisive(self, config: Config) -> dict[str, Any]:
-        """What decides the answers."""
+        """The settings that affect answers."""
         return _decisive(self)
 
 
 class RetrievalSettings(Answering):
-    """Passages found for the prompt, in front of another specialist; `price` is that of one retrieval."""
+    """Retrieval of passages before another specialist is asked; `price` is that of one retrieval."""
 
     kind: Literal["retrieval"]
     inner: Name
@@ -265,21 +265,21 @@ class RetrievalSettings(Answering):
         return Retrieval(name, inner, passages, self.k, words, self.price)
 
     def look(self, prompt: float, seen: float) -> float | None:
-        """A look shows the passages: it costs one retrieval."""
+        """The price of one retrieval: a look shows the passages."""
         return self.price
 
     def usual(self, prompt: float, config: Config) -> float:
-        """One retrieval, and an answer to the prompt with the passages."""
+        """The price of one retrieval, and the fee of an answer to the prompt with the passages."""
         longer = prompt + self.k * USUAL_PASSAGE
         return self.price + config.specialists[self.inner].usual(longer, config)
 
     def decisive(self, config: Config) -> dict[str, Any]:
-        """What decides the answers."""
+        """The settings that affect answers."""
         return _decisive(self) | {"inner": config.specialists[self.inner].decisive(config)}
 
 
 class SamplingSettings(Answering):
-    """The majority among `n` answers of another specialist."""
+    """The most frequent of `n` answers of another specialist."""
 
     kind: Literal["sampling"]
     inner: Name
@@ -292,20 +292,20 @@ class SamplingSettings(Answering):
         return Sampling(name, builder.specialist(self.inner), self.n, key)
 
     def look(self, prompt: float, seen: float) -> float | None:
-        """Nobody can say: the answers of the inner specialist are begun one after the other."""
+        """None: the answers of the inner specialist are begun one after the other, at an unknown price."""
         return None
 
     def usual(self, prompt: float, config: Config) -> float:
-        """`n` answers."""
+        """The fee of `n` answers."""
         return self.n * config.specialists[self.inner].usual(prompt, config)
 
     def decisive(self, config: Config) -> dict[str, Any]:
-        """What decides the answers."""
+        """The settings that affect answers."""
         return _decisive(self) | {"inner": config.specialists[self.inner].decisive(config)}
 
 
 class FunctionSettings(Answering):
-    """A Python function, as module:name. It is imported when it is used, never by a dry run."""
+    """A Python function, as module:name. It is imported on first use, never by a dry run."""
 
     kind: Literal["function"]
     function: FunctionName
@@ -320,16 +320,16 @@ class FunctionSettings(Answering):
         return Function(name, call, prices, self.version, self.deadline, self.at_once)
 
     def look(self, prompt: float, seen: float) -> float | None:
-        """A function shows nothing before its answer: a look costs a whole call."""
+        """The price of a call: a function shows nothing before its answer."""
         prices = prices_of(self.prices)
         return None if prices.per_second else prices.per_call
 
     def usual(self, prompt: float, config: Config) -> float:
-        """One call."""
+        """The fee of one call."""
         return _usual(prices_of(self.prices), 0.0, 0)
 
     def decisive(self, config: Config) -> dict[str, Any]:
-        """What decides the answers."""
+        """The settings that affect answers."""
         return _decisive(self)
 
 
@@ -350,7 +350,7 @@ _NOT_ANSWERS = {
     "cancel",
     "looks",
 }
-"""Keys that do not change what a specialist says."""
+"""Keys that do not affect answers."""
 
 
 def _decisive(settings: Closed) -> dict[str, Any]:
@@ -358,14 +358,14 @@ def _decisive(settings: Closed) -> dict[str, Any]:
 
 
 def _look(prices: Tariff, prompt: float, seen: float) -> float | None:
-    """The fee of a prompt read and `seen` tokens written; None if seconds are charged, which nobody knows."""
+    """The fee of reading a prompt and writing `seen` tokens; None if the price is per second."""
     if prices.per_second:
         return None
     return (prompt * prices.per_million_in + seen * prices.per_million_out) / 1e6 + prices.per_call
 
 
 def _usual(prices: Tariff, prompt: float, tokens: int) -> float:
-    """The fee of an answer of usual length and time."""
+    """The fee of an answer of usual length and duration."""
     written = min(tokens, USUAL_ANSWER)
     by_token = (prompt * prices.per_million_in + written * prices.per_million_out) / 1e6
     return by_token + USUAL_SECONDS * prices.per_second + prices.per_call
@@ -376,9 +376,9 @@ def _boxed(text: str) -> str:
 
 
 def identity(name: str, config: Config) -> str:
-    """A short hash of everything that decides the answers of the specialist `name`; never of its key.
+    """Short hash of everything that affects the answers of the specialist `name`, without its key.
 
-    An artifact keeps it, so that a router is not used for specialists that it was not fitted for.
+    Artifacts contain it, so that a router is not used for specialists for which it was not fitted.
     """
     decisive = config.specialists[name].decisive(config)
     return hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()[:16]

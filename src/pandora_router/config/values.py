@@ -1,4 +1,4 @@
-"""Kinds of values that the sections of a configuration share."""
+"""Types of values that the sections of a configuration share."""
 
 from __future__ import annotations
 
@@ -48,17 +48,17 @@ def _refund(value: object) -> object:
 
 
 Refund = Annotated[float, Field(ge=0, le=1), BeforeValidator(_refund)]
-"""The share of the cost of a look that comes back if the specialist is chosen: full, none or a number."""
+"""Fraction of the price of a look that is refunded if the specialist is chosen: full, none or a number."""
 
 
 class Closed(BaseModel):
-    """Settings that know all their keys; numbers are not made of text nor text of numbers."""
+    """Base of settings: unknown keys are errors, and text and numbers are not converted into each other."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, populate_by_name=True)
 
 
 def usual_kind(kind: str) -> Any:
-    """For a union told apart by `kind`: a mapping without that key is of this kind."""
+    """Validator for a union with the key `kind`: a mapping without that key gets this kind."""
 
     def add(value: Any) -> Any:
         return {"kind": kind, **value} if isinstance(value, dict) and "kind" not in value else value
@@ -67,5 +67,5 @@ def usual_kind(kind: str) -> Any:
 
 
 def shape(value: Any) -> str:
-    """For a union of a mapping, a list and a plain value: which of them it is."""
+    """For a union of a mapping, a list and a plain value: which of them `value` is."""
     return "parts" if isinstance(value, dict | BaseModel) else "list" if isinstance(value, list) else "plain"
