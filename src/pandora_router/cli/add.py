@@ -23,12 +23,12 @@ from pandora_router.router.artifact import KIND
 @click.option("-o", "--output", required=True, type=click.Path(path_type=Path), help="Folder to write.")
 @click.option("--prompt-column", default="prompt", show_default=True, help="Column of prompts.")
 @click.option("--score-column", default="score", show_default=True, help="Column of scores; empty: unknown.")
-@click.option("--fee", type=float, help="What an answer costs, in the unit of the router's fees.")
+@click.option("--fee", type=float, help="Fee of an answer, in the unit of the router's fees.")
 @click.option("--fee-column", help="Column with the fee of each answer, instead of --fee.")
 @click.option("--inspection-cost", type=float, help="Price of its costly estimate [as for the others].")
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of the cross-validation.")
-@click.option("--replace", is_flag=True, help="Replace a router that is there already.")
-@click.option("--json", "as_json", is_flag=True, help="Print what was added as JSON.")
+@click.option("--replace", is_flag=True, help="Replace an existing router.")
+@click.option("--json", "as_json", is_flag=True, help="Print a summary as JSON.")
 def add(
     name: str,
     scores: Path,
@@ -45,9 +45,9 @@ def add(
 ) -> None:
     """Add specialist NAME to a router, from its answers to the prompts in SCORES (.csv, .jsonl, .parquet).
 
-    Each row of SCORES has a prompt and the score of NAME's answer, on the scale of the scores that the
-    router was fitted on. Sixteen are the least, a few dozen are better; prompts that the router was not
-    fitted on are best. What the router knows of the other specialists stays as it is.
+    Each row of SCORES has a prompt and the score of NAME's answer, on the same scale as the scores that the
+    router was fitted on. At least 16 rows are needed, a few dozen are better; prompts that the router was not
+    fitted on are best. The estimates for the other specialists do not change.
 
     \b
     Examples:
@@ -100,7 +100,7 @@ def _cell(row: Row, column: str, file: Path, number: int) -> object:
 
 
 def _number(row: Row, column: str, file: Path, number: int) -> float:
-    """Return a cell as a number; NaN where it is empty."""
+    """A cell as a number, NaN if it is empty; `UsageError` if it is something else."""
     value = _cell(row, column, file, number)
     if value is None or value == "":
         return math.nan

@@ -1,8 +1,8 @@
-"""A file of prompts through a router, in chunks, over several processes or machines.
+"""Route a file of prompts in chunks, in several processes or on several machines.
 
 The decisions of each finished chunk are a file in a hidden folder beside the output, named by a hash of
-router, input and options. A second start of the same command reads these and routes only what is missing; at
-the end the output is put together and that folder removed.
+router, input and options. If the same command is started again, it reads these files and routes only the
+missing chunks. At the end the output is assembled and the folder removed.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ from pandora_router.search import kernels
 from pandora_router.specialists.request import Request
 from pandora_router.types import Progress
 
-CHUNK = 1024  # prompts that are lost, and routed again, when the machine goes down
-FEW = 4  # chunks that are routed faster here than by processes which have to start first
+CHUNK = 1024  # prompts that are routed again if the machine goes down
+FEW = 4  # chunks that are routed faster in this process than by processes that have to start first
 DECIDED: Columns = {
     "decision_id": "text",
     "specialist": "text",
@@ -56,15 +56,15 @@ PROMPT, MESSAGES, CONTEXTS = "prompt", "messages", "contexts"
 
 @dataclass(frozen=True)
 class PromptCells:
-    """Where the prompts of a row are: a column of texts, or of chat messages if `column` is None."""
+    """Where a row has its prompt: a column of texts, or the usual columns if `column` is None."""
 
     column: str | None = None
 
     def text(self, row: Row) -> str:
-        """Return the prompt of `row`; an empty text where there is none, which a router declines.
+        """The prompt of `row`; empty, and so declined by a router, if there is none.
 
-        Without a named column it is `prompt`, else the last message by the user in `messages`. Raises
-        `UsageError` if the row has neither, or messages of another form.
+        Without `column` it is the column `prompt`, else the last message by the user in `messages`. Raises
+        `UsageError` if the row has neither, or if messages are malformed.
         """
         name = self.column or (PROMPT if PROMPT in row or MESSAGES not in row else MESSAGES)
         if name not in row:
@@ -81,10 +81,9 @@ class PromptCells:
 
 
 def last_by_user(messages: Any) -> str:
-    """Return the text of the last message by the user in chat messages, given as a list or as JSON text.
+    """The last message by the user in chat messages, given as a list or as JSON text; empty without one.
 
-    A conversation in which the user says nothing has an empty text. Raises `UsageError` for messages of
-    another form.
+    Raises `UsageError` if the messages are malformed.
     """
     if isinstance(messages, str):
         messages = json.loads(messages)
@@ -95,7 +94,7 @@ def last_by_user(messages: Any) -> str:
 
 @dataclass(frozen=True)
 class PromptShard:
-    """Prompts to route, and the router to route them with: its folder, and its id, in case that changes."""
+    """Prompts to route, with the folder of the router and its id, to notice if it is replaced."""
 
     artifact: str
     id: str
@@ -106,12 +105,12 @@ class PromptShard:
 
 @cache
 def opened(artifact: str) -> Router:
-    """Return the router in folder `artifact`, loaded once per process."""
+    """The router in the folder `artifact`, loaded once per process."""
     return open_router(Path(artifact))
 
 
 def route_shard(shard: PromptShard) -> list[Row]:
-    """Return one row of `DECIDED` per prompt; raises `UsageError` if the router was replaced meanwhile."""
+    """One row of `DECIDED` per prompt; raises `UsageError` if the router was replaced in the meantime."""
     router = opened(shard.artifact)
     if router.id != shard.id:
         raise UsageError(
@@ -125,7 +124,7 @@ def route_shard(shard: PromptShard) -> list[Row]:
 
 
 def decided(decision: Decision) -> Row:
-    """Return the row of `DECIDED` for one decision."""
+    """The row of `DECIDED` for one decision."""
     box = decision.trace.selected
     shown = dict(zip(decision.trace.inspected, [v for vs in decision.trace.values for v in vs], strict=True))
     value = shown.get(box)
@@ -148,7 +147,7 @@ def decided(decision: Decision) -> Row:
 
 @dataclass(frozen=True)
 class BatchFile:
-    """A router and how rows are read for it."""
+    """A router, how the rows of its input are read, and where it runs."""
 
     artifact: Path
     prompts: PromptCells
@@ -157,11 +156,11 @@ class BatchFile:
 
     @property
     def router(self) -> Router:
-        """The router, loaded the first time it is asked for."""
+        """The router, loaded on first use."""
         return opened(str(self.artifact.resolve()))
 
     def shard(self, rows: Sequence[Row]) -> PromptShard:
-        """Return the prompts and contexts of `rows` as one shard."""
+        """The prompts and contexts of `rows` as one shard."""
         return PromptShard(
             str(self.artifact.resolve()),
             self.router.id,
@@ -171,16 +170,16 @@ class BatchFile:
         )
 
     def route_rows(self, rows: Iterable[Row]) -> Iterator[Row]:
-        """Yield `rows` with their decisions, in order, as they come: for pipes, nothing is kept."""
+        """Yield `rows` with their decisions, in order, as they arrive (for pipes); nothing is stored."""
         for chunk in chunked(rows, CHUNK // 4):
             for row, decision in zip(chunk, route_shard(self.shard(chunk)), strict=True):
                 yield carried(row) | decision
 
     def route_file(self, source: Path, output: Path, *, replace: bool, progress: Progress) -> BatchSummary:
-        """Route the prompts of file `source` into file `output`; returns a summary of the decisions.
+        """Route the prompts of the file `source` into the file `output`; returns a summary of the decisions.
 
-        Everything that can be wrong with options and rows is found before the first prompt is routed.
-        Raises `UsageError`; also if `output` exists and `replace` is false.
+        All options and rows are checked before the first prompt is routed. Raises `UsageError` if one is
+        invalid, or if `output` exists and `replace` is false.
         """
         kind_of(output)
         folders.check_file(output, replace=replace, inputs=[source, self.artifact])
@@ -204,7 +203,7 @@ class BatchFile:
         return summary
 
     def _survey(self, source: RowSource) -> tuple[int, list[str]]:
-        """Read all rows once, checking each; returns their number and the columns that are carried over."""
+        """Read and check all rows; returns their number and the columns that are copied to the output."""
         names: dict[str, None] = {}
         count = 0
         known = set(self.router.specialists)
@@ -246,19 +245,19 @@ class BatchFile:
                 progress("routing", min(done, count), count)
 
     def _stays_here(self, chunks: int) -> bool:
-        """Whether this process routes alone: few chunks, or rate limits of estimates from outside."""
+        """Whether this process routes alone: for few chunks, or estimators with a rate limit."""
         return (self.runner == Pool() and chunks < FEW) or fitted(self.router.costly) is None
 
 
 def contexts_of(row: Row) -> dict[str, str]:
-    """Return what specialists have begun to say: a map, or JSON text of one, in column `contexts`."""
+    """The beginnings of answers by specialist: a map, or JSON text of one, in the column `contexts`."""
     value = row.get(CONTEXTS) or {}
     pairs = json.loads(value) if isinstance(value, str) else dict(value)
     return {str(name): str(text) for name, text in pairs.items() if text is not None}
 
 
 def carried(row: Row) -> Row:
-    """Return the columns of `row` that appear beside its decision: all but contexts and older decisions."""
+    """The columns of `row` that are copied to the output: all but contexts and earlier decisions."""
     return {name: value for name, value in row.items() if name not in DECIDED and name != CONTEXTS}
 
 
@@ -275,14 +274,14 @@ def _joined(source: RowSource, work: Path) -> Iterator[Row]:
 
 @dataclass
 class BatchSummary:
-    """Counts decisions as they pass: prompts by specialist, prompts declined, inspection costs in all."""
+    """Counts decisions as they pass: prompts by specialist, declined prompts, total inspection cost."""
 
     chosen: Counter[str] = field(default_factory=Counter)
     declined: int = 0
     spent: float = 0.0
 
     def counting(self, rows: Iterable[Row]) -> Iterator[Row]:
-        """Yield `rows`, each counted."""
+        """Yield `rows` and count each."""
         for row in rows:
             self.chosen[row["specialist"]] += 1
             self.declined += row["declined_because"] is not None

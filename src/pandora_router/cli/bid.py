@@ -16,11 +16,12 @@ from pandora_router.cli.console import echo
 @click.option("--host", help="Address to listen on [bid.host, else 127.0.0.1].")
 @click.option("--port", type=click.IntRange(0, 65535), help="Port [bid.port, else 9001]; 0: any free one.")
 def bid(config: Path, name: str, host: str | None, port: int | None) -> None:
-    """Serve one specialist of CONFIG as a bidder: it answers offers of a platform, and prompts it wins.
+    """Serve one specialist of CONFIG as a bidder that answers the offers of a platform, and prompts it wins.
 
-    The router in `bid.router` holds its own estimates and its inspection cost. It looks before it replies
-    where the price makes that worth while; its look is the beginning of its own answer. The key that the
-    platform gave it is read from the environment variable PANDORA_BIDDER_KEY, or from `bid.key_file`.
+    The router in `bid.router` has its own estimates and inspection cost. The bidder looks at its own answer
+    before it replies to an offer if the price makes that worthwhile; a look is the beginning of its answer.
+    The key that the platform issued is read from the environment variable PANDORA_BIDDER_KEY, or from
+    `bid.key_file`.
 
     \b
     Examples:
@@ -34,7 +35,7 @@ def bid(config: Path, name: str, host: str | None, port: int | None) -> None:
     path = config.resolve()
     settings = read_config(path)
     service = bidder_service(settings, path, name)
-    # every request must be signed with the bidder's key, so any address may listen
+    # every request must be signed with the bidder's key, so any address may be used
     listening = Address(host or settings.bid.host, settings.bid.port if port is None else port).bind(
         keys=True
     )

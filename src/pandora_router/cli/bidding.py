@@ -1,6 +1,6 @@
 """Markets on the routing table of an experiment, for `pandora market simulate`.
 
-Numbers come from `evaluate.bidding`; this file only asks and shows.
+`evaluate.bidding` computes the numbers; this module reads options and prints.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ GENERATED_COST = 0.02
 
 
 def experiment_on(table: Path, peek: int, complete: float) -> Experiment:
-    """Five fresh splits of a table that `pandora data import` wrote, with the fees it has."""
+    """An experiment with five fresh splits of a table written by `pandora data import`, with its fees."""
     from pandora_router.data import storage
     from pandora_router.evaluate.experiments import Experiment
 
@@ -46,7 +46,7 @@ def experiment_on(table: Path, peek: int, complete: float) -> Experiment:
 def simulate_table(
     experiment: Experiment, root: Path, cache: Path | None, seeds: int, costs: Sequence[float], as_json: bool
 ) -> None:
-    """Play one experiment over its first splits and print it."""
+    """Run one experiment over its first splits and print the result."""
     from pandora_router.evaluate import bidding
 
     with SlowProgress() as progress:
@@ -65,7 +65,7 @@ def _plain(estimate: Estimate) -> dict[str, float | bool | None]:
 
 
 def _rows(played: Bids) -> dict[str, Any]:
-    """Everything, ready for JSON."""
+    """All results as values for JSON."""
     from pandora_router.evaluate.bidding import KINDS
 
     facts = {name: getattr(played, name) for name in ("name", "title", "specialists", "neighbours")}
@@ -97,7 +97,7 @@ def _rows(played: Bids) -> dict[str, Any]:
 
 
 def _show(bids: Bids, cost: float) -> None:
-    """Two tables: what the held-out specialist does, and every mechanism."""
+    """Print two tables: the conduct of the held-out specialist, and all mechanisms."""
     from rich.console import Console
     from rich.markup import escape
 

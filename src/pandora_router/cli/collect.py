@@ -1,4 +1,4 @@
-"""`pandora collect`: from questions and specialists to a graded routing table, resuming where it stopped."""
+"""`pandora collect`: ask specialists and grade their answers; the result is a routing table. Resumable."""
 
 from __future__ import annotations
 
@@ -58,17 +58,17 @@ A small pandora.yaml:
 @click.option(
     "--journal", type=click.Path(path_type=Path), help="File of bought answers.  [default: OUTPUT.journal]"
 )
-@click.option("--dry-run", is_flag=True, help="Check the file and say what it will cost; buy nothing.")
-@click.option("--replace", is_flag=True, help="Replace a table there that has no journal beside it.")
+@click.option("--dry-run", is_flag=True, help="Check the file and print what it will cost; buy nothing.")
+@click.option("--replace", is_flag=True, help="Replace an existing table that has no journal beside it.")
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON.")
 def collect(
     config: Path, output: Path | None, journal: Path | None, dry_run: bool, replace: bool, as_json: bool
 ) -> None:
     """Ask every specialist of CONFIG [pandora.yaml] every prompt, grade the answers, write a routing table.
 
-    Every bought answer is in the journal before it counts. Stopped or killed, the same command goes on
-    where it was: no answer is bought twice. The budget holds over all runs of one journal. The exit code
-    is 0 if every cell was graded and 1 if some are missing (the table is written all the same).
+    Every bought answer is written to the journal before it is used. If the command is stopped or killed, run
+    it again to continue: no answer is bought twice. The budget holds over all runs with one journal. The exit
+    code is 0 if every cell was graded and 1 if some are missing (the table is written in both cases).
     """
     settings = read_config(config)
     output = output or config.parent / settings.table
@@ -111,7 +111,7 @@ def _run(plan: CollectPlan, path: Path, currency: str) -> Collected:
 
 
 def _bill(config: Config, plan: CollectPlan, path: Path) -> Bill:
-    """What is still to be paid; a journal that does not exist is not made for that."""
+    """What is still to be paid; does not create the journal if it does not exist."""
     if not path.exists():
         return bill(config, plan)
     with Journal(path) as kept:
@@ -119,7 +119,7 @@ def _bill(config: Config, plan: CollectPlan, path: Path) -> Bill:
 
 
 async def _preflight(config: Config) -> None:
-    """Ask each endpoint in use for its models, which is free; raise `UsageError` if one does not answer."""
+    """Request the list of models of each endpoint in use, which is free; `UsageError` if one fails."""
     from pandora_router.transport import client
     from pandora_router.transport.endpoint import Endpoint
     from pandora_router.transport.failures import Failed
@@ -143,7 +143,7 @@ async def _preflight(config: Config) -> None:
 
 
 def _used(config: Config) -> list[str]:
-    """The endpoints behind the specialists that answer and grade."""
+    """The endpoints of the specialists that answer and grade."""
     judges = [grade.judge for grade in grades(config.grading).values() if isinstance(grade, JudgeGrading)]
     return sorted(set(_endpoints(config, [*config.answering, *judges])))
 
@@ -171,7 +171,7 @@ def _say_cost(config: Config, cost: Bill, as_json: bool) -> None:
 
 
 def _cost(config: Config, cost: Bill) -> list[str]:
-    """What collecting will cost beside the budget, and whose code it runs, in words."""
+    """Sentences on the cost of the collection, the budget, and the user's functions that will run."""
     sign = config.value.currency
     judged = f" and {cost.verdicts:,} verdicts of a judge" if cost.verdicts else ""
     budget = f"The budget of {money(cost.budget, sign)}"

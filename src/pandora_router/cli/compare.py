@@ -1,4 +1,4 @@
-"""`pandora compare A B`: is B worse than A? With an exit code for continuous integration."""
+"""`pandora compare A B`: is B significantly worse than A? Its exit code is for continuous integration."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ FOLDER = click.Path(path_type=Path, file_okay=False)
 @click.argument("a", type=FOLDER)
 @click.argument("b", type=FOLDER)
 @click.option("--arm", default=DEFAULT, show_default=True, help="The way of routing to compare.")
-@click.option("--arm-b", help="Another way of routing for B.")
-@click.option("--tolerance", type=click.FloatRange(0), default=0.0, help="Reward that B may lose.")
+@click.option("--arm-b", help="The way of routing of B, if another one.")
+@click.option("--tolerance", type=click.FloatRange(0), default=0.0, help="Loss of reward that is accepted.")
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 def compare(a: Path, b: Path, arm: str, arm_b: str | None, tolerance: float, as_json: bool) -> None:
     """Compare two result folders of one experiment (RESULTS/EXPERIMENT), prompt by prompt.
 
-    Exit code 0: B is nowhere significantly worse; 1: at some inspection cost it is, by more than the
-    tolerance; 2: they cannot be compared. Significant means that the bootstrap over prompts and the
-    replication over splits agree, so at least two common seeds are needed.
+    Exit code 0: B is not significantly worse at any inspection cost; 1: at some inspection cost it is, by
+    more than the tolerance; 2: the results cannot be compared. Significant means that the bootstrap over
+    prompts and the replication over splits agree, so at least two common seeds are needed.
 
     \b
     Examples:

@@ -1,7 +1,7 @@
-"""What verbs print: texts and JSON without terminal escapes, tables that never cut a number, progress.
+"""Output of verbs: text and JSON without terminal escapes, tables that never truncate a number, progress.
 
 Results go to standard output, everything else to standard error, so that `pandora ... | next` and
-`pandora ... --json > file` hold results alone.
+`pandora ... --json > file` contain only results.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from pandora_router.text import printable
 CONTINUE = "Finished work is kept: run the same command again to continue."
 WIDEST = 10_000  # characters of a line in a pipe
 FOLDED = 16  # characters to which a column of words may shrink
-LINE_EVERY = 10.0  # seconds between progress lines where standard error is no terminal
+LINE_EVERY = 10.0  # seconds between progress lines if standard error is not a terminal
 
 
 def echo(text: str, *, err: bool = False) -> None:
-    """Print a text, on standard error with `err`; what a terminal would obey in it is shown as an escape."""
+    """Print a text, to standard error if `err`; control characters in it are shown escaped."""
     click.echo(printable(text), err=err)
 
 
 def echo_json(value: Any) -> None:
-    """Print `value` as JSON; letters stay as they are, characters that a terminal would obey are escaped."""
+    """Print `value` as JSON; non-ASCII letters are kept, control characters are escaped."""
     text = json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False)
     click.echo("".join(map(_escaped, text)) if printable(text) != text else text)
 
@@ -45,7 +45,7 @@ def _escaped(character: str) -> str:
 
 
 class Screen(Console):
-    """Standard output as rich sees it: no guessed colours, lines never folded in a pipe."""
+    """Standard output for rich: no colours unless it is a terminal, and lines are never folded in a pipe."""
 
     def __init__(
         self, *, file: IO[str] | None = None, terminal: bool | None = None, width: int | None = None
@@ -61,15 +61,15 @@ class Screen(Console):
         )
 
     def on_broken_pipe(self) -> None:
-        """Leave a reader that went away to `cli.main`."""
+        """Leave the handling of a closed pipe to `cli.main`."""
         raise BrokenPipeError
 
     def say(self, text: str) -> None:
-        """Print a text; what a terminal would obey in it is shown as an escape."""
+        """Print a text; control characters in it are shown escaped."""
         self.print(printable(text))
 
     def show(self, grid: Grid) -> None:
-        """Print a table: as wide as the terminal if that holds every number whole, otherwise wider."""
+        """Print a table, as wide as the terminal if all numbers fit, otherwise wider."""
         terminal = self.width
         self.width = WIDEST
         frame = 3 * len(grid.columns) + 1
@@ -87,10 +87,10 @@ class Screen(Console):
 
 
 def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], *, words: int = 1) -> Grid:
-    """Return a table of `rows`, to be printed by `Screen.show`.
+    """A table of `rows`, to be printed by `Screen.show`.
 
-    The first `words` columns hold text: left-aligned, folded over lines where the terminal is narrow. All
-    others hold numbers: right-aligned, never folded, never cut.
+    The first `words` columns are text: left-aligned, folded if the terminal is narrow. All others are
+    numbers: right-aligned, never folded or truncated.
     """
     grid = Grid(title=Text(printable(title)), title_justify="left")
     for j, name in enumerate(columns):
@@ -104,15 +104,15 @@ def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], *, 
 
 
 class Interrupted(KeyboardInterrupt):
-    """Ctrl-C in a command whose finished work is kept; the text says what to do."""
+    """Ctrl-C in a command that keeps finished work; the text says how to continue."""
 
 
 class SlowProgress:
-    """Progress of long work on standard error; call it with what is being done, how much of it, of how much.
+    """Progress of long work on standard error; call it with a description, steps done and total steps.
 
-    On a terminal a bar appears once the work has taken `patience` seconds, even if nothing new is reported
-    until then. Elsewhere a line is printed on the first report after `patience` seconds and every ten
-    seconds after that. With `resumes`, Ctrl-C says that the same command continues the work.
+    On a terminal a bar appears once the work has taken `patience` seconds, even without a new report.
+    Otherwise a line is printed at the first report after `patience` seconds, and then every ten seconds. With
+    `resumes`, the message after Ctrl-C says that the same command continues the work.
     """
 
     def __init__(

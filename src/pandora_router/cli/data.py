@@ -1,4 +1,4 @@
-"""`pandora data import` and `pandora data check`: from files to a routing table, and a look at one."""
+"""`pandora data import` and `pandora data check`: read files into a routing table, and summarise one."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from pandora_router.data.table import Table
 
 @click.group()
 def data() -> None:
-    """Import scored answers into a routing table, and look at one."""
+    """Import scored answers into a routing table, and summarise one."""
 
 
 @data.command("import")
 @source_options
 @click.option("-o", "--output", required=True, type=click.Path(path_type=Path), help="Folder to write.")
 @split_options
-@click.option("--replace", is_flag=True, help="Replace a routing table that is there already.")
+@click.option("--replace", is_flag=True, help="Replace an existing routing table.")
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON.")
 def import_(source: Source, splitting: Splitting, output: Path, replace: bool, as_json: bool) -> None:
     """Read SOURCE and write a routing table.
 
-    SOURCE is a file (CSV, TSV, JSON lines, Parquet) or a folder. Every specialist needs a fee; if
-    answers cost nothing, say --free. A split is drawn by --seed, stratified by task, unless --keep-split
-    asks for the one that the data came with (its val is our calibration; ood stays in no split).
+    SOURCE is a file (CSV, TSV, JSON lines, Parquet) or a folder. Every specialist needs a fee; if answers
+    cost nothing, say --free. A split is drawn by --seed, stratified by task, unless --keep-split keeps the
+    one in the data (its `val` becomes calibration; prompts in `ood` are in no split).
 
     \b
     Examples:
@@ -59,13 +59,13 @@ def import_(source: Source, splitting: Splitting, output: Path, replace: bool, a
 
 @data.command("check")
 @source_options
-@click.option("--split", type=click.Choice(["train", "calibration", "test"]), help="Look at one split only.")
+@click.option("--split", type=click.Choice(["train", "calibration", "test"]), help="Only this split.")
 @click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
 def check(source: Source, split: str | None, as_json: bool) -> None:
-    """Print what is in SOURCE: a routing table, or anything that `import` reads.
+    """Print a summary of SOURCE: a routing table, or anything that `import` reads.
 
-    Counts, missing cells, duplicates within and across splits, and the reward of the best single
-    specialist, the cheapest, a random one and the best for each prompt (oracle), with standard errors.
+    Counts, missing cells, duplicates within and across splits, and the rewards of the best single specialist,
+    the cheapest, a random one and the best for each prompt (oracle), with standard errors.
 
     \b
     Examples:

@@ -1,7 +1,7 @@
 """`pandora demo`: real specialists on one machine, recorded and live, and what routing them earns.
 
-Everything shown is computed here: the router is fitted on the recorded answers in the package, the headline
-is measured on questions held out, and the last questions are answered while one watches.
+Everything shown is computed when the command runs: the router is fitted on the recorded answers in the
+package, the headline is measured on held-out questions, and the last questions are answered live.
 """
 
 from __future__ import annotations
@@ -51,14 +51,14 @@ WARM_UP = "What is 1 + 1?"
     default=10,
     show_default=True,
     type=click.IntRange(0, 1000),
-    help="How many questions to route at the end.",
+    help="Number of questions to route at the end.",
 )
-@click.option("--recorded", "replay", is_flag=True, help="Answer those from the record; run no model.")
+@click.option("--recorded", "replay", is_flag=True, help="Use recorded answers for those; run no model.")
 @click.option(
     "--gguf",
     "strong",
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
-    help="File of the strong model, if you have it: it then answers live, and can be recorded.",
+    help="File of the strong model, if you have it; it then answers live, and can be recorded.",
 )
 @click.option("-v", "--verbose", is_flag=True, help="Show all ways to route, every task, more decisions.")
 @click.option(
@@ -76,9 +76,9 @@ WARM_UP = "What is 1 + 1?"
     help="Dollars per processor hour, for the money column.",
 )
 @click.option(
-    "--seed", default=1, show_default=True, type=click.IntRange(0), help="Which questions to route."
+    "--seed", default=1, show_default=True, type=click.IntRange(0), help="Selects the questions to route."
 )
-@click.option("--html", type=click.Path(path_type=Path, dir_okay=False), help="Write a page with all of it.")
+@click.option("--html", type=click.Path(path_type=Path, dir_okay=False), help="Write a page with everything.")
 @click.option(
     "--answers",
     type=click.Path(path_type=Path, dir_okay=False),
@@ -89,15 +89,15 @@ WARM_UP = "What is 1 + 1?"
     "--table",
     "folder",
     type=click.Path(path_type=Path),
-    help="Write the recorded answers as a routing table, fees in dollars, to this folder, and stop.",
+    help="Write the recorded answers to this folder as a routing table, fees in dollars, and stop.",
 )
 @click.option(
     "--record",
     "work",
     type=click.Path(path_type=Path, file_okay=False),
-    help="Ask what the file of answers lacks, with journals in this folder; then complete the file.",
+    help="Record the answers that are missing in the file; journals are kept in this folder.",
 )
-@click.option("--who", multiple=True, type=click.Choice(NAMES), help="Record only these.")
+@click.option("--who", multiple=True, type=click.Choice(NAMES), help="Record only these specialists.")
 @click.option("--json", "as_json", is_flag=True, help="Print the comparison as JSON.")
 def demo(
     count: int,
@@ -116,13 +116,13 @@ def demo(
 ) -> None:
     """Route questions among a calculator, a small language model and a strong one.
 
-    Fits a router on the recorded answers in the package, says what it earns on held-out questions, draws one
-    decision, then routes questions one by one, showing each look as it is bought, and the bill. The small
-    model answers live where it is installed, the strong one where --gguf names its file; the rest comes from
-    the record, and the output says which.
+    Fits a router on the recorded answers in the package, prints what it earns on held-out questions, draws
+    one decision, then routes questions one by one and prints each look when it is bought, and the bill. The
+    small model answers live if it is installed, the strong one if --gguf names its file; other answers are
+    recorded ones, and the output says which.
 
-    --record asks each specialist the questions whose answers the file lacks and resumes where it was stopped;
-    answers that are there stay.
+    --record asks each specialist the questions whose answers are missing in the file. It can be stopped and
+    run again; answers in the file do not change.
     """
     if work is not None:
         with SlowProgress(resumes=True) as tell:
@@ -138,7 +138,7 @@ def demo(
         echo(f"{len(written):,} questions x {len(written.specialists)} specialists in {folder}")
         return
     with SlowProgress() as tell:
-        # Once per machine: without compiled searches the comparison takes minutes.
+        # Once per machine: without compiled kernels the comparison takes minutes.
         kernels.warm(tell)
         result = study(record, weight, lambda what, share: tell(what, round(100 * share), 100))
     if as_json:
@@ -191,7 +191,7 @@ def _picture(screen: Screen, result: Study, examples: page.Stories) -> None:
 
 
 def _specialists(screen: Screen, known: recording.Recorded) -> None:
-    """Who the specialists are: how often right, by task, and what an answer and a look cost."""
+    """Print the specialists: accuracy by task, and the cost of an answer and of a look."""
     scored, tasks = known.table, sorted(set(known.table.tasks))
     rows = []
     for j, name in enumerate(scored.specialists):
@@ -231,7 +231,7 @@ def _route(
     replay: bool,
     strong: Path | None,
 ) -> list[live.RoutedQuestion]:
-    """Route questions with what runs here: fresh ones if everybody does, else held-out ones."""
+    """Route questions with the specialists that run here: fresh ones if all do, else held-out ones."""
     running = {} if replay or weights() is None else people(strong)
     if STRONG in running:
         questions: list[Question] = list(fresh(count, seed))
@@ -263,7 +263,7 @@ async def _route_all(
     screen: Screen, result: Study, people: Mapping[str, Specialist], questions: Sequence[Question]
 ) -> list[live.RoutedQuestion]:
     now = {name for name, specialist in people.items() if not isinstance(specialist, live.Replayed)}
-    for name in now:  # load every model first, so that the bill shows answers only
+    for name in now:  # load every model first, so that the bill has only answers
         await people[name].answer(Request.of(WARM_UP))
     routed = []
     for question in questions:

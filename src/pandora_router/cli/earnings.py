@@ -1,4 +1,4 @@
-"""What a fitted router earns, first in one sentence and one small table, then in detail."""
+"""What a fitted router earns: one sentence and one small table, and the details for --verbose."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pandora_router.cli.console import Screen, table
 from pandora_router.cli.money import money
 
 PROMPTS = 1000
-"""Money is told per so many prompts."""
+"""Number of prompts for which amounts of money are printed."""
 SHOWN = {
     ROUTER: "the router",
     NEVER: "buying no estimates",
@@ -19,16 +19,16 @@ SHOWN = {
     CHEAPEST: "always {cheapest}",
     ORACLE: "best in hindsight",
 }
-"""Ways of routing in the small table, in words."""
+"""The ways of routing in the small table, and their names there."""
 
 
 def headline(
     screen: Screen, facts: Mapping[str, Any], weight: float, sign: str, needs: Sequence[str]
 ) -> None:
-    """Print one sentence and one table in accuracy and money, and what routing needs for that.
+    """Print one sentence and one table in accuracy and money, and what the router needs for that.
 
-    told: the record of a fit. weight: `fee_weight`, which turns money into reward. sign: the currency. needs:
-    specialists whose beginnings the costly estimate reads.
+    facts: the record of a fit. weight: `fee_weight`, which converts money to reward. sign: the currency.
+    needs: specialists whose beginnings the costly estimate reads.
     """
     ways = facts["report"].get("routing", {}).get("ways")
     if not ways:
@@ -56,9 +56,10 @@ def headline(
 
 
 def _distinct(names: Mapping[str, str], ways: Mapping[str, Any]) -> list[str]:
-    """The ways to show, without those that are another one by a second name.
+    """The ways of routing to show, without those that are identical to another one.
 
-    The cheapest specialist may be the best single one, and a router that buys nothing is never inspecting.
+    For example, the cheapest specialist may be the best single one, and a router that buys nothing is the
+    same as never inspecting.
     """
     shown = [way for way in names if way in ways]
     if names[CHEAPEST] == names[BEST_SINGLE] and CHEAPEST in shown:
@@ -69,7 +70,7 @@ def _distinct(names: Mapping[str, str], ways: Mapping[str, Any]) -> list[str]:
 
 
 def _guarded(guard: Mapping[str, Any], weight: float, sign: str) -> str:
-    """What the search earned against never inspecting on prompts that fitted nothing, and what follows."""
+    """Sentence on what buying gained or lost in cross-validation, and whether it is switched off."""
     gain, error = guard["gain"], guard["error"]
     amount = f"{abs(gain):.4f} of reward per prompt (standard error {error:.4f})"
     if weight > 0.0:
@@ -84,7 +85,7 @@ def _guarded(guard: Mapping[str, Any], weight: float, sign: str) -> str:
 
 
 def _money(way: Mapping[str, Any], key: str, weight: float) -> float:
-    """Money per prompt: fees, which are weighted in a report, and inspections."""
+    """Money per prompt: fees (weighted in a report) and inspections."""
     return float(way[key]) / (weight if weight > 0 else 1.0)
 
 
@@ -105,7 +106,7 @@ def _row(name: str, way: Mapping[str, Any], weight: float, sign: str) -> tuple[s
 
 
 def _buying(ways: Mapping[str, Any], weight: float, sign: str) -> str:
-    """Whether buying estimates pays, as far as the standard error of the paired difference can tell."""
+    """Phrase on whether buying estimates pays, judged by the standard error of the paired difference."""
     router, never = ways[ROUTER], ways[NEVER]
     if router["inspections"] == 0:
         return "the router buys no estimates for these prompts"
@@ -119,7 +120,7 @@ def _buying(ways: Mapping[str, Any], weight: float, sign: str) -> str:
 
 
 def details(screen: Screen, facts: Mapping[str, Any]) -> None:
-    """Print errors, coverage, evidence, parts of the signal model and every way of routing."""
+    """Print errors, coverage, evidence for the policy, parts of the signal model, all ways of routing."""
     report, evidence, counts = facts["report"], facts["evidence"], facts["prompts"]
     screen.say(f"\ntrain {counts['train']:,}, calibration {counts['calibration']:,}, test {counts['test']:,}")
     if "mse" in report:

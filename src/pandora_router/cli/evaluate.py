@@ -1,4 +1,4 @@
-"""`pandora evaluate`: what each way of routing earns on my data, and whether the difference is real."""
+"""`pandora evaluate`: what each way of routing earns on your data, with significance tests."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ FOLDER = click.Path(path_type=Path, file_okay=False)
 
 
 def list_arms(context: click.Context, option: click.Parameter, wanted: bool) -> None:
-    """Print every way to route, with what it does, and end the command."""
+    """Print the name and meaning of every way to route, and exit."""
     if wanted:
         rows = [[arm.name, arm.about] for arm in (*ARMS, *BY_NAME)]
         Screen().show(table("Ways to route", ("name", "what it does"), rows, words=2))
@@ -37,23 +37,23 @@ def list_arms(context: click.Context, option: click.Parameter, wanted: bool) -> 
 @click.command()
 @click.argument("experiments", nargs=-1, required=True, type=FILE)
 @click.option("-o", "--output", required=True, type=FOLDER, help="Folder for the results (Parquet).")
-@click.option("--data", "root", type=FOLDER, help="Where data folders lie; else beside the YAML file.")
-@click.option("--seeds", type=click.IntRange(1), help="Only the first so many splits.")
-@click.option("--cache", type=FOLDER, help="Where estimates are kept (numbers only); default OUTPUT/cache.")
-@click.option("--finished", is_flag=True, help="Run nothing: report the splits that are finished.")
+@click.option("--data", "root", type=FOLDER, help="Parent of the data folders; else beside the YAML file.")
+@click.option("--seeds", type=click.IntRange(1), help="Use only this many splits.")
+@click.option("--cache", type=FOLDER, help="Folder for estimates (numbers only); default OUTPUT/cache.")
+@click.option("--finished", is_flag=True, help="Run nothing; report the splits that are finished.")
 @click.option("--verbose", is_flag=True, help="Show every way to route at every inspection cost.")
 @click.option("--json", "as_json", is_flag=True, help="Print every row as JSON.")
 @click.option("--report", "report_to", type=FILE, help="Write a Markdown page.")
-@click.option("--html", "html_to", type=FILE, help="Write one HTML page with curves to explore, offline.")
+@click.option("--html", "html_to", type=FILE, help="Write one HTML page with interactive curves, offline.")
 @click.option("--plots", "plots_to", type=FOLDER, help="Write figures as PNG and SVG.")
-@click.option("--replace", is_flag=True, help="Overwrite pages and figures that exist.")
+@click.option("--replace", is_flag=True, help="Overwrite existing pages and figures.")
 @click.option(
     "--list-arms",
     is_flag=True,
     is_eager=True,
     expose_value=False,
     callback=list_arms,
-    help="Print the ways to route that an experiment can name, and end.",
+    help="Print the ways to route that an experiment can name, and exit.",
 )
 @with_runner
 def evaluate(
@@ -73,9 +73,9 @@ def evaluate(
 ) -> None:
     """Run EXPERIMENTS (YAML) over fresh splits; finished splits are not run again.
 
-    The router is fitted on each split as `pandora fit` would fit it and judged on prompts it has not seen.
-    Splits run on all cores; results do not depend on how many. Over Ray, every machine needs this package
-    and sees the data at the same path.
+    The router is fitted on each split as `pandora fit` would fit it, and measured on prompts of that split
+    that it has not seen. Splits run on all cores; results do not depend on their number. With --ray, every
+    machine needs this package and the data at the same path.
 
     \b
     Examples:
@@ -111,7 +111,7 @@ def evaluate(
 
 
 def free(file: Path | None, replace: bool) -> None:
-    """Refuse to overwrite a file unless told to; raises `UsageError` before any work is done."""
+    """Raise `UsageError`, before any work, if `file` exists and `replace` is false."""
     if file is not None and file.exists() and not replace:
         raise UsageError(
             str(file),
@@ -127,7 +127,7 @@ def _rows(measured: Results) -> list[dict[str, object]]:
 
 
 def _show(measured: Results, verbose: bool) -> None:
-    """One sentence and one small table; with `verbose` every arm at every cost, and a verdict."""
+    """Print one sentence and one small table; with `verbose` every arm at every cost, and a verdict."""
     screen = Screen()
     screen.say(f"\n{measured.title}")
     screen.say(summary.sentence(measured))
@@ -188,7 +188,7 @@ def _write(
 
 
 def relative(image: Path, page: Path) -> str:
-    """Where an image lies as seen from a page; raises `UsageError` if it lies outside the page's folder."""
+    """Path of an image relative to a page; raises `UsageError` if it is outside the page's folder."""
     try:
         return image.resolve().relative_to(page.resolve().parent).as_posix()
     except ValueError as error:

@@ -19,7 +19,7 @@ from pandora_router.router.decision import BoxStatus, Purchase
 from pandora_router.router.explanation import Line, Step, amount
 from pandora_router.router.picture import decision_svg
 
-MOST = 12  # specialists shown in a step; the others are counted
+MOST = 12  # specialists shown in a step; the others are only counted
 
 
 @click.command()
@@ -33,7 +33,7 @@ MOST = 12  # specialists shown in a step; the others are counted
     "--html",
     "page",
     type=click.Path(path_type=Path),
-    help="Draw the decision into this new file.",
+    help="Write a page with a picture of the decision to this new file.",
 )
 def explain(
     prompt: str,
@@ -44,7 +44,7 @@ def explain(
     as_json: bool,
     page: Path | None,
 ) -> None:
-    """Route PROMPT and tell why: estimates, prices, purchases, the runner-up and every alternative.
+    """Route PROMPT and explain the decision: estimates, prices, purchases, runner-up, every alternative.
 
     \b
     Examples:
@@ -68,7 +68,7 @@ def explain(
 
 
 def drawn(story: Explanation, prompt: str) -> str:
-    """The decision as an HTML page that loads nothing."""
+    """The decision as an HTML page without external resources."""
     bill = {name: f"{amount(cost)} of reward" for name, cost in story.bills.items()}
     picture = decision_svg(story.decision.to_dict(), bill=bill)
     return (

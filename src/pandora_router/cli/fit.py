@@ -1,4 +1,4 @@
-"""`pandora fit`: from a config file and a routing table to an artifact."""
+"""`pandora fit`: fit a router on a routing table, as a config file says, and write the artifact."""
 
 from __future__ import annotations
 
@@ -44,23 +44,23 @@ TRAINING = {"torch": "torch", "onnx": "onnx", "onnxruntime": "onnxruntime"}
     help="Folder to write the router to.",
 )
 @click.option(
-    "--data", type=click.Path(path_type=Path), help="Instead of CONFIG: a routing table or a folder."
+    "--data", type=click.Path(path_type=Path), help="Instead of CONFIG: a routing table or a data folder."
 )
 @click.option(
-    "--inspection-cost", type=click.FloatRange(0), help="With --data: money for one purchase of estimates."
+    "--inspection-cost", type=click.FloatRange(0), help="With --data: price of one purchase of estimates."
 )
-@click.option("--fee-column", help="With --data and a folder: column of numbers that is the fee.")
+@click.option("--fee-column", help="With --data and a folder: numeric column with the fee.")
 @click.option(
-    "--fee-per-trillion-parameters", "per_trillion", type=float, help="The same: price x parameters."
+    "--fee-per-trillion-parameters", "per_trillion", type=float, help="Likewise: fee = price x parameters."
 )
-@click.option("--free", is_flag=True, help="The same: answers cost nothing.")
+@click.option("--free", is_flag=True, help="Likewise: answers cost nothing.")
 @click.option(
     "--write-estimates",
     "estimates",
     type=click.Path(path_type=Path, file_okay=False),
-    help="Folder for calibration.parquet and test.parquet: held-out estimates, as pandora sweep reads them.",
+    help="Folder for calibration.parquet and test.parquet: held-out estimates for pandora sweep.",
 )
-@click.option("--replace", is_flag=True, help="Replace an artifact that is there already.")
+@click.option("--replace", is_flag=True, help="Replace an existing artifact.")
 @click.option("--verbose", is_flag=True, help="Show errors, coverage, evidence and every way of routing.")
 @click.option("--json", "as_json", is_flag=True, help="Print the record of the fit as JSON.")
 def fit(
@@ -76,10 +76,10 @@ def fit(
 ) -> None:
     """Fit the router that CONFIG [pandora.yaml] describes and write it to a folder.
 
-    Estimators are fitted on the train split, signal model and policy on calibration, and everything is
-    checked on test. Killed at any moment, it leaves the folder as it was and goes on where it stopped
-    when started again (finished stages wait in a hidden folder beside the output). With --data no config
-    is needed; a folder of Parquet files is given a split by seed 0, stratified by task.
+    Estimators are fitted on the train split, signal model and policy on calibration, and the result is
+    measured on test. If the command is stopped or killed, the output folder stays as it was; run it again to
+    continue (finished stages are kept in a hidden folder beside the output). With --data no config is needed;
+    a folder of Parquet files gets a split by seed 0, stratified by task.
 
     \b
     Examples:
@@ -136,7 +136,7 @@ def fit(
 
 
 def show(facts: Mapping[str, Any], config: Config, weight: float, needs: list[str], *, verbose: bool) -> None:
-    """Print what the router earns; with `verbose` also where that comes from."""
+    """Print what the router earns; with `verbose` also the details."""
     screen = Screen()
     headline(screen, facts, weight, config.value.currency, needs)
     known, test = facts["prompts"]["remembered"], facts["prompts"]["test"]
@@ -151,7 +151,7 @@ def show(facts: Mapping[str, Any], config: Config, weight: float, needs: list[st
 
 
 def usual(data: Path, cost: float | None, **fees: Any) -> tuple[Config, Table]:
-    """The usual settings for a routing table, or for a folder with prompts.parquet, and the table."""
+    """Default settings for a routing table, or for a folder with prompts.parquet, and the table."""
     settings = Config.model_validate({"table": str(data), "fit": {"inspection": cost}})
     columns = {
         "fee": (),
@@ -168,7 +168,7 @@ def usual(data: Path, cost: float | None, **fees: Any) -> tuple[Config, Table]:
 
 
 def check(config: Config, table: Table) -> None:
-    """Make all checks that can fail before the long work: names, prices, packages."""
+    """Check names, prices and packages before the long work; raises `UsageError`."""
     default = config.fit.default
     if default is not None and default not in table.specialists:
         raise UsageError(
@@ -189,7 +189,7 @@ def check(config: Config, table: Table) -> None:
 
 
 def announcement(config: Config, table: Table, work: Path) -> str:
-    """What will be fitted, and the money that a judge will cost before it is spent."""
+    """Sentence on what will be fitted, and on the price of a judge's verdicts before they are bought."""
     train, held = int((table.split == "train").sum()), int((table.split == "calibration").sum())
     specialists = len(table.specialists)
     size = f"{len(table):,} prompts x {specialists} specialists ({train:,} train, {held:,} calibration)"

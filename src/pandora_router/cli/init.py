@@ -57,12 +57,12 @@ collect: {{budget: 2.00}}             # at most 2.00 is spent, over all runs; --
 @click.command()
 @click.argument("path", type=click.Path(path_type=Path), default=Path("pandora.yaml"))
 @click.option("--table", default="table", show_default=True, help="The routing table to name in it.")
-@click.option("--replace", is_flag=True, help="Replace a file that is there already.")
-@click.option("--json", "as_json", is_flag=True, help="Print where it is as JSON.")
+@click.option("--replace", is_flag=True, help="Replace an existing file.")
+@click.option("--json", "as_json", is_flag=True, help="Print its path as JSON.")
 def init(path: Path, table: str, replace: bool, as_json: bool) -> None:
-    """Write a commented config to PATH [pandora.yaml]; it asks nothing.
+    """Write a commented config to PATH [pandora.yaml]; asks no questions.
 
-    A file that is there already is left alone unless you pass --replace.
+    An existing file is not changed unless you pass --replace.
 
     \b
     Examples:

@@ -21,7 +21,7 @@ STORE = "pandora.sqlite"
 
 
 def store_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command the option `--store`."""
+    """Add the option `--store` to a command."""
     return click.option(
         "--store",
         default=STORE,
@@ -32,7 +32,7 @@ def store_option(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def within(store: str, operation: Callable[[Transaction], T]) -> T:
-    """Run an operation on a store and commit it."""
+    """Run an operation on the store at address `store` and commit it."""
     database = connect(store)
     try:
         migrate(database)
@@ -87,7 +87,7 @@ def add(
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @store_option
 def list_(as_json: bool, store: str) -> None:
-    """Show all keys with what they have spent in this period.
+    """Show all keys and what each has spent in the present period.
 
     \b
     Examples:

@@ -1,4 +1,4 @@
-"""`pandora route --live`: looks at answers that are begun while the decision is made."""
+"""`pandora route --live`: look at answers that specialists begin while the decision is made."""
 
 from __future__ import annotations
 
@@ -24,8 +24,9 @@ from pandora_router.specialists.specialist import Specialist
 class RoutedLive:
     """A decision made with live looks.
 
-    `looked` has, by specialist, what was seen, or why nothing was. `answer` is that of the chosen specialist
-    if it was asked for; it goes on from its look. `lost` is the money for looks that led to no answer.
+    looked: by specialist, what was seen, or why nothing was.
+    answer: the answer of the chosen specialist, if requested; it continues its look.
+    lost: money for looks that led to no answer.
     """
 
     decision: Decision
@@ -41,10 +42,10 @@ class RoutedLive:
 
 
 def route_live(artifact: Path, path: Path, prompt: str, wanted: Wanted, *, answering: bool) -> RoutedLive:
-    """Route a prompt with the specialists that the config file at `path` describes.
+    """Route a prompt with the specialists of the config file at `path`.
 
-    With `answering` the chosen specialist answers, too. Raises `UsageError` if the config does not fit the
-    router or nothing can be looked at, and `UpstreamError` if the chosen specialist gives no answer.
+    With `answering` the chosen specialist also answers. Raises `UsageError` if the config does not match the
+    router or no look is possible, and `UpstreamError` if the chosen specialist fails.
     """
     config = read_config(path)
     router = open_router(artifact, config)

@@ -1,4 +1,4 @@
-"""`pandora log`: decisions of the gateway, and traffic with feedback as training data."""
+"""`pandora log`: show decisions of the gateway, and export traffic with feedback as training data."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def log() -> None:
 @log.command()
 @click.option("--most", type=click.IntRange(1, 1000), default=20, show_default=True)
 @click.option("--specialist", help="Only decisions for this specialist.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")
 @store_option
 def tail(most: int, specialist: str | None, as_json: bool, store: str) -> None:
     """Show the newest decisions, newest first.
@@ -89,8 +89,8 @@ def show(decision: str, store: str) -> None:
 @log.command()
 @click.option("--parquet", type=click.Path(path_type=Path), help="Write all decisions to this file.")
 @click.option("--table", "folder", type=click.Path(path_type=Path), help="Write a routing table here.")
-@click.option("--metric", default="reward", show_default=True, help="Which feedback is the score.")
-@click.option("--days", type=float, default=30.0, show_default=True, help="How far back.")
+@click.option("--metric", default="reward", show_default=True, help="Feedback metric used as the score.")
+@click.option("--days", type=float, default=30.0, show_default=True, help="Days to go back.")
 @store_option
 def export(parquet: Path | None, folder: Path | None, metric: str, days: float, store: str) -> None:
     """Export decisions as Parquet, or traffic with feedback as a routing table to fit on.

@@ -1,14 +1,14 @@
 """The command `pandora`: one module per verb, imported only when that verb runs.
 
-`pandora --help`, shell completion and a mistyped verb import no verb: the one-line summaries stand here.
-Every verb fails in the same way, handled in one place (`Verbs.invoke`):
+`pandora --help`, shell completion and a mistyped verb import no verb, because the summaries are in this
+module. Errors of all verbs are handled in one place (`Verbs.invoke`):
 
     exit code    when
-    0            the command did what it was asked
-    1            somebody else failed (`UpstreamError`), or `collect` could not fill every cell
-    2            wrong options, files or settings (`UsageError`, click's errors, the file system's)
+    0            the command succeeded
+    1            something outside failed (`UpstreamError`), or `collect` could not fill every cell
+    2            invalid options, files or settings (`UsageError`, errors of click and of the file system)
     130          Ctrl-C
-    141          the reader of standard output went away (`pandora ... | head`); nothing is printed
+    141          standard output was closed (`pandora ... | head`); nothing is printed
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ SECTIONS: dict[str, dict[str, str]] = {
 }
 SUMMARIES = {verb: summary for verbs in SECTIONS.values() for verb, summary in verbs.items()}
 
-# library -> the extra of pyproject.toml that installs it, for libraries that whole verbs need
+# library -> the extra of pyproject.toml that installs it, for libraries that whole verbs require
 EXTRAS = {"pyarrow": "fit", "aiohttp": "http", "sympy": "demo"}
 
 INTERRUPTED = 130
@@ -82,7 +82,7 @@ class Verbs(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Return the verb that `args` begins with; an unknown one is refused, with the nearest verb named."""
+        """The verb with which `args` begins; an unknown one is refused with the nearest verb as a hint."""
         name = args[0]
         if name not in SUMMARIES and not name.startswith("-") and not ctx.resilient_parsing:
             near = difflib.get_close_matches(name, SUMMARIES, n=1)
@@ -103,7 +103,7 @@ class Verbs(click.Group):
         return [*verbs, *click.Command.shell_complete(self, ctx, incomplete)]
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the verb that was asked for; see the head of this module for exit codes."""
+        """Run the requested verb; see the top of this module for exit codes."""
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt as stop:
@@ -119,7 +119,7 @@ class Verbs(click.Group):
             install = f"pip install 'pandora-router[{EXTRAS[error.name]}]'"
             raise Failure(f"this command needs {error.name}, which is not installed: {install}") from error
         except BrokenPipeError:
-            # what is still buffered is flushed when Python ends: to nowhere, or it would fail once more
+            # Python flushes the buffer at exit: redirect it to nowhere, or that would fail again
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             ctx.exit(BROKEN_PIPE)
         except OSError as error:
@@ -129,13 +129,13 @@ class Verbs(click.Group):
 
 
 class Failure(click.ClickException):
-    """An error of ours, shown by click as one message on standard error."""
+    """A `UsageError`, shown by click as one message on standard error."""
 
     exit_code = 2
 
 
 class UpstreamFailure(Failure):
-    """The same for an error of somebody else."""
+    """The same for an `UpstreamError`."""
 
     exit_code = 1
 

@@ -1,4 +1,4 @@
-"""`pandora market simulate --network`: the same markets, carried by real services on loopback."""
+"""`pandora market simulate --network`: the same markets with real services on the loopback interface."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def instance_of(experiment: Experiment, root: Path, cache: Path | None, prompts: int) -> Instance:
-    """The test prompts of the first split of an experiment as a market, at most `prompts` of them."""
+    """The test prompts of an experiment's first split as a market instance, at most `prompts` of them."""
     import numpy as np
 
     from pandora_router.evaluate.bidding import market_of
@@ -36,7 +36,7 @@ def instance_of(experiment: Experiment, root: Path, cache: Path | None, prompts:
 
 
 def simulate_network(instance: Instance, costs: Sequence[float], seed: int, as_json: bool) -> None:
-    """Hold every auction over HTTP and in this process and print the outcome; raises if they differ."""
+    """Hold every auction over HTTP and in this process, and print the outcome; raises if they differ."""
     from pandora_router.bidding.wire import MechanismName
 
     rows = [

@@ -1,4 +1,4 @@
-"""`pandora market serve`, and who takes part: join, key, leave, ledger."""
+"""`pandora market serve`, and the participants: join, renew, leave, accounts."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _plan(config: Path) -> MarketPlan:
 @click.option("--host", help="Address to listen on [market.host, else 127.0.0.1].")
 @click.option("--port", type=click.IntRange(0, 65535), help="Port [market.port, else 8090]; 0: any free one.")
 def serve(config: Path, host: str | None, port: int | None) -> None:
-    """Hold an auction for every prompt: bidders that have joined, and the specialists of CONFIG by proxy.
+    """Hold an auction for every prompt, among bidders that joined and specialists of CONFIG by proxy.
 
     The platform's secret is read from the environment variable PANDORA_MARKET_SECRET, or from
     `market.secret_file`. Without `market: {keys: true}` only 127.0.0.1 is allowed.
@@ -73,13 +73,13 @@ async def _serve(plan: MarketPlan, host: str | None, port: int | None) -> None:
 
 @click.command()
 @click.argument("name")
-@click.option("--url", required=True, help="Where the bidder's service listens.")
+@click.option("--url", required=True, help="Address of the bidder's service.")
 @click.option("--stake", type=click.FloatRange(0.0), default=0.0, help="Added to its deposit, in reward.")
 @CONFIG
 def join(name: str, url: str, stake: float, config: Path) -> None:
-    """Let the bidder NAME take part, and print its key: it signs what the two say to each other.
+    """Let the bidder NAME take part, and print its key, which signs all messages between the two.
 
-    A bidder can bid at most what its deposit and its earnings cover.
+    A bidder can bid at most the sum of its deposit and its earnings.
 
     \b
     Examples:
@@ -91,7 +91,7 @@ def join(name: str, url: str, stake: float, config: Path) -> None:
     from pandora_router.transport.endpoint import Endpoint
 
     plan = _plan(config)
-    Endpoint(url)  # refuses what is no address
+    Endpoint(url)  # raises UsageError for an invalid address
     secret = plan.secret()
     made = within(
         plan.store, lambda open_: ledger.join(open_, name, url.rstrip("/"), time.time(), stake=stake)
@@ -123,7 +123,7 @@ def renew(name: str, config: Path) -> None:
 @click.argument("name")
 @CONFIG
 def leave(name: str, config: Path) -> None:
-    """Take the bidder NAME out of the market and give its deposit back.
+    """Remove the bidder NAME from the market and return its deposit.
 
     \b
     Examples:
@@ -140,7 +140,7 @@ def leave(name: str, config: Path) -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables.")
 @CONFIG
 def accounts(as_json: bool, config: Path) -> None:
-    """Show balances (they sum to zero) and how each bidder's claims compare with what came of them.
+    """Show balances (they sum to zero), and each bidder's claims compared with realised rewards.
 
     \b
     Examples:

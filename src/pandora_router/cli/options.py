@@ -25,7 +25,7 @@ ROUTER = click.option(
 )  # fmt: skip
 CONTEXT = click.option(
     "--context", "pairs", multiple=True, metavar="NAME=TEXT",
-    help="What a specialist has begun to say; repeatable.",
+    help="Beginning of a specialist's answer; repeatable.",
 )  # fmt: skip
 CONTEXTS = click.option(
     "--contexts", "file", type=click.Path(path_type=Path), help="The same for several: JSON {name: text}."
@@ -33,9 +33,9 @@ CONTEXTS = click.option(
 
 
 def read_contexts(pairs: tuple[str, ...], file: Path | None) -> dict[str, str]:
-    """Return contexts by specialist from `--context NAME=TEXT` (`pairs`) and a JSON `file`.
+    """Contexts by specialist, from `--context NAME=TEXT` (`pairs`) and a JSON `file`.
 
-    A name that is in both takes its text from `pairs`. Raises `UsageError` if either is malformed.
+    For a name in both, `pairs` wins. Raises `UsageError` if either is malformed.
     """
     contexts: dict[str, str] = {}
     if file is not None:
@@ -58,7 +58,7 @@ def read_contexts(pairs: tuple[str, ...], file: Path | None) -> dict[str, str]:
 
 
 def with_candidates(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give `command` --only, --exclude and --max-fee, handed over as one argument `wanted`."""
+    """Add --only, --exclude and --max-fee to `command`, passed as one argument `wanted`."""
 
     @click.option("--only", multiple=True, metavar="NAME", help="Choose only among these; repeatable.")
     @click.option("--exclude", multiple=True, metavar="NAME", help="Never choose this one; repeatable.")
@@ -81,10 +81,10 @@ class Wanted:
     max_fee: float | None = None
 
     def among(self, router: Router) -> tuple[str, ...] | None:
-        """Return the specialists of `router` that may be chosen; None if all may.
+        """The specialists of `router` that may be chosen; None if all may.
 
-        Fees are the mean fees of the routing table that the router was fitted on. Raises `UsageError` for a
-        name that the router does not know, and if nobody is left.
+        Fees are the mean fees in the routing table that the router was fitted on. Raises `UsageError` for a
+        name that the router does not have, and if no specialist is left.
         """
         if self == Wanted():
             return None
@@ -117,7 +117,7 @@ class Wanted:
 
 
 def with_runner(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give `command` the options --workers and --ray, handed over as one argument `runner`."""
+    """Add --workers and --ray to `command`, passed as one argument `runner`."""
 
     @click.option("--workers", type=click.IntRange(1), help="Processes [one per core]; 1: only this one.")
     @click.option("--ray", metavar="auto|HOST:PORT", help="A Ray cluster instead of local processes.")
@@ -129,7 +129,7 @@ def with_runner(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def runner_of(workers: int | None, ray: str | None) -> Runner:
-    """Return the runner that --workers and --ray ask for; raises `UsageError` if both are given."""
+    """The runner for --workers and --ray; raises `UsageError` if both are given."""
     from pandora_router.run import InPlace, Pool
 
     if ray is None:

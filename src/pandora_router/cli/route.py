@@ -1,4 +1,4 @@
-"""`pandora route`: who should answer one prompt, or each prompt of a file."""
+"""`pandora route`: choose the specialist for one prompt, or for each prompt of a file."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ FILE = click.Path(path_type=Path, dir_okay=False, allow_dash=True)
 @CONTEXT
 @CONTEXTS
 @click.option("--batch", type=FILE, help="File of prompts: .csv, .jsonl or .parquet; - reads JSON lines.")
-@click.option("-o", "--output", type=FILE, help="With --batch: file to write, by its ending; - prints.")
+@click.option("-o", "--output", type=FILE, help="With --batch: file to write (format by suffix); - prints.")
 @click.option("--prompt-column", help="With --batch: the column of prompts [prompt, else messages].")
-@click.option("--replace", is_flag=True, help="With --batch: replace an output that exists.")
+@click.option("--replace", is_flag=True, help="With --batch: replace an existing output.")
 @click.option("--live", is_flag=True, help="Look at the specialists of --config while deciding.")
-@click.option("--answer", is_flag=True, help="With --live: have the chosen specialist answer, too.")
+@click.option("--answer", is_flag=True, help="With --live: the chosen specialist also answers.")
 @click.option(
     "--config",
     type=click.Path(path_type=Path, dir_okay=False),
@@ -66,16 +66,16 @@ def route(
     wanted: Wanted,
     runner: Runner,
 ) -> None:
-    """Say who should answer PROMPT (- reads it from standard input), or each prompt of a file.
+    """Print which specialist should answer PROMPT (- reads standard input), or each prompt of a file.
 
-    A batch keeps the columns of its input and adds the decision. Prompts are in a column `prompt`, or the
-    last message by the user in a column `messages` (a list, or JSON text of one); a column `contexts` may
-    hold what specialists have begun to say (a map from name to text, or JSON text of one). A prompt that
-    cannot be judged goes to the default specialist, and `declined_because` says why. Stopped at any moment,
-    the same command continues where it was.
+    A batch keeps the columns of its input and adds the decision. The prompt is in the column `prompt`, or it
+    is the last message by the user in the column `messages` (a list, or JSON text of one). A column
+    `contexts` may have the beginnings of answers (a map from specialist to text, or JSON text of one). A
+    prompt that cannot be judged goes to the default specialist, with the reason in `declined_because`. If the
+    command is stopped, run it again to continue.
 
-    With --live, specialists whose beginnings the router reads are begun when a look is worth its price, and
-    cancelled unless they answer: looks and answers cost money.
+    With --live, the router lets specialists begin their answers if a look is worth its price, and cancels
+    those that are not chosen. Looks and answers cost money.
 
     \b
     Examples:

@@ -1,7 +1,7 @@
-"""Files of rows: CSV, JSON lines and Parquet, told apart by the ending of the name.
+"""Files of rows: CSV, JSON lines and Parquet, distinguished by the suffix of the name.
 
-A source is read in chunks of rows (dictionaries) and can be read again; a file is written under a temporary
-name and renamed when it is complete. CSV and JSON lines need no library; Parquet needs pyarrow (extra `fit`).
+A source is read in chunks of rows (dictionaries) and can be read repeatedly. A file is written under a
+temporary name and renamed when it is complete. Parquet needs pyarrow (extra `fit`).
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ Row = dict[str, Any]
 Columns = Mapping[str, Literal["text", "number", "texts"]]
 T = TypeVar("T")
 ENDINGS = {".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".parquet": "parquet"}
-LONGEST_LINE = 16_000_000  # characters of one line of JSON, or of one field of CSV
+LONGEST_LINE = 16_000_000  # most characters of one line of JSON, or of one field of CSV
 
 
 def kind_of(path: Path) -> str:
-    """Return "csv", "jsonl" or "parquet" by the ending of `path`.
+    """The format "csv", "jsonl" or "parquet", by the suffix of `path`.
 
-    Raises `UsageError` for another ending, and `ModuleNotFoundError` for Parquet without pyarrow: now, not
-    after the work whose result is to be written.
+    Raises `UsageError` for another suffix, and `ModuleNotFoundError` for Parquet without pyarrow, so that
+    both are found before any work is done.
     """
     kind = ENDINGS.get(path.suffix.lower())
     if kind is None:
@@ -48,19 +48,19 @@ def kind_of(path: Path) -> str:
 
 
 class RowSource(ABC):
-    """Rows that can be read from the beginning any number of times."""
+    """Rows that can be read from the beginning repeatedly."""
 
     @abstractmethod
     def rows(self) -> Iterator[Row]:
-        """Yield the rows in order; raises `UsageError` where one cannot be read."""
+        """Yield the rows in order; raises `UsageError` for one that cannot be read."""
 
     def chunks(self, size: int) -> Iterator[list[Row]]:
-        """Yield the rows as lists of `size`, the last one shorter."""
+        """Yield the rows as lists of `size`; the last one may be shorter."""
         return chunked(self.rows(), size)
 
 
 def chunked(items: Iterable[T], size: int) -> Iterator[list[T]]:
-    """Yield `items` as lists of `size`, the last one shorter."""
+    """Yield `items` as lists of `size`; the last one may be shorter."""
     rest = iter(items)
     while chunk := list(islice(rest, size)):
         yield chunk
@@ -68,7 +68,7 @@ def chunked(items: Iterable[T], size: int) -> Iterator[list[T]]:
 
 @dataclass(frozen=True)
 class CsvSource(RowSource):
-    """A CSV file in UTF-8 whose first line names the columns; every value is a text."""
+    """A CSV file in UTF-8 whose first line has the column names; every value is a text."""
 
     path: Path
 
@@ -99,7 +99,7 @@ class JsonSource(RowSource):
 
 
 def json_rows(file: IO[bytes], name: Path) -> Iterator[Row]:
-    """Yield the objects in `file`, one per line; `name` is how errors call it."""
+    """Yield the objects in `file`, one per line; `name` is its name in errors."""
     number = 0
     while line := file.readline(LONGEST_LINE):
         number += 1
@@ -154,7 +154,7 @@ class ParquetSource(RowSource):
 
 
 def source_of(path: Path) -> RowSource:
-    """Return the source for a file by the ending of its name."""
+    """The source for a file, by the suffix of its name."""
     match kind_of(path):
         case "csv":
             return CsvSource(path)
@@ -170,12 +170,12 @@ def _unreadable(path: Path, line: int, expected: str, error: Exception | None = 
 
 
 def write_rows(path: Path, columns: Columns, rows: Iterable[Row], *, like: Path | None = None) -> None:
-    """Write `rows` to `path` in the form its ending names, atomically: whole, or not at all.
+    """Write `rows` to `path`, atomically, in the format of its suffix.
 
-    CSV and Parquet get `columns` in that order. In CSV, values that are not texts or numbers are written as
-    JSON text. In Parquet, a column has the type it has in the Parquet file `like`, if it is there, and
-    otherwise that of its kind; columns of texts hold other values as JSON text. JSON lines are written as the
-    rows are, with null for numbers that JSON does not have.
+    CSV and Parquet have `columns` in that order. In CSV, values that are not texts or numbers are written as
+    JSON text. In Parquet, a column has the type it has in the Parquet file `like`, if that has the column,
+    and otherwise the type given in `columns`; text columns hold other values as JSON text. In JSON lines, NaN
+    and infinities become null.
     """
     draft = path.with_name(f".{path.name}.draft-{os.getpid()}")
     try:
@@ -188,7 +188,7 @@ def write_rows(path: Path, columns: Columns, rows: Iterable[Row], *, like: Path 
 
 
 def json_line(row: Row) -> str:
-    """Return a row as one line of JSON; characters that UTF-8 cannot hold are escaped."""
+    """A row as one line of JSON; unpaired surrogates are escaped."""
     try:
         return json.dumps(row, default=str, allow_nan=False) + "\n"
     except ValueError:  # NaN or an infinity, from a Parquet file
@@ -216,7 +216,7 @@ def _write_csv(path: Path, columns: Columns, rows: Iterable[Row], like: Path | N
 
 
 def plain(value: Any) -> Any:
-    """Return a value as one cell: texts and numbers as they are, None for nothing, the rest as JSON text."""
+    """A value as one cell: texts, numbers and None as they are, anything else as JSON text."""
     if value is None or isinstance(value, str | int | float):
         return value
     return json.dumps(value, default=str)

@@ -25,13 +25,13 @@ EXAMPLE = """
 def serve(config: Path | None, demo: bool, host: str | None, port: int | None, workers: int) -> None:
     """Serve an OpenAI- and Anthropic-compatible gateway in front of the specialists of CONFIG.
 
-    CONFIG is pandora.yaml unless named. Clients name `model: "auto"` and the specialist worth most answers,
-    or a specialist's own name. Decisions are kept in `serve.store`. SIGHUP, or a changed file, loads a new
-    configuration; one with a mistake is reported and not used. Without keys (`serve: {keys: none}`) only
-    127.0.0.1 is allowed.
+    CONFIG is pandora.yaml by default. With `model: "auto"` the router chooses the specialist that answers; a
+    client may also name a specialist. Decisions are stored in `serve.store`. SIGHUP, or a change of the file,
+    loads the configuration again; one with a mistake is reported and not used. Without keys (`serve: {keys:
+    none}`) only 127.0.0.1 is allowed.
 
-    With --demo a calculator and a small language model, asked in four ways, answer on this machine, without
-    keys and without a network; the router is fitted on the answers recorded in the package.
+    With --demo, a calculator and a small language model, asked in four ways, answer on this machine, without
+    keys or network; the router is fitted on the answers recorded in the package.
 
     \b
     Examples:

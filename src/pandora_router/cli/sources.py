@@ -1,4 +1,4 @@
-"""Where a routing table comes from, as command-line options: format, columns, fees, split, limits."""
+"""Options that describe the source of a routing table: format, columns, fees, split, limits."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Source:
     limits: Limits
 
     def read(self, progress: Progress) -> Table:
-        """Return the table with the split that it came with.
+        """Read the table, with the split it came with.
 
         Raises `UsageError` if the source cannot be read, or if an option was given that its format ignores.
         """
@@ -122,7 +122,7 @@ class Source:
 
 @dataclass(frozen=True)
 class Splitting:
-    """Which split a table gets."""
+    """The split that a table gets."""
 
     keep: bool
     seed: int
@@ -149,7 +149,7 @@ class Splitting:
 
 _OPTIONS: tuple[Callable[[Any], Any], ...] = (
     click.argument("path", metavar="SOURCE", type=click.Path(path_type=Path)),
-    click.option("--format", "form", type=click.Choice(FORMATS), help="Found out for tables and folders."),
+    click.option("--format", "form", type=click.Choice(FORMATS), help="Detected for tables and folders."),
     click.option("--prompt-column", help="Column of the prompt [prompt]."),
     click.option("--prompt-id-column", help="Column of the prompt's id; without it the text is the id."),
     click.option(
@@ -166,7 +166,7 @@ _OPTIONS: tuple[Callable[[Any], Any], ...] = (
         "--repeats", type=click.Choice(["refuse", "first", "max"]), help="If a cell is stated twice."
     ),
     click.option("--fee", multiple=True, metavar="NAME=FEE", help="Fee of one specialist; repeatable."),
-    click.option("--fee-column", help="Column of numbers that is the fee; wide files: a pattern."),
+    click.option("--fee-column", help="Numeric column with the fee; wide files: a pattern."),
     click.option(
         "--fee-per-trillion-parameters", "per_trillion", type=float, help="Price x parameters (params_b)."
     ),
@@ -184,14 +184,14 @@ _OPTIONS: tuple[Callable[[Any], Any], ...] = (
 
 _SPLIT_OPTIONS: tuple[Callable[[Any], Any], ...] = (
     click.option("--keep-split", is_flag=True, help="Keep the split that the data came with."),
-    click.option("--calibration-from-train", type=float, help="With --keep-split: this share of train."),
+    click.option("--calibration-from-train", type=float, help="With --keep-split: fraction of train."),
     click.option("--seed", type=int, help="Seed of the split [0]."),
     click.option("--fractions", type=(float, float, float), help="Train, calibration, test [.6 .2 .2]."),
 )
 
 
 def source_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the SOURCE argument and its options, handed over as one `source`."""
+    """Add the SOURCE argument and its options to a command, passed as one `source`."""
 
     @wraps(command)
     def run(**given: Any) -> None:
@@ -203,7 +203,7 @@ def source_options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def split_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the options about the split, handed over as one `splitting`."""
+    """Add the options for the split to a command, passed as one `splitting`."""
 
     @wraps(command)
     def run(keep_split: bool, calibration_from_train: float | None, **given: Any) -> None:
@@ -223,7 +223,7 @@ def split_options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def _source(given: dict[str, Any]) -> Source:
-    """The source; what it needs is taken out of the options given."""
+    """The source; its options are removed from `given`."""
     kinds = ("prompt", "prompt_id", "specialist", "score", "task", "split", "context", "fee")
     columns = {kind: name for kind in kinds if (name := given.pop(f"{kind}_column"))}
     bounds = {bound: given.pop(f"max_{bound}") for bound in ("file_bytes", "cells", "text_characters")}
@@ -242,7 +242,7 @@ def _source(given: dict[str, Any]) -> Source:
 
 
 def fees_of(column: str | None, given: dict[str, Any]) -> Fees | None:
-    """The rules that were given; each specialist takes the first that prices it."""
+    """The fee rules that were given; each specialist uses the first rule that prices it."""
     rules: list[Fees] = []
     if pairs := given.pop("fee"):
         rules.append(PerSpecialist(dict(_pair(text) for text in pairs)))

@@ -1,4 +1,4 @@
-"""`pandora sweep`: what ways of routing lose over estimates that are longer than memory."""
+"""`pandora sweep`: losses of ways of routing on files of estimates that need not fit in memory."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ FILE = click.Path(path_type=Path, dir_okay=False)
 
 @click.command()
 @click.argument("files", nargs=-1, required=True, type=FILE)
-@click.option("--calibration", required=True, type=FILE, help="Rows to fit the signal model on; not judged.")
-@click.option("--cost", "costs", multiple=True, type=click.FloatRange(0), help="Inspection cost; repeat it.")
+@click.option("--calibration", required=True, type=FILE, help="Rows on which the signal model is fitted.")
+@click.option("--cost", "costs", multiple=True, type=click.FloatRange(0), help="Inspection cost; repeatable.")
 @click.option(
     "--arm", "arms", multiple=True, help="A way of routing; default: the router and all static ones."
 )
-@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="For arms that draw lots.")
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of random arms.")
 @click.option("--json", "as_json", is_flag=True, help="Print every row as JSON.")
 @with_runner
 def sweep(
@@ -37,11 +37,11 @@ def sweep(
     as_json: bool,
     runner: Runner,
 ) -> None:
-    """Stream FILES (Parquet) of estimates through every arm at every cost, in bounded memory.
+    """Evaluate every arm at every cost on FILES (Parquet) of estimates, in bounded memory.
 
-    A row is a prompt with list columns f, g, reward and fee, one number per specialist: reward = score - fee,
-    so `score` may stand for `reward`, and `fee` is 0 if it is left out. `pandora fit --write-estimates`
-    writes such files. Row groups are computed on all cores, or over Ray; totals are the same to the last bit.
+    A row is a prompt with list columns f, g, reward and fee, one number per specialist. reward = score - fee,
+    so a column `score` may replace `reward`, and a missing `fee` is 0. `pandora fit --write-estimates` writes
+    such files. Row groups are computed on all cores, or with Ray; totals are the same to the last bit.
 
     \b
     Examples:

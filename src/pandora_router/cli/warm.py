@@ -11,11 +11,11 @@ from pandora_router.search import kernels
 @click.command()
 @click.option("--json", "as_json", is_flag=True, help="Print where compiled code is kept as JSON.")
 def warm(as_json: bool) -> None:
-    """Compile the search kernels and keep them on disk: tens of seconds once, nothing the next time.
+    """Compile the search kernels and store them on disk: tens of seconds the first time.
 
-    Without compiled kernels every command decides the same, more slowly. Run it when an image is built, or
-    after an upgrade. Compiled code goes to NUMBA_CACHE_DIR if that is set, else beside the package, else to
-    the user's cache folder.
+    Without compiled kernels every command takes the same decisions, more slowly. Run this when an image is
+    built, or after an upgrade. Compiled code is stored in NUMBA_CACHE_DIR if that is set, else beside the
+    package, else in the user's cache folder.
 
     \b
     Examples:

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from pandora_router.config.file import Config
 
 USUAL_ANSWER, USUAL_PASSAGE, USUAL_SECONDS = 200, 120, 2.0
-"""Tokens of an answer and of a passage, and seconds of an answer: assumptions, not measurements. They are used
+"""Tokens of an answer and of a passage, and seconds of an answer: assumptions, not measurements. Used
 for the expected bill of a collection, and for the price of a judge without token prices."""
 _OPEN = frozenset({"question", "passages"})
 
