@@ -7,6 +7,7 @@
     seats        a bidder as the platform sees it: a service (by /offers) or a plain endpoint (by proxy)
     rules        which mechanism, with which reserve and deadlines
     platform     one prompt from the calls to the answer: rounds, award, delivery, runner-up, ledger
+    losing       losers hear of it, and cancel what they began
     recording    the platform's steps in the ledger of the store
     beliefs      what the platform itself believes of a prompt
     reputation   what claims were worth: the handicap of a bidder that says more than it delivers

@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import multiprocessing
 import secrets
+import signal
 import socket
 import sys
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
@@ -174,8 +175,14 @@ def services_apart(town: Town) -> Iterator[Processes]:
 
 
 def _serve(town: Town, bidder: int, listening: socket.socket, ready: Any) -> None:
+    async def serve() -> None:
+        parent = multiprocessing.parent_process()
+        if parent is not None:  # nobody else would stop a service whose parent was killed
+            asyncio.get_running_loop().add_reader(parent.sentinel, signal.raise_signal, signal.SIGTERM)
+        await serve_until_stopped(town.service(bidder), listening, lambda url: ready.put(url))
+
     try:
-        asyncio.run(serve_until_stopped(town.service(bidder), listening, lambda url: ready.put(url)))
+        asyncio.run(serve())
     except BaseException:
         ready.put(None)
         raise

@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
+from pandora_router.bidding.losing import LossNotices
 from pandora_router.bidding.rules import Rules
 from pandora_router.bidding.seats import Heard, Seat, Terms
 from pandora_router.boxes import Boxes
@@ -147,6 +148,11 @@ class _Hall:
             closed: AuctionEnd = end.value
             return closed
 
+    def losers(self, winner: Seat) -> list[Seat]:
+        """Who looked and did not win: these may have begun an answer."""
+        looked = {one.bidder for one in self.heard if one.looks}
+        return [seat for seat in self.seats if seat.name in looked and seat.name != winner.name]
+
     def claim(self, bidder: str) -> float | None:
         """The last limit that a bidder stated, in its own currency."""
         limits = [call.stated for call in self.heard if call.bidder == bidder and call.stated is not None]
@@ -160,6 +166,7 @@ class Platform:
     rules: Rules
     default: Seat
     recorder: Recorder = field(default_factory=Forgetful)
+    notices: LossNotices = field(default_factory=LossNotices)
 
     async def serve(
         self, terms: Terms, seats: Sequence[Seat], beliefs: Boxes, kind: str = ""
@@ -191,6 +198,8 @@ class Platform:
             price = seat.price(closed.award.price) if won else 0.0
             sale = Sale(terms.auction, turn, seat.name if won else None, price, hall.claim(seat.name))
             await self.recorder.awarded(sale, terms, kind, hall.heard)
+            for loser in hall.losers(seat):
+                self.notices.add(loser, terms.auction)
             try:
                 answer = await seat.deliver(terms, price, self.rules.deliver)
             except UpstreamError:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol, TypeVar
 
@@ -22,10 +22,13 @@ from pydantic import BaseModel, ValidationError
 from pandora_router.bidding.signing import NONCE, SIGNATURE, Forged, check_reply, signed
 from pandora_router.bidding.wire import (
     LARGEST,
+    MOST_LOSSES,
     BidReply,
     Delivered,
     Delivery,
+    Losses,
     MechanismName,
+    Noted,
     Offer,
     OfferMessage,
     Reveal,
@@ -102,6 +105,10 @@ class Seat(Protocol):
         """The answer to the prompt; raises `UpstreamError` if there is none within so many seconds."""
         ...
 
+    async def lost(self, auctions: Sequence[str], seconds: float) -> None:
+        """Say that others won these auctions. Whether the message arrives makes no difference."""
+        ...
+
 
 @dataclass(frozen=True)
 class ProxySeat:
@@ -130,6 +137,9 @@ class ProxySeat:
                 return await self.answer(terms)
         except TimeoutError:
             raise UpstreamError(f"{self.name} did not answer within {seconds:g} s") from None
+
+    async def lost(self, auctions: Sequence[str], seconds: float) -> None:
+        """Nothing was begun."""
 
 
 @dataclass(frozen=True)
@@ -239,6 +249,16 @@ class RemoteSeat:
             raise UpstreamError(f"{self.name} did not answer within {seconds:g} s") from None
         except Forged as error:
             raise UpstreamError(f"{self.name}: {error}") from None
+
+    async def lost(self, auctions: Sequence[str], seconds: float) -> None:
+        """POST to /losses; what the bidder makes of it is its own affair."""
+        for first in range(0, len(auctions), MOST_LOSSES):
+            message = Losses(auctions=tuple(auctions[first : first + MOST_LOSSES]))
+            try:
+                async with asyncio.timeout(seconds):
+                    await self._post("/losses", message, Noted, seconds)
+            except (TimeoutError, Forged, UpstreamError):
+                return
 
     async def _post(self, path: str, message: BaseModel, kind: type[M], seconds: float) -> M:
         """One signed exchange; raises `Failed`, `Forged` or `UpstreamError`.

@@ -28,7 +28,9 @@ from pandora_router.bidding.wire import (
     BidReply,
     Delivered,
     Delivery,
+    Losses,
     MechanismName,
+    Noted,
     Offer,
     Reveal,
     Revealed,
@@ -109,6 +111,7 @@ class BidderService:
             "/offers": (Offer, self.offers),
             "/reveals": (Reveal, self.reveals),
             "/answers": (Delivery, self.answers),
+            "/losses": (Losses, self.losses),
         }
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -128,7 +131,8 @@ class BidderService:
         if scope["method"] == "GET" and path == "/health":
             return orjson.dumps({"bidder": self.name, "protocol": VERSION}), {}
         if scope["method"] != "POST" or path not in self._routes:
-            raise Refused(404, "There are POST /offers, /reveals, /answers and GET /health.", "not_found")
+            known = ", ".join(self._routes)
+            raise Refused(404, f"There are POST {known} and GET /health.", "not_found")
         kind, act = self._routes[path]
         body = await read_body(receive, 4 * LARGEST)
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
@@ -202,6 +206,14 @@ class BidderService:
                 held.delivered = Delivered(answer=await self.private.answer(delivery))
                 self.books.note(delivery.auction, "won", delivery.price)
             return held.delivered
+
+    async def losses(self, lost: Losses) -> Noted:
+        """End what was begun for auctions that others won; replies are kept, in case they are repeated."""
+        known = [auction for auction in lost.auctions if auction in self.auctions]
+        for auction in known:
+            async with self.auctions[auction].lock:  # a look under way comes to its end first
+                self.private.drop(auction)
+        return Noted(known=len(known))
 
 
 async def reply(send: Send, status: int, body: bytes, headers: Mapping[str, str]) -> None:

@@ -1,8 +1,9 @@
 """The messages between platform and bidders, as JSON objects. `docs/market.schema.json` is made from them.
 
-    POST /offers    Offer -> BidReply      what do you say to this price? bid, wait, leave, or a sealed bid
-    POST /reveals   Reveal -> Revealed  open the sealed bid
+    POST /offers    Offer -> BidReply       what do you say to this price? bid, wait, leave, or a sealed bid
+    POST /reveals   Reveal -> Revealed      open the sealed bid
     POST /answers   Delivery -> Delivered   you have won: answer the prompt
+    POST /losses    Losses -> Noted         you have not won these auctions (optional: any status is accepted)
 
 Prices, limits and costs are in units of reward. `null` as a price means that there is none yet: a falling
 clock stands above every limit, a rising one below. Unknown fields of a reply are dropped when it is read: an
@@ -25,6 +26,8 @@ LARGEST = 2**20
 """Bytes of one message, either way."""
 MOST = 1e6
 """The largest price, limit or cost, in units of reward."""
+MOST_LOSSES = 1000
+"""Auctions in one message to bidders that lost."""
 
 MechanismName = Literal["sequential", "descending", "ascending", "second price", "leave one out"]
 Number = Annotated[float, Field(ge=-MOST, le=MOST, allow_inf_nan=False)]
@@ -136,6 +139,21 @@ class Delivered(_Read):
     answer: Annotated[str, Field(min_length=1, max_length=LARGEST)]
 
 
+class Losses(_Read):
+    """You have not won these auctions: end what you began for them.
+
+    Replies may be asked for again: if the winner does not deliver, the auction goes on.
+    """
+
+    auctions: Annotated[tuple[Id, ...], Field(max_length=MOST_LOSSES)]
+
+
+class Noted(_Read):
+    """The reply to `Losses`: how many of the auctions were known."""
+
+    known: Annotated[int, Field(ge=0)] = 0
+
+
 def commitment(auction: str, limit: float, salt: str) -> tuple[str, str]:
     """The text of a sealed bid and its digest."""
     opened = f"{auction} {limit!r} {salt}"
@@ -158,7 +176,7 @@ def opened_limit(auction: str, digest: str, opened: str) -> float:
 
 def schema() -> dict[str, Any]:
     """The JSON schema of all messages."""
-    kinds = (Offer, BidReply, Reveal, Revealed, Delivery, Delivered)
+    kinds = (Offer, BidReply, Reveal, Revealed, Delivery, Delivered, Losses, Noted)
     _, definitions = TypeAdapter.json_schemas(
         [(kind, "validation", TypeAdapter(kind)) for kind in kinds], title="pandora market messages"
     )

@@ -1,23 +1,23 @@
 """Markets on the routing table of an experiment, for `pandora market simulate`.
 
-`evaluate.bidding` computes the numbers; this module reads options and prints.
+Numbers come from `evaluate.bidding`; this file only asks and shows.
 """
 
 from __future__ import annotations
 
-import json
 import math
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from pandora_router.cli.console import SlowProgress
+from pandora_router.cli.console import Screen, SlowProgress, echo_json, table
 from pandora_router.errors import UsageError
 
 if TYPE_CHECKING:
+    from rich.table import Table as Grid
+
     from pandora_router.evaluate.bidding import Bids
     from pandora_router.evaluate.experiments import Experiment
     from pandora_router.evaluate.statistics import Estimate
@@ -28,7 +28,7 @@ GENERATED_COST = 0.02
 
 
 def experiment_on(table: Path, peek: int, complete: float) -> Experiment:
-    """An experiment with five fresh splits of a table written by `pandora data import`, with its fees."""
+    """Five fresh splits of a table that `pandora data import` wrote, with the fees it has."""
     from pandora_router.data import storage
     from pandora_router.evaluate.experiments import Experiment
 
@@ -46,7 +46,7 @@ def experiment_on(table: Path, peek: int, complete: float) -> Experiment:
 def simulate_table(
     experiment: Experiment, root: Path, cache: Path | None, seeds: int, costs: Sequence[float], as_json: bool
 ) -> None:
-    """Run one experiment over its first splits and print the result."""
+    """Play one experiment over its first splits and print it."""
     from pandora_router.evaluate import bidding
 
     with SlowProgress() as progress:
@@ -54,7 +54,7 @@ def simulate_table(
         game = bidding.Game(experiment, root, experiment.ks[0], experiment.seeds[:seeds], every, every, cache)
         (bids,) = bidding.run([game], progress=progress)
     if as_json:
-        click.echo(json.dumps(_rows(bids), indent=1, allow_nan=False))
+        echo_json(_rows(bids))
     else:
         for cost in costs:
             _show(bids, cost)
@@ -65,7 +65,7 @@ def _plain(estimate: Estimate) -> dict[str, float | bool | None]:
 
 
 def _rows(played: Bids) -> dict[str, Any]:
-    """All results as values for JSON."""
+    """Everything, ready for JSON."""
     from pandora_router.evaluate.bidding import KINDS
 
     facts = {name: getattr(played, name) for name in ("name", "title", "specialists", "neighbours")}
@@ -97,53 +97,39 @@ def _rows(played: Bids) -> dict[str, Any]:
 
 
 def _show(bids: Bids, cost: float) -> None:
-    """Print two tables: the conduct of the held-out specialist, and all mechanisms."""
-    from rich.console import Console
-    from rich.markup import escape
-
+    """Print two tables: what the held-out specialist does, and every mechanism."""
     from pandora_router.evaluate.experiments import cheap_name
 
-    console = Console(width=None if sys.stdout.isatty() else 130, highlight=False)
-    facts = f"c = {cost:g}; {len(bids.splits)} splits, {cheap_name(bids.neighbours)}"
-    console.print(f"[bold]{escape(bids.title)}[/bold] ({facts})")
-    console.print(_bids(bids, cost))
-    console.print(_mechanisms(bids, cost))
-    console.print("in parentheses: standard errors over prompts; over splits. *: both tests agree at 5 %")
+    screen = Screen()
+    screen.say(f"{bids.title} (c = {cost:g}; {len(bids.splits)} splits, {cheap_name(bids.neighbours)})")
+    screen.show(_bids(bids, cost))
+    screen.show(_mechanisms(bids, cost))
+    screen.say("in parentheses: standard errors over prompts; over splits. *: both tests agree at 5 %")
 
 
-def _grid(title: str, words: Sequence[str], numbers: Sequence[str]) -> Any:
-    from rich.table import Table
-
-    grid = Table(title=title, title_justify="left")
-    for name in words:
-        grid.add_column(name, no_wrap=True)
-    for name in numbers:
-        grid.add_column(name, justify="right")
-    return grid
-
-
-def _bids(bids: Bids, cost: float) -> Any:
+def _bids(bids: Bids, cost: float) -> Grid:
     from pandora_router.report.tables import level, signed
 
-    numbers = ("looks", "surplus regret", "efficiency regret", "surplus", "efficiency")
-    title = "posted price: regret against hindsight; 1e-3 of surplus and efficiency above never inspecting"
-    grid = _grid(title, ("opponents", "conduct"), numbers)
+    rows = []
     for setting in bids.splits[0].bids:
         if setting[2] == cost:
             surplus = bids.regrets[setting, ("surplus", "hindsight", False)]
             efficiency = bids.regrets[setting, ("efficiency", "hindsight", False)]
             gaps = signed(bids.gaps[setting, "surplus"]), signed(bids.gaps[setting, "efficiency"])
             looks = f"{bids.looks(setting):.2f}"
-            grid.add_row(setting[0], setting[1], looks, level(surplus), level(efficiency), *gaps)
-    return grid
+            rows.append([setting[0], setting[1], looks, level(surplus), level(efficiency), *gaps])
+    title = "posted price: regret against hindsight; 1e-3 of surplus and efficiency above never inspecting"
+    heads = ["opponents", "conduct", "looks", "surplus regret", "efficiency regret", "surplus", "efficiency"]
+    return table(title, heads, rows, words=2)
 
 
-def _mechanisms(bids: Bids, cost: float) -> Any:
+def _mechanisms(bids: Bids, cost: float) -> Grid:
     from pandora_router.report.tables import level, signed
 
+    rows = [
+        [name, level(mean), f"{bids.trade_looks(name, at):.2f}", signed(above)]
+        for (name, at), (mean, above) in bids.welfare.items()
+        if at == cost
+    ]
     title = "welfare regret on realised rewards, every inspection counted"
-    grid = _grid(title, ("mechanism",), ("regret", "inspections", "1e-3 above the central router"))
-    for (name, at), (mean, above) in bids.welfare.items():
-        if at == cost:
-            grid.add_row(name, level(mean), f"{bids.trade_looks(name, at):.2f}", signed(above))
-    return grid
+    return table(title, ["mechanism", "regret", "inspections", "1e-3 above the central router"], rows)

@@ -1,14 +1,11 @@
-"""`pandora market`: simulated markets in which specialists own their estimates and bid.
+"""`pandora market`: what happens when specialists own their estimates and answer prices.
 
-`market.compare` and `market.deviations` compute the numbers; this module reads options, averages over seeds
-and prints.
+Numbers come from `market.compare` and `market.deviations`; this file only asks, averages
+over seeds and shows.
 """
 
 from __future__ import annotations
 
-import json
-import sys
-import time
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -16,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from pandora_router.cli.bidding import FILE, FOLDER, experiment_on, simulate_table
+from pandora_router.cli.console import Screen, SlowProgress, echo_json, table
 from pandora_router.cli.market_network import instance_of, simulate_network
 from pandora_router.cli.market_service import accounts, join, leave, renew, serve
 from pandora_router.errors import UsageError
@@ -29,17 +27,11 @@ SIGNALS = ("weak", "strong")
 
 
 def _watched(steps: Sequence[T], what: str) -> Iterator[T]:
-    """Yield the steps, with a progress bar on standard error once they have taken two seconds."""
-    from rich.console import Console
-    from rich.progress import Progress
-
-    started = time.monotonic()
-    console = Console(stderr=True)
-    with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
-        task = progress.add_task(what, total=len(steps), visible=False)
-        for step in steps:
+    """Yield the steps and report progress on standard error."""
+    with SlowProgress() as progress:
+        for done, step in enumerate(steps):
+            progress(what, done, len(steps))
             yield step
-            progress.update(task, advance=1, visible=time.monotonic() - started > 2.0)
 
 
 def _signal(name: str) -> Signal:
@@ -49,7 +41,7 @@ def _signal(name: str) -> Signal:
 
 
 def _mean_and_error(values: Iterable[float]) -> dict[str, float | None]:
-    """Mean over seeds and its standard error; None where it is not defined."""
+    """Mean over seeds and its standard error; None where there is nothing to say."""
     import numpy as np
 
     x = np.array(list(values))
@@ -61,7 +53,7 @@ def _mean_and_error(values: Iterable[float]) -> dict[str, float | None]:
 
 @click.group()
 def market() -> None:
-    """Auctions and posted prices in which specialists decide whether to inspect before they bid."""
+    """Auctions and posted prices in which specialists decide whether to look before they bid."""
 
 
 for _command in (serve, join, renew, leave, accounts):
@@ -69,7 +61,7 @@ for _command in (serve, join, renew, leave, accounts):
 
 
 def _shared(command: Any) -> Any:
-    """Add the options that both verbs have."""
+    """The options both verbs have."""
     for option in (
         click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables."),
         click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="First seed."),
@@ -89,7 +81,7 @@ def _shared(command: Any) -> Any:
             multiple=True,
             default=SIGNALS,
             show_default=True,
-            help="Accuracy of the cheap estimate; repeat for several.",
+            help="How much the cheap estimate says; repeat for several.",
         ),
     ):
         command = option(command)
@@ -114,7 +106,7 @@ Examples:
     multiple=True,
     default=(3, 10, 100),
     show_default=True,
-    help="Number of specialists; repeat for several.",
+    help="How many specialists; repeat for several.",
 )
 @click.option("--prompts", type=click.IntRange(min=1), default=100, show_default=True, help="Per seed.")
 @click.option(
@@ -122,21 +114,21 @@ Examples:
     type=click.IntRange(min=1),
     default=20,
     show_default=True,
-    help="Number of generated instances, or of splits of the table.",
+    help="Generated instances, or at most so many splits of the table.",
 )
-@click.option("--table", type=FOLDER, help="Use a routing table written by `pandora data import`.")
+@click.option("--table", type=FOLDER, help="Play on a routing table that `pandora data import` wrote.")
 @click.option(
-    "--peek", type=click.IntRange(0), default=0, help="With --table: characters of answers that g reads."
+    "--peek", type=click.IntRange(0), default=0, help="With --table: g sees so many characters of answers."
 )
 @click.option(
     "--complete",
     type=click.FloatRange(0.0, 1.0),
     default=0.0,
-    help="With --table: leave out specialists with a smaller fraction of scores.",
+    help="With --table: leave out specialists with a smaller share of scores.",
 )
-@click.option("--experiment", type=FILE, help="YAML: use its routing table instead of generated instances.")
-@click.option("--data", "root", type=FOLDER, help="Parent of the data folders; else beside the YAML file.")
-@click.option("--cache", type=FOLDER, help="Folder for the experiment's estimates (numbers only).")
+@click.option("--experiment", type=FILE, help="YAML: play on its routing table instead of generated ones.")
+@click.option("--data", "root", type=FOLDER, help="Where data folders lie; else beside the YAML file.")
+@click.option("--cache", type=FOLDER, help="Where the experiment's estimates are kept (numbers only).")
 @click.option("--network", is_flag=True, help="Hold the auctions over HTTP: one service per specialist.")
 @_shared
 def simulate(
@@ -157,13 +149,12 @@ def simulate(
 ) -> None:
     """Compare all mechanisms with the central routers on generated instances or a routing table.
 
-    Prints the welfare regret: the best value of each prompt minus the value achieved minus all inspection
-    costs, with standard errors over seeds. With weak estimates, means have standard deviation 0.1 and values
-    0.25 around them; with strong estimates the reverse. With --table or --experiment, rewards are those of
-    test prompts of fresh splits (-m, --prompts, --signal and --seed have no effect), and the paper's
-    posted-price bidding is printed first. With --network every specialist is a service on 127.0.0.1; one
-    instance is used (the first of -m and --signal, or the first split), and every auction is compared with
-    the same auction within one process.
+    Prints the welfare regret: the best value of a prompt had for free, minus what is achieved after every
+    inspection is paid, with standard errors over seeds. Weak estimates: means spread by 0.1, values 0.25
+    around them; strong ones the reverse. With --table or --experiment, rewards are those of test prompts of
+    fresh splits (-m, --prompts, --signal and --seed have no part in it), and the paper's posted-price bidding
+    comes first. With --network every specialist is a service of its own on 127.0.0.1, one instance is played
+    (the first of -m and --signal, or the first split), and every auction is compared with the one in process.
     """
     from pandora_router.config.experiments import read_experiment
 
@@ -223,7 +214,7 @@ def _simulate_generated(
         for name in done[0]
     ]
     if as_json:
-        click.echo(json.dumps({"prompts": prompts, "seeds": seeds, "seed": seed, "rows": rows}, indent=2))
+        echo_json({"prompts": prompts, "seeds": seeds, "seed": seed, "rows": rows})
     else:
         for cost in costs:
             _show_regret([row for row in rows if row["cost"] == cost], cost, prompts, seeds)
@@ -237,23 +228,18 @@ def _number(cell: dict[str, float | None], digits: int = 4) -> str:
 
 
 def _show_regret(rows: list[dict[str, Any]], cost: float, prompts: int, seeds: int) -> None:
-    """Print one table: mechanisms in rows, instances in columns, with inspections per prompt."""
-    from rich.console import Console
-    from rich.table import Table
-
+    """Print one table: mechanisms down, instances across, each with its looks per prompt."""
     columns = list(dict.fromkeys((row["signal"], row["specialists"]) for row in rows))
-    table = Table(
-        title=f"Welfare regret, every inspection counted (c = {cost:g}; {seeds} seeds of {prompts} prompts)",
-        caption="mean (standard error over seeds) / inspections per prompt",
-    )
-    table.add_column("mechanism", no_wrap=True)
-    for signal, m in columns:
-        table.add_column(f"{signal} f\nM = {m}", justify="right")
+    lines = []
     for name in dict.fromkeys(row["mechanism"] for row in rows):
         cell = {(row["signal"], row["specialists"]): row for row in rows if row["mechanism"] == name}
         cells = [f"{_number(cell[c]['regret'])} / {cell[c]['inspections']['mean']:.2f}" for c in columns]
-        table.add_row(name, *cells)
-    Console(width=None if sys.stdout.isatty() else 60 + 26 * len(columns)).print(table)
+        lines.append([name, *cells])
+    title = f"Welfare regret, every inspection counted (c = {cost:g}; {seeds} seeds of {prompts} prompts)"
+    heads = ["mechanism", *(f"{signal} f\nM = {m}" for signal, m in columns)]
+    screen = Screen()
+    screen.show(table(title, heads, lines))
+    screen.say("mean (standard error over seeds) / inspections per prompt")
 
 
 @market.command(
@@ -275,9 +261,9 @@ def best_response(
     seed: int,
     as_json: bool,
 ) -> None:
-    """Print what one specialist gains by shading its bids (or inspecting otherwise) while the others do not.
+    """Say what one specialist gains by shading its bids (or looking otherwise) while the others do not.
 
-    A gain clearly above zero means that truthful bidding is not an equilibrium of that mechanism.
+    A gain clearly above zero means that the truthful strategies are no equilibrium of that mechanism.
     """
     import numpy as np
 
@@ -294,24 +280,15 @@ def best_response(
             for deviation in tried
         ]
     if as_json:
-        click.echo(
-            json.dumps({"specialists": specialists, "prompts": prompts, "seed": seed, "rows": rows}, indent=2)
-        )
+        echo_json({"specialists": specialists, "prompts": prompts, "seed": seed, "rows": rows})
     else:
         _show_gains(rows, specialists)
 
 
 def _show_gains(rows: list[dict[str, Any]], specialists: int) -> None:
-    """Print one line per mechanism and deviation, with instances in columns."""
-    from rich.console import Console
-    from rich.table import Table
-
+    """Print one line per mechanism and deviation; instances across."""
     columns = list(dict.fromkeys((row["signal"], row["cost"]) for row in rows))
-    table = Table(title=f"Gain of one deviating specialist per 1000 prompts (M = {specialists})")
-    table.add_column("mechanism", no_wrap=True)
-    table.add_column("deviation", no_wrap=True)
-    for signal, cost in columns:
-        table.add_column(f"{signal} f\nc = {cost:g}", justify="right")
+    lines = []
     for mechanism, name in dict.fromkeys((row["mechanism"], row["name"]) for row in rows):
         cell = {
             (row["signal"], row["cost"]): row
@@ -319,5 +296,7 @@ def _show_gains(rows: list[dict[str, Any]], specialists: int) -> None:
             if (row["mechanism"], row["name"]) == (mechanism, name)
         }
         cells = [f"{1e3 * cell[c]['gain']:+.2f} ({1e3 * cell[c]['error']:.2f})" for c in columns]
-        table.add_row(mechanism, name, *cells)
-    Console(width=None if sys.stdout.isatty() else 70 + 20 * len(columns)).print(table)
+        lines.append([mechanism, name, *cells])
+    title = f"Gain of one deviating specialist per 1000 prompts (M = {specialists})"
+    heads = ["mechanism", "deviation", *(f"{signal} f\nc = {cost:g}" for signal, cost in columns)]
+    Screen().show(table(title, heads, lines, words=2))

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
-import click
-
-from pandora_router.cli.console import SlowProgress
+from pandora_router.cli.console import Screen, SlowProgress, echo_json, table
 
 if TYPE_CHECKING:
     from pandora_router.evaluate.experiments import Experiment
@@ -43,7 +39,7 @@ def simulate_network(instance: Instance, costs: Sequence[float], seed: int, as_j
         _played(instance, mechanism, cost, seed) for cost in costs for mechanism in get_args(MechanismName)
     ]
     if as_json:
-        click.echo(json.dumps(rows, indent=1))
+        echo_json(rows)
     else:
         _show(rows, instance)
 
@@ -65,23 +61,20 @@ def _played(instance: Instance, mechanism: Any, cost: float, seed: int) -> dict[
 
 
 def _show(rows: list[dict[str, Any]], instance: Instance) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
+    """Print one line per mechanism and inspection cost."""
     prompts, bidders = instance.mean.shape
-    shown = Table(
-        title=f"{prompts} prompts, {bidders} bidder services: every auction over HTTP as in one process",
-        caption="regret: best reward minus reward and looks (standard error); all numbers per prompt",
-    )
-    columns = ("mechanism", "c", "regret", "revenue", "surplus", "looks", "calls", "ms")
-    for name in columns:
-        shown.add_column(name, justify="left" if name == "mechanism" else "right", no_wrap=True)
-    for row in rows:
-        shown.add_row(
+    lines = [
+        [
             row["mechanism"],
             f"{row['cost']:g}",
             f"{row['regret']:.4f} ({row['error']:.4f})",
             *(f"{row[name]:.4f}" for name in ("revenue", "surplus")),
             *(f"{row[name]:.2f}" for name in ("inspections", "calls", "milliseconds")),
-        )
-    Console(width=None if sys.stdout.isatty() else 110).print(shown)
+        ]
+        for row in rows
+    ]
+    title = f"{prompts} prompts, {bidders} bidder services: every auction over HTTP as in one process"
+    heads = ["mechanism", "c", "regret", "revenue", "surplus", "looks", "calls", "ms"]
+    screen = Screen()
+    screen.show(table(title, heads, lines))
+    screen.say("regret: best reward minus reward and looks (standard error); all numbers per prompt")

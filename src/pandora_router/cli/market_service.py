@@ -159,10 +159,10 @@ def accounts(as_json: bool, config: Path) -> None:
         return
     screen = Screen()
     rows = [[account, f"{amount:+.6f}"] for account, amount in balances.items()]
-    screen.print(table("Balances, in units of reward", ["account", "balance"], rows))
+    screen.show(table("Balances, in units of reward", ["account", "balance"], rows))
     judged = []
     for score in scores:
         miss, handicap = f"{score.total / score.graded:+.4f}", f"{rule.handicap(score):.4f}"
         judged.append([score.bidder, score.kind or "-", str(score.graded), miss, handicap])
     columns = ["bidder", "kind", "graded", "claim - reward", "handicap"]
-    screen.print(table("Claims against realised rewards", columns, judged, words=2))
+    screen.show(table("Claims against realised rewards", columns, judged, words=2))

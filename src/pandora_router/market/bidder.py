@@ -16,7 +16,7 @@ import numpy as np
 
 from pandora_router.boxes import Boxes
 from pandora_router.search import Batch, Inspect, Select, State
-from pandora_router.search.payoffs import outside_options, reservation_prices
+from pandora_router.search.payoffs import normal_law, outside_options, reservation_prices
 from pandora_router.search.state import OUTSIDE, Action, Memoryless
 from pandora_router.types import Matrix, Vector
 
@@ -28,7 +28,10 @@ def interval(boxes: Boxes) -> tuple[Vector, Vector]:
     >>> [p.round(4).tolist() for p in interval(Independent([0.5, 0.4], [0.2, 0.3], 0.01))]
     [[0.2489, -0.0329], [0.7511, 0.8329]]
     """
-    return outside_options(boxes, "backup"), reservation_prices(boxes)
+    upper = reservation_prices(boxes)
+    if normal_law(boxes) and not boxes.refund.any():  # symmetric: one price gives the other
+        return 2.0 * boxes.mean - upper, upper
+    return outside_options(boxes, "backup"), upper
 
 
 def intervals(batch: Batch) -> tuple[Matrix, Matrix]:

@@ -111,9 +111,12 @@ class Guided:
 
     def next(self, call: Call, state: State) -> Inspect | Answer:
         """Look if the reserve lies in the interval, then bid."""
-        me = call.bidder
-        lower, upper = (float(prices[me]) for prices in interval(state.boxes))
-        return Sealed(lower <= call.price <= upper, self.shade).next(call, state)
+        boxes, me = state.boxes, call.bidder
+        looks = False
+        if boxes.sealed[me]:
+            lower, upper = (float(prices[me]) for prices in interval(boxes))
+            looks = lower <= call.price <= upper
+        return Sealed(looks, self.shade).next(call, state)
 
 
 @dataclass(frozen=True)

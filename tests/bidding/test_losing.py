@@ -1,0 +1,95 @@
+"""What ends when an auction does: beginnings of bidders that lost, services whose parent is gone."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import select
+import signal
+import subprocess
+import sys
+
+import numpy as np
+
+from pandora_router.bidding.network import Town, services_here
+from pandora_router.bidding.private import TableSide
+from pandora_router.bidding.rules import Rules
+from pandora_router.market import WEAK, generate
+
+PARENT = """
+import sys, time
+import numpy as np
+from pandora_router.bidding.network import Town, services_apart
+from pandora_router.bidding.rules import Rules
+from pandora_router.market import WEAK, generate
+
+if __name__ == "__main__":
+    town = Town(generate(WEAK, 2, 2, np.random.default_rng(3)), np.full(2, 0.02), Rules("descending"))
+    with services_apart(town) as processes:
+        print(*(process.pid for process in processes.running), flush=True)
+        time.sleep(600)
+"""
+
+
+class Watched(TableSide):
+    """A table whose bidder says what it was told to end, and what it answered."""
+
+    def watch(self, events, name):
+        object.__setattr__(self, "_told", (events, name))
+        return self
+
+    async def answer(self, delivery):
+        self._told[0].put_nowait(("answers", self._told[1], delivery.auction))
+        return await super().answer(delivery)
+
+    def drop(self, auction):
+        self._told[0].put_nowait(("ends", self._told[1], auction))
+
+
+def test_bidders_that_looked_and_lost_end_what_they_began():
+    instance = generate(WEAK, 12, 3, np.random.default_rng(3))
+    town = Town(instance, np.full(3, 0.02), Rules("descending", deadline=60.0, auction=600.0, deliver=60.0))
+
+    async def play():
+        events = asyncio.Queue()
+        services = town.services()
+        for service in services:
+            side = service.private
+            service.private = Watched(**side.__dict__).watch(events, service.name)
+        async with services_here(services) as urls:
+            platform, seats = town.platform(), town.seats(urls)
+            results = [await town.play(platform, seats, row) for row in range(12)]
+            expected = {
+                (name, result.auction)
+                for result in results
+                for name, looks in result.inspections.items()
+                if looks and name != result.bidder
+            }
+            ended, answered = set(), set()
+            while not expected <= ended:
+                what, name, auction = await asyncio.wait_for(events.get(), 60.0)
+                (ended if what == "ends" else answered).add((name, auction))
+        return results, expected, ended, answered
+
+    results, expected, ended, answered = asyncio.run(play())
+    assert expected, "nobody looked and lost: the test shows nothing"
+    assert ended == expected
+    assert answered == {(result.bidder, result.auction) for result in results}
+
+
+def test_services_end_with_the_process_that_started_them(tmp_path):
+    script = tmp_path / "parent.py"
+    script.write_text(PARENT)
+    with subprocess.Popen([sys.executable, script], stdout=subprocess.PIPE, text=True) as parent:
+        services = [os.pidfd_open(int(pid)) for pid in parent.stdout.readline().split()]
+        try:
+            parent.send_signal(signal.SIGTERM)
+            parent.wait(60)
+            assert len(services) == 2
+            for service in services:
+                ended = select.poll()
+                ended.register(service, select.POLLIN)
+                assert ended.poll(60_000), "a service goes on without its parent"
+        finally:
+            for service in services:
+                os.close(service)
