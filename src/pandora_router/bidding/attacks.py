@@ -83,7 +83,7 @@ def outcomes(town: Town, rows: Sequence[int]) -> tuple[Matrix, Vector, Vector]:
     welfare, revenue = np.zeros(len(rows)), np.zeros(len(rows))
     for at, row in enumerate(rows):
         record = town.record(row)
-        order = town.rules.order(f"row-{row}", len(town.names))
+        order = town.rules.order(town.auction(row), len(town.names))
         rewards = town.instance.rewards[row]
         surplus[at, order] = record.surplus(rewards[order])
         welfare[at] = record.welfare(rewards[order])

@@ -1,7 +1,8 @@
 """Services that die, hang and come back while auctions are held: what must hold all the same.
 
 Before each auction, with probability `share`, something happens to one service: it is killed, stopped (it
-keeps its connections and says nothing: a partition, or a very slow machine), continued or started again.
+keeps its connections and says nothing, as behind a partition), delayed (the same for less than
+`LONGEST_DELAY` seconds), continued or started again.
 `check_books` then compares the ledger with what the platform returned.
 """
 
@@ -10,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -22,6 +24,8 @@ from pandora_router.store import ledger
 from pandora_router.store.database import Transaction
 from pandora_router.store.worker import Store
 
+LONGEST_DELAY = 1.0
+
 
 @dataclass
 class Chaos:
@@ -32,6 +36,7 @@ class Chaos:
     share: float = 0.1
     states: dict[int, str] = field(default_factory=dict)
     done: dict[str, int] = field(default_factory=dict)
+    _timers: dict[int, threading.Timer] = field(default_factory=dict)
 
     def happen(self) -> None:
         """Perhaps do something to one service. Blocks while a service starts."""
@@ -40,11 +45,16 @@ class Chaos:
         bidder = int(self.rng.integers(len(self.processes.running)))
         state = self.states.get(bidder, "running")
         if state == "running":
-            state = str(self.rng.choice(["killed", "stopped"]))
+            state = str(self.rng.choice(["killed", "stopped", "delayed"]))
             if state == "killed":
                 self.processes.kill(bidder)
             else:
                 self._signal(bidder, signal.SIGSTOP)
+            if state == "delayed":
+                seconds = float(self.rng.uniform(0.0, LONGEST_DELAY))
+                timer = threading.Timer(seconds, self._signal, (bidder, signal.SIGCONT))
+                self._timers[bidder] = timer
+                timer.start()
         else:
             self.mend(bidder)
             state = "running"
@@ -53,10 +63,14 @@ class Chaos:
 
     def mend(self, bidder: int) -> None:
         """Bring a service back."""
-        if self.states.get(bidder) == "stopped":
+        if bidder in self._timers:
+            timer = self._timers.pop(bidder)
+            timer.cancel()
+            timer.join()
+        if self.states.get(bidder) in ("stopped", "delayed"):
             self._signal(bidder, signal.SIGCONT)
         elif self.states.get(bidder) == "killed":
-            self.processes.running[bidder] = self.processes.start(bidder)
+            (self.processes.running[bidder],) = self.processes.start([bidder])
         self.states[bidder] = "running"
 
     def _signal(self, bidder: int, number: signal.Signals) -> None:
@@ -111,6 +125,6 @@ def check_books(town: Town, results: Sequence[AuctionResult], open_: Transaction
         if paid.get(result.auction, 0) != (ledger.units(result.price) if result.bidder else 0):
             raise AssertionError(f"{result.auction} was paid for more than once, or not at all")
         if not result.stalled and not any(heard.fault for heard in result.heard):
-            same_auction(town, int(result.auction.removeprefix("row-")), result)
+            same_auction(town, int(result.auction.rpartition("-")[2]), result)
             calm += 1
     return calm

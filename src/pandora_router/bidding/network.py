@@ -60,8 +60,10 @@ class Town:
 
     def strategy(self, bidder: int) -> Strategy:
         """How a bidder answers under the rules."""
-        own = self.strategies[bidder] if self.strategies else TRUTHFUL
-        return own[self.rules.mechanism]
+        return self._strategies(bidder)[self.rules.mechanism]
+
+    def _strategies(self, bidder: int) -> Strategies:
+        return self.strategies[bidder] if self.strategies else TRUTHFUL
 
     def service(self, bidder: int) -> BidderService:
         """The service of one bidder, which holds its own columns and nothing else."""
@@ -73,8 +75,7 @@ class Town:
             float(self.inspection_cost[bidder]),
         )
         name = self.names[bidder]
-        strategies = {self.rules.mechanism: self.strategy(bidder)}
-        return BidderService(name, side, bidder_key(self.secret, name), strategies)
+        return BidderService(name, side, bidder_key(self.secret, name), self._strategies(bidder))
 
     def services(self) -> list[BidderService]:
         """The services of all bidders."""
@@ -89,6 +90,10 @@ class Town:
         """What the platform believes of a prompt: means and standard deviations from the cheap estimates."""
         return Independent(self.instance.mean[row], self.instance.std[row], self.inspection_cost)
 
+    def auction(self, row: int) -> str:
+        """The id of the auction of a prompt; another mechanism is another auction, at the same services."""
+        return f"{self.rules.mechanism.replace(' ', '-')}-{row}"
+
     def platform(self, recorder: Recorder | None = None) -> Platform:
         """A platform with these rules; what nobody takes is answered by a default that never fails."""
 
@@ -100,12 +105,12 @@ class Town:
 
     async def play(self, platform: Platform, seats: Sequence[Seat], row: int) -> AuctionResult:
         """The auction of one prompt over HTTP."""
-        terms = Terms(f"row-{row}", self.rules.mechanism, str(row))
+        terms = Terms(self.auction(row), self.rules.mechanism, str(row))
         return await platform.serve(terms, seats, self.beliefs(row))
 
     def record(self, row: int) -> Record:
         """The same auction in this process; bidders are numbered in the order of the auction."""
-        order = self.rules.order(f"row-{row}", len(self.names))
+        order = self.rules.order(self.auction(row), len(self.names))
         boxes = self.beliefs(row).only(order)
         strategies = [self.strategy(int(j)) for j in order]
         return trade(self.rules.build(boxes), strategies, boxes, reveal(self.instance.values[row][order]))
@@ -135,16 +140,19 @@ class Processes:
         """The addresses of the services."""
         return [url_of(listening) for listening in self.sockets]
 
-    def start(self, bidder: int) -> BaseProcess:
-        """Start the service of a bidder and wait until it answers."""
+    def start(self, bidders: Sequence[int]) -> list[BaseProcess]:
+        """Start the services of these bidders at the same time and wait until all of them answer."""
         spawn = multiprocessing.get_context("spawn")
         ready = spawn.SimpleQueue()
-        process = spawn.Process(
-            target=_serve, args=(self.town, bidder, self.sockets[bidder], ready), daemon=True
-        )
-        process.start()
-        ready.get()
-        return process
+        started = [
+            spawn.Process(target=_serve, args=(self.town, j, self.sockets[j], ready), daemon=True)
+            for j in bidders
+        ]
+        for process in started:
+            process.start()
+        for _ in started:
+            ready.get()
+        return list(started)
 
     def kill(self, bidder: int) -> None:
         """Kill a service without warning."""
@@ -158,8 +166,7 @@ def services_apart(town: Town) -> Iterator[Processes]:
     sockets = [Address("127.0.0.1", 0).bind(keys=False) for _ in town.names]
     apart = Processes(town, sockets)
     try:
-        for j in range(len(town.names)):
-            apart.running.append(apart.start(j))
+        apart.running = apart.start(range(len(town.names)))
         yield apart
     finally:
         for process in apart.running:
@@ -241,7 +248,7 @@ class Graded:
 
 def same_auction(town: Town, row: int, served: AuctionResult) -> None:
     """Raise `AssertionError` unless an auction over HTTP ended as the same auction in this process."""
-    record, order = town.record(row), town.rules.order(f"row-{row}", len(town.names))
+    record, order = town.record(row), town.rules.order(town.auction(row), len(town.names))
     winner = None if record.winner < 0 else town.names[int(order[record.winner])]
     looks = {town.names[int(order[j])]: record.inspected.count(j) for j in set(record.inspected)}
     price = 0.0 if winner is None else record.price
