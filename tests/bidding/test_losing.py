@@ -8,6 +8,7 @@ import select
 import signal
 import subprocess
 import sys
+from typing import Any
 
 import numpy as np
 
@@ -33,6 +34,8 @@ if __name__ == "__main__":
 
 class Watched(TableSide):
     """A table whose bidder says what it was told to end, and what it answered."""
+
+    _told: Any
 
     def watch(self, events, name):
         object.__setattr__(self, "_told", (events, name))
