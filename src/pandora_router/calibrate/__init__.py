@@ -1,4 +1,4 @@
-"""From estimates to boxes: fit the signal model, check it, choose a policy, add a specialist, keep it all."""
+"""From estimates to boxes: fit a signal model, check it, choose a policy, add a specialist, save it."""
 
 from pandora_router.calibrate.ablation import Ablation, ablate
 from pandora_router.calibrate.check import Check, check, cross_check

@@ -1,7 +1,7 @@
-"""What each part of the signal model is worth: the same search with one part switched off at a time.
+"""What each part of the signal model contributes: the same search with one part switched off at a time.
 
-Cross-validated on calibration prompts at the inspection cost that will be paid. For the model as configured
-and for each part off: regret + cost per prompt,
+Cross-validated on calibration prompts at the configured inspection cost. For the model as configured and for
+each part off: regret + cost per prompt,
 
     max_m R_m - R_chosen + what was spent,
 
@@ -27,13 +27,13 @@ from pandora_router.errors import UsageError
 from pandora_router.search import Policy
 from pandora_router.types import Matrix, Vector
 
-MOST = 1500  # prompts searched: every part costs as much as weighing one more policy
+MOST = 1500  # prompts searched: each part takes as long as evaluating one more policy
 CENTRAL = 0.9
 
 
 @dataclass(frozen=True)
 class Ablation:
-    """One part switched off; `worth` is what it earns per prompt, None for the model as configured."""
+    """One part switched off; `worth` is what it gains per prompt, None for the model as configured."""
 
     off: str | None
     loss: float
@@ -50,7 +50,7 @@ class Ablation:
 
 
 def without(signal: Calibrated) -> dict[str, Calibrated]:
-    """The model with each part off that is on, by the name of the part in a config."""
+    """The model with each of its parts switched off in turn, by the name of the part in a config."""
     off = {
         "mean": replace(signal, mean=CheapMean()),
         "scale": replace(signal, scale="constant"),
@@ -72,9 +72,10 @@ def ablate(
     folds: int = 5,
     seed: int = 0,
 ) -> tuple[Ablation, ...]:
-    """The model as configured first, then each part off; prompts without every cell are only fitted on.
+    """The model as configured, then each part off. Incomplete prompts are used for fitting only.
 
-    `train` has left-out f and out-of-fold g of training prompts, which are fitted on and not judged.
+    `train` has left-out f and out-of-fold g of training prompts, which are used for fitting only. Raises
+    `UsageError` with too few complete prompts.
     """
     whole = np.flatnonzero(readings.complete)
     if len(whole) < FEWEST:

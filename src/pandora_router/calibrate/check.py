@@ -1,9 +1,9 @@
-"""Is a signal model any good? Errors against rewards, coverage of G, and what residuals have in common.
+"""Quality of a signal model: errors against rewards, coverage of G, correlation of residuals.
 
-MSE against realised rewards of the training mean, f, h(f) and g, over the cells that have everything; the
-share of costly estimates within one and two predicted standard deviations (68.3 % and 95.4 % under the normal
-law); the correlation of residuals between specialists. `check` is for prompts the model has not seen;
-`cross_check` makes such prompts by refitting on folds.
+The mean squared error against realised rewards of the training mean, f, h(f) and g, over complete cells; the
+fraction of costly estimates within one and two predicted standard deviations (68.3 % and 95.4 % under the
+normal law); the correlation of residuals between specialists. `check` is for prompts on which the model was
+not fitted; `cross_check` gets such prompts by refitting on folds.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from pandora_router.types import Matrix, Vector
 
 @dataclass(frozen=True)
 class Check:
-    """What was found: errors by predictor, coverage by standard deviations, residual correlation."""
+    """The results: errors by predictor, coverage by standard deviations, residual correlation."""
 
     prompts: int
     specialists: int
@@ -40,7 +40,7 @@ class Check:
     residual_correlation_range: tuple[float, float]
 
     def to_dict(self) -> dict[str, Any]:
-        """The same as plain values, ready for JSON; None where there was nothing to measure."""
+        """The results as plain values for JSON; None where nothing could be measured."""
         return _plain(asdict(self))
 
 
@@ -52,10 +52,10 @@ def check(
     *,
     training_mean: ArrayLike | None = None,
 ) -> Check:
-    """Report on prompts that the model was not fitted on.
+    """Check the model on prompts on which it was not fitted.
 
-    `training_mean` (M,) is each specialist's mean reward in training; without it the mean of the prompts at
-    hand stands in, which flatters the mean a little.
+    `training_mean` (M,) is each specialist's mean reward in training; by default the mean over the given
+    prompts, which makes the error of the mean slightly too small.
     """
     readings = Readings(cheap, costly, reward)
     return _report(readings, signal.expected(cheap), signal.spread(cheap), training_mean)
@@ -71,7 +71,7 @@ def cross_check(
     seed: int = 0,
     training_mean: ArrayLike | None = None,
 ) -> Check:
-    """Report on the calibration prompts themselves, each judged by a model fitted on the other folds."""
+    """Check on the calibration prompts themselves, each by a model fitted on the other folds."""
     readings = Readings(cheap, costly, reward)
     mean, std = np.empty(readings.cheap.shape), np.empty(readings.cheap.shape)
     for held in folds_of(len(readings), folds, seed):

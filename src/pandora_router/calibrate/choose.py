@@ -1,12 +1,12 @@
-"""Choose signal model and policy by cross-validated regret + cost at the inspection cost that will be paid.
+"""Choose signal model and policy by cross-validated regret + cost at the configured inspection cost.
 
-Never and always inspecting are among the candidates, so that the choice is, up to noise, at no cost level
-worse than the best static one. Each fold is searched with a model fitted on the others; a prompt's loss is
+Never and always inspecting are among the candidates, so that, up to noise, the choice is at no cost worse
+than the better of them. Each fold is searched with a model fitted on the others; the loss of a prompt is
 
     max_m R_m - R_chosen + what was spent
 
-The plain cross-validated mean decides by default: a one-standard-error rule cost up to .009 at single cost
-levels on real data (docs/method.md, section 9). `guard` is what the default router uses: the search stays
+By default the candidate with the lowest mean loss is chosen: a one-standard-error rule cost up to .009 at
+single costs on real data (docs/method.md, section 9). The default router uses `guard`: the search is kept
 unless it is clearly worse than never inspecting.
 """
 
@@ -36,11 +36,11 @@ from pandora_router.search import (
 )
 from pandora_router.types import Mask
 
-SIMULATED = 20  # above so many specialists the paper's simulated payoffs take too long to cross-validate
+SIMULATED = 20  # with more specialists the paper's simulated payoffs take too long to cross-validate
 WHOLE = -1  # no fold is held out
 Fits = dict[tuple[Unfitted, int], SignalModel]
 SEARCH = "search"  # the policy that buys, beside never and always
-MOST = 3000  # training prompts judged: more would change no choice
+MOST = 3000  # training prompts evaluated: more would hardly change the choice
 FEWEST = 20  # complete prompts below which nothing is chosen
 
 
@@ -54,10 +54,10 @@ class Candidate:
 
 
 def candidates(signal: Calibrated | None = None, *, specialists: int = 2) -> tuple[Candidate, ...]:
-    """The usual candidates around a calibrated signal model, simplest first.
+    """The default candidates around a calibrated signal model, simplest first.
 
-    Policies that look at marginals get it with the normal law, for which they are compiled; the paper's
-    committing policy gets the paper's signal model.
+    Policies that use marginal distributions get the model with the normal law, for which they are compiled;
+    the paper's committing policy gets the paper's signal model.
     """
     signal = signal or Calibrated()
     normal = replace(signal, law="normal")
@@ -79,7 +79,7 @@ def candidates(signal: Calibrated | None = None, *, specialists: int = 2) -> tup
 
 @dataclass(frozen=True)
 class Evidence:
-    """What a candidate lost per prompt in cross-validation, and how far it was behind the best (paired)."""
+    """A candidate's loss per prompt in cross-validation, and its paired difference to the best."""
 
     name: str
     loss: float
@@ -95,7 +95,7 @@ class Evidence:
 class ChosenPolicy:
     """The chosen candidate, its signal model fitted on all prompts, and the evidence for it.
 
-    `incomplete` prompts lack a costly estimate or a reward: they are fitted on but cannot be judged.
+    `incomplete` prompts lack a costly estimate or a reward: they are used for fitting only.
     """
 
     candidate: Candidate
@@ -131,8 +131,8 @@ class ChosenPolicy:
 class Auto:
     """Choose among candidates by K-fold cross-validation; ties go to the earlier one.
 
-    `rule="one_standard_error"` takes, of those within one paired standard error of the best, the one that
-    inspects least.
+    `rule="one_standard_error"` chooses, among those within one paired standard error of the best, the one
+    with the fewest inspections.
     """
 
     candidates: tuple[Candidate, ...] = field(default=())
@@ -155,12 +155,13 @@ class Auto:
         fits: Fits | None = None,
         train: Readings | None = None,
     ) -> ChosenPolicy:
-        """Return the best candidate on F, G and R (N, M) at this inspection cost.
+        """The best candidate on F, G and R (N, M) at this inspection cost.
 
-        `train` has left-out f and out-of-fold g of training prompts: models may learn from them, and up to
-        `MOST` of the complete ones are judged beside the calibration prompts, each by a model that was
-        fitted without its fold. Signal models do not depend on costs: whoever chooses at several costs on
-        the same prompts gives the same `fits`, a dictionary that starts empty.
+        `train` has left-out f and out-of-fold g of training prompts: models may be fitted on them, and up to
+        `MOST` complete ones are evaluated in addition to the calibration prompts, each by a model fitted
+        without its fold. Signal models do not depend on costs: to choose at several costs on the same
+        prompts, pass the same `fits`, an initially empty dictionary. Raises `UsageError` with too few
+        complete prompts.
         """
         fits = {} if fits is None else fits
         readings = Readings(cheap, costly, reward).enough()
@@ -249,10 +250,10 @@ def _fitted(
 
 @dataclass(frozen=True)
 class Guarded:
-    """What ships: the search, unless it did worse than never inspecting by more than one standard error.
+    """The search, unless it was worse than never inspecting by more than one standard error.
 
-    `gain` is how much more reward per prompt the search earned than never inspecting, on prompts that
-    fitted nothing of what judged them, and `error` its paired standard error.
+    `gain` is how much more reward per prompt the search earned than never inspecting, on held-out prompts,
+    and `error` its paired standard error.
     """
 
     policy: Policy

@@ -1,12 +1,12 @@
-"""One more specialist from a few dozen scored prompts, without refitting the others.
+"""Add a specialist from a few dozen scored prompts to a fitted signal model, without refitting the others.
 
-Few prompts say little, so every number of the newcomer is drawn to what its colleagues have in common, and no
-number of a colleague changes, bit for bit:
+A few prompts say little, so every parameter of the newcomer is shrunk towards the average of the other
+specialists ("colleagues"). Their parameters do not change at all:
 
     mean         ridge of g - f w0 on f, w0 the colleagues' average weights on their own and on other columns
-    scale        the same curve, its coefficients drawn to the colleagues' averages
+    scale        the same curve, its coefficients shrunk towards the colleagues' averages
     correlation  with each colleague (k r + K r0)/(k + K), r over the k prompts that have both, r0 the
-                 colleagues' average, scaled down if needed to leave the whole a correlation matrix
+                 colleagues' average, scaled down if needed so that the matrix stays a correlation matrix
     laws, slope  those of the pool, with the newcomer's own classes of the mean
 """
 
@@ -24,14 +24,14 @@ from pandora_router.calibrate.signals import FittedSignal
 from pandora_router.errors import UsageError
 from pandora_router.types import Matrix, Vector
 
-PENALTY = (5.0, 15.0, 15.0)  # pull of the colleagues' scale on that of the newcomer; 5 on a is 10 prompts
-BELIEF = 30.0  # prompts that the colleagues' average correlation counts for
+PENALTY = (5.0, 15.0, 15.0)  # strength of shrinkage of the newcomer's scale; 5 on a is 10 prompts
+BELIEF = 30.0  # weight, in prompts, of the colleagues' average correlation
 
 
 def extend(signal: FittedSignal, cheap: ArrayLike, costly: ArrayLike) -> FittedSignal:
-    """Return the model with one specialist more, in the last column of F and G (n, M + 1).
+    """The model with one more specialist, in the last column of F and G (n, M + 1).
 
-    `costly` needs the newcomer's column; colleagues' cells that are NaN tell nothing of the correlation.
+    `costly` must have the newcomer's column; NaN cells of colleagues are not used for the correlation.
     """
     readings = Readings(cheap, costly)
     mean = _linear(signal, readings)

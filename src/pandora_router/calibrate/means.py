@@ -1,7 +1,7 @@
 """h: the mean of the costly estimate G given all cheap estimates f of a prompt (paper, section 4).
 
-The target is G, not the reward: on a calibration split alone G is a denoised reward, and regressing rewards
-on f is worse (docs/method.md, section 8). A fitted mean maps (N, M) cheap estimates to (N, M) means.
+The target is G, not the reward: G has less noise, and on a calibration split alone a regression of rewards on
+f is worse (docs/method.md, section 8). A fitted mean maps (N, M) cheap estimates to (N, M) means.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ STRENGTHS = np.logspace(-4.0, 3.0, 29)  # ridge penalties per prompt, tried by l
 
 
 class FittedMean(Protocol):
-    """A mean with its numbers in."""
+    """A fitted mean."""
 
     def of(self, cheap: Matrix) -> Matrix:
         """The mean of G for each row of cheap estimates (N, M)."""
@@ -30,9 +30,9 @@ class MeanModel(Protocol):
     """A way to fit a mean."""
 
     def fit(self, readings: Readings) -> tuple[FittedMean, Matrix]:
-        """Learn the mean of G given f; beside it, the mean of each prompt (N, M) as if it had been left out.
+        """Fit the mean of G given f; also returns the mean of each prompt (N, M) as if it had been left out.
 
-        Residuals from those are as large as on new prompts; residuals of the fit itself are too small.
+        Residuals from left-out means are as large as on new prompts; residuals of the fit are too small.
         """
 
 
@@ -55,7 +55,7 @@ class Linear:
         return cheap @ self.weights + self.intercept
 
     def halfway(self, other: Linear) -> Linear:
-        """The linear mean that is half this one and half the other."""
+        """The average of this mean and another one."""
         return Linear(
             0.5 * (self.weights + other.weights),
             0.5 * (self.intercept + other.intercept),
@@ -65,10 +65,10 @@ class Linear:
 
 @dataclass(frozen=True)
 class CheapMean:
-    """mu = f: the cheap estimate is taken at its word."""
+    """mu = f: the cheap estimate itself."""
 
     def fit(self, readings: Readings) -> tuple[Linear, Matrix]:
-        """Nothing to learn."""
+        """Nothing is fitted."""
         boxes = readings.cheap.shape[1]
         return Linear(np.eye(boxes), np.zeros(boxes), np.zeros(boxes)), readings.cheap
 
@@ -91,7 +91,7 @@ class RidgeMean:
             )
 
     def fit(self, readings: Readings) -> tuple[Linear, Matrix]:
-        """Fit every specialist; those with the same prompts share one decomposition."""
+        """Fit all specialists; those with the same prompts share one decomposition."""
         f, g = readings.cheap, readings.costly
         boxes = f.shape[1]
         weights, intercept, strength = np.empty((boxes, boxes)), np.empty(boxes), np.empty(boxes)
@@ -143,9 +143,9 @@ class FittedTrees:
 
 @dataclass(frozen=True)
 class TreeMean:
-    """Each column of G by gradient boosting (LightGBM) on all columns of f, for means that bend.
+    """Each column of G by gradient boosting (LightGBM) on all columns of f, for nonlinear means.
 
-    Trees fit their own prompts too well, so the left-out means come from `folds` refits.
+    Trees overfit their own prompts, so the left-out means come from `folds` refits.
     """
 
     rounds: int = 80

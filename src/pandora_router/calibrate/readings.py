@@ -1,8 +1,8 @@
-"""What a signal model is fitted from: cheap estimates, costly estimates and rewards on the same prompts.
+"""The input of a signal model: cheap estimates, costly estimates and rewards of the same prompts.
 
-Shapes: N prompts, M specialists. NaN in `costly` (an estimate that was never bought or failed) or in `reward`
-(an answer that was never graded) is a missing cell: it is left out of exactly the sums it is missing from,
-and counted. A cheap estimate always exists.
+Shapes: N prompts, M specialists. NaN in `costly` (an estimate that was not bought, or failed) or in `reward`
+(an answer that was not graded) is a missing cell; it is left out of the sums that need it, and counted. Cheap
+estimates are never missing.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from pandora_router.boxes.checks import finite, same_length
 from pandora_router.errors import UsageError
 from pandora_router.types import Mask, Matrix, Positions, Vector
 
-FEWEST = 8  # costly estimates of a specialist below which nothing can be said of it
+FEWEST = 8  # costly estimates of a specialist below which it cannot be fitted
 
 
 @dataclass(frozen=True, eq=False)
 class Readings:
     """F, G and R of N prompts and M specialists, checked; without rewards all of R is missing.
 
-    `fee` (N, M) is the weighted fee inside the reward (reward = score - fee), 0 unless given: only reports
-    of accuracy and money look at it.
+    `fee` (N, M) is the weighted fee inside the reward (reward = score - fee), 0 by default; it is used only
+    in reports of accuracy and money.
     """
 
     cheap: Matrix
@@ -79,11 +79,11 @@ class Readings:
 
     @cached_property
     def cluster(self) -> Positions:
-        """A number per distinct f vector (N,): prompts that share one get the same first decision."""
+        """A number per distinct f vector (N,): prompts with equal f have the same first decision."""
         return np.unique(self.cheap, axis=0, return_inverse=True)[1].ravel()
 
     def enough(self, fewest: int = FEWEST) -> Self:
-        """Return the readings, refusing a specialist with fewer costly estimates than `fewest`."""
+        """The readings; `UsageError` if a specialist has fewer than `fewest` costly estimates."""
         counts = (~np.isnan(self.costly)).sum(axis=0)
         if counts.min() < fewest:
             j = int(counts.argmin())
@@ -97,7 +97,7 @@ class Readings:
 
 
 def cells(name: str, values: ArrayLike, shape: tuple[int, ...]) -> Matrix:
-    """Return a read-only (N, M) copy in which NaN stands for a missing cell; refuse infinities."""
+    """A read-only (N, M) copy with NaN for missing cells; `UsageError` for infinities or a wrong shape."""
     array = np.array(values, dtype=np.float64)
     if array.shape != shape:
         raise UsageError(
@@ -127,7 +127,7 @@ def estimates(values: ArrayLike, boxes: int, *, ndim: int) -> Matrix:
 
 
 def same_presence(present: Mask) -> Iterator[tuple[Positions, Positions]]:
-    """Group columns by which rows they have: pairs (columns, rows), so that shared work is done once."""
+    """Group columns with the same missing rows: pairs (columns, rows), so that shared work is done once."""
     patterns, group = np.unique(present, axis=1, return_inverse=True)
     for k in range(patterns.shape[1]):
         yield np.flatnonzero(group.ravel() == k), np.flatnonzero(patterns[:, k])

@@ -1,6 +1,6 @@
-"""What is left of G when its mean h(f) is taken away: how large, how correlated, of which shape.
+"""The residual G - h(f): its scale, its correlation between specialists, and its law.
 
-**Scale.** Rewards live in [0, 1] less a fee, so there is less room to stray near the ends:
+**Scale.** Scores lie in [0, 1], so residuals are smaller near the ends:
 
     log sigma_m^2 = a_m + b_m z + c_m z^2,   z = (mu_m - centre_m)/spread_m
 
@@ -30,9 +30,9 @@ from pandora_router.errors import UsageError
 from pandora_router.types import Matrix, Vector
 
 ScaleKind = Literal["constant", "by_mean"]
-PENALTY = (0.0, 10.0, 10.0)  # on a, b, c: what it takes to believe that the scale bends
-REACH = (0.01, 0.99)  # quantiles of the mean between which the curve is trusted
-LEAST = 1e-6  # standard deviations below this are numerical dust
+PENALTY = (0.0, 10.0, 10.0)  # on a, b, c: how much evidence a scale that varies with the mean needs
+REACH = (0.01, 0.99)  # quantiles of the mean between which the curve is used
+LEAST = 1e-6  # smaller standard deviations are rounding errors
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,8 +80,8 @@ def fit_curve(
 ) -> Vector:
     """Coefficients w that maximise -1/2 sum(eta + e^2 exp(-eta)) - 1/2 sum_k penalty_k (w_k - towards_k)^2.
 
-    Here eta = w_0 + w_1 z + w_2 z^2 and `towards` is both the start and the aim of the penalty. The
-    objective is concave in w; Newton steps of at most 1 per coefficient find its top.
+    Here eta = w_0 + w_1 z + w_2 z^2; `towards` is both the start and the centre of the penalty. The objective
+    is concave in w, and Newton steps of at most 1 per coefficient find its maximum.
     """
     powers = np.stack([np.ones_like(z), z, z**2], axis=1)
     ridge = np.diag(penalty)
@@ -89,7 +89,7 @@ def fit_curve(
     for _ in range(100):
         ratio = np.maximum(square, LEAST**2) * np.exp(-powers @ w)
         slope = 0.5 * powers.T @ (ratio - 1.0) - ridge @ (w - towards)
-        # the weight 1 is the expected curvature: it keeps the step finite where the ratio vanishes
+        # the weight 1 is the expected curvature: it keeps the step finite if the ratio vanishes
         bend = 0.5 * powers.T @ (powers * np.maximum(ratio, 1.0)[:, None]) + ridge
         step = np.clip(np.linalg.solve(bend + 1e-9 * np.eye(3), slope), -1.0, 1.0)
         w = w + step
@@ -99,9 +99,9 @@ def fit_curve(
 
 
 CorrelationKind = Literal["ledoit_wolf", "none"]
-DENSE = 50  # above so many specialists the correlation is kept as factors plus a diagonal
+DENSE = 50  # with more specialists the correlation is kept as factors plus a diagonal
 MOST_FACTORS = 16
-OWN = 1e-3  # the least share of variance a specialist keeps to itself under the factors
+OWN = 1e-3  # smallest fraction of variance of a specialist outside the factors
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,7 +116,7 @@ class Correlation:
 
     @property
     def own(self) -> Vector:
-        """The share of variance outside the factors (M,)."""
+        """Fraction of variance outside the factors (M,)."""
         assert self.factor is not None
         return 1.0 - (self.factor**2).sum(axis=1)
 
@@ -164,7 +164,7 @@ def lift(matrix: Matrix) -> Matrix:
 
 
 def to_correlation(covariance: Matrix) -> Matrix:
-    """Rescale to a unit diagonal; a specialist without variance correlates with nobody."""
+    """Rescale to a unit diagonal; a specialist without variance has correlation 0 with all others."""
     std = np.sqrt(np.maximum(np.diag(covariance), 0.0))
     live = std > 0.0
     matrix: Matrix = covariance / np.outer(np.where(live, std, 1.0), np.where(live, std, 1.0))
@@ -237,7 +237,7 @@ def classify(mean: Matrix, edges: Matrix) -> NDArray[np.intp]:
 
 
 def cut(mean: Matrix, known: NDArray[np.bool_], classes: int) -> Matrix:
-    """Edges (M, classes - 1) that part each specialist's means into equal classes.
+    """Edges (M, classes - 1) that divide each specialist's means into classes of equal size.
 
     An edge lies midway between two neighbouring means, so rounding never moves a mean across it.
     """
@@ -254,7 +254,7 @@ def cut(mean: Matrix, known: NDArray[np.bool_], classes: int) -> Matrix:
 def law_of(residuals: Vector, values: int = VALUES) -> Vector:
     """The Q group means of sorted residuals, with mean 0 and standard deviation 1.
 
-    With fewer residuals than values there is nothing to go by: the normal law, in the same form.
+    With fewer residuals than values it is the normal law in the same form.
     """
     if len(residuals) >= values and residuals.std() > 0.0:
         ordered = np.sort(residuals)

@@ -20,19 +20,19 @@ CHUNK = 4096  # prompts whose distances are held at once
 
 
 class TakenAtItsWord:
-    """The value shown is the costly estimate itself."""
+    """Base of signal models in which the value of an opened box is the costly estimate itself."""
 
     def boxes(self, estimates: ArrayLike, inspection_cost: ArrayLike | Costs) -> Boxes:
         """The boxes of one prompt."""
         raise NotImplementedError
 
     def prior(self, estimates: ArrayLike, inspection_cost: ArrayLike | Costs) -> Prior:
-        """The boxes, read by v = g (to rounding)."""
+        """The boxes, with v = g (up to rounding)."""
         boxes = self.boxes(estimates, inspection_cost)
         return Prior(boxes, boxes.mean)
 
     def values(self, cheap: ArrayLike, costly: ArrayLike) -> Matrix:
-        """v = g, cell by cell."""
+        """v = g for each cell."""
         return cells("costly estimates", costly, np.shape(cheap))
 
 
@@ -85,8 +85,8 @@ class FittedNeighbours(TakenAtItsWord):
 class NeighbourSignal:
     """Mean and standard deviation of G over the K nearest calibration prompts in f space (paper, appendix).
 
-    Ties in distance go to the earlier prompt. A specialist whose costly estimate is missing somewhere looks
-    at the K nearest prompts that have it.
+    Ties in distance go to the earlier prompt. For a specialist with missing costly estimates the K nearest
+    prompts that have one are used.
     """
 
     neighbours: int = 16
@@ -111,9 +111,9 @@ class NeighbourSignal:
 
 @dataclass(frozen=True, eq=False)
 class FittedDraws(TakenAtItsWord):
-    """Residual draws (M, L, S), ascending, of each specialist in each of L classes of its mean.
+    """Residuals (M, L, S), ascending, of each specialist in each of L classes of its mean.
 
-    `edges` (M, L - 1) part the classes.
+    `edges` (M, L - 1) are the limits of the classes.
     """
 
     mean: FittedMean
@@ -132,7 +132,7 @@ class FittedDraws(TakenAtItsWord):
         return self._std()[self._which(self.expected(cheap))]
 
     def boxes(self, estimates: ArrayLike, inspection_cost: ArrayLike | Costs) -> Boxes:
-        """Independent boxes whose law is mu plus the residual draws of its class."""
+        """Independent boxes whose values are mu plus the residuals of its class."""
         mean = self.expected(np.asarray(estimates, dtype=np.float64)[None])
         draws = self.residuals[self._which(mean)][0]
         return Draws(mean[0][:, None] + draws, inspection_cost)
@@ -163,13 +163,13 @@ class FittedDraws(TakenAtItsWord):
 
 @dataclass(frozen=True)
 class EmpiricalDraws:
-    """G is its mean plus a residual drawn from those seen where the mean was similar.
+    """G is its mean plus a residual drawn from those observed at similar means.
 
     See docs/method.md, section 3.
 
-    Each specialist's means are cut into at most `classes` equal classes of at least `draws` prompts; the
-    residuals of a class, centred, are compressed to `draws` equally likely values. For bimodal g, where the
-    law matters more than the policy or the correlation.
+    Each specialist's means are divided into at most `classes` classes of equal size with at least `draws`
+    prompts; the centred residuals of a class are compressed to `draws` equally likely values. Useful for
+    bimodal g, where the law matters more than the policy or the correlation.
     """
 
     mean: MeanModel = field(default_factory=RidgeMean)

@@ -1,6 +1,6 @@
 """Fitted signal models on disk: `state` and `signal_of` turn a model into a `Saved` and back, bit for bit.
 
-Every array is checked against the number of specialists before a model is made of it.
+All array shapes are checked against the number of specialists before a model is built.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ KIND = folders.Kind(
 def save(signal: SignalModel, path: Path | str, *, replace: bool = False) -> None:
     """Write the model to the folder `path`, atomically.
 
-    Raises `UsageError` if something is there, unless it is a signal model and `replace` is true.
+    Raises `UsageError` if `path` exists, unless it is a signal model and `replace` is true.
     """
     saved = state(signal)
 
@@ -44,7 +44,7 @@ def save(signal: SignalModel, path: Path | str, *, replace: bool = False) -> Non
 
 
 def load(path: Path | str) -> SignalModel:
-    """Read what `save` wrote. Raises `UsageError` for a folder that is damaged or of another kind."""
+    """Read a model written by `save`. Raises `UsageError` if the folder is damaged or of another kind."""
     path = Path(path)
     saved = saved_from(folders.read(path, KIND, NEEDS), KIND)
     try:
@@ -54,7 +54,7 @@ def load(path: Path | str) -> SignalModel:
 
 
 def state(signal: SignalModel) -> Saved:
-    """The model as plain values. Raises `UsageError` for a model that is not of this package."""
+    """The model as plain values. Raises `UsageError` for a model that is not from this package."""
     match signal:
         case FittedNeighbours():
             settings = {"specialists": signal.cheap.shape[1], "neighbours": signal.neighbours}
@@ -82,7 +82,7 @@ def state(signal: SignalModel) -> Saved:
 
 
 def signal_of(saved: Saved) -> SignalModel:
-    """The model whose `state` is `saved`; `ValueError` or `KeyError` if arrays are missing or misshaped."""
+    """Restore the model from its `state`; `ValueError` or `KeyError` if arrays are missing or misshapen."""
     boxes, parts = int(saved.settings["specialists"]), saved.parts
     if saved.kind == "neighbours":
         cheap, costly = saved.array("cheap", None, boxes), saved.array("costly", None, boxes, missing=True)

@@ -1,11 +1,11 @@
-"""The signal model of estimates from everything that was opened (docs/method.md, section 12).
+"""The signal model of estimates from everything opened so far (docs/method.md, section 12).
 
     m_S = projection of the full-information estimate on (estimates given S, f),  a ridge per set
 
-so that m_S is a martingale in S on held-out prompts: what more openings would change averages to nothing.
-The full-information estimate is itself a ridge of rewards. The law of the next step says how all means move
-when box j is opened next: a fitted table of equally likely joint movements times a scale that depends on the
-present mean of j, scaled so that the gain it promises is the gain that held-out prompts had.
+so that m_S is a martingale in S on held-out prompts: further openings change it by 0 on average. The
+full-information estimate is itself a ridge of rewards. The law of the next step says how all means change
+when box j is opened next: a fitted table of equally likely joint changes times a scale that depends on the
+present mean of j, rescaled so that the gain it predicts on held-out prompts equals the realised gain.
 
 With up to `LATTICE` specialists there is a ridge and a law for every set, otherwise for every number of
 opened specialists.
@@ -31,22 +31,22 @@ from pandora_router.search.moving import MovingBatch, run_moving
 from pandora_router.types import Mask, Matrix, Positions, Vector
 
 LATTICE = 4
-OUTCOMES = 32  # equally likely movements of a law
-FEWEST = 60  # held-out prompts below which a movement is not fitted
+OUTCOMES = 32  # equally likely changes in a law
+FEWEST = 60  # held-out prompts below which no law is fitted
 FACTORS = np.linspace(0.5, 2.5, 41)
 Raw = Callable[[Positions, Mask], Matrix]
-"""(rows, opened (n, M)) -> raw estimates (n, M) of these prompts for all specialists when that is open."""
+"""(rows, opened (n, M)) -> raw estimates (n, M) of these prompts for all specialists, given what is open."""
 
 
 def codes(opened: Mask) -> Positions:
-    """Which ridge and law serve each opened set (N, M): its bits, or its size where boxes are many."""
+    """Code of the ridge and law for each opened set (N, M): its bits, or its size if there are many boxes."""
     boxes = opened.shape[1]
     weights = 2 ** np.arange(boxes) if boxes <= LATTICE else np.ones(boxes, dtype=np.intp)
     return np.asarray(opened @ weights, dtype=np.intp)
 
 
 def kinds(boxes: int) -> int:
-    """How many codes there are."""
+    """The number of codes."""
     return 2**boxes if boxes <= LATTICE else boxes + 1
 
 
@@ -62,7 +62,7 @@ class FittedMovement:
     columns: Positions
 
     def steps(self, opened: Mask, mean: Matrix, box: int) -> Matrix:
-        """The equally likely movements (N, Q, M) of all means when `box` is opened."""
+        """The equally likely changes (N, Q, M) of all means when `box` is opened."""
         total = self.base.shape[1]
         whole = np.zeros((len(opened), total), dtype=np.bool_)
         whole[:, self.columns] = opened
@@ -88,9 +88,9 @@ class SetPrior(Prior):
     cheap: Vector | None = None
 
     def means(self, opened: Mask, everyone: Vector) -> tuple[float, ...] | None:
-        """The means of all boxes once `opened` (M,) is open and the estimates given it are `everyone` (M,).
+        """The means of all boxes once `opened` (M,) is open, given the estimates `everyone` (M,).
 
-        Relative to the means of the boxes, so that boxes that were moved as a whole stay moved.
+        They are relative to the means of the boxes, so a constant that was added to a box stays added.
         """
         assert self.signal is not None and self.cheap is not None  # noqa: PT018
         shown = self.signal.means(self.cheap[None], opened[None], everyone[None])[0]
@@ -110,7 +110,7 @@ class SetSignal:
     movement: FittedMovement
 
     def means(self, cheap: Matrix, opened: Mask, raw: Matrix) -> Matrix:
-        """m_S (N, M) from cheap estimates (N, M) and estimates given S (N, M), not read where S is empty."""
+        """m_S (N, M) from cheap estimates (N, M) and estimates given S (N, M), ignored where S is empty."""
         code = codes(opened)
         inputs = np.concatenate([np.where((code == 0)[:, None], 0.0, raw), cheap], axis=1)
         means: Matrix = np.einsum("np,npm->nm", inputs, self.weights[code]) + self.intercept[code]
@@ -121,11 +121,11 @@ class SetSignal:
         return self.means(cheap, np.zeros(cheap.shape, dtype=np.bool_), np.zeros(cheap.shape))
 
     def expected(self, cheap: ArrayLike) -> Matrix:
-        """As the model of own-beginning estimates."""
+        """As for the model of own-beginning estimates."""
         return self.base.expected(cheap)
 
     def spread(self, cheap: ArrayLike) -> Matrix:
-        """As the model of own-beginning estimates."""
+        """As for the model of own-beginning estimates."""
         return self.base.spread(cheap)
 
     def boxes(self, estimates: ArrayLike, inspection_cost: ArrayLike | Costs) -> Boxes:
@@ -133,7 +133,7 @@ class SetSignal:
         return self.prior(estimates, inspection_cost).boxes
 
     def prior(self, row: ArrayLike, inspection_cost: ArrayLike | Costs) -> Prior:
-        """The boxes, and how estimates given what is open are read."""
+        """The boxes, and how estimates given everything opened become means."""
         cheap = estimates(row, self.weights.shape[2], ndim=1)
         start = self.start(cheap[None])[0]
         return SetPrior(Moving(start, self.movement, inspection_cost), start, 1.0, self, cheap)
@@ -143,12 +143,12 @@ class SetSignal:
         return MovingBatch(self.start(np.asarray(cheap)), self.movement, inspection_cost)
 
     def values(self, cheap: ArrayLike, costly: ArrayLike) -> Matrix:
-        """As the model of own-beginning estimates."""
+        """As for the model of own-beginning estimates."""
         return self.base.values(cheap, costly)
 
 
 def route_sets(signal: SetSignal, policy: Policy, readings: Readings, raw: Raw, costs: Costs) -> Routed:
-    """Decide every prompt of `readings`; `raw` is asked for the sets that the search really opens."""
+    """Decide every prompt of `readings`; `raw` is called only for the sets that the search opens."""
     prompts, boxes = readings.cheap.shape
 
     def told(rows: Positions, opened: Mask) -> Matrix:
@@ -214,10 +214,10 @@ def _stacked(sets: Sequence[tuple[Mask, Matrix]], code: int) -> tuple[Positions,
 
 
 def fit_movement(means: Sequence[tuple[Mask, Matrix]]) -> FittedMovement:
-    """The laws of the next step from means (N, M) given opened sets (N, M) of the same prompts.
+    """The laws of the next step, from means (N, M) given opened sets (N, M) of the same prompts.
 
-    A step is any two of them that differ in one box more. Where there are fewer than `FEWEST` steps of a kind
-    the law is one without movement: nothing is known of it, so nothing is bought for it.
+    A step is a pair of sets in which the second has one box more. With fewer than `FEWEST` steps of a kind
+    its law has no change, so that nothing is bought for it.
     """
     boxes = means[0][1].shape[1]
     laws = kinds(boxes) * boxes
@@ -245,11 +245,11 @@ def fit_movement(means: Sequence[tuple[Mask, Matrix]]) -> FittedMovement:
 
 
 def _law(now: Matrix, then: Matrix, j: int) -> tuple[Matrix, Scale]:
-    """The table of movements (Q, M) and their scale, of steps that open box j.
+    """The table of changes (Q, M) and their scale, from steps that open box j.
 
-    Movements are ordered along the direction in which specialists move apart most, which is what changes a
-    choice, and averaged in bins of equal size. The table is then stretched until the mean gain it promises on
-    these steps is the gain they had.
+    Changes are ordered along the direction in which specialists differ most, since only that affects a
+    choice, and averaged in bins of equal size. The table is then rescaled until the mean gain that it
+    predicts on these steps equals the realised gain.
     """
     moved = then - now
     apart = moved - moved.mean(axis=1, keepdims=True)

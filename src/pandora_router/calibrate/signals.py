@@ -4,11 +4,10 @@
 
     G = h + D(h) e,  h = h(f),  e of correlation C,  the value shown is v = m + slope (g - h),  m = m(f)
 
-with h by ridge of G on f, D a scale that depends on h, C by Ledoit-Wolf on standardised residuals, the slope
-that of reward differences on g differences, residual quantiles by tercile of h in place of the normal law,
-and m, the mean that decides, from rewards and costly estimates of training and calibration prompts. With
-everything off it is the paper's Gaussian signal model. It refuses to know where estimates come from and which
-policy will search the boxes.
+with h a ridge of G on f, D a scale that depends on h, C by Ledoit-Wolf on standardised residuals, the slope
+of reward differences on g differences, residual quantiles by tercile of h in place of the normal law, and the
+mean m of a box from rewards and costly estimates of training and calibration prompts. With everything off it
+is the paper's Gaussian signal model. It does not depend on where estimates come from, nor on the policy.
 """
 
 from __future__ import annotations
@@ -41,9 +40,9 @@ from pandora_router.types import Mask, Matrix, Vector
 
 @dataclass(frozen=True, eq=False)
 class Prior:
-    """What is known of one prompt before anything is bought: its boxes, and how a costly estimate is read.
+    """One prompt before anything is bought: its boxes, and how a costly estimate becomes a value.
 
-    `anchor` (M,) is the costly estimate expected from f: opening box j with estimate g shows
+    `anchor` (M,) is the costly estimate expected from f: opening box j with estimate g shows the value
     mean_j + slope (g - anchor_j).
     """
 
@@ -52,20 +51,19 @@ class Prior:
     slope: float = 1.0
 
     def value(self, box: int, g: float) -> float:
-        """What opening `box` shows when its costly estimate is g, on the scale of the boxes."""
+        """The value of `box` if its costly estimate is g, on the scale of the boxes."""
         return float(self.boxes.mean[box]) + self.slope * (g - float(self.anchor[box]))
 
     def means(self, opened: Mask, everyone: Vector) -> tuple[float, ...] | None:
-        """The means of all boxes once `opened` (M,) is open, where estimates depend on all that is open.
+        """The means of all boxes once `opened` (M,) is open, if estimates depend on everything opened.
 
-        `everyone` (M,) are the costly estimates of all specialists. None here: each box has a value of its
-        own.
+        `everyone` (M,) are the costly estimates of all specialists. None here: each box has its own value.
         """
         return None
 
 
 class SignalModel(Protocol):
-    """A fitted signal model: what turns cheap estimates into boxes and costly ones into values."""
+    """A fitted signal model: turns cheap estimates into boxes and costly estimates into values."""
 
     def expected(self, cheap: ArrayLike) -> Matrix:
         """The mean of G for each row of cheap estimates (N, M)."""
@@ -77,20 +75,20 @@ class SignalModel(Protocol):
         """The boxes of one prompt with cheap estimates (M,)."""
 
     def prior(self, estimates: ArrayLike, inspection_cost: ArrayLike | Costs) -> Prior:
-        """`boxes`, with what is needed to read costly estimates of this prompt: h(f) is computed once."""
+        """`boxes`, and how costly estimates of this prompt become values; computes h(f) once."""
 
     def batch(self, cheap: ArrayLike, inspection_cost: Any) -> Any:
         """The boxes of many prompts (N, M) at once; row i is `boxes(cheap[i], inspection_cost)`.
 
-        A `search.Batch`, or a `search.moving.MovingBatch` where every opening moves all means.
+        A `search.Batch`, or a `search.moving.MovingBatch` if every opening changes all means.
         """
 
     def values(self, cheap: ArrayLike, costly: ArrayLike) -> Matrix:
-        """What opening each box would show (N, M); NaN stays NaN."""
+        """The value that each box would show (N, M); NaN stays NaN."""
 
 
 class Unfitted(Protocol):
-    """A signal model before it has seen data: a small frozen value."""
+    """The settings of a signal model that is not fitted yet; immutable."""
 
     def fit(
         self,
@@ -107,11 +105,11 @@ class Unfitted(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class FittedSignal:
-    """The numbers of a `Calibrated` model; parts that are off are None, or 1 for the slope.
+    """A fitted `Calibrated` model; parts that are off are None, or 1 for the slope.
 
-    `mean` is h(f), the mean of G: news is g - h(f). `decided` is m(f), the mean that decisions are made on
-    (docs/method.md, section 11); None means h(f) itself. A box has mean m(f) and standard deviation
-    slope x scale(h(f)); opened, it shows m(f) + slope (g - h(f)).
+    `mean` is h(f), the mean of G: news is g - h(f). `decided` is m(f), the mean of the boxes (docs/method.md,
+    section 11); None means h(f). A box has mean m(f) and standard deviation slope x scale(h(f)); opened, it
+    shows m(f) + slope (g - h(f)).
     """
 
     mean: FittedMean
@@ -126,7 +124,7 @@ class FittedSignal:
         return self.mean.of(estimates(cheap, len(self.scale.centre), ndim=2))
 
     def believed(self, cheap: ArrayLike) -> Matrix:
-        """m(f), the mean of the reward that decisions are made on (N, M)."""
+        """m(f), the mean of the boxes (N, M)."""
         chosen = self.mean if self.decided is None else self.decided
         return chosen.of(estimates(cheap, len(self.scale.centre), ndim=2))
 
@@ -218,10 +216,10 @@ class Calibrated:
         reward: ArrayLike | None = None,
         train: Readings | None = None,
     ) -> FittedSignal:
-        """Fit mean, scale, correlation, law and slope in turn; without rewards the slope is the prior's.
+        """Fit mean, scale, correlation, law and slope in turn; without rewards the slope is the prior's mean.
 
-        With `pooled` the mean that decides and the slope are learnt from training prompts as well: `train`
-        has their left-out cheap estimates and out-of-fold costly ones (NaN where g cannot be had).
+        With `pooled`, the mean m and the slope are fitted on training prompts as well: `train` has their
+        left-out cheap estimates and out-of-fold costly estimates (NaN where there is none).
         """
         readings = Readings(cheap, costly, reward).enough()
         train = train if self.pooled else None
@@ -245,8 +243,8 @@ class Calibrated:
     def _decided(self, mean: FittedMean, readings: Readings, train: Readings | None) -> FittedMean | None:
         """m(f): half the ridge of R on f and half that of G on f, over training and calibration prompts.
 
-        Without out-of-fold g the second half is h(f). None where there are no training prompts or rewards,
-        or where the mean was asked to be something other than a ridge.
+        Without out-of-fold g the second half is h(f). None without training prompts or rewards, or if the
+        configured mean is not a ridge.
         """
         if train is None or not isinstance(mean, Linear) or not isinstance(self.mean, RidgeMean):
             return None

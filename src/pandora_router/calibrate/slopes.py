@@ -1,8 +1,8 @@
-"""How much of a difference between costly estimates is a difference between rewards.
+"""The slope: expected difference in reward per unit of difference in costly estimates.
 
-What matters for a decision is differences between specialists, and there g is over-dispersed: rewards differ
-by .5 to .8 of what g says (docs/method.md, sections 8 and 11). One slope for all specialists, on what an
-inspection adds to the mean. Per prompt, with news x = g - h(f) and surprise y = R - h(f), both less their
+Decisions depend on differences between specialists, and these are too large in g: rewards differ by .5 to .8
+of what g says (docs/method.md, sections 8 and 11). One slope for all specialists is fitted, on what an
+inspection adds to the mean. For each prompt, with news x = g - h(f) and surprise y = R - h(f), each minus its
 mean over the specialists that have both,
 
     k = sum_j x_j y_j        v = sum_j x_j^2        slope = mean(k) / mean_calibration(v)
@@ -24,10 +24,10 @@ Cells = tuple[Matrix, Matrix, Matrix]  # mean h(f), costly estimates, rewards, e
 
 
 def fit_slope(mean: Matrix, costly: Matrix, reward: Matrix, train: Cells | None = None) -> float:
-    """The pooled slope, drawn to the prior by its standard error (clustered by prompt), within [0, 1.5].
+    """The pooled slope, shrunk to the prior by its standard error (clustered by prompt), within [0, 1.5].
 
-    Inputs are (N, M) of calibration prompts, `train` the same of training prompts with out-of-fold g.
-    Prompts with fewer than two complete cells say nothing. Without any news the prior's mean is returned.
+    Inputs are (N, M) for calibration prompts, `train` the same for training prompts with out-of-fold g.
+    Prompts with fewer than two complete cells are ignored. Without any news the prior's mean is returned.
     """
     k, v = _moments(mean, costly, reward)
     k_train, v_train = (np.zeros(0), np.zeros(0)) if train is None else _moments(*train)
@@ -50,7 +50,7 @@ def _moments(mean: Matrix, costly: Matrix, reward: Matrix) -> tuple[Vector, Vect
 
 
 def centred(x: Matrix, y: Matrix) -> tuple[Matrix, Matrix]:
-    """Both less their mean over the cells of a prompt that have both; 0 where either is missing."""
+    """Both arrays minus their mean over the cells of a prompt that have both; 0 where either is missing."""
     both = ~(np.isnan(x) | np.isnan(y))
     counts = np.maximum(both.sum(axis=1, keepdims=True), 1)
     filled = [np.where(both, a, 0.0) for a in (x, y)]

@@ -1,4 +1,4 @@
-"""The ways to route that every report compares: one name each, and one function that runs a policy.
+"""The ways to route that every report compares, with one name each, and functions that run a policy.
 
     router          the fitted router: its signal model and its policy
     never inspect   the specialist of the highest mean m(f); nothing is bought
@@ -39,10 +39,10 @@ ORACLE = "oracle"
 
 @dataclass(frozen=True, eq=False)
 class Routed:
-    """The specialist each prompt got (N,), what was spent on it and how many boxes were opened for it.
+    """Result for N prompts: the chosen specialist (N,), the inspection cost and the number of opened boxes.
 
-    `spent` is net of refunds. `kept` (N,) says whether the chosen box was opened before it was taken, so that
-    the refund of its cost came back; None where nobody counted.
+    `spent` is net of refunds. `kept` (N,) says whether the chosen box was opened, so that the refund of its
+    cost came back; None if unknown.
     """
 
     choice: NDArray[np.intp]
@@ -52,7 +52,7 @@ class Routed:
 
     @classmethod
     def unseen(cls, choice: NDArray[Any]) -> Routed:
-        """Choices for which nothing was bought."""
+        """Choices without purchases."""
         none = np.zeros(len(choice))
         return cls(choice.astype(np.intp), none, none.copy(), np.zeros(len(choice), dtype=np.bool_))
 
@@ -61,7 +61,7 @@ class Routed:
         return np.asarray(readings.reward[np.arange(len(readings)), self.choice])
 
     def regret(self, readings: Readings) -> Vector:
-        """What each prompt lost against the best specialist in hindsight (N,)."""
+        """The reward of the best specialist in hindsight minus that of the chosen one (N,)."""
         best: Vector = readings.reward.max(axis=1)
         return best - self.reward(readings)
 
@@ -71,7 +71,7 @@ class Routed:
 
 
 def bill(opened: Mask, costs: Costs) -> Vector:
-    """What opening these boxes (N, M) costs each prompt: own parts, and each group's shared part once."""
+    """Cost of opening these boxes (N, M) per prompt: own parts, and each group's shared part once."""
     spent = opened @ costs.own
     for group, shared in enumerate(costs.shared):
         spent = spent + shared * opened[:, costs.group == group].any(axis=1)
@@ -79,9 +79,9 @@ def bill(opened: Mask, costs: Costs) -> Vector:
 
 
 def decide(policy: Policy, batch: Batch, values: Matrix) -> Routed:
-    """Run a policy on every prompt of a batch; `values` (N, M) are what opened boxes show.
+    """Run a policy on every prompt of a batch; `values` (N, M) are the values that opened boxes show.
 
-    Never and always inspecting need no search: both are computed for all prompts at once.
+    Never and always inspecting need no search and are computed for all prompts at once.
     """
     prompts, boxes = batch.mean.shape
     if isinstance(policy, Never):
@@ -119,7 +119,7 @@ class Standing:
 def basic(
     signal: SignalModel, policy: Policy, readings: Readings, costs: Costs, standing: Standing
 ) -> Mapping[str, Routed]:
-    """What every way of this page but `random` does on complete readings, by name, the router first."""
+    """The results of all ways above except `random`, on complete readings, by name, the router first."""
     prompts = len(readings)
     return {
         ROUTER: search(policy, signal, readings, costs),

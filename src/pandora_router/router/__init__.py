@@ -1,22 +1,20 @@
-"""The one path prompt -> estimates -> boxes -> search -> Decision, and the artifact it lives in.
+"""The path prompt -> estimates -> boxes -> search -> Decision, and the artifact of a fitted router.
 
-    recipes      how f and g are to be fitted, as small values; an estimator that is ready made
-    fitting      table -> f, g, signal model, policy, evidence; stages kept on disk for a second start
-    bought       costly estimates from outside, each kept before it counts
-    report       what was found on held-out prompts: errors, coverage, what routing earns
+    recipes      settings by which f and g are fitted; estimators that need no fitting
+    fitting      table -> f, g, signal model, policy, evidence; finished stages are kept on disk
+    bought       costly estimates from outside, each written to disk before it is used
+    report       results on held-out prompts: errors, coverage, what routing earns
     router       Router: fit, route, aroute, route_batch, save, load, add_specialist
-    prompts      cheap estimates, and which prompts are declined
-    deciding     the generator from a prompt to a decision: asks for estimates, is told what came of it
-    opening      paying for what decisions ask: time limits, failures
-    worker       where computing is done: here, or in threads beside an event loop
-    batch        many prompts at once, purchases in rounds
-    decision     what was decided, with what was known; as JSON and back
+    deciding     the generator from a prompt to a decision: yields requests for estimates, is sent results
+    opening      buys what decisions ask for: cheap estimates, time limits, failures
+    batch        many prompts at once, with purchases in rounds
+    decision     Decision: the result and everything it was based on; as JSON and back
     explanation  a decision step by step, in words and numbers
     newcomer     one more specialist from a few dozen scored prompts
-    artifact     to disk and back, never with pickle
+    artifact     a router on disk, without pickle
 
-It refuses to know files other than its own, strings that stand for objects (`config`) and who asks (`cli`).
-Recipes load on first use, so that routing imports nothing that only fitting needs.
+This package does not read other files, does not turn strings into objects (`config` does) and does not depend
+on who asks. Recipes load on first use, so that routing imports nothing that only fitting needs.
 """
 
 from typing import TYPE_CHECKING, Any

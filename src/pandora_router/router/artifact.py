@@ -1,13 +1,13 @@
-"""A fitted router on disk (an artifact): a folder of plain files under one sealed manifest; no pickle.
+"""A fitted router on disk (an artifact): a folder of plain files with one manifest; no pickle.
 
     manifest.json               id, specialists, default, policy, and the record of the fit (settings,
                                 evidence, report, data fingerprint); size and hash of every file
     data-*/state.json           estimators, signal model and costs as a tree of plain values
     data-*/arrays.safetensors   their arrays
 
-Files are read once; what is parsed are the bytes that were verified. With a key in the environment
-(`PANDORA_ARTIFACT_KEY`, or the path of a file in `PANDORA_ARTIFACT_KEY_FILE`) artifacts are signed when they
-are written and refused when they are not signed with that key.
+Files are read once: the bytes that were verified are the bytes that are parsed. If there is a key in the
+environment (`PANDORA_ARTIFACT_KEY`, or the path of a file in `PANDORA_ARTIFACT_KEY_FILE`), artifacts are
+signed when written, and refused on reading unless they are signed with that key.
 """
 
 from __future__ import annotations
@@ -62,8 +62,8 @@ LARGEST = 8 * 2**30  # bytes of one file
 def save(router: Router, path: Path, *, replace: bool = False, inputs: Iterable[Path] = ()) -> None:
     """Write the router to the folder `path`, atomically, signed if a key is set.
 
-    Raises `UsageError` if something is there, unless it is an artifact and `replace` is true; if `path` is,
-    contains or lies within one of the `inputs`; and for a policy that has no form on disk.
+    Raises `UsageError` if `path` exists, unless it is an artifact and `replace` is true; if `path` is,
+    contains or lies within one of the `inputs`; and for a policy that cannot be saved.
     """
     if type(router.policy) not in POLICIES.values():
         raise UsageError(
@@ -92,9 +92,9 @@ def save(router: Router, path: Path, *, replace: bool = False, inputs: Iterable[
 def load(path: Path, *, costly: Estimator | None = None, embedder: Embedder | None = None) -> Router:
     """Read an artifact.
 
-    `costly` and `embedder` are passed again if the router was fitted with ones that cannot be saved. Raises
-    `UsageError` for a folder that is no artifact, of another version, damaged, edited, made of parts that do
-    not fit together or, with a key set, not signed with it.
+    `costly` and `embedder` must be passed again if the router was fitted with ones that cannot be saved.
+    Raises `UsageError` if the folder is not an artifact, of another version, damaged, edited, inconsistent
+    or, with a key set, not signed with it.
     """
     from pandora_router.router.router import Router
 
@@ -126,7 +126,7 @@ def load(path: Path, *, costly: Estimator | None = None, embedder: Embedder | No
 
 
 def settings_of(path: Path) -> dict[str, Any]:
-    """The settings an artifact was fitted with; its files are not read."""
+    """The settings with which an artifact was fitted; reads only its manifest."""
     settings: dict[str, Any] = folders.manifest(path, KIND, key=signing_key())["record"].get("settings", {})
     return settings
 
@@ -195,7 +195,7 @@ def _policy(facts: Mapping[str, Any]) -> Policy:
 
 
 def _agree(path: Path, router: Router, boxes: int) -> None:
-    """Refuse parts that speak of other specialists than the manifest."""
+    """Raise `UsageError` if parts have other specialists than the manifest."""
     named = {"the cheap estimate": router.cheap.specialists}
     costly = fitted(router.costly)
     if costly is not None:
@@ -212,7 +212,7 @@ def _agree(path: Path, router: Router, boxes: int) -> None:
 
 
 def _plain(value: Any) -> Any:
-    """The same in JSON's own types; None for numbers JSON cannot hold."""
+    """The value in JSON's types; None for numbers that JSON does not have."""
     if isinstance(value, Mapping):
         return {str(name): _plain(part) for name, part in value.items()}
     if isinstance(value, list | tuple):

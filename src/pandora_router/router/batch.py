@@ -1,9 +1,9 @@
-"""Many prompts at once: one pass of cheap estimates, then purchases in rounds.
+"""Many prompts at once: cheap estimates in one pass, then purchases in rounds.
 
-The decisions are those of `deciding`. A predictor answers a whole round in one call; an estimator from
-outside is asked by at most `UNDER_WAY` decisions at a time. Where the policy has a compiled form, a first
-compiled run finds the prompts for which nothing is worth buying: it is fed the means in place of values, so
-nothing unopened can leak into it, and only the decisions that open nothing are taken from it.
+Decisions are made by `deciding`. A predictor answers a whole round in one call; an estimator from outside is
+called by at most `UNDER_WAY` decisions at a time. If the policy is compiled, a first compiled run finds the
+prompts for which nothing is worth buying. Its input has means in place of values, so that unopened values
+cannot leak, and only decisions that open nothing are taken from it.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ async def _chunk(
 
 
 async def _side_by_side(router: Router, searches: list[Deciding]) -> list[Decision]:
-    if router.predictor is not None:  # computed here: nothing is waited for, so nothing can be late
+    if router.predictor is not None:  # computed in this process: there is nothing to wait for
         return await drive(router, searches, here)
     allowed = asyncio.Semaphore(UNDER_WAY)
 
@@ -98,7 +98,7 @@ async def _side_by_side(router: Router, searches: list[Deciding]) -> list[Decisi
 def _without_purchases(
     router: Router, cheap: Sequence[Cheap], offered: Sequence[Offered]
 ) -> dict[int, Decision]:
-    """The decisions, by row, that a compiled search makes without buying anything."""
+    """The decisions, by row, that a compiled search takes without buying anything."""
     if type(router.policy) not in COMPILED:
         return {}
     begun = time.perf_counter()
@@ -130,7 +130,7 @@ def _without_purchases(
 
 
 def _first_moving(policy: Policy, batch: MovingBatch) -> Positions | None:
-    """`_first` for boxes whose means all move."""
+    """`_first` for boxes of type `Moving`."""
     if not isinstance(policy, KnowledgeGradient) or len(batch.costs.shared):
         return None
     nothing = np.zeros(batch.mean.shape, dtype=np.bool_)
@@ -139,9 +139,9 @@ def _first_moving(policy: Policy, batch: MovingBatch) -> Positions | None:
 
 
 def _first(policy: Policy, batch: Batch | MovingBatch) -> Positions | None:
-    """The box each query takes without buying anything (N,), -1 where it buys; None without a compiled form.
+    """The box that each query takes without buying anything (N,), -1 if it buys; None if not compiled.
 
-    The compiled run is fed the means in place of values.
+    The compiled run gets means in place of values.
     """
     if isinstance(policy, Never):
         return batch.mean.argmax(axis=1)

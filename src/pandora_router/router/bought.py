@@ -1,7 +1,7 @@
-"""Costly estimates from outside for a whole split: each is on disk before it counts, none is bought twice.
+"""Costly estimates from outside for a whole split: each is on disk before it is used, none is bought twice.
 
-Where one call shows all specialists a prompt is one purchase, otherwise a cell is. A purchase that failed is
-a missing cell, and is tried again at the next start.
+A purchase is a prompt if one call shows all specialists, otherwise a cell. A failed purchase is a missing
+cell, and is tried again by the next run.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from pandora_router.router.recipes import External
 from pandora_router.specialists.answer import Answer
 from pandora_router.types import Matrix, Vector
 
-AT_ONCE = 32  # purchases under way; an estimator that takes fewer at once limits itself
+AT_ONCE = 32  # concurrent purchases; an estimator may have a lower limit of its own
 
 
 async def buy(external: External, part: Table, kept: Path | None, say: Callable[[int, int], None]) -> Matrix:
-    """Costly estimates (N, M), NaN where none could be had; `say(done, all)` after each purchase.
+    """Costly estimates (N, M), NaN where there is none; calls `say(done, all)` after each purchase.
 
-    `kept` is the journal of what was bought before; without one nothing is remembered.
+    `kept` is the journal of earlier purchases; None: nothing is kept.
     """
     names = part.specialists
     columns = [tuple(range(len(names)))] if external.estimator.together else [(j,) for j in range(len(names))]
@@ -62,7 +62,7 @@ async def buy(external: External, part: Table, kept: Path | None, say: Callable[
 
 
 async def _keep(journal: Journal | None, keys: list[str], estimates: Vector) -> None:
-    """Have the disk hold what arrived before anybody uses it."""
+    """Write what arrived to disk before it is used."""
     if journal is not None:
         nothing = Answer("", None, None, seconds=0.0, fee=0.0)
         arrived = [(key, float(g)) for key, g in zip(keys, estimates, strict=True) if np.isfinite(g)]
@@ -70,12 +70,12 @@ async def _keep(journal: Journal | None, keys: list[str], estimates: Vector) -> 
 
 
 def query_of(part: Table, i: int) -> Query:
-    """What an estimator is shown of a prompt: its text and all contexts the table has."""
+    """The query for row i: its prompt and all its contexts."""
     texts = [] if part.contexts is None else zip(part.specialists, part.contexts[i].tolist(), strict=True)
     return Query(part.prompts[i], {name: text for name, text in texts if text is not None})
 
 
 def key_of(estimator: str, query: Query, specialist: str) -> str:
-    """The name of a purchase: the same estimator shown the same texts."""
+    """Key of a purchase: equal for the same estimator and the same texts."""
     identity = json.dumps([estimator, query.prompt, sorted(query.contexts.items()), specialist])
     return hashlib.sha256(identity.encode("utf-8", "surrogatepass")).hexdigest()

@@ -1,11 +1,10 @@
-"""From a prompt to a `Decision`: a generator that asks for costly estimates and is told what came of them.
+"""From a prompt to a `Decision`: a generator that yields requests for costly estimates and is sent results.
 
-    cheap estimates -> boxes -> search -> Ask -> (somebody pays) -> Paid -> ... -> Decision
+    cheap estimates -> boxes -> search -> Ask -> (the driver buys) -> Paid -> ... -> Decision
 
-`deciding` has the shape of `search.drive.search`: it yields an `Ask`, is sent a `Paid`, and returns the
-decision. It waits for nothing, calls no estimator and raises no upstream's error: what an `Ask` costs in
-time and money, and how it fails, is the business of whoever drives it (`opening`, `batch`, a gateway). Every
-driver therefore decides alike, action for action.
+`deciding` works like `search.drive.search`: it yields an `Ask`, is sent a `Paid`, and returns the decision.
+It waits for nothing, calls no estimator and raises no upstream error; its driver (`opening`, `batch`, a
+gateway) handles time, money and failures. Therefore all drivers take the same decisions, action for action.
 """
 
 from __future__ import annotations
@@ -41,19 +40,20 @@ if TYPE_CHECKING:
     from pandora_router.router.router import Router
 
 Offered = Mapping[str, str]
-"""What specialists have begun to say, by name."""
+"""Beginnings of answers, by specialist."""
 LONGEST_CONTEXT = 1_000_000
-"""Characters of a context that are read; the rest is cut off."""
-OUTCOMES = 256  # joint outcomes over which the worth of a purchase of several boxes is averaged
+"""Most characters of a context; the rest is ignored."""
+OUTCOMES = 256  # joint outcomes over which the worth of opening several boxes is averaged
 
 
 @dataclass(frozen=True)
 class Ask:
-    """Costly estimates wanted for one prompt, in one purchase.
+    """A request for costly estimates of one prompt, in one purchase.
 
-    `specialists` are wanted now; where that means looking at them, all can be begun at the same time.
-    `opened` are those that were bought before and arrived, in order. `contexts` has what the estimator may be
-    shown: those of the specialists paid for so far, these included where they are known.
+    specialists: those to estimate now; looks at them can be made at the same time.
+    opened: those bought before whose estimates arrived, in order.
+    contexts: what the estimator may read: the contexts of specialists paid for so far, including these if
+        known.
     """
 
     prompt: str
@@ -64,13 +64,15 @@ class Ask:
 
 @dataclass(frozen=True)
 class Paid:
-    """What came of an `Ask`: one estimate per specialist, in order, NaN where there is none.
+    """The result of an `Ask`: one estimate per specialist, in order, NaN where there is none.
 
-    `failure` says why there is none, for people. `fee` is what an upstream charged in money, if that is
-    known. `late`: the time of the decision is over, nothing more will be bought. `begun` is false if the
-    purchase was not even made, so that it costs nothing; then there are no estimates. `contexts` is what was
-    seen while paying, by specialist: later asks carry it. `everyone` are the estimates of all specialists of
-    the router from all that is open now, for routers whose estimates depend on that; others do not read it.
+    seconds: how long it took. fee: what an upstream charged in money, None if unknown.
+    failure: why there is no estimate, for people to read.
+    late: whether the deadline of the decision has passed, so that nothing more is bought.
+    begun: false if the purchase was not made and costs nothing; then there are no estimates.
+    contexts: what was seen during the purchase, by specialist; later asks carry it.
+    everyone: the estimates of all specialists of the router given everything opened, for routers whose
+        estimates depend on that; others ignore it.
     """
 
     estimates: Sequence[float] | Vector
@@ -84,12 +86,12 @@ class Paid:
 
     @classmethod
     def nothing(cls, ask: Ask, failure: str, seconds: float = 0.0, *, late: bool = False) -> Paid:
-        """The purchase was made and no estimate arrived."""
+        """The purchase was made, but no estimate arrived."""
         return cls([math.nan] * len(ask.specialists), seconds, failure=failure, late=late)
 
     @classmethod
     def too_late(cls) -> Paid:
-        """The purchase was not made because the time of the decision is over."""
+        """The purchase was not made because the deadline of the decision has passed."""
         return cls([], late=True, begun=False)
 
 
@@ -98,10 +100,10 @@ Deciding = Generator[Ask, Paid, Decision]
 
 @dataclass(frozen=True)
 class Looks:
-    """Looks that the driver of a decision can make while it is made.
+    """Looks that the driver can make while the decision is taken.
 
-    names: the specialists that can be looked at; they are for sale though no context of theirs was offered.
-    costs: of this request, in units of reward, a box for each specialist of the router in its order.
+    names: the specialists that can be looked at; they can be inspected even without an offered context.
+    costs: inspection costs of this request, in units of reward, in the order of the router's specialists.
     """
 
     names: frozenset[str]
@@ -110,9 +112,9 @@ class Looks:
 
 @dataclass(frozen=True, eq=False)
 class Cheap:
-    """The cheap estimates of a prompt (M,), or why there are none and the router declines.
+    """The cheap estimates of a prompt (M,), or the reason why there are none and the router declines.
 
-    `seconds` is how long they took; a decision counts them as its own.
+    `seconds` is the time they took; it is part of the decision's time.
     """
 
     row: Vector | None
@@ -122,7 +124,7 @@ class Cheap:
 
 @dataclass
 class Bought:
-    """The purchases of one decision so far: records, actions and the values they showed."""
+    """The purchases of one decision so far: records, actions and values."""
 
     specialists: tuple[str, ...]
     prior: Prior
@@ -131,7 +133,7 @@ class Bought:
     values: list[tuple[float | None, ...]] = field(default_factory=list)
 
     def ask(self, prompt: str, given: Offered, at: Inspect) -> Ask:
-        """What to ask for next; it carries the contexts of all that is paid for, `at` included."""
+        """The next request; it has the contexts of everything paid for, including `at`."""
         wanted = tuple(self.specialists[box] for box in at.boxes)
         paid = {*wanted, *(name for purchase in self.purchases for name in purchase.specialists)}
         shown = {name: text for name, text in given.items() if name in paid}
@@ -144,10 +146,10 @@ class Bought:
         return tuple(name for purchase in pairs for name, value in purchase if value is not None)
 
     def settle(self, state: State, inspect: Inspect, at: Inspect, paid: Paid) -> tuple[float, ...] | None:
-        """Record a purchase made in `state`, with the values of its boxes, None where nothing came.
+        """Record a purchase made in `state`, with the values of its boxes, None where nothing arrived.
 
-        `inspect` numbers the boxes of the search, `at` the same boxes among all specialists. Returns the new
-        means of all specialists where they depend on all that is open, else None.
+        `inspect` has box numbers of the search, `at` the same boxes among all specialists. Returns the new
+        means of all specialists if these depend on everything opened, else None.
         """
         names = tuple(self.specialists[box] for box in at.boxes)
         if len(paid.estimates) != len(names):
@@ -190,7 +192,7 @@ class Bought:
         return means
 
     def _means(self, arrived: Mapping[int, float], paid: Paid) -> tuple[float, ...] | None:
-        """The means of all specialists now, where the router's estimates depend on all that is open."""
+        """The present means of all specialists, if the router's estimates depend on everything opened."""
         if paid.everyone is None or not arrived:
             return None
         names = {*self.opened, *(self.specialists[box] for box in arrived)}
@@ -206,12 +208,14 @@ def deciding(
     among: Collection[str] | None = None,
     looks: Looks | None = None,
 ) -> Deciding:
-    """Decide for one prompt; yields what to buy, is sent what came of it, returns the decision.
+    """Decide for one prompt: yields what to buy, is sent what arrived, returns the decision.
 
-    `cheap` comes from `judged`. `offered` are contexts by specialist: a specialist that the costly estimate
-    cannot judge without one, and that is not in it, is not for sale. With `among` only these specialists
-    are candidates: the others are neither inspected nor chosen. With `looks` the driver begins answers while
-    the decision is made, at the costs of this request in place of the router's.
+    cheap: from `judged`.
+    offered: contexts by specialist. A specialist whose costly estimate needs a context that is not offered
+        cannot be inspected.
+    among: only these specialists may be inspected or chosen.
+    looks: looks that the driver can make during the decision, at the costs of this request instead of the
+        router's.
     """
     begun = time.perf_counter() - cheap.seconds
     if cheap.row is None:
@@ -255,7 +259,7 @@ def deciding(
 
 
 def candidates(specialists: tuple[str, ...], among: Collection[str] | None) -> Positions:
-    """The positions of the specialists that may be chosen; raises `UsageError` for a name nobody bears."""
+    """Positions of the specialists that may be chosen; raises `UsageError` for an unknown name."""
     if among is None:
         return np.arange(len(specialists))
     strangers = sorted(set(among) - set(specialists))
@@ -270,19 +274,19 @@ def candidates(specialists: tuple[str, ...], among: Collection[str] | None) -> P
 
 
 def news_of(values: Sequence[float | None], means: tuple[float, ...] | None) -> list[News | None]:
-    """What a purchase tells a search: a value per box, or for each that arrived the means of all boxes."""
+    """The result of a purchase for the search: a value per box, or the means of all boxes for each."""
     return [value if value is None or means is None else means for value in values]
 
 
 def learnt(state: State, inspect: Inspect, values: Sequence[News | None]) -> State:
-    """The state once these boxes have shown these values, None where an inspection failed."""
+    """The state after these boxes have shown these values, None where an inspection failed."""
     for box, value in zip(inspect.boxes, values, strict=True):
         state = state.lose(box) if value is None else state.observe(box, value)
     return state
 
 
 def decline(router: Router, because: str, seconds: float) -> Decision:
-    """The router's default, with the reason why it could not judge the prompt."""
+    """The decision for the router's default, with the reason why the prompt could not be judged."""
     return declined(
         router.specialists,
         router.default,
@@ -321,14 +325,14 @@ def conclude(
 
 
 def unavailable(router: Router, given: Collection[str]) -> Mask:
-    """The specialists whose costly estimate needs a context when only those of `given` can be had (M,)."""
+    """Mask (M,) of specialists whose costly estimate needs a context that is not in `given`."""
     return np.array([name in router.needs and name not in given for name in router.specialists])
 
 
 def statuses(
     specialists: tuple[str, ...], purchases: Sequence[Purchase], shut: Mask, *, late: bool, inside: Positions
 ) -> tuple[BoxStatus, ...]:
-    """Where each costly estimate stands; `late`: the search was ended by the clock."""
+    """The status of each costly estimate; `late`: the search ended at its deadline."""
     rest = BoxStatus.LATE if late else BoxStatus.SEALED
     status = [BoxStatus.EXCLUDED] * len(specialists)
     for j in inside:
@@ -341,10 +345,10 @@ def statuses(
 
 
 def worth(state: State, inspect: Inspect) -> float:
-    """By how much opening these boxes is expected to improve the best choice, before their cost.
+    """Expected improvement of the best choice by opening these boxes, before their cost.
 
-    Of several boxes an average over joint outcomes, but at least what the best of them is worth alone: seeing
-    more is never worth less, whatever the outcomes that were drawn.
+    For several boxes an average over joint outcomes, but at least the worth of the best of them alone, since
+    more information is never worth less.
     """
     alone = float(gradient(state.boxes, state.outside)[list(inspect.boxes)].max())
     if len(inspect.boxes) == 1:
@@ -357,8 +361,8 @@ def worth(state: State, inspect: Inspect) -> float:
 def checked_contexts(contexts: Offered | None, specialists: tuple[str, ...]) -> dict[str, str]:
     """Contexts by specialist, each at most `LONGEST_CONTEXT` characters of valid text.
 
-    Lone surrogates are replaced: a context is evidence that somebody else wrote. Raises `UsageError` for a
-    name that no specialist bears and for what is not text.
+    Unpaired surrogates are replaced, because contexts are written by others. Raises `UsageError` for an
+    unknown specialist and for values that are not text.
     """
     given = dict(contexts or {})
     for name, text in given.items():
@@ -374,7 +378,7 @@ def checked_contexts(contexts: Offered | None, specialists: tuple[str, ...]) -> 
 
 
 def _cut_short(policy: Policy, state: State) -> Trace:
-    """End a search whose time is over: all boxes that are still sealed stay so, the policy takes its pick."""
+    """End a search at its deadline: sealed boxes stay sealed, and the policy selects a box."""
     last = replace(state, boxes=state.boxes.shut(state.boxes.sealed))
     try:
         next(search(policy, last))

@@ -1,8 +1,8 @@
-"""What was decided for one prompt, with everything that was known when it was: one row, in memory or as JSON.
+"""The decision for one prompt, with everything it was based on: one row, in memory or as JSON.
 
-`Decision.to_dict` is the only form in which decisions leave the process (`--json`, batch files, stores,
-pages) and `Decision.from_dict` reads it back: to_dict(from_dict(row)) == row for every decision. `SCHEMA`
-changes when a field changes its meaning.
+`Decision.to_dict` is the only format in which decisions leave the process (`--json`, batch files, stores,
+pages), and `Decision.from_dict` reads it: to_dict(from_dict(row)) == row for every decision. `SCHEMA` changes
+when the meaning of a field changes.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ SCHEMA = 1
 
 
 class BoxStatus(StrEnum):
-    """Where a specialist's costly estimate stands at the end of a decision."""
+    """Status of a specialist's costly estimate at the end of a decision."""
 
-    SEALED = "sealed"  # it could have been bought and was not
-    OPENED = "opened"  # it was bought and arrived
-    EXCLUDED = "not a candidate"  # the caller did not let it be chosen
-    LOST = "lost"  # it was bought and did not arrive: the money counts, the box stays worth its mean
-    UNAVAILABLE = "not for sale"  # the estimator needs a context of this specialist and none was given
-    LATE = "too late"  # the time of the decision was over before it could be bought
+    SEALED = "sealed"  # not bought, though it could have been
+    OPENED = "opened"  # bought, and it arrived
+    EXCLUDED = "not a candidate"  # the caller excluded the specialist
+    LOST = "lost"  # bought, but it did not arrive: its cost counts, the box keeps its mean
+    UNAVAILABLE = "not for sale"  # the estimator needs a context of this specialist, and there is none
+    LATE = "too late"  # the deadline passed before it could be bought
 
 
 class PurchaseStatus(StrEnum):
-    """What became of one purchase."""
+    """Result of one purchase."""
 
     ARRIVED = "arrived"  # a number for every specialist asked about
     PARTLY = "partly arrived"  # for some of them
@@ -52,11 +52,12 @@ class PurchaseStatus(StrEnum):
 class Purchase:
     """One purchase of costly estimates.
 
-    `estimates` and `values` have an entry per specialist of `specialists`: the estimate g as it came and the
-    value of its box, None where nothing came. `worth` is why it was bought: by how much opening these boxes
-    was expected to improve the choice, before its cost. `cost` is in units of reward, `fee` what an upstream
-    charged for it in money where that is known. `note` says what went wrong, for people to read. `means` are
-    those of all specialists afterwards, where estimates depend on all that was opened; empty otherwise.
+    specialists: those that were estimated; `estimates` (g) and `values` have an entry for each, None where
+        nothing arrived.
+    worth: why it was bought: the expected improvement of the choice by opening these boxes, before cost.
+    cost: in units of reward. fee: what an upstream charged in money, None if unknown.
+    note: what went wrong, for people to read.
+    means: those of all specialists afterwards, if estimates depend on everything opened; else empty.
     """
 
     specialists: tuple[str, ...]
@@ -78,7 +79,7 @@ class Purchase:
 
     @classmethod
     def from_dict(cls, row: Mapping[str, Any]) -> Purchase:
-        """The purchase that `to_dict` wrote."""
+        """Restore the purchase from `to_dict`."""
         lists = {name: tuple(row[name]) for name in ("specialists", "estimates", "values")}
         means = tuple(row.get("means", ()))
         return cls(**{**row, **lists, "means": means, "status": PurchaseStatus(row["status"])})
@@ -86,10 +87,10 @@ class Purchase:
 
 @dataclass(frozen=True, eq=False)
 class Estimates:
-    """What was known of each specialist before any purchase: f, and mean and standard deviation of its box.
+    """The state of each specialist before any purchase: f, and mean and standard deviation of its box.
 
-    `status` says where its costly estimate stands at the end. Everything is (M,), in the order of
-    `specialists`; NaN if the router declined.
+    `status` is that of its costly estimate at the end. All arrays are (M,), in the order of `specialists`;
+    NaN if the router declined.
     """
 
     specialists: tuple[str, ...]
@@ -101,11 +102,11 @@ class Estimates:
 
 @dataclass(frozen=True, eq=False)
 class Prices:
-    """Reservation and backup price and inspection cost of each box before any inspection; each (M,).
+    """Reservation price, backup price and inspection cost of each box before any inspection; each (M,).
 
-    `refund` is the part of the cost that comes back if the specialist is chosen after it was inspected.
-    `shared` (G,) are the parts of costs that are paid once for a group, and `group` (M,) is the group of each
-    specialist (-1: none); both are empty where no cost is shared.
+    `refund` is the part of the cost that comes back if the specialist is inspected and chosen. `shared` (G,)
+    are costs paid once for a group, and `group` (M,) is the group of each specialist (-1: none); both are
+    empty if no cost is shared.
     """
 
     reservation: Vector
@@ -116,7 +117,7 @@ class Prices:
     group: Positions = field(default_factory=lambda: np.zeros(0, dtype=np.intp))
 
     def costs(self) -> Costs:
-        """The costs that the decision was made at."""
+        """The costs at which the decision was made."""
         if not len(self.shared):
             return Costs(self.inspection_cost, refund=self.refund)
         own = self.inspection_cost - np.where(self.group >= 0, self.shared[self.group], 0.0)
@@ -125,12 +126,13 @@ class Prices:
 
 @dataclass(frozen=True, eq=False)
 class Decision:
-    """Who answers, what was bought on the way, and why.
+    """The chosen specialist, the purchases before the choice, and the reasons.
 
-    `declined_because` is None for a decision that was searched for. Otherwise the router could not judge
-    the prompt and names the default that was chosen beforehand, with the reason. `at` is when the decision
-    was made (UTC) and `id` sorts by that time. `seconds` is how long it took, waiting included. `worth` is
-    what each candidate was worth at the end, so that the runner-up is the next by worth; empty if declined.
+    declined_because: None unless the router could not judge the prompt; then the default answers for this
+        reason.
+    at: time of the decision (UTC); `id` sorts by it.
+    seconds: duration, including waiting.
+    worth: worth of each candidate at the end; the runner-up has the second highest. Empty if declined.
     """
 
     id: str
@@ -163,9 +165,9 @@ class Decision:
 
     @property
     def expected_reward(self) -> float | None:
-        """The value of the chosen box if it was opened, else the mean it had before; None if declined.
+        """The value of the chosen box if it was opened, else the mean it had at first; None if declined.
 
-        Purchases of other specialists may have moved the mean of a sealed box since: `explain` has that.
+        Purchases for other specialists may have changed the mean of a sealed box; `explain` shows that.
         """
         if self.declined_because is not None:
             return None
@@ -178,11 +180,11 @@ class Decision:
         return float(self.estimates.mean[self.trace.selected])
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, ready for JSON.
+        """Plain values for JSON.
 
-        A price is null where it is infinite (reservation price +inf, backup price -inf: a free inspection);
-        in a declined decision every number of a specialist is null, since none is known. `spent` is net of
-        `refunded`, so that spent + refunded was paid before the choice.
+        An infinite price is null (reservation price +inf and backup price -inf for a free inspection). In a
+        declined decision every number of a specialist is null. `spent` is net of `refunded`: spent + refunded
+        was paid before the choice.
         """
         known, prices = self.estimates, self.prices
         specialists = {
@@ -218,7 +220,7 @@ class Decision:
 
     @classmethod
     def from_dict(cls, row: Mapping[str, Any]) -> Decision:
-        """The decision that `to_dict` wrote; `UsageError` for a row of another schema or a broken one."""
+        """Restore the decision from `to_dict`; `UsageError` for a row of another schema or a damaged one."""
         if row.get("schema") != SCHEMA:
             raise UsageError(
                 "a decision",
@@ -283,7 +285,7 @@ class Decision:
 
 
 def plain(number: float) -> float | None:
-    """A number as JSON has it: None where it is infinite or NaN."""
+    """A number for JSON: None if it is infinite or NaN."""
     return float(number) if math.isfinite(number) else None
 
 
@@ -303,7 +305,7 @@ def stamp() -> tuple[str, datetime]:
 def declined(
     specialists: Sequence[str], default: str, because: str, *, policy: str, artifact: str, seconds: float
 ) -> Decision:
-    """The decision not to decide: the default answers, nothing was bought, and the reason is given."""
+    """A declined decision: the default answers, nothing was bought, and the reason is given."""
     names = tuple(specialists)
     unknown = np.full(len(names), np.nan)
     name, at = stamp()

@@ -1,9 +1,9 @@
-"""A decision told step by step: what was known, what was bought and why, who came second, what else it cost.
+"""A decision step by step: what was known, what was bought and why, the runner-up, and the alternatives.
 
-Rebuilt from the decision and the router that made it: the same boxes, the same values, nothing new bought.
-The worth of a purchase is what opening its boxes was expected to add to the best choice, before its cost; it
-is the number that `Purchase.worth` recorded. `news` is the same for one box alone. A policy that looks
-further ahead may buy what seems too dear on its own, and the explanation says so.
+It is rebuilt from the decision and the router that made it, with the same boxes and values; nothing is
+bought. The worth of a purchase (`Purchase.worth`) is the expected improvement of the best choice by opening
+its boxes, before its cost. `news` is the same for one box alone. A policy that looks further ahead may make a
+purchase that does not pay by itself, and the explanation says so.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Line:
-    """One specialist before a step; `news` is 0 and prices are None for one that is not for sale.
+    """One specialist before a step; if it cannot be inspected, `news` is 0 and prices are None.
 
-    `refund` is the part of `inspection_cost` that comes back if the specialist is inspected and then chosen.
+    `refund` is the part of `inspection_cost` that comes back if the specialist is inspected and chosen.
     """
 
     specialist: str
@@ -45,9 +45,9 @@ class Line:
 
 @dataclass(frozen=True)
 class Step:
-    """What was known and spent, what was done about it, and why; `purchase` is None for the last step.
+    """What was known and spent, the action and its reason; `purchase` is None for the last step.
 
-    `seen` says what a purchase changed, where estimates depend on all that was opened; empty otherwise.
+    `seen` says what a purchase changed, if estimates depend on everything opened; else empty.
     """
 
     spent: float
@@ -60,7 +60,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Alternative:
-    """Taking this specialist instead: its worth at the end, what that gives up, its mean fee."""
+    """The choice of another specialist: its worth at the end, what it gives up, its mean fee."""
 
     specialist: str
     worth: float
@@ -71,10 +71,10 @@ class Alternative:
 
 @dataclass(frozen=True)
 class Explanation:
-    """Everything `pandora explain` says. `held` are the specialists that could have been opened still.
+    """Everything that `pandora explain` prints. `held`: specialists that could still have been opened.
 
-    `bills` are sums of inspection costs: what this decision cost in the end (net of what came back), what it
-    had paid before that, and what inspecting nothing or everything would have cost.
+    `bills` are total inspection costs: of this decision, net of refunds and before them, and of inspecting
+    nothing and everything.
     """
 
     decision: Decision
@@ -97,10 +97,10 @@ class Explanation:
 
 
 def explain(router: Router, decision: Decision, contexts: Mapping[str, str] | None = None) -> Explanation:
-    """Tell how a decision of this router came about.
+    """Explain a decision of this router.
 
-    `contexts` are what specialists had begun to say, by name, if they are still known: where estimates depend
-    on all that was opened, they let the explanation say who agrees.
+    `contexts` are the beginnings of answers, by specialist, if they are still known: if estimates depend on
+    everything opened, the explanation can then say which specialists agree.
     """
     if decision.declined_because is not None:
         return Explanation(decision, (), None, (), (), {"this decision": 0.0})
@@ -157,7 +157,7 @@ def explain(router: Router, decision: Decision, contexts: Mapping[str, str] | No
 
 
 def amount(number: float) -> str:
-    """A reward or a cost as people read it: no exponents, no rounding noise.
+    """A reward or a cost for people: no exponents, no rounding noise.
 
     >>> amount(0.00213), amount(3.331e-16), amount(0.0000256), amount(-0.4)
     ('0.0021', '0', '0.000026', '-0.4000')
@@ -192,7 +192,7 @@ def _lines(state: State, names: tuple[str, ...], status: list[BoxStatus]) -> tup
 
 
 def _seen(names: tuple[str, ...], before: Vector, after: Vector, texts: Mapping[str, str]) -> str:
-    """What a purchase changed: who agrees, and what everybody is worth now."""
+    """What a purchase changed: which specialists agree, and the new worth of each."""
     alike = "; ".join(said_alike(texts))
     worth = ", ".join(
         f"{name} is now worth {amount(float(b))} ({amount(float(a))} before)"
@@ -202,7 +202,7 @@ def _seen(names: tuple[str, ...], before: Vector, after: Vector, texts: Mapping[
 
 
 def _came_back(decision: Decision) -> str:
-    """What taking this specialist gives back, in words; empty where nothing comes back."""
+    """The refund for the chosen specialist, in words; empty without one."""
     back, paid = decision.trace.refunded, decision.trace.spent + decision.trace.refunded
     if back <= 0.0:
         return ""
@@ -229,7 +229,7 @@ def _why_buy(purchase: Purchase, refunds: Mapping[str, float]) -> str:
 
 
 def _why_stop(state: State, names: tuple[str, ...], policy: str) -> str:
-    """Why nothing more was bought: the purchase left that comes nearest to paying."""
+    """Why nothing more was bought: the remaining purchase that comes closest to paying."""
     boxes = state.boxes
     if not boxes.sealed.any():
         return "nothing is left to inspect: the highest mean is taken"

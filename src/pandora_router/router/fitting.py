@@ -1,14 +1,13 @@
-"""From a routing table to a router: f and g on train, signal model and policy on calibration, proof on test.
+"""From a routing table to a router: f and g on train, signal model and policy on calibration, report on test.
 
     1. f and g are fitted on the train split.
-    2. f remembers the calibration prompts; both splits get estimates that leave the prompt itself out.
-    3. Signal model and policy are fitted from those.
-    4. The router is measured on the test split, which nothing has seen so far.
-    5. f remembers the test prompts as well, and the router ships (unless `remember_test` is off).
+    2. The calibration prompts are added to f; prompts of both splits get estimates made without themselves.
+    3. Signal model and policy are fitted on those.
+    4. The router is measured on the test split, which no earlier step used.
+    5. The test prompts are added to f too, and the router is returned (unless `remember_test` is off).
 
-Prompts whose text (white space apart) stands in an earlier split too are left out, and counted. Each stage is
-a pure function of its key, so with a work folder a fit that was killed goes on after the last stage that was
-finished.
+Prompts whose text (apart from white space) occurs in an earlier split are left out, and counted. Each stage
+is a pure function of its key, so with a work folder an interrupted fit resumes after the last finished stage.
 """
 
 from __future__ import annotations
@@ -59,12 +58,12 @@ if TYPE_CHECKING:
     from pandora_router.router.router import Router
 
 PACKAGES = ("pandora-router", "numpy", "scipy", "lightgbm", "wordllama", "tokenizers")
-COSTS = ("own", "shared", "refund")  # what of the costs makes a router another one
+COSTS = ("own", "shared", "refund")  # the parts of costs that distinguish one router from another
 
 
 @dataclass(frozen=True, eq=False)
 class Order:
-    """Everything a fit is asked for."""
+    """All arguments of a fit."""
 
     table: Table
     cheap: Recipe
@@ -78,12 +77,12 @@ class Order:
     remember_test: bool = True
 
     def key(self, *parts: object) -> str:
-        """A name for a stage: the same data, recipe and versions give the same name."""
+        """Name of a stage: equal for the same data, recipe and versions."""
         identity = json.dumps([self.table.fingerprint(), self.versions(), *(repr(part) for part in parts)])
         return hashlib.sha256(identity.encode()).hexdigest()[:16]
 
     def versions(self) -> dict[str, str]:
-        """The versions that fitted numbers depend on."""
+        """The versions on which fitted numbers depend."""
         versions = {"python": platform.python_version()}
         more = ("torch", "onnxruntime") if isinstance(self.costly, TransformerRecipe | BlendRecipe) else ()
         for package in (*PACKAGES, *more):
@@ -176,7 +175,7 @@ def fit(
 def _shipped(
     order: Order, cheap: Predictor, train: Table, calibration: Table, test: Table
 ) -> tuple[Predictor, int]:
-    """The cheap estimate that ships, and how many prompts it knows: those of test too, now measured."""
+    """The final cheap estimate, with the test prompts if wanted, and the number of prompts it knows."""
     if not isinstance(cheap, Remembering):
         return cheap, len(train)
     if not order.remember_test:
@@ -185,20 +184,20 @@ def _shipped(
 
 
 def _held_out(order: Order, calibration: Table, test: Table) -> dict[str, Table]:
-    """The parts to estimate: one from outside is only asked about calibration: it costs money."""
+    """The splits to estimate: calibration alone for estimates from outside, because they cost money."""
     if isinstance(order.costly, External) or not len(test):
         return {"calibration": calibration}
     return {"calibration": calibration, "test": test}
 
 
 def _kept(order: Order, work: Path | None) -> Path | None:
-    """Where readings are kept; an estimator without a name of its own may be another one next time."""
+    """Folder for readings; None for an unnamed estimator, which may be another one next time."""
     nameless = isinstance(order.costly, External) and order.costly.name == External.name
     return None if work is None or nameless else work / f"readings-{order.key(order.cheap, order.costly)}"
 
 
 def parted(table: Table) -> tuple[Table, Table, Table, int]:
-    """Train, calibration and test, none with a prompt of an earlier one, and how many those were."""
+    """Train, calibration and test, without prompts of an earlier split, and the number of those."""
     train = table.in_split("train")
     seen = {normalise(prompt) for prompt in train.prompts}
     others, repeated = [], 0
@@ -221,7 +220,7 @@ def parted(table: Table) -> tuple[Table, Table, Table, int]:
 
 
 def _estimator(order: Order, recipe: Recipe, train: Table, work: Path | None, say: Advance) -> Predictor:
-    """The fitted estimator, from the work folder if it is there."""
+    """The fitted estimator, read from the work folder if finished before."""
     if work is None:
         return recipe.fit(train, say)
     kept = work / f"estimator-{order.key(recipe)}"
@@ -240,7 +239,7 @@ def _costly(order: Order, train: Table, work: Path | None, say: Advance) -> Pred
 
 
 def costs_of(order: Order, costly: Predictor | Estimator) -> Costs:
-    """Inspection costs as boxes take them; one number is the price of one purchase."""
+    """Inspection costs for boxes; one number is the price of one purchase."""
     boxes = len(order.table.specialists)
     if isinstance(order.inspection_cost, Inspection):
         return order.inspection_cost.costs(1.0, order.table.specialists)
@@ -255,9 +254,9 @@ def choose(
 ) -> tuple[SignalModel, Policy, dict[str, Any]]:
     """The fitted signal model, the policy and the evidence for it.
 
-    The default policy is guarded: it ships unless it did worse than never inspecting by more than one
-    standard error on out-of-fold training and calibration prompts. A policy that was named ships as named.
-    With too few complete prompts to compare anything a named policy, and the default, ship as they are.
+    The default policy is guarded: it is used unless it was worse than never inspecting by more than one
+    standard error on out-of-fold training and calibration prompts. A policy that was named is used as it is;
+    so is any policy if there are too few complete prompts to compare.
     """
     f, g, r, _ = known.parts
     policy = order.policy
@@ -280,7 +279,7 @@ def choose(
 def parts_of(
     signal: Unfitted, policy: Policy, held: Readings, train: Readings | None, costs: Costs
 ) -> list[dict[str, Any]]:
-    """What each part of a calibrated signal model is worth; nothing for other models or too few prompts."""
+    """What each part of a calibrated signal model contributes; empty for other models or too few prompts."""
     if not isinstance(signal, Calibrated):
         return []
     try:
@@ -290,10 +289,10 @@ def parts_of(
 
 
 def _runners(order: Order, costs: Costs) -> tuple[Candidate, ...]:
-    """The usual candidates that this cost structure allows."""
+    """The default candidates that are possible with these costs."""
     signal = order.signal if isinstance(order.signal, Calibrated) else None
     usual = candidates(signal, specialists=len(costs))
-    # with shared costs the committing policy has to be simulated policy by policy: hours, not seconds
+    # with shared costs the committing policy must be simulated policy by policy: hours, not seconds
     return tuple(
         candidate
         for candidate in usual

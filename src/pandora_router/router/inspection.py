@@ -1,9 +1,9 @@
-"""What costly estimates cost: the one cost model of fitting, evaluation and experiments.
+"""Inspection costs: the cost model of fitting, evaluation and experiments.
 
-One plain number is the price of ONE purchase: of all specialists where the costly estimate shows them
-together, of each specialist otherwise (`purchase`). Where prices differ, `Inspection` states them in
-multiples of that number. A look that begins an answer is a down-payment: `refund` is the share of each
-specialist's own cost that comes back if that specialist is chosen after it was looked at.
+One plain number is the price of ONE purchase: of all specialists if the costly estimate shows them together,
+otherwise of each specialist (`purchase`). If prices differ, `Inspection` states them as multiples of that
+number. A look that begins an answer is a down-payment: `refund` is the fraction of a specialist's own cost
+that comes back if it is inspected and chosen.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ def request_costs(
     refund: Mapping[str, float] | None = None,
     shared: float = 0.0,
 ) -> Costs:
-    """What looks cost in one request, in units of reward, from money.
+    """Costs of the looks in one request, in units of reward, from prices in money.
 
     specialists: those of the router, in its order.
-    fee_weight: what one unit of money is worth in reward (`Router.fee_weight`).
-    own: the money that a look at each specialist costs. Those left out cost nothing; they are not for sale
-        unless they are among the `names` of `Looks`.
-    refund: the part of it that comes back if the specialist is chosen; nothing where it is left out.
-    shared: money paid once, with the first look: the price of waiting for looks that are made together.
+    fee_weight: reward per unit of money (`Router.fee_weight`).
+    own: price of a look at each specialist; those left out cost nothing, and can be inspected only if they
+        are among the `names` of `Looks`.
+    refund: the part of it that comes back if the specialist is chosen; 0 where left out.
+    shared: paid once, with the first look: the price of waiting for looks that are made together.
 
     >>> costs = request_costs(("a", "b"), 10.0, {"a": 0.001, "b": 0.002}, {"a": 0.001}, shared=0.003)
     >>> costs.marginal.round(6).tolist(), costs.refund.round(6).tolist()
@@ -59,10 +59,10 @@ def request_costs(
 
 @dataclass(frozen=True)
 class Inspection:
-    """Prices in multiples of one number: `shared` once a prompt, `own` by specialist, `each` for the others.
+    """Prices as multiples of a number: `shared` once a prompt, `own` by specialist, `each` for the others.
 
-    `refund` (0 to 1) is the share of the own cost that comes back if the specialist is chosen after it was
-    looked at.
+    `refund` (0 to 1) is the fraction of the own cost that comes back if the specialist is inspected and
+    chosen.
 
     >>> Inspection(shared=2.0, own={"a": 0.0}).costs(0.01, ("a", "b")).marginal.tolist()
     [0.02, 0.03]

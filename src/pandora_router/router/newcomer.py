@@ -1,8 +1,8 @@
-"""One more specialist from a few dozen scored prompts; nothing about the others changes.
+"""Add a specialist from a few dozen scored prompts; estimates and parameters of the others do not change.
 
-f and g of the newcomer are ridge regressions on the estimates for its colleagues (`estimators.extended`); the
-signal model grows by a row (`calibrate.extend`) from estimates made out of fold, since those on the prompts
-that taught them would look too good.
+f and g of the newcomer are ridge regressions on the estimates for the other specialists
+(`estimators.extended`). The signal model gets one more row (`calibrate.extend`), fitted on out-of-fold
+estimates, because estimates on the prompts they were fitted on would be too good.
 """
 
 from __future__ import annotations
@@ -42,10 +42,11 @@ def add_specialist(
     inspection_cost: float | None = None,
     seed: int = 0,
 ) -> Router:
-    """The router with `name` at the end, from its `score` (n,) and `fee` (n,) or one fee for all.
+    """The router with `name` as last specialist, from its `score` (n,) and `fee`: (n,), or one for all.
 
-    Prefer prompts that did not train the costly estimate. Without `inspection_cost` the newcomer joins the
-    group of its colleagues, or costs what they cost on average.
+    Prompts that the costly estimate was not fitted on are best. Without `inspection_cost` the newcomer joins
+    the cost group of the others, or costs what they cost on average. Raises `UsageError` for a known name,
+    too few prompts, or a signal model that cannot be extended.
     """
     reward = _reward(router, name, prompts, score, fee)
     fees = np.broadcast_to(np.asarray(fee, dtype=np.float64), reward.shape)
@@ -107,7 +108,7 @@ def _reward(router: Router, name: str, prompts: Sequence[str], score: ArrayLike,
 
 
 def _outside(base: Predictor, name: str, prompts: Sequence[str], reward: Vector, seed: int) -> Vector:
-    """The newcomer's estimates, each by a head that did not see the prompt (n,)."""
+    """The newcomer's estimates (n,), each by a ridge fitted without the prompt."""
     folds = grouped_folds(list(prompts), FOLDS, seed)
     out = np.full(len(prompts), np.nan)
     for fold in range(int(folds.max()) + 1):

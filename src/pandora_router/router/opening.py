@@ -1,9 +1,8 @@
-"""Paying for what decisions ask: the only place where a decision meets an estimator, a clock and failure.
+"""Buy what decisions ask for: the only place where a decision meets estimators, time limits and failures.
 
-`drive` runs one or many `deciding` generators to their ends. What does not arrive (a timeout, an
-`UpstreamError`, an `OSError`, NaN) is told to the decision, which counts the money and goes on; any other
-exception is a bug of the estimator and is raised. A decision has a moment, `until`, after which nothing more
-is bought for it.
+`drive` runs one or many `deciding` generators to their ends. A failure (a timeout, an `UpstreamError`, an
+`OSError`, NaN) is sent to the decision, which counts the cost and continues; any other exception is a bug in
+the estimator and is raised. After its deadline, `until`, nothing more is bought for a decision.
 """
 
 from __future__ import annotations
@@ -30,22 +29,22 @@ T = TypeVar("T")
 P = ParamSpec("P")
 FAILURES = (UpstreamError, TimeoutError, OSError)
 LONGEST_PROMPT = 1_000_000
-"""Characters; a longer prompt is declined, since nobody would wait for its estimates."""
-GIVE_UP = 3  # prompts in a row whose cheap estimate fails when asked alone, before the others are not tried
+"""Characters; longer prompts are declined, because their estimates would take too long."""
+GIVE_UP = 3  # after this many failures in a row of single cheap estimates the other prompts are not tried
 
 
 async def here(function: Callable[P, T], *args: P.args, **options: P.kwargs) -> T:
-    """Call the function in this thread, without ever suspending."""
+    """Call the function in this thread, without suspending."""
     return function(*args, **options)
 
 
 async def drive(
     router: Router, decisions: Sequence[Deciding], work: Work, until: float = math.inf
 ) -> list[Decision]:
-    """Run decisions side by side to their ends; each round pays what all of them ask for next.
+    """Run decisions concurrently to their ends; each round buys what all of them ask for next.
 
-    A predictor is called once a round for all prompts, an estimator once for each, at the same time. `work`
-    is where the computing is done; `until` is in seconds of `time.monotonic`.
+    A predictor is called once per round for all prompts, an estimator once for each, concurrently. `work`
+    runs computations; `until` is in seconds of `time.monotonic`.
     """
     predictor = router.predictor
     done: dict[int, Decision] = {}
@@ -63,7 +62,7 @@ async def drive(
 def _advance(
     decisions: Sequence[Deciding], replies: Mapping[int, Paid | None], done: dict[int, Decision]
 ) -> dict[int, Ask]:
-    """Tell each decision what was paid (None: it has not begun); returns what they ask for next."""
+    """Send each decision what was paid (None: start it); returns what they ask for next."""
     asks: dict[int, Ask] = {}
     for i, paid in replies.items():
         try:
@@ -74,7 +73,7 @@ def _advance(
 
 
 def pay_here(predictor: Predictor, asks: Mapping[int, Ask], until: float = math.inf) -> dict[int, Paid]:
-    """Answer asks by one call of a predictor; where that fails upstream, by one call each."""
+    """Answer asks by one call of a predictor; if that fails upstream, by one call each."""
     if time.monotonic() >= until:
         return dict.fromkeys(asks, Paid.too_late())
     begun = time.perf_counter()
@@ -90,11 +89,11 @@ def pay_here(predictor: Predictor, asks: Mapping[int, Ask], until: float = math.
 
 
 def estimated(predictor: Predictor, asks: Sequence[Ask]) -> list[Paid]:
-    """What a predictor says to asks, in one call, from the contexts that the asks carry.
+    """Results of a predictor for asks, in one call, from the contexts in the asks.
 
-    A driver that looks at specialists while a decision is made calls this with
-    `replace(ask, contexts={**ask.contexts, **seen})` and adds seconds, fee and `contexts=seen` to the answer;
-    what could not be begun is made NaN by `missed`. Raises what the predictor raises.
+    A driver that looks at specialists during a decision calls this with `replace(ask,
+    contexts={**ask.contexts, **seen})` and adds seconds, fee and `contexts=seen` to the result; `missed`
+    marks looks that failed. Raises what the predictor raises.
     """
     column = {name: j for j, name in enumerate(predictor.specialists)}
     contexts = np.full((len(asks), len(column)), None, dtype=object)
@@ -109,14 +108,14 @@ def estimated(predictor: Predictor, asks: Sequence[Ask]) -> list[Paid]:
 
 
 def missed(ask: Ask, paid: Paid, lost: Collection[str], why: str) -> Paid:
-    """`paid` without the estimates of the specialists `lost`, which could not be begun; `why` says so."""
+    """`paid` without the estimates of the specialists `lost`, whose looks failed for the reason `why`."""
     pairs = zip(ask.specialists, paid.estimates, strict=True)
     kept = [math.nan if name in lost else float(g) for name, g in pairs]
     return replace(paid, estimates=kept, failure=why) if lost else paid
 
 
 async def pay_outside(estimator: Estimator, ask: Ask, until: float = math.inf) -> Paid:
-    """Answer one ask by awaiting an estimator, until `until` at the latest."""
+    """Answer one ask by awaiting an estimator, at most until `until`."""
     left = until - time.monotonic()
     if left <= 0.0:
         return Paid.too_late()
@@ -138,9 +137,9 @@ def reason(error: BaseException) -> str:
 
 
 def finish(work: Coroutine[Any, Any, T], *, waits: bool) -> T:
-    """Run a coroutine from plain code: by hand where nothing in it waits, else on an event loop of its own.
+    """Run a coroutine from synchronous code: step by step if it never waits, else on a new event loop.
 
-    Raises `UsageError` if it waits and this thread already runs an event loop.
+    Raises `UsageError` if it waits and an event loop is already running in this thread.
     """
     if waits:
         try:
@@ -164,11 +163,11 @@ def finish(work: Coroutine[Any, Any, T], *, waits: bool) -> T:
 
 
 def judged(cheap: Predictor, prompts: Sequence[str]) -> list[Cheap]:
-    """The cheap estimates of each prompt, or why there are none.
+    """The cheap estimates of each prompt, or the reason why there are none.
 
-    A prompt that is empty, too long or no valid text is declined and the others are not affected. If the
-    estimator fails on all of them together (a remote embedder), they are tried one by one. Raises
-    `UsageError` if a prompt is not a str.
+    A prompt that is empty, too long or not valid text is declined without affecting the others. If the
+    estimator fails on all together (a remote embedder), they are tried one by one. Raises `UsageError` if a
+    prompt is not a str.
     """
     begun = time.perf_counter()
     judgements = [Cheap(None, refusal(prompt)) for prompt in prompts]
@@ -180,7 +179,7 @@ def judged(cheap: Predictor, prompts: Sequence[str]) -> list[Cheap]:
 
 
 def refusal(prompt: str) -> str | None:
-    """Why a prompt cannot be judged, whatever the estimator; None if it can."""
+    """Why a prompt cannot be judged by any estimator, or None if it can."""
     if not isinstance(prompt, str):
         raise UsageError("a prompt", expected="a text", came=type(prompt).__name__, do="Pass a str.")
     if len(prompt) > LONGEST_PROMPT:

@@ -1,10 +1,10 @@
-"""One decision as a picture: a row per specialist, what was believed, what was opened, who answers.
+"""One decision as a picture: a row per specialist with its mean, what was opened, and the choice.
 
-Both drawings are made from the plain row of a decision (`Decision.to_dict()`), so that a command, a page and
-a dashboard that only has the stored row draw the same thing. On every row a bar from mean - std to mean + std
-says what was believed before anything was bought, a hollow dot the mean, a small diamond the reservation
-price (the worth above which nobody would pay for a look at this box); a filled dot is the value that a look
-showed. Below the rows stand by how much the answering specialist leads, and what other ways would have cost.
+Both drawings are made from the plain row of a decision (`Decision.to_dict()`), so that commands, pages and a
+dashboard with only the stored row draw the same. On every row a bar from mean - std to mean + std shows the
+belief before any purchase, a hollow dot the mean, a small diamond the reservation price (above that worth of
+an alternative a look does not pay), and a filled dot the value that a look showed. Below the rows are the
+lead of the chosen specialist and the costs of other ways.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ STYLE = {
     ".move": "stroke:var(--opened,#b06a00);stroke-width:1.5;stroke-dasharray:3 3",
     ".chosen": "fill:var(--chosen,#e5f4e8)",
 }
-"""Rules inside a drawing. A page with a dark mode sets the variables; a file uses the defaults."""
+"""CSS rules of a drawing. A page with a dark mode sets the variables; a file uses the defaults."""
 LEGEND = "bar: mean ± standard deviation; ○ mean; ◇ reservation price; ● what a look showed"
 
 
 def style_sheet() -> str:
-    """The rules of the drawing, for a page that allows no style inside its elements."""
+    """The CSS rules of the drawing, for a page that forbids styles inside elements."""
     return "".join(f".decision {selector}{{{rule}}}" for selector, rule in STYLE.items())
 
 
@@ -52,11 +52,11 @@ class Unit:
     digits: int = 4
 
     def text(self, cost: float) -> str:
-        """The cost in words; a cost too small for the digits is shown as less than the last of them."""
+        """The cost with its unit; a cost too small for the digits is shown as less than the last digit."""
         return f"{self.number(cost)} {self.name}"
 
     def number(self, cost: float) -> str:
-        """The cost in words without the name of its unit."""
+        """The cost without its unit."""
         shown, least = cost * self.rate, 10.0**-self.digits
         return f"<{least:.{self.digits}f}" if 0 < shown < least else f"{shown:.{self.digits}f}"
 
@@ -132,11 +132,11 @@ def decision_svg(
     *,
     styled: bool = True,
 ) -> str:
-    """Draw a decision as an SVG element that loads nothing and can stand inside a page or in a file.
+    """Draw a decision as an SVG element without external resources, for a page or a file.
 
-    `row` comes from `Decision.to_dict()`; `title` (the prompt, say) is escaped, as are all names. `bill` has
-    lines to be written below, such as what other ways would have cost; by default the costs of looks.
-    Without `styled` the element brings no rules of its own and the page includes `style_sheet()`.
+    `row` is from `Decision.to_dict()`; `title` (such as the prompt) and all names are escaped. `bill` has
+    lines to write below, such as the costs of other ways; by default the costs of looks. Without `styled` the
+    element has no CSS rules, and the page must include `style_sheet()`.
     """
     if row.get("declined_because"):
         said = f"{row['specialist']} answers, the default: declined because {row['declined_because']}"
@@ -165,7 +165,7 @@ def decision_svg(
 
 
 def lead(row: Mapping[str, Any]) -> str:
-    """Who answers and by how much that one leads, in words; "" for a decision without worths."""
+    """The chosen specialist and its lead, in words; "" for a decision without `worth`."""
     worth = {name: value for name, value in row["worth"].items() if value is not None}
     chosen = row["specialist"]
     others = [(value, name) for name, value in worth.items() if name != chosen]
@@ -182,7 +182,7 @@ def lead(row: Mapping[str, Any]) -> str:
 
 
 def _bill(row: Mapping[str, Any], unit: Unit) -> str:
-    """What the looks cost, and what all looks together would have cost at most."""
+    """What the looks cost, and an upper bound for all looks together."""
     sold = ("sealed", "opened", "lost", "too late")
     everything = sum(
         known["inspection_cost"] or 0.0 for known in row["specialists"].values() if known["status"] in sold

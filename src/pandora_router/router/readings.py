@@ -1,7 +1,7 @@
-"""Cheap and costly estimates that no prompt influenced itself, kept between two starts of a fit.
+"""Cheap and costly estimates for fitting, none influenced by its own prompt; kept for resumed fits.
 
-The cheap estimate remembers training and calibration prompts; both get estimates that leave the prompt
-itself out. The costly estimate is out of fold for training prompts and was not fitted on the others.
+The cheap estimate knows training and calibration prompts; both get left-out estimates. The costly estimate is
+out of fold for training prompts and was not fitted on the others.
 """
 
 from __future__ import annotations
@@ -34,17 +34,18 @@ READINGS = folders.Kind(
 )
 JOURNAL = "judgements.journal"
 COMPARED: Mapping[str, Count | None] = {"f": None, "kNN-3": 3, "kNN-50": 50}
-"""The cheap estimate, and those whose squared errors every report shows beside it."""
+"""The cheap estimate, and those whose squared errors are reported for comparison."""
 
 
 @dataclass(frozen=True, eq=False)
 class Estimated:
-    """The estimates a router is fitted from and measured on; no prompt influenced its own.
+    """The estimates on which a router is fitted and measured; no prompt influenced its own.
 
-    `cheap` is the cheap estimate as it knows training and calibration prompts (training prompts alone, if it
-    cannot remember). `train` has left-out f and out-of-fold g of the training prompts, or is None where f
-    cannot leave a prompt out. `held` has the readings of the other parts, `others` the estimates of 3 and of
-    50 neighbours of the same prompts where f is of neighbours.
+    cheap: the cheap estimate with known training and calibration prompts (training alone, if prompts cannot
+        be added).
+    train: left-out f and out-of-fold g of the training prompts; None if f cannot leave a prompt out.
+    held: the readings of the other splits.
+    others: estimates by 3 and by 50 neighbours of the same prompts, if f uses neighbours.
     """
 
     cheap: Predictor
@@ -61,10 +62,10 @@ def estimated(
     kept: Path | None = None,
     say: Callable[[int, int], None] = lambda done, total: None,
 ) -> Estimated:
-    """F, G and R of the training prompts and of `parts`, which has "calibration" and perhaps "test".
+    """F, G and R of the training prompts and of `parts`, which has "calibration" and possibly "test".
 
-    F and G are read from the folder `kept` if it is there, otherwise computed and written to it. External
-    estimates are kept one by one in a journal beside that folder.
+    F and G are read from the folder `kept` if it exists, otherwise computed and written to it. External
+    estimates are written one by one to a journal beside that folder.
     """
     known = knowing(cheap, parts["calibration"])
     if kept is not None and folders.is_stored(kept, READINGS):
@@ -91,7 +92,7 @@ def estimated(
 
 
 def knowing(cheap: Predictor, calibration: Table) -> Predictor:
-    """The cheap estimate once it remembers the calibration prompts as well, if it can remember."""
+    """The cheap estimate with the calibration prompts added, if prompts can be added."""
     if not isinstance(cheap, Remembering):
         return cheap
     return cheap.remember(calibration.prompts, calibration.reward)
@@ -102,9 +103,9 @@ def cheap_estimates(
 ) -> dict[str, Matrix]:
     """Cheap estimates of train, calibration and other prompts, by "part.name"; see `Estimated`.
 
-    `known` remembers the training prompts, then the calibration prompts, which both get left-out estimates;
-    all other parts must be unknown to it. `each` names numbers of neighbours, None for those that `known`
-    uses; if `known` is not of neighbours only the latter are made.
+    `known` has the training prompts, then the calibration prompts, which both get left-out estimates; prompts
+    of other parts must be new to it. `each` has numbers of neighbours, None for those that `known` uses; if
+    `known` does not use neighbours, only the latter are computed.
     """
     if not isinstance(known, Remembering):
         return {f"{name}.f": known.predict(part.prompts) for name, part in parts.items() if name != "train"}
@@ -122,11 +123,11 @@ def cheap_estimates(
 
 
 def recentred(left: Matrix, reward: Matrix) -> Matrix:
-    """Left-out estimates (N, M), moved by what leaving the prompt out did to the mean reward of all prompts.
+    """Left-out estimates (N, M), corrected for the effect of leaving the prompt out on the mean reward.
 
     Without prompt i the mean of the others is lower by (R_i - mean) / (N - 1) than the mean of all. Estimates
-    that average over a large part of the prompts follow it, so that a prompt of high reward gets a low
-    estimate: with few prompts a regression of rewards on left-out estimates would learn the wrong sign.
+    that average over a large part of the prompts follow it, so a prompt of high reward gets a low estimate,
+    and with few prompts a regression of rewards on left-out estimates would have the wrong sign.
     """
     count = np.maximum((~np.isnan(reward)).sum(axis=0), 2)
     moved: Matrix = left + np.nan_to_num((reward - np.nanmean(reward, axis=0)) / (count - 1))
@@ -168,5 +169,5 @@ def ask(
 
 
 def out_of_fold(costly: Predictor, unknown: Matrix) -> Matrix:
-    """What `costly` said of each training prompt without having seen it; `unknown` if it kept none of it."""
+    """The out-of-fold predictions of `costly` for its training prompts, or `unknown` if it has none."""
     return costly.out_of_fold if isinstance(costly, CrossFitted) else unknown

@@ -1,8 +1,8 @@
-"""How the estimators of a router are to be had, as small frozen values.
+"""Recipes: how the estimators of a router are obtained, as small frozen objects.
 
-`NeighbourRecipe`, `LinearRecipe`, `StackRecipe`, `TransformerRecipe` and `BlendRecipe` are fitted on train.
-`External` holds an estimator that was made elsewhere (a judge behind an endpoint, any callable): it is asked,
-never fitted.
+`NeighbourRecipe`, `LinearRecipe`, `StackRecipe`, `TransformerRecipe` and `BlendRecipe` are fitted on the
+train split. `External` holds an estimator made elsewhere (a judge behind an endpoint, any callable), which is
+not fitted.
 """
 
 from __future__ import annotations
@@ -29,23 +29,26 @@ class Recipe(Protocol):
     """A way to fit an estimator on a routing table."""
 
     def fit(self, train: Table, say: Advance, work: Path | None = None) -> Predictor:
-        """The fitted estimator; `say(what, share)` is called between steps, `work` holds finished parts."""
+        """The fitted estimator.
+
+        `say(what, fraction)` is called between steps, `work` keeps finished parts.
+        """
 
 
 @dataclass(frozen=True)
 class NeighbourRecipe:
     """The cheap estimate: mean reward of the k nearest known prompts by cosine, averaged over all `k`.
 
-    The paper has k = 3; its error is mostly its own variance and a constant beats it on most data. The
-    default is the average over k = 25, 50 and 200 (docs/method.md, section 11). The squared errors of 3 and
-    of 50 neighbours are reported whichever is used.
+    The paper has k = 3; its error is mostly variance, and a constant is better on most data. The default is
+    the average over k = 25, 50 and 200 (docs/method.md, section 11). Reports always have the squared errors
+    of 3 and of 50 neighbours too.
     """
 
     k: Count = USUAL
     embedder: Embedder | None = None
 
     def fit(self, train: Table, say: Advance, work: Path | None = None) -> Neighbours:
-        """Remember the training prompts."""
+        """Keep the training prompts as known prompts."""
         say("embedding prompts", 0.0)
         return Neighbours.fit(
             train.prompts, train.reward, train.specialists, embedder=self.embedder, k=self.k
@@ -69,11 +72,12 @@ class LinearRecipe:
 
 @dataclass(frozen=True)
 class StackRecipe:
-    """The default costly estimate: the boosted stack, which looks at contexts where the table has them.
+    """The default costly estimate: the boosted stack, which reads contexts if the table has them.
 
-    `peek` is how far it looks: the first so many characters of a specialist's own context, 0 for not at
-    all, None for 400 if contexts are there for most answers. With `agreement` it reads those of all
-    specialists together. `rounds` and `folds` bound how long trees are grown.
+    peek: characters of a specialist's own context that are read; 0: none; None: 400 if most answers have a
+        context.
+    agreement: read the contexts of all specialists together.
+    rounds, folds: limits on the number of trees.
     """
 
     peek: int | None = None
@@ -110,16 +114,16 @@ class StackRecipe:
         )
 
     def characters(self, table: Table) -> int:
-        """How far this stack looks into the contexts of a table."""
+        """Number of characters of contexts that are read with this table."""
         return (400 if often_told(table) else 0) if self.peek is None else self.peek
 
 
 @dataclass(frozen=True)
 class SetRecipe:
-    """Estimates from everything that was opened: a second layer over a stack that looks at contexts.
+    """Estimates from everything opened: a second layer over a stack that reads contexts.
 
-    `peek` is how many characters of each context are read. Ships only where it loses less, out of fold, than
-    the stack alone (`router.sets`).
+    `peek` is the number of characters of each context that are read. Used only if its out-of-fold loss is
+    lower than that of the stack alone (`router.sets`).
     """
 
     peek: int = 400
@@ -129,7 +133,7 @@ class SetRecipe:
 
     @property
     def first(self) -> StackRecipe:
-        """The first layer, which is also what ships where sets do not pay."""
+        """The first layer, which is used alone if sets do not pay."""
         return StackRecipe(self.peek, seed=self.seed, rounds=self.rounds, folds=self.folds)
 
     def fit(self, train: Table, say: Advance, work: Path | None = None) -> Boosted:
@@ -141,9 +145,9 @@ class SetRecipe:
 class TransformerRecipe:
     """The paper's costly estimate: a small transformer, fine-tuned (extra `[transformer]`).
 
-    `form` "all" predicts all specialists from the prompt; "named" has the specialist in the text and reads
-    the first `peek` characters of its context (0: none); None is "named" where contexts are there for most
-    answers. At most `tokens` are read; the last `layers` of six learn.
+    form: "all" predicts all specialists from the prompt; "named" has the specialist's name in the text and
+        reads the first `peek` characters of its context (0: none); None is "named" if most answers have one.
+    tokens: most tokens that are read. layers: the number of last layers (of six) that are trained.
     """
 
     form: Literal["all", "named"] | None = None
@@ -174,7 +178,7 @@ class TransformerRecipe:
         )
 
     def _settings(self, train: Table) -> dict[str, Any]:
-        """What the trainer is told, checked against the table; `UsageError` without torch."""
+        """The arguments of the trainer, checked against the table; `UsageError` without torch."""
         from pandora_router.estimators.transformer.served import Text
 
         form, far = self.reads(train)
@@ -202,7 +206,7 @@ class TransformerRecipe:
         }
 
     def reads(self, table: Table) -> tuple[Literal["all", "named"], int]:
-        """The form, and how many characters of contexts it reads, on a table."""
+        """The form, and the number of characters of contexts that are read with this table."""
         seen = bool(self.peek) if self.peek is not None else often_told(table)
         form = self.form or ("named" if seen else "all")
         usual = 400 if seen and form == "named" else 0
@@ -213,8 +217,8 @@ class TransformerRecipe:
 class BlendRecipe:
     """The boosted stack and the fine-tuned transformer, weighted by their out-of-fold squared errors.
 
-    One transformer is fitted for each of `folds` folds of the training prompts and their mean is served, so a
-    fit costs `folds` - 1 times what `TransformerRecipe` costs (extra `[transformer]`). `stack` and
+    One transformer is fitted for each of `folds` folds of the training prompts, and their mean is used, so a
+    fit takes `folds` - 1 times as long as `TransformerRecipe` (extra `[transformer]`). `stack` and
     `transformer` should read the same contexts: give both the same `peek`.
     """
 
@@ -223,7 +227,7 @@ class BlendRecipe:
     folds: int = 3
 
     def fit(self, train: Table, say: Advance, work: Path | None = None) -> Predictor:
-        """Fit both and weigh them."""
+        """Fit both and compute their weights."""
         from pandora_router.estimators.blend import Blend
         from pandora_router.estimators.stack.heads import grouped_folds
 
@@ -235,7 +239,7 @@ class BlendRecipe:
         return Blend.fit((grown, tuned), (grown.out_of_fold, outside), train.reward)
 
     def characters(self, table: Table) -> int:
-        """How many characters of the contexts of a table it reads."""
+        """Number of characters of contexts that are read with this table."""
         return max(self.stack.characters(table), self.transformer.reads(table)[1])
 
 
@@ -254,8 +258,8 @@ Part = Literal["cheap", "costly"]
 def often_told(table: Table) -> bool:
     """Whether most answers of those specialists that have contexts at all have one.
 
-    A box without its context cannot be inspected by an estimator that peeks, so a peek at rare contexts
-    would leave most boxes shut.
+    An estimator with a peek cannot inspect a box without context, so with rare contexts most boxes would stay
+    sealed.
     """
     if table.contexts is None:
         return False

@@ -1,9 +1,8 @@
-"""What a fitted router is worth on prompts that fitted nothing.
+"""Report on a fitted router, measured on held-out prompts.
 
 Squared errors against rewards (training mean, kNN-3, kNN-50, f, h(f), g), coverage and residual correlation,
-and what routing earns per prompt net of inspection cost beside the other ways to route (`calibrate.ways`).
-Measured on the test split where there is one and g can be asked without paying, otherwise cross-validated on
-the calibration split.
+and the net reward per prompt of the router and the other ways to route (`calibrate.ways`). Measured on the
+test split if there is one and g is free there, otherwise cross-validated on the calibration split.
 """
 
 from __future__ import annotations
@@ -33,10 +32,10 @@ def report(
     training_mean: Vector,
     standing: Standing,
 ) -> dict[str, Any]:
-    """The report as plain values, ready for JSON.
+    """The report as plain values for JSON.
 
-    `held` has the readings of "calibration" and, where they may be used, of "test"; `others` has further
-    cheap estimates of the same prompts, by name, whose squared errors are reported beside those of f.
+    `held` has the readings of "calibration" and, if they may be used, of "test"; `others` has further cheap
+    estimates of the same prompts, by name, whose squared errors are reported too.
     """
     name = "test" if "test" in held else "calibration"
     part = held[name]
@@ -62,11 +61,11 @@ def report(
 def routing(
     part: Readings, signal: SignalModel, policy: Policy, costs: Costs, standing: Standing
 ) -> dict[str, Any]:
-    """What each way to route earns on prompts with every cell: per prompt, with standard errors.
+    """Results of each way to route on complete prompts: means per prompt, with standard errors.
 
-    Per way: `net_reward` (reward less inspection cost), `accuracy` (score), `fee` (weighted), `spent` on
-    inspections, `cost` (fee and spent), the number of `inspections`. `behind_error` is the standard error of
-    the paired difference in net reward to the router.
+    For each way: `net_reward` (reward minus inspection cost), `accuracy` (score), `fee` (weighted), `spent`
+    on inspections, `cost` (fee plus spent), the number of `inspections`. `behind_error` is the standard error
+    of the paired difference in net reward to the router.
     """
     part = part.rows(part.complete)
     if len(part) < 2:

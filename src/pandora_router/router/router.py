@@ -1,4 +1,4 @@
-"""`Router`: a fitted router as one immutable value, from a prompt to a Decision."""
+"""`Router`: a fitted router as one immutable object."""
 
 from __future__ import annotations
 
@@ -36,10 +36,12 @@ if TYPE_CHECKING:
 class Router:
     """Estimators, signal model, policy and costs over named specialists.
 
-    `default` answers where the router declines. `fees` (M,) are mean fees in the unit of the table, for
-    display and newcomers. `record` is what is told about the fit: data fingerprint, settings, evidence,
-    report. `id` names the artifact in every decision. One decision may take `timeout` seconds: what has not
-    arrived by then stays sealed, and the decision is made with what is known. `worker` computes for `aroute`.
+    default: the specialist that answers if the router declines.
+    fees: mean fees (M,) in the unit of the table, for display and for newcomers.
+    record: facts about the fit: data fingerprint, settings, evidence, report.
+    id: identifies the artifact in every decision.
+    timeout: most seconds of one decision; estimates that have not arrived by then stay sealed.
+    worker: runs the computations of `aroute`.
     """
 
     specialists: tuple[str, ...]
@@ -86,15 +88,17 @@ class Router:
     ) -> Router:
         """Fit f and g on the train split, the signal model and `Auto` on the calibration split.
 
-        What `record["report"]` says was measured on the test split before anything saw it. The router that
-        is returned remembers the test prompts too (its cheap estimate averages over all known prompts):
-        to measure it on those prompts yourself, say `remember_test=False`.
+        `record["report"]` was measured on the test split before anything used it. The returned router also
+        knows the test prompts (its cheap estimate averages over all known prompts): to measure it on them
+        yourself, pass `remember_test=False`.
 
-        One number for `inspection_cost` is the price of one purchase: of all specialists where g shows
-        them together, of each otherwise. Without `default` it is the specialist of highest mean reward in
-        training. Stages are kept in `work`, so that a second start goes on where the first one stopped.
-        `settings` is written into the artifact beside what was chosen. `on_estimates` is called once with the
-        estimates and rewards of held-out prompts, by split ("calibration" and, unless g is external, "test").
+        inspection_cost: one number is the price of one purchase: of all specialists if g shows them together,
+            otherwise of each.
+        default: by default the specialist with the highest mean reward in training.
+        work: folder for finished stages, so that an interrupted fit can resume.
+        settings: written to the artifact together with what was chosen.
+        on_estimates: called once with the estimates and rewards of held-out prompts, by split ("calibration"
+            and, unless g is external, "test").
         """
         from pandora_router.calibrate import Calibrated
         from pandora_router.router.fitting import Order, fit
@@ -124,12 +128,12 @@ class Router:
         timeout: float | None = None,
         among: Collection[str] | None = None,
     ) -> Decision:
-        """Decide who answers a prompt; `contexts` are what specialists have begun to say, by name.
+        """Choose the specialist for a prompt; `contexts` are beginnings of answers, by specialist.
 
-        Declines, with a reason, prompts that cannot be judged. `timeout` in place of the router's own. With
-        `among` only these specialists are inspected or chosen (a declined decision names the default).
-        Raises `UsageError` for a prompt that is not text, a context of an unknown specialist, and if costly
-        estimates are awaited while an event loop runs in this thread.
+        Prompts that cannot be judged are declined with a reason. `timeout` replaces the router's. With
+        `among`, only these specialists are inspected or chosen (a declined decision names the default).
+        Raises `UsageError` for a prompt that is not text, for a context of an unknown specialist, and if
+        costly estimates must be awaited while an event loop runs in this thread.
         """
         return self._route(prompt, contexts, self._until(timeout), among)
 
@@ -141,7 +145,7 @@ class Router:
         timeout: float | None = None,
         among: Collection[str] | None = None,
     ) -> Decision:
-        """As `route`, on an event loop: all computing is done by the router's `worker`."""
+        """As `route`, on an event loop; the router's `worker` runs all computations."""
         until = self._until(timeout)
         if self.predictor is not None:
             return await self.worker(self._route, prompt, contexts, until, among)
@@ -162,7 +166,7 @@ class Router:
         return (await drive(self, [self._deciding(prompt, contexts, among)], work, until))[0]
 
     def _deciding(self, prompt: str, contexts: Offered | None, among: Collection[str] | None) -> Deciding:
-        """`deciding` with the cheap estimates made at its first step, where the computing is done."""
+        """`deciding`, with the cheap estimates computed at its first step."""
         cheap = judged(self.cheap, [prompt])[0]
         return (yield from deciding(self, prompt, cheap, contexts, among))
 
@@ -175,16 +179,16 @@ class Router:
     ) -> list[Decision]:
         """Decide for many prompts: the same decisions as `route`, with purchases made in rounds.
 
-        A prompt that cannot be judged is declined; the others are not affected.
+        A prompt that cannot be judged is declined without affecting the others.
         """
         from pandora_router.router.batch import route_batch
 
         return finish(route_batch(self, prompts, contexts, among), waits=self.predictor is None)
 
     def warm(self) -> None:
-        """Do now what the first decision would wait for: compile kernels, load what loads on first use.
+        """Do now what the first decision would wait for: compile kernels, load lazy parts.
 
-        Decides two prompts without buying anything that is awaited from outside.
+        Decides two prompts, without estimates from outside.
         """
         from pandora_router.search import kernels
 
@@ -196,7 +200,7 @@ class Router:
     def add_specialist(
         self, name: str, prompts: Sequence[str], score: ArrayLike, *, fee: ArrayLike, **options: Any
     ) -> Router:
-        """A router with one more specialist from a few dozen scored prompts; the others stay as they are.
+        """A router with one more specialist, from a few dozen scored prompts; the others do not change.
 
         See `newcomer.add_specialist` for the options.
         """
@@ -205,10 +209,10 @@ class Router:
         return add_specialist(self, name, prompts, score, fee=fee, **options)
 
     def save(self, path: Path | str, *, replace: bool = False, inputs: Iterable[Path] = ()) -> None:
-        """Write this router to the folder `path`, atomically: a crash leaves the old one or the new.
+        """Write this router to the folder `path`, atomically: a crash leaves the old one or the new one.
 
-        Raises `UsageError` if something is there, unless it is a router and `replace` is true, and if `path`
-        is, contains or lies within one of the `inputs` (what the router was fitted from).
+        Raises `UsageError` if `path` exists, unless it is a router and `replace` is true, and if `path` is,
+        contains or lies within one of the `inputs` (what the router was fitted on).
         """
         from pandora_router.router.artifact import save
 
@@ -218,18 +222,21 @@ class Router:
     def load(
         cls, path: Path | str, *, costly: Estimator | None = None, embedder: Embedder | None = None
     ) -> Router:
-        """Read an artifact back; `costly` and `embedder` only if they were handed over ready made."""
+        """Read an artifact.
+
+        `costly` and `embedder` only if the router was fitted with ones made elsewhere.
+        """
         from pandora_router.router.artifact import load
 
         return load(Path(path), costly=costly, embedder=embedder)
 
     def with_policy(self, policy: Policy) -> Router:
-        """The same router searching in another way; the id says so."""
+        """The same router with another policy, and an id that says so."""
         return replace(self, policy=policy, id=f"{self.id.split('/')[0]}/{policy!r}")
 
     @functools.cached_property
     def predictor(self) -> Predictor | None:
-        """The costly estimate if it is computed in this process, None if it is awaited."""
+        """The costly estimate if it is computed in this process, else None."""
         return fitted(self.costly)
 
     @functools.cached_property
@@ -239,5 +246,5 @@ class Router:
 
     @functools.cached_property
     def policy_text(self) -> str:
-        """The policy as decisions name it."""
+        """The name of the policy in decisions."""
         return repr(self.policy)

@@ -1,8 +1,8 @@
-"""The last stage of a fit with `SetRecipe`: estimates from everything that was opened, if they pay.
+"""The last stage of a fit with `SetRecipe`: estimates from everything opened, if they pay.
 
-The router of own-beginning estimates is fitted first, as always. Then the second layer (`estimators.sets`) is
-grown on its out-of-fold estimates, a `SetSignal` is fitted on held-out prompts, and both routers decide the
-same out-of-fold training and calibration prompts at the costs of the fit. The one that loses less ships.
+The router with own-beginning estimates is fitted first. Then the second layer (`estimators.sets`) is grown on
+its out-of-fold estimates, a `SetSignal` is fitted on held-out prompts, and both routers decide the same
+out-of-fold training and calibration prompts at the costs of the fit. The one with the lower loss is kept.
 """
 
 from __future__ import annotations
@@ -39,17 +39,17 @@ from pandora_router.search import KnowledgeGradient, Policy
 from pandora_router.types import Advance, Mask, Matrix, Positions, Vector
 
 FOLDS = 5
-CHAINS = 2  # random orders of opening per held-out prompt where sets are too many to see all
+CHAINS = 2  # random orders of opening per held-out prompt, if there are too many sets to use all
 MOST = 3000  # held-out prompts on which the two routers are compared
 
 
 @dataclass(frozen=True, eq=False)
 class HeldOut:
-    """Prompts that trained nothing of what judges them: readings, signs, and raw estimates given any set.
+    """Held-out prompts: readings, features, and raw estimates given any set.
 
-    Training prompts come first and are judged by the ensemble that left their fold out; `fold` (N,) has it,
-    -1 for prompts that trained nothing, which all ensembles judge together. Where there are few sets, what is
-    estimated given one of them is remembered for all prompts.
+    Training prompts come first and are predicted by the ensemble without their fold; `fold` (N,) is that
+    fold, -1 for prompts that were not used in training, which all ensembles predict together. If there are
+    few sets, estimates given a set are cached for all prompts.
     """
 
     readings: Readings
@@ -59,7 +59,7 @@ class HeldOut:
     _kept: dict[int, Matrix] = field(default_factory=dict, repr=False)
 
     def raw(self, rows: Positions, opened: Mask) -> Matrix:
-        """Raw estimates (n, M) of these prompts when `opened` (n, M) is open; NaN if it cannot be."""
+        """Raw estimates (n, M) of these prompts when `opened` (n, M) is open; NaN where it cannot be."""
         if opened.shape[1] > LATTICE:
             return self._estimated(rows, opened)
         means, code = np.empty(opened.shape), codes(opened)
@@ -83,7 +83,7 @@ class HeldOut:
         return estimates
 
     def seen(self, seed: int = 0) -> list[tuple[Mask, Matrix]]:
-        """Opened sets and raw estimates to fit on: every set, or whole chains where there are many."""
+        """Opened sets and raw estimates to fit on: every set, or chains of sets if there are many."""
         shape = self.readings.cheap.shape
         every = (
             [np.broadcast_to(subset, shape) for subset in subsets(shape[1])]
@@ -96,9 +96,9 @@ class HeldOut:
 
 @dataclass(frozen=True, eq=False)
 class Weighed:
-    """Estimates from everything opened beside those from own beginnings, on the same held-out prompts.
+    """Compares estimates from everything opened with those from own beginnings, on held-out prompts.
 
-    What is fitted without a fold does not depend on costs and is fitted once.
+    Models fitted without a fold do not depend on costs and are fitted once.
     """
 
     known: HeldOut
@@ -108,7 +108,7 @@ class Weighed:
 
     @cached_property
     def seen(self) -> list[tuple[Mask, Matrix]]:
-        """The opened sets, with the raw estimates given them, that everything is fitted on."""
+        """The opened sets, with the raw estimates given them, on which models are fitted."""
         return self.known.seen(self.seed)
 
     def signal(self, base: FittedSignal) -> SetSignal:
@@ -128,7 +128,7 @@ class Weighed:
         return self._fits[fold]
 
     def compare(self, policy: Policy, own_policy: Policy, costs: Costs) -> Compared:
-        """Route up to `MOST` held-out prompts both ways, each by models fitted without its fold.
+        """Route up to `MOST` held-out prompts both ways, each with models fitted without its fold.
 
         Raises `UsageError` if no prompt has every beginning and every reward.
         """
@@ -163,7 +163,7 @@ def _raw_of(known: HeldOut, rows: Positions, which: Positions, opened: Mask) -> 
 
 @dataclass(frozen=True, eq=False)
 class Compared:
-    """Both ways on the same held-out prompts: how much less sets lose than own beginnings, and its error."""
+    """Both ways on the same held-out prompts: by how much sets lose less, and the standard error."""
 
     lead: float
     error: float
@@ -171,7 +171,7 @@ class Compared:
 
     @property
     def better(self) -> bool:
-        """Whether estimates from all that was opened ship."""
+        """Whether estimates from everything opened are kept."""
         return self.lead > 0.0
 
     def words(self) -> str:
@@ -194,11 +194,11 @@ def with_sets(
     learnt: Readings | None,
     say: Advance,
 ) -> Router:
-    """The router that ships: `router`, or the one that reads everything opened.
+    """The final router: `router`, or the one that reads everything opened.
 
-    wanted: the policy that the fit was asked for; only the knowledge gradient searches boxes that all move.
-    parts: the tables "train", "calibration" and "test". held: readings of "calibration" and, where there is
-    one, "test". learnt: readings of the training prompts, out of fold.
+    wanted: the policy that was requested; only the knowledge gradient can search boxes of type `Moving`.
+    parts: the tables "train", "calibration" and "test". held: readings of "calibration" and, if there is one,
+    "test". learnt: readings of the training prompts, out of fold.
     """
     first, train = router.costly, parts["train"]
     if not isinstance(first, Boosted) or train.contexts is None or learnt is None:
@@ -253,7 +253,7 @@ def _based(router: Router) -> FittedSignal:
 
 
 def tested(made: Router, own: Router, test: Table, readings: Readings) -> dict[str, Any]:
-    """What both routers earn on test prompts that have everything: net reward, and the paired difference."""
+    """Net rewards of both routers on complete test prompts, and their paired difference."""
     assert isinstance(made.costly, SetEstimate) and isinstance(made.signal, SetSignal)  # noqa: PT018
     signs = made.costly.signs(test.prompts, test.contexts)
     rows = np.flatnonzero(readings.complete & signs.there.all(axis=1))
@@ -284,7 +284,7 @@ def _facts(routed: Routed, net: Vector) -> dict[str, float]:
 
 
 def _told(router: Router, facts: Mapping[str, Any]) -> Router:
-    """The router with what was found about opened sets in its record; its own way there is what ships."""
+    """The router with the results about opened sets in its record."""
     report = dict(router.record["report"])
     report["opened"] = dict(facts)
     ways = report.get("routing", {}).get("ways", {})
@@ -295,6 +295,6 @@ def _told(router: Router, facts: Mapping[str, Any]) -> Router:
 
 
 def joined(first: Signs, second: Signs) -> Signs:
-    """The signs of some prompts followed by those of others."""
+    """The features of some prompts followed by those of others."""
     pairs = zip(vars(first).values(), vars(second).values(), strict=True)
     return Signs(*(np.concatenate(pair) for pair in pairs))

@@ -1,15 +1,15 @@
-r"""The same router at other values: what a right answer, and a second of waiting, are worth.
+r"""The same router at other values of a right answer and of a second of waiting.
 
-Rewards are quality minus weighted fees, R_w = q - w fee, so a router that was fitted at the weight w serves
-another weight w' by moving the worth of each specialist j,
+Rewards are quality minus weighted fees, R_w = q - w fee. A router fitted at the weight w serves another
+weight w' by shifting the worth of each specialist j,
 
     E[R_w' | prompt] = E[R_w | prompt] + (w - w') E[fee_j | prompt],
 
-with its mean fee in training for the last factor, and by counting inspection costs in the new unit. This is
-what fitting at w' gives, up to rounding, where the fee of a specialist is the same for all prompts and each
-part of the fit moves with its target (averages over neighbours, ridge regression with an intercept).
-Otherwise it differs in two ways: fees that vary between prompts are taken at their mean, and boosted trees,
-the scale and the residual laws stay those of the fitted weight.
+with its mean fee in training for the last factor, and by converting inspection costs to the new unit. This is
+what fitting at w' gives, up to rounding, if the fee of a specialist is the same for all prompts and each part
+of the fit shifts with its target (averages over neighbours, ridge regression with an intercept). Otherwise it
+differs in two ways: fees that vary between prompts are replaced by their mean, and boosted trees, scale and
+residual laws stay those of the fitted weight.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from pandora_router.types import Matrix, Vector
 
 @dataclass(frozen=True, eq=False)
 class Moved:
-    """A signal model whose boxes are worth `by` (M,) more, opened or not; an estimate g reads as before."""
+    """A signal model with `by` (M,) added to the worth of each box, opened or not."""
 
     signal: SignalModel
     by: Vector
@@ -47,7 +47,7 @@ class Moved:
         return self.signal.boxes(estimates, inspection_cost).moved(self.by)
 
     def prior(self, estimates: ArrayLike, inspection_cost: ArrayLike | Costs) -> Prior:
-        """The same with what is needed to read costly estimates; values move with the means."""
+        """The same, with how costly estimates become values; values shift with the means."""
         prior = self.signal.prior(estimates, inspection_cost)
         return replace(prior, boxes=prior.boxes.moved(self.by))
 
@@ -62,9 +62,9 @@ class Moved:
 
 
 def weighed(router: Router, fee_weight: float, bonus: ArrayLike = 0.0, name: str = "") -> Router:
-    """The router at another weight of fees, each specialist's worth moved by `bonus` (M,) besides.
+    """The router at another fee weight, with `bonus` (M,) added to the worth of each specialist.
 
-    `name` is added to its id, so that decisions say at which values they were made. Estimators are shared.
+    `name` is added to its id, so that decisions show at which values they were made. Estimators are shared.
     """
     by = (router.fee_weight - fee_weight) * router.fees + np.asarray(bonus, dtype=np.float64)
     before = router.fee_weight if router.fee_weight > 0.0 else 1.0
