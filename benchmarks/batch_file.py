@@ -18,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
-from pandora_router.cli.rows import Row, write_rows
+from pandora_router.cli.row_files import Row, write_rows
 from pandora_router.data import Table
 from pandora_router.demo import recording
 from pandora_router.demo.headline import PRICE

@@ -45,7 +45,7 @@ from pandora_router.bidding.rules import Rules
 from pandora_router.bidding.service import TRUTHFUL, BidderService
 from pandora_router.bidding.wire import MechanismName
 from pandora_router.config.experiments import read_experiment
-from pandora_router.evaluate.bidding import market_of
+from pandora_router.evaluate.bids import market_of
 from pandora_router.evaluate.estimates import estimates, table_of
 from pandora_router.evaluate.trials import trial_of
 from pandora_router.folders.writing import replace_text

@@ -21,11 +21,11 @@ from pandora_router.calibrate.means import RidgeMean
 from pandora_router.calibrate.readings import Readings
 from pandora_router.data import Free, Table, resplit
 from pandora_router.data.importers import read_folder
-from pandora_router.estimators.embedders.embedder import default_embedder
-from pandora_router.estimators.embedders.joined import Joined, fitted_embedder
+from pandora_router.estimators.embedders.embedder import Joined, default_embedder
+from pandora_router.estimators.embedders.tfidf import fitted_embedder
+from pandora_router.estimators.estimator import Remembering
 from pandora_router.estimators.linear import LinearHead
 from pandora_router.estimators.neighbours import Neighbours
-from pandora_router.estimators.remembering import Remembering
 from pandora_router.search import kernels
 
 USUAL = "average of 25, 50, 200"

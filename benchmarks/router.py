@@ -22,8 +22,7 @@ import numpy as np
 from benchmarks.folders import DATA
 from pandora_router.data import Free, Table, resplit
 from pandora_router.data.importers import read_folder
-from pandora_router.estimators.embedders.embedder import default_embedder
-from pandora_router.estimators.embedders.joined import Joined
+from pandora_router.estimators.embedders.embedder import Joined, default_embedder
 from pandora_router.estimators.estimator import Predictor
 from pandora_router.estimators.neighbours import Neighbours
 from pandora_router.router import Decision, Router, StackRecipe

@@ -1,7 +1,7 @@
 """`python -m paper`: everything about reproducing the paper, from data to pages.
 
     python -m paper results --data ../shared/data     experiments -> results/, docs/results.md
-    python -m paper bidding --data ../shared/data     markets -> results/bidding.md, docs/bidding.md
+    python -m paper bidding --data ../shared/data     markets -> results/bids.md, docs/bids.md
 
 Finished splits are not run again; a run that is broken off goes on when started again. The seeds of
 paper/experiments were chosen so that no rule of the router was tuned on their splits.
@@ -19,12 +19,12 @@ from pandora_router.cli.console import SlowProgress
 from pandora_router.cli.options import with_runner
 from pandora_router.config.experiments import read_experiment
 from pandora_router.errors import UsageError
-from pandora_router.evaluate import bidding, campaign, results
+from pandora_router.evaluate import bids, campaign, results
 from pandora_router.evaluate.arms import DEFAULT, OLD, STATIC
 from pandora_router.evaluate.experiments import Experiment, Sweep
 from pandora_router.evaluate.results import Results
 from pandora_router.folders import replace_text
-from pandora_router.report import page, plots
+from pandora_router.report import html, plots
 from pandora_router.run import Runner
 from paper import bidding_report, curves, results_page
 
@@ -94,7 +94,7 @@ def results_command(
                 images[one.name + ending] = f"figures/{one.name}{ending}.png"
         words = results_page.long(found, images, settings, paper)
     replace_text(output / "all.md", words)
-    replace_text(output / "report.html", page.page(found, words))
+    replace_text(output / "report.html", html.page(found, words))
 
 
 def _quick(experiment: Experiment) -> Experiment:
@@ -115,7 +115,7 @@ def _finished(output: Path, setting: Experiment) -> Results | None:
 @click.option("--data", "root", required=True, type=FOLDER, help="Where the data folders lie.")
 @click.option("-o", "--output", default=Path("results"), type=FOLDER, help="Where the long page goes.")
 @click.option("--seeds", type=click.IntRange(1), help="Only the first so many splits.")
-@click.option("--page", "page_to", type=FILE, help="The short page to write, usually docs/bidding.md.")
+@click.option("--page", "page_to", type=FILE, help="The short page to write, usually docs/bids.md.")
 @click.option("--paper", type=FILE, help="figures.json: the paper's numbers, to stand beside ours.")
 @click.option("--generated", type=click.IntRange(0), default=20, help="Generated instances; 0: none.")
 @with_runner
@@ -132,12 +132,12 @@ def bidding_command(
     """Play routing tables as markets: posted prices and mechanisms, and write the pages about them."""
     keep = (output / "cache").resolve()
     games = [
-        bidding.Game(one, root.resolve(), k, one.seeds[:seeds], cache=keep)
+        bids.Game(one, root.resolve(), k, one.seeds[:seeds], cache=keep)
         for one in (read_experiment(path) for path in _files(experiments, PLAYED))
         for k in one.ks[:2]  # the router's own f and the paper's
     ]
     with SlowProgress() as progress:
-        found = bidding.run(games, runner, progress)
+        found = bids.run(games, runner, progress)
     images = {}
     for one in found:
         name = f"bidding_{one.name}_k{one.neighbours}"

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from pandora_router import market
-from pandora_router.evaluate.bidding import (
+from pandora_router.evaluate.bids import (
     CENTRAL,
     CONDUCTS,
     DEFAULT,

@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from pandora_router.evaluate import checks
+from pandora_router.evaluate import reliability
 from pandora_router.evaluate.arms import DEFAULT, PAPER
-from pandora_router.evaluate.checks import Checks
 from pandora_router.evaluate.experiments import Experiment, UsdPrices
+from pandora_router.evaluate.reliability import Checks
 from pandora_router.evaluate.results import Results
 from pandora_router.report import paired, plots
 from pandora_router.report.plots import BAND, SHOWN
@@ -29,7 +29,7 @@ def sheets(results: Results, setting: Experiment, paper: Path | None = None) -> 
     """Every sheet of an experiment by the ending of its file name; the main one has none."""
     k = results.neighbours[0]
     made = {"": plots.figure(results, k, paper=paper, domain=setting.domain)}
-    told = checks.of(results)
+    told = reliability.of(results)
     if paired.has(results, k, "committing, mean outside"):
         made["-more"] = more(results, k, told, setting, paper)
     if any(": " in arm for arm in results.arms) or len(results.neighbours) > 2:

@@ -12,9 +12,9 @@ from typing import Literal
 
 import numpy as np
 
-from pandora_router.evaluate import checks
+from pandora_router.evaluate import reliability
 from pandora_router.evaluate.arms import DEFAULT, PAPER
-from pandora_router.evaluate.checks import Checks
+from pandora_router.evaluate.reliability import Checks
 from pandora_router.evaluate.results import Results
 from pandora_router.report import paired
 from pandora_router.report.paired import Way, has
@@ -146,7 +146,7 @@ FINDINGS = (
 
 def markdown(found: Sequence[Results]) -> str:
     """Each finding with a sentence on where it holds and a folded table of the numbers."""
-    known = [(one, checks.of(one)) for one in found]
+    known = [(one, reliability.of(one)) for one in found]
     parts = []
     for finding in FINDINGS:
         judged = {

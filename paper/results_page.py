@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from pandora_router.evaluate import checks
+from pandora_router.evaluate import reliability
 from pandora_router.evaluate.arms import DEFAULT, OLD
 from pandora_router.evaluate.experiments import Experiment
 from pandora_router.evaluate.results import Results
@@ -284,7 +284,7 @@ def _seconds(found: Sequence[Results]) -> str:
     """What it cost to compute all this."""
     rows, total = [], [0.0, 0.0]
     for one in found:
-        told = checks.of(one)
+        told = reliability.of(one)
         if told is None:
             continue
         estimates, arms, unknown = told.seconds()

@@ -9,9 +9,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from pandora_router.demo.headline import SHOWN
-from pandora_router.demo.page import scatter
+from pandora_router.demo.page import scatter, stories
 from pandora_router.demo.recording import Recorded
-from pandora_router.demo.stories import stories
 from pandora_router.demo.study import study
 from pandora_router.folders import replace_text
 from pandora_router.router.picture import Unit, decision_svg

@@ -21,7 +21,7 @@ from benchmarks.peers.baselines import BASELINES
 from pandora_router.config.experiments import read_experiment
 from pandora_router.data import Fractions, Table, resplit
 from pandora_router.estimators.embedders.embedder import default_embedder
-from pandora_router.estimators.embedders.joined import fitted_embedder
+from pandora_router.estimators.embedders.tfidf import fitted_embedder
 from pandora_router.evaluate.estimates import recipe_of, table_of
 from pandora_router.evaluate.experiments import Experiment
 from pandora_router.router import Router

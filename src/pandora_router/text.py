@@ -1,4 +1,4 @@
-"""Texts from outside: which characters may be shown on a terminal, and which may stand in a name.
+"""Texts: which characters may be shown on a terminal, which may stand in a name; amounts of money.
 
 Prompts, names of specialists, columns and files, and replies of servers come from outside. A terminal obeys
 escape sequences inside them (ESC, the C1 controls) and shows bidirectional overrides in another order than
@@ -7,12 +7,14 @@ they are stored; invisible characters make two different names look the same.
 
 from __future__ import annotations
 
+import math
 import re
 import unicodedata
 
 _CONTROL = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff]"
 )
+SMALLEST = 1e-10
 _INVISIBLE = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 
 
@@ -58,3 +60,23 @@ def unfit_for_name(name: str) -> str | None:
             said = unicodedata.name(character, "a control character")
             return f"the invisible character {character!a} ({said})"
     return None
+
+
+def money(amount: float, currency: str = "$", significant: int = 2) -> str:
+    """Return an amount of money as people read it, the sign before the currency.
+
+    It has two decimals, or as many as show `significant` digits of a small amount; zeros after the second
+    decimal are left out. Amounts below `SMALLEST` are rounding errors of sums and shown as zero. A currency
+    of several letters stands behind the number.
+
+    >>> [money(x) for x in (1234.5, 0.25, 0.0031, -0.00044, 0.00000271, -1e-17)]
+    ['$1,234.50', '$0.25', '$0.0031', '-$0.00044', '$0.0000027', '$0.00']
+    >>> money(-2, "USD"), money(0.123456, significant=6)
+    ('-2.00 USD', '$0.123456')
+    """
+    size = 0.0 if abs(amount) < SMALLEST else abs(amount)
+    digits = max(2, significant - 1 - math.floor(math.log10(size))) if size else 2
+    whole, _, cents = f"{size:,.{digits}f}".partition(".")
+    text = f"{whole}.{cents.rstrip('0'):0<2}"
+    sign = "-" if amount < 0 and size else ""
+    return f"{sign}{currency}{text}" if len(currency) == 1 else f"{sign}{text} {currency}"

@@ -13,7 +13,7 @@ from pandora_router.bidding import attacks
 from pandora_router.bidding.attacks import damage, everywhere, inflated, with_cheats
 from pandora_router.bidding.network import Graded, Town, play_all, rewards_of, same_auction, services_here
 from pandora_router.bidding.platform import Platform
-from pandora_router.bidding.recording import StoreRecorder
+from pandora_router.bidding.recorder import StoreRecorder
 from pandora_router.bidding.reputation import Reputation
 from pandora_router.bidding.rules import Rules
 from pandora_router.bidding.seats import ProxySeat, Terms
@@ -22,7 +22,7 @@ from pandora_router.bidding.signing import Door, Forged, signed
 from pandora_router.bidding.wire import BidReply
 from pandora_router.errors import UpstreamError
 from pandora_router.market import WEAK, Call, generate
-from pandora_router.store import ledger
+from pandora_router.store import auctions
 from pandora_router.store.worker import Store
 
 PATIENT = {"deadline": 60.0, "auction": 600.0, "deliver": 60.0}
@@ -118,12 +118,12 @@ def test_handicaps_spare_the_honest_and_a_new_name_does_not_help_where_newcomers
     honest = rng.binomial(1, 0.6, (200, 50)).astype(float)  # claims 0.6, delivers 0.6 on average
     misses = 0.6 - honest
     rule = Reputation(newcomer=0.05, evidence=20.0)
-    found = [rule.handicap(ledger.Score("x", "", 50, float(m.sum()), float((m * m).sum()))) for m in misses]
+    found = [rule.handicap(auctions.Score("x", "", 50, float(m.sum()), float((m * m).sum()))) for m in misses]
     assert np.mean(found) < 0.05
-    cheat = rule.handicap(ledger.Score("y", "", 50, 15.0, 50 * 0.33))
+    cheat = rule.handicap(auctions.Score("y", "", 50, 15.0, 50 * 0.33))
     assert cheat > 3 * np.mean(found)
     assert rule.handicap(None) == 0.05
-    assert rule.handicaps([ledger.Score("y", "code", 50, 15.0, 50 * 0.33)], "mathematics") == {}
+    assert rule.handicaps([auctions.Score("y", "code", 50, 15.0, 50 * 0.33)], "mathematics") == {}
 
 
 def test_a_ring_gains_at_second_price_and_nothing_at_posted_prices():
@@ -217,12 +217,12 @@ def hold(kind, tmp_path, mechanism="descending", rows=10):
     async def play():
         store = Store(str(tmp_path / "store.sqlite"))
         for name in market.names:
-            await store.run(lambda open_, name=name: ledger.join(open_, name, "http://x", 1.0, stake=0.25))
+            await store.run(lambda open_, name=name: auctions.join(open_, name, "http://x", 1.0, stake=0.25))
         try:
             async with services_here([*as_kind(kind, market.services()[:1]), *market.services()[1:]]) as urls:
                 platform = Platform(market.rules, market.platform().default, StoreRecorder(store, 0.1))
                 results = [await market.play(platform, market.seats(urls), row) for row in range(rows)]
-            balances = await store.run(ledger.balances)
+            balances = await store.run(auctions.balances)
             tables = ("auctions", "calls")
             texts = await store.run(
                 lambda open_: str([open_.rows(f"SELECT * FROM market_{t}") for t in tables])

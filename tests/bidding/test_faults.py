@@ -10,7 +10,7 @@ import pytest
 from pandora_router.bidding.chaos import Chaos, check_books, play_in_chaos
 from pandora_router.bidding.network import Town, services_apart, services_here
 from pandora_router.bidding.platform import Platform
-from pandora_router.bidding.recording import StoreRecorder
+from pandora_router.bidding.recorder import StoreRecorder
 from pandora_router.bidding.rules import Rules
 from pandora_router.errors import UpstreamError
 from pandora_router.market import WEAK, generate

@@ -18,7 +18,7 @@ from pandora_router.bidding.signing import bidder_key
 from pandora_router.errors import UsageError
 from pandora_router.specialists.function import Function
 from pandora_router.specialists.prices import Tariff
-from pandora_router.store import ledger
+from pandora_router.store import auctions
 from pandora_router.store.worker import Store
 from pandora_router.transport.relay import Relay
 from tests.support.command import pandora
@@ -57,7 +57,7 @@ def in_market(tmp_path, work, mechanism="descending", calls=None):
         service = BidderService(first, side, bidder_key(SECRET, first))
         try:
             async with services_here([service]) as (url,):
-                await store.run(lambda open_: ledger.join(open_, first, url, 1.0, stake=5.0))
+                await store.run(lambda open_: auctions.join(open_, first, url, 1.0, stake=5.0))
                 rules = Rules(mechanism, deadline=120.0, auction=600.0, deliver=120.0)
                 proxies = {name: specialist(name) for name in NAMES[:3]}  # the first bids for itself
                 market = Market(store, SECRET, rules, RouterBeliefs(router), proxies, others[0])
@@ -81,7 +81,7 @@ def test_a_prompt_is_auctioned_answered_graded_and_settled(tmp_path, mechanism):
         graded = [await ask(url, "/feedback", {"auction": s["auction"], "reward": 0.75}) for _, s in served]
         again = [await ask(url, "/feedback", {"auction": s["auction"], "reward": 0.1}) for _, s in served]
         assert all(reply == (200, {"settled": False}) for reply in again)
-        return served, graded, await store.run(ledger.balances)
+        return served, graded, await store.run(auctions.balances)
 
     (served, graded, balances), service = in_market(tmp_path, work, mechanism, calls)
     won = [body for status, body in served if body["bidder"] == service.name]

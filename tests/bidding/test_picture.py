@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from xml.etree import ElementTree
 
-from pandora_router.bidding.picture import auction_picture
-from pandora_router.store.ledger import AskedRow, AuctionRow
+from pandora_router.bidding.auction_picture import auction_picture
+from pandora_router.store.auctions import AskedRow, AuctionRow
 
 SVG = "{http://www.w3.org/2000/svg}"
 

@@ -25,7 +25,7 @@ from pandora_router.evaluate.results import Results
 from pandora_router.evaluate.sweep import sweep
 from pandora_router.evaluate.trials import Trial
 from pandora_router.report import markdown
-from pandora_router.report.page import BAND, page
+from pandora_router.report.html import BAND, page
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 browser = pytest.mark.skipif(

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from paper.__main__ import main as reproduce
 
 from pandora_router.config.experiments import read_experiment
-from pandora_router.evaluate import bidding
+from pandora_router.evaluate import bids
 from tests.edges.test_evaluate import write_folder
 from tests.support.command import pandora
 
@@ -96,8 +96,8 @@ def test_pages_with_figures_beside_the_papers(home):
 def test_the_papers_panels_are_left_out_without_its_numbers(home):
     pytest.importorskip("matplotlib")
     plots = pytest.importorskip("pandora_router.report.plots")
-    game = bidding.Game(read_experiment(home / "pair.yaml"), home, 5, (1, 2), (0.01, 0.1), (), home / "cache")
-    (found,) = bidding.run([game])
+    game = bids.Game(read_experiment(home / "pair.yaml"), home, 5, (1, 2), (0.01, 0.1), (), home / "cache")
+    (found,) = bids.run([game])
     assert len(plots.bidding(found, paper=home / "none.json").axes) == 4
 
 

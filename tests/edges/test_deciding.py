@@ -16,7 +16,6 @@ import pytest
 from pandora_router.errors import UpstreamError, UsageError
 from pandora_router.estimators.embedders.embedder import Wrapped
 from pandora_router.estimators.estimator import Query, Scorer
-from pandora_router.estimators.worker import Worker
 from pandora_router.router import (
     BoxStatus,
     Decision,
@@ -29,6 +28,7 @@ from pandora_router.router import (
 from pandora_router.router import opening as limits
 from pandora_router.router.batch import UNDER_WAY
 from pandora_router.search import Always, KnowledgeGradient
+from pandora_router.specialists.threads import Worker
 from tests.support.routers import fitted
 from tests.support.tables import generate, row_contexts
 

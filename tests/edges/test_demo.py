@@ -22,10 +22,10 @@ from pandora_router.demo.calculator import calculate, expression
 from pandora_router.demo.facts import corpus, facts
 from pandora_router.demo.grading import graded
 from pandora_router.demo.headline import sentences
-from pandora_router.demo.live import Replayed, cast, route
+from pandora_router.demo.page import stories
 from pandora_router.demo.people import FIRST, NAMES, SMALL, STRONG, people, weights
 from pandora_router.demo.recording import Recorded, pack, record
-from pandora_router.demo.stories import stories
+from pandora_router.demo.routing import Replayed, cast, route
 from pandora_router.demo.study import ALWAYS_STRONG, Study, study
 from pandora_router.specialists.answer import Answer, Unanswered
 from pandora_router.specialists.request import Request

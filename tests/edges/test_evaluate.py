@@ -26,7 +26,7 @@ from pandora_router.cli.console import SlowProgress
 from pandora_router.config.experiments import experiment as parse
 from pandora_router.config.experiments import read_experiment
 from pandora_router.errors import UsageError
-from pandora_router.evaluate import campaign, checks, results
+from pandora_router.evaluate import campaign, reliability, results
 from pandora_router.evaluate.arms import ARMS, BY_NAME, RAW
 from pandora_router.evaluate.estimates import estimates, recipe_of, table_of
 from pandora_router.evaluate.experiments import Experiment
@@ -253,7 +253,7 @@ def test_variations_run_on_the_first_number_of_neighbours(swept: Path) -> None:
 def test_checks_are_measured_on_test_prompts(swept: Path) -> None:
     """Errors again from the estimates, which a run without a cache makes the same way."""
     experiment = read_experiment(swept / "swept.yaml")
-    told = checks.of(results.read(swept / "results" / "swept"))
+    told = reliability.of(results.read(swept / "results" / "swept"))
     assert told is not None
     table = table_of(experiment, swept)
     made = on_one_core(lambda seed: estimates(experiment, table, seed), 1)  # as every runner computes

@@ -13,7 +13,7 @@ import pytest
 from pandora_router.data import Table, save
 from pandora_router.estimators.neighbours import Neighbours
 from pandora_router.router import Router
-from pandora_router.router.readings import recentred
+from pandora_router.router.out_of_fold import recentred
 from tests.support.command import pandora
 from tests.support.tables import generate
 
@@ -60,7 +60,7 @@ def test_a_stored_table_keeps_its_split_and_parts_are_shown(tmp_path: Path) -> N
         "fit", "--data", tmp_path / "table", "-o", tmp_path / "router", "--inspection-cost", 0.01, "--verbose"
     )
     assert result.exit_code == 0, result.output
-    assert "an inspection costs $0.010" in result.stderr
+    assert "an inspection costs $0.01" in result.stderr
     assert "What each part of the signal model is worth" in result.stdout
     for part in PARTS:
         assert part in result.stdout

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import numpy as np
 
-from pandora_router.cli.money import money
 from pandora_router.data import save
 from pandora_router.estimators.stack.boosted import Boosted, Trees
 from pandora_router.estimators.stack.peek import Peek
 from pandora_router.router import Router
+from pandora_router.text import money
 from tests.support.command import pandora
 from tests.support.tables import generate
 from tests.support.upstream import Upstream

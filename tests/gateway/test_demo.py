@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from pandora_router.demo import live, recording
+from pandora_router.demo import recording, routing
 from pandora_router.demo.people import SMALL, weights
 from pandora_router.demo.questions import recorded
 from pandora_router.demo.upstream import Running, Upstream
@@ -34,7 +34,7 @@ def sent(url: str, path: str, body: object) -> tuple[int, bytes]:
 def test_recorded_specialists_say_what_they_said_and_nothing_else() -> None:
     asked = recorded()[:40]
     known = recording.Recorded.read().answers
-    people = live.cast({}, known, asked)
+    people = routing.cast({}, known, asked)
     with closing(Running(Upstream(people, frozenset()))) as upstream:
         one = next(q for q in asked if known[q.id, "open book"].text.strip())
         wanted = known[one.id, "open book"].text.lstrip()

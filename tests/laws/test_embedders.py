@@ -12,9 +12,14 @@ from hypothesis import strategies as st
 from pandora_router.errors import UsageError
 from pandora_router.estimators.embedders import embedder as embedders
 from pandora_router.estimators.embedders.cache import Cached
-from pandora_router.estimators.embedders.embedder import Embedder, Wrapped, default_embedder, normalised
-from pandora_router.estimators.embedders.joined import Joined, fitted_embedder
-from pandora_router.estimators.embedders.tfidf import TfidfSvd
+from pandora_router.estimators.embedders.embedder import (
+    Embedder,
+    Joined,
+    Wrapped,
+    default_embedder,
+    normalised,
+)
+from pandora_router.estimators.embedders.tfidf import TfidfSvd, fitted_embedder
 
 TEXTS = [
     "How many apples are left in the basket?",

@@ -11,7 +11,7 @@ from scipy.stats import multivariate_normal
 from pandora_router.boxes import Costs
 from pandora_router.calibrate import Calibrated, CheapMean, FittedSignal, ablate
 from pandora_router.calibrate.ablation import without
-from pandora_router.calibrate.check import folds_of
+from pandora_router.calibrate.diagnostics import folds_of
 from pandora_router.calibrate.readings import Readings
 from pandora_router.errors import UsageError
 from pandora_router.search import Inspect, KnowledgeGradient, State, drive

@@ -9,7 +9,7 @@ from pandora_router.boxes import Costs
 from pandora_router.calibrate import GaussianIndependent
 from pandora_router.calibrate.readings import Readings
 from pandora_router.calibrate.ways import Standing
-from pandora_router.evaluate import bidding
+from pandora_router.evaluate import bids
 from pandora_router.evaluate.trials import Trial
 from pandora_router.index import price_offset
 
@@ -33,8 +33,8 @@ def trial() -> Trial:
 
 
 @pytest.fixture(scope="module")
-def played(trial: Trial) -> bidding.Played:
-    return bidding.play(trial, COSTS, lambda c: Costs(c * WEIGHTS), traded=COSTS[:2])
+def played(trial: Trial) -> bids.Played:
+    return bids.play(trial, COSTS, lambda c: Costs(c * WEIGHTS), traded=COSTS[:2])
 
 
 def answer(conduct: str, f: float, mu: float, s: float, g: float, p: float, c: float) -> tuple[bool, bool]:
@@ -48,14 +48,14 @@ def answer(conduct: str, f: float, mu: float, s: float, g: float, p: float, c: f
     return looks, (g if looks else mu) > p
 
 
-@pytest.mark.parametrize("opponents", bidding.OPPONENTS)
-@pytest.mark.parametrize("conduct", bidding.CONDUCTS)
+@pytest.mark.parametrize("opponents", bids.OPPONENTS)
+@pytest.mark.parametrize("conduct", bids.CONDUCTS)
 @pytest.mark.parametrize("cost", COSTS)
 def test_regrets_equal_those_of_a_slow_loop(trial, played, opponents, conduct, cost):
     known, test = trial.calibration, trial.test
     signal = GaussianIndependent().fit(known.cheap, known.costly, known.reward)
     mean, std = signal.expected(test.cheap), signal.spread(test.cheap)
-    total = dict.fromkeys(bidding.KINDS, 0.0)
+    total = dict.fromkeys(bids.KINDS, 0.0)
     for i in range(len(test)):
         for m in range(3):
             others = [j for j in range(3) if j != m]
@@ -76,10 +76,10 @@ def test_regrets_equal_those_of_a_slow_loop(trial, played, opponents, conduct, c
                 ("efficiency", "value"): mine if right else theirs,
                 ("efficiency", "hindsight"): max(mine, theirs),
             }
-            for measure, against, counted in bidding.KINDS:
+            for measure, against, counted in bids.KINDS:
                 own = surplus if measure == "surplus" else efficiency
                 total[measure, against, counted] += best[measure, against] - own + paid * counted
-    found = bidding.Bids("x", "x", "", 3, 3, COSTS, COSTS[:2], [played]).regrets
+    found = bids.Bids("x", "x", "", 3, 3, COSTS, COSTS[:2], [played]).regrets
     for kind, value in total.items():
         assert found[(opponents, conduct, cost), kind].mean == pytest.approx(
             value / (3 * len(test)), abs=1e-12
@@ -87,10 +87,10 @@ def test_regrets_equal_those_of_a_slow_loop(trial, played, opponents, conduct, c
 
 
 def test_differences_are_paired_and_replicated(trial, played):
-    again = bidding.play(
+    again = bids.play(
         Trial(trial.calibration, arrays(60, 3), Standing(0, 0)), COSTS, lambda c: Costs(c * WEIGHTS)
     )
-    both = bidding.Bids("x", "x", "", 3, 3, COSTS, (), [played, again])
+    both = bids.Bids("x", "x", "", 3, 3, COSTS, (), [played, again])
     at = ("weak", "bidder", 0.002)
     gaps = [
         (split.bids[at].surplus - split.bids["weak", "never inspect", 0.002].surplus).mean()
@@ -104,13 +104,13 @@ def test_differences_are_paired_and_replicated(trial, played):
 
 
 def test_mechanisms_are_judged_on_realised_rewards(trial, played):
-    one = bidding.Bids("x", "x", "", 3, 3, COSTS, COSTS[:2], [played])
+    one = bids.Bids("x", "x", "", 3, 3, COSTS, COSTS[:2], [played])
     test = trial.test
-    mean = bidding.market_of(trial).mean
+    mean = bids.market_of(trial).mean
     best, taken = test.reward.max(axis=1), test.reward[np.arange(len(test)), mean.argmax(axis=1)]
     level, above = one.welfare["router: never inspect", 0.03]
     assert level.mean == pytest.approx((best - taken).mean())
-    assert above.mean == pytest.approx(level.mean - one.welfare[bidding.CENTRAL, 0.03][0].mean)
+    assert above.mean == pytest.approx(level.mean - one.welfare[bids.CENTRAL, 0.03][0].mean)
     posted = one.welfare["posted price", 0.03][0].mean
     left_out = one.welfare["posted price, others' inspections left out", 0.03][0].mean
     assert posted - left_out == pytest.approx(0.03 * WEIGHTS.sum() * 2 / 3)

@@ -10,8 +10,8 @@ from sklearn.decomposition import PCA
 from sklearn.linear_model import Ridge
 
 from pandora_router.estimators.embedders.embedder import Wrapped, normalised
+from pandora_router.estimators.estimator import Remembering
 from pandora_router.estimators.linear import PENALTIES, LinearHead
-from pandora_router.estimators.remembering import Remembering
 from pandora_router.estimators.saved import estimator_of
 from pandora_router.router import LinearRecipe, Router, StackRecipe
 from tests.support.tables import generate

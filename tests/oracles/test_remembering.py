@@ -10,11 +10,11 @@ import pytest
 from pandora_router.calibrate import Calibrated
 from pandora_router.data import Table
 from pandora_router.estimators.embedders.embedder import Wrapped, normalised
+from pandora_router.estimators.estimator import Remembering, unseen
 from pandora_router.estimators.neighbours import Neighbours
-from pandora_router.estimators.remembering import Remembering, unseen
 from pandora_router.router import NeighbourRecipe, Router, StackRecipe
 from pandora_router.router.fitting import parted
-from pandora_router.router.readings import recentred
+from pandora_router.router.out_of_fold import recentred
 from tests.support.tables import generate
 
 QUICK = StackRecipe(rounds=12, folds=2)

@@ -8,15 +8,15 @@ from dataclasses import replace
 import pytest
 
 from pandora_router.errors import UsageError
-from pandora_router.store import ledger
+from pandora_router.store import auctions
 from pandora_router.store.database import connect
 from pandora_router.store.migrations import migrate
 
-ASKED = ledger.AskedRow("small", 0, 0.4, "bid", 0.5, 1, 0.02, 0.01, None)
+ASKED = auctions.AskedRow("small", 0, 0.4, "bid", 0.5, 1, 0.02, 0.01, None)
 
 
 def row(id_="a", turn=0, bidder="small", price=0.4, claim=0.5):
-    return ledger.AuctionRow(id_, 10.0, "sequential", "math", "awarded", turn, bidder, price, claim, None)
+    return auctions.AuctionRow(id_, 10.0, "sequential", "math", "awarded", turn, bidder, price, claim, None)
 
 
 @pytest.fixture
@@ -33,91 +33,91 @@ def totals(open_):
     for debit, credit, amount in open_.rows("SELECT debit, credit, amount FROM market_entries"):
         found[debit] = found.get(debit, 0) - amount
         found[credit] = found.get(credit, 0) + amount
-    return {account: amount / ledger.UNIT for account, amount in found.items()}
+    return {account: amount / auctions.UNIT for account, amount in found.items()}
 
 
 def test_an_auction_from_award_to_reward(database):
     with database.transaction() as open_:
-        ledger.join(open_, "small", "http://127.0.0.1:1", 1.0, stake=2.0)
-        ledger.award(open_, row(), [ASKED], 11.0)
-        assert ledger.deliver(open_, "a", 0)
-        assert ledger.settle(open_, "a", 0.9, 12.0)
-        assert not ledger.settle(open_, "a", 0.1, 13.0)
-        assert ledger.balances(open_) == {
+        auctions.join(open_, "small", "http://127.0.0.1:1", 1.0, stake=2.0)
+        auctions.award(open_, row(), [ASKED], 11.0)
+        assert auctions.deliver(open_, "a", 0)
+        assert auctions.settle(open_, "a", 0.9, 12.0)
+        assert not auctions.settle(open_, "a", 0.1, 13.0)
+        assert auctions.balances(open_) == {
             "bidder small": pytest.approx(0.5),
             "deposit small": 2.0,
             "platform": 0.4,
             "world": -2.9,
         }
-        found, asked = ledger.auction(open_, "a")
+        found, asked = auctions.auction(open_, "a")
         assert (found.status, found.reward, found.bidder) == ("delivered", 0.9, "small")
         assert asked == [ASKED]
-        (score,) = ledger.scores(open_)
+        (score,) = auctions.scores(open_)
         assert (score.bidder, score.kind, score.graded) == ("small", "math", 1)
         assert score.total == pytest.approx(-0.4)
 
 
 def test_a_stalled_winner_loses_its_deposit_and_the_runner_up_pays(database):
     with database.transaction() as open_:
-        ledger.join(open_, "small", "http://127.0.0.1:1", 1.0, stake=0.15)
-        ledger.award(open_, row(), [ASKED], 11.0)
-        assert ledger.stall(open_, "a", 0, 12.0, forfeit=0.1)
-        assert not ledger.stall(open_, "a", 0, 12.0, forfeit=0.1)
-        ledger.award(open_, row(turn=1, bidder="large", price=0.3), [ASKED], 13.0)
-        assert not ledger.deliver(open_, "a", 0)
-        assert ledger.deliver(open_, "a", 1)
-        found = ledger.balances(open_)
+        auctions.join(open_, "small", "http://127.0.0.1:1", 1.0, stake=0.15)
+        auctions.award(open_, row(), [ASKED], 11.0)
+        assert auctions.stall(open_, "a", 0, 12.0, forfeit=0.1)
+        assert not auctions.stall(open_, "a", 0, 12.0, forfeit=0.1)
+        auctions.award(open_, row(turn=1, bidder="large", price=0.3), [ASKED], 13.0)
+        assert not auctions.deliver(open_, "a", 0)
+        assert auctions.deliver(open_, "a", 1)
+        found = auctions.balances(open_)
         assert found["deposit small"] == pytest.approx(0.05)
         assert found["bidder small"] == 0.0
         assert found["platform"] == pytest.approx(0.4)
-        ledger.award(open_, row("b"), [], 14.0)
-        ledger.stall(open_, "b", 0, 15.0, forfeit=0.1)
-        assert ledger.balances(open_)["deposit small"] == 0.0
+        auctions.award(open_, row("b"), [], 14.0)
+        auctions.stall(open_, "b", 0, 15.0, forfeit=0.1)
+        assert auctions.balances(open_)["deposit small"] == 0.0
 
 
 def test_who_was_chosen_without_a_bid_forfeits_nothing(database):
     with database.transaction() as open_:
-        ledger.join(open_, "small", "http://127.0.0.1:1", 1.0, stake=1.0)
-        ledger.award(open_, row(claim=None), [], 11.0)
-        ledger.stall(open_, "a", 0, 12.0, forfeit=0.1)
-        assert ledger.balances(open_)["deposit small"] == 1.0
+        auctions.join(open_, "small", "http://127.0.0.1:1", 1.0, stake=1.0)
+        auctions.award(open_, row(claim=None), [], 11.0)
+        auctions.stall(open_, "a", 0, 12.0, forfeit=0.1)
+        assert auctions.balances(open_)["deposit small"] == 1.0
 
 
 def test_nothing_is_awarded_twice(database):
     with database.transaction() as open_:
-        ledger.award(open_, row(), [], 11.0)
+        auctions.award(open_, row(), [], 11.0)
         with pytest.raises(UsageError, match="second award"):
-            ledger.award(open_, row(turn=1, bidder="large"), [], 11.0)
+            auctions.award(open_, row(turn=1, bidder="large"), [], 11.0)
     with database.transaction() as open_:
-        ledger.deliver(open_, "a", 0)
+        auctions.deliver(open_, "a", 0)
         with pytest.raises(UsageError, match="second award"):
-            ledger.award(open_, row(turn=1, bidder="large"), [], 11.0)
+            auctions.award(open_, row(turn=1, bidder="large"), [], 11.0)
         with pytest.raises(UsageError, match="no such auction"):
-            ledger.settle(open_, "z", 1.0, 1.0)
+            auctions.settle(open_, "z", 1.0, 1.0)
 
 
 def test_what_a_dead_process_left_is_abandoned(database):
     with database.transaction() as open_:
-        ledger.award(open_, row(), [], 11.0)
-        ledger.award(open_, replace(row("b"), at=100.0), [], 100.0)
-        assert ledger.recover(open_, 50.0, 60.0) == 1
-        assert ledger.recover(open_, 50.0, 60.0) == 0
-        assert ledger.balances(open_)["platform"] == 0.4
-        assert ledger.auction(open_, "a")[0].status == "abandoned"
+        auctions.award(open_, row(), [], 11.0)
+        auctions.award(open_, replace(row("b"), at=100.0), [], 100.0)
+        assert auctions.recover(open_, 50.0, 60.0) == 1
+        assert auctions.recover(open_, 50.0, 60.0) == 0
+        assert auctions.balances(open_)["platform"] == 0.4
+        assert auctions.auction(open_, "a")[0].status == "abandoned"
 
 
 def test_a_bidder_joins_moves_renews_its_key_and_leaves(database):
     with database.transaction() as open_:
-        ledger.join(open_, "small", "http://127.0.0.1:1", 1.0, stake=1.0)
-        assert ledger.renew_key(open_, "small") == 2
-        moved = ledger.join(open_, "small", "http://127.0.0.1:2", 2.0)
+        auctions.join(open_, "small", "http://127.0.0.1:1", 1.0, stake=1.0)
+        assert auctions.renew_key(open_, "small") == 2
+        moved = auctions.join(open_, "small", "http://127.0.0.1:2", 2.0)
         assert (moved.url, moved.version, moved.joined_at) == ("http://127.0.0.1:2", 2, 1.0)
-        ledger.leave(open_, "small", 3.0)
-        ledger.leave(open_, "small", 4.0)
-        assert ledger.bidders(open_) == []
-        assert ledger.balances(open_) == {"deposit small": 0.0, "world": 0.0}
+        auctions.leave(open_, "small", 3.0)
+        auctions.leave(open_, "small", 4.0)
+        assert auctions.bidders(open_) == []
+        assert auctions.balances(open_) == {"deposit small": 0.0, "world": 0.0}
         with pytest.raises(UsageError, match="one that has joined"):
-            ledger.renew_key(open_, "nobody")
+            auctions.renew_key(open_, "nobody")
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -126,7 +126,7 @@ def test_any_sequence_of_steps_sums_to_zero(database, seed):
     rng = random.Random(seed)
     with database.transaction() as open_:
         for name in ("small", "large"):
-            ledger.join(open_, name, "http://127.0.0.1:1", 1.0, stake=rng.random())
+            auctions.join(open_, name, "http://127.0.0.1:1", 1.0, stake=rng.random())
         for step in range(150):
             id_, turn, now = f"a{rng.randrange(12)}", rng.randrange(3), float(step)
             act = rng.randrange(5)
@@ -135,19 +135,19 @@ def test_any_sequence_of_steps_sums_to_zero(database, seed):
                     if act == 0:
                         name = rng.choice(["small", "large", None])
                         price, claim = rng.uniform(-1, 1), rng.choice([None, rng.random()])
-                        ledger.award(open_, row(id_, turn, name, price, claim), [ASKED], now)
+                        auctions.award(open_, row(id_, turn, name, price, claim), [ASKED], now)
                     elif act == 1:
-                        ledger.deliver(open_, id_, turn)
+                        auctions.deliver(open_, id_, turn)
                     elif act == 2:
-                        ledger.stall(open_, id_, turn, now, forfeit=0.1)
+                        auctions.stall(open_, id_, turn, now, forfeit=0.1)
                     elif act == 3:
-                        ledger.settle(open_, id_, rng.random(), now)
+                        auctions.settle(open_, id_, rng.random(), now)
                     else:
-                        ledger.recover(open_, now - 100.0, now)
+                        auctions.recover(open_, now - 100.0, now)
             except UsageError:
                 pass
-        found = ledger.balances(open_)
-        assert sum(round(amount * ledger.UNIT) for amount in found.values()) == 0
+        found = auctions.balances(open_)
+        assert sum(round(amount * auctions.UNIT) for amount in found.values()) == 0
         assert found == pytest.approx(totals(open_))
         assert all(amount >= 0 for account, amount in found.items() if account.startswith("deposit"))
         delivered = open_.rows("SELECT count(*) FROM market_auctions WHERE status = 'delivered'")[0][0]
@@ -157,4 +157,4 @@ def test_any_sequence_of_steps_sums_to_zero(database, seed):
 @pytest.mark.parametrize("amount", [float("nan"), float("inf"), 2e6])
 def test_amounts_that_are_none_are_refused(amount):
     with pytest.raises(UsageError, match="below a million"):
-        ledger.units(amount)
+        auctions.units(amount)

@@ -18,7 +18,7 @@ from pandora_router.store import accounts, log, queries
 from pandora_router.store.database import Database, connect
 from pandora_router.store.migrations import STEPS, migrate
 from pandora_router.store.queries import Filter, Window
-from pandora_router.store.reading import Reader
+from pandora_router.store.reader import Reader
 from pandora_router.store.rollups import News, news
 from pandora_router.store.rows import Attempt, DecisionRow, Feedback, Outcome, Settlement, Usage
 

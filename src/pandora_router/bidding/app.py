@@ -23,7 +23,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from pandora_router.bidding.beliefs import Beliefs
 from pandora_router.bidding.platform import AuctionResult, Platform
-from pandora_router.bidding.recording import StoreRecorder
+from pandora_router.bidding.recorder import StoreRecorder
 from pandora_router.bidding.reputation import Reputation
 from pandora_router.bidding.rules import Rules
 from pandora_router.bidding.seats import ProxySeat, RemoteSeat, Seat, Terms
@@ -33,7 +33,7 @@ from pandora_router.bidding.wire import LARGEST, MOST, Id, OfferMessage, broken
 from pandora_router.errors import UpstreamError, UsageError
 from pandora_router.specialists.request import Message, Request
 from pandora_router.specialists.specialist import Specialist
-from pandora_router.store import accounts, ledger
+from pandora_router.store import accounts, auctions
 from pandora_router.store.database import Transaction
 from pandora_router.store.rows import Refusal
 from pandora_router.store.worker import Store
@@ -65,8 +65,8 @@ class BidderStandings:
     """Who takes part and how it stands, as read from the store at one moment."""
 
     read: float
-    bidders: Sequence[ledger.Membership] = ()
-    scores: Sequence[ledger.Score] = ()
+    bidders: Sequence[auctions.Membership] = ()
+    scores: Sequence[auctions.Score] = ()
     funds: Mapping[str, float] = field(default_factory=dict)
 
 
@@ -168,19 +168,19 @@ class Market:
             given = RewardIn.model_validate_json(await read_body(receive, 4096))
             now = time.time()
             settled = await self.store.run(
-                lambda open_: ledger.settle(open_, given.auction, given.reward, now)
+                lambda open_: auctions.settle(open_, given.auction, given.reward, now)
             )
             return {"settled": settled}
         if asked == ("GET", "/bidders"):
             standing = await self._standing()
             return [self._shown(bidder, standing) for bidder in standing.bidders]
         if scope["method"] == "GET" and scope["path"].startswith("/auctions/"):
-            stored = await self.store.run(lambda open_: ledger.auction(open_, scope["path"][10:74]))
+            stored = await self.store.run(lambda open_: auctions.auction(open_, scope["path"][10:74]))
             if stored is not None:
                 return {**asdict(stored[0]), "calls": [asdict(call) for call in stored[1]]}
         raise Refused(404, "There is nothing here; see docs/market-network.md.", "not_found")
 
-    def _shown(self, bidder: ledger.Membership, standing: BidderStandings) -> dict[str, Any]:
+    def _shown(self, bidder: auctions.Membership, standing: BidderStandings) -> dict[str, Any]:
         """A bidder as everybody may see it: no address, no balance."""
         scores = [score for score in standing.scores if score.bidder == bidder.name]
         handicaps = {score.kind: self.reputation.handicap(score) for score in scores}
@@ -197,11 +197,11 @@ class Market:
 
 def _standing(open_: Transaction) -> BidderStandings:
     """Bidders, scores and what each of them can pay: its deposit and what it has earned."""
-    accounts_ = ledger.balances(open_)
-    members = ledger.bidders(open_)
+    accounts_ = auctions.balances(open_)
+    members = auctions.bidders(open_)
     funds = {
         member.name: accounts_.get(f"deposit {member.name}", 0.0)
         + accounts_.get(f"bidder {member.name}", 0.0)
         for member in members
     }
-    return BidderStandings(time.monotonic(), members, ledger.scores(open_), funds)
+    return BidderStandings(time.monotonic(), members, auctions.scores(open_), funds)

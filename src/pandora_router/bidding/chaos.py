@@ -19,8 +19,8 @@ import numpy as np
 
 from pandora_router.bidding.network import Processes, Town, same_auction
 from pandora_router.bidding.platform import AuctionResult, Platform
-from pandora_router.bidding.recording import StoreRecorder
-from pandora_router.store import ledger
+from pandora_router.bidding.recorder import StoreRecorder
+from pandora_router.store import auctions
 from pandora_router.store.database import Transaction
 from pandora_router.store.worker import Store
 
@@ -94,7 +94,7 @@ async def play_in_chaos(
             result = await town.play(platform, seats, row)
         reward = float(town.instance.rewards[row].max())
         for _ in range(2):  # what is settled is settled once
-            await store.run(lambda open_: ledger.settle(open_, result.auction, reward, 0.0))
+            await store.run(lambda open_: auctions.settle(open_, result.auction, reward, 0.0))
         return result
 
     try:
@@ -113,16 +113,17 @@ def check_books(town: Town, results: Sequence[AuctionResult], open_: Transaction
     for auction, what, amount in open_.rows("SELECT auction, what, amount FROM market_entries"):
         kind = str(what).split(" ")[0]
         paid[auction] = paid.get(auction, 0) + {"price": 1, "back": -1}.get(kind, 0) * int(amount)
-    if sum(round(amount * ledger.UNIT) for amount in ledger.balances(open_).values()) != 0:
+    if sum(round(amount * auctions.UNIT) for amount in auctions.balances(open_).values()) != 0:
         raise AssertionError("the ledger does not sum to zero")
     calm = 0
     for result in results:
-        stored = ledger.auction(open_, result.auction)
+        stored = auctions.auction(open_, result.auction)
         if not result.answer or stored is None or stored[0].status != "delivered":
             raise AssertionError(f"{result.auction} was not answered")
-        if (stored[0].bidder, ledger.units(stored[0].price)) != (result.bidder, ledger.units(result.price)):
+        price = auctions.units(result.price)
+        if (stored[0].bidder, auctions.units(stored[0].price)) != (result.bidder, price):
             raise AssertionError(f"{result.auction} was awarded to {stored[0].bidder} and {result.bidder}")
-        if paid.get(result.auction, 0) != (ledger.units(result.price) if result.bidder else 0):
+        if paid.get(result.auction, 0) != (price if result.bidder else 0):
             raise AssertionError(f"{result.auction} was paid for more than once, or not at all")
         if not result.stalled and not any(heard.fault for heard in result.heard):
             same_auction(town, int(result.auction.rpartition("-")[2]), result)

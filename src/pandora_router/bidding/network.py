@@ -33,7 +33,7 @@ from pandora_router.bidding.wire import MechanismName
 from pandora_router.boxes import Independent
 from pandora_router.market import Instance, Record, Strategy, trade
 from pandora_router.search import reveal
-from pandora_router.store.ledger import Score
+from pandora_router.store.auctions import Score
 from pandora_router.transport.listening import Address, serve_until_stopped, serving, url_of
 from pandora_router.types import Vector
 

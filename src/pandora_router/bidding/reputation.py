@@ -17,7 +17,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from pandora_router.store.ledger import Score
+from pandora_router.store.auctions import Score
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,6 @@
 """From estimates to boxes: fit a signal model, check it, choose a policy, add a specialist, save it."""
 
 from pandora_router.calibrate.ablation import Ablation, ablate
-from pandora_router.calibrate.check import Check, check, cross_check
 from pandora_router.calibrate.choose import (
     Auto,
     Candidate,
@@ -11,6 +10,7 @@ from pandora_router.calibrate.choose import (
     candidates,
     guard,
 )
+from pandora_router.calibrate.diagnostics import Check, check, cross_check
 from pandora_router.calibrate.extend import extend
 from pandora_router.calibrate.means import CheapMean, RidgeMean, TreeMean
 from pandora_router.calibrate.samples import EmpiricalDraws, FittedDraws, FittedNeighbours, NeighbourSignal

@@ -17,8 +17,8 @@ from dataclasses import asdict, dataclass, replace
 import numpy as np
 
 from pandora_router.boxes import Costs
-from pandora_router.calibrate.check import folds_of
 from pandora_router.calibrate.choose import FEWEST
+from pandora_router.calibrate.diagnostics import folds_of
 from pandora_router.calibrate.means import CheapMean
 from pandora_router.calibrate.readings import Readings
 from pandora_router.calibrate.signals import Calibrated, FittedSignal

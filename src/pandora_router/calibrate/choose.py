@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from pandora_router.boxes import Costs
 from pandora_router.boxes.costs import as_costs
-from pandora_router.calibrate.check import folds_of
+from pandora_router.calibrate.diagnostics import folds_of
 from pandora_router.calibrate.readings import Readings
 from pandora_router.calibrate.signals import Calibrated, GaussianJoint, SignalModel, Unfitted
 from pandora_router.calibrate.ways import ALWAYS, NEVER, search

@@ -10,7 +10,7 @@ import click
 from pandora_router import folders
 from pandora_router.cli.console import SlowProgress, echo, echo_json
 from pandora_router.cli.options import ROUTER
-from pandora_router.cli.rows import Row, source_of
+from pandora_router.cli.row_files import Row, source_of
 from pandora_router.config import open_router
 from pandora_router.errors import UsageError
 from pandora_router.router.artifact import KIND

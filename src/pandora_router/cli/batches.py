@@ -20,7 +20,7 @@ from typing import Any
 
 from pandora_router import folders
 from pandora_router.cli.options import Wanted
-from pandora_router.cli.rows import (
+from pandora_router.cli.row_files import (
     Columns,
     ParquetSource,
     Row,

@@ -18,7 +18,6 @@ from rich.progress import Progress as Bar
 
 from pandora_router import folders
 from pandora_router.cli.console import CONTINUE, Interrupted, Screen, echo, echo_json, table
-from pandora_router.cli.money import money
 from pandora_router.collect.assemble import CollectPlan
 from pandora_router.collect.journal import Journal
 from pandora_router.collect.run import Collected, Status
@@ -30,6 +29,7 @@ from pandora_router.config.file import Config
 from pandora_router.config.specialists import ChatSettings, RetrievalSettings, SamplingSettings
 from pandora_router.data import storage
 from pandora_router.errors import UsageError
+from pandora_router.text import money
 
 EXAMPLES = """\b
 Examples:

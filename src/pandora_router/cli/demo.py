@@ -19,10 +19,10 @@ from pandora_router.cli.console import Screen, SlowProgress, echo, echo_json, ta
 from pandora_router.cli.explain import show
 from pandora_router.collect.assemble import Question
 from pandora_router.data import storage
-from pandora_router.demo import headline, live, page, recording
+from pandora_router.demo import headline, page, recording, routing
+from pandora_router.demo.page import stories
 from pandora_router.demo.people import NAMES, STRONG, people, was_recorded, weights
 from pandora_router.demo.questions import fresh, recorded
-from pandora_router.demo.stories import stories
 from pandora_router.demo.study import ALWAYS_STRONG, WEIGHT, Study, in_dollars, study
 from pandora_router.router import explain
 from pandora_router.router.picture import Unit, decision_text
@@ -230,7 +230,7 @@ def _route(
     seed: int,
     replay: bool,
     strong: Path | None,
-) -> list[live.RoutedQuestion]:
+) -> list[routing.RoutedQuestion]:
     """Route questions with the specialists that run here: fresh ones if all do, else held-out ones."""
     running = {} if replay or weights() is None else people(strong)
     if STRONG in running:
@@ -247,7 +247,7 @@ def _route(
             "This is not the strong model that was recorded: the router expects of it what that one did.",
             soft_wrap=False,
         )
-    everybody = live.cast(running, known.answers, questions)
+    everybody = routing.cast(running, known.answers, questions)
     return asyncio.run(_route_all(screen, result, everybody, questions))
 
 
@@ -261,8 +261,8 @@ def _who_answers(replay: bool, small: bool) -> str:
 
 async def _route_all(
     screen: Screen, result: Study, people: Mapping[str, Specialist], questions: Sequence[Question]
-) -> list[live.RoutedQuestion]:
-    now = {name for name, specialist in people.items() if not isinstance(specialist, live.Replayed)}
+) -> list[routing.RoutedQuestion]:
+    now = {name for name, specialist in people.items() if not isinstance(specialist, routing.Replayed)}
     for name in now:  # load every model first, so that the bill has only answers
         await people[name].answer(Request.of(WARM_UP))
     routed = []
@@ -274,7 +274,7 @@ async def _route_all(
             cost = f"{begun.seconds:.4f} s{'' if name in now else ', recorded'}"
             screen.print(f"   look at {name} ({cost}): {seen[:76]} -> {value:.3f}")
 
-        outcome = await live.route(result.router, question, people, tell)
+        outcome = await routing.route(result.router, question, people, tell)
         verdict = "right" if outcome.right else f"wrong, it is {question.references[0]}"
         said = " / ".join(outcome.answer.text.split("\n")).strip() or "(no answer)"
         how = "" if outcome.decision.specialist in now else ", recorded"
@@ -285,7 +285,7 @@ async def _route_all(
     return routed
 
 
-def _bill(screen: Screen, result: Study, routed: Sequence[live.RoutedQuestion]) -> None:
+def _bill(screen: Screen, result: Study, routed: Sequence[routing.RoutedQuestion]) -> None:
     right = sum(outcome.right for outcome in routed)
     lost, whole = sum(outcome.lost_seconds for outcome in routed), sum(outcome.seconds for outcome in routed)
     looks = sum(len(outcome.decision.inspected) for outcome in routed)

@@ -7,7 +7,7 @@ from typing import Any
 
 from pandora_router.calibrate.ways import ALWAYS, BEST_SINGLE, CHEAPEST, NEVER, ORACLE, ROUTER
 from pandora_router.cli.console import Screen, table
-from pandora_router.cli.money import money
+from pandora_router.text import money
 
 PROMPTS = 1000
 """Number of prompts for which amounts of money are printed."""

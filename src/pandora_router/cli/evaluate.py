@@ -176,7 +176,7 @@ def _write(
                 images[experiment.name] = plots.save(sheet, plots_to / experiment.name)[0]
         if report_to is None and html_to is None:
             return
-        from pandora_router.report import markdown, page
+        from pandora_router.report import html, markdown
 
         progress("writing the report", len(measured), len(measured) + 1)
         near = {name: relative(image, report_to) for name, image in images.items()} if report_to else {}
@@ -184,7 +184,7 @@ def _write(
         if report_to is not None:
             replace_text(report_to, words)
         if html_to is not None:
-            replace_text(html_to, page.page(measured, words))
+            replace_text(html_to, html.page(measured, words))
 
 
 def relative(image: Path, page: Path) -> str:

@@ -15,7 +15,6 @@ from pandora_router import folders
 from pandora_router.calibrate.readings import Readings
 from pandora_router.cli.console import Screen, SlowProgress, echo, echo_json
 from pandora_router.cli.earnings import details, headline
-from pandora_router.cli.money import money
 from pandora_router.cli.sources import Source, fees_of
 from pandora_router.config import read_config
 from pandora_router.config.file import Config
@@ -26,8 +25,9 @@ from pandora_router.data import Limits, Table, resplit, storage
 from pandora_router.errors import UsageError
 from pandora_router.evaluate import stream
 from pandora_router.router.artifact import KIND
-from pandora_router.router.readings import JOURNAL
+from pandora_router.router.out_of_fold import JOURNAL
 from pandora_router.search import kernels
+from pandora_router.text import money
 
 HELD_OUT = ("calibration", "test")
 TRAINING = {"torch": "torch", "onnx": "onnx", "onnxruntime": "onnxruntime"}

@@ -14,7 +14,7 @@ from pandora_router.store import accounts
 from pandora_router.store.database import Transaction, connect
 from pandora_router.store.migrations import migrate
 from pandora_router.store.money import PERIODS, dollars, nanodollars
-from pandora_router.text import printable
+from pandora_router.text import money, printable
 
 T = TypeVar("T")
 STORE = "pandora.sqlite"
@@ -115,9 +115,9 @@ def list_(as_json: bool, store: str) -> None:
             printable(row["name"])
             + (" (admin)" if row["admin"] else "")
             + (" (revoked)" if row["revoked"] else ""),
-            "unlimited" if row["budget"] is None else f"${row['budget']:,.2f} per {row['period']}",
-            f"${row['spent']:,.6f}",
-            f"${row['reserved']:,.6f}",
+            "unlimited" if row["budget"] is None else f"{money(row['budget'])} per {row['period']}",
+            money(row["spent"], significant=6),
+            money(row["reserved"], significant=6),
             "unlimited" if row["per_minute"] is None else f"{row['per_minute']:,}",
         ]
         for row in rows

@@ -14,7 +14,7 @@ from pandora_router.cli.console import Screen, table
 from pandora_router.cli.keys import store_option, within
 from pandora_router.errors import UsageError
 from pandora_router.store import log as decisions
-from pandora_router.store.money import dollars
+from pandora_router.store.money import in_dollars
 from pandora_router.text import printable
 
 
@@ -58,7 +58,7 @@ def tail(most: int, specialist: str | None, as_json: bool, store: str) -> None:
             printable(row["policy"]),
             row["status"],
             str(row["inspected"]),
-            f"${dollars(row['cost']):.6f}",
+            in_dollars(row["cost"]),
             "" if row["seconds"] is None else f"{row['seconds']:.2f}",
         ]
         for row in rows

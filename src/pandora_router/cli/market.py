@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from pandora_router.cli.bidding import FILE, FOLDER, experiment_on, simulate_table
 from pandora_router.cli.console import Screen, SlowProgress, echo_json, table
 from pandora_router.cli.market_network import instance_of, simulate_network
 from pandora_router.cli.market_service import accounts, join, leave, renew, serve
+from pandora_router.cli.market_table import FILE, FOLDER, experiment_on, simulate_table
 from pandora_router.errors import UsageError
 
 if TYPE_CHECKING:

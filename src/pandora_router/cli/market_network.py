@@ -18,7 +18,7 @@ def instance_of(experiment: Experiment, root: Path, cache: Path | None, prompts:
     """The test prompts of an experiment's first split as a market instance, at most `prompts` of them."""
     import numpy as np
 
-    from pandora_router.evaluate.bidding import market_of
+    from pandora_router.evaluate.bids import market_of
     from pandora_router.evaluate.estimates import estimates, table_of
     from pandora_router.evaluate.trials import trial_of
     from pandora_router.market import Instance

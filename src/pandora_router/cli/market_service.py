@@ -52,7 +52,7 @@ def serve(config: Path, host: str | None, port: int | None) -> None:
 
 
 async def _serve(plan: MarketPlan, host: str | None, port: int | None) -> None:
-    from pandora_router.store import ledger
+    from pandora_router.store import auctions
     from pandora_router.store.worker import Store
     from pandora_router.transport.listening import serve_until_stopped
 
@@ -61,7 +61,7 @@ async def _serve(plan: MarketPlan, host: str | None, port: int | None) -> None:
         app = plan.market(store)
         now = time.time()
         before = now - app.rules.auction - app.rules.deliver * (len(app.proxies) + 1) - 60.0
-        await store.run(lambda open_: ledger.recover(open_, before, now))
+        await store.run(lambda open_: auctions.recover(open_, before, now))
         listening = plan.address(host, port).bind(keys=plan.settings.keys)
         summary = f"{plan.settings.mechanism}; ledger in {plan.store}"
         await serve_until_stopped(
@@ -87,14 +87,14 @@ def join(name: str, url: str, stake: float, config: Path) -> None:
       pandora market join large --url https://bids.example.com --stake 20
     """
     from pandora_router.bidding.signing import bidder_key
-    from pandora_router.store import ledger
+    from pandora_router.store import auctions
     from pandora_router.transport.endpoint import Endpoint
 
     plan = _plan(config)
     Endpoint(url)  # raises UsageError for an invalid address
     secret = plan.secret()
     made = within(
-        plan.store, lambda open_: ledger.join(open_, name, url.rstrip("/"), time.time(), stake=stake)
+        plan.store, lambda open_: auctions.join(open_, name, url.rstrip("/"), time.time(), stake=stake)
     )
     click.echo(bidder_key(secret, name, made.version).decode())
 
@@ -111,11 +111,11 @@ def renew(name: str, config: Path) -> None:
       pandora market renew small --config pandora.yaml > small.key
     """
     from pandora_router.bidding.signing import bidder_key
-    from pandora_router.store import ledger
+    from pandora_router.store import auctions
 
     plan = _plan(config)
     secret = plan.secret()
-    version = within(plan.store, lambda open_: ledger.renew_key(open_, name))
+    version = within(plan.store, lambda open_: auctions.renew_key(open_, name))
     click.echo(bidder_key(secret, name, version).decode())
 
 
@@ -130,9 +130,9 @@ def leave(name: str, config: Path) -> None:
       pandora market leave small
       pandora market leave small --config pandora.yaml
     """
-    from pandora_router.store import ledger
+    from pandora_router.store import auctions
 
-    within(_plan(config).store, lambda open_: ledger.leave(open_, name, time.time()))
+    within(_plan(config).store, lambda open_: auctions.leave(open_, name, time.time()))
     echo(f"{name} no longer takes part.")
 
 
@@ -148,10 +148,10 @@ def accounts(as_json: bool, config: Path) -> None:
       pandora market accounts --json
     """
     from pandora_router.bidding.reputation import Reputation
-    from pandora_router.store import ledger
+    from pandora_router.store import auctions
 
     plan = _plan(config)
-    balances, scores = within(plan.store, lambda open_: (ledger.balances(open_), ledger.scores(open_)))
+    balances, scores = within(plan.store, lambda open_: (auctions.balances(open_), auctions.scores(open_)))
     rule = Reputation(plan.settings.newcomer, plan.settings.evidence)
     if as_json:
         standings = [{**score.__dict__, "handicap": rule.handicap(score)} for score in scores]

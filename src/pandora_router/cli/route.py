@@ -129,8 +129,8 @@ def _route_one(artifact: Path, prompt: str, contexts: dict[str, str], wanted: Wa
 def _route_live(
     artifact: Path, config: Path, prompt: str, wanted: Wanted, answering: bool, as_json: bool
 ) -> None:
-    from pandora_router.cli.live import route_live
-    from pandora_router.cli.money import money
+    from pandora_router.cli.route_live import route_live
+    from pandora_router.text import money
 
     routed = route_live(artifact, config, prompt, wanted, answering=answering)
     if as_json:
@@ -145,7 +145,7 @@ def _route_live(
 
 
 def _route_batch(work: BatchFile, source: Path, output: Path, replace: bool, as_json: bool) -> None:
-    from pandora_router.cli.rows import json_line, json_rows, source_of
+    from pandora_router.cli.row_files import json_line, json_rows, source_of
 
     if output == STANDARD:
         piped = source == STANDARD

@@ -65,7 +65,7 @@ def _demo(host: str | None, port: int | None, workers: int) -> None:
     def took() -> float:
         return time.monotonic() - begun
 
-    from pandora_router.demo import serving
+    from pandora_router.demo import local_gateway
     from pandora_router.demo.people import SMALL
     from pandora_router.gateway import server
     from pandora_router.transport.listening import Address
@@ -73,7 +73,7 @@ def _demo(host: str | None, port: int | None, workers: int) -> None:
     with contextlib.ExitStack() as stack:
         with SlowProgress() as tell:
             plan = stack.enter_context(
-                serving.running(lambda what, share: tell(what, round(100 * share), 100))
+                local_gateway.running(lambda what, share: tell(what, round(100 * share), 100))
             )
 
         def ready(url: str) -> None:

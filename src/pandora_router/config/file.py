@@ -10,7 +10,6 @@ from pydantic import Field
 
 from pandora_router.calibrate.readings import Readings
 from pandora_router.collect.assemble import CollectPlan
-from pandora_router.config.bidding import BidSettings, MarketSettings
 from pandora_router.config.building import Builder
 from pandora_router.config.collecting import (
     CollectSettings,
@@ -24,7 +23,7 @@ from pandora_router.config.collecting import (
 from pandora_router.config.fitting import FitSettings, JudgeSettings, RemoteSettings
 from pandora_router.config.inspection import looking
 from pandora_router.config.mistakes import did_you_mean
-from pandora_router.config.serving import ServeSettings
+from pandora_router.config.services import BidSettings, MarketSettings, ServeSettings
 from pandora_router.config.specialists import (
     ChatSettings,
     EndpointSettings,

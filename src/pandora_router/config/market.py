@@ -12,8 +12,8 @@ from pandora_router.bidding.private import RouterSide
 from pandora_router.bidding.reputation import Reputation
 from pandora_router.bidding.rules import Rules
 from pandora_router.bidding.service import BidderService, Books
-from pandora_router.config.bidding import MarketSettings
 from pandora_router.config.building import Builder
+from pandora_router.config.services import MarketSettings
 from pandora_router.errors import UsageError
 from pandora_router.store.worker import Store
 from pandora_router.transport.listening import Address

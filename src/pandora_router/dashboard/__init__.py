@@ -8,6 +8,6 @@
     today, decisions, decision, specialists, looks, calibration, keys, reconcile     one page each
     assets/      style and script of the pages; htmx and uPlot with their licences
 
-Pages read roll-ups and indexed columns through a connection of their own (`store.reading`). Nothing is
+Pages read roll-ups and indexed columns through a connection of their own (`store.reader`). Nothing is
 inline: the content-security policy allows scripts and styles from this server only.
 """

@@ -33,7 +33,7 @@ from pandora_router.dashboard.today import today
 from pandora_router.errors import UpstreamError, UsageError
 from pandora_router.store import accounts
 from pandora_router.store.database import Transaction
-from pandora_router.store.reading import Reader
+from pandora_router.store.reader import Reader
 from pandora_router.store.rows import Key
 from pandora_router.store.worker import Store
 from pandora_router.transport.asgi import Gone, Receive, Refused, Scope, Send, read_body

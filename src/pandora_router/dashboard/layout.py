@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -14,6 +13,7 @@ from hashlib import sha256
 from importlib.resources import files
 from typing import Any
 
+from pandora_router import text
 from pandora_router.dashboard.asked import RANGES, ROOT, PageRequest
 from pandora_router.dashboard.markup import Child, Html, markup, tag
 from pandora_router.router.picture import style_sheet
@@ -278,18 +278,12 @@ def money(nano: float | None) -> Entry:
 
 
 def amount(value: float) -> str:
-    """Dollars in words.
+    """Dollars with as many decimals as show three digits of them.
 
     >>> amount(1234.5), amount(0.25), amount(0.000123), amount(-0.5), amount(0)
-    ('$1,234.50', '$0.250', '$0.000123', '−$0.500', '$0')
+    ('$1,234.50', '$0.25', '$0.000123', '-$0.50', '$0.00')
     """
-    if value == 0:
-        return "$0"
-    size, sign = abs(value), "−" if value < 0 else ""
-    if size >= 1:
-        return f"{sign}${size:,.2f}"
-    digits = min(9, 2 - math.floor(math.log10(size)))
-    return f"{sign}${size:.{digits}f}" if size >= 0.01 else f"{sign}${size:.{digits}f}".rstrip("0")
+    return text.money(value, significant=3)
 
 
 def seconds(value: float | None) -> Entry:

@@ -4,7 +4,8 @@
     reasoning    sums in words, little stories, sequences, weekdays, words backwards
     facts        capitals and countries, symbols, names and numbers of elements
     definitions  which word has this meaning
-    puzzles      arithmetic, products, fractions, divisors and leap years of reasoning-gym
+    puzzles      arithmetic, products, fractions, divisors and leap years of reasoning-gym: `puzzles.parquet`,
+                 made by `python -m tools.make_reasoning`; the licence is in `NOTICE.txt` beside it
 
 `recorded()` are the questions whose answers ship with the package; `fresh(n, seed)` are others: a tenth of
 all questions, by a hash of their words, is kept back for them, so no fresh question was ever recorded.
@@ -18,10 +19,10 @@ import itertools
 import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from pandora_router.collect.assemble import Question
 from pandora_router.demo.facts import Fact, facts
-from pandora_router.demo.puzzles import families
 
 EACH = 48
 """How many puzzles of each family are recorded."""
@@ -220,3 +221,17 @@ def _backwards(rng: random.Random) -> Asked:
 
 
 REASONING: tuple[Callable[[random.Random], Asked], ...] = (_in_words, _story, _sequence, _weekday, _backwards)
+
+
+FILE = Path(__file__).with_name("puzzles.parquet")
+
+
+@functools.cache
+def families() -> dict[str, tuple[tuple[str, str], ...]]:
+    """Texts with their answers by family, in the order of the file."""
+    import pyarrow.parquet
+
+    by_family: dict[str, list[tuple[str, str]]] = {}
+    for row in pyarrow.parquet.read_table(FILE).to_pylist():
+        by_family.setdefault(row["family"], []).append((row["text"], row["answer"]))
+    return {family: tuple(rows) for family, rows in by_family.items()}

@@ -24,8 +24,8 @@ from pandora_router.data.table import Table
 from pandora_router.demo.people import STRONG
 from pandora_router.demo.recording import Recorded
 from pandora_router.estimators.beginnings import Beginnings
+from pandora_router.estimators.estimator import unseen
 from pandora_router.estimators.neighbours import Neighbours
-from pandora_router.estimators.remembering import unseen
 from pandora_router.router import NeighbourRecipe, Router
 from pandora_router.search import Committing, KnowledgeGradient
 from pandora_router.types import Advance, Mask, Positions, Vector

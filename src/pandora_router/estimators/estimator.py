@@ -13,13 +13,14 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, Protocol, cast, runtime_checkable
+from typing import Any, Protocol, Self, cast, runtime_checkable
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from pandora_router.errors import UpstreamError, UsageError
-from pandora_router.estimators.worker import Worker
 from pandora_router.folders.saved import Saved
+from pandora_router.specialists.threads import Worker
 from pandora_router.transport.rate_limit import Place, RateLimit
 from pandora_router.types import Contexts, Matrix, Vector
 
@@ -231,3 +232,33 @@ class Scorer:
             return float(await value if inspect.isawaitable(value) else value)
 
         return arrived()
+
+
+@runtime_checkable
+class Known(Predictor, Protocol):
+    """A predictor with known prompts that it can also predict as if they were new."""
+
+    def predict_unseen(self, prompts: Sequence[str]) -> Matrix:
+        """As `predict`, but a known prompt is predicted as if it were new."""
+        ...
+
+
+@runtime_checkable
+class Remembering(Known, Protocol):
+    """A cheap estimate to which known prompts can be added, without changing how prompts are embedded.
+
+    Signal models are fitted on `leave_one_out`, so that no prompt influences its own estimate.
+    """
+
+    def remember(self, prompts: Sequence[str], reward: ArrayLike) -> Self:
+        """The same estimator with these prompts and rewards (n, M), NaN where missing, added."""
+        ...
+
+    def leave_one_out(self) -> Matrix:
+        """Predictions (N, M) for the known prompts in the order they were added, each without itself."""
+        ...
+
+
+def unseen(predictor: Predictor, prompts: Sequence[str]) -> Matrix:
+    """Predictions (n, M) for prompts as if they were new to the predictor."""
+    return predictor.predict_unseen(prompts) if isinstance(predictor, Known) else predictor.predict(prompts)

@@ -16,8 +16,7 @@ from numpy.typing import ArrayLike
 
 from pandora_router.errors import UsageError
 from pandora_router.estimators.embedders.embedder import Embedder
-from pandora_router.estimators.estimator import Predictor
-from pandora_router.estimators.remembering import unseen
+from pandora_router.estimators.estimator import Predictor, unseen
 from pandora_router.estimators.rewards import checked_reward
 from pandora_router.estimators.saved import Saved, estimator_of, write
 from pandora_router.estimators.stack.heads import Ridge, fit_ridge, grouped_folds

@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from pandora_router.errors import UsageError
 from pandora_router.estimators.embedders.embedder import Embedder, Vectors
-from pandora_router.estimators.embedders.joined import fitted_embedder
+from pandora_router.estimators.embedders.tfidf import fitted_embedder
 from pandora_router.estimators.neighbours import same_rows
 from pandora_router.estimators.rewards import checked_reward
 from pandora_router.estimators.saved import Saved, embedder_from, embedder_state

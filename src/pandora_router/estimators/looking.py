@@ -21,11 +21,11 @@ import numpy as np
 
 from pandora_router.errors import UsageError
 from pandora_router.estimators.estimator import Named, Predictor, Query, names
-from pandora_router.estimators.worker import Work, Worker
 from pandora_router.specialists.answer import Answer, Unanswered
 from pandora_router.specialists.beginning import Beginning, shown
 from pandora_router.specialists.request import Request
 from pandora_router.specialists.specialist import Specialist
+from pandora_router.specialists.threads import Work, Worker
 from pandora_router.types import Vector
 
 _SHARED = Worker()

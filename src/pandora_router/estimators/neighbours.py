@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from pandora_router.errors import UsageError
 from pandora_router.estimators.embedders.embedder import Embedder, Vectors, normalised
-from pandora_router.estimators.embedders.joined import fitted_embedder
+from pandora_router.estimators.embedders.tfidf import fitted_embedder
 from pandora_router.estimators.nearest import EXACT_UP_TO, Complete, Exact, Graph, Nearest
 from pandora_router.estimators.packed import WIDTH, Codes, Packed, Packing
 from pandora_router.estimators.rewards import checked_reward, filled_mean

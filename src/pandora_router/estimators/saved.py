@@ -101,7 +101,7 @@ def estimator_of(saved: Saved, *, embedder: Embedder | None = None) -> Predictor
 def embedder_state(embedder: Embedder) -> Saved:
     """The embedder's state: TF-IDF and joined embedders complete, any other by its name."""
     from pandora_router.estimators.embedders.cache import Cached
-    from pandora_router.estimators.embedders.joined import Joined
+    from pandora_router.estimators.embedders.embedder import Joined
     from pandora_router.estimators.embedders.tfidf import TfidfSvd
 
     inner = embedder.inner if isinstance(embedder, Cached) else embedder
@@ -151,7 +151,7 @@ def embedder_from(saved: Saved, given: Embedder | None) -> Embedder:
 
         return TfidfSvd.from_state(saved)
     if saved.kind == "joined":
-        from pandora_router.estimators.embedders.joined import Joined
+        from pandora_router.estimators.embedders.embedder import Joined
 
         made = Joined(tuple(embedder_from(part, None) for part in saved.parts.values()))
         _live[made.name] = made

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from pandora_router.evaluate import checks, results
+from pandora_router.evaluate import reliability, results
 from pandora_router.evaluate.arms import arms_of
-from pandora_router.evaluate.checks import Measured
 from pandora_router.evaluate.estimates import VERSION, estimates, table_of
 from pandora_router.evaluate.experiments import Experiment
+from pandora_router.evaluate.reliability import Measured
 from pandora_router.evaluate.results import Flat, Results
 from pandora_router.evaluate.sweep import sweep
 from pandora_router.evaluate.trials import trial_of
@@ -88,7 +88,7 @@ def run_all(
         for number, measured in coming:
             shard = waiting.pop(number)
             folder = output / shard.experiment.name
-            checks.write(folder, shard.seed, measured[1])
+            reliability.write(folder, shard.seed, measured[1])
             results.write(folder, shard.experiment, shard.seed, shard.key, measured[0], shard.settings)
             say(_words(waiting), len(shards) - len(waiting), len(shards))
     return [_finished(request, output) for request in asked]
@@ -104,7 +104,7 @@ def compute(shard: Shard) -> tuple[Flat, Measured]:
     for k in experiment.ks:
         trial = trial_of(made, k)
         runs[k] = (trial, sweep(trial, arms_of(experiment, k), experiment.costs, costs_at, seed))
-    measured = checks.measure(table, made, {k: done for k, (_, done) in runs.items()})
+    measured = reliability.measure(table, made, {k: done for k, (_, done) in runs.items()})
     return results.flat(experiment, seed, runs), measured
 
 

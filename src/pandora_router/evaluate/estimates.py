@@ -32,7 +32,7 @@ from pandora_router.errors import UsageError
 from pandora_router.evaluate.experiments import USUAL, Experiment
 from pandora_router.evaluate.opened import signs_of
 from pandora_router.router.fitting import parted
-from pandora_router.router.readings import ask, cheap_estimates, knowing, out_of_fold
+from pandora_router.router.out_of_fold import ask, cheap_estimates, knowing, out_of_fold
 from pandora_router.router.recipes import NeighbourRecipe, StackRecipe
 from pandora_router.types import Advance, Matrix
 

@@ -21,7 +21,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from pandora_router.errors import PandoraError, UpstreamError
-from pandora_router.gateway import logs, questions
+from pandora_router.gateway import endpoints, logs
 from pandora_router.gateway.health import Circuit
 from pandora_router.gateway.measured import Lengths
 from pandora_router.gateway.sending import Sending
@@ -131,7 +131,7 @@ class Gateway:
         wire = BY_NAME["messages" if path.startswith("/v1/messages") else "chat"]
         sending = Sending(send, wire, 0.0)
         try:
-            answer = await questions.answer(self, scope, headers, receive)
+            answer = await endpoints.answer(self, scope, headers, receive)
             await sending.reply(answer.status, answer.body, answer.kind, answer.headers)
         except Refused as refused:
             await sending.refuse(refused, {})

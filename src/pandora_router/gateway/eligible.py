@@ -15,7 +15,8 @@ from pandora_router.gateway.backend import BYTES_PER_TOKEN, Backend
 from pandora_router.gateway.health import Circuit
 from pandora_router.gateway.site import Profile
 from pandora_router.gateway.wires import Name, Turn
-from pandora_router.store.money import dollars, nanodollars
+from pandora_router.store.money import dollars, in_dollars, nanodollars
+from pandora_router.text import money
 
 OURS = "x-pandora-"
 SAID = ("allow", "deny", "max-fee", "router", "session")
@@ -122,7 +123,7 @@ def unaffordable(costs: Mapping[str, int], left: int) -> dict[str, str]:
     if len(dear) == len(costs):
         return {}
     return {
-        name: f"may cost ${dollars(cost):.6g}, more than the ${dollars(max(left, 0)):.6g} left of the budget"
+        name: f"may cost {in_dollars(cost)}, more than the {in_dollars(max(left, 0))} left of the budget"
         for name, cost in dear.items()
     }
 
@@ -133,7 +134,7 @@ def _kept_out(backend: Backend, size: int, turn: Turn, profile: Profile) -> str 
     if backend.name in profile.exclude:
         return "excluded by the profile"
     if profile.max_fee is not None and backend.worst_case(size, turn) > nanodollars(profile.max_fee):
-        return f"may cost more than the ${profile.max_fee:g} the profile allows"
+        return f"may cost more than the {money(profile.max_fee, significant=6)} the profile allows"
     return None
 
 
@@ -156,7 +157,7 @@ def _reason(
     if backend.context is not None and tokens > backend.context:
         return f"reads {backend.context:,} tokens, and the request may have {tokens:,}"
     if asked.max_fee is not None and backend.worst_case(size, turn) > nanodollars(asked.max_fee):
-        return f"may cost more than the ${asked.max_fee:g} the request allows"
+        return f"may cost more than the {money(asked.max_fee, significant=6)} the request allows"
     if not circuit.lets_through(now):
         return "is failing and is left alone for a while"
     return None

@@ -5,7 +5,6 @@ from pandora_router.market.bidder import Bidder, interval, intervals, value_of_i
 from pandora_router.market.clocks import Sales, ascending, descending, second_price
 from pandora_router.market.compare import PromptResults, Result, compare, leave_one_out, outcomes
 from pandora_router.market.deviations import Deviation, deviations, shading
-from pandora_router.market.events import Answer, Award, Bid, Book, Call, Event, Leave, Opened, Wait
 from pandora_router.market.instances import STRONG, WEAK, Instance, Signal, generate
 from pandora_router.market.mechanisms import (
     Ascending,
@@ -16,6 +15,7 @@ from pandora_router.market.mechanisms import (
     Sequential,
     asking_prices,
 )
+from pandora_router.market.messages import Answer, Award, Bid, Book, Call, Event, Leave, Opened, Wait
 from pandora_router.market.plans import (
     Plans,
     announced_holdout,

@@ -15,8 +15,8 @@ from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 
 from pandora_router.errors import UsageError
-from pandora_router.market.events import Answer, Award, Book, Call, Wait
 from pandora_router.market.mechanisms import Mechanism
+from pandora_router.market.messages import Answer, Award, Book, Call, Wait
 
 Calls = tuple[Call, ...]
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from pandora_router.boxes import Boxes
 from pandora_router.errors import UsageError
-from pandora_router.market.events import Award, Bid, Book, Call, Leave
+from pandora_router.market.messages import Award, Bid, Book, Call, Leave
 from pandora_router.search.state import OUTSIDE
 
 

@@ -13,7 +13,7 @@ from typing import Literal, Protocol
 
 from pandora_router.errors import UsageError
 from pandora_router.market.bidder import Bidder, interval
-from pandora_router.market.events import Answer, Bid, Call, Leave, Wait
+from pandora_router.market.messages import Answer, Bid, Call, Leave, Wait
 from pandora_router.search.payoffs import reservation_prices
 from pandora_router.search.state import OUTSIDE, Inspect, Policy, State
 

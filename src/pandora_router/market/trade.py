@@ -19,8 +19,8 @@ from pandora_router.boxes.checks import finite, same_length
 from pandora_router.boxes.moving import value_of
 from pandora_router.errors import UsageError
 from pandora_router.market.auction import auction
-from pandora_router.market.events import Answer, Award, Call, Event, Opened
 from pandora_router.market.mechanisms import Mechanism
+from pandora_router.market.messages import Answer, Award, Call, Event, Opened
 from pandora_router.market.strategies import Strategy
 from pandora_router.search.drive import Opener, Shown
 from pandora_router.search.state import OUTSIDE, Inspect, State

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from pandora_router.evaluate import checks
+from pandora_router.evaluate import reliability
 from pandora_router.evaluate.arms import DEFAULT, PAPER
 from pandora_router.evaluate.experiments import Experiment, cheap_name
 from pandora_router.evaluate.results import Results
@@ -40,7 +40,7 @@ def markdown(
 def section(results: Results, setting: Experiment | None, images: Mapping[str, str]) -> str:
     """The tables of one experiment, the longer ones folded."""
     kind = "Negative control. " if results.control else ""
-    checked, first = checks.of(results), results.neighbours[0]
+    checked, first = reliability.of(results), results.neighbours[0]
     lines = [f"## {results.name}", "", f"{results.title}", "", kind + tables.verdict(results, first), ""]
     if checked is not None and (left := sum(fact["left_out"] for fact in checked.facts.values())):
         kept = results.mean("prompts", (first, results.costs[0], DEFAULT)) * len(results.seeds)

@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 
 from pandora_router.errors import UsageError
-from pandora_router.evaluate import checks
+from pandora_router.evaluate import reliability
 from pandora_router.evaluate.arms import DEFAULT, PAPER
-from pandora_router.evaluate.bidding import Bids
+from pandora_router.evaluate.bids import Bids
 from pandora_router.evaluate.experiments import cheap_name
 from pandora_router.evaluate.results import Results
 from pandora_router.report import paired
@@ -56,7 +56,7 @@ Points = dict[str, list[list[float]]]
 
 def figure(results: Results, k: int, *, paper: Path | None = None, domain: str = "") -> Any:
     """Regret + cost, distance to the envelope, inspections, reliability of g; the paper's curves below."""
-    checked = checks.of(results)
+    checked = reliability.of(results)
     theirs = [theirs_of(paper, name, domain) for name in ("routing_regret_plus_cost", "queries_per_prompt")]
     below = bool(theirs[0]) or checked is not None
     page = sheet((12.5, 7.6 if below else 4.2))
@@ -178,7 +178,7 @@ def counted(axis: Any, most: float) -> None:
         axis.set_yticks(ticks, [str(n) for n in ticks])
 
 
-def _reliability(axis: Any, checked: checks.Checks | None, k: int) -> None:
+def _reliability(axis: Any, checked: reliability.Checks | None, k: int) -> None:
     if checked is None:
         axis.axis("off")
         return

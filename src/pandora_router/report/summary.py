@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from pandora_router.calibrate.ways import ALWAYS, BEST_SINGLE, F_ONLY, NEVER, ORACLE, ROUTER
-from pandora_router.evaluate import checks
+from pandora_router.evaluate import reliability
 from pandora_router.evaluate.results import Results
 from pandora_router.report import paired, tables
 
@@ -105,7 +105,7 @@ def _mean(results: Results, k: int, way: str, metric: str) -> float:
 
 def _fee_weight(results: Results) -> float:
     """Reward per unit of money, as the table says; 1 where fees count for nothing."""
-    checked = checks.of(results)
+    checked = reliability.of(results)
     if checked is None:
         return 1.0
     return float(next(iter(checked.facts.values())).get("fee_weight", 1.0)) or 1.0

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from pandora_router.evaluate.arms import DEFAULT, PAPER
-from pandora_router.evaluate.checks import COVERED, PREDICTORS, Checks
 from pandora_router.evaluate.experiments import UsdPrices, cheap_name
+from pandora_router.evaluate.reliability import COVERED, PREDICTORS, Checks
 from pandora_router.evaluate.results import Key, Results
 from pandora_router.evaluate.statistics import Comparison, Estimate
 from pandora_router.report import paired

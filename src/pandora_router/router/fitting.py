@@ -43,12 +43,11 @@ from pandora_router.calibrate.ways import Standing
 from pandora_router.data import Table
 from pandora_router.data.table import normalise
 from pandora_router.errors import UsageError
-from pandora_router.estimators.estimator import Estimator, Predictor
-from pandora_router.estimators.remembering import Remembering
+from pandora_router.estimators.estimator import Estimator, Predictor, Remembering
 from pandora_router.estimators.saved import is_saved, load_estimator
 from pandora_router.estimators.saved import write as write_estimator
 from pandora_router.router.inspection import Inspection, purchase
-from pandora_router.router.readings import estimated
+from pandora_router.router.out_of_fold import estimated
 from pandora_router.router.recipes import BlendRecipe, Costly, External, Recipe, SetRecipe, TransformerRecipe
 from pandora_router.router.report import report
 from pandora_router.search import Committing, KnowledgeGradient, Policy

@@ -18,9 +18,8 @@ from numpy.typing import ArrayLike
 from pandora_router.boxes import Costs
 from pandora_router.calibrate import FittedSignal, extend
 from pandora_router.errors import UsageError
-from pandora_router.estimators.estimator import Estimator, Predictor, Query
+from pandora_router.estimators.estimator import Estimator, Predictor, Query, unseen
 from pandora_router.estimators.extended import Extended
-from pandora_router.estimators.remembering import unseen
 from pandora_router.estimators.stack.heads import grouped_folds
 from pandora_router.router.opening import finish
 from pandora_router.types import Matrix, Vector

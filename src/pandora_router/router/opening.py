@@ -18,9 +18,9 @@ import numpy as np
 
 from pandora_router.errors import UpstreamError, UsageError
 from pandora_router.estimators.estimator import Estimator, Predictor, Query
-from pandora_router.estimators.worker import Work
 from pandora_router.router.deciding import Ask, Cheap, Deciding, Paid
 from pandora_router.router.decision import Decision
+from pandora_router.specialists.threads import Work
 
 if TYPE_CHECKING:
     from pandora_router.router.router import Router

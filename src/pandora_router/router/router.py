@@ -16,11 +16,11 @@ from pandora_router.boxes import Costs
 from pandora_router.calibrate.signals import SignalModel
 from pandora_router.errors import UsageError
 from pandora_router.estimators.estimator import Estimator, Predictor, fitted
-from pandora_router.estimators.worker import Work, Worker
 from pandora_router.router.deciding import Deciding, Offered, deciding
 from pandora_router.router.decision import Decision
 from pandora_router.router.opening import drive, finish, here, judged
 from pandora_router.search import Never, Policy
+from pandora_router.specialists.threads import Work, Worker
 from pandora_router.types import Advance, Vector
 
 if TYPE_CHECKING:

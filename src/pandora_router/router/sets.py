@@ -17,7 +17,7 @@ import numpy as np
 
 from pandora_router.boxes import Costs
 from pandora_router.calibrate import Auto, FittedSignal, Unfitted
-from pandora_router.calibrate.check import folds_of
+from pandora_router.calibrate.diagnostics import folds_of
 from pandora_router.calibrate.readings import Readings
 from pandora_router.calibrate.sets import LATTICE, SetSignal, codes, fit_sets, route_sets
 from pandora_router.calibrate.ways import ROUTER, Routed, search

@@ -9,8 +9,7 @@ A shard is a small value that says what to do; the function of a shard returns t
 it, and however often. This package does not know what the shards are about.
 """
 
-from pandora_router.run.outcomes import ShardError
 from pandora_router.run.pool import Pool
-from pandora_router.run.runner import InPlace, Runner, on_one_core
+from pandora_router.run.runner import InPlace, Runner, ShardError, on_one_core
 
 __all__ = ["InPlace", "Pool", "Runner", "ShardError", "on_one_core"]

@@ -21,8 +21,7 @@ from multiprocessing.context import SpawnProcess
 from typing import Any, TypeVar
 
 from pandora_router.errors import UpstreamError, UsageError
-from pandora_router.run.outcomes import attempted, concluded
-from pandora_router.run.runner import Runner
+from pandora_router.run.runner import Runner, attempted, concluded
 
 S = TypeVar("S")
 R = TypeVar("R")

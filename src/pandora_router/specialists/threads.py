@@ -1,13 +1,22 @@
-"""Blocking work off the event loop."""
+"""Work that would stall an event loop: blocking calls in threads of their own, computing in a few.
+
+A decision computes for some milliseconds (embedding, neighbours, search, trees). On an event loop that would
+stall everything else, so it is handed to a `Worker`: a bounded pool of threads that somebody owns (a router,
+a scorer), never one per call.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import functools
+import os
 import threading
 from collections.abc import Callable
-from typing import TypeVar
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, ParamSpec, Protocol, TypeVar
 
 R = TypeVar("R")
+P = ParamSpec("P")
 
 
 async def in_thread(call: Callable[[], R]) -> R:
@@ -37,3 +46,42 @@ async def in_thread(call: Callable[[], R]) -> R:
 
     threading.Thread(target=work, daemon=True).start()
     return await future
+
+
+THREADS = 1
+"""Default number of threads. Python runs one thread at a time, and an event loop waits for the others.
+`python -m benchmarks.loop` measures these delays; on a loaded machine they were longer with two threads where
+nothing was bought, and no different elsewhere. A worker whose functions wait for a network, such as a remote
+embedder, should have more."""
+
+
+class Work(Protocol):
+    """How a function is called: `await work(function, *arguments)`."""
+
+    async def __call__(self, function: Callable[P, R], *args: P.args, **options: P.kwargs) -> R:
+        """The result of `function(*args, **options)`."""
+        ...
+
+
+class Worker:
+    """A bounded thread pool that is started on first use, in each process separately.
+
+    A process forked from one that used a worker starts its own threads; a pickled worker arrives unstarted.
+    """
+
+    def __init__(self, threads: int = THREADS) -> None:
+        self.threads = threads
+        self._pool: tuple[int, ThreadPoolExecutor] | None = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Worker, (self.threads,)
+
+    def submit(self, function: Callable[P, R], *args: P.args, **options: P.kwargs) -> Future[R]:
+        """Run the function in a thread of the pool, as soon as one is free."""
+        if self._pool is None or self._pool[0] != os.getpid():
+            self._pool = os.getpid(), ThreadPoolExecutor(self.threads, "pandora")
+        return self._pool[1].submit(functools.partial(function, *args, **options))
+
+    async def __call__(self, function: Callable[P, R], *args: P.args, **options: P.kwargs) -> R:
+        """Run the function in a thread of the pool and await its result."""
+        return await asyncio.wrap_future(self.submit(function, *args, **options))

@@ -13,7 +13,7 @@ import secrets
 
 from pandora_router.errors import UsageError
 from pandora_router.store.database import Row, Transaction
-from pandora_router.store.money import dollars, period_of
+from pandora_router.store.money import in_dollars, period_of
 from pandora_router.store.rows import Key, Refusal
 
 PREFIX = "pk-"
@@ -138,8 +138,8 @@ def reserve(
     open_.run("DELETE FROM leases WHERE decision = ?", decision)
     spent, reserved = account(open_, key, now)
     message = (
-        f"The budget of the key {key.name} is ${dollars(bound):.6g} per {key.period}: ${dollars(spent):.6g} "
-        f"spent, ${dollars(reserved):.6g} reserved; this request may cost ${dollars(worst):.6g}."
+        f"The budget of the key {key.name} is {in_dollars(bound)} per {key.period}: {in_dollars(spent)} "
+        f"spent, {in_dollars(reserved)} reserved; this request may cost {in_dollars(worst)}."
     )
     return Refusal("budget", message)
 
@@ -172,7 +172,7 @@ def extend(open_: Transaction, key: Key, decision: str, worst: int) -> Refusal |
         )
         return None
     message = (
-        f"The budget of the key {key.name} does not allow another call, which may cost ${dollars(worst):.6g}."
+        f"The budget of the key {key.name} does not allow another call, which may cost {in_dollars(worst)}."
     )
     return Refusal("budget", message)
 

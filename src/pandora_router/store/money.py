@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 import time
 
+from pandora_router import text
 from pandora_router.errors import UsageError
 
 UNIT = 10**9
@@ -43,6 +44,15 @@ def nanodollars(amount: float) -> int:
 def dollars(amount: int) -> float:
     """Convert nanodollars to dollars."""
     return amount / UNIT
+
+
+def in_dollars(amount: int) -> str:
+    """Write nanodollars as dollars with six significant digits.
+
+    >>> in_dollars(1_500), in_dollars(-25 * UNIT)
+    ('$0.0000015', '-$25.00')
+    """
+    return text.money(dollars(amount), significant=6)
 
 
 def period_of(length: str, now: float) -> str:

@@ -1,4 +1,4 @@
-"""The `Embedder` protocol, the offline default, and a wrapper for any callable.
+"""The `Embedder` protocol, the offline default, several joined, and a wrapper for any callable.
 
 An embedder turns texts into rows of unit length, so that an inner product is a cosine. It does not use
 rewards, and no embedder but `remote.RemoteEmbedder` opens a socket. The default is static word vectors
@@ -146,6 +146,36 @@ class Wrapped:
                 do="Return one row per text, in order.",
             )
         return vectors
+
+
+@dataclass(frozen=True)
+class Joined:
+    """The unit vectors of all parts, concatenated and scaled to length one.
+
+    The cosine of two such vectors is the mean of the cosines of the parts.
+
+    Recent vectors are cached by a hash of the text, since the cheap and the costly estimate embed the same
+    prompts.
+    """
+
+    parts: tuple[Embedder, ...]
+    recent: Recent = field(default_factory=Recent, repr=False, compare=False)
+
+    @property
+    def name(self) -> str:
+        """The names of the parts, joined by a plus sign."""
+        return "+".join(part.name for part in self.parts)
+
+    def embed(self, texts: Sequence[str]) -> Vectors:
+        """One row per text; the width is the sum of the widths of the parts."""
+        return self.recent.rows(checked_texts(texts), self._joined)
+
+    def _joined(self, texts: list[str]) -> Vectors:
+        return normalised(np.hstack([part.embed(texts) for part in self.parts]))
+
+    def forget(self) -> None:
+        """Clear the cache of vectors."""
+        self.recent.forget()
 
 
 @functools.cache

@@ -16,18 +16,28 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+from weakref import WeakValueDictionary
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pandora_router.errors import UsageError
-from pandora_router.estimators.embedders.embedder import Vectors, checked_texts, normalised
+from pandora_router.estimators.embedders.embedder import (
+    Embedder,
+    Joined,
+    Vectors,
+    checked_texts,
+    default_embedder,
+    normalised,
+)
 from pandora_router.estimators.saved import Saved
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
 WORD = re.compile(r"\w+|[^\w\s]")
+WIDTH = 128  # directions of TF-IDF beside the word vectors
+_fitted: WeakValueDictionary[str, Joined] = WeakValueDictionary()  # by what each was fitted on
 
 
 @dataclass(frozen=True)
@@ -151,3 +161,25 @@ def _weights(bags: Iterable[Counter[str]], column: dict[str, int], idf: NDArray[
     length = np.sqrt(np.bincount(rows, values**2, minlength=len(starts) - 1))
     values /= length[rows]
     return csr_array((values, where, np.asarray(starts)), shape=(len(starts) - 1, len(idf)))
+
+
+def fitted_embedder(prompts: Sequence[str], *, width: int = WIDTH) -> Embedder:
+    """The default for fitting: word vectors joined with TF-IDF; word vectors alone if prompts are too few.
+
+    Word vectors know the meaning of words, TF-IDF the wording of the training prompts. Neither alone is best
+    on all data sets; together they are within noise of the best on each
+    (docs/decisions/0010-default-embedder.md).
+    Returns the same object for the same prompts while an earlier one is still in use.
+    """
+    mark = hashlib.sha256(repr(width).encode())
+    for prompt in prompts:
+        mark.update(hashlib.sha256(prompt.encode("utf-8", "surrogatepass")).digest())
+    known = _fitted.get(mark.hexdigest())
+    if known is not None:
+        return known
+    try:
+        made = Joined((default_embedder(), TfidfSvd.fit(prompts, width=width)))
+    except UsageError:
+        return default_embedder()
+    _fitted[mark.hexdigest()] = made
+    return made

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pandora_router.estimators.embedders.embedder import Embedder, Vectors
-from pandora_router.estimators.embedders.joined import fitted_embedder
+from pandora_router.estimators.embedders.tfidf import fitted_embedder
 from pandora_router.estimators.neighbours import Neighbours
 from pandora_router.estimators.saved import Saved
 from pandora_router.estimators.stack.heads import Ridge, fit_ridge

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 
-from pandora_router.store.ledger import AskedRow, AuctionRow
+from pandora_router.store.auctions import AskedRow, AuctionRow
 
 ROW, LEFT, WIDTH, STEP = 26, 130, 640, 16
 COLOURS = {"bid": "#2563eb", "wait": "#9ca3af", "leave": "#d1d5db"}

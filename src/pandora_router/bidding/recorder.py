@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pandora_router.bidding.platform import Sale
 from pandora_router.bidding.seats import Heard, Terms
 from pandora_router.market import Bid, Wait
-from pandora_router.store import ledger
+from pandora_router.store import auctions
 from pandora_router.store.worker import Store
 
 
@@ -24,7 +24,7 @@ class StoreRecorder:
     async def awarded(self, sale: Sale, terms: Terms, kind: str, heard: Sequence[Heard]) -> None:
         """Record the calls so far and an award; the price moves to the platform."""
         now = time.time()
-        row = ledger.AuctionRow(
+        row = auctions.AuctionRow(
             sale.auction,
             now,
             terms.mechanism,
@@ -37,26 +37,26 @@ class StoreRecorder:
             None,
         )
         asked = [asked_row(call) for call in heard]
-        await self.store.run(lambda open_: ledger.award(open_, row, asked, now))
+        await self.store.run(lambda open_: auctions.award(open_, row, asked, now))
 
     async def delivered(self, sale: Sale) -> None:
         """Record that the winner answered."""
-        await self.store.run(lambda open_: ledger.deliver(open_, sale.auction, sale.turn))
+        await self.store.run(lambda open_: auctions.deliver(open_, sale.auction, sale.turn))
 
     async def stalled(self, sale: Sale) -> None:
         """Record that the winner did not: its money comes back, its deposit is forfeited."""
         await self.store.run(
-            lambda open_: ledger.stall(open_, sale.auction, sale.turn, time.time(), forfeit=self.forfeit)
+            lambda open_: auctions.stall(open_, sale.auction, sale.turn, time.time(), forfeit=self.forfeit)
         )
 
 
-def asked_row(heard: Heard) -> ledger.AskedRow:
+def asked_row(heard: Heard) -> auctions.AskedRow:
     """What was heard, as the ledger keeps it."""
     answer = heard.answer
     said = "bid" if isinstance(answer, Bid) else "wait" if isinstance(answer, Wait) else "leave"
     amount = answer.limit if isinstance(answer, Bid) else answer.until if isinstance(answer, Wait) else None
     shown = heard.price if math.isfinite(heard.price) else None
-    return ledger.AskedRow(
+    return auctions.AskedRow(
         heard.bidder,
         heard.turn,
         shown,

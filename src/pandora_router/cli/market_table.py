@@ -1,6 +1,6 @@
 """Markets on the routing table of an experiment, for `pandora market simulate`.
 
-Numbers come from `evaluate.bidding`; this file only asks and shows.
+`evaluate.bids` computes the numbers; this module reads options and prints.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pandora_router.errors import UsageError
 if TYPE_CHECKING:
     from rich.table import Table as Grid
 
-    from pandora_router.evaluate.bidding import Bids
+    from pandora_router.evaluate.bids import Bids
     from pandora_router.evaluate.experiments import Experiment
     from pandora_router.evaluate.statistics import Estimate
 
@@ -46,18 +46,18 @@ def experiment_on(table: Path, peek: int, complete: float) -> Experiment:
 def simulate_table(
     experiment: Experiment, root: Path, cache: Path | None, seeds: int, costs: Sequence[float], as_json: bool
 ) -> None:
-    """Play one experiment over its first splits and print it."""
-    from pandora_router.evaluate import bidding
+    """Run one experiment over its first splits and print the result."""
+    from pandora_router.evaluate import bids
 
     with SlowProgress() as progress:
         every = tuple(costs)
-        game = bidding.Game(experiment, root, experiment.ks[0], experiment.seeds[:seeds], every, every, cache)
-        (bids,) = bidding.run([game], progress=progress)
+        game = bids.Game(experiment, root, experiment.ks[0], experiment.seeds[:seeds], every, every, cache)
+        (played,) = bids.run([game], progress=progress)
     if as_json:
-        echo_json(_rows(bids))
+        echo_json(_rows(played))
     else:
         for cost in costs:
-            _show(bids, cost)
+            _show(played, cost)
 
 
 def _plain(estimate: Estimate) -> dict[str, float | bool | None]:
@@ -65,8 +65,8 @@ def _plain(estimate: Estimate) -> dict[str, float | bool | None]:
 
 
 def _rows(played: Bids) -> dict[str, Any]:
-    """Everything, ready for JSON."""
-    from pandora_router.evaluate.bidding import KINDS
+    """All results as values for JSON."""
+    from pandora_router.evaluate.bids import KINDS
 
     facts = {name: getattr(played, name) for name in ("name", "title", "specialists", "neighbours")}
     bids = [

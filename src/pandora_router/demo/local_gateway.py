@@ -27,7 +27,7 @@ import numpy as np
 from pandora_router import __version__
 from pandora_router.boxes import Costs
 from pandora_router.config.gateway import mount_dashboard
-from pandora_router.demo import live, recording
+from pandora_router.demo import recording, routing
 from pandora_router.demo.calculator import calculate
 from pandora_router.demo.headline import PRICE
 from pandora_router.demo.people import FIRST, SECONDS, SMALL, people, weights
@@ -130,7 +130,7 @@ def cast() -> tuple[dict[str, Specialist], tuple[str, ...]]:
     asyncio.run(_load(now))
     if len(now) == len(SMALL):
         return now, SMALL
-    known = live.cast(now, recording.Recorded.read().answers, recorded())
+    known = routing.cast(now, recording.Recorded.read().answers, recorded())
     return {name: known[name] for name in SMALL}, tuple(now)
 
 
