@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -87,7 +88,9 @@ def test_a_part_that_the_config_switches_off_is_not_weighed(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["nowhere.yaml"], "pandora init"),
+        (["nowhere.yaml"], "got nothing there. Write one: pandora init"),
+        ([str(Path(__file__).parent)], "got a folder"),
+        ([os.devnull], "got no regular file"),
         (["pandora.yaml", "--data", "table"], "both"),
         (["pandora.yaml", "--free"], "both"),
         (["--data", "nowhere"], "nothing there"),

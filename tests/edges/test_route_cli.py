@@ -101,6 +101,15 @@ def test_standard_input_and_output(saved_router: Path, router: Router, tmp_path:
     assert (refused.exit_code, "Redirect" in refused.stderr) == (2, True)
 
 
+def test_bytes_that_are_no_text_are_declined_and_an_endless_prompt_ends(saved_router: Path) -> None:
+    binary = pandora("route", "-r", saved_router, "-", stdin=b"add up \xff\xfe and 9")
+    assert "not valid text" in binary.output
+    with Path("/dev/zero").open("rb") as endless:
+        process = start("route", "-r", saved_router, "-", stdin=endless.fileno())
+        printed, _ = process.communicate()
+    assert (process.returncode, "more than 1,000,000" in printed) == (0, True)
+
+
 def test_messages_are_routed_by_the_last_turn_of_the_user(
     saved_router: Path, router: Router, tmp_path: Path
 ) -> None:
@@ -187,6 +196,10 @@ def test_other_files_are_refused_too(saved_router: Path, tmp_path: Path) -> None
     write(tmp_path / "good.csv", [{"prompt": "a"}])
     assert "Parquet" in refused("in.parquet", "out.csv")
     assert "as many fields" in refused("in.csv", "out.csv")
+    (tmp_path / "twice.csv").write_text("prompt,x,prompt\na,b,c\n")
+    pq.write_table(pa.table([["a"], ["b"]], names=["prompt", "prompt"]), tmp_path / "twice.parquet")
+    assert "'prompt' more than once" in refused("twice.csv", "out.csv")
+    assert "'prompt' more than once" in refused("twice.parquet", "out.csv")
     assert "the input" in refused("good.csv", "good.csv")
     assert "something is there" in refused("good.csv", "in.csv")
     assert "ends in" in refused("good.csv", "out.xlsx")

@@ -139,6 +139,12 @@ def test_nothing_of_calibration_or_test_trains_g_and_f_only_remembers_it() -> No
     np.testing.assert_array_equal(one.costly.predict(prompts), two.costly.predict(prompts))  # type: ignore[union-attr]
 
 
+def test_too_few_prompts_are_told_to_be_more_not_to_be_split_anew() -> None:
+    with pytest.raises(UsageError, match=r"the calibration split.*30 are too few, 40 enough"):
+        Router.fit(resplit(generate(30), seed=0))
+    assert len(resplit(generate(40), seed=0).in_split("calibration")) >= 8
+
+
 def test_without_splits_nothing_is_fitted() -> None:
     table = generate()
     with pytest.raises(UsageError, match=r"the train split.*resplit"):

@@ -183,7 +183,7 @@ def _cost(config: Config, cost: Bill) -> list[str]:
         return [*lines, "Nothing is left to buy."]
     lines.append(
         f"{cost.answers:,} answers to {cost.prompts:,} prompts{judged}: about {money(cost.expected, sign)} "
-        f"expected (answers of 200 tokens), {money(cost.worst, sign)} at worst."
+        f"expected (answers of at most 200 tokens), {money(cost.worst, sign)} at worst."
     )
     if cost.worst <= cost.left:
         lines.append(f"{budget} is enough for the worst case.")

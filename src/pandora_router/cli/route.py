@@ -102,7 +102,7 @@ def route(
             do="See pandora route --help.",
         )
     if batch is None:
-        asked = sys.stdin.buffer.read().decode("utf-8", "replace") if prompt == "-" else prompt
+        asked = _standard_input() if prompt == "-" else prompt
         assert asked is not None
         if live:
             _route_live(artifact, config, asked, wanted, answer, as_json)
@@ -113,6 +113,16 @@ def route(
 
         work = BatchFile(artifact, PromptCells(prompt_column), wanted, runner)
         _route_batch(work, batch, output or STANDARD, replace, as_json)
+
+
+def _standard_input() -> str:
+    """Read a prompt from standard input, no more than shows that it is too long.
+
+    Bytes that are not UTF-8 become characters that a router declines, as they do in an argument.
+    """
+    from pandora_router.router.opening import LONGEST_PROMPT
+
+    return sys.stdin.buffer.read(4 * LONGEST_PROMPT + 1).decode("utf-8", "surrogateescape")
 
 
 def _route_one(artifact: Path, prompt: str, contexts: dict[str, str], wanted: Wanted, as_json: bool) -> None:
@@ -166,6 +176,8 @@ def _route_batch(work: BatchFile, source: Path, output: Path, replace: bool, as_
 
 
 def _show(summary: BatchSummary, artifact: str, output: Path, as_json: bool) -> None:
+    from pandora_router.router.explanation import amount
+
     if as_json:
         facts = {
             "output": str(output),
@@ -179,7 +191,8 @@ def _show(summary: BatchSummary, artifact: str, output: Path, as_json: bool) -> 
         return
     total = max(summary.prompts, 1)
     shares = ", ".join(f"{name} {count / total:.0%}" for name, count in summary.chosen.most_common(6))
+    counted = "1 prompt" if summary.prompts == 1 else f"{summary.prompts:,} prompts"
     echo(
-        f"{summary.prompts:,} prompts routed ({shares}), {summary.declined:,} declined, "
-        f"mean inspection cost {summary.mean_spent:.4g}; written to {output}"
+        f"{counted} routed ({shares}), {summary.declined:,} declined, mean inspection cost "
+        f"{amount(summary.mean_spent)} (in reward); written to {output}"
     )

@@ -11,7 +11,8 @@ import json
 import math
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from itertools import islice
@@ -78,6 +79,7 @@ class CsvSource(RowSource):
         with self.path.open(encoding="utf-8-sig", newline="") as file:
             reader = csv.DictReader(file, strict=True)
             try:
+                _check_columns(self.path, reader.fieldnames or [])
                 for row in reader:
                     if None in row or None in row.values():
                         raise _unreadable(self.path, reader.line_num, "as many fields as the first line")
@@ -143,6 +145,7 @@ class ParquetSource(RowSource):
 
         try:
             with parquet.ParquetFile(self.path) as file:
+                _check_columns(self.path, file.schema_arrow.names)
                 for batch in file.iter_batches(1024):
                     yield from batch.to_pylist()
         except (pa.ArrowException, UnicodeDecodeError, OSError) as error:
@@ -151,6 +154,14 @@ class ParquetSource(RowSource):
             raise UsageError(
                 str(self.path), expected="a Parquet file", came=str(error), do="Write it again."
             ) from error
+
+
+def _check_columns(path: Path, names: Sequence[str]) -> None:
+    """Raise `UsageError` if two columns have the same name: only one of them could be kept."""
+    twice = [name for name, count in Counter(names).items() if count > 1]
+    if twice:
+        came = f"{twice[0]!r} more than once"
+        raise UsageError(str(path), expected="each column name once", came=came, do="Rename one of them.")
 
 
 def source_of(path: Path) -> RowSource:

@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from pandora_router.router.router import Router
 
 PACKAGES = ("pandora-router", "numpy", "scipy", "lightgbm", "wordllama", "tokenizers")
+ENOUGH = 40  # prompts, of which the usual split keeps the 8 that calibration needs
 COSTS = ("own", "shared", "refund")  # the parts of costs that distinguish one router from another
 
 
@@ -213,7 +214,9 @@ def parted(table: Table) -> tuple[Table, Table, Table, int]:
                 f"the {what} split",
                 expected=f"{least} or more prompts",
                 came=f"{len(part)} (splits in the table: {sorted(set(table.split.tolist()))})",
-                do="Draw a split: `pandora data import ... --seed 0`, or data.resplit(table, seed=0).",
+                do="Draw a split: `pandora data import ... --seed 0`, or data.resplit(table, seed=0)."
+                if len(table) >= ENOUGH
+                else f"Score more prompts: {len(table)} are too few, {ENOUGH} enough for the usual split.",
             )
     return train, others[0], others[1], repeated
 
