@@ -19,7 +19,7 @@ from pandora_router.evaluate.reliability import slope
 from pandora_router.evaluate.results import Results
 from pandora_router.evaluate.sweep import Run
 from pandora_router.evaluate.trials import Trial
-from pandora_router.report import paired
+from pandora_router.report import paired, summary
 from pandora_router.report.verdicts import Verdict, against, averaged, chosen_elsewhere, gaps, verdict_on
 from tests.conftest import ROOT
 
@@ -70,6 +70,27 @@ def test_better_than_all_needs_every_rival(tmp_path: Path) -> None:
     assert said.average.static == "never inspect"  # 0.5 against 0.65 averaged over costs
     assert set(said.average_beats) == {"never inspect", "always inspect, raw g"}
     assert said.words == "better than every static arm, but worse at one cost"
+
+
+@pytest.mark.parametrize(
+    ("errors", "said"),
+    [
+        (2.5, " more per prompt (s.e. 0.0115)."),
+        (1.5, " more per prompt (s.e. 0.0115, within two standard errors)."),
+        (-1.5, " less per prompt (s.e. 0.0115, within two standard errors)."),
+        (-2.5, " less per prompt (s.e. 0.0115)."),
+    ],
+)
+def test_the_first_sentence_says_whether_a_lead_is_within_two_standard_errors(
+    tmp_path: Path, errors: float, said: str
+) -> None:
+    """Leads of three splits, each 0.02 above the one before: their mean has an error of 0.02 / sqrt(3)."""
+    lead = errors * 0.02 / np.sqrt(3.0)
+    behind = [[0.5 + lead + step for step in (-0.02, 0.0, 0.02)]] * 2
+    sentence = summary.sentence(
+        made(tmp_path, {DEFAULT: [[0.5] * 3] * 2, "never inspect": behind}, noise=0.0)
+    )
+    assert sentence.endswith(f"earns {abs(lead):.4f}{said}")
 
 
 def test_the_same_decisions_are_never_worse(tmp_path: Path) -> None:
