@@ -40,7 +40,8 @@ SIMULATED = 20  # with more specialists the paper's simulated payoffs take too l
 WHOLE = -1  # no fold is held out
 Fits = dict[tuple[Unfitted, int], SignalModel]
 SEARCH = "search"  # the policy that buys, beside never and always
-MOST = 3000  # training prompts evaluated: more would hardly change the choice
+MOST = 3000  # training prompts judged: more would change no choice
+MANY = 400  # judged prompts from which the guard allows a search to be one standard error behind
 FEWEST = 20  # complete prompts below which nothing is chosen
 
 
@@ -250,10 +251,10 @@ def _fitted(
 
 @dataclass(frozen=True)
 class Guarded:
-    """The search, unless it was worse than never inspecting by more than one standard error.
+    """What ships: the search, unless it did worse than never inspecting by more than `tolerance`.
 
-    `gain` is how much more reward per prompt the search earned than never inspecting, on held-out prompts,
-    and `error` its paired standard error.
+    `gain` is how much more reward per prompt the search earned than never inspecting, on `prompts` prompts
+    that fitted nothing of what judged them, and `error` its paired standard error.
     """
 
     policy: Policy
@@ -264,7 +265,17 @@ class Guarded:
     @classmethod
     def of(cls, policy: Policy, gain: float, error: float, prompts: int) -> Self:
         """Apply the rule to a search that earned `gain` more than never inspecting."""
-        return cls(Never() if gain < -error else policy, gain, error, prompts)
+        guarded = cls(policy, gain, error, prompts)
+        return replace(guarded, policy=Never()) if gain < -guarded.tolerance else guarded
+
+    @property
+    def tolerance(self) -> float:
+        """How far the search may be behind: one standard error, with fewer than `MANY` prompts less.
+
+        With few prompts the standard error is large and the slope of the signal model is mostly its prior,
+        so a search that looks bad is bad more often than chance alone would make it.
+        """
+        return self.error * min(1.0, self.prompts / MANY)
 
     @property
     def on(self) -> bool:

@@ -54,13 +54,10 @@ class Linear:
         """f W + a."""
         return cheap @ self.weights + self.intercept
 
-    def halfway(self, other: Linear) -> Linear:
-        """The average of this mean and another one."""
-        return Linear(
-            0.5 * (self.weights + other.weights),
-            0.5 * (self.intercept + other.intercept),
-            0.5 * (self.strength + other.strength),
-        )
+    def blend(self, other: Linear, share: float) -> Linear:
+        """The linear mean that is `share` of the other one and 1 - `share` of this one."""
+        pairs = zip(vars(self).values(), vars(other).values(), strict=True)
+        return Linear(*((1.0 - share) * mine + share * theirs for mine, theirs in pairs))
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from pandora_router.boxes import Boxes, Costs, Independent, Joint, LowRank
+from pandora_router.calibrate.believed import HALF, fit_believed
 from pandora_router.calibrate.means import FittedMean, Linear, MeanModel, RidgeMean
 from pandora_router.calibrate.readings import FEWEST, Readings, cells, estimates
 from pandora_router.calibrate.residuals import (
@@ -241,10 +242,11 @@ class Calibrated:
         return fit_slope(mu, readings.costly, readings.reward, more)
 
     def _decided(self, mean: FittedMean, readings: Readings, train: Readings | None) -> FittedMean | None:
-        """m(f): half the ridge of R on f and half that of G on f, over training and calibration prompts.
+        """m(f), from training and calibration prompts: `calibrate.believed`, blended with plain regressions.
 
-        Without out-of-fold g the second half is h(f). None without training prompts or rewards, or if the
-        configured mean is not a ridge.
+        The plain part is half the ridge of R on f and half that of G on f (h(f) without out-of-fold g). Its
+        share grows with the number of prompts N: 1/2 N / (N + `HALF`). None where there are no training
+        prompts or too few rewards, or where the mean was asked to be something other than a ridge.
         """
         if train is None or not isinstance(mean, Linear) or not isinstance(self.mean, RidgeMean):
             return None
@@ -255,7 +257,8 @@ class Calibrated:
         of_costly = mean
         if (~np.isnan(train.costly)).any(axis=0).all():
             of_costly, _ = self.mean.fit(Readings(every.cheap, every.costly))
-        return of_reward.halfway(of_costly)
+        plain = of_reward.blend(of_costly, 0.5)
+        return fit_believed(every.cheap, every.reward).blend(plain, 0.5 * len(every) / (len(every) + HALF))
 
 
 @dataclass(frozen=True)
