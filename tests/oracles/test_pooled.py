@@ -7,6 +7,8 @@ import pytest
 
 from pandora_router.boxes import Costs
 from pandora_router.calibrate import Calibrated, Guarded, guard
+from pandora_router.calibrate.believed import HALF, fit_believed
+from pandora_router.calibrate.choose import MANY
 from pandora_router.calibrate.readings import Readings
 from pandora_router.calibrate.slopes import PRIOR, fit_slope
 from pandora_router.search import KnowledgeGradient, Never, State, drive, reveal
@@ -29,11 +31,14 @@ def ridge(x: np.ndarray, y: np.ndarray, per_prompt: float) -> np.ndarray:
     return np.append(weights / scale, y.mean() - (weights / scale) @ centre)
 
 
-def test_the_deciding_mean_is_half_of_two_ridges_over_all_known_prompts() -> None:
+def test_the_deciding_mean_has_a_share_of_two_ridges_over_all_known_prompts() -> None:
+    """The rest of it has an oracle of its own (`test_believed`)."""
     train, known = world(300, 1), world(120, 2)
     fitted = Calibrated().fit(known.cheap, known.costly, known.reward, train)
     x = np.vstack([train.cheap, known.cheap])
     new = world(5, 3).cheap
+    near_f = fit_believed(x, np.vstack([train.reward, known.reward])).of(new)
+    share = 0.5 * 420 / (420 + HALF)
     for j in range(3):
         halves = []
         for targets in ((train.reward, known.reward), (train.costly, known.costly)):
@@ -47,7 +52,8 @@ def test_the_deciding_mean_is_half_of_two_ridges_over_all_known_prompts() -> Non
                 errors[strength] = float((((y - x @ w[:-1] - w[-1]) / (1.0 - hat)) ** 2).mean())
             halves.append(ridge(x, y, min(errors, key=errors.__getitem__)))
         expected = new @ (0.5 * (halves[0] + halves[1]))[:-1] + 0.5 * (halves[0] + halves[1])[-1]
-        assert fitted.believed(new)[:, j] == pytest.approx(expected)
+        blended = (1.0 - share) * near_f[:, j] + share * expected
+        assert fitted.believed(new)[:, j] == pytest.approx(blended)
     batch = fitted.batch(new, 0.01)
     assert batch.mean == pytest.approx(fitted.believed(new))
     shown = fitted.values(new, new + 0.1)
@@ -90,7 +96,9 @@ def test_without_out_of_fold_estimates_half_is_the_mean_of_calibration() -> None
     rewards, _ = Calibrated().mean.fit(Readings(every.cheap, every.reward))
     new = world(9, 8).cheap
     assert alone.decided is None
-    assert fitted.believed(new) == pytest.approx(0.5 * (rewards.of(new) + alone.expected(new)))
+    plain, share = 0.5 * (rewards.of(new) + alone.expected(new)), 0.5 * 420 / (420 + HALF)
+    near_f = fit_believed(every.cheap, every.reward).of(new)
+    assert fitted.believed(new) == pytest.approx((1.0 - share) * near_f + share * plain)
 
 
 @pytest.mark.parametrize(("noise", "cost", "stays"), [(0.0, 0.001, True), (3.0, 0.05, False)])
@@ -107,9 +115,22 @@ def test_the_guard_switches_a_search_off_that_loses(noise: float, cost: float, s
     assert guarded.to_dict() == {"on": stays, "gain": guarded.gain, "error": guarded.error, "prompts": 800}
 
 
-@pytest.mark.parametrize(("errors", "stays"), [(-1.01, False), (-0.99, True), (0.0, True), (1.01, True)])
-def test_the_guard_forgives_one_standard_error(errors: float, stays: bool) -> None:
-    guarded = Guarded.of(KnowledgeGradient(), errors * 0.01, 0.01, 500)
+@pytest.mark.parametrize(
+    ("prompts", "errors", "stays"),
+    [
+        (500, -1.01, False),
+        (500, -0.99, True),
+        (500, 0.0, True),
+        (500, 1.01, True),
+        (100, -0.26, False),
+        (100, -0.24, True),
+        (100, 0.0, True),
+    ],
+)
+def test_the_guard_forgives_one_standard_error_of_many_prompts_and_less_of_few(
+    prompts: int, errors: float, stays: bool
+) -> None:
+    guarded = Guarded.of(KnowledgeGradient(), errors * 0.01, 0.01, prompts)
     assert guarded.policy == (KnowledgeGradient() if stays else Never())
     assert guarded.on is stays
 
@@ -137,4 +158,5 @@ def test_the_guard_compares_prompt_by_prompt_with_models_that_never_saw_the_prom
     assert len(leads) == choice.prompts == guarded.prompts == 150
     assert guarded.gain == pytest.approx(np.mean(leads))
     assert guarded.error == pytest.approx(np.std(leads, ddof=1) / np.sqrt(150))
-    assert guarded.on is (guarded.gain >= -guarded.error)
+    assert guarded.tolerance == pytest.approx(guarded.error * 150 / MANY)
+    assert guarded.on is (guarded.gain >= -guarded.tolerance)

@@ -1,7 +1,7 @@
 """m(f): the mean of the reward that decisions are made on, learnt from left-out f and rewards (N, M).
 
-Raw f is hard to beat with few prompts and a full regression of R on f beats it with many, so m starts at raw
-f and leaves it only as far as the prompts say (docs/method.md, section 11). With c the mean of f over prompts,
+Raw f is hard to beat with few prompts and a regression of R on f beats it with many, so m starts at raw f
+and leaves it only as far as the prompts say (docs/method.md, section 11). With c the mean of f over prompts
 and "contrast" for what is left of a row once its mean over specialists is taken away,
 
     contrast of m(f) = contrast of  c + d + b (f - c) + (f - c) W
