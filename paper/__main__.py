@@ -98,8 +98,8 @@ def results_command(
 
 
 def _quick(experiment: Experiment) -> Experiment:
-    """What the short page shows and no more; the former default looks at 50 neighbours."""
-    return replace(experiment, arms=(DEFAULT, *STATIC, ORACLE, OLD), neighbours=(50,), sweep=Sweep())
+    """What the short page shows and no more."""
+    return replace(experiment, arms=(DEFAULT, *STATIC, ORACLE, OLD), neighbours=(), sweep=Sweep())
 
 
 def _finished(output: Path, setting: Experiment) -> Results | None:

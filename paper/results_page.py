@@ -21,7 +21,6 @@ from pandora_router.report.verdicts import CHANCE, gaps, verdict_on
 from paper import findings, paper_tables
 
 COMMAND = "python -m paper results"
-FORMER_NEIGHBOURS = 50  # behind f in the former default
 SUMMARY = """*Averaged*: regret + cost over all costs, 1e-3 above the best static arm at all costs; below 0
 is better. *Better than all*: costs at which the router beats every static arm, each with a star. *Worst
 cost*: where it is most standard errors above the best of them. *Behind*: costs at which that is more than one
@@ -50,11 +49,9 @@ splits).{missing}
 The router is fitted on each split exactly as `pandora fit` fits it and judged on prompts that fitted
 nothing. The numbers are net reward per prompt (score - fee - inspection cost) in 1e-3, averaged over the
 inspection costs of an experiment: how much more the router earns than each way to route that does not
-search, and than the former signal model (mean and slope from calibration prompts alone, 50 neighbours).
-That one is given the prompts that the present router remembers, which the former default forgot, so the
-column leaves out what remembering earns and is no measure of the whole former default. In brackets the
-larger of two standard errors (over prompts, over splits). A star: both tests reject "no difference" at 5
-%.
+search, and than the former default (f of 50 neighbours, training prompts alone; mean and slope from
+calibration prompts alone; no guard). In brackets the larger of two standard errors (over prompts, over
+splits). A star: both tests reject "no difference" at 5 %.
 
 {table}
 
@@ -69,7 +66,7 @@ in about {chance}.{worst}
 **Better than every static way**, with a star against each, at some cost or on average: {better} (goal: at
 least {wanted} experiments that are no controls: {met}).
 
-**Against the former signal model**, summed over {eleven} ({of} of the eleven experiments that differ in
+**Against the former default**, summed over {eleven} ({of} of the eleven experiments that differ in
 data or pool): {gain} per prompt in 1e-3 (goal: +{goal:.0f}: {gained}).
 
 How these numbers are made, and the rest of them (every way to route at every cost, value estimators,
@@ -87,7 +84,7 @@ def short(found: Sequence[Results], asked: Sequence[Experiment], command: str = 
         "experiment",
         "splits",
         *(f"over {way}" for way in ways),
-        "over the former signal model",
+        "over the former default",
         "inspections",
     ]
     rows = []
@@ -96,7 +93,7 @@ def short(found: Sequence[Results], asked: Sequence[Experiment], command: str = 
     for one in found:
         k = one.neighbours[0]
         leads = {way: _lead(one, (k, way)) for way in ways}
-        former = _lead(one, (FORMER_NEIGHBOURS, OLD))
+        former = _lead(one, (k, OLD))
         opened = float(np.mean([one.mean("queries", (k, cost, DEFAULT)) for cost in one.costs]))
         name = one.name + (" (control)" if one.control else "")
         cells = [_words(lead) for lead in (*leads.values(), former)]
@@ -171,8 +168,8 @@ def _standing(found: Sequence[Results]) -> dict[str, object]:
 
 
 def _gained(found: Sequence[Results]) -> dict[str, object]:
-    """The lead over the former signal model, summed over the finished ones of the eleven experiments."""
-    leads = {one.name: _lead(one, (FORMER_NEIGHBOURS, OLD)) for one in found if one.name in ELEVEN}
+    """The lead over the former default, summed over the finished ones of the eleven experiments."""
+    leads = {one.name: _lead(one, (one.neighbours[0], OLD)) for one in found if one.name in ELEVEN}
     known = {name: lead for name, lead in leads.items() if lead is not None}
     total = 1e3 * sum(lead.mean for lead in known.values())
     error = 1e3 * float(np.sqrt(sum(lead.doubt**2 for lead in known.values())))

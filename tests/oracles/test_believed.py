@@ -81,7 +81,7 @@ def test_it_is_what_refitting_without_each_prompt_gives(prompts: int, turn: floa
 
 
 def test_with_few_prompts_it_loses_little_where_raw_f_is_right() -> None:
-    """Rewards follow f, 40 noisy prompts: a plain regression gives away four times as much of what f earns."""
+    """Rewards follow f, 40 noisy prompts: a plain regression gives away four times as much of what f has."""
     new, _, truth = world(500, 4)
     rows = np.arange(500)
     best, lost = truth[rows, new.argmax(axis=1)], []

@@ -4,10 +4,11 @@
 
     G = h + D(h) e,  h = h(f),  e of correlation C,  the value shown is v = m + slope (g - h),  m = m(f)
 
-with h a ridge of G on f, D a scale that depends on h, C by Ledoit-Wolf on standardised residuals, the slope
-of reward differences on g differences, residual quantiles by tercile of h in place of the normal law, and the
-mean m of a box from rewards and costly estimates of training and calibration prompts. With everything off it
-is the paper's Gaussian signal model. It does not depend on where estimates come from, nor on the policy.
+with h by ridge of G on f, D a scale that depends on h, C by Ledoit-Wolf on standardised residuals, the slope
+that of reward differences on g differences, residual quantiles by tercile of h in place of the normal law,
+and m, the mean that decides, from rewards and estimates of training and calibration prompts. With
+everything off it is the paper's Gaussian signal model. It refuses to know where estimates come from and which
+policy will search the boxes.
 """
 
 from __future__ import annotations

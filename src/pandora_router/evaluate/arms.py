@@ -148,7 +148,10 @@ class Baseline:
 
 @dataclass(frozen=True)
 class Search:
-    """A policy over the boxes of a signal model, fitted on `calibration` prompts (0: all there are)."""
+    """A policy over the boxes of a signal model, fitted on `calibration` prompts (0: all there are).
+
+    With `former` cheap estimates are those of the former default where the trial has them (`Trial.former`).
+    """
 
     name: str
     signal: Unfitted
@@ -156,10 +159,12 @@ class Search:
     calibration: int = 0
     about: str = ""
     alone: bool = True
+    former: bool = False
 
     def route(self, trial: Trial, costs: Costs, budget: int, rng: Rng) -> Routed:
         """Search every test prompt."""
-        return search(self.policy, trial.signal(self.signal, self.calibration), trial.test, costs)
+        seen = trial.former if self.former and trial.former is not None else trial
+        return search(self.policy, seen.signal(self.signal, self.calibration), seen.test, costs)
 
 
 @dataclass(frozen=True)
@@ -280,7 +285,8 @@ ARMS: tuple[Arm, ...] = (
         OLD,
         Calibrated(pooled=False),
         KnowledgeGradient(),
-        about="mean and slope learnt from calibration prompts alone; not guarded",
+        about="50 neighbours, training prompts alone; mean and slope from calibration; not guarded",
+        former=True,
     ),
     Search("obligatory", GaussianJoint(), Obligatory(), about="Weitzman's rule: only opened boxes are taken"),
     Search("one step", Calibrated(), KnowledgeGradient(depth=1), about="the router looking one step ahead"),

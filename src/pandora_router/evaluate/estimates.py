@@ -31,6 +31,7 @@ from pandora_router.data.joins import beside
 from pandora_router.errors import UsageError
 from pandora_router.evaluate.experiments import USUAL, Experiment
 from pandora_router.evaluate.opened import signs_of
+from pandora_router.evaluate.trials import FORMER
 from pandora_router.router.fitting import parted
 from pandora_router.router.out_of_fold import ask, cheap_estimates, knowing, out_of_fold
 from pandora_router.router.recipes import NeighbourRecipe, StackRecipe
@@ -116,7 +117,8 @@ def _only_tasks(experiment: Experiment, table: Table) -> Table:
     return table.rows(keep)
 
 
-VERSION = 6  # raise when the estimators change what they predict
+VERSION = 7  # raise when the estimators change what they predict
+FORMER_NEIGHBOURS = 50  # behind the cheap estimate of the former default, all of them training prompts
 Made = dict[str, NDArray[np.float64]]
 Progress = Callable[[str, int, int], None]
 
@@ -197,7 +199,8 @@ def _make(experiment: Experiment, split: Table, whole: Table, seed: int, progres
     begun = time.process_time()
     say = _steps(progress)
     train, calibration, test, repeated = parted(split)
-    cheap = knowing(NeighbourRecipe().fit(train, say), calibration)
+    fitted = NeighbourRecipe().fit(train, say)
+    cheap = knowing(fitted, calibration)
     costly = recipe_of(experiment).fit(train, say)
     standing = Standing.of(train.reward, train.fee)
     made: Made = {
@@ -211,6 +214,8 @@ def _make(experiment: Experiment, split: Table, whole: Table, seed: int, progres
     made |= {name.replace(".", "_"): f for name, f in cheap_arrays.items()}
     for name, part in (("calibration", calibration), ("test", test)):
         made[f"{name}_g"] = ask(costly, part)
+        vectors = fitted.embedder.embed(part.prompts)
+        made[f"{name}_{FORMER}"] = fitted.predict_each(vectors, [FORMER_NEIGHBOURS])[0]
         made[f"{name}_score"] = part.score
         made[f"{name}_fee"] = split.fee_weight * part.fee
         made[f"{name}_prompt"] = np.array([number[i] for i in part.prompt_ids], dtype=np.float64)

@@ -21,6 +21,8 @@ from pandora_router.errors import UsageError
 from pandora_router.evaluate.opened import SetTrial, set_trial
 from pandora_router.search import Policy
 
+FORMER = "former"  # the cheap estimate of the former default, in the arrays that `estimates` made
+
 
 @dataclass(frozen=True, eq=False)
 class Trial:
@@ -29,7 +31,8 @@ class Trial:
     `test` must be complete: regret needs the best specialist in hindsight. `prompt` (N,) numbers the test
     prompts, so that runs can be compared prompt by prompt; by default they count from 0. `train` has left-out
     f and out-of-fold g of the training prompts. `sets` has what estimates from all that was opened are made
-    of, where the experiment asks for them. Signal models are fitted when first asked for, each once.
+    of, where the experiment asks for them. `former` is the same split with the cheap estimate of the former
+    default (50 neighbours, training prompts alone). Signal models are fitted when first asked for, each once.
     """
 
     calibration: Readings
@@ -38,6 +41,7 @@ class Trial:
     train: Readings | None = None
     prompt: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     sets: SetTrial | None = None
+    former: Trial | None = None
     fits: Fits = field(default_factory=dict, repr=False)  # what `Auto` fitted at other costs
     _fitted: dict[tuple[Unfitted, int], SignalModel] = field(default_factory=dict, repr=False)
     _ships: dict[tuple[object, ...], Policy] = field(default_factory=dict, repr=False)
@@ -95,9 +99,9 @@ def trial_of(arrays: Mapping[str, NDArray[np.float64]], k: int) -> Trial:
     Test prompts that miss a costly estimate or a reward are left out. Raises `UsageError` if none is left.
     """
 
-    def part(split: str) -> Readings:
+    def part(split: str, cheap: str = f"f{k}") -> Readings:
         g, score, fee = (arrays[f"{split}_{name}"] for name in ("g", "score", "fee"))
-        return Readings(arrays[f"{split}_f{k}"], g, score - fee, fee)
+        return Readings(arrays[f"{split}_{cheap}"], g, score - fee, fee)
 
     calibration, test, train = part("calibration"), part("test"), part("train")
     whole = test.complete
@@ -111,4 +115,5 @@ def trial_of(arrays: Mapping[str, NDArray[np.float64]], k: int) -> Trial:
     standing = Standing(*(int(x) for x in arrays["standing"]))
     prompt = arrays["test_prompt"].astype(np.int64)[whole]
     sets = set_trial(arrays, calibration, test, train, whole) if "train_folds" in arrays else None
-    return Trial(calibration, test.rows(whole), standing, train, prompt, sets)
+    former = Trial(part("calibration", FORMER), part("test", FORMER).rows(whole), standing, prompt=prompt)
+    return Trial(calibration, test.rows(whole), standing, train, prompt, sets, former)

@@ -256,9 +256,10 @@ def choose(
 ) -> tuple[SignalModel, Policy, dict[str, Any]]:
     """The fitted signal model, the policy and the evidence for it.
 
-    The default policy is guarded: it is used unless it was worse than never inspecting by more than one
-    standard error on out-of-fold training and calibration prompts. A policy that was named is used as it is;
-    so is any policy if there are too few complete prompts to compare.
+    The default policy is guarded: it ships unless it did worse than never inspecting by more than one
+    standard error (less with few prompts: `calibrate.Guarded`) on out-of-fold training and calibration
+    prompts. A policy that was named ships as named.
+    With too few complete prompts to compare anything a named policy, and the default, ship as they are.
     """
     f, g, r, _ = known.parts
     policy = order.policy
