@@ -5,10 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from benchmarks.folders import DATA, Folder, load
+from scipy.optimize import lsq_linear
 
 from pandora_router.errors import UsageError
 from pandora_router.estimators.extended import Extended
 from pandora_router.estimators.neighbours import Neighbours
+from pandora_router.estimators.rewards import blend_weights
 from pandora_router.estimators.stack.agreement import AGREEMENT, agreement
 from pandora_router.estimators.stack.boosted import Boosted, Trees
 from pandora_router.estimators.stack.peek import Peek
@@ -38,6 +40,21 @@ def test_a_known_rule_is_learnt_and_missing_cells_are_not_needed() -> None:
     constant = np.mean((np.nanmean(reward, axis=0) - truth) ** 2)
     assert error < 0.85 * constant
     assert np.isfinite(fitted.out_of_fold).all()
+
+
+def test_weights_of_several_estimates_are_those_of_bounded_least_squares() -> None:
+    """Three estimates that nearly agree, one of which has to be held at 0; cells are missing."""
+    rng = np.random.default_rng(4)
+    truth = rng.random((300, 2))
+    parts = [truth + 0.3 * rng.standard_normal(truth.shape), truth + 0.3 * rng.standard_normal(truth.shape)]
+    parts.append(0.6 * parts[0] + 0.6 * parts[1] + 0.001 * rng.standard_normal(truth.shape) - truth)
+    reward = np.where(rng.random(truth.shape) < 0.1, np.nan, truth + 0.2 * rng.standard_normal(truth.shape))
+    mean = np.nanmean(reward, axis=0)
+    there = np.isfinite(reward)
+    design = np.column_stack([(part - mean)[there] for part in parts])
+    expected = lsq_linear(design, (reward - mean)[there], (0.0, np.inf), tol=1e-14).x
+    assert expected.min() == pytest.approx(0.0, abs=1e-8)
+    assert blend_weights(parts, reward, mean) == pytest.approx(expected, abs=1e-6)
 
 
 def test_out_of_fold_predictions_do_not_know_their_own_reward() -> None:

@@ -30,6 +30,18 @@ def test_exact_search_is_that_of_scikit_learn_whatever_the_chunk(cells: int) -> 
     np.testing.assert_array_equal(Exact(rows, cells).nearest(queries, 9), expected)
 
 
+@pytest.mark.parametrize("width", [48, 384])
+def test_equally_near_rows_come_in_order_for_a_query_alone_and_among_others(width: int) -> None:
+    """Rows that are permutations of one row are equally near to a constant query."""
+    rng = np.random.default_rng(3)
+    rows = normalised(rng.permuted(np.tile(rng.standard_normal(width), (400, 1)), axis=1))
+    queries = normalised(np.vstack([np.ones((33, width)), rng.standard_normal((40, width))]))
+    together = Exact(rows).nearest(queries, 25)
+    assert together[0].tolist() == list(range(25))
+    for i in range(len(queries)):
+        np.testing.assert_array_equal(Exact(rows).nearest(queries[i : i + 1], 25)[0], together[i])
+
+
 @settings(max_examples=60, deadline=None)
 @given(seed=st.integers(0, 10_000), total=st.integers(1, 12), k=st.integers(1, 14))
 def test_predictions_are_those_of_a_plain_loop_with_ties_and_missing_cells(

@@ -19,7 +19,7 @@ import numpy as np
 from pandora_router.errors import UsageError
 from pandora_router.estimators.embedders.embedder import Embedder
 from pandora_router.estimators.estimator import Predictor
-from pandora_router.estimators.rewards import filled_mean
+from pandora_router.estimators.rewards import blend_weights, filled_mean
 from pandora_router.estimators.saved import Saved, estimator_of, read, write
 from pandora_router.types import Contexts, Matrix, Vector
 
@@ -40,8 +40,6 @@ class Blend:
         Cells without a reward or without a prediction of some part are left out. Raises `UsageError` if
         the parts do not predict the same specialists.
         """
-        from scipy.optimize import nnls  # half a second to import, and only a fit needs it
-
         columns = {part.specialists for part in parts}
         if len(columns) != 1:
             raise UsageError(
@@ -51,12 +49,9 @@ class Blend:
                 do="Fit all parts on the same table.",
             )
         mean = filled_mean(reward)
-        there = np.isfinite(reward) & np.isfinite(outside).all(axis=0)
-        design = np.column_stack([(part - mean)[there] for part in outside])
-        turned, small = np.linalg.qr(design)  # the same least squares with as many rows as parts
-        weights, _ = nnls(small, turned.T @ (reward - mean)[there])
+        weights = blend_weights(outside, reward, mean)
         mixed = mean + np.tensordot(weights, np.asarray(outside) - mean, axes=1)
-        return cls(tuple(parts), np.asarray(weights, dtype=np.float64), mean, mixed)
+        return cls(tuple(parts), weights, mean, mixed)
 
     @property
     def specialists(self) -> tuple[str, ...]:

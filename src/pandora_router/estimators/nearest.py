@@ -8,6 +8,7 @@ faiss (extra `[index]`); docs/decisions/0011-neighbour-index.md has the measurem
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
@@ -18,6 +19,7 @@ from pandora_router.estimators.embedders.embedder import Vectors
 from pandora_router.types import Positions
 
 EXACT_UP_TO = 100_000
+STEPS = np.float32(4000.0)  # parts of 1 in which vectors are compared; its square is below 2^24
 
 
 class Nearest(Protocol):
@@ -42,7 +44,12 @@ class Complete(Nearest, Protocol):
 
 @dataclass(frozen=True)
 class Exact:
-    """Brute force: one matrix product per chunk, at most `cells` similarities in memory at a time."""
+    """Brute force over unit rows (N, width): one matrix product per chunk, at most `cells` numbers at a time.
+
+    Rows and queries are rounded to multiples of 1 / `STEPS`. By Cauchy and Schwarz every partial sum of an
+    inner product is then a whole number below 2^24, exact in single precision for any order of summation:
+    a query has the same neighbours alone and among others, also where rows are equally near.
+    """
 
     vectors: Vectors = field(repr=False)
     cells: int = 4_000_000
@@ -53,21 +60,33 @@ class Exact:
 
     def nearest_except(self, queries: Vectors, k: int, skip: list[Positions] | None) -> Positions:
         """As `nearest`, without the rows `skip[i]` for query i; -1 where fewer than k rows are left."""
+        return self._nearest(_rounded(queries), k, skip)
+
+    def nearest_to_own(self, k: int, skip: list[Positions]) -> Positions:
+        """`nearest_except` with the known rows themselves as queries."""
+        return self._nearest(self._rows, k, skip)
+
+    @cached_property
+    def _rows(self) -> Vectors:
+        return _rounded(self.vectors)
+
+    def _nearest(self, queries: Vectors, k: int, skip: list[Positions] | None) -> Positions:
         total = len(self.vectors)
         k = min(k, total)
         positions = np.empty((len(queries), k), dtype=np.intp)
         chunk = max(1, self.cells // max(total, 1))
         for start in range(0, len(queries), chunk):
-            near = queries[start : start + chunk] @ self.vectors.T
+            near = queries[start : start + chunk] @ self._rows.T
             if skip is not None:
                 for i, rows in enumerate(skip[start : start + chunk]):
                     near[i, rows] = -np.inf
             positions[start : start + chunk] = largest(near, k)
         return positions
 
-    def nearest_to_own(self, k: int, skip: list[Positions]) -> Positions:
-        """`nearest_except` with the known rows themselves as queries."""
-        return self.nearest_except(self.vectors, k, skip)
+
+def _rounded(vectors: Vectors) -> Vectors:
+    """Unit rows times `STEPS`, in whole numbers."""
+    return np.rint(STEPS * np.asarray(vectors, dtype=np.float32))
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Checks of the arrays on which estimators are fitted: rewards with missing cells, contexts."""
+"""Arrays on which estimators are fitted: rewards with missing cells, contexts; weights of a blend."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from pandora_router.errors import UsageError
-from pandora_router.types import Contexts, Matrix
+from pandora_router.types import Contexts, Matrix, Vector
 
 
 def checked_reward(reward: ArrayLike, prompts: int, specialists: Sequence[str]) -> Matrix:
@@ -71,3 +71,18 @@ def filled_mean(reward: Matrix) -> Matrix:
     """Mean reward of each specialist over its cells that are not missing, shape (specialists,)."""
     mean: Matrix = np.nanmean(reward, axis=0)
     return mean
+
+
+def blend_weights(estimates: Sequence[Matrix], reward: Matrix, mean: Matrix) -> Vector:
+    """Non-negative weights w that minimise the squared error of mean + sum_k w_k (estimates_k - mean).
+
+    Over the cells (N, M) that have a reward and every estimate. By QR: the normal equations would minimise
+    another error where a weight is held at 0, and double the digits lost to rounding.
+    """
+    from scipy.optimize import nnls  # half a second to import, and only a fit needs it
+
+    there = np.isfinite(reward) & np.isfinite(estimates).all(axis=0)
+    design = np.column_stack([(part - mean)[there] for part in estimates])
+    turned, small = np.linalg.qr(design)  # the same least squares with as many rows as estimates
+    weights, _ = nnls(small, turned.T @ (reward - mean)[there])
+    return np.asarray(weights, dtype=np.float64)

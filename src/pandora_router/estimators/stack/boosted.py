@@ -22,7 +22,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from pandora_router.errors import UsageError
 from pandora_router.estimators.embedders.embedder import Embedder, checked_texts
-from pandora_router.estimators.rewards import checked_contexts, checked_reward, told_of
+from pandora_router.estimators.rewards import blend_weights, checked_contexts, checked_reward, told_of
 from pandora_router.estimators.saved import Saved, Stages, read, write
 from pandora_router.estimators.stack.ensemble import Ensemble
 from pandora_router.estimators.stack.evidence import Layer, PromptEvidence
@@ -90,8 +90,9 @@ class Boosted:
             )
         blind = None if columns is None else columns.shape[2]
         boosters, outside = grow(_table(layer, columns), matrix, folds, trees, seed, say, blind, stages)
-        blend = _blend(outside, layer, matrix, evidence.neighbours.mean)
-        mixed = _mix(blend, outside, layer, evidence.neighbours.mean)
+        usual = evidence.neighbours.mean
+        blend = blend_weights((outside, layer.ridge, layer.far), matrix, usual)
+        mixed = _mix(blend, outside, layer, usual)
         return cls(tuple(specialists), evidence, seen, boosters, blend, mixed, told_of(specialists, checked))
 
     @property
@@ -201,16 +202,6 @@ def _table(layer: Layer, columns: Matrix | None) -> NDArray[np.float32]:
     if columns is not None:
         blocks.append(columns.reshape(prompts * specialists, -1))
     return np.hstack([block.astype(np.float32) for block in blocks])
-
-
-def _blend(outside: Matrix, layer: Layer, reward: Matrix, mean: Matrix) -> Matrix:
-    """Non-negative least-squares weights of trees, ridge and far neighbours for reward minus its mean."""
-    there = np.isfinite(reward)
-    parts = np.column_stack([(part - mean)[there] for part in (outside, layer.ridge, layer.far)])
-    from scipy.optimize import nnls  # half a second to import, and only a fit needs it
-
-    weights, _ = nnls(parts.T @ parts, parts.T @ (reward - mean)[there])
-    return np.asarray(weights, dtype=np.float64)
 
 
 def _mix(blend: Matrix, grown: Matrix, layer: Layer, mean: Matrix) -> Matrix:
