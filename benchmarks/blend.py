@@ -116,8 +116,8 @@ def measure(name: str, plan: Plan, cache: Path, *, fit: bool = True) -> dict[str
     }
 
 
-def table(found: list[dict[str, Any]]) -> str:
-    """The measured folders as a Markdown table."""
+def table(found: list[dict[str, Any]], asked: list[str]) -> str:
+    """The measured folders as a Markdown table, with a line on those of `asked` that are not measured."""
     head = (
         "| folder, train x specialists | kNN-3 | stack | transformers | blend | blend against kNN-3 | "
         "blend - kNN-3 (se) | blend - stack (se) | weights | CPU-s |\n" + "|---" * 10 + "|\n"
@@ -134,7 +134,9 @@ def table(found: list[dict[str, Any]]) -> str:
             f"| {three['gap']:+.4f} ({three['error']:.4f}) | {stack['gap']:+.4f} ({stack['error']:.4f}) "
             f"| {', '.join(f'{w:.2f}' for w in one['weights'])} | {one['seconds']:.0f} |"
         )
-    return head + "\n".join(lines) + "\n"
+    missing = [name for name in asked if name not in {one["folder"] for one in found}]
+    said = f"\nNot measured yet: {', '.join(missing)}.\n" if missing else ""
+    return head + "\n".join(lines) + "\n" + said
 
 
 def main() -> None:
@@ -149,7 +151,7 @@ def main() -> None:
         if one is not None:
             write_json(told.cache / name / "blend.json", one)
             found.append(one)
-    print(table(found))
+    print(table(found, told.folders))
 
 
 if __name__ == "__main__":

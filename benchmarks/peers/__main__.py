@@ -4,7 +4,8 @@
     nice python -m benchmarks.peers --page docs/peers.md  measure and write the page
 
 Finished runs are kept in the cache and not made again; a run that is broken off goes on. A peer that is not
-installed or fails is named with its reason and left out.
+installed or fails is named with its reason and left out. Peers do not depend on our code: `--only-peers`
+measures them beforehand.
 """
 
 from __future__ import annotations
@@ -52,6 +53,7 @@ def main() -> None:
     options.add_argument("--seconds", type=float, default=1800.0, help="the longest a peer may take")
     options.add_argument("--version", default=None, help="name of the measured code; other names run anew")
     options.add_argument("--page", type=Path, help="also write this page")
+    options.add_argument("--only-peers", action="store_true", help="measure the others alone, no page")
     told = options.parse_args()
     version = told.version or code()
     runs = {name: [Run.of(name, seed, told.cache) for seed in told.seeds] for name in told.sets}
@@ -62,6 +64,8 @@ def main() -> None:
         missing |= failed
         made[run.name].append(ways)
         told_of(run, ways)
+    if told.only_peers:
+        return
     found: dict[str, Measured] = {}
     for name, several in runs.items():
         for run, ways in zip(several, made[name], strict=True):

@@ -38,7 +38,7 @@ SETS = {  # experiment of paper/experiments -> at most so many prompts
     "math_small_pro": 2040,
     "math_small_o1": 2040,
 }
-SEEDS = (101, 102, 103)
+SEEDS = (201, 202, 203)  # 101 to 103 were measured with earlier defaults
 COST = 0.002  # of one purchase; at every set
 PEERS = {  # name -> (adapter, environment)
     "ParetoBandit": ("paretobandit", "peers"),
