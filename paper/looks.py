@@ -97,10 +97,10 @@ def envelope(found: Results) -> str:
     return f"{1e3 * means.mean():+.1f} ({1e3 * max(error, over_splits):.1f})"
 
 
-def finished(folder: Path, start: str) -> dict[str, Results]:
+def finished(folder: Path, experiments: Path, start: str) -> dict[str, Results]:
     """The experiments whose names begin with `start` that have a finished split, by name."""
     found = {}
-    for path in sorted(EXPERIMENTS.glob(f"{start}*.yaml")):
+    for path in sorted(experiments.glob(f"{start}*.yaml")):
         try:
             found[read_experiment(path).name] = results.read(folder / path.stem)
         except UsageError:
@@ -108,14 +108,14 @@ def finished(folder: Path, start: str) -> dict[str, Results]:
     return found
 
 
-def refunds(folder: Path) -> str:
+def refunds(folder: Path, experiments: Path) -> str:
     """The table of refunds."""
     lines = [
         "| experiment | splits | aware over blind | at the highest cost | aware over obligatory | "
         "aware over never |",
         "|---|---|---|---|---|---|",
     ]
-    for found in finished(folder, "refund_").values():
+    for found in finished(folder, experiments, "refund_").values():
         cells = [
             difference(found, "blind to refunds", "router"),
             difference(found, "blind to refunds", "router", found.costs[-1:]),
@@ -126,14 +126,14 @@ def refunds(folder: Path) -> str:
     return REFUNDS + "\n" + "\n".join(lines) + "\n"
 
 
-def opened(folder: Path) -> str:
+def opened(folder: Path, experiments: Path) -> str:
     """The table of estimates from everything that was opened."""
     lines = [
         "| experiment | characters | splits | opened over own | no choice over own | everything over own | "
         "opened over the envelope |",
         "|---|---|---|---|---|---|---|",
     ]
-    for name, found in finished(folder, "opened_").items():
+    for name, found in finished(folder, experiments, "opened_").items():
         cells = [
             difference(found, "router", "opened"),
             difference(found, "router", "opened, no choice"),
@@ -142,19 +142,26 @@ def opened(folder: Path) -> str:
         ]
         where = name.rsplit("_", 1)[1]
         lines.append(f"| {found.title} | {where} | {len(found.seeds)} | " + " | ".join(cells) + " |")
-    return OPENED + "\n" + "\n".join(lines) + "\n" + by_cost(folder)
+    return OPENED + "\n" + "\n".join(lines) + "\n" + by_cost(folder, experiments)
 
 
-def missing(folder: Path) -> str:
-    """The experiments of the folder that have no finished split yet, in words."""
-    done = {*finished(folder, "refund_"), *finished(folder, "opened_")}
-    names = sorted(path.stem for path in EXPERIMENTS.glob("*.yaml") if path.stem not in done)
-    return f"\nNot measured yet: {', '.join(names)}.\n" if names else ""
+def missing(folder: Path, experiments: Path) -> str:
+    """The experiments that have no finished split yet, and those with fewer than asked for, in words."""
+    done = {**finished(folder, experiments, "refund_"), **finished(folder, experiments, "opened_")}
+    names, some = [], []
+    for path in sorted(experiments.glob("*.yaml")):
+        wanted = len(read_experiment(path).seeds)
+        if path.stem not in done:
+            names.append(path.stem)
+        elif len(done[path.stem].seeds) < wanted:
+            some.append(f"{path.stem} ({len(done[path.stem].seeds)} of {wanted})")
+    words = f"\nNot measured yet: {', '.join(names)}.\n" if names else ""
+    return words + (f"\nSplits that are missing: {', '.join(some)}.\n" if some else "")
 
 
-def by_cost(folder: Path) -> str:
+def by_cost(folder: Path, experiments: Path) -> str:
     """What "opened" earns over "own" at each cost."""
-    every = finished(folder, "opened_")
+    every = finished(folder, experiments, "opened_")
     if not every:
         return ""
     costs = next(iter(every.values())).costs
@@ -184,14 +191,21 @@ def run(
         yield number
 
 
-def page(folder: Path, note: str = "") -> str:
+def page(folder: Path, experiments: Path = EXPERIMENTS, note: str = "") -> str:
     """The whole page from the finished splits in `folder`; `note` is a sentence about this run."""
-    return HEAD + (f"\n{note}\n" if note else "") + refunds(folder) + opened(folder) + missing(folder)
+    parts = (part(folder, experiments) for part in (refunds, opened, missing))
+    return HEAD + (f"\n{note}\n" if note else "") + "".join(parts)
 
 
 @click.command()
 @click.argument("folder", type=click.Path(path_type=Path, file_okay=False))
 @click.option("--data", "root", type=click.Path(path_type=Path, file_okay=False), help="Run missing splits.")
+@click.option(
+    "--experiments",
+    type=click.Path(path_type=Path, file_okay=False, exists=True),
+    default=EXPERIMENTS,
+    help="Where the experiments lie.",
+)
 @click.option("--only", multiple=True, help="Only experiments whose names begin so; may be repeated.")
 @click.option("--seeds", type=click.IntRange(1), help="Only the first so many splits.")
 @click.option("--page", "page_to", type=click.Path(path_type=Path, dir_okay=False), help="The page to write.")
@@ -200,6 +214,7 @@ def page(folder: Path, note: str = "") -> str:
 def main(
     folder: Path,
     root: Path | None,
+    experiments: Path,
     only: tuple[str, ...],
     seeds: int | None,
     page_to: Path | None,
@@ -208,7 +223,7 @@ def main(
 ) -> None:
     """Run the splits that are missing in FOLDER (with --data) and write the page from all finished ones."""
     if root is not None:
-        paths = sorted(EXPERIMENTS.glob("*.yaml"))
+        paths = sorted(experiments.glob("*.yaml"))
         settings = [read_experiment(path) for path in paths if path.stem.startswith(only or ("",))]
         settings = [replace(one, seeds=one.seeds[:seeds]) for one in settings]
         if not settings:
@@ -222,11 +237,11 @@ def main(
         with SlowProgress(resumes=True) as progress:
             for _ in run(settings, root.resolve(), folder.resolve(), runner, progress):
                 if page_to is not None:
-                    replace_text(page_to, page(folder, note))
+                    replace_text(page_to, page(folder, experiments, note))
     elif page_to is not None:
-        replace_text(page_to, page(folder, note))
+        replace_text(page_to, page(folder, experiments, note))
     else:
-        click.echo(page(folder, note))
+        click.echo(page(folder, experiments, note))
 
 
 if __name__ == "__main__":
