@@ -19,6 +19,7 @@ from pandora_router.demo.people import weights
 from pandora_router.errors import UsageError
 from pandora_router.specialists.answer import Answer, Unanswered
 from pandora_router.specialists.asking import Asking
+from pandora_router.specialists.beginning import read_head
 from pandora_router.specialists.chat import ChatEndpoint
 from pandora_router.specialists.function import Function
 from pandora_router.specialists.local import LocalModel
@@ -192,6 +193,32 @@ def test_retrieved_passages_are_the_context_and_in_the_prompt() -> None:
     assert found.fee == 0.75 == one.most(Request.of("What flows through Cairo?"))
     assert found.context in asked[0]
     assert asyncio.run(one.answer(Request.of("zzz"))).context is None
+
+
+def test_scores_of_passages_are_for_estimators_and_not_for_the_one_who_answers() -> None:
+    asked = []
+
+    def echo(prompt: str) -> str:
+        asked.append(prompt)
+        return "Nile"
+
+    index = Passages(
+        (Passage("Nile", "flows through Cairo"), Passage("", "through"), Passage("", "unrelated"))
+    )
+    one = Retrieval("r", Function("f", echo, FREE), index, k=2, scores=True)
+    request = Request.of("What flows through Cairo?")
+    answer = asyncio.run(one.answer(request))
+    assert answer.context is not None
+    scores, text = read_head(answer.context)
+    assert scores == pytest.approx([score for _, score in index.find(request.prompt, 2)], abs=1e-3)
+    assert text == "[1] Nile: flows through Cairo\n[2] through"
+    assert text in asked[0]
+    assert "scores" not in asked[0]
+    begun = asyncio.run(one.begin(request))
+    assert begun.context == answer.context
+    begun.cancel()
+    assert asyncio.run(one.answer(Request.of("zzz"))).context is None
+    assert one.identity != Retrieval("r", Function("f", echo, FREE), index, k=2).identity
 
 
 def test_the_majority_wins_and_everybody_is_paid() -> None:

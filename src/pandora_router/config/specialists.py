@@ -241,7 +241,10 @@ class LocalSettings(AskedSettings):
 
 
 class RetrievalSettings(Answering):
-    """Retrieval of passages before another specialist is asked; `price` is that of one retrieval."""
+    """Passages found for the prompt, in front of another specialist; `price` is that of one retrieval.
+
+    With `scores` the first line of its contexts has the scores of the passages, for estimators to read.
+    """
 
     kind: Literal["retrieval"]
     inner: Name
@@ -251,6 +254,7 @@ class RetrievalSettings(Answering):
     k: Count = 4
     price: Amount = 0.0
     template: Text = "open_book"
+    scores: bool = False
 
     @field_validator("template")
     @classmethod
@@ -262,7 +266,7 @@ class RetrievalSettings(Answering):
         """The specialist."""
         inner, words = builder.specialist(self.inner), template(self.template, _OPEN)
         passages = Passages.read(builder.folder / self.passages, text=self.text, title=self.title)
-        return Retrieval(name, inner, passages, self.k, words, self.price)
+        return Retrieval(name, inner, passages, self.k, words, self.price, self.scores)
 
     def look(self, prompt: float, seen: float) -> float | None:
         """The price of one retrieval: a look shows the passages."""

@@ -1,10 +1,11 @@
 """A costly estimate from numbers computed on a specialist's beginning: log-probabilities, hits, agreement.
 
-A context is text. Its first line may be "log-probabilities: -0.1 -2.3 ..." (of the first tokens). Each other
-line is a retrieved passage or the beginning of an answer. Prompt and context give eleven numbers (`NUMBERS`).
-One small LightGBM ensemble per specialist, with squared loss, predicts its reward from them and from f, the
-mean reward of `NEAR` and `FAR` nearest training prompts. In training, f is computed without the prompt's own
-reward. Without a context the prediction is f. No text is stored.
+A context is text. Its first line may be "log-probabilities: -0.1 -2.3 ..." (of the first tokens) or
+"scores: 7.5 2.0 ..." (of retrieved passages, best first). Each other line is a retrieved passage or the
+beginning of an answer. Prompt and context give eleven numbers (`NUMBERS`), the first five of them from that
+first line. One small LightGBM ensemble per specialist, with squared loss, predicts its reward from them and
+from f, the mean reward of `NEAR` and `FAR` nearest training prompts. In training, f is computed without the
+prompt's own reward. Without a context the prediction is f. No text is stored.
 """
 
 from __future__ import annotations
@@ -24,9 +25,9 @@ from pandora_router.estimators.neighbours import Neighbours
 from pandora_router.estimators.rewards import checked_contexts, checked_reward
 from pandora_router.estimators.saved import Saved
 from pandora_router.estimators.stack.ensemble import Ensemble
+from pandora_router.specialists.beginning import read_head
 from pandora_router.types import Contexts, Matrix
 
-HEAD = "log-probabilities:"
 NUMBERS = (
     "tokens", "sum", "mean", "worst", "first",
     "words", "hits", "weighty hits", "figures", "lines", "agreement",
@@ -38,11 +39,8 @@ _WORD = re.compile(r"[^\W_]+")
 
 def numbers(prompt: str, context: str) -> list[float]:
     """The `NUMBERS` of a context and its prompt; NaN where they are not defined."""
-    lines = context.split("\n")
-    chances: list[float] = []
-    if lines[0].startswith(HEAD):
-        chances = [float(chance) for chance in lines[0][len(HEAD) :].split()]
-        lines = lines[1:]
+    chances, text = read_head(context)
+    lines = text.split("\n")
     said = [" ".join(_WORD.findall(line.casefold())) for line in lines]
     words = set(" ".join(said).split())
     asked = [word for word in _WORD.findall(prompt.casefold()) if not word.isdigit()]

@@ -26,6 +26,7 @@ from pandora_router.estimators.stack.boosted import Boosted
 from pandora_router.estimators.stack.ensemble import Ensemble
 from pandora_router.estimators.stack.heads import grouped_folds
 from pandora_router.estimators.stack.trees import Trees, grow
+from pandora_router.specialists.beginning import read_head
 from pandora_router.types import Advance, Contexts, Mask, Matrix, Positions, Vector
 
 NEAR, FAR = 15, 50
@@ -79,7 +80,7 @@ class Signs:
         read = np.full((*shape, len(NUMBERS) + 1), np.nan)
         for i, prompt in enumerate(prompts):
             texts = {j: str(text)[:most] for j, text in enumerate(contexts[i]) if text is not None}
-            said = saying(prompt, list(texts.values()))
+            said = saying(prompt, [read_head(text)[1] for text in texts.values()])
             for (j, text), mine in zip(texts.items(), said, strict=True):
                 read[i, j] = [*numbers(prompt, text), len(text)]
                 for k, other in zip(texts, said, strict=True):

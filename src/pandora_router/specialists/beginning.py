@@ -11,7 +11,8 @@ on every exit unless it was continued:
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+import math
+from collections.abc import Awaitable, Callable, Sequence
 from types import TracebackType
 
 from pandora_router.errors import UsageError
@@ -19,13 +20,43 @@ from pandora_router.specialists.answer import Answer
 from pandora_router.specialists.request import Request
 
 LOG_PROBABILITIES = "log-probabilities:"
-"""Start of the first line of a context that has log-probabilities."""
+"""How the first line of a context begins when it holds log-probabilities of the first tokens."""
+SCORES = "scores:"
+"""How the first line of a context begins when it holds the scores of retrieved passages, best first."""
 
 
 def shown(context: str | None, logprobs: tuple[float, ...] | None) -> str:
     """A context as estimators read it: a line of log-probabilities, then the text."""
-    chances = " ".join(f"{chance:.3f}" for chance in logprobs or ())
-    return f"{LOG_PROBABILITIES} {chances}\n{context or ''}"
+    return _headed(LOG_PROBABILITIES, logprobs or (), context)
+
+
+def scored(passages: str, scores: Sequence[float]) -> str:
+    """A context of passages as estimators read it: a line with the score of each passage, then the text."""
+    return _headed(SCORES, scores, passages)
+
+
+def _headed(head: str, values: Sequence[float], text: str | None) -> str:
+    return f"{head} {' '.join(f'{value:.3f}' for value in values)}\n{text or ''}"
+
+
+def read_head(context: str) -> tuple[list[float], str]:
+    r"""The numbers on the first line of a context, and the text without that line.
+
+    Contexts come from outside. A first line that does not begin like one of `shown` or `scored`, or holds
+    anything but finite numbers after that, is text: then there are no numbers.
+
+    >>> read_head("scores: 7.5 2.0\n[1] Nile"), read_head("scores: seven")
+    (([7.5, 2.0], '[1] Nile'), ([], 'scores: seven'))
+    """
+    first, _, rest = context.partition("\n")
+    head = next((head for head in (LOG_PROBABILITIES, SCORES) if first.startswith(head)), None)
+    if head is None:
+        return [], context
+    try:
+        values = [float(value) for value in first.removeprefix(head).split()]
+    except ValueError:
+        return [], context
+    return (values, rest) if all(map(math.isfinite, values)) else ([], context)
 
 
 class Beginning:

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from pandora_router.errors import UsageError
 from pandora_router.specialists.answer import Answer, Unanswered
-from pandora_router.specialists.beginning import Beginning
+from pandora_router.specialists.beginning import Beginning, scored
 from pandora_router.specialists.request import Request
 from pandora_router.specialists.specialist import Specialist
 from pandora_router.specialists.templates import OPEN_BOOK, Template
@@ -128,11 +128,25 @@ def _paragraphs(folder: Path) -> Iterable[Passage]:
 
 
 @dataclass(frozen=True)
+class LookUp:
+    """Passages that were found, as text (title and body, numbered, best first), with scores if wanted."""
+
+    text: str
+    scores: tuple[float, ...] = ()
+
+    @property
+    def context(self) -> str | None:
+        """What an estimator may look at; None if nothing was found."""
+        return scored(self.text, self.scores) if self.scores else self.text or None
+
+
+@dataclass(frozen=True)
 class Retrieval:
     """Finds passages for the prompt, puts them into the template and asks another specialist.
 
-    name: its name in the routing table. inner: the specialist that answers. passages: the index to search.
-    k: number of passages shown. template: has {question} and {passages}. price: the fee of one search.
+    name: as in the routing table. inner: who is asked. passages: the index to search. k: how many passages
+    are shown. template: has {question} and {passages}. price: the fee of one look-up. scores: whether the
+    first line of the context has the BM25 scores of the passages, for estimators; `inner` does not see them.
     """
 
     name: str
@@ -141,39 +155,42 @@ class Retrieval:
     k: int = 4
     template: Template = OPEN_BOOK
     price: float = 0.0
+    scores: bool = False
 
     @property
     def identity(self) -> str:
         """Fingerprint of the passages, how they are shown, and the identity of `inner`."""
         shown = f"{vars(self.passages)['fingerprint']}, k1 {self.passages.k1}, b {self.passages.b}"
-        return f"{self.k} of {shown}, {self.template.text!r}, {self.inner.identity}"
+        scores = ", with scores" if self.scores else ""
+        return f"{self.k} of {shown}{scores}, {self.template.text!r}, {self.inner.identity}"
 
     @property
     def at_once(self) -> int:
         """As for `inner`."""
         return self.inner.at_once
 
-    def look_up(self, prompt: str) -> str:
-        """The passages as text: title and body, numbered, best first; empty if none was found."""
+    def look_up(self, prompt: str) -> LookUp:
+        """The k best passages; nothing if none shares a term with the prompt."""
         nearest = self.passages.find(prompt, self.k)
-        return "\n".join(
+        text = "\n".join(
             f"[{i}] {passage.title + ': ' if passage.title else ''}{passage.text}"
             for i, (passage, _) in enumerate(nearest, start=1)
         )
+        return LookUp(text, tuple(score for _, score in nearest) if self.scores else ())
 
     def most(self, request: Request) -> float:
-        """The price of the search and the worst case of `inner` for the longer prompt."""
-        return self.price + self.inner.most(self._asked(request, self.look_up(request.prompt)))
+        """The look-up and the worst case of the longer prompt."""
+        return self.price + self.inner.most(self._asked(request, self.look_up(request.prompt).text))
 
     async def begin(self, request: Request) -> Beginning:
-        """Find the passages, which are the context; `inner` is asked only when the answer is continued."""
-        context, seconds = await in_thread(lambda: self.timed(request.prompt))
+        """Look the passages up: they are the context, and nobody is asked before the answer is wanted."""
+        looked, seconds = await in_thread(lambda: self.timed(request.prompt))
 
         async def go_on() -> Answer:
-            return await self._answer(request, context, seconds)
+            return await self._answer(request, looked, seconds)
 
         return Beginning(
-            self.name, request, context=context or None, seconds=seconds, cost=self.price, go_on=go_on
+            self.name, request, context=looked.context, seconds=seconds, cost=self.price, go_on=go_on
         )
 
     async def answer(self, request: Request, begun: Beginning | None = None) -> Answer:
@@ -182,9 +199,9 @@ class Retrieval:
             begun = await self.begin(request)
         return await begun.finish(self.name, request)
 
-    async def _answer(self, request: Request, context: str, seconds: float) -> Answer:
+    async def _answer(self, request: Request, looked: LookUp, seconds: float) -> Answer:
         try:
-            answer = await self.inner.answer(self._asked(request, context))
+            answer = await self.inner.answer(self._asked(request, looked.text))
         except Unanswered as error:
             lost = error.lost + self.price
             raise Unanswered(
@@ -194,13 +211,13 @@ class Retrieval:
             answer,
             fee=answer.fee + self.price,
             seconds=answer.seconds + seconds,
-            context=context or None,
+            context=looked.context,
             logprobs=None,
             context_seconds=seconds,
         )
 
-    def timed(self, prompt: str) -> tuple[str, float]:
-        """The passages, and the processor seconds of finding them."""
+    def timed(self, prompt: str) -> tuple[LookUp, float]:
+        """The passages and the processor seconds of looking them up."""
         begun = time.thread_time()
         return self.look_up(prompt), time.thread_time() - begun
 
