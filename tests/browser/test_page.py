@@ -9,7 +9,6 @@ import os
 import re
 import shutil
 import subprocess
-from html.parser import HTMLParser
 from pathlib import Path
 
 import numpy as np
@@ -26,6 +25,7 @@ from pandora_router.evaluate.sweep import sweep
 from pandora_router.evaluate.trials import Trial
 from pandora_router.report import markdown
 from pandora_router.report.html import BAND, page
+from tests.support.elements import Elements
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 browser = pytest.mark.skipif(
@@ -66,21 +66,6 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> list[Results]:
 def document(found: list[Results]) -> str:
     pictures = {one.name: f"figures/{one.name}.png" for one in found}
     return page(found, markdown.markdown(found, pictures))
-
-
-class Elements(HTMLParser):
-    """Every element of a page with its attributes and the text right inside it."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.all: list[tuple[str, dict[str, str]]] = []
-        self.feed(text)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.all.append((tag, {name: value or "" for name, value in attrs}))
-
-    def of(self, tag: str, **wanted: str) -> list[dict[str, str]]:
-        return [a for t, a in self.all if t == tag and all(a.get(k) == v for k, v in wanted.items())]
 
 
 def rendered(document: str, folder: Path, *, view: str = "", script: str = "") -> str:

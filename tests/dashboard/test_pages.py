@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import re
-from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import quote
 
@@ -19,20 +18,9 @@ from pandora_router.errors import UsageError
 from pandora_router.store import accounts, queries
 from pandora_router.store.queries import Filter, Window
 from tests.dashboard.conftest import EVIL, NOW, Running
+from tests.support.elements import Elements
 
 ALL = [f"{ROOT}/{name}".rstrip("/") for name in PAGES]
-
-
-class Elements(HTMLParser):
-    """Every element of a page with its attributes."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.all: list[tuple[str, dict[str, str]]] = []
-        self.feed(text)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.all.append((tag, {name: value or "" for name, value in attrs}))
 
 
 def rows(text: str) -> list[dict[str, str]]:

@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 import urllib.request
 from collections.abc import Iterator
@@ -24,6 +23,7 @@ pytest.importorskip("uvicorn", reason="pip install 'pandora-router[serve]'")
 
 from pandora_router.search import kernels
 from tests.gateway.stub import Stub
+from tests.support.command import listening
 from tests.support.routers import fitted
 from tests.support.sealed import NOBODY, possible, sealed
 
@@ -103,24 +103,7 @@ def test_the_gateway_serves_from_a_read_only_root_as_nobody(folders: tuple[Path,
         process = sealed(
             command, [temporary, data], environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
         )
-        said: list[str] = []
-        found = threading.Event()
-
-        def read() -> None:
-            assert process.stdout is not None
-            for line in process.stdout:
-                said.append(line)
-                if "Serving on" in line:
-                    found.set()
-            found.set()
-
-        reader = threading.Thread(target=read, daemon=True)
-        reader.start()
-        try:
-            assert found.wait(600), said
-            address = re.search(r"http://127\.0\.0\.1:\d+", "".join(said))
-            assert address is not None, said
-            url = address.group()
+        with listening(process, 600) as (url, lines):
             check = [word.replace("http://127.0.0.1:8080", url) for word in words("HEALTHCHECK")]
             subprocess.run([sys.executable, *check[1:]], check=True, timeout=300)
             assert owner(process.pid) == NOBODY
@@ -134,15 +117,8 @@ def test_the_gateway_serves_from_a_read_only_root_as_nobody(folders: tuple[Path,
             with urllib.request.urlopen(f"{url}/dashboard/decisions/{decision}", timeout=300) as answer:
                 assert b'class="decision"' in answer.read()
             process.send_signal(signal.SIGTERM)
-            assert process.wait(300) == 0, said
+            assert process.wait(300) == 0, lines
             assert not list(data.iterdir())  # it was written in a file system of its own
-        finally:
-            if process.poll() is None:
-                process.kill()
-            process.wait(60)
-            reader.join(60)
-            assert process.stdout is not None
-            process.stdout.close()
 
 
 def owner(pid: int) -> int:

@@ -24,10 +24,12 @@ from typing import Any
 
 from aiohttp import web
 
+from tests.support.web_server import WebServer
+
 WORDS = ["Hello", " from", " a", " stub"]
 
 
-class Stub:
+class Stub(WebServer):
     """A running upstream; `calls` counts requests by model, `left` those whose client went away."""
 
     def __init__(self) -> None:
@@ -36,35 +38,9 @@ class Stub:
         self.bodies: list[bytes] = []
         self.headers: list[dict[str, str]] = []
         self.go = threading.Event()
-        self._loop = asyncio.new_event_loop()
-        self._ready = threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True)
-        self._thread.start()
-        assert self._ready.wait(30)
+        super().__init__()
 
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}/v1"
-
-    def close(self) -> None:
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(30)
-
-    def _run(self) -> None:
-        asyncio.set_event_loop(self._loop)
-        app = web.Application(client_max_size=64 * 2**20)
-        app.router.add_post("/v1/{wire:.*}", self._answer)
-        runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1)
-        self._loop.run_until_complete(runner.setup())
-        site = web.TCPSite(runner, "127.0.0.1", 0)
-        self._loop.run_until_complete(site.start())
-        self.port = runner.addresses[0][1]
-        self._ready.set()
-        self._loop.run_forever()
-        self._loop.run_until_complete(runner.cleanup())
-        self._loop.close()
-
-    async def _answer(self, request: web.Request) -> web.StreamResponse:
+    async def answer(self, request: web.Request) -> web.StreamResponse:
         raw = await request.read()
         body = json.loads(raw)
         model = body["model"]

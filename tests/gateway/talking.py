@@ -16,6 +16,7 @@ from typing import Any
 from aiohttp import web
 
 from tests.gateway.stub import _event
+from tests.support.web_server import WebServer
 
 PAUSE = 0.004
 
@@ -44,7 +45,7 @@ class Script:
     retry_after: str | None = None
 
 
-class Talking:
+class Talking(WebServer):
     """The running upstream; `calls`, `left` (cancelled by the gateway) and `ended` count streams by model."""
 
     def __init__(self) -> None:
@@ -54,39 +55,14 @@ class Talking:
         self.ended: Counter[str] = Counter()
         self.bodies: list[dict[str, Any]] = []
         self.written = 0
-        self._loop = asyncio.new_event_loop()
-        self._ready = threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True)
-        self._thread.start()
-        assert self._ready.wait(30)
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}/v1"
-
-    def close(self) -> None:
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(30)
-
-    def _run(self) -> None:
-        asyncio.set_event_loop(self._loop)
-        app = web.Application(client_max_size=64 * 2**20)
-        app.router.add_post("/v1/{wire:.*}", self._answer)
-        runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1)
-        self._loop.run_until_complete(runner.setup())
-        self._loop.run_until_complete(web.TCPSite(runner, "127.0.0.1", 0).start())
-        self.port = runner.addresses[0][1]
-        self._ready.set()
-        self._loop.run_forever()
-        self._loop.run_until_complete(runner.cleanup())
-        self._loop.close()
+        super().__init__()
 
     def _script(self, model: str, body: dict[str, Any]) -> Script:
         """The script of this model for the last word of the prompt, else the model's own."""
         said = body.get("input") or body["messages"][-1]["content"]
         return self.says.get(f"{model}:{said.split()[-1]}") or self.says[model]
 
-    async def _answer(self, request: web.Request) -> web.StreamResponse:
+    async def answer(self, request: web.Request) -> web.StreamResponse:
         body = await request.json()
         model, wire = body["model"], request.match_info["wire"]
         self.calls[model] += 1

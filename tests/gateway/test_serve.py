@@ -5,12 +5,10 @@ from __future__ import annotations
 import http.client
 import json
 import os
-import re
 import signal
 import socket
 import subprocess
 import sys
-import threading
 import time
 import urllib.request
 from collections.abc import Iterator
@@ -23,6 +21,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from tests.gateway.stub import Stub
+from tests.support.command import listening
 
 CONFIG = """
 endpoints: {{local: {{base_url: "{url}"}}}}
@@ -48,31 +47,8 @@ def launched(command: list[str], **more: str) -> Iterator[tuple[subprocess.Popen
     process = subprocess.Popen(
         command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
-    lines: list[str] = []
-    found = threading.Event()
-
-    def read() -> None:
-        assert process.stdout is not None
-        for line in process.stdout:
-            lines.append(line)
-            if "Serving on" in line:
-                found.set()
-        found.set()
-
-    reader = threading.Thread(target=read, daemon=True)
-    reader.start()
-    try:
-        assert found.wait(300), lines
-        address = re.search(r"http://\S+", "".join(lines))
-        assert address is not None, lines
-        yield process, address.group(), lines
-    finally:
-        if process.poll() is None:
-            process.terminate()
-        process.wait(60)
-        reader.join(10)
-        assert process.stdout is not None
-        process.stdout.close()
+    with listening(process) as (url, lines):
+        yield process, url, lines
 
 
 def ask(url: str, model: str = "auto", prompt: str = "hi") -> tuple[str, str]:

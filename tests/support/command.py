@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from click.testing import CliRunner, Result
@@ -35,3 +39,36 @@ def start(
         cwd=ROOT,
         start_new_session=True,  # so that a test can interrupt it and its workers as a terminal would
     )
+
+
+@contextmanager
+def listening(process: subprocess.Popen[str], seconds: float = 300) -> Iterator[tuple[str, list[str]]]:
+    """The address of a server that was started with its output in a pipe, once it listens, and its lines.
+
+    At the end the process is terminated and waited for.
+    """
+    lines: list[str] = []
+    printed = threading.Event()
+
+    def read() -> None:
+        assert process.stdout is not None
+        for line in process.stdout:
+            lines.append(line)
+            if "Serving on" in line:
+                printed.set()
+        printed.set()
+
+    reader = threading.Thread(target=read, daemon=True)
+    reader.start()
+    try:
+        assert printed.wait(seconds), lines
+        address = re.search(r"http://\S+", "".join(lines))
+        assert address is not None, lines
+        yield address.group(), lines
+    finally:
+        if process.poll() is None:
+            process.terminate()
+        process.wait(60)
+        reader.join(10)
+        assert process.stdout is not None
+        process.stdout.close()

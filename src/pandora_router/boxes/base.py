@@ -8,6 +8,7 @@ sealed.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import Any, ClassVar, Protocol, Self, runtime_checkable
 
 import numpy as np
@@ -187,6 +188,31 @@ class Discrete(Protocol):
 
     def support(self) -> Matrix | None:
         """The equally likely next values of each box (M, S)."""
+
+
+class DiscretePrices(Bookkeeping, ABC):
+    """Gain and prices of boxes whose next values are finitely many and equally likely, exact for these."""
+
+    mean: Vector
+    sealed: Mask
+
+    @abstractmethod
+    def support(self) -> Matrix:
+        """The equally likely next values of each box (M, S); its worth, repeated, if it is not sealed."""
+
+    def gain(self, outside: ArrayLike) -> Vector:
+        """E[(G + r - v)+], the mean over the next values G."""
+        return discrete_gain(opened_worths(self), outside)
+
+    def reservation_price(self) -> Vector:
+        """The u with E[(G + r - u)+] = c; the mean where nothing is left to open."""
+        price = discrete_reservation_price(opened_worths(self), self.inspection_cost)
+        return np.where(self.sealed, price, self.mean)
+
+    def backup_price(self) -> Vector:
+        """The b with E[(b - r - G)+] = c - r; the mean where nothing is left to open."""
+        price = discrete_backup_price(opened_worths(self), self.inspection_cost, self.refund)
+        return np.where(self.sealed, price, self.mean)
 
 
 def opened_worths(boxes: Discrete) -> Matrix:

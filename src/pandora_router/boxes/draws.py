@@ -13,20 +13,14 @@ from typing import ClassVar, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
-from pandora_router.boxes.base import (
-    Bookkeeping,
-    discrete_backup_price,
-    discrete_gain,
-    discrete_reservation_price,
-    opened_worths,
-)
+from pandora_router.boxes.base import DiscretePrices
 from pandora_router.boxes.checks import finite
 from pandora_router.boxes.costs import Costs, as_costs
 from pandora_router.types import Mask, Matrix, Vector
 
 
 @dataclass(frozen=True, eq=False)
-class Draws(Bookkeeping):
+class Draws(DiscretePrices):
     """M independent boxes, box m taking each of `samples[m]` with the same probability.
 
     >>> boxes = Draws([[0.0, 1.0], [0.4, 0.6]], inspection_cost=0.1)
@@ -59,20 +53,6 @@ class Draws(Bookkeeping):
     def support(self) -> Matrix:
         """The values each box may still show (M, S); its worth repeated where nothing is left to open."""
         return np.where(self.sealed[:, None], self.samples, self.mean[:, None])
-
-    def gain(self, outside: ArrayLike) -> Vector:
-        """E[(G + r - v)+], the mean over the draws."""
-        return discrete_gain(opened_worths(self), outside)
-
-    def reservation_price(self) -> Vector:
-        """The u with E[(G + r - u)+] = c; the mean where nothing is left to open."""
-        price = discrete_reservation_price(opened_worths(self), self.inspection_cost)
-        return np.where(self.sealed, price, self.mean)
-
-    def backup_price(self) -> Vector:
-        """The b with E[(b - r - G)+] = c - r; the mean where nothing is left to open."""
-        price = discrete_backup_price(opened_worths(self), self.inspection_cost, self.refund)
-        return np.where(self.sealed, price, self.mean)
 
     def given(self, box: int, value: float) -> Self:
         """Open `box`; the value need not be one of its draws."""

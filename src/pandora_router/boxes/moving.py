@@ -19,13 +19,7 @@ from typing import ClassVar, Protocol, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
-from pandora_router.boxes.base import (
-    Bookkeeping,
-    discrete_backup_price,
-    discrete_gain,
-    discrete_reservation_price,
-    opened_worths,
-)
+from pandora_router.boxes.base import DiscretePrices
 from pandora_router.boxes.checks import finite, same_length, sealed_box
 from pandora_router.boxes.costs import Costs, as_costs
 from pandora_router.types import Mask, Matrix, Positions, Vector
@@ -48,7 +42,7 @@ class Movement(Protocol):
 
 
 @dataclass(frozen=True, eq=False)
-class Moving(Bookkeeping):
+class Moving(DiscretePrices):
     """M boxes with means that move together by a `Movement`.
 
     >>> class Coin:
@@ -117,20 +111,6 @@ class Moving(Bookkeeping):
     def std(self) -> Vector:
         """The standard deviation of each box's own next mean; 0 where nothing is left to open."""
         return self.support().std(axis=1)
-
-    def gain(self, outside: ArrayLike) -> Vector:
-        """E[(G + r - v)+] of each box's own next mean G."""
-        return discrete_gain(opened_worths(self), outside)
-
-    def reservation_price(self) -> Vector:
-        """The u with E[(G + r - u)+] = c; the mean where nothing is left to open."""
-        price = discrete_reservation_price(opened_worths(self), self.inspection_cost)
-        return np.where(self.sealed, price, self.mean)
-
-    def backup_price(self) -> Vector:
-        """The b with E[(b - r - G)+] = c - r; the mean where nothing is left to open."""
-        price = discrete_backup_price(opened_worths(self), self.inspection_cost, self.refund)
-        return np.where(self.sealed, price, self.mean)
 
     def given(self, box: int, value: News) -> Self:
         """Open `box`: `value` has the new means of all boxes, or is that of `box` alone.

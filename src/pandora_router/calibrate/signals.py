@@ -14,7 +14,7 @@ policy will search the boxes.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -263,9 +263,10 @@ class Calibrated:
 
 
 @dataclass(frozen=True)
-class GaussianJoint:
-    """The paper's signal model with correlated residuals: constant scale, normal law, no slope."""
+class _Gaussian:
+    """The paper's signal model: constant scale, normal law, no slope."""
 
+    correlation: ClassVar[CorrelationKind]
     mean: MeanModel = field(default_factory=RidgeMean)
 
     def fit(
@@ -275,22 +276,19 @@ class GaussianJoint:
         reward: ArrayLike | None = None,
         train: Readings | None = None,
     ) -> FittedSignal:
-        """Fit mean, standard deviations, Ledoit-Wolf correlation; rewards and `train` are not used."""
-        return Calibrated(self.mean, "constant", "ledoit_wolf", False, "normal").fit(cheap, costly, reward)
+        """Fit mean, standard deviations and correlation; rewards and training prompts are not used."""
+        return Calibrated(self.mean, "constant", self.correlation, False, "normal").fit(cheap, costly, reward)
 
 
 @dataclass(frozen=True)
-class GaussianIndependent:
+class GaussianJoint(_Gaussian):
+    """The paper's signal model with correlated residuals (Ledoit-Wolf)."""
+
+    correlation: ClassVar[CorrelationKind] = "ledoit_wolf"
+
+
+@dataclass(frozen=True)
+class GaussianIndependent(_Gaussian):
     """The paper's signal model with independent residuals."""
 
-    mean: MeanModel = field(default_factory=RidgeMean)
-
-    def fit(
-        self,
-        cheap: ArrayLike,
-        costly: ArrayLike,
-        reward: ArrayLike | None = None,
-        train: Readings | None = None,
-    ) -> FittedSignal:
-        """Fit mean and standard deviations; rewards and training prompts are not used."""
-        return Calibrated(self.mean, "constant", "none", False, "normal").fit(cheap, costly, reward)
+    correlation: ClassVar[CorrelationKind] = "none"

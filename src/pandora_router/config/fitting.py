@@ -183,11 +183,9 @@ class OpenedSettings(Closed):
         return self.peek
 
 
-class TransformerSettings(Closed):
-    """The paper's costly estimate g: a small transformer fine-tuned to predict rewards."""
+class _Tuned(Closed):
+    """What fine-tuning a transformer takes."""
 
-    kind: Literal["transformer"]
-    form: Literal["all", "named"] | None = None
     peek: Natural | None = None
     tokens: Annotated[int, Field(ge=16, le=512)] = 192
     layers: Annotated[int, Field(ge=1, le=6)] = 2
@@ -195,6 +193,13 @@ class TransformerSettings(Closed):
     rate: Above = 1e-4
     batch: Count = 32
     seed: Natural = 0
+
+
+class TransformerSettings(_Tuned):
+    """The paper's costly estimate g: a small transformer fine-tuned to predict rewards."""
+
+    kind: Literal["transformer"]
+    form: Literal["all", "named"] | None = None
 
     def build(self, config: Config) -> Costly:
         """The recipe."""
@@ -205,7 +210,7 @@ class TransformerSettings(Closed):
         return TransformerRecipe(self.form, self.peek).reads(table)[1]
 
 
-class BlendSettings(Closed):
+class BlendSettings(_Tuned):
     """The boosted stack and the fine-tuned transformer, weighted by their out-of-fold squared errors.
 
     Both read the first `peek` characters of contexts (default as for the stack). One transformer is fitted
@@ -213,14 +218,7 @@ class BlendSettings(Closed):
     """
 
     kind: Literal["blend"]
-    peek: Natural | None = None
     folds: Annotated[int, Field(ge=2)] = 3
-    tokens: Annotated[int, Field(ge=16, le=512)] = 192
-    layers: Annotated[int, Field(ge=1, le=6)] = 2
-    epochs: Count = 2
-    rate: Above = 1e-4
-    batch: Count = 32
-    seed: Natural = 0
 
     def build(self, config: Config) -> Costly:
         """The recipe."""

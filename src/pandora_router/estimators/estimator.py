@@ -234,6 +234,20 @@ class Scorer:
         return arrived()
 
 
+class PromptsOnly:
+    """Base of predictors that read prompts alone and estimate all specialists in one computation."""
+
+    @property
+    def needs(self) -> frozenset[str]:
+        """Empty: no contexts are read."""
+        return frozenset()
+
+    @property
+    def together(self) -> bool:
+        """True: one computation gives all specialists."""
+        return True
+
+
 @runtime_checkable
 class Known(Predictor, Protocol):
     """A predictor with known prompts that it can also predict as if they were new."""

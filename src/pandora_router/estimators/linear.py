@@ -19,8 +19,9 @@ from numpy.typing import ArrayLike, NDArray
 from pandora_router.errors import UsageError
 from pandora_router.estimators.embedders.embedder import Embedder, Vectors
 from pandora_router.estimators.embedders.tfidf import fitted_embedder
+from pandora_router.estimators.estimator import PromptsOnly
 from pandora_router.estimators.neighbours import same_rows
-from pandora_router.estimators.rewards import checked_reward
+from pandora_router.estimators.rewards import checked_reward, with_more
 from pandora_router.estimators.saved import Saved, embedder_from, embedder_state
 from pandora_router.types import Contexts, Mask, Matrix, Positions, Vector
 
@@ -29,7 +30,7 @@ PENALTIES = tuple(np.logspace(-4.0, 1.0, 11).tolist())  # per known prompt
 
 
 @dataclass(frozen=True)
-class LinearHead:
+class LinearHead(PromptsOnly):
     """Known components (N, K) with their rewards (N, M), NaN where missing, and the ridge fitted on them.
 
     A vector x has components (x - `middle`) @ `whitening`.
@@ -71,19 +72,8 @@ class LinearHead:
         """The same components with more known prompts; `reward` (n, M) as in `fit`."""
         if not len(prompts):
             return self
-        more = np.asarray(reward, dtype=np.float64).reshape(len(prompts), len(self.specialists))
         rows = np.concatenate([self.components, self._components(self.embedder.embed(prompts))])
-        return replace(self, components=rows, reward=np.concatenate([self.reward, more]))
-
-    @property
-    def needs(self) -> frozenset[str]:
-        """Empty: no contexts are read."""
-        return frozenset()
-
-    @property
-    def together(self) -> bool:
-        """True: one matrix product gives all specialists."""
-        return True
+        return replace(self, components=rows, reward=with_more(self.reward, reward, len(prompts)))
 
     def predict(self, prompts: Sequence[str], contexts: Contexts | None = None) -> Matrix:
         """Estimated rewards (prompts, specialists); `contexts` is ignored."""

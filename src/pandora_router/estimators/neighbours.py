@@ -20,9 +20,10 @@ from numpy.typing import ArrayLike, NDArray
 from pandora_router.errors import UsageError
 from pandora_router.estimators.embedders.embedder import Embedder, Vectors, normalised
 from pandora_router.estimators.embedders.tfidf import fitted_embedder
+from pandora_router.estimators.estimator import PromptsOnly
 from pandora_router.estimators.nearest import EXACT_UP_TO, Complete, Exact, Graph, Nearest
 from pandora_router.estimators.packed import WIDTH, Codes, Packed, Packing
-from pandora_router.estimators.rewards import checked_reward, filled_mean
+from pandora_router.estimators.rewards import checked_reward, filled_mean, with_more
 from pandora_router.estimators.saved import Saved, embedder_from, embedder_state, read, write
 from pandora_router.search import kernels
 from pandora_router.types import Contexts, Matrix, Positions
@@ -36,7 +37,7 @@ Count = int | tuple[int, ...]
 
 
 @dataclass(frozen=True)
-class Neighbours:
+class Neighbours(PromptsOnly):
     """Known vectors (N, width) with their rewards (N, M), NaN where missing; predicts by the k nearest.
 
     With several numbers in `k` the prediction is the average over them. With a `packing`, `vectors` has
@@ -90,19 +91,8 @@ class Neighbours:
         """
         if not len(prompts):
             return self
-        more = np.asarray(reward, dtype=np.float64).reshape(len(prompts), len(self.specialists))
         rows = np.concatenate([self.vectors, self._stored(self.embedder.embed(prompts))])
-        return replace(self, vectors=rows, reward=np.concatenate([self.reward, more]))
-
-    @property
-    def needs(self) -> frozenset[str]:
-        """Empty: no contexts are read."""
-        return frozenset()
-
-    @property
-    def together(self) -> bool:
-        """True: one search for neighbours gives all specialists."""
-        return True
+        return replace(self, vectors=rows, reward=with_more(self.reward, reward, len(prompts)))
 
     def predict(self, prompts: Sequence[str], contexts: Contexts | None = None) -> Matrix:
         """Estimated rewards (prompts, specialists); `contexts` is ignored."""

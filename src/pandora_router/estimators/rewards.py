@@ -86,3 +86,9 @@ def blend_weights(estimates: Sequence[Matrix], reward: Matrix, mean: Matrix) -> 
     turned, small = np.linalg.qr(design)  # the same least squares with as many rows as estimates
     weights, _ = nnls(small, turned.T @ (reward - mean)[there])
     return np.asarray(weights, dtype=np.float64)
+
+
+def with_more(reward: Matrix, more: ArrayLike, prompts: int) -> Matrix:
+    """Rewards (N, M) followed by those of `prompts` further prompts, NaN where missing."""
+    rows = np.asarray(more, dtype=np.float64).reshape(prompts, reward.shape[1])
+    return np.concatenate([reward, rows])

@@ -177,15 +177,7 @@ class Chat:
 
     def usage(self, answer: Json) -> Usage | None:
         """The token counts of a whole answer, None if it has none."""
-        counts = answer.get("usage")
-        if not isinstance(counts, Mapping):
-            return None
-        cached = tokens_of(counts.get("prompt_tokens_details"), "cached_tokens")
-        reasoning = tokens_of(counts.get("completion_tokens_details"), "reasoning_tokens")
-        whole = tokens_of(counts, "prompt_tokens")
-        return Usage(
-            max(whole - cached, 0), min(cached, whole), 0, tokens_of(counts, "completion_tokens"), reasoning
-        )
+        return _usage(answer, "prompt_tokens", "completion_tokens")
 
     def piece(self, event: Json) -> Piece:
         """What one event of a stream means."""
@@ -239,15 +231,7 @@ class Responses:
 
     def usage(self, answer: Json) -> Usage | None:
         """The token counts of a whole answer, None if it has none."""
-        counts = answer.get("usage")
-        if not isinstance(counts, Mapping):
-            return None
-        cached = tokens_of(counts.get("input_tokens_details"), "cached_tokens")
-        reasoning = tokens_of(counts.get("output_tokens_details"), "reasoning_tokens")
-        whole = tokens_of(counts, "input_tokens")
-        return Usage(
-            max(whole - cached, 0), min(cached, whole), 0, tokens_of(counts, "output_tokens"), reasoning
-        )
+        return _usage(answer, "input_tokens", "output_tokens")
 
     def piece(self, event: Json) -> Piece:
         """What one event of a stream means."""
@@ -361,3 +345,13 @@ def _openai_type(status: int) -> str:
 WIRES: tuple[Wire, ...] = (Chat(), Responses(), Messages())
 BY_PATH: Mapping[str, Wire] = {wire.path: wire for wire in WIRES}
 BY_NAME: Mapping[str, Wire] = {wire.name: wire for wire in WIRES}
+
+
+def _usage(answer: Json, read: str, written: str) -> Usage | None:
+    """Token counts as OpenAI states them, in the members `read` and `written`; None if there are none."""
+    counts = answer.get("usage")
+    if not isinstance(counts, Mapping):
+        return None
+    whole, cached = tokens_of(counts, read), tokens_of(counts.get(f"{read}_details"), "cached_tokens")
+    reasoning = tokens_of(counts.get(f"{written}_details"), "reasoning_tokens")
+    return Usage(max(whole - cached, 0), min(cached, whole), 0, tokens_of(counts, written), reasoning)

@@ -198,6 +198,13 @@ class Decisions:
     order: NDArray[np.int32]
     stage: NDArray[np.int32]
 
+    @classmethod
+    def empty(cls, queries: int, boxes: int) -> Decisions:
+        """Nothing opened and nothing spent yet; `choice` is still to be filled."""
+        choice = np.empty(queries, dtype=np.int32)
+        order, stage = np.full((2, queries, boxes), -1, dtype=np.int32)
+        return cls(choice, np.zeros(queries), np.zeros(queries), order, stage)
+
     @property
     def inspections(self) -> Positions:
         """How many boxes each query opened."""
@@ -245,14 +252,8 @@ def run_with(
     kernel: SimpleNamespace | None, policy: Policy, batch: Batch, values: Matrix, threads: int | None = None
 ) -> Decisions:
     """`run` on checked values with these kernels, or without any."""
-    queries, boxes = values.shape
-    result = Decisions(
-        np.empty(queries, dtype=np.int32),
-        np.empty(queries),
-        np.zeros(queries),
-        np.full((queries, boxes), -1, dtype=np.int32),
-        np.full((queries, boxes), -1, dtype=np.int32),
-    )
+    queries = len(values)
+    result = Decisions.empty(*values.shape)
     if kernel is None or not has_loop(policy, batch):
         _drive_rows(policy, batch, values, result)
     else:

@@ -74,14 +74,7 @@ def run_moving(policy: Policy, batch: MovingBatch, means_of: Told) -> Decisions:
 
     Other policies, and costs that boxes share, are driven row by row.
     """
-    queries, boxes = batch.mean.shape
-    out = Decisions(
-        np.empty(queries, dtype=np.int32),
-        np.zeros(queries),
-        np.zeros(queries),
-        np.full((queries, boxes), -1, dtype=np.int32),
-        np.full((queries, boxes), -1, dtype=np.int32),
-    )
+    out = Decisions.empty(*batch.mean.shape)
     if isinstance(policy, Never):
         out.choice[:] = batch.mean.argmax(axis=1)
     elif type(policy) is not KnowledgeGradient or len(batch.costs.shared):
