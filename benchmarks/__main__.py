@@ -23,6 +23,14 @@ from rich.table import Table
 from benchmarks import gaps, loop, market, speed
 
 FOLDER = Path(__file__).parent
+PAGE = """# What `make bench` printed
+
+Every number of this page comes from one command: `python -m benchmarks {command}`.
+`python -m benchmarks --list` names the other benchmarks, `python -m benchmarks NAME` runs one of them.
+
+```
+{printed}```
+"""
 
 
 def measure_gaps(console: Console, count: int, n: int) -> list[dict[str, object]]:
@@ -188,11 +196,7 @@ def main() -> None:
     report["gap_claims"] = print_gaps(console, rows)
     write(options.out, json.dumps(report, indent=1))
     if options.page:
-        command = "python -m benchmarks --page docs/bench.md"
-        write(
-            options.page,
-            f"# What `make bench` printed\n\nMade by `{command}`.\n\n```\n{console.export_text()}```\n",
-        )
+        write(options.page, PAGE.format(command=" ".join(sys.argv[1:]), printed=console.export_text()))
     console.print(f"written to {options.out}")
 
 

@@ -25,11 +25,11 @@ from typing import Any, get_args
 
 import numpy as np
 
+from benchmarks import bidding_attacks as attacks
 from benchmarks import bidding_page
-from pandora_router.bidding import attacks
-from pandora_router.bidding.chaos import Chaos, check_books, play_in_chaos
+from benchmarks.bidding_attacks import Graded
+from benchmarks.bidding_chaos import Chaos, check_books, play_in_chaos
 from pandora_router.bidding.network import (
-    Graded,
     Processes,
     Town,
     play_all,

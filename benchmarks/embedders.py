@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -40,7 +41,9 @@ def errors(embedder: Embedder, fold: tuple, ks: tuple[int, ...]) -> list[np.ndar
     train, test = fold
     fitted = Neighbours.fit(train.prompts, train.reward, train.specialists, embedder=embedder)
     vectors = embedder.embed(test.prompts)
-    return [np.nanmean((fitted.with_k(k).predict_vectors(vectors) - test.reward) ** 2, axis=1) for k in ks]
+    return [
+        np.nanmean((replace(fitted, k=k).predict_vectors(vectors) - test.reward) ** 2, axis=1) for k in ks
+    ]
 
 
 def megabytes(package: str) -> float:

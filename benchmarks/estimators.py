@@ -15,6 +15,7 @@ import argparse
 import resource
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +54,7 @@ def cheap(table: Table) -> dict[str, Callable[[], Made]]:
             folds = grouped_folds(train.prompts, 5, 0)
             found["mean"] = np.broadcast_to(fitted.mean, test.reward.shape), 0.0
             for label, k in (("kNN-3", 3), ("kNN-50", 50), ("f", fitted.k)):
-                one, start = fitted.with_k(k), time.process_time()
+                one, start = replace(fitted, k=k), time.process_time()
                 predicted = one.predict_vectors(vectors)
                 head, _ = fit_ridge(one.leave_one_out(), train.reward, folds)
                 found[label] = predicted, spent

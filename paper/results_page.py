@@ -17,7 +17,7 @@ from pandora_router.evaluate.results import Results
 from pandora_router.evaluate.statistics import Estimate
 from pandora_router.report import paired, summary, tables
 from pandora_router.report.markdown import NOTES, section
-from pandora_router.report.verdicts import CHANCE, gaps, verdict_on
+from pandora_router.report.verdicts import gaps, verdict_on
 from paper import findings, paper_tables
 
 COMMAND = "python -m paper results"
@@ -75,6 +75,7 @@ signal models, the paper's findings and its own tables, figures): `make paper` w
 paper/experiments/math_gpt.yaml -o results --data DATA`. Markets: [bidding.md](bidding.md). Other routers:
 [peers.md](peers.md).
 """
+CHANCE = 0.159  # how often a normal number lies more than one standard error above its mean
 
 
 def short(found: Sequence[Results], asked: Sequence[Experiment], command: str = COMMAND) -> str:

@@ -1,9 +1,10 @@
 """Which modules of ours one decision goes through: `python -m tools.touched [artifact] [prompt]`.
 
 Prints the modules whose functions one `Router.route` call of one prompt enters, in the order of their first
-call, and how often the call passes from one room (package) to another. Without an artifact a small router is
-fitted. The prompt is decided once before, so that what is loaded on first use does not count, and the policy
-buys nothing: the path that every prompt takes.
+call, and how often the call passes from one room (package) to another: once for a prompt that was never
+embedded, once for the same prompt again, whose vector is kept. Without an artifact a small router is fitted.
+Another prompt is decided before, so that what is loaded on first use does not count, and the policy buys
+nothing: the path that every prompt takes.
 """
 
 from __future__ import annotations
@@ -22,6 +23,12 @@ from pandora_router.search import Never
 PACKAGE = "pandora_router."
 
 
+def paths_of(router: Router, prompt: str) -> dict[str, list[str]]:
+    """The paths of a prompt that was never embedded and of the same prompt again, once all is loaded."""
+    router.route(prompt + " or not")
+    return {"new": path_of(router, prompt), "again": path_of(router, prompt)}
+
+
 def path_of(router: Router, prompt: str) -> list[str]:
     """The module of every function of ours that is entered, in order."""
     entered: list[str] = []
@@ -31,8 +38,6 @@ def path_of(router: Router, prompt: str) -> list[str]:
         if event == "call" and module.startswith(PACKAGE):
             entered.append(module.removeprefix(PACKAGE))
 
-    router.route(prompt)
-    router.route(prompt + " again")
     sys.setprofile(watch)
     try:
         router.route(prompt)
@@ -53,14 +58,24 @@ def main() -> None:
         router = Router.fit(table(300), inspection_cost=0.01)
     else:
         router = Router.load(chosen.artifact)
-    entered = path_of(router if chosen.bought else router.with_policy(Never()), chosen.prompt)
-    counts = Counter(entered)
-    for module, calls in counts.items():
-        print(f"  {module}: {calls} calls")
-    rooms = [module.split(".")[0] for module in entered]
-    changes = sum(one != two for one, two in pairwise(rooms))
-    print("rooms: " + " ".join(room for room, _ in groupby(rooms)))
-    print(f"{len(counts)} modules, {changes} changes of room, {len(entered)} calls")
+    asked = router if chosen.bought else router.with_policy(Never())
+    for kind, entered in paths_of(asked, chosen.prompt).items():
+        counts = Counter(entered)
+        print(f"{kind} prompt:")
+        for module, calls in counts.items():
+            print(f"  {module}: {calls} calls")
+        print("rooms: " + " ".join(room for room, _ in groupby(rooms_of(entered))))
+        print(f"{len(counts)} modules, {changes(entered)} changes of room, {len(entered)} calls")
+
+
+def rooms_of(entered: list[str]) -> list[str]:
+    """The room of each call."""
+    return [module.split(".")[0] for module in entered]
+
+
+def changes(entered: list[str]) -> int:
+    """How often the path passes from one room to another."""
+    return sum(before != after for before, after in pairwise(rooms_of(entered)))
 
 
 if __name__ == "__main__":

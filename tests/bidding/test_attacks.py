@@ -8,10 +8,10 @@ import time
 
 import numpy as np
 import pytest
+from benchmarks import bidding_attacks as attacks
+from benchmarks.bidding_attacks import Graded, damage, everywhere, inflated, with_cheats
 
-from pandora_router.bidding import attacks
-from pandora_router.bidding.attacks import damage, everywhere, inflated, with_cheats
-from pandora_router.bidding.network import Graded, Town, play_all, rewards_of, same_auction, services_here
+from pandora_router.bidding.network import Town, play_all, rewards_of, same_auction, services_here
 from pandora_router.bidding.platform import Platform
 from pandora_router.bidding.recorder import StoreRecorder
 from pandora_router.bidding.reputation import Reputation

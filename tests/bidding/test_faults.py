@@ -6,8 +6,8 @@ import asyncio
 
 import numpy as np
 import pytest
+from benchmarks.bidding_chaos import Chaos, check_books, play_in_chaos
 
-from pandora_router.bidding.chaos import Chaos, check_books, play_in_chaos
 from pandora_router.bidding.network import Town, services_apart, services_here
 from pandora_router.bidding.platform import Platform
 from pandora_router.bidding.recorder import StoreRecorder

@@ -16,7 +16,7 @@ import socket
 import sys
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from multiprocessing.process import BaseProcess
 from typing import Any
 
@@ -24,7 +24,6 @@ import numpy as np
 
 from pandora_router.bidding.platform import AuctionResult, Platform, Recorder
 from pandora_router.bidding.private import TableSide
-from pandora_router.bidding.reputation import Reputation
 from pandora_router.bidding.rules import Rules
 from pandora_router.bidding.seats import ProxySeat, RemoteSeat, Seat, Terms
 from pandora_router.bidding.service import TRUTHFUL, BidderService
@@ -33,7 +32,6 @@ from pandora_router.bidding.wire import MechanismName
 from pandora_router.boxes import Independent
 from pandora_router.market import Instance, Record, Strategy, trade
 from pandora_router.search import reveal
-from pandora_router.store.auctions import Score
 from pandora_router.transport.listening import Address, serve_until_stopped, serving, url_of
 from pandora_router.types import Vector
 
@@ -208,42 +206,6 @@ async def play_all(
             return await town.play(platform, seats, row)
 
     return list(await asyncio.gather(*(one(row) for row in rows)))
-
-
-@dataclass
-class Graded:
-    """A platform that learns: every answer is graded at once, and handicaps follow (`reputation`)."""
-
-    town: Town
-    seats: Sequence[RemoteSeat]
-    reputation: Reputation
-    scores: dict[str, Score] = field(default_factory=dict)
-
-    async def play(self, rows: Sequence[int]) -> list[AuctionResult]:
-        """Hold the auctions one after the other."""
-        platform, results = self.town.platform(), []
-        for row in rows:
-            seats = [
-                replace(seat, handicap=self.reputation.handicap(self.scores.get(seat.name)))
-                for seat in self.seats
-            ]
-            result = await self.town.play(platform, seats, row)
-            self.grade(result, row)
-            results.append(result)
-        return results
-
-    def grade(self, result: AuctionResult, row: int) -> None:
-        """Compare the winner's claim with the realised reward."""
-        claims = [
-            call.stated for call in result.heard if call.bidder == result.bidder and call.stated is not None
-        ]
-        if result.bidder is None or not claims:
-            return
-        miss = claims[-1] - float(self.town.instance.rewards[row, self.town.names.index(result.bidder)])
-        old = self.scores.get(result.bidder, Score(result.bidder, "", 0, 0.0, 0.0))
-        self.scores[result.bidder] = Score(
-            old.bidder, old.kind, old.graded + 1, old.total + miss, old.squares + miss * miss
-        )
 
 
 def same_auction(town: Town, row: int, served: AuctionResult) -> None:

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 FILE = click.Path(path_type=Path, dir_okay=False)
 FOLDER = click.Path(path_type=Path, file_okay=False)
-GENERATED_COST = 0.02
 
 
 def experiment_on(table: Path, peek: int, complete: float) -> Experiment:

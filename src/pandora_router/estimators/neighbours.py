@@ -136,10 +136,6 @@ class Neighbours(PromptsOnly):
         copies = [rows[rows >= len(vectors)] - len(vectors) for rows in among]
         return self._means(self._complete.nearest_except(vectors, _largest([self.k]), copies), [self.k])[0]
 
-    def with_k(self, k: Count) -> Neighbours:
-        """The same known prompts with another number of neighbours."""
-        return replace(self, k=k)
-
     @functools.cached_property
     def search(self) -> Nearest:
         """Exact search up to `exact_up_to` known prompts, a graph above; built on first use."""

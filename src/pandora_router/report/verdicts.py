@@ -16,8 +16,6 @@ from pandora_router.evaluate.results import Results
 from pandora_router.evaluate.statistics import Comparison, Estimate
 from pandora_router.report import paired
 
-CHANCE = 0.159  # how often a normal number lies more than one standard error above its mean
-
 
 @dataclass(frozen=True)
 class Gap(Estimate):

@@ -1,7 +1,7 @@
 """One sweep of the paper's EmbedLLM size on a generated instance: 2,436 prompts x 110 specialists x 9 costs.
 
-    OMP_NUM_THREADS=1 python -m benchmarks.sweep          # a part of the prompts, and what it stands for
-    OMP_NUM_THREADS=1 python -m benchmarks.sweep --full   # all of them: nothing is extrapolated
+    OMP_NUM_THREADS=1 python -m paper.sweep_speed          # a part of the prompts, and what it stands for
+    OMP_NUM_THREADS=1 python -m paper.sweep_speed --full   # all of them: nothing is extrapolated
 
 Prints seconds for `KnowledgeGradient` (goal: under 60) and for the paper's policy (backup price, Monte Carlo
 with S=100, reconditioned inside every sample; goal: under 600), on all cores unless told otherwise. Where
@@ -17,8 +17,8 @@ import os
 import time
 
 import numpy as np
-
 from benchmarks.speed import batch
+
 from pandora_router.search import Batch, Committing, KnowledgeGradient, Policy, run
 
 PROMPTS, SPECIALISTS = 2436, 110
@@ -26,12 +26,14 @@ COSTS = tuple(np.logspace(-4, -1, 9))
 
 
 def rows(whole: Batch, count: int, cost: float) -> Batch:
+    """The first `count` queries of a batch at another inspection cost."""
     return Batch(whole.mean[:count], whole.std[:count], cost, correlation=whole.correlation)
 
 
 def measure(
     name: str, policy: Policy, whole: Batch, values: np.ndarray, count: int, threads: int, goal: float
 ) -> None:
+    """Print the seconds that a policy takes over `count` prompts at all costs, and its inspections."""
     run(policy, rows(whole, 2, COSTS[0]), values[:2], threads=1)  # compiled before the clock starts
     spent, busy, opened = 0.0, 0.0, []
     for cost in COSTS:
@@ -51,6 +53,7 @@ def measure(
 
 
 def main() -> None:
+    """Measure the knowledge gradient and the paper's policy."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--full", action="store_true", help="all prompts for both")
     parser.add_argument("--prompts", type=int, default=600, help="for the knowledge gradient")

@@ -8,14 +8,18 @@ answers minus all looks; revenue: what the platform is paid). All are means per 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from pandora_router.bidding.network import Strategies, Town
+from pandora_router.bidding.platform import AuctionResult
+from pandora_router.bidding.reputation import Reputation
+from pandora_router.bidding.seats import RemoteSeat
 from pandora_router.bidding.service import TRUTHFUL
 from pandora_router.market import Answer, Bid, Call, Leave, Strategy, Wait
 from pandora_router.search import OUTSIDE, Inspect, State
+from pandora_router.store.auctions import Score
 from pandora_router.types import Matrix, Vector
 
 
@@ -107,3 +111,39 @@ def damage(town: Town, cheats: Mapping[int, Strategies], rows: Sequence[int]) ->
         float(welfare.std(ddof=1) / root),
         float((after[2] - before[2]).mean()),
     )
+
+
+@dataclass
+class Graded:
+    """A platform that learns: every answer is graded at once, and handicaps follow (`reputation`)."""
+
+    town: Town
+    seats: Sequence[RemoteSeat]
+    reputation: Reputation
+    scores: dict[str, Score] = field(default_factory=dict)
+
+    async def play(self, rows: Sequence[int]) -> list[AuctionResult]:
+        """Hold the auctions one after the other."""
+        platform, results = self.town.platform(), []
+        for row in rows:
+            seats = [
+                replace(seat, handicap=self.reputation.handicap(self.scores.get(seat.name)))
+                for seat in self.seats
+            ]
+            result = await self.town.play(platform, seats, row)
+            self.grade(result, row)
+            results.append(result)
+        return results
+
+    def grade(self, result: AuctionResult, row: int) -> None:
+        """Compare the winner's claim with the realised reward."""
+        claims = [
+            call.stated for call in result.heard if call.bidder == result.bidder and call.stated is not None
+        ]
+        if result.bidder is None or not claims:
+            return
+        miss = claims[-1] - float(self.town.instance.rewards[row, self.town.names.index(result.bidder)])
+        old = self.scores.get(result.bidder, Score(result.bidder, "", 0, 0.0, 0.0))
+        self.scores[result.bidder] = Score(
+            old.bidder, old.kind, old.graded + 1, old.total + miss, old.squares + miss * miss
+        )
