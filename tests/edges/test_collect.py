@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 
 from pandora_router.collect.assemble import CollectPlan, Question
+from pandora_router.collect.collection import Collected, Status, collect
 from pandora_router.collect.graders import ReferenceGrader, numeric
 from pandora_router.collect.journal import Journal, line
-from pandora_router.collect.run import Collected, Status, collect
 from pandora_router.data import storage
 from pandora_router.errors import UsageError
 from pandora_router.estimators.judge import Judge

@@ -13,7 +13,7 @@ import pytest
 from pandora_router.store import accounts, log, presence
 from pandora_router.store.database import Database, Transaction, connect
 from pandora_router.store.migrations import migrate
-from pandora_router.store.presence import Worker
+from pandora_router.store.presence import Process
 from pandora_router.store.rows import Attempt, DecisionRow, Key, Outcome, Settlement, Usage
 
 NOW = 1_800_000_000.0
@@ -27,7 +27,7 @@ def database(url: str) -> Iterator[Database]:
     database.close()
 
 
-def begin(open_: Transaction, worker: Worker, number: int = 1) -> Key:
+def begin(open_: Transaction, worker: Process, number: int = 1) -> Key:
     """A key with a budget and a decision of `worker` whose attempt is expected to cost 250."""
     key, _ = accounts.add_key(open_, f"team {number}", NOW, budget=1000)
     assert accounts.reserve(open_, key, f"d{number}", 600, NOW, 3600.0) is None
@@ -37,7 +37,7 @@ def begin(open_: Transaction, worker: Worker, number: int = 1) -> Key:
     return key
 
 
-def recover(open_: Transaction, worker: Worker, now: float) -> int:
+def recover(open_: Transaction, worker: Process, now: float) -> int:
     presence.seen(open_, worker, now)
     presence.remove_dead(open_, worker, now)
     return log.recover(open_, now)
@@ -45,7 +45,7 @@ def recover(open_: Transaction, worker: Worker, now: float) -> int:
 
 def test_what_a_killed_process_left_open_is_settled_at_once(database: Database) -> None:
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
-        here, other = Worker(), replace(Worker(), pid=process.pid)
+        here, other = Process(), replace(Process(), pid=process.pid)
         with database.transaction() as open_:
             presence.seen(open_, other, NOW)
             key = begin(open_, other)
@@ -58,7 +58,7 @@ def test_what_a_killed_process_left_open_is_settled_at_once(database: Database) 
 
 
 def test_a_process_of_another_machine_is_dead_when_it_was_not_seen_for_long(database: Database) -> None:
-    here, far = Worker(), replace(Worker(), place="elsewhere", pid=os.getpid())
+    here, far = Process(), replace(Process(), place="elsewhere", pid=os.getpid())
     with database.transaction() as open_:
         presence.seen(open_, far, NOW)
         key = begin(open_, far)
@@ -70,7 +70,7 @@ def test_a_process_of_another_machine_is_dead_when_it_was_not_seen_for_long(data
 
 
 def test_a_process_that_ends_leaves_nothing_open(database: Database) -> None:
-    here, other = Worker(), replace(Worker(), place="elsewhere")
+    here, other = Process(), replace(Process(), place="elsewhere")
     with database.transaction() as open_:
         presence.seen(open_, other, NOW)
         begin(open_, other)
@@ -80,7 +80,7 @@ def test_a_process_that_ends_leaves_nothing_open(database: Database) -> None:
 
 @pytest.mark.parametrize("cost", [100, 250, 400])
 def test_an_attempt_given_up_for_lost_is_corrected_by_its_process(database: Database, cost: int) -> None:
-    here, far = Worker(), replace(Worker(), place="elsewhere")
+    here, far = Process(), replace(Process(), place="elsewhere")
     outcome = Outcome("ok", cost, Usage(10, 0, 0, 5))
     with database.transaction() as open_:
         presence.seen(open_, here, NOW)

@@ -19,9 +19,9 @@ from rich.progress import Progress as Bar
 from pandora_router import folders
 from pandora_router.cli.console import CONTINUE, Interrupted, Screen, echo, echo_json, table
 from pandora_router.collect.assemble import CollectPlan
+from pandora_router.collect.collection import Collected, Status
+from pandora_router.collect.collection import collect as run
 from pandora_router.collect.journal import Journal
-from pandora_router.collect.run import Collected, Status
-from pandora_router.collect.run import collect as run
 from pandora_router.config import read_config
 from pandora_router.config.bill import Bill, bill
 from pandora_router.config.collecting import JudgeGrading, grades

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pandora_router.collect.assemble import CollectPlan, cells, grade_key
+from pandora_router.collect.collection import LONGEST_JUDGED
 from pandora_router.collect.journal import Journal
-from pandora_router.collect.run import LONGEST_JUDGED
 from pandora_router.config.collecting import JudgeGrading, grades
 from pandora_router.config.file import Config
 from pandora_router.config.inspection import CHARACTERS_PER_TOKEN, JUDGE_TEMPLATE

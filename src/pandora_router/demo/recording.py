@@ -19,8 +19,8 @@ from pathlib import Path
 import numpy as np
 
 from pandora_router.collect.assemble import CollectPlan, Question, cells
+from pandora_router.collect.collection import Status, collect
 from pandora_router.collect.journal import Journal
-from pandora_router.collect.run import Status, collect
 from pandora_router.data.table import Table
 from pandora_router.demo.grading import GRADERS, graded
 from pandora_router.demo.people import NAMES, SMALL, STRONG, STRONG_SHA256, people, was_recorded

@@ -155,7 +155,7 @@ async def _worker(plan: SitePlan, site: Site, listening: socket.socket, ready: C
         logs.as_json(sys.stderr)
     store = Store(plan.store)
     traces = Traces() if site.settings.traces else None
-    worker = presence.Worker()
+    worker = presence.Process()
     await store.run(lambda open_: presence.seen(open_, worker, time.time()))
     gateway = Gateway(site, store, traces=traces, worker=worker.id)
     mounted = ExitStack()
@@ -223,7 +223,7 @@ async def _reloading(plan: SitePlan, gateway: Gateway, changed: asyncio.Event) -
             )
 
 
-async def _recovering(store: Store, worker: presence.Worker) -> None:
+async def _recovering(store: Store, worker: presence.Process) -> None:
     """Say that this process is alive, and settle what dead ones left open."""
     while True:
         with contextlib.suppress(PandoraError):
@@ -231,7 +231,7 @@ async def _recovering(store: Store, worker: presence.Worker) -> None:
         await asyncio.sleep(presence.SEEN_EVERY)
 
 
-def _recovered(open_: Transaction, worker: presence.Worker) -> int:
+def _recovered(open_: Transaction, worker: presence.Process) -> int:
     now = time.time()
     presence.seen(open_, worker, now)
     presence.remove_dead(open_, worker, now)

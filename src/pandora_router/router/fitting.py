@@ -46,10 +46,10 @@ from pandora_router.errors import UsageError
 from pandora_router.estimators.estimator import Estimator, Predictor, Remembering
 from pandora_router.estimators.saved import is_saved, load_estimator
 from pandora_router.estimators.saved import write as write_estimator
+from pandora_router.router.fit_report import report
 from pandora_router.router.inspection import Inspection, purchase
 from pandora_router.router.out_of_fold import estimated
 from pandora_router.router.recipes import BlendRecipe, Costly, External, Recipe, SetRecipe, TransformerRecipe
-from pandora_router.router.report import report
 from pandora_router.search import Committing, KnowledgeGradient, Policy
 from pandora_router.types import Advance
 

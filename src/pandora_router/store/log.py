@@ -68,7 +68,7 @@ def begin(
 ) -> None:
     """Write a decision and the attempts made so far; `prompt` and `request` only if bodies are kept.
 
-    `worker` is the process that will close it (`presence.Worker.id`), None if it has not been registered.
+    `worker` is the process that will close it (`presence.Process.id`), None if it has not been registered.
     `cost` is what deciding has cost besides attempts: estimates computed here or bought from a judge.
     """
     open_.run(_BEGIN, *_values(decision), worker, cost)

@@ -35,7 +35,7 @@ def place() -> str:
 
 
 @dataclass(frozen=True)
-class Worker:
+class Process:
     """A process that serves: a random id that no other process ever has, its place, its process id."""
 
     id: str = field(default_factory=lambda: uuid.uuid4().hex)
@@ -43,7 +43,7 @@ class Worker:
     pid: int = field(default_factory=os.getpid)
 
 
-def seen(open_: Transaction, worker: Worker, now: float) -> None:
+def seen(open_: Transaction, worker: Process, now: float) -> None:
     """Register a process, or repeat that it is alive."""
     open_.run(
         "INSERT INTO workers (id, place, pid, seen_at) VALUES (?, ?, ?, ?) "
@@ -52,12 +52,12 @@ def seen(open_: Transaction, worker: Worker, now: float) -> None:
     )
 
 
-def left(open_: Transaction, worker: Worker) -> None:
+def left(open_: Transaction, worker: Process) -> None:
     """Take a process off the list: it has ended, or will not serve any more."""
     open_.run("DELETE FROM workers WHERE id = ?", worker.id)
 
 
-def remove_dead(open_: Transaction, worker: Worker, now: float) -> int:
+def remove_dead(open_: Transaction, worker: Process, now: float) -> int:
     """Take processes off the list that are dead, as `worker` can tell; returns how many there were."""
     dead = open_.run("DELETE FROM workers WHERE seen_at < ?", now - SILENT)
     near = open_.rows("SELECT id, pid FROM workers WHERE place = ? AND id <> ?", worker.place, worker.id)
