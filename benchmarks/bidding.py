@@ -143,7 +143,7 @@ def speed(options: argparse.Namespace, done: Done) -> Iterator[Row]:
         for mechanism in ("sequential", "descending", "second price"):
             if (bidders, mechanism) in done:
                 continue
-            town = town_of(instance, mechanism, 0.02)  # type: ignore[arg-type]
+            town = town_of(instance, mechanism, 0.02)
             with services_apart(town) as processes:
                 asyncio.run(play_all(town, processes.urls, range(20)))
                 before, began = processor_seconds(processes), time.perf_counter()
@@ -226,7 +226,7 @@ def cheating(options: argparse.Namespace, done: Done) -> Iterator[Row]:
         "shill pair: one stays away for the other": (away, (0, 1)),
     }
     for mechanism in ("sequential", "descending", "second price"):
-        town = town_of(instance, mechanism, 0.02)  # type: ignore[arg-type]
+        town = town_of(instance, mechanism, 0.02)
         honest = attacks.outcomes(town, rows)
         for kind, (cheats, gang) in kinds.items():
             after = attacks.outcomes(attacks.with_cheats(town, cheats), rows)

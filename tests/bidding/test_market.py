@@ -10,6 +10,7 @@ import pytest
 
 from pandora_router.bidding.app import Market
 from pandora_router.bidding.beliefs import RouterBeliefs
+from pandora_router.bidding.floor import Floor
 from pandora_router.bidding.network import services_here
 from pandora_router.bidding.private import RouterSide
 from pandora_router.bidding.rules import Rules
@@ -60,7 +61,7 @@ def in_market(tmp_path, work, mechanism="descending", calls=None):
                 await store.run(lambda open_: auctions.join(open_, first, url, 1.0, stake=5.0))
                 rules = Rules(mechanism, deadline=120.0, auction=600.0, deliver=120.0)
                 proxies = {name: specialist(name) for name in NAMES[:3]}  # the first bids for itself
-                market = Market(store, SECRET, rules, RouterBeliefs(router), proxies, others[0])
+                market = Market(store, Floor(SECRET, rules), RouterBeliefs(router), proxies, others[0])
                 async with services_here([market]) as (platform,):
                     return await work(platform, store), service
         finally:

@@ -8,10 +8,11 @@
     rules        which mechanism, with which reserve and deadlines
     platform     one prompt from the calls to the answer: rounds, award, delivery, runner-up, ledger
     losing       losers hear of it, and cancel what they began
-    recording    the platform's steps in the ledger of the store
+    floor        who takes part, and how an auction is opened
+    recorder     the platform's steps in the ledger of the store
     beliefs      what the platform itself believes of a prompt
     reputation   what claims were worth: the handicap of a bidder that says more than it delivers
-    picture      one auction as an SVG
+    auction_picture  one auction as an SVG
     app          the platform as an HTTP service
     network      real services on loopback from a routing table; chaos harms them, attacks cheat
     contract     the laws of a bidder service, in any language

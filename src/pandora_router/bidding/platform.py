@@ -160,6 +160,52 @@ class _Hall:
 
 
 @dataclass
+class Auction:
+    """One auction, award by award: `award`, then `delivered` or `stalled`, and after a stall `award` again.
+
+    The runner-up is whoever the same rules choose from the same book without the winner that stalled. After
+    the last bidder the award is nobody's: `seat` is the default.
+    """
+
+    platform: Platform
+    hall: _Hall
+    mechanism: Mechanism
+    kind: str
+    seat: Seat
+    sale: Sale | None = None
+    _closed: AuctionEnd | None = None
+
+    async def award(self) -> Sale:
+        """Run the auction to its next award and record it; losers hear of it."""
+        turn = 0 if self.sale is None else self.sale.turn + 1
+        self._closed = closed = await self.hall.close(self.mechanism, self._closed)
+        won = closed.award.winner != OUTSIDE
+        self.seat = self.hall.seats[closed.award.winner] if won else self.platform.default
+        price = self.seat.price(closed.award.price) if won else 0.0
+        terms, name = self.hall.terms, self.seat.name
+        self.sale = sale = Sale(terms.auction, turn, name if won else None, price, self.hall.claim(name))
+        await self.platform.recorder.awarded(sale, terms, self.kind, self.hall.heard)
+        for loser in self.hall.losers(self.seat):
+            self.platform.notices.add(loser, terms.auction)
+        return sale
+
+    async def deliver(self) -> str:
+        """The answer of whoever was awarded last; raises `UpstreamError` if there is none in time."""
+        assert self.sale is not None
+        return await self.seat.deliver(self.hall.terms, self.sale.price, self.platform.rules.deliver)
+
+    async def delivered(self) -> None:
+        """Record that the last award was answered."""
+        assert self.sale is not None
+        await self.platform.recorder.delivered(self.sale)
+
+    async def stalled(self) -> None:
+        """Record that it was not: its price goes back and part of its deposit is forfeited."""
+        assert self.sale is not None
+        await self.platform.recorder.stalled(self.sale)
+
+
+@dataclass
 class Platform:
     """Holds auctions by `rules`; `default` answers what nobody wins."""
 
@@ -168,15 +214,11 @@ class Platform:
     recorder: Recorder = field(default_factory=Forgetful)
     notices: LossNotices = field(default_factory=LossNotices)
 
-    async def serve(
-        self, terms: Terms, seats: Sequence[Seat], beliefs: Boxes, kind: str = ""
-    ) -> AuctionResult:
-        """Hold one auction among `seats` and return the answer.
+    def open(self, terms: Terms, seats: Sequence[Seat], beliefs: Boxes, kind: str = "") -> Auction:
+        """An auction among `seats` of which nobody was called yet.
 
         `beliefs` are the platform's own boxes, one per seat. `kind` is the kind of prompt, for reputation.
-        Raises `UpstreamError` if nobody delivers, the default included.
         """
-        began = time.monotonic()
         order = self.rules.order(terms.auction, len(seats))
         terms = replace(
             terms,
@@ -185,39 +227,48 @@ class Platform:
             keep=self.rules.keep,
             sealed=self.rules.sealed,
         )
-        hall = _Hall([seats[j] for j in order], terms, began + self.rules.auction, [0] * len(seats))
-        mechanism = self.rules.build(beliefs.only(order))
-        closed: AuctionEnd | None = None
-        stalled: list[str] = []
-        decided = 0.0
-        for turn in range(len(seats) + 1):
-            closed = await hall.close(mechanism, closed)
-            decided = decided or time.monotonic() - began
-            won = closed.award.winner != OUTSIDE
-            seat = hall.seats[closed.award.winner] if won else self.default
-            price = seat.price(closed.award.price) if won else 0.0
-            sale = Sale(terms.auction, turn, seat.name if won else None, price, hall.claim(seat.name))
-            await self.recorder.awarded(sale, terms, kind, hall.heard)
-            for loser in hall.losers(seat):
-                self.notices.add(loser, terms.auction)
-            try:
-                answer = await seat.deliver(terms, price, self.rules.deliver)
-            except UpstreamError:
-                await self.recorder.stalled(sale)
-                if not won:
-                    raise
-                stalled.append(seat.name)
-                continue
-            await self.recorder.delivered(sale)
-            return AuctionResult(
-                terms.auction,
-                answer,
-                sale.bidder,
-                price,
-                tuple(hall.heard),
-                tuple(invited.name for invited in hall.seats),
-                tuple(stalled),
-                decided,
-                time.monotonic() - began,
-            )
-        raise AssertionError("an auction without its winners comes to an end")
+        until = time.monotonic() + self.rules.auction
+        hall = _Hall([seats[j] for j in order], terms, until, [0] * len(seats))
+        return Auction(self, hall, self.rules.build(beliefs.only(order)), kind, self.default)
+
+    async def serve(
+        self, terms: Terms, seats: Sequence[Seat], beliefs: Boxes, kind: str = ""
+    ) -> AuctionResult:
+        """Hold one auction among `seats` (see `open`) and return the answer.
+
+        Raises `UpstreamError` if nobody delivers, the default included.
+        """
+        return await answered(self.open(terms, seats, beliefs, kind))
+
+
+async def answered(auction: Auction) -> AuctionResult:
+    """Hold an auction to its end: award, delivery, and the runner-up if there is none.
+
+    Raises `UpstreamError` if nobody delivers, the default included.
+    """
+    began = time.monotonic()
+    stalled: list[str] = []
+    decided = 0.0
+    while True:
+        sale = await auction.award()
+        decided = decided or time.monotonic() - began
+        try:
+            answer = await auction.deliver()
+        except UpstreamError:
+            await auction.stalled()
+            if sale.bidder is None:
+                raise
+            stalled.append(sale.bidder)
+            continue
+        await auction.delivered()
+        return AuctionResult(
+            sale.auction,
+            answer,
+            sale.bidder,
+            sale.price,
+            tuple(auction.hall.heard),
+            tuple(seat.name for seat in auction.hall.seats),
+            tuple(stalled),
+            decided,
+            time.monotonic() - began,
+        )

@@ -60,7 +60,8 @@ async def _serve(plan: MarketPlan, host: str | None, port: int | None) -> None:
     try:
         app = plan.market(store)
         now = time.time()
-        before = now - app.rules.auction - app.rules.deliver * (len(app.proxies) + 1) - 60.0
+        rules = app.floor.rules
+        before = now - rules.auction - rules.deliver * (len(app.proxies) + 1) - 60.0
         await store.run(lambda open_: auctions.recover(open_, before, now))
         listening = plan.address(host, port).bind(keys=plan.settings.keys)
         summary = f"{plan.settings.mechanism}; ledger in {plan.store}"

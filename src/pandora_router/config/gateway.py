@@ -11,9 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pandora_router.bidding.floor import Floor
 from pandora_router.config import open_router, read_config
 from pandora_router.config.building import Builder
 from pandora_router.config.file import Config
+from pandora_router.config.market import MarketPlan
 from pandora_router.config.specialists import ChatSettings, PriceParts
 from pandora_router.dashboard.app import Dashboard, Serving
 from pandora_router.dashboard.asked import ROOT
@@ -72,7 +74,8 @@ class ServePlan:
         content = hashlib.sha256(f"{written} {router.id if router else ''}".encode()).hexdigest()[:16]
         profiles = {name: profile(name, config, router) for name in config.serve.profiles}
         chosen = settings(config, default, router)
-        return Site(backends, chosen, router, profiles, config.value.second, hash=content)
+        market = auction_floor(config, self.path)
+        return Site(backends, chosen, router, profiles, config.value.second, market, hash=content)
 
     def mount(self, gateway: Gateway, closing: ExitStack) -> None:
         """Add the dashboard to the gateway."""
@@ -86,6 +89,20 @@ class ServePlan:
             stated = None
         files = [self.path, *([self.path.parent / stated / MANIFEST] if stated else [])]
         return " ".join(_changed(file) for file in files)
+
+
+def auction_floor(config: Config, path: Path) -> Floor | None:
+    """How auctions are opened with `routing: market`, else None; raises `UsageError` for what excludes it."""
+    if config.serve.routing == "router":
+        return None
+    if config.serve.observe or config.serve.explore > 0.0:
+        raise UsageError(
+            "serve.routing: market",
+            expected="neither serve.observe nor serve.explore",
+            came="observe" if config.serve.observe else f"explore: {config.serve.explore:g}",
+            do="Leave them out: who wins an auction answers.",
+        )
+    return MarketPlan(config, path).floor()
 
 
 def mount_dashboard(url: str, gateway: Gateway, closing: ExitStack) -> None:

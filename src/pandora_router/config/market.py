@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from pandora_router.bidding.app import Market
 from pandora_router.bidding.beliefs import Even, RouterBeliefs
+from pandora_router.bidding.floor import Floor
 from pandora_router.bidding.private import RouterSide
 from pandora_router.bidding.reputation import Reputation
 from pandora_router.bidding.rules import Rules
@@ -77,22 +78,26 @@ class MarketPlan:
         router = None if settings.router is None else open_router(folder / settings.router)
         return Market(
             store,
-            self.secret(),
-            Rules(
-                settings.mechanism,
-                settings.deadline_ms / 1000.0,
-                settings.auction_ms / 1000.0,
-                settings.deliver_seconds,
-                settings.sealed,
-                settings.seed,
-            ),
+            self.floor(),
             Even() if router is None else RouterBeliefs(router),
             {name: builder.specialist(name) for name in names},
             default,
-            Reputation(settings.newcomer, settings.evidence),
-            settings.forfeit,
             settings.keys,
         )
+
+    def floor(self) -> Floor:
+        """The rules, the secret and what reputation counts, as the section `market` states them."""
+        settings = self.settings
+        rules = Rules(
+            settings.mechanism,
+            settings.deadline_ms / 1000.0,
+            settings.auction_ms / 1000.0,
+            settings.deliver_seconds,
+            settings.sealed,
+            settings.seed,
+        )
+        reputation = Reputation(settings.newcomer, settings.evidence)
+        return Floor(self.secret(), rules, reputation, settings.forfeit)
 
 
 def bidder_service(config: Config, path: Path, name: str) -> BidderService:

@@ -76,6 +76,8 @@ class ServeSettings(Closed):
 
     store: database for decisions: a SQLite file or a postgresql:// address.
     router: folder of the fitted router; without it every `auto` request goes to the `default`.
+    routing: with `market` every `auto` request is an auction by the rules of the section `market`, among
+        bidders that have joined and the specialists of this file.
     keys: whether clients need a key.
     deadline_ms: most milliseconds of a decision (default 200, or 2000 if it waits for specialists or a
         judge); estimates that are not known by then stay sealed.
@@ -92,6 +94,7 @@ class ServeSettings(Closed):
     port: Annotated[int, Field(ge=1, le=65535)] = 8080
     store: Text = "pandora.sqlite"
     router: Text | None = None
+    routing: Literal["router", "market"] = "router"
     default: Name | None = None
     profiles: dict[Name, ProfileSettings] = Field(default_factory=dict)
     keys: Literal["required", "none"] = "required"

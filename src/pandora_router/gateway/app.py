@@ -17,6 +17,7 @@ from __future__ import annotations
 import logging
 import random
 import time
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
@@ -48,8 +49,8 @@ class Gateway:
     site: Site
     store: Store
     rng: random.Random = field(default_factory=random.SystemRandom)
-    circuits: dict[str, Circuit] = field(default_factory=dict)
-    measured: dict[str, Lengths] = field(default_factory=dict)
+    circuits: dict[str, Circuit] = field(default_factory=lambda: defaultdict(Circuit))
+    measured: dict[str, Lengths] = field(default_factory=lambda: defaultdict(Lengths))
     started: float = field(default_factory=time.time)
     busy: int = 0
     traces: Traces | None = None
@@ -65,9 +66,6 @@ class Gateway:
         number = self.store.submit(
             lambda open_: log.generation(open_, site.hash, artifact, time.time())
         ).result()
-        for name in site.names:
-            self.circuits.setdefault(name, Circuit())
-            self.measured.setdefault(name, Lengths())
         self.site = replace(site, generation=number)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -9,7 +9,7 @@ has been sent to the client, so another specialist can still take over.
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable
 from dataclasses import dataclass, field, replace
 
 from pandora_router.gateway.backend import Backend
@@ -18,6 +18,7 @@ from pandora_router.gateway.frames import DONE, Frames, data_of, parsed
 from pandora_router.gateway.health import Circuit
 from pandora_router.gateway.measured import Lengths
 from pandora_router.gateway.shown import Glimpse
+from pandora_router.gateway.spoken import Incoming
 from pandora_router.gateway.wires import Wire
 from pandora_router.router.decision import stamp
 from pandora_router.store import log
@@ -69,7 +70,7 @@ class RunningAttempt:
     failed: str | None = None
     response: str | None = None
     held: list[bytes] = field(default_factory=list)
-    relay: Relay | None = None
+    relay: Incoming | None = None
     settled: Settlement | None = None
     cost: int = 0
     owes: bool = False
@@ -122,6 +123,15 @@ class RunningAttempt:
             what, wait = f"{self.backend.name} answered with status {status}", self.relay.headers
             raise Failed(what, "status", again=True, status=status, wait=waited(wait.get("Retry-After")))
         return self.relay
+
+    async def receive(self, reply: Awaitable[Incoming]) -> None:
+        """Take the answer of a bidder instead of making a call; raises `Failed` if it does not deliver."""
+        self.circuit.begin(time.monotonic())
+        try:
+            self.relay = await reply
+        except Failed:
+            self.circuit.fail(time.monotonic())
+            raise
 
     async def whole(self) -> bytes:
         """The body of an answer that is not streamed, with its usage read; raises `Failed`."""

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from pandora_router.gateway.attempts import RunningAttempt
+from pandora_router.gateway.auctioning import RequestAuction
 from pandora_router.gateway.backend import Backend
 from pandora_router.gateway.eligible import size_of
 from pandora_router.gateway.health import Circuit
@@ -16,12 +19,16 @@ from pandora_router.gateway.site import Site
 from pandora_router.gateway.wires import Turn, Wire
 from pandora_router.store.rows import Kind
 from pandora_router.store.worker import Store
+from pandora_router.transport.failures import Failed
 
 PASSED = ("anthropic-version", "anthropic-beta", "openai-organization", "openai-project", "openai-beta")
 """Headers of a client that are passed on to the specialist."""
 
 ATTEMPTS = 3
 """At most this many calls are made for one request, looks apart."""
+
+LONGEST_PAUSE = 5.0
+"""Seconds that a client is made to wait before the same specialist is asked again."""
 
 
 def calls_of(ranked: Sequence[str]) -> tuple[str, ...]:
@@ -31,6 +38,40 @@ def calls_of(ranked: Sequence[str]) -> tuple[str, ...]:
     (('a', 'b'), ('a', 'a', 'a'), ())
     """
     return tuple(ranked[:ATTEMPTS] if len(ranked) != 1 else [*ranked] * ATTEMPTS)
+
+
+@dataclass
+class Succession:
+    """Who is called when the call before has failed: the next of `order`, or the runner-up of the auction.
+
+    A specialist that nobody can replace is called again, after a pause.
+    """
+
+    order: Sequence[str]
+    site: Site
+    circuits: Mapping[str, Circuit]
+    auction: RequestAuction | None = None
+    failed: int = 0
+
+    async def after(self, failure: Failed) -> str | None:
+        """Who is called next; None if nobody is left or waiting for the same one makes no sense."""
+        self.failed += 1
+        if self.auction is not None:
+            return await self.auction.runner_up()
+        calls = calls_of(self.order)
+        if self.failed >= len(calls):
+            return None
+        name = calls[self.failed]
+        return name if len(self.order) > 1 or await self._paused(name, failure) else None
+
+    async def _paused(self, name: str, failure: Failed) -> bool:
+        """Wait before asking the same specialist again; False if that makes no sense or would take long."""
+        usual = self.site.backend(name).endpoint.pause * 2 ** (self.failed - 1)
+        pause = max(usual, failure.wait or 0.0)
+        if failure.failure == "timeout" or pause > LONGEST_PAUSE:
+            return False
+        await asyncio.sleep(pause)
+        return self.circuits[name].lets_through(time.monotonic())
 
 
 @dataclass(frozen=True)

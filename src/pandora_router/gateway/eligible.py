@@ -19,7 +19,7 @@ from pandora_router.store.money import dollars, in_dollars, nanodollars
 from pandora_router.text import money
 
 OURS = "x-pandora-"
-SAID = ("allow", "deny", "max-fee", "router", "session")
+SAID = ("allow", "deny", "kind", "max-fee", "router", "session")
 """What a request may say, after `OURS`."""
 MEDIA = frozenset({"images", "audio", "files"})
 MEDIUM = 2**14

@@ -18,7 +18,8 @@ from pandora_router.gateway.calling import PASSED
 from pandora_router.gateway.members import read_object
 from pandora_router.gateway.splice import with_model
 from pandora_router.gateway.wires import BY_NAME, Name
-from pandora_router.store import accounts, log
+from pandora_router.store import accounts, auctions, log
+from pandora_router.store.database import Transaction
 from pandora_router.store.rows import Feedback, Refusal
 from pandora_router.transport.asgi import Receive, Refused, Scope, read_body
 from pandora_router.transport.failures import Failed
@@ -159,10 +160,18 @@ async def _feedback(gateway: Gateway, headers: Mapping[str, str], receive: Recei
     """Append feedback: {decision_id, reward} or {decision_id, metric, value}, source and observed_at."""
     body = await read_body(receive, SMALL, gateway.site.settings.patience)
     feedback = _read_feedback(read_object(body), headers.get("idempotency-key"))
-    result = await gateway.store.run(lambda open_: log.give_feedback(open_, feedback, key))
+    result = await gateway.store.run(lambda open_: _given(open_, feedback, key))
     if result in ("unknown", "foreign"):  # nobody learns which decisions of others exist
         raise Refused(404, "No decision of yours has this id.", "not_found")
     return Reply(orjson.dumps({"id": feedback.id, "status": result}))
+
+
+def _given(open_: Transaction, feedback: Feedback, key: str | None) -> str:
+    """Write feedback; a reward also settles the auction of the decision, where one was held."""
+    result = log.give_feedback(open_, feedback, key)
+    if result == "added" and feedback.metric == "reward":
+        auctions.grade(open_, feedback.decision, feedback.value, feedback.at)
+    return result
 
 
 def _read_feedback(said: Any, idempotency: str | None) -> Feedback:

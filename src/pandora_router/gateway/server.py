@@ -29,10 +29,11 @@ from pandora_router.gateway import logs
 from pandora_router.gateway.app import Gateway
 from pandora_router.gateway.site import Site
 from pandora_router.gateway.telemetry import Traces
-from pandora_router.store import chores, log, presence
+from pandora_router.store import auctions, chores, log, presence
 from pandora_router.store.database import Transaction
 from pandora_router.store.worker import Store
 from pandora_router.transport.listening import Address, url_of
+from pandora_router.transport.relay import LONGEST
 
 if TYPE_CHECKING:
     import uvicorn
@@ -235,6 +236,7 @@ def _recovered(open_: Transaction, worker: presence.Process) -> int:
     now = time.time()
     presence.seen(open_, worker, now)
     presence.remove_dead(open_, worker, now)
+    auctions.recover(open_, now - LONGEST - 120.0, now)  # no answer takes longer
     return log.recover(open_, now)
 
 

@@ -10,7 +10,6 @@ attempt is settled once and the decision is closed once; a client that leaves ca
 
 from __future__ import annotations
 
-import asyncio
 import functools
 import random
 import time
@@ -19,10 +18,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pandora_router.errors import UsageError
-from pandora_router.gateway import choosing
+from pandora_router.gateway import auctioning, choosing
 from pandora_router.gateway.attempts import RunningAttempt, new_id
+from pandora_router.gateway.auctioning import AuctionRequest, RequestAuction
 from pandora_router.gateway.baseline import best_single, single_cost
-from pandora_router.gateway.calling import Caller, calls_of
+from pandora_router.gateway.calling import Caller, Succession, calls_of
 from pandora_router.gateway.choosing import Choice, about
 from pandora_router.gateway.eligible import Constraints, exclusions, unaffordable
 from pandora_router.gateway.frames import framed
@@ -42,9 +42,6 @@ from pandora_router.store.rows import DecisionRow, Key, Kind, Refusal, Status
 from pandora_router.store.worker import Store
 from pandora_router.transport.asgi import Refused
 from pandora_router.transport.failures import Failed
-
-LONGEST_PAUSE = 5.0
-"""Seconds that a client is made to wait before the same specialist is asked again."""
 
 
 @dataclass
@@ -70,6 +67,7 @@ class Exchange:
     excluded: dict[str, str] = field(default_factory=dict)
     attempts: list[RunningAttempt] = field(default_factory=list)
     looks: LiveLooks | None = None
+    auction: RequestAuction | None = None
     overhead: float = 0.0
     inspection_cost: int = 0
     worker: str | None = None
@@ -134,6 +132,8 @@ class Exchange:
         site, turn = self.site, self.asked
         try:
             self.profile = site.profile(turn.model)
+            if site.market is not None and self.profile is not None:
+                self.site = site = await auctioning.joined(site.market, self.store, site)
             constraints = Constraints.read(self.headers, turn, site.names)
         except UsageError as error:
             code = "model_not_found" if error.what == "model" else "invalid_request"
@@ -165,7 +165,7 @@ class Exchange:
             return choosing.by_name(turn.model)
         owner = self.key.id if self.key else None
         self.ledger.session = session = choosing.session_of(turn, self.headers, owner)
-        if turn.continues:
+        if turn.continues and (turn.previous or self.site.market is None):
             sessions = [f"response:{turn.previous}"] if turn.previous else []
             kept = await self.ledger.pinned([*sessions, session])
             if kept in offered:
@@ -173,6 +173,8 @@ class Exchange:
         router = self.profile.router
         if off:
             return choosing.fallback(settings, offered, "routing was switched off by the request")
+        if self.site.market is not None and turn.prompt.strip():
+            return await self._auctioned(offered, call)
         if router is None:
             return choosing.fallback(settings, offered, "no router is fitted")
         if not turn.prompt.strip():
@@ -181,6 +183,11 @@ class Exchange:
         if call:
             self.looks = self._live(router, offered)
         return await choosing.decide(router, turn, offered, settings, self.rng, self.looks)
+
+    async def _auctioned(self, offered: list[str], call: bool) -> Choice:
+        request = AuctionRequest(self.id, self.wire, self.headers, self.parsed, self.asked, offered, call)
+        choice, self.auction = await auctioning.hold(self.site, self.store, self.profile, request)
+        return choice
 
     def _live(self, router: Router, offered: Sequence[str]) -> LiveLooks | None:
         """The looks that this request allows; None if its router needs none or nobody can be looked at."""
@@ -230,9 +237,9 @@ class Exchange:
             order, begun = self.looks.take(order)
             self.choice = replace(self.chosen, ranked=order)
         failure: Failed | None = None
-        for number, name in enumerate(calls_of(order)):
-            if failure is not None and len(order) == 1 and not await self._paused(name, failure, number):
-                break
+        succession = Succession(order, self.site, self.circuits, self.auction)
+        name: str | None = order[0]
+        while name is not None:
             attempt = begun if begun is not None and failure is None else self.calls.attempt(name, self._kind)
             await self._record(attempt)
             try:
@@ -241,17 +248,9 @@ class Exchange:
             except Failed as error:
                 failure = error
                 attempt.settle("error", str(error))
+            name = await succession.after(failure)
         status = 504 if failure is not None and failure.failure == "timeout" else 502
         raise Refused(status, f"No specialist answered: {failure}.", "upstream_failed")
-
-    async def _paused(self, name: str, failure: Failed, number: int) -> bool:
-        """Wait before asking the same specialist again; False if that makes no sense or would take long."""
-        usual = self.site.backend(name).endpoint.pause * 2 ** (number - 1)
-        pause = max(usual, failure.wait or 0.0)
-        if failure.failure == "timeout" or pause > LONGEST_PAUSE:
-            return False
-        await asyncio.sleep(pause)
-        return self.circuits[name].lets_through(time.monotonic())
 
     @property
     def _kind(self) -> Kind:
@@ -323,6 +322,8 @@ class Exchange:
             send.promise(self._headers(attempt, "text/event-stream; charset=utf-8"))
         if self.looks is not None and attempt is self.looks.attempts.get(attempt.backend.name):
             await self.looks.ready(attempt)
+        elif self.auction is not None and self.auction.delivers(attempt.backend.name):
+            await attempt.receive(self.auction.answer(attempt, stream=self.asked.stream))
         else:
             await self.calls.open(attempt)
         assert attempt.relay is not None
@@ -365,6 +366,8 @@ class Exchange:
     ) -> None:
         """Settle the call that answered and close the decision in the store."""
         last = attempt.end(status, reason)
+        if self.auction is not None:
+            await self.auction.end(answered=status == "ok")
         single = best_single(self.profile)
         compared = None if single is None else self.calls.attempt(single, "answer")
         renamed = attempt.backend.name != self.chosen.specialist
@@ -388,6 +391,8 @@ class Exchange:
         for attempt in self.attempts:
             attempt.settle("cancelled" if status == "cancelled" else "error", status)
         self.ledger.abandon(status)
+        if self.auction is not None:
+            self.auction.abandon()
 
     def _headers(self, attempt: RunningAttempt, kind: str) -> list[tuple[bytes, bytes]]:
         name = attempt.backend.name

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from pandora_router.bidding.floor import Floor
 from pandora_router.errors import UsageError
 from pandora_router.gateway.backend import Backend
 from pandora_router.router import Router
@@ -73,7 +74,8 @@ class Profile:
 class Site:
     """Everything that answers requests, under a generation number and a hash of its content.
 
-    `router` and `second` belong to `auto`; `profiles` are other ways to route by name, for `auto@name`.
+    `router` and `second` belong to `auto`; `profiles` are other ways to route by name, for `auto@name`. With
+    `market` every routed request is an auction; the router then says what the platform believes.
     """
 
     backends: tuple[Backend, ...]
@@ -81,6 +83,7 @@ class Site:
     router: Router | None = None
     profiles: Mapping[str, Profile] = field(default_factory=dict)
     second: float = 0.0
+    market: Floor | None = None
     generation: int = 0
     hash: str = ""
 

@@ -221,6 +221,20 @@ def _undo(open_: Transaction, auction: str, turn: int, status: str, now: float, 
     return True
 
 
+def abandon(open_: Transaction, auction: str, turn: int, now: float) -> bool:
+    """Take back an award that nobody waits for any more: the price goes back, nothing is forfeited.
+
+    False if the auction does not stand at the award of this turn, for instance because it was delivered.
+    """
+    return _undo(open_, auction, turn, "abandoned", now, 0.0)
+
+
+def grade(open_: Transaction, auction: str, reward: float, now: float) -> bool:
+    """`settle`, if there is an auction of this id whose answer was delivered; False if there is none."""
+    known = open_.rows("SELECT 1 FROM market_auctions WHERE id = ? AND status = 'delivered'", auction)
+    return bool(known) and settle(open_, auction, reward, now)
+
+
 def settle(open_: Transaction, auction: str, reward: float, now: float) -> bool:
     """Pay the realised reward of a delivered answer to its bidder and score its claim, once.
 
