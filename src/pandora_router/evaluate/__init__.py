@@ -1,18 +1,17 @@
-"""What each way of routing loses and whether the difference is real: outcomes, sweeps, statistics.
+"""Evaluation: what each way of routing loses, and whether differences are significant.
 
-    experiments   what an experiment is; `config` reads it from YAML
+    experiments   the settings of an experiment; `config` reads them from YAML
     estimates     its routing table; F, G and R of one fresh split by the router's recipes, cached
-    trials        one split as an arm sees it
+    trials        one split as input of the arms
     arms          every way of routing, and variations of the router
     sweep         every arm at every inspection cost on one trial
-    outcomes      what was lost and saved, addable, with sums that do not round
-    stream        the same over Parquet longer than memory
+    outcomes      losses and savings as exact sums that can be added
+    stream        the same over Parquet files that need not fit in memory
     campaign      experiments over seeds, resumable
     results       Parquet on disk, compared prompt by prompt
     checks        errors, coverage and reliability of estimates
-    statistics    paired, clustered, replicated
-    money         USD from token prices
+    statistics    paired, clustered and replicated comparisons
     bidding       the same tables as markets: posted prices and mechanisms
 
-`report` shows results. This module imports nothing; take what you need from the one that has it.
+`report` shows results. This module imports nothing; import from the modules above.
 """

@@ -1,13 +1,13 @@
-"""Every way of routing that is compared, each a small frozen value with a name and `route`.
+"""The arms: every way of routing that is compared, each a small frozen object with a name and `route`.
 
-The names that `pandora fit` also reports are those of `calibrate.ways`; `pandora evaluate --list-arms` prints
-all of them with what they do. An arm gets a trial, the inspection costs, the number of inspections that the
-router bought (`budget`, for margin and random inspections) and its own random stream. Only the oracle sees
+`calibrate.ways` has the names that `pandora fit` also reports; `pandora evaluate --list-arms` prints all of
+them with a description. An arm gets a trial, the inspection costs, the number of inspections that the router
+bought (`budget`, for margin and random inspections) and its own random generator. Only the oracle uses
 rewards of test prompts.
 
-Arms "on f" are the paper's: they plan by f and judge what they opened by g itself. The others plan by the
-mean of the default signal model and judge by its values, because part of a router's lead is the step from f
-to the mean (docs/method.md, section 5).
+Arms "on f" are the paper's: they choose what to open by f and compare opened boxes by g. The others use the
+mean and the values of the default signal model, because part of a router's lead comes from the step from f to
+the mean (docs/method.md, section 5).
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ PAPER = "committing (paper)"
 OLD = "former default"
 RAW = "always inspect, raw g"
 MARGIN = "margin"
-STATIC = (NEVER, F_ONLY, BEST_SINGLE, ALWAYS, RAW, MARGIN, "margin on f")  # no search, no foresight
+STATIC = (NEVER, F_ONLY, BEST_SINGLE, ALWAYS, RAW, MARGIN, "margin on f")  # no search, no hindsight
 Rng = np.random.Generator
 
 
@@ -72,7 +72,7 @@ class Arm(Protocol):
 
     @property
     def name(self) -> str:
-        """What tables call it."""
+        """Its name in tables."""
 
     @property
     def about(self) -> str:
@@ -80,7 +80,7 @@ class Arm(Protocol):
 
     @property
     def alone(self) -> bool:
-        """Whether it decides prompt by prompt; otherwise it needs all prompts at once (a shared budget)."""
+        """Whether it decides each prompt separately; otherwise it needs all prompts (a shared budget)."""
 
     def route(self, trial: Trial, costs: Costs, budget: int, rng: Rng) -> Routed:
         """Decide every test prompt."""
@@ -95,7 +95,7 @@ class Fixed:
     alone: bool = True
 
     def route(self, trial: Trial, costs: Costs, budget: int, rng: Rng) -> Routed:
-        """Take it."""
+        """Choose it for every prompt."""
         reward = trial.test.reward
         prompts, boxes = reward.shape
         if self.name == RANDOM:
@@ -108,7 +108,7 @@ class Fixed:
 
 @dataclass(frozen=True)
 class Baseline:
-    """Which boxes to open is settled before anything is seen; the best of them is taken."""
+    """Chooses the boxes to open before anything is seen, and takes the best of them."""
 
     name: str
     kind: Literal["never", "always", "top", "coin", "random", "margin"]
@@ -117,7 +117,7 @@ class Baseline:
 
     @property
     def alone(self) -> bool:
-        """Margin and random inspections share one budget over all prompts."""
+        """False for margin and random inspections, which share one budget over all prompts."""
         return self.kind not in ("random", "margin")
 
     def route(self, trial: Trial, costs: Costs, budget: int, rng: Rng) -> Routed:
@@ -169,7 +169,7 @@ class Search:
 
 @dataclass(frozen=True)
 class Shipped:
-    """What `Router.fit` ships by default: the search, or never inspecting where the search was worse."""
+    """The default of `Router.fit`: the search, or never inspecting where the search was worse."""
 
     name: str = ROUTER
     signal: Unfitted = field(default_factory=Calibrated)
@@ -186,9 +186,9 @@ class Shipped:
 
 @dataclass(frozen=True)
 class Blind:
-    """A search that plans as if nothing came back of what a look costs, and is given back what does.
+    """A search that plans as if there were no refunds, but gets them.
 
-    Beside the router it shows what knowing of refunds is worth. Without refunds it is the router.
+    The difference to the router is what planning with refunds is worth. Without refunds it is the router.
     """
 
     name: str = "blind to refunds"
@@ -197,7 +197,7 @@ class Blind:
     alone: bool = True
 
     def route(self, trial: Trial, costs: Costs, budget: int, rng: Rng) -> Routed:
-        """Search at costs without refunds, then give back what comes back."""
+        """Search at costs without refunds, then apply the refunds."""
         bare = Costs(costs.own, costs.shared, costs.group)
         routed = self.router.route(trial, bare, budget, rng)
         assert routed.kept is not None
@@ -207,7 +207,7 @@ class Blind:
 
 @dataclass(frozen=True)
 class FromOpened:
-    """Estimates from everything that was opened; with `choose` only where they lose less out of fold."""
+    """Estimates from everything opened; with `choose`, only if their out-of-fold loss is lower."""
 
     name: str
     policy: Policy = field(default_factory=KnowledgeGradient)
@@ -216,7 +216,7 @@ class FromOpened:
     alone: bool = True
 
     def route(self, trial: Trial, costs: Costs, budget: int, rng: Rng) -> Routed:
-        """Search every test prompt; raises `UsageError` where the experiment has no `opened: true`."""
+        """Search every test prompt; raises `UsageError` unless the experiment has `opened: true`."""
         sets = trial.sets
         if sets is None:
             raise UsageError(
@@ -347,10 +347,10 @@ SIGNALS: dict[str, Unfitted] = {
 
 
 def arms_of(experiment: Experiment, k: int) -> tuple[Arm, ...]:
-    """The arms of an experiment where f looks at k neighbours, the router under test first.
+    """The arms of an experiment where f uses k neighbours, the router under test first.
 
-    All of them, and the variations, run on the first number of neighbours; on the others only the router,
-    what it is judged against and the quick policies: each number costs as much as the first.
+    All arms and variations run on the first number of neighbours. On the others only the router, its
+    comparisons and the fast policies run, because each number takes as long as the first.
     """
     arms = named(experiment.arms)
     if k == experiment.ks[0]:
@@ -360,7 +360,7 @@ def arms_of(experiment: Experiment, k: int) -> tuple[Arm, ...]:
 
 
 def variations(sweep: Sweep) -> tuple[Arm, ...]:
-    """The arms that a sweep asks for."""
+    """The arms of a sweep."""
     default = next(arm for arm in ARMS if arm.name == DEFAULT)
     assert isinstance(default, Shipped)
     made: list[Arm] = []

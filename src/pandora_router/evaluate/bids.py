@@ -2,10 +2,10 @@
 
 Signal model: the paper's independent normal one, N(h(f), s^2) around G, fitted on calibration prompts. Each
 specialist in turn is held out and answers a posted price on the test prompts (`market.LeaveOneOut`), against
-strong (price from G) and weak opponents (price from raw f); the mechanisms in which all take part come from
-`market.outcomes`, with realised rewards as welfare. A shared inspection cost is paid by every bidder that
-looks. Numbers carry two standard errors, over prompts and over splits (`statistics`); differences between
-conducts are taken prompt by prompt, and no oracle or opponents' cost is left in them: both cancel.
+strong opponents (price from G) and weak ones (price from raw f). The mechanisms in which all take part come
+from `market.outcomes`, with realised rewards as welfare. Every bidder that inspects pays a shared inspection
+cost. Numbers have two standard errors, over prompts and over splits (`statistics`). Differences between
+conducts are taken prompt by prompt, so oracle and opponents' costs cancel.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from pandora_router.types import Progress, Vector
 
 COSTS = (0.0001, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3)
 TRADED = (0.001, 0.01, 0.03)  # the costs of the mechanism table
-ROUNDING = 1e-12  # smaller differences are none
-PLAIN: Conduct = "never inspect"  # the conduct that is not strategic, "f-only" in the paper's figures
+ROUNDING = 1e-12  # smaller differences are rounding errors
+PLAIN: Conduct = "never inspect"  # the non-strategic conduct, "f-only" in the paper's figures
 CENTRAL = "router: rollout"
 DEFAULT = "router: default, correlated boxes"
 OPPONENTS: tuple[Opponents, ...] = get_args(Opponents)
 CONDUCTS: tuple[Conduct, ...] = get_args(Conduct)
-Kind = tuple[Measure, Reference, bool]  # what is measured, against whom, opponents' inspections counted
+Kind = tuple[Measure, Reference, bool]  # measure, reference, whether opponents' inspections are counted
 KINDS: tuple[Kind, ...] = (
     ("surplus", "value", False),
     ("surplus", "hindsight", False),
@@ -55,7 +55,7 @@ CostsAt = Callable[[float], Costs]
 
 @dataclass(frozen=True, eq=False)
 class Played:
-    """One split: what every conduct and every mechanism did on its test prompts."""
+    """One split: the results of every conduct and every mechanism on its test prompts."""
 
     specialists: int
     prompt: Clusters
@@ -66,7 +66,7 @@ class Played:
 
 @dataclass(frozen=True, eq=False)
 class Bids:
-    """An experiment with f of k neighbours, over splits."""
+    """An experiment where f uses k neighbours, over splits."""
 
     name: str
     title: str
@@ -79,7 +79,7 @@ class Bids:
 
     @cached_property
     def regrets(self) -> dict[tuple[Setting, Kind], Estimate]:
-        """Every regret of every conduct; stars say only that it is not 0."""
+        """Every regret of every conduct; a star means only that it is not 0."""
         keys = [(setting, kind) for setting in self.splits[0].bids for kind in KINDS]
         return self._estimates(keys, _regret)
 
@@ -92,7 +92,7 @@ class Bids:
 
     @cached_property
     def welfare(self) -> dict[tuple[str, float], tuple[Estimate, Estimate]]:
-        """The welfare regret of every mechanism and how far it is above the central router's."""
+        """The welfare regret of every mechanism, and its difference to the central router's."""
         keys = list(self.splits[0].trades)
         level = self._estimates(keys, _welfare)
         above = self._estimates(keys, _above)
@@ -148,7 +148,7 @@ def market_of(trial: Trial) -> market.Instance:
 
 
 def play(trial: Trial, costs: Sequence[float], costs_at: CostsAt, *, traded: Sequence[float] = ()) -> Played:
-    """Every conduct at every cost, and every mechanism at the costs `traded`, on one split."""
+    """Run every conduct at every cost, and every mechanism at the costs `traded`, on one split."""
     table = market_of(trial)
     bids = {
         (opponents, conduct, cost): market_.play(conduct, costs_at(cost))
@@ -169,7 +169,7 @@ def play(trial: Trial, costs: Sequence[float], costs_at: CostsAt, *, traded: Seq
 
 
 def _default(trial: Trial, costs: Costs) -> tuple[str, market.PromptResults]:
-    """What the default router does on its own signal model; nobody owns an estimate, so nothing is traded."""
+    """The default router on its own signal model; there is no trade, since nobody owns an estimate."""
     test = trial.test
     routed = Shipped().route(trial, costs, 0, np.random.default_rng(0))
     nothing = np.full(len(test), np.nan)
@@ -178,7 +178,7 @@ def _default(trial: Trial, costs: Costs) -> tuple[str, market.PromptResults]:
 
 @dataclass(frozen=True)
 class Game:
-    """An experiment to be played with f of k neighbours at these costs; mechanisms at the costs `traded`."""
+    """An experiment with k neighbours at these costs, with mechanisms at the costs `traded`."""
 
     experiment: Experiment
     root: Path
@@ -190,7 +190,7 @@ class Game:
 
 
 def run(games: Sequence[Game], runner: Runner | None = None, progress: Progress | None = None) -> list[Bids]:
-    """Play games over their fresh splits; a shard is one split, and a runner computes them anywhere."""
+    """Run games over their fresh splits; a shard is one split."""
     say = progress or (lambda what, done, total: None)
     shards = [(game, seed) for game in games for seed in game.seeds]
     kernels.warm(say)  # once for all workers
@@ -219,6 +219,6 @@ def _split(shard: tuple[Game, int]) -> Played:
 
 
 def _each_alone(experiment: Experiment, specialists: tuple[str, ...], together: bool, cost: float) -> Costs:
-    """The costs of bidders that look each for itself: everyone pays a shared part, refunds stay."""
+    """Costs of bidders that inspect separately: each pays the shared part; refunds are kept."""
     costs = experiment.costs_at(cost, specialists, together=together)
     return Costs(costs.marginal, refund=costs.refund)

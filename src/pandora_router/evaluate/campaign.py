@@ -1,7 +1,7 @@
-"""Run experiments over fresh splits, leaving finished ones alone: a shard is one experiment and one seed.
+"""Run experiments over fresh splits, skipping finished ones; a shard is one experiment and one seed.
 
-Shards are computed wherever the runner does; results are written here, as each comes, whole or not at all.
-So an interruption loses the shards under way and nothing else, whatever the runner.
+The runner computes shards; this process writes each result atomically when it arrives. An interruption
+therefore loses only the shards in progress.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from pandora_router.types import Progress
 
 @dataclass(frozen=True)
 class Shard:
-    """One seed of one experiment: everything a worker has to know, as a small value."""
+    """One seed of one experiment: everything that a worker needs."""
 
     experiment: Experiment
     root: Path
@@ -39,7 +39,7 @@ class Shard:
 
 @dataclass(frozen=True)
 class Asked:
-    """One experiment, where its data lies and which seeds are wanted (None: those of the experiment)."""
+    """One experiment, the folder of its data, and the seeds to run (None: those of the experiment)."""
 
     experiment: Experiment
     root: Path
@@ -80,7 +80,7 @@ def run_all(
     for done, request in enumerate(asked):
         say(f"{request.experiment.name}: reading", done, len(asked))
         shards += _missing(request, output, cache)
-    if shards:  # once for all workers: small batches are decided in plain code while nothing is compiled
+    if shards:  # compile once for all workers
         kernels.warm(say)
     waiting = dict(enumerate(shards))
     say(_words(waiting), 0, max(1, len(shards)))
@@ -95,7 +95,7 @@ def run_all(
 
 
 def compute(shard: Shard) -> tuple[Flat, Measured]:
-    """Everything about one seed: estimates, then every arm at every cost, for each number of neighbours."""
+    """All results of one seed: estimates, then every arm at every cost, for each number of neighbours."""
     experiment, seed = shard.experiment, shard.seed
     table = table_of(experiment, shard.root)
     made = estimates(experiment, table, seed, shard.cache)
@@ -109,7 +109,7 @@ def compute(shard: Shard) -> tuple[Flat, Measured]:
 
 
 def _missing(request: Asked, output: Path, cache: Path | None) -> list[Shard]:
-    """The seeds that were not yet run as asked: same settings, same data, same estimators."""
+    """The seeds without results for the same settings, data and estimators."""
     experiment, folder = request.experiment, output / request.experiment.name
     settings = settings_of(experiment)
     key = results.asked_for(settings, table_of(experiment, request.root).fingerprint())
@@ -128,7 +128,7 @@ def _finished(request: Asked, output: Path) -> Results:
 
 
 def _words(waiting: Mapping[int, Shard]) -> str:
-    """What is under way, as far as it can be told from here: the shards that are handed out next."""
+    """Description of the work in progress: the shards that are handed out next."""
     if not waiting:
         return "done"
     shard = next(iter(waiting.values()))

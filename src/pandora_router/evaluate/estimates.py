@@ -1,10 +1,9 @@
-"""Cheap and costly estimates of one fresh split of an experiment, kept by content.
+"""Cheap and costly estimates of one fresh split of an experiment, cached by content.
 
-Both are fitted by the recipes and on the parts of the table that `Router.fit` uses, so that an evaluation
-measures the router that `pandora fit` would ship: the cheap estimate remembers training and calibration
-prompts, the costly one is fitted on training prompts, and neither sees a test prompt. What is kept are
-numbers, under a name that is the hash of the table (texts, scores, fees, split) and of every setting that
-matters, so a stale file cannot be read by mistake.
+Both are fitted by the recipes and on the splits that `Router.fit` uses, so that an evaluation measures the
+router that `pandora fit` would write: the cheap estimate knows training and calibration prompts, the costly
+one is fitted on training prompts, and neither uses a test prompt. The cache has only numbers, under a hash of
+the table (texts, scores, fees, split) and of every relevant setting, so that stale files are never used.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ from pandora_router.types import Advance, Matrix
 
 
 def read(experiment: Experiment, root: Path) -> Table:
-    """All specialists of the data with their fees, on the wanted tasks; the split is that of the data."""
+    """All specialists of the data with their fees, for the selected tasks, with the split of the data."""
     tables = [_folder(experiment, root / name) for name in experiment.folders]
     if len(tables) > 1:
         joined = reduce(lambda left, right: beside(left, right, shared=True), tables)
@@ -57,14 +56,14 @@ def read(experiment: Experiment, root: Path) -> Table:
 
 @dataclass(frozen=True)
 class _Sized:
-    """Parameters x price, where some sizes are stated; a folder may hold only some of those specialists."""
+    """Price by model size, with some sizes stated; a folder may have only some of those specialists."""
 
     price_per_trillion: float
     stated: Mapping[str, float]
     wanted: Mapping[str, float] | None
 
     def of(self, facts: Facts) -> Matrix:
-        """NaN for specialists of unknown size; 0 for those that will take no part."""
+        """Fees (N, M); NaN for specialists of unknown size, 0 for those that do not take part."""
         here = {name: size for name, size in self.stated.items() if name in facts.specialists}
         fee = PerParameter(self.price_per_trillion, stated=here).of(facts)
         if self.wanted is None:
@@ -74,7 +73,7 @@ class _Sized:
 
 
 def _folder(experiment: Experiment, place: Path) -> Table:
-    """A table that `pandora data import` wrote, with the fees it has, or a folder of files and a fee rule."""
+    """A table written by `pandora data import`, with its fees, or a folder of files and a fee rule."""
     weight = experiment.fee_weight
     if not storage.is_stored(place):
         return read_folder(place, fees=_rule(experiment), fee_weight=1.0 if weight is None else weight)
@@ -117,14 +116,14 @@ def _only_tasks(experiment: Experiment, table: Table) -> Table:
     return table.rows(keep)
 
 
-VERSION = 7  # raise when the estimators change what they predict
+VERSION = 7  # increase when the predictions of the estimators change
 FORMER_NEIGHBOURS = 50  # behind the cheap estimate of the former default, all of them training prompts
 Made = dict[str, NDArray[np.float64]]
 Progress = Callable[[str, int, int], None]
 
 
 def table_of(experiment: Experiment, root: Path) -> Table:
-    """The specialists that take part, with their fees; the split is still that of the data."""
+    """The participating specialists with their fees; the split is still that of the data."""
     table = read(experiment, root)
     if experiment.specialists is not None:
         table = table.only(tuple(experiment.specialists))
@@ -140,7 +139,7 @@ def table_of(experiment: Experiment, root: Path) -> Table:
 
 
 def split_of(experiment: Experiment, table: Table, seed: int) -> Table:
-    """At most the wanted number of prompts, freshly split by seed."""
+    """At most the configured number of prompts, with a new split drawn by `seed`."""
     keep = np.sort(np.random.default_rng(seed).permutation(len(table))[: experiment.prompts])
     return resplit(table.rows(keep), seed=seed, fractions=experiment.split)
 
@@ -152,11 +151,11 @@ def estimates(
     cache: Path | None = None,
     progress: Progress | None = None,
 ) -> Made:
-    """The arrays of one seed, from the cache if they are there; see `trials.trial_of`."""
+    """The arrays of one seed, from the cache if possible; see `trials.trial_of`."""
     split = split_of(experiment, table, seed)
     if cache is None:
         return _make(experiment, split, table, seed, progress)
-    key = _key(experiment, split, seed)  # other experiments on the same table share what is kept
+    key = _key(experiment, split, seed)  # other experiments on the same table share the cache
     path = next(cache.glob(f"*-{seed}-{key}.npz"), cache / f"{experiment.name}-{seed}-{key}.npz")
     if not path.is_file():
         made = _make(experiment, split, table, seed, progress)

@@ -1,4 +1,4 @@
-"""What an experiment is: data, who takes part, what is swept. `config.experiments` reads it from YAML."""
+"""The settings of an experiment: data, specialists, sweeps. `config.experiments` reads them from YAML."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ COSTS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.03, 0.05)
 
 
 def cheap_name(k: int) -> str:
-    """What tables call the cheap estimate of k neighbours; 0 is the router's own."""
+    """Name of the cheap estimate of k neighbours in tables; 0 is the router's own."""
     return "the router's f" if k == USUAL else f"f of {k} neighbours"
 
 
 @dataclass(frozen=True)
 class UsdPrices:
-    """What estimates cost in USD, from token prices: the derivation of the paper's appendix on money.
+    """Prices of estimates in USD, from token prices, as derived in the paper's appendix on money.
 
     `embed`, `read`, `write`: USD per million tokens embedded, read and written; `call`: USD per inspection;
-    `written`: tokens that an inspection writes; `tokens` in a prompt: left at 0 they are measured, at four
-    characters a token.
+    `written`: tokens that an inspection writes; `tokens`: tokens of a prompt; 0: measured, at four characters
+    per token.
 
     A cheap estimate embeds the prompt; a costly one reads it (where that is priced), writes some tokens, and
     may pay a fixed price per call, such as a retrieval. With T tokens in a prompt:
@@ -46,7 +46,7 @@ class UsdPrices:
     tokens: float = 0.0
 
     def cheap(self, characters: float) -> float:
-        """c_f: one cheap estimate of a prompt of so many characters."""
+        """c_f: one cheap estimate of a prompt of `characters` characters."""
         return self._tokens(characters) * self.embed / 1e6
 
     def costly(self, characters: float) -> float:
@@ -54,7 +54,7 @@ class UsdPrices:
         return (self._tokens(characters) * self.read + self.written * self.write) / 1e6 + self.call
 
     def prompt(self, characters: float, specialists: int, queries: float, *, cheap: bool = True) -> float:
-        """One prompt with so many inspections; `cheap` is whether the way of routing looks at f at all."""
+        """One prompt with `queries` inspections; `cheap`: whether the way of routing uses f."""
         looked = specialists * self.cheap(characters) if cheap else 0.0
         return looked + queries * self.costly(characters)
 
@@ -103,12 +103,12 @@ class Experiment:
 
     @property
     def folders(self) -> tuple[str, ...]:
-        """Where the data lie: one folder, or several to be put side by side."""
+        """Folders of the data: one, or several to be joined side by side."""
         return (self.data,) if isinstance(self.data, str) else self.data
 
     @property
     def ks(self) -> tuple[int, ...]:
-        """The cheap estimates to run with: the router's own (0), then those of so many neighbours."""
+        """The cheap estimates to run with: the router's own (0), then those by number of neighbours."""
         return (USUAL, *self.neighbours)
 
     def costs_at(self, price: float, specialists: tuple[str, ...], *, together: bool) -> Costs:

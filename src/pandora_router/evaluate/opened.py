@@ -1,4 +1,4 @@
-"""Estimates from everything that was opened, in evaluations: numbers on disk, and their part of a trial."""
+"""Estimates from everything opened, in evaluations: arrays on disk, and their part of a trial."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FOLDS = 5
 
 
 def signs_of(first: Boosted, parts: Mapping[str, Table], seed: int) -> dict[str, NDArray[np.float64]]:
-    """The signs of each part as arrays, and the folds of the training prompts; no texts."""
+    """The features of each split as arrays, and the folds of the training prompts; no texts."""
     made: dict[str, NDArray[np.float64]] = {}
     for name, part in parts.items():
         assert part.contexts is not None
@@ -38,7 +38,7 @@ def signs_of(first: Boosted, parts: Mapping[str, Table], seed: int) -> dict[str,
 
 @dataclass(frozen=True, eq=False)
 class SetTrial:
-    """Signs and readings of the known prompts (training ones first) and of the test prompts of one split."""
+    """Features and readings of the known prompts (training first) and of the test prompts of one split."""
 
     known: Readings
     known_signs: Signs
@@ -60,11 +60,11 @@ class SetTrial:
 
     @cached_property
     def fresh(self) -> HeldOut:
-        """The test prompts, which trained nothing."""
+        """The test prompts, which were not used in training."""
         return HeldOut(self.test, self.test_signs, np.full(len(self.test), -1, dtype=np.intp), self.second)
 
     def signal(self, base: SignalModel) -> SetSignal:
-        """The model that ships with estimates from everything opened; fitted once."""
+        """The final model with estimates from everything opened; fitted once."""
         assert isinstance(base, FittedSignal)
         if not self._signals:
             self._signals.append(self.weighed.signal(base))
@@ -78,7 +78,7 @@ def set_trial(
     train: Readings,
     whole: Mask,
 ) -> SetTrial:
-    """The part of a trial that `signs_of` made; `whole` are the test prompts that are judged."""
+    """The part of a trial that `signs_of` computed; `whole` are the complete test prompts."""
 
     def signs(split: str) -> Signs:
         return Signs(*(arrays[f"{split}_signs_{field.name}"] for field in fields(Signs)))

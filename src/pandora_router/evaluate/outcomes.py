@@ -1,14 +1,13 @@
-"""What a way of routing lost and saved, as sums that add up.
+"""Losses and savings of a way of routing, as sums that can be added.
 
-`Outcomes` is a commutative monoid: `Outcomes.none()` is neutral, `a + b` is what would have come of both sets
-of prompts together (to rounding). So shards, hosts and seeds are merged by `sum`, and a sweep of any length
-needs the memory of one chunk. Means and standard errors are read off at the end. It refuses to know how the
-decisions were made.
+`Outcomes` is a commutative monoid: `Outcomes.none()` is neutral, and `a + b` is the result on both sets of
+prompts together (up to rounding). Shards, hosts and seeds are merged by `sum`, and a sweep of any length
+needs the memory of one chunk. Means and standard errors are computed at the end.
 
     regret           max_m R_m - R_chosen, on realised rewards
-    inspection cost  what was really spent, mean(queries x cost), not mean(queries) x mean(cost)
+    inspection cost  what was spent: mean(queries x cost), not mean(queries) x mean(cost)
     total            regret + inspection cost
-    gain             R_chosen - spent - R_single: net of the router's own cost, against the best single one
+    gain             R_chosen - spent - R_single: compared with the best single specialist
     fee saving       fee_single - fee_chosen - spent: the same in money alone
 """
 
@@ -26,7 +25,7 @@ from pandora_router.types import Matrix, Vector
 
 
 def summands(routed: Routed, readings: Readings, single: int) -> dict[str, Vector]:
-    """What each prompt (N,) adds to every sum of `Outcomes` but the number of prompts."""
+    """What each prompt (N,) adds to every sum of `Outcomes` except the number of prompts."""
     boxes = readings.cheap.shape[1]
     if len(routed.choice) != len(readings) or not 0 <= single < boxes:
         raise UsageError(
@@ -56,7 +55,7 @@ def summands(routed: Routed, readings: Readings, single: int) -> dict[str, Vecto
 
 @dataclass(frozen=True)
 class Outcomes:
-    """Sums over prompts; see the head of the module for what each is a sum of."""
+    """Sums over prompts; the module docstring defines each."""
 
     prompts: int = 0
     regret: float = 0.0
@@ -90,11 +89,11 @@ class Outcomes:
         return Outcomes(**{name: getattr(self, name) + getattr(other, name) for name in names})
 
     def __radd__(self, other: object) -> Outcomes:
-        """Let `sum(parts)` begin with its 0."""
+        """Allow `sum(parts)`, which starts with 0."""
         return self if other == 0 else NotImplemented
 
     def means(self) -> dict[str, float]:
-        """Every metric per prompt, with standard errors that take prompts as independent; NaN of none."""
+        """Every metric per prompt, with standard errors for independent prompts; NaN without prompts."""
         n = self.prompts or np.nan
         total = self.regret + self.inspection_cost
         return {

@@ -1,10 +1,10 @@
-"""Are the estimates and the signal model any good? Measured on test prompts and kept beside the results.
+"""Quality of estimates and signal model on test prompts, stored beside the results.
 
 `checks-N.parquet` has one row per test prompt and, per number of neighbours, the squared error of each
-predictor and the share of costly estimates within one and two predicted deviations, both averaged over
-specialists; its metadata carry what is one number per split: slopes of g, correlation of residuals,
-reliability of g, CPU-seconds, how many prompts could not be judged. Predictors: the specialist's mean reward
-on the calibration prompts ("mean"), f, h(f) and g.
+predictor and the fraction of costly estimates within one and two predicted standard deviations, averaged over
+specialists. Its metadata have one number per split: slopes of g, correlation of residuals, reliability of g,
+CPU-seconds, and the number of incomplete prompts. Predictors: the specialist's mean reward on the calibration
+prompts ("mean"), f, h(f) and g.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ BINS = 10
 
 @dataclass(frozen=True, eq=False)
 class Measured:
-    """One split as it is stored: columns with a number per test prompt, facts with one number per split."""
+    """One split in stored form: columns with a number per test prompt, facts with one number per split."""
 
     columns: Mapping[str, NDArray[Any]]
     facts: Mapping[str, Any]
@@ -57,7 +57,7 @@ class Measured:
 def measure(
     table: Table, made: Mapping[str, NDArray[np.float64]], runs: Mapping[int, Sequence[Run]]
 ) -> Measured:
-    """Measure one split; `made` are its estimates, `runs` what the arms did by number of neighbours."""
+    """Measure one split; `made` are its estimates, `runs` the runs of the arms by number of neighbours."""
     columns: dict[str, NDArray[Any]] = {}
     facts: dict[str, Any] = {
         "specialists": list(table.specialists),
@@ -81,7 +81,7 @@ def measure(
 
 
 def write(folder: Path, seed: int, measured: Measured) -> None:
-    """Keep one split's checks beside its results."""
+    """Store one split's checks beside its results."""
     kept = pa.table(dict(measured.columns)).replace_schema_metadata({"facts": json.dumps(measured.facts)})
     replace_file(folder / f"checks-{seed}.parquet", kept)
 
@@ -126,9 +126,9 @@ def _numbers(trial: Trial) -> dict[str, Any]:
 
 
 def slope(x: Matrix, y: Matrix) -> float | None:
-    """The slope of differences between specialists in y on those in x, within prompts; None if x has none.
+    """Slope of differences between specialists in y on those in x, within prompts; None if x has none.
 
-    Below 1: x is over-dispersed, what it tells apart is not as far apart in truth.
+    Below 1 means that differences in x are larger than the true ones.
     """
     across, down = centred(x, y)
     weight = float((across**2).sum())

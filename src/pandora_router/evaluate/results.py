@@ -1,9 +1,9 @@
-"""Results on disk: one pair of Parquet files per experiment and seed, written whole or not at all.
+"""Results on disk: two Parquet files per experiment and seed, written atomically.
 
-`seed-N.parquet` is long: one row per neighbours x inspection cost x arm with every metric.
-`prompts-N.parquet` has one row per test prompt (a number, no text) and a column per such run with its
-regret + cost, so that any two runs can be compared prompt by prompt. The first carries a key over everything
-that was asked for: a seed with the same key is finished and is not run again.
+`seed-N.parquet` has one row per neighbours x inspection cost x arm with every metric. `prompts-N.parquet` has
+one row per test prompt (a number, no text) and a column per run with its regret + cost, so that any two runs
+can be compared prompt by prompt. The first file has a key over all settings: a seed with the same key is
+finished and is not run again.
 """
 
 from __future__ import annotations
@@ -34,21 +34,21 @@ Key = tuple[int, float, str]  # neighbours, inspection cost, arm
 
 
 def asked_for(settings: str, data: str) -> str:
-    """A key over all that decides a seed's results: what `settings_of` covers, and the table's content."""
+    """Key over everything that affects a seed's results: see `settings_of`, and the table's content."""
     return hashlib.sha256(f"{settings} {data}".encode()).hexdigest()[:20]
 
 
 def settings_of(experiment: Experiment, arms: Sequence[str], estimators: int) -> str:
-    """A key over an experiment, its arms and the version of the estimators; splits and data apart.
+    """Key over an experiment, its arms and the version of the estimators, without splits and data.
 
-    Which and how many splits are wanted changes no split, so the seeds do not count.
+    The list of seeds is not part of it, since it does not affect the result of a seed.
     """
     content = repr((FORMAT, replace(experiment, seeds=()), tuple(arms), estimators))
     return hashlib.sha256(content.encode()).hexdigest()[:20]
 
 
 def is_finished(folder: Path, seed: int, key: str) -> bool:
-    """Whether this seed was run to its end with this key."""
+    """Whether this seed is finished with this key."""
     path = folder / f"seed-{seed}.parquet"
     if not path.is_file() or not (folder / f"prompts-{seed}.parquet").is_file():
         return False
@@ -57,7 +57,7 @@ def is_finished(folder: Path, seed: int, key: str) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class Flat:
-    """One seed as it is stored: a row of metrics per run, and a column of totals per run."""
+    """One seed in stored form: a row of metrics per run, and a column of totals per run."""
 
     rows: Sequence[Mapping[str, Any]]
     columns: Mapping[str, NDArray[Any]]
@@ -78,7 +78,7 @@ def flat(experiment: Experiment, seed: int, runs: Mapping[int, tuple[Trial, Sequ
 
 
 def write(folder: Path, experiment: Experiment, seed: int, key: str, flat: Flat, settings: str = "") -> None:
-    """Write one seed; the file that says it is finished comes last."""
+    """Write one seed; the file that marks it as finished is written last."""
     facts = {"key": key, "settings": settings, "title": experiment.title, "control": str(experiment.control)}
     replace_file(folder / f"prompts-{seed}.parquet", pa.table(dict(flat.columns)))
     made = pa.Table.from_pylist([dict(row) for row in flat.rows])
@@ -90,7 +90,7 @@ def _column(key: Key) -> str:
 
 
 def replace_file(path: Path, table: pa.Table) -> None:
-    """Write a Parquet file whole or not at all."""
+    """Write a Parquet file atomically."""
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}")
     try:
@@ -102,13 +102,13 @@ def replace_file(path: Path, table: pa.Table) -> None:
 
 @lru_cache(maxsize=128)
 def _whole(path: Path, changed: int) -> pa.Table:
-    """A file of totals, read once: it has hundreds of columns, and opening it takes longer than reading."""
+    """A file of totals, read at once: it has hundreds of columns, and opening takes longer than reading."""
     return pq.read_table(path)
 
 
 @dataclass(frozen=True, eq=False)
 class Seed:
-    """One split's results; totals of single runs are read when asked for."""
+    """Results of one split; totals of single runs are read on demand."""
 
     rows: Mapping[Key, Mapping[str, Any]]
     path: Path
@@ -163,7 +163,7 @@ class Results:
     def compare(self, pairs: Sequence[tuple[Key, Key]], other: Results | None = None) -> Comparison:
         """Total of the first run of each pair minus that of the second, prompt by prompt, over splits.
 
-        The second runs come from `other` where given, on the seeds that both have.
+        The second runs are taken from `other` if given, on the common seeds.
         """
         beside = other or self
         shared = [n for n in self.seeds if n in beside.seeds]
@@ -185,17 +185,17 @@ class Results:
 
 
 def _facts(path: Path) -> dict[str, str]:
-    """What was written beside the rows of one seed."""
+    """The metadata of one seed's file."""
     kept = pq.read_schema(path).metadata or {}
     return {name.decode(): value.decode() for name, value in kept.items()}
 
 
 def read(folder: Path | str, settings: str | None = None, seeds: Sequence[int] | None = None) -> Results:
-    """Read the finished seeds of one experiment's folder, all of the same settings and data.
+    """Read the finished seeds in the folder of one experiment, all with the same settings and data.
 
-    With `settings` (see `settings_of`) only seeds that were run with them count, with `seeds` only those.
-    Raises `UsageError` if none is left, or if seeds of different settings or data lie side by side: they must
-    not be averaged.
+    With `settings` (see `settings_of`) only seeds with these settings are used, with `seeds` only those.
+    Raises `UsageError` if none is left, or if there are seeds of different settings or data, which must not
+    be averaged.
     """
     folder = Path(folder)
     files = sorted(folder.glob("seed-*.parquet"), key=lambda path: int(path.stem.split("-")[1]))

@@ -1,14 +1,15 @@
-"""Is the difference real? Paired, clustered, replicated.
+"""Are differences significant? Paired, clustered and replicated tests.
 
-Two sources of doubt, and a star only where both agree:
+There are two sources of uncertainty, and a star requires both tests to agree:
 
-- which prompts were drawn: a paired bootstrap that resamples clusters, not prompts. With k=3 neighbours,
-  two specialists and binary rewards there are at most 16 distinct f vectors, so decisions are a 16-row table
+- the choice of prompts: a paired bootstrap that resamples clusters, not prompts. With k=3 neighbours, two
+  specialists and binary rewards there are at most 16 distinct f vectors, so decisions are a table of 16 rows
   and prompts are far from independent (docs/method.md, section 5). Over several splits the cluster is the
-  prompt, which may be in several test sets, and the standard error is then widened by the design effect: how
-  much wider clustering by f vector makes it than not clustering, within a split.
-- which split, hence which estimators and signal model: the differences of the splits by Student's t. Splits
-  share prompts, so this alone is too sure; with one split there is no such test and no star.
+  prompt, which may be in several test sets, and the standard error is multiplied by the design effect: the
+  factor by which clustering by f vector increases it within a split.
+- the choice of split, and so of estimators and signal model: Student's t over the differences of the splits.
+  Splits share prompts, so this test alone understates the error; with one split there is no such test and no
+  star.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ class Interval:
 
 def quantile(level: float, degrees: float) -> float:
     """The 1 - level / 2 quantile of Student's t; the normal distribution's where `degrees` is infinite."""
-    from scipy.special import ndtri, stdtrit  # scipy.stats has the same, and takes a second to import
+    from scipy.special import ndtri, stdtrit  # scipy.stats takes a second to import
 
     return float(ndtri(1.0 - level / 2.0) if np.isinf(degrees) else stdtrit(degrees, 1.0 - level / 2.0))
 
@@ -48,10 +49,11 @@ def quantile(level: float, degrees: float) -> float:
 def bootstrap(
     differences: Matrix, cluster: Clusters, seed: int = 0, draws: int = DRAWS, level: float = LEVEL
 ) -> Interval:
-    """Resample clusters of rows; differences (N, A) share the draws, so columns stay comparable.
+    """Resample clusters of rows; differences (N, A) share the draws, so columns are comparable.
 
-    The mean of a draw is the sum over its rows by their number. The interval is mean -+ t x error with t for
-    clusters - 1 degrees of freedom: with few clusters percentiles of a bootstrap are too narrow.
+    The mean of a draw is the sum over its rows divided by their number. The interval is mean +- t x error
+    with t for clusters - 1 degrees of freedom, because percentiles of a bootstrap are too narrow with few
+    clusters.
     """
     values = np.asarray(differences, dtype=np.float64)
     if values.ndim != 2 or len(values) != len(cluster) or len(values) < 2:
@@ -69,7 +71,7 @@ def bootstrap(
         nothing = np.full_like(mean, np.inf)
         return Interval(mean, nothing, mean - nothing, mean + nothing)
     spread = np.zeros(values.shape[1])
-    # centred, so that a draw's error is its weighted sum by its size
+    # centred, so that the error of a draw is its weighted sum divided by its size
     residual, size = (sums - size[:, None] * mean).astype(np.float32), size.astype(np.float32)
     for weights in _resampled(count, draws, seed):
         error = (weights @ residual) / (weights @ size)[:, None]
@@ -81,10 +83,10 @@ def bootstrap(
 
 @lru_cache(maxsize=16)
 def _resampled(count: int, draws: int, seed: int) -> tuple[NDArray[np.float32], ...]:
-    """How often each of `count` clusters is drawn in each draw, in blocks of draws: multinomial, but faster.
+    """Number of times each of `count` clusters is drawn in each draw, in blocks of draws (multinomial).
 
-    Kept, since a report compares hundreds of things on the same prompts and drawing takes most of the time.
-    Single precision: a standard error needs three digits.
+    Cached, since a report makes hundreds of comparisons on the same prompts and drawing takes most of the
+    time. Single precision is enough for a standard error.
     """
     rng = np.random.Generator(np.random.Philox(key=[seed, count]))
     blocks = []
@@ -109,8 +111,8 @@ class Split:
 class Comparison:
     """Differences over splits (A,): mean, standard error over prompts, standard error over splits, stars.
 
-    `error` is that of the clustered bootstrap; `split_error` the standard deviation over splits by the root
-    of their number (NaN of one split); `star` where both tests reject "no difference" at the level.
+    `error` is from the clustered bootstrap; `split_error` is the standard deviation over splits divided by
+    the root of their number (NaN for one split); `star` if both tests reject "no difference" at the level.
     """
 
     mean: Vector
@@ -127,7 +129,7 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean with its standard errors over prompts and over splits (NaN of one); a star where both agree."""
+    """A mean with standard errors over prompts and over splits (NaN for one); a star if both tests agree."""
 
     mean: float
     error: float
@@ -143,7 +145,7 @@ class Estimate:
 def compare(
     splits: Sequence[Split], *, seed: int = 0, draws: int = DRAWS, level: float = LEVEL
 ) -> Comparison:
-    """Compare over fresh splits; every split carries the same A comparisons."""
+    """Compare over fresh splits; all splits have the same A comparisons."""
     if not splits:
         raise UsageError("splits to compare", expected="one or more", came="none", do="Run some seeds first.")
     means = np.stack([split.differences.mean(axis=0) for split in splits])
@@ -163,15 +165,15 @@ def compare(
 
 
 def _design_effect(split: Split) -> Vector:
-    """How much wider clustering by f vector makes the standard error of a mean; never below 1.
+    """Factor by which clustering by f vector increases the standard error of a mean; at least 1.
 
-    The square root of sum over clusters of (sum of residuals)^2 over the sum of their squares: what
-    `bootstrap` tends to with many draws, clustered over not clustered.
+    The square root of the sum over clusters of (sum of residuals)^2 divided by the sum of their squares: the
+    limit of `bootstrap` with many draws, clustered divided by not clustered.
     """
     residual = split.differences - split.differences.mean(axis=0)
     _, code = np.unique(split.cluster, return_inverse=True)
     sums = _by_cluster(residual, code)
-    if len(sums) == 1:  # nothing can be said
+    if len(sums) == 1:  # not defined for one cluster
         return np.full(residual.shape[1], np.inf)
     wide, plain = (len(x) / (len(x) - 1) * (x**2).sum(axis=0) for x in (sums, residual))
     return np.sqrt(np.maximum(1.0, np.divide(wide, plain, out=np.ones_like(plain), where=plain > 0.0)))

@@ -1,9 +1,9 @@
-"""A sweep over estimates in Parquet that are longer than memory: chunk -> decisions -> exact sums, added up.
+"""A sweep over Parquet files of estimates that need not fit in memory: chunk -> decisions -> exact sums.
 
-The signal models are fitted once, on a calibration file. Shards are row groups, computed wherever the runner
-does and read in chunks (`chunks`), so memory does not grow with the files. Sums are exact (`exact`), so
-totals do not depend on shards or their order. Arms that share a budget of inspections among all prompts
-(margin-N, random-N) or choose by cross-validation (auto) need all prompts at once and cannot stream.
+The signal models are fitted once, on a calibration file. Shards are row groups, computed by the runner and
+read in chunks (`chunks`), so memory does not grow with the files. Sums are exact (`exact_sums`), so totals do
+not depend on shards or their order. Arms that share a budget of inspections among all prompts (margin-N,
+random-N) or choose by cross-validation (auto) need all prompts at once and are not possible here.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from pandora_router.types import Matrix, Progress
 
 CHUNK = 1 << 14
 NAMES = ("cheap", "costly", "reward", "fee")
-MOST = 1_000_000  # rows that are read whole
+MOST = 1_000_000  # rows that are read at once
 
 
 def chunks(path: Path, group: int | None = None, boxes: int | None = None) -> Iterator[Readings]:
-    """The rows of a row group (None: of the file) in chunks; `boxes`: how many specialists."""
+    """The rows of a row group (None: of the file) in chunks; `boxes`: number of specialists."""
     with _opened(path) as file:
         names = _columns(path, file.schema_arrow.names)
         groups = None if group is None else [group]
@@ -54,9 +54,9 @@ def chunks(path: Path, group: int | None = None, boxes: int | None = None) -> It
 
 
 def write(path: Path, readings: Readings) -> None:
-    """Write estimates, rewards and weighted fees to a Parquet file that `chunks` reads, atomically.
+    """Write estimates, rewards and weighted fees to a Parquet file for `chunks`, atomically.
 
-    What is at `path` is replaced: whoever must not overwrite a file checks that before.
+    An existing file is replaced; callers check beforehand whether that is allowed.
     """
     columns = dict(zip(("f", "g", "reward", "fee"), readings.parts, strict=True))
     table = pa.table({name: pa.array(list(values)) for name, values in columns.items()})
@@ -64,7 +64,7 @@ def write(path: Path, readings: Readings) -> None:
 
 
 def whole(path: Path) -> Readings:
-    """All rows of a file that is not large."""
+    """All rows of a file; `UsageError` if it has more than `MOST`."""
     with _opened(path) as file:
         rows = file.metadata.num_rows
     if not 0 < rows <= MOST:
@@ -229,7 +229,7 @@ def sweep(
 
 
 def prepare(calibration: Path, costs: Sequence[float], arms: Sequence[str], seed: int) -> Streamed:
-    """Fit every signal model that the arms ask for, once, on the calibration rows."""
+    """Fit every signal model that the arms need, once, on the calibration rows."""
     chosen = streamable(arms)
     known = whole(calibration)
     trial = Trial(known, known, Standing.of(known.reward, known.fee))
@@ -238,8 +238,8 @@ def prepare(calibration: Path, costs: Sequence[float], arms: Sequence[str], seed
     boxes = known.cheap.shape[1]
 
     def fit(levels: tuple[float, ...]) -> Streamed:
-        for arm in chosen:  # routing two prompts makes an arm ask for the signal model it needs
-            for level in levels if arm.name == DEFAULT else levels[:1]:  # what ships depends on the cost
+        for arm in chosen:  # routing two prompts makes an arm fit the signal model it needs
+            for level in levels if arm.name == DEFAULT else levels[:1]:  # the router depends on the cost
                 arm.route(small, Costs(np.full(boxes, level)), 0, np.random.default_rng(0))
         return Streamed(replace(small, calibration=few), chosen, levels, seed)
 
@@ -247,9 +247,9 @@ def prepare(calibration: Path, costs: Sequence[float], arms: Sequence[str], seed
 
 
 def streamable(names: Sequence[str] = ()) -> tuple[Arm, ...]:
-    """The arms of these names; if none are named, the router and all that do not search.
+    """The arms of these names; by default the router and all arms without search.
 
-    Other searches draw samples for every prompt and take a thousand times as long: they must be named.
+    Other searches draw samples for every prompt and take a thousand times as long, so they must be named.
     """
     able = [arm.name for arm in ARMS if arm.alone]
     wanted = names or [

@@ -1,8 +1,8 @@
-"""Run every arm at every inspection cost on one instance.
+"""Run every arm at every inspection cost on one trial.
 
-The router under test goes first at each cost: the number of inspections it bought is the budget of random-N
-and margin-N. Random streams are made from seed, arm and cost, so adding an arm changes no other. Static arms
-are routed like all others: what a row says was computed at its own cost.
+The router under test runs first at each cost: the number of its inspections is the budget of random-N and
+margin-N. Random generators are made from seed, arm and cost, so adding an arm does not change the others.
+Static arms are computed at each cost like all others.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""One fresh split as ways of routing see it: readings to fit on, and readings to be judged on.
+"""One fresh split as input of the arms: readings to fit on, and readings to evaluate on.
 
-A `Trial` holds numbers only, never texts, so it can be cached and sent to workers. Where its estimates come
-from is the business of `estimates`, what is done with them that of `arms`.
+A `Trial` has only numbers, no texts, so it can be cached and sent to workers. `estimates` computes it, `arms`
+use it.
 """
 
 from __future__ import annotations
@@ -59,10 +59,10 @@ class Trial:
             )
 
     def signal(self, unfitted: Unfitted | None = None, prompts: int = 0) -> SignalModel:
-        """A signal model fitted on the calibration prompts; the default one if none is named.
+        """A signal model fitted on the calibration prompts; the default one if `unfitted` is None.
 
-        With `prompts` only so many of them are used, the same ones for every model: smaller sets lie inside
-        larger ones. 0, or more than there are, means all.
+        `prompts` limits their number, the same ones for every model: smaller sets are contained in larger
+        ones. 0, or more than there are, means all.
         """
         known = self.calibration
         count = prompts if 0 < prompts < len(known) else 0
@@ -75,9 +75,9 @@ class Trial:
         return self._fitted[wanted]
 
     def shipped(self, unfitted: Unfitted, policy: Policy, costs: Costs) -> Policy:
-        """What a fit would ship at these costs: `policy`, or never inspecting if that did better.
+        """The policy that a fit would use at these costs: `policy`, or never inspecting if that was better.
 
-        As in a fit, with too few complete prompts to compare anything `policy` ships.
+        As in a fit, `policy` is used if there are too few complete prompts to compare.
         """
         at = (
             unfitted,
@@ -94,9 +94,9 @@ class Trial:
 
 
 def trial_of(arrays: Mapping[str, NDArray[np.float64]], k: int) -> Trial:
-    """The trial whose cheap estimates look at k neighbours, from the arrays that `estimates` made.
+    """The trial whose cheap estimates use k neighbours, from the arrays made by `estimates`.
 
-    Test prompts that miss a costly estimate or a reward are left out. Raises `UsageError` if none is left.
+    Test prompts without every costly estimate and reward are left out. Raises `UsageError` if none is left.
     """
 
     def part(split: str, cheap: str = f"f{k}") -> Readings:

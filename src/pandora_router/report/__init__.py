@@ -1,13 +1,12 @@
-"""What people see of results: sentences, tables, verdicts, figures, Markdown, HTML.
+"""Presentation of results: sentences, tables, verdicts, figures, Markdown, HTML.
 
     summary    one sentence and one small table: accuracy and money
-    paired     differences averaged over costs, choices made on other splits
-    verdicts   the router against every static way to route
+    paired     differences averaged over costs; choices made on other splits
+    verdicts   the router compared with every static way to route
     tables     Markdown tables
-    markdown   the page about some experiments
-    page       the same as one HTML file with curves to explore
-    plots      figures (matplotlib only here)
-    picture    one decision drawn from its row
+    markdown   the page on some experiments
+    page       the same as one HTML file with interactive curves
+    plots      figures (the only module with matplotlib)
 
-This module imports nothing; take what you need from the one that has it.
+This module imports nothing; import from the modules above.
 """

@@ -1,12 +1,12 @@
-"""The report as one HTML file that works offline: curves to explore, then the tables of the Markdown report.
+"""The report as one HTML file that works offline: interactive curves, then the tables of the Markdown report.
 
-Everything is inside the file: numbers as JSON, `page.js` and `page.css` as they stand beside this module. A
-content security policy forbids the page to load anything. Titles and names are text, never markup: Python
-escapes what it writes, the script only ever sets text.
+Everything is inside the file: numbers as JSON, and the files `page.js` and `page.css` of this package. A
+content security policy forbids loading anything. Titles and names are text, never markup: Python escapes what
+it writes, and the script only sets text.
 
-Bands are 1.96 times a standard error. Of differences to the router: the larger of that over prompts (paired,
-clustered) and that over splits. Of regret + cost: the larger of that over the prompts of one split and that
-over splits. Of the other metrics: that over splits alone; of one split there is none.
+Bands are 1.96 standard errors. For differences to the router it is the larger of those over prompts (paired,
+clustered) and over splits; for regret + cost the larger of those over the prompts of one split and over
+splits; for other metrics that over splits, so there is none with one split.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inli
 
 
 def page(measured: Sequence[Results], words: str) -> str:
-    """The whole page: curves of `measured`, in the order they are offered, then the report that `words` is.
+    """The whole page: curves of `measured`, in this order, then the report in `words` (Markdown).
 
-    Its images are left out, since the curves above show the same and files beside the page may not be there.
+    Images in it are left out: the curves show the same, and image files may not be beside the page.
     """
     blocks = [block.strip() for block in re.split(r"\n\n+", words)]
     body = [_element(block) for block in blocks if not block.startswith("![")]
@@ -60,7 +60,7 @@ def page(measured: Sequence[Results], words: str) -> str:
 
 
 def curves(measured: Sequence[Results]) -> dict[str, Any]:
-    """What the script draws: of each experiment and number of neighbours a curve per metric and arm."""
+    """The data for the script: a curve per metric and arm, for each experiment and number of neighbours."""
     return {
         "metrics": [dict(zip(("id", "label", "unit"), metric, strict=True)) for metric in METRICS],
         "first": FIRST,
@@ -127,12 +127,12 @@ def _error(results: Results, metric: str, key: Key) -> float:
 
 
 def _plain(numbers: Sequence[float]) -> list[float | None]:
-    """Six digits, and null for what is not finite: JSON knows no NaN."""
+    """Numbers with six digits; null for values that are not finite, which JSON does not have."""
     return [float(f"{x:.6g}") if math.isfinite(x) else None for x in numbers]
 
 
 def _element(block: str) -> str:
-    """A block of our own Markdown as HTML: heading, table, list, fold or paragraph."""
+    """A block of our own Markdown as HTML: heading, table, list, collapsible block or paragraph."""
     heading = re.match(r"(#+) (.*)", block)
     if heading:
         level = len(heading[1])
@@ -155,7 +155,7 @@ def _element(block: str) -> str:
 
 
 def _inline(text: str) -> str:
-    """Bold, italics and code; of a link only its words, since files beside the page may not be there."""
+    """Bold, italics and code; of a link only its text, because the file it names may not be there."""
     safe = html.escape(re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", text))
     safe = re.sub(r"\*\*(.+?)\*\*", r"<b>\1</b>", safe)
     safe = re.sub(r"(?<!\S)\*(\S[^*]*)\*(?!\w)", r"<i>\1</i>", safe)  # not the star behind a number

@@ -1,6 +1,6 @@
 """A Markdown page about finished experiments: what routing earned, and the tables behind it.
 
-`page` makes one HTML file of the same words. What a page says of the paper is made by `python -m paper`.
+`page` turns the same text into one HTML file. `python -m paper` adds comparisons with the paper.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def markdown(
     figures: Mapping[str, str] | None = None,
     settings: Sequence[Experiment] = (),
 ) -> str:
-    """The page about these results; `figures` are image paths relative to it, by name of experiment."""
+    """The page on these results; `figures` are image paths relative to it, by name of experiment."""
     known = {setting.name: setting for setting in settings}
     parts = ["# What routing earns", ""]
     for results in measured:
@@ -38,7 +38,7 @@ def markdown(
 
 
 def section(results: Results, setting: Experiment | None, images: Mapping[str, str]) -> str:
-    """The tables of one experiment, the longer ones folded."""
+    """The tables of one experiment, the longer ones collapsed."""
     kind = "Negative control. " if results.control else ""
     checked, first = reliability.of(results), results.neighbours[0]
     lines = [f"## {results.name}", "", f"{results.title}", "", kind + tables.verdict(results, first), ""]
@@ -77,7 +77,7 @@ def section(results: Results, setting: Experiment | None, images: Mapping[str, s
 
 
 def folded(summary: str, table: str) -> list[str]:
-    """A table behind a summary that can be opened; nothing if the table is empty."""
+    """A table inside a collapsible block; empty if the table is empty."""
     if not table:
         return []
     return [f"<details><summary>{summary}</summary>", "", table, "", "</details>", ""]

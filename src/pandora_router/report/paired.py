@@ -1,6 +1,6 @@
-"""Paired comparisons of finished runs beyond one cost at a time: averages over costs, choices made elsewhere.
+"""Paired comparisons of finished runs over several costs: averages, and choices made on other splits.
 
-All of them end in `statistics.compare`: clustered over prompts, replicated over splits. Totals are regret +
+All of them use `statistics.compare`: clustered over prompts, replicated over splits. Totals are regret +
 inspection cost of each test prompt.
 """
 
@@ -19,13 +19,13 @@ Way = tuple[int, str]  # neighbours, arm
 
 
 def has(results: Results, k: int, arm: str) -> bool:
-    """Whether this arm was run where f looks at k neighbours."""
+    """Whether this arm was run where f uses k neighbours."""
     return (k, results.costs[0], arm) in results.keys
 
 
 @lru_cache(maxsize=512)
 def levels(results: Results, keys: tuple[Key, ...]) -> Comparison:
-    """The totals of these runs themselves, with standard errors."""
+    """The totals of these runs, with standard errors."""
     return _over(results, keys[0][0], lambda n, seed: _stack(seed, keys))
 
 
@@ -54,10 +54,10 @@ def between(first: Results, second: Results, way: Way) -> Comparison:
 
 @lru_cache(maxsize=512)
 def elsewhere(results: Results, k: int, arm: str, statics: tuple[str, ...]) -> Comparison | None:
-    """An arm at every cost against the static arm that was best there on the other splits; None of one split.
+    """An arm at every cost against the static arm that was best on the other splits; None for one split.
 
-    Without the flattery that the best of several picked on the very test prompts has (though splits share
-    prompts, so a little is left).
+    This avoids the bias of choosing the best of several arms on the test prompts themselves (up to the
+    prompts that splits share).
     """
     if len(results.seeds) < 2:
         return None

@@ -1,9 +1,9 @@
 """Figures against the inspection cost, with bands, as PNG and SVG: routing, and bidding at posted prices.
 
-The only home of matplotlib (extra `plots`); `curves` draws more on its sheets. Where the paper's numbers are
-given (`figures.json`), its curves stand in panels of their own beside ours: other data, other estimators, so
-shapes can be compared, not levels. Bands are 1.96 times the larger of the standard errors over prompts and
-over splits; inspections and reliability vary over splits alone.
+The only module that imports matplotlib (extra `plots`). If the paper's numbers are given (`figures.json`),
+its curves are drawn in separate panels beside ours: data and estimators differ, so shapes can be compared,
+not levels. Bands are 1.96 times the larger of the standard errors over prompts and over splits; inspections
+and reliability have bands over splits only.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from pandora_router.report import paired
 from pandora_router.report.verdicts import gaps
 
 BAND = 1.96
-MANY = 8  # inspections per prompt from which a linear scale hides the small numbers
+MANY = 8  # inspections per prompt above which the scale is logarithmic, so that small numbers are visible
 TICKS = (0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2)
 SHOWN = {  # arm: colour, line, marker
     DEFAULT: ("#0072b2", "-", "o"),
@@ -100,13 +100,13 @@ def save(page: Any, path: Path) -> tuple[Path, Path]:
 
 
 def titled(page: Any, text: str, size: int = 10) -> None:
-    """A title over the whole sheet, broken where it would run over the edges."""
+    """A title over the whole figure, wrapped at its width."""
     width = round(page.get_figwidth() * 130 / size)
     page.suptitle("\n".join(line for part in text.split("\n") for line in wrap(part, width)), fontsize=size)
 
 
 def svg(page: Any) -> str:
-    """A figure as an SVG element for a page: no declaration, no date."""
+    """A figure as an SVG element for a page, without declaration and date."""
     sink = io.StringIO()
     page.savefig(sink, format="svg", metadata={"Date": None})
     text = sink.getvalue()
@@ -114,7 +114,7 @@ def svg(page: Any) -> str:
 
 
 def line(axis: Any, arm: str, x: Any, y: Any, half: Any = None, label: str | None = None) -> None:
-    """One curve in the colours of an arm, with a band of this half width."""
+    """One curve in the style of an arm, with a band of this half width."""
     colour, style, marker = SHOWN[arm]
     y = np.asarray(y, dtype=float)
     axis.plot(x, y, style, color=colour, marker=marker or None, ms=4, label=label or arm)
@@ -123,7 +123,7 @@ def line(axis: Any, arm: str, x: Any, y: Any, half: Any = None, label: str | Non
 
 
 def totals(axis: Any, results: Results, k: int, arms: Sequence[str], title: str) -> None:
-    """Regret + cost with bands; the scale leaves out where inspecting everything becomes dear."""
+    """Regret + cost with bands; the scale ignores costs at which inspecting everything is expensive."""
     curves = {}
     for arm in arms:
         level = paired.levels(results, tuple((k, c, arm) for c in results.costs))
@@ -169,8 +169,8 @@ def queries(axis: Any, results: Results, k: int, arms: Sequence[str]) -> None:
 
 
 def counted(axis: Any, most: float) -> None:
-    """The scale of inspections per prompt; with many, logarithmic above one, so that few show too."""
-    # of two splits a band can be wider than the axis
+    """The scale of inspections per prompt: logarithmic above one if there are many."""
+    # with two splits a band can be wider than the axis
     axis.set_ylim(-0.05 * min(most, 4.0), 1.1 * most or 1.0)
     if most > MANY:
         axis.set_yscale("symlog", linthresh=1.0)
@@ -201,7 +201,7 @@ def _reliability(axis: Any, checked: reliability.Checks | None, k: int) -> None:
 
 
 def draw_theirs(axis: Any, curves: Points, title: str, label: str, *, clip: bool = True) -> None:
-    """A panel with the paper's curves, or an empty corner."""
+    """A panel with the paper's curves; empty without them."""
     shown = {name: np.array(curves[name], dtype=float) for name in THEIRS if name in curves}
     if not shown:
         axis.axis("off")
@@ -235,7 +235,7 @@ def label_costs(axis: Any, costs: Sequence[float], title: str, label: str) -> No
 
 
 def theirs_of(path: Path | None, name: str, domain: str) -> Points:
-    """One of the paper's figures for a domain, or nothing."""
+    """One of the paper's figures for a domain; empty if unknown."""
     if path is None or not domain or not path.is_file():
         return {}
     published = json.loads(path.read_text(encoding="utf-8"))
@@ -251,7 +251,7 @@ CONDUCT = {  # conduct: the paper's name for it, style
 
 
 def bidding(bids: Bids, *, paper: Path | None = None) -> Any:
-    """Surplus and efficiency regret against c, strong and weak opponents; the paper's curves beside ours."""
+    """Surplus and efficiency regret against c, with strong and weak opponents, and the paper's curves."""
     theirs = {who: _paper_bidding(paper, who, bids.domain) for who in ("strong", "weak")}
     page = sheet((12.0, 6.5) if theirs["strong"] else (8.0, 6.5))
     axes = page.subplots(2, 4 if theirs["strong"] else 2, squeeze=False)

@@ -1,4 +1,4 @@
-"""The first thing a reader sees of an evaluation: one sentence and one small table, in accuracy and money.
+"""Summary of an evaluation: one sentence and one small table, in accuracy and money.
 
 Everything is averaged over the inspection costs of the experiment. Money is in the unit of the fees of the
 routing table, per 1,000 prompts; net reward is score - fee_weight x fee - inspection cost, per prompt.

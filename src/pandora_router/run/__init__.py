@@ -1,12 +1,11 @@
 """Map a function over shards of work: in this process, over a pool of processes, over a Ray cluster.
 
-    runner     what every runner promises, and the one that stays in this process
-    outcomes   what came of a shard, as bytes that always reach the caller
+    runner     the Runner interface, a runner within this process, and results of shards as bytes
     pool       several processes of this machine
     ray        several machines (extra `ray`, imported only there)
 
-A shard is a small value that says what to do; the function of a shard returns the same result whoever calls
-it, and however often. This package does not know what the shards are about.
+A shard is a small value that describes a piece of work; the function applied to it must return the same
+result whenever it is called. This package does not depend on what shards contain.
 """
 
 from pandora_router.run.pool import Pool

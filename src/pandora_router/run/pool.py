@@ -1,9 +1,9 @@
-"""Shards over processes of this machine; a worker that is killed costs its shard another try, nothing else.
+"""Run shards in processes of this machine; if a worker is killed, only its shard is run again.
 
-Workers are spawned, so they inherit no locks and no threads, and each has one thread for linear algebra. A
-worker gets one shard at a time through its own pipe, so when it dies it is known which shard died with it: a
-new worker takes its place and runs the shard again, at most `tries` times in all. Workers ignore Ctrl-C and
-are ended by this process. If this process is killed, the system ends them at once (`_die_with`).
+Workers are spawned, so they inherit no locks or threads, and each has one thread for linear algebra. A worker
+gets one shard at a time through its own pipe, so that it is known which shard was lost when it dies: a new
+worker runs that shard again, at most `tries` times in total. Workers ignore Ctrl-C and are stopped by this
+process. If this process is killed, the system ends them at once (`_die_with`).
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from pandora_router.run.runner import Runner, attempted, concluded
 S = TypeVar("S")
 R = TypeVar("R")
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
-PATIENCE = 5.0  # seconds a worker has to end before it is killed
+PATIENCE = 5.0  # seconds that a worker gets to end before it is killed
 
 
 @dataclass
 class _Worker:
-    """A process, our end of its pipe, the lifeline that only this process holds, and the shard it is on."""
+    """A process, this end of its pipe, the lifeline that only this process holds, and its present shard."""
 
     process: SpawnProcess
     pipe: Connection
@@ -56,7 +56,7 @@ class _Worker:
             self.pipe.send((function, shard))
 
     def answer(self) -> bytes:
-        """What came of the shard, for `concluded`; EOFError if the worker is dead."""
+        """The result of the shard, for `concluded`; EOFError if the worker died."""
         try:
             return self.pipe.recv_bytes()
         except ConnectionResetError as error:
@@ -75,7 +75,7 @@ class _Worker:
 
 @dataclass(frozen=True)
 class Pool(Runner):
-    """So many worker processes; None: one per core that this process may use."""
+    """A pool of `workers` processes; None: one per core that this process may use."""
 
     workers: int | None = None
     tries: int = 3
@@ -94,7 +94,7 @@ class Pool(Runner):
 
 @dataclass
 class _Crew:
-    """The workers of one call, the shards that wait for another try, and how often each was tried."""
+    """The workers of one call, the shards that must be run again, and the number of tries of each."""
 
     most: int
     tries: int
@@ -121,11 +121,11 @@ class _Crew:
                     continue
                 worker.at = None
                 del self.held[number]
-                self._employ(function, fresh)  # before the caller takes its time over the result
+                self._employ(function, fresh)  # before the caller processes the result
                 yield number, concluded(outcome)
 
     def _employ(self, function: Callable[[Any], Any], fresh: Iterator[tuple[int, Any]]) -> None:
-        """Give every idle worker a shard; start workers only for shards that are there."""
+        """Give every idle worker a shard; start workers only if there are shards for them."""
         while True:
             idle = next((worker for worker in self.workers if worker.at is None), None)
             if idle is None and len(self.workers) >= self.most:
@@ -161,12 +161,12 @@ class _Crew:
 
 
 def cores() -> int:
-    """The cores this process may use."""
+    """Number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _serve(pipe: Connection, lifeline: Connection) -> None:
-    """A worker: shards in, what came of them out, until the pipe closes or the parent is gone."""
+    """Main function of a worker: reads shards and writes results until the pipe closes."""
     _die_with(lifeline)
     while True:
         try:
@@ -180,10 +180,10 @@ def _serve(pipe: Connection, lifeline: Connection) -> None:
 
 
 def _die_with(lifeline: Connection) -> None:
-    """Have the system end this process as soon as nobody holds the other end of the pipe `lifeline`.
+    """Let the system end this process as soon as the other end of the pipe `lifeline` is closed.
 
-    The pipe is set to raise SIGIO, whose default action ends the process: no Python code runs, so a shard
-    that is inside a library and holds the interpreter is ended as well.
+    The pipe raises SIGIO, whose default action ends the process without running Python code, so that a shard
+    inside a library that holds the interpreter is ended too.
     """
     signal.signal(signal.SIGIO, signal.SIG_DFL)
     handle = lifeline.fileno()
@@ -195,10 +195,10 @@ def _die_with(lifeline: Connection) -> None:
 
 @contextmanager
 def _inherited(variables: dict[str, str]) -> Iterator[None]:
-    """What a process started inside has from its first moment: these variables, and no ear for Ctrl-C.
+    """Environment of processes started inside the block: these variables, and Ctrl-C ignored.
 
     BLAS reads its variables when it is loaded, and an interrupt may come before a worker's first line. The
-    resource tracker of `multiprocessing` is started first: starting it unblocks SIGINT again.
+    resource tracker of `multiprocessing` is started first, because starting it unblocks SIGINT.
     """
     resource_tracker.ensure_running()
     before = {name: os.environ.get(name) for name in variables}

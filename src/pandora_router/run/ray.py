@@ -1,8 +1,8 @@
-"""Shards over a Ray cluster, for more than one machine; the only home of ray (extra `ray`).
+"""Run shards on a Ray cluster, for more than one machine; the only module that imports ray (extra `ray`).
 
-The machines need this package at the same version and see the data at the same path. A shard whose worker or
-machine dies is run again by Ray, at most `tries` times in all. It refuses to start a cluster: that is
-`ray start`, so nothing here opens a port.
+The machines need this package at the same version and the data at the same path. A shard whose worker or
+machine dies is run again by Ray, at most `tries` times in total. The cluster must exist (`ray start`);
+nothing here opens a port.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pandora_router.run.runner import Runner, attempted, concluded
 
 S = TypeVar("S")
 R = TypeVar("R")
-AHEAD = 2  # shards that wait per core, so that no core waits for this process
+AHEAD = 2  # shards queued per core, so that no core waits for this process
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Cluster(Runner):
     tries: int = 3
 
     def finish(self, function: Callable[[S], R], shards: Iterable[S]) -> Generator[tuple[int, R], None, None]:
-        """As `Runner.finish`; connects first and leaves at the end, unless this process had joined before."""
+        """As `Runner.finish`; connects first and disconnects at the end, unless already connected before."""
         ray, joined = _joined(self.address)
         remote = ray.remote(num_cpus=1, max_retries=self.tries - 1)(attempted)
         fresh = enumerate(shards)
@@ -62,7 +62,7 @@ def _got(ray: Any, reference: Any, number: int, tries: int) -> Any:
 
 
 def _joined(address: str) -> tuple[Any, bool]:
-    """The library, connected, and whether that was done here."""
+    """The library, connected, and whether this call connected it."""
     try:
         import ray
     except ImportError as error:
@@ -86,7 +86,7 @@ def _joined(address: str) -> tuple[Any, bool]:
 
 
 def _knock(address: str) -> None:
-    """Raise at once where nobody listens: Ray itself would try for minutes."""
+    """Raise at once if nothing listens at the address; Ray itself would retry for minutes."""
     host, _, port = address.rpartition(":")
     if not host or not port.isdecimal():
         raise ValueError("an address that is not host:port")

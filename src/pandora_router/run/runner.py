@@ -35,13 +35,13 @@ def on_one_core(function: Callable[[S], R], shard: S) -> R:
 
 
 class Runner(ABC):
-    """Somewhere to compute shards."""
+    """Computes shards."""
 
     @abstractmethod
     def finish(self, function: Callable[[S], R], shards: Iterable[S]) -> Generator[tuple[int, R], None, None]:
-        """(number of the shard, its result) as results come; an error of the function is raised here.
+        """Yield (number of the shard, its result) as results arrive; an error of the function is raised.
 
-        Closing the iterator stops all work that is under way.
+        Closing the iterator stops all work in progress.
         """
 
     def map(self, function: Callable[[S], R], shards: Iterable[S]) -> Iterator[R]:
@@ -66,9 +66,9 @@ class InPlace(Runner):
 
 
 class ShardError(RuntimeError):
-    """An error of a shard whose own exception could not be brought here, or the traceback of one that was.
+    """Error of a shard whose exception could not be sent, or the traceback of one that could.
 
-    `kind` is the name of the exception's type, `message` its text, `trace` its traceback over there.
+    `kind` is the name of the exception's type, `message` its text, `trace` its traceback in the worker.
     """
 
     def __init__(self, kind: str, message: str, trace: str) -> None:
@@ -93,10 +93,10 @@ def attempted(function: Callable[[S], Any], shard: S) -> bytes:
 
 
 def concluded(outcome: bytes) -> Any:
-    """The result in what `attempted` returned; raises the exception of the shard if it raised one.
+    """The result in the bytes returned by `attempted`; raises the exception of the shard if there was one.
 
-    The exception is caused by a `ShardError` with its traceback; if it cannot be unpickled here, that
-    `ShardError` is raised itself.
+    Its cause is a `ShardError` with the traceback; if it cannot be unpickled here, that `ShardError` is
+    raised.
     """
     try:
         result, raised, failure = pickle.loads(outcome)  # noqa: S301 (from our own worker)
