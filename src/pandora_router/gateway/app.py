@@ -1,4 +1,4 @@
-"""The gateway as one ASGI application: the wires, what clients ask about routing, health and metrics.
+"""The gateway as one ASGI application: the three wires, routing endpoints, health and metrics.
 
     POST /v1/chat/completions, /v1/responses, /v1/messages      answered by a specialist
     POST /v1/messages/count_tokens, /v1/embeddings              passed to a specialist by name
@@ -40,10 +40,10 @@ requests = logging.getLogger("pandora_router.gateway.requests")
 
 @dataclass
 class Gateway:
-    """The application. `site` is replaced as a whole by a reload; circuits and measurements outlive it.
+    """The application. A reload replaces `site`; circuit breakers and measurements are kept.
 
-    `mounted` are other applications by the first part of their paths, such as `/dashboard`. `worker` names
-    this process in the store, where it is registered; None if it is not.
+    `mounted` are other applications by the first part of their paths, such as `/dashboard`. `worker` is the
+    name of this process in the store; None if it is not registered there.
     """
 
     site: Site
@@ -61,7 +61,7 @@ class Gateway:
         self.install(self.site)
 
     def install(self, site: Site) -> None:
-        """Serve another generation from the next request on; its number comes from the store."""
+        """Use another site from the next request on; the store assigns its generation number."""
         artifact = "" if site.router is None else site.router.id
         number = self.store.submit(
             lambda open_: log.generation(open_, site.hash, artifact, time.time())
@@ -69,7 +69,7 @@ class Gateway:
         self.site = replace(site, generation=number)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one HTTP request; other protocols but `lifespan` are refused by closing them."""
+        """Answer one HTTP request; other protocols except `lifespan` are closed."""
         if scope["type"] == "lifespan":
             await _lifespan(receive, send)
             return
@@ -91,7 +91,7 @@ class Gateway:
             self.busy -= 1
 
     def exchange(self, wire: Wire, headers: Mapping[str, str]) -> Exchange:
-        """One request, to be served by the present site."""
+        """One request to the present site."""
         shared = (self.site, self.store, self.circuits, self.measured)
         return Exchange(*shared, wire, headers, self.rng, worker=self.worker)
 
@@ -116,7 +116,7 @@ class Gateway:
             self._tell(exchange, status, sending.status)
 
     def _tell(self, exchange: Exchange, status: str, code: int | None) -> None:
-        """Log and trace a request that has ended, where that is switched on."""
+        """Log and trace a finished request, if switched on."""
         settings = self.site.settings
         if settings.log == "json":
             requests.info("request", logs.of_request(exchange, status, code, bodies=settings.log_bodies))

@@ -1,8 +1,7 @@
-"""Requests must arrive: a client that sends its headers too slowly, or too many of them, is let go.
+"""Limits on the time and size of request headers, which uvicorn does not have.
 
-uvicorn bounds neither. A connection on which the headers of a request are not complete after `patience`
-seconds, or are larger than `LARGEST_HEAD` bytes, is answered with status 408 or 431 and closed. Bodies are
-bounded by `asgi.read_body`.
+A connection on which the headers of a request are not complete after `patience` seconds, or exceed
+`LARGEST_HEAD` bytes, is answered with status 408 or 431 and closed. `asgi.read_body` limits bodies.
 """
 
 from __future__ import annotations
@@ -17,11 +16,11 @@ if TYPE_CHECKING:
     from pandora_router.gateway.app import Gateway
 
 LARGEST_HEAD = 64 * 2**10
-"""The most bytes that request line and headers may have together."""
+"""Most bytes of request line and headers together."""
 
 
 def settings(gateway: Gateway, **more: Any) -> uvicorn.Config:
-    """How uvicorn serves a gateway; `more` are further options of `uvicorn.Config`."""
+    """The configuration of uvicorn for a gateway; `more` are further options of `uvicorn.Config`."""
 
     class Bounded(Arriving):
         patience = gateway.site.settings.patience
@@ -42,7 +41,7 @@ def settings(gateway: Gateway, **more: Any) -> uvicorn.Config:
 
 
 class Arriving(HttpToolsProtocol):
-    """uvicorn's protocol with bounds on the time and size of a request's head."""
+    """uvicorn's protocol with limits on the time and size of request headers."""
 
     patience: float = 60.0
     _waiting: asyncio.TimerHandle | None = None

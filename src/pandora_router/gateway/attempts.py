@@ -1,9 +1,9 @@
-"""One call to a specialist: opened, looked at or held until it shows content, read to its end, settled once.
+"""One call to a specialist: opened, held until its first content, read to its end, settled exactly once.
 
-`settle` is synchronous and the first call wins, whoever makes it: the relay at the end of a stream, a
-decision that takes another specialist, a cancelled task, a client that left. It closes the connection and
-queues the row, so nothing has to be shielded from cancellation. Until the first content nothing of a stream
-has been sent to the client, so another specialist can still take over.
+`settle` is synchronous, and only its first call has an effect, whether it comes from the relay at the end of
+a stream, a decision for another specialist, a cancelled task or a client that disconnected. It closes the
+connection and queues the row, so nothing has to be shielded from cancellation. Before the first content
+nothing of a stream has been sent to the client, so another specialist can still take over.
 """
 
 from __future__ import annotations
@@ -100,11 +100,14 @@ class RunningAttempt:
 
     @property
     def alive(self) -> bool:
-        """Whether a stream that is held can still go on, as far as one can tell without reading it."""
+        """Whether a held stream can still continue, as far as is known without reading it."""
         return self.settled is None and (self._ended or (self.relay is not None and not self.relay.broken))
 
     async def open(self, path: str, body: bytes, headers: dict[str, str]) -> Relay:
-        """Make the call and wait for its status; raises `Failed` if there is no answer or a retryable one."""
+        """Make the call and wait for its status.
+
+        Raises `Failed` without a response or for a retryable one.
+        """
         endpoint = self.backend.endpoint
         self.circuit.begin(time.monotonic())
         self.owes = True
@@ -147,7 +150,7 @@ class RunningAttempt:
         return body
 
     async def hold(self) -> None:
-        """Read a stream until its first content, keeping what came; raises `Failed` if it fails before."""
+        """Read and buffer a stream until its first content; raises `Failed` if it fails before."""
         while self.first_token is None and not self._ended:
             await self._read()
         if self.first_token is None:
@@ -155,7 +158,7 @@ class RunningAttempt:
             raise Failed(f"{self.backend.name} ended without an answer", "cut", again=True, charged=True)
 
     async def look(self, glimpse: Glimpse) -> None:
-        """Read a stream until `glimpse` has seen enough, then leave it waiting; raises `Failed`."""
+        """Read a stream until `glimpse` has enough, then hold it; raises `Failed`."""
         self.glimpse = glimpse
         while not (glimpse.done and self.first_token is not None) and not self._ended:
             await self._read()
@@ -163,7 +166,10 @@ class RunningAttempt:
         self.seen_at = time.time()
 
     async def rest(self) -> AsyncIterator[bytes]:
-        """What was held, then the stream to its end, ready to be sent on; raises `Failed` if it breaks."""
+        """The buffered part, then the stream to its end, as sent to the client.
+
+        Raises `Failed` if it breaks.
+        """
         yield b"".join(self.held)
         self.held.clear()
         while not self._ended:
@@ -173,7 +179,7 @@ class RunningAttempt:
                 self.held.clear()
 
     async def _read(self, *, begun: bool = False) -> None:
-        """Take the next bytes; an error in the stream raises `Failed` unless sending has `begun`."""
+        """Read the next bytes; an error in the stream raises `Failed` unless sending has `begun`."""
         assert self.relay is not None
         chunk = await self.relay.chunk()
         self._last_read = time.time()
@@ -191,7 +197,7 @@ class RunningAttempt:
                 self.first_token = self._last_read - self.begun
 
     def _take(self, frame: bytes) -> bool:
-        """Keep a frame to be sent on, note what it says, and return whether it carries content."""
+        """Buffer a frame for the client, record its meaning, and return whether it has content."""
         data = data_of(frame)
         if self.strip_chances:
             frame = without_chances(frame)
@@ -221,11 +227,11 @@ class RunningAttempt:
 
     @staticmethod
     def _tells(data: bytes) -> bool:
-        """Whether an event after the first content may say something that has to be read."""
+        """Whether an event after the first content must be parsed."""
         return b'"usage"' in data or b'"error"' in data or b'"response' in data[:40] or b'"message_' in data
 
     def lose(self) -> None:
-        """End a look whose specialist was not chosen; one that has run to its end by then is complete."""
+        """End a look whose specialist was not chosen; a stream that has already ended counts as complete."""
         self.kind = "loser"
         if self.seen_at is not None:
             self.lengths.waited.add(time.time() - self.seen_at)
@@ -259,11 +265,11 @@ class RunningAttempt:
         return self.settled
 
     def _used(self, status: Status, now: float) -> Usage:
-        """The provider's token counts, or where it did not come to them what it has probably charged.
+        """The provider's token counts, or an estimate of what it charged if there are none.
 
-        A call that is cancelled has written what came, and what its provider went on to write while it was
-        held. Unless billing is known to stop then, it counts at the usual length of an answer
-        (`bills_full`) or at the most that it may write (`unknown`).
+        The output of a cancelled call is what arrived, and what the provider wrote while it was held. Unless
+        billing is known to stop then, the usual length of an answer (`bills_full`) or the longest possible
+        one (`unknown`) is counted.
         """
         if self.usage is not None and self._counted:
             return self.usage

@@ -1,4 +1,4 @@
-"""A specialist as the gateway calls it: its endpoint, its model name there, its prices and abilities."""
+"""A specialist as backend of the gateway: endpoint, model name, prices and abilities."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from pandora_router.transport.endpoint import Endpoint
 Cancel = Literal["stops", "unknown", "bills_full"]
 ABILITIES = frozenset({"tools", "images", "audio", "files", "json_schema", "logprobs"})
 BYTES_PER_TOKEN = 3
-"""Where nobody has counted the tokens of a request they are estimated from its size, rather too high."""
+"""Bytes per token, to estimate the tokens of a request without counts; rather too many tokens."""
 
 CHARACTERS_PER_TOKEN = 4.0
-"""The usual rule of thumb for English text, where nothing was counted."""
+"""Characters per token: the usual rule of thumb for English text."""
 
 
 @dataclass(frozen=True)
 class TokenTariff:
-    """What a provider charges, in dollars per million tokens; `per_call` in dollars.
+    """Prices of a provider in dollars per million tokens; `per_call` in dollars.
 
     `cached` is the price of input read from the provider's cache, `written` of input written to it; both are
     the plain input price unless stated.
@@ -40,7 +40,7 @@ class TokenTariff:
         nanodollars(self.input + self.output + (self.cached or 0.0) + (self.written or 0.0) + self.per_call)
 
     def cost(self, usage: Usage) -> int:
-        """What these tokens cost, in nanodollars."""
+        """The price of these tokens, in nanodollars."""
         cached = self.input if self.cached is None else self.cached
         written = self.input if self.written is None else self.written
         tokens = usage.fresh * self.input + usage.cached * cached + usage.written * written
@@ -49,7 +49,7 @@ class TokenTariff:
 
 @dataclass(frozen=True)
 class LookLength:
-    """How far a look reads into an answer, as contexts were cut while collecting.
+    """How much of an answer a look reads: the same as the contexts that were collected.
 
     characters: of the text. tokens: first tokens with log-probabilities in place of characters, where the
     specialist gives them; 0 for none. chances: whether estimators are shown the log-probabilities as well.
@@ -61,7 +61,7 @@ class LookLength:
 
     @property
     def length(self) -> float:
-        """About how many tokens are read."""
+        """Approximate number of tokens that are read."""
         return float(self.tokens) if self.tokens else self.characters / CHARACTERS_PER_TOKEN
 
 
@@ -69,10 +69,10 @@ class LookLength:
 class Backend:
     """A specialist behind an endpoint.
 
-    `model` is its name there. `context` is how many tokens it reads and writes together, None if unknown.
+    `model` is its name there. `context` is its limit for input and output tokens together, None if unknown.
     `refuses` are members of a request that it answers with an error, such as `temperature`. `cancel` says
-    whether closing a stream stops the bill. `looks`: whether answers may be begun to look at them; not where
-    the model thinks first and hides it. `peek` is how far such a look reads.
+    whether closing a stream stops billing. `looks`: whether looks are allowed; false for models with hidden
+    reasoning. `peek` is how much a look reads.
     """
 
     name: str
@@ -109,9 +109,9 @@ class Backend:
         look: bool = False,
         chances: bool = False,
     ) -> bytes:
-        """The client's bytes with the model's name changed; a stream of chat is asked for its usage.
+        """The client's bytes with the model's name replaced; for a chat stream, usage is requested too.
 
-        A `look` asks for a stream even if the client does not; with `chances` also for log-probabilities.
+        A `look` requests a stream even if the client does not; with `chances` also log-probabilities.
         """
         changed, known = with_model(body, parsed, self.model), {**parsed, "model": self.model}
         members: dict[str, Any] = {}
@@ -146,18 +146,18 @@ class Backend:
         return headers
 
     def worst_case(self, size: int, turn: Turn) -> int:
-        """The most that one call can cost, in nanodollars; `size` is the length of the request in bytes.
+        """Most that one call can cost, in nanodollars; `size` is the length of the request in bytes.
 
-        No tokenizer makes more tokens than bytes. Input is counted at its dearest price.
+        No tokenizer makes more tokens than bytes. Input is counted at its highest price.
         """
         written = (turn.max_output or self.max_output) * self.prices.output
         return self.failed_case(size) + nanodollars(written / 1e6)
 
     def failed_case(self, size: int) -> int:
-        """The most that a call costs that fails before its first content: its prompt, in nanodollars."""
+        """Most that a call costs if it fails before its first content: its prompt, in nanodollars."""
         dearest = max(self.prices.input, self.prices.written or 0.0)
         return nanodollars((size + 64) * dearest / 1e6 + self.prices.per_call)
 
     def estimate(self, size: int, output: int) -> Usage:
-        """Token counts of a call that nobody counted: from its size and the number of events that came."""
+        """Estimated token counts of a call without counts: from its size and the number of events."""
         return Usage(size // BYTES_PER_TOKEN, 0, 0, output, complete=False)

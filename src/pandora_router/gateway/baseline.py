@@ -1,4 +1,4 @@
-"""What a request would have cost without routing: at the specialist that is best on its own."""
+"""What a request would have cost without routing: with the best single specialist."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ def best_single(profile: Profile | None) -> str | None:
 def single_cost(compared: RunningAttempt, answered: RunningAttempt | None) -> int:
     """What the call `compared`, which is not made, would have cost, in nanodollars.
 
-    With `answered`, the call that did answer, its own cost if it is the same specialist; otherwise its input
-    tokens at the prices of the other, which writes as much as it usually does (as was written here, where
-    nothing was measured of it).
+    `answered` is the call that answered. If it is the same specialist, its own cost; otherwise its input
+    tokens at the prices of the other, with the other's usual output (or the same output, if not measured
+    yet).
     """
     lengths, usual = compared.lengths, compared.backend.max_output / 8
     if answered is None:

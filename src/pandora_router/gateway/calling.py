@@ -32,7 +32,7 @@ LONGEST_PAUSE = 5.0
 
 
 def calls_of(ranked: Sequence[str]) -> tuple[str, ...]:
-    """Who may be called for one answer, in order; one that nobody can replace may be called again.
+    """The specialists to call for one answer, in order; a single one is called repeatedly.
 
     >>> calls_of(("a", "b")), calls_of(("a",)), calls_of(())
     (('a', 'b'), ('a', 'a', 'a'), ())
@@ -90,7 +90,7 @@ class Caller:
     turn: Turn
 
     def attempt(self, name: str, kind: Kind) -> RunningAttempt:
-        """A call to the specialist `name` that has not been made; `inspection` is a look."""
+        """A call to the specialist `name`, not made yet; the kind `inspection` is a look."""
         backend, turn = self.site.backend(name), self.turn
         asked = bool(self.parsed.get("logprobs"))
         return RunningAttempt(
@@ -111,7 +111,7 @@ class Caller:
 
     @functools.cached_property
     def size(self) -> int:
-        """The length of the request in bytes, as far as tokens go."""
+        """The length of the request in bytes that can become tokens."""
         return size_of(self.body, self.turn)
 
     async def open(self, attempt: RunningAttempt) -> None:
@@ -125,15 +125,15 @@ class Caller:
         await attempt.open(self.wire.path, body, backend.sent_headers(wire, passed))
 
     def worst_case(self, name: str) -> int:
-        """The most that one call to the specialist `name` can cost, in nanodollars."""
+        """Most that one call to the specialist `name` can cost, in nanodollars."""
         return self.site.backend(name).worst_case(self.size, self.turn)
 
     def worst_of(self, names: Sequence[str]) -> int:
-        """The most that an answer of these can cost, 0 if there are none: all fail, the dearest answers."""
+        """Most that an answer by one of these can cost: all fail but the most expensive; 0 without any."""
         failed = [self.site.backend(name).failed_case(self.size) for name in names]
         answered = [self.worst_case(name) - lost for name, lost in zip(names, failed, strict=True)]
         return sum(failed) + max(answered, default=0)
 
     def _chances(self, backend: Backend) -> bool:
-        """Whether a look asks this specialist for log-probabilities."""
+        """Whether a look requests log-probabilities from this specialist."""
         return self.wire.name == "chat" and backend.peek.tokens > 0 and "logprobs" in backend.abilities

@@ -1,7 +1,7 @@
-"""Take log-probabilities that a look asked for out of the events that go to a client who did not ask.
+"""Remove log-probabilities that only a look requested from the events sent to the client.
 
-Only the value of the member `logprobs` is replaced, by null, as providers send it when nobody asked; every
-other byte of an event stays as it came.
+The value of the member `logprobs` is replaced by null, as providers send it when it is not requested; every
+other byte of an event stays the same.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""Who answers: by name, by the session, or by a decision of the router; always with the reason.
+"""Which specialist answers: by name, by session, or by a decision of the router; always with a reason.
 
-The router's decision is made by `deciding`, the same path as in the library, with live looks where its costly
-estimate needs them; this module only says who may be chosen, explores, observes and ranks who takes over if
-the chosen one fails.
+The router decides through `deciding`, as in the library, with live looks if its costly estimate needs them.
+This module limits the candidates, explores, observes, and ranks the specialists that take over on failure.
 """
 
 from __future__ import annotations
@@ -24,10 +23,9 @@ from pandora_router.store.money import dollars
 
 @dataclass(frozen=True)
 class Choice:
-    """Who is asked, in order; what the router proposed, with which probability this one was picked, why.
+    """The specialists to ask, in order; the router's proposal, the probability of this choice, the reason.
 
-    `estimates` is what estimates cost that were not looks, in dollars; `outside` is true where they were
-    bought from a judge.
+    `estimates` is the cost, in dollars, of estimates other than looks; `outside`: whether a judge made them.
     """
 
     ranked: tuple[str, ...]
@@ -43,22 +41,22 @@ class Choice:
 
     @property
     def specialist(self) -> str:
-        """Who is asked first."""
+        """The specialist that is asked first."""
         return self.ranked[0]
 
 
 def by_name(name: str) -> Choice:
-    """The specialist that the request names; nobody takes over."""
+    """The specialist that the request names; no other takes over."""
     return Choice((name,), name, "named")
 
 
 def pinned(name: str, others: Sequence[str]) -> Choice:
-    """The specialist that this conversation began with; others take over only if it cannot answer."""
+    """The specialist of this conversation; others take over only if it cannot answer."""
     return Choice((name, *(other for other in others if other != name)), name, "session")
 
 
 def fallback(settings: Settings, offered: Sequence[str], reason: str) -> Choice:
-    """The default specialist with the reason why nothing was decided; another only if it is not offered."""
+    """The default specialist, with the reason why the router did not decide; another if it is excluded."""
     order = sorted(offered, key=lambda name: name != settings.default)
     return Choice(tuple(order), order[0], "default", declined=reason)
 
@@ -73,7 +71,7 @@ async def decide(
 ) -> Choice:
     """Let the router choose among `offered`; explore and observe as the settings say.
 
-    With `looks` answers are begun while deciding; observing never does, since it must not call others.
+    With `looks`, answers are begun during the decision, except in observe mode, which must not call others.
     """
     known = [name for name in router.specialists if name in offered]
     if not known:
@@ -104,7 +102,7 @@ async def decide(
 
 
 def spent(router: Router, decision: Decision) -> float:
-    """What the estimates of a decision cost in dollars: their stated fees, else their prices when fitted."""
+    """Cost of a decision's estimates in dollars: their stated fees, else their prices at the fit."""
     weight = router.fee_weight if router.fee_weight > 0.0 else 1.0
     return sum(
         purchase.cost / weight if purchase.fee is None else purchase.fee for purchase in decision.purchases
@@ -112,7 +110,7 @@ def spent(router: Router, decision: Decision) -> float:
 
 
 def _explored(choice: Choice, known: Sequence[str], share: float, rng: random.Random) -> Choice:
-    """With probability `share` a specialist drawn evenly, with the probability of what was picked."""
+    """With probability `share` a specialist drawn uniformly; the choice records its probability."""
     if share <= 0.0:
         return choice
     even = share / len(known)
@@ -127,7 +125,7 @@ def _asking(choice: Choice, first: str, order: Sequence[str], propensity: float)
 
 
 def asked(turn: Turn) -> str:
-    """The text that is judged: the last user turn, with its system prompt before it."""
+    """The text that is routed: the system prompt and the last user message."""
     return f"{turn.system}\n\n{turn.prompt}" if turn.system and turn.prompt else turn.prompt
 
 
@@ -141,7 +139,7 @@ def ranking(decision: Decision, offered: Sequence[str]) -> list[str]:
 def about(
     choice: Choice, id_: str, specialist: str, kind: str, inspection_cost: int, overhead: float
 ) -> list[tuple[bytes, bytes]]:
-    """The headers of an answer of the content type `kind`: who gave it, and what deciding cost.
+    """The headers of an answer of the content type `kind`: its specialist, and the cost of the decision.
 
     `inspection_cost` is in nanodollars and shown in dollars; `overhead` is in seconds.
     """

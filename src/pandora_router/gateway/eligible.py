@@ -1,7 +1,7 @@
-"""Who may answer a request at all, and why the others may not.
+"""Which specialists may answer a request, and why the others may not.
 
-Candidates are filtered before deciding, so that no request is sent to a specialist that would refuse what the
-request asks for. Each exclusion has a reason, which is recorded with the decision.
+Candidates are filtered before the decision, so that no request goes to a specialist that cannot serve it.
+Each exclusion has a reason, which is recorded with the decision.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from pandora_router.text import money
 
 OURS = "x-pandora-"
 SAID = ("allow", "deny", "kind", "max-fee", "router", "session")
-"""What a request may say, after `OURS`."""
+"""Names that a request may use after the prefix `OURS`."""
 MEDIA = frozenset({"images", "audio", "files"})
 MEDIUM = 2**14
-"""Bytes that an image, a sound or a file counts: no provider is known to make more tokens of one."""
+"""Bytes counted for an image, a sound or a file: no provider is known to make more tokens of one."""
 _BASE64 = re.compile(rb"[A-Za-z0-9+/=_\\-]{4096,}")
 
 
 @dataclass(frozen=True)
 class Constraints:
-    """What one request allows: only these specialists, not those, a highest fee in dollars."""
+    """Limits in one request: allowed specialists, denied specialists, highest fee in dollars."""
 
     allow: frozenset[str] | None = None
     deny: frozenset[str] = frozenset()
@@ -37,10 +37,10 @@ class Constraints:
 
     @classmethod
     def read(cls, headers: Mapping[str, str], turn: Turn, known: Sequence[str]) -> Constraints:
-        """From the headers x-pandora-allow, -deny and -max-fee, else from `metadata` of the same names.
+        """Read them from the headers x-pandora-allow, -deny and -max-fee, else from `metadata`.
 
-        Raises `UsageError` for a name nobody bears, for a fee that is no number, and for a header or member
-        x-pandora-* that does not exist: what is misspelt must not be ignored.
+        Raises `UsageError` for an unknown specialist, for a fee that is not a number, and for an unknown
+        header or member x-pandora-*, so that misspelt names are not ignored.
         """
         ours = [name for name in (*headers, *turn.metadata) if name.startswith(OURS)]
         if not ours:
@@ -104,9 +104,9 @@ def exclusions(
 
 
 def size_of(body: bytes, turn: Turn) -> int:
-    """The length of a request as far as tokens go: each image, sound or file in it counts `MEDIUM` bytes.
+    """The length of a request in bytes that can become tokens; an image, sound or file counts `MEDIUM` bytes.
 
-    Base64 is many times longer than the tokens that a provider makes of what it holds.
+    Base64 text is many times longer than the tokens of its content.
     """
     if not turn.needs & MEDIA:
         return len(body)
@@ -115,9 +115,9 @@ def size_of(body: bytes, turn: Turn) -> int:
 
 
 def unaffordable(costs: Mapping[str, int], left: int) -> dict[str, str]:
-    """Which specialists may cost more than the `left` nanodollars of a key's budget, with the reason.
+    """The specialists that may cost more than the `left` nanodollars of a key's budget, with the reason.
 
-    `costs` are worst cases. If nobody can be afforded nobody is excluded: the reservation then says so.
+    `costs` are worst cases. If no specialist fits the budget none is excluded, and the reservation fails.
     """
     dear = {name: cost for name, cost in costs.items() if cost > left}
     if len(dear) == len(costs):

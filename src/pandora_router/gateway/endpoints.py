@@ -1,4 +1,4 @@
-"""What clients ask besides answers: models, decisions, feedback, health, metrics; calls passed on by name."""
+"""Endpoints other than the wires: models, decisions, feedback, health, metrics, calls passed on by name."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ if TYPE_CHECKING:
     from pandora_router.gateway.app import Gateway
 
 SMALL = 64 * 2**10
-"""The most bytes of a question that is not passed on."""
+"""Most bytes of a request that is not passed on."""
 _ID = re.compile(r"[A-Za-z0-9_.:-]{1,100}")
 PASSED_ON: Mapping[str, Name] = {"/v1/messages/count_tokens": "messages", "/v1/embeddings": "chat"}
 
 
 @dataclass(frozen=True)
 class Reply:
-    """A whole answer."""
+    """A complete HTTP response."""
 
     body: bytes
     status: int = 200
@@ -45,7 +45,7 @@ class Reply:
 
 
 async def answer(gateway: Gateway, scope: Scope, headers: Mapping[str, str], receive: Receive) -> Reply:
-    """Answer a question; raises `Refused`."""
+    """Answer a request to one of these endpoints; raises `Refused`."""
     method, path = scope["method"], scope["path"]
     if path == "/healthz":
         return Reply(b'{"status":"ok"}')
@@ -124,7 +124,7 @@ def _models(gateway: Gateway) -> Reply:
 
 
 async def _decide(gateway: Gateway, headers: Mapping[str, str], receive: Receive) -> Reply:
-    """Decide for a request of any wire, named by `?wire=` or found by its members; nobody is called."""
+    """Decide for a request of any wire, given by `?wire=` or detected; no specialist is called."""
     body = await read_body(receive, gateway.site.settings.largest_request, gateway.site.settings.patience)
     wire = BY_NAME["responses" if "input" in read_object(body) else "chat"]
     exchange = gateway.exchange(wire, headers)
@@ -204,7 +204,7 @@ def _number(value: object) -> bool:
 
 
 async def _passed_on(gateway: Gateway, path: str, headers: Mapping[str, str], receive: Receive) -> Reply:
-    """A call whose answer is not routed: to the specialist that is named, or the default of its wire."""
+    """Pass a call that is not routed to the specialist it names, or to the default of its wire."""
     wire = BY_NAME[PASSED_ON[path]]
     body = await read_body(receive, gateway.site.settings.largest_request, gateway.site.settings.patience)
     site = gateway.site

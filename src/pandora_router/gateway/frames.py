@@ -9,7 +9,7 @@ import orjson
 from pandora_router.transport.failures import Failed
 
 LARGEST = 2**21
-"""The most bytes one event may have."""
+"""Most bytes of one event."""
 _END = re.compile(rb"\r\n\r\n|\n\n|\r\r")
 DONE = b"[DONE]"
 
@@ -21,7 +21,7 @@ class Frames:
         self._rest = b""
 
     def feed(self, chunk: bytes) -> list[bytes]:
-        """The events that are whole now; raises `Failed` if one is too large."""
+        """The events that are complete now; raises `Failed` if one is too large."""
         data = self._rest + chunk if self._rest else chunk
         frames: list[bytes] = []
         start = 0
@@ -35,7 +35,7 @@ class Frames:
 
     @property
     def rest(self) -> bytes:
-        """What came after the last whole event."""
+        """The bytes after the last complete event."""
         return self._rest
 
 
@@ -50,7 +50,7 @@ def data_of(frame: bytes) -> bytes:
 
 
 def parsed(data: bytes) -> dict[str, object] | None:
-    """The JSON object of an event's data; None if it is another thing."""
+    """The JSON object in an event's data, or None."""
     try:
         value = orjson.loads(data)
     except orjson.JSONDecodeError:

@@ -1,4 +1,4 @@
-"""Circuit breakers: a specialist that keeps failing is left alone for a while, then tried once.
+"""Circuit breakers: a specialist that keeps failing is not called for a while, then tried once.
 
     closed     calls go through; `FAILURES` failures in a row open it
     open       no calls for a pause that doubles each time, up to `LONGEST`
@@ -32,7 +32,7 @@ class Circuit:
         return "half-open" if now >= self.opened_at + self.pause else "open"
 
     def lets_through(self, now: float) -> bool:
-        """Whether a call may be made now; asks only, changes nothing."""
+        """Whether a call may be made now; does not change the state."""
         state = self.state(now)
         return state == "closed" or (state == "half-open" and not self.probing)
 
@@ -55,5 +55,5 @@ class Circuit:
             self.opened_at = now
 
     def abandon(self) -> None:
-        """A call ended without telling anything about the specialist, for example cancelled by the client."""
+        """A call ended without information on the specialist, for example because the client disconnected."""
         self.probing = False

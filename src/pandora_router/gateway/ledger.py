@@ -1,7 +1,7 @@
-"""The rows of one request in the store: reserved and begun, revised once looks have decided, closed.
+"""The rows of one request in the store: begun with a reservation, revised after looks, closed.
 
-Whatever happens, the decision is closed once and its reservation released. A request whose decision cannot be
-written is refused (503), not answered without a row.
+In every case the decision is closed once and its reservation released. A request whose decision cannot be
+written is refused (503).
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from pandora_router.transport.asgi import Refused
 
 STATUS = {"unknown key": 401, "revoked key": 401, "rate": 429, "budget": 429}
 JUDGE = "judge"
-"""Who is named in the row of estimates that were bought from outside."""
+"""Name in the row of estimates that were bought from a judge."""
 
 
 @dataclass
 class Ledger:
-    """What the store holds of one request; `touched` once something may have been written."""
+    """The rows of one request; `touched` once something may have been written."""
 
     id: str
     store: Store
@@ -69,9 +69,9 @@ class Ledger:
         prompt: str | None = None,
         request: str | None = None,
     ) -> Refusal | None:
-        """Reserve `worst` and write the decision with its attempts; None if that is done, else why not.
+        """Reserve `worst` and write the decision with its attempts; returns None, or why it was refused.
 
-        `own` is what estimates of this process cost, `judged` what estimates from outside did.
+        `own` is the cost of estimates by this process, `judged` of estimates from outside.
         """
         key, rows = self.key, [attempt.row for attempt in attempts]
 
@@ -112,7 +112,7 @@ class Ledger:
             raise refusal(refused)
 
     async def revise(self, decision: DecisionRow, attempts: Sequence[RunningAttempt]) -> None:
-        """Write what was decided in the end, and attempts that are made now."""
+        """Write the final decision, and attempts that are about to be made."""
         rows = [attempt.row for attempt in attempts]
 
         def write(open_: Transaction) -> None:
@@ -136,8 +136,8 @@ class Ledger:
     ) -> None:
         """Settle the attempt that answered and close the decision; `pins` are sessions that stay with it.
 
-        `renamed`: whether another specialist answered than the decision names. Raises `Refused` if the store
-        is away; the decision is closed all the same once it is back.
+        `renamed`: whether a specialist other than that of the decision answered. Raises `Refused` if the
+        store is unavailable; the decision is then closed when it is back.
         """
         now, first = time.time(), attempt.first_token
         since = None if first is None else first + attempt.begun - self.begun
@@ -163,10 +163,10 @@ class Ledger:
         await self._stored(write, kept=True)
 
     def abandon(self, status: str) -> None:
-        """Close the decision on any other way out; waits for nothing and raises nothing.
+        """Close the decision in all other cases; does not wait and raises nothing.
 
-        The client may have left while the decision was being written: operations are committed in the order
-        in which they were queued, so closing comes after that and does nothing if no row was written.
+        The client may disconnect while the decision is being written. Operations are committed in the order
+        of the queue, so closing comes later, and has no effect if no row was written.
         """
         if self.touched:
             now = time.time()
@@ -175,7 +175,7 @@ class Ledger:
             )
 
     async def pinned(self, sessions: Sequence[str]) -> str | None:
-        """The specialist that one of these sessions stays with, the first that is known."""
+        """The specialist of the first of these sessions that is known, or None."""
 
         def find(open_: Transaction) -> str | None:
             return next((name for s in sessions if (name := log.pinned(open_, s, self.begun))), None)
@@ -184,7 +184,7 @@ class Ledger:
         return specialist
 
     def _judged(self, open_: Transaction, cost: int) -> None:
-        """The row and the charge of estimates that were bought from outside."""
+        """Write the row and the charge of estimates from outside."""
         if cost:
             row = Attempt(new_id(), self.id, "inspection", JUDGE, self.begun, cost)
             log.attempt(open_, row)
@@ -202,7 +202,7 @@ class Ledger:
 
 
 def refusal(refused: Refusal) -> Refused:
-    """Why a request may not spend, as its client is told."""
+    """The error for a client whose request may not spend."""
     headers = {"x-should-retry": "false"} if refused.reason == "budget" else {}
     if refused.retry_after is not None:
         headers["retry-after"] = str(int(refused.retry_after) + 1)

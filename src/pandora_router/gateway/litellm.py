@@ -1,4 +1,4 @@
-"""A routing plug-in for litellm (1.95 or newer): litellm calls the models, pandora-router says which one.
+"""A routing plug-in for litellm (1.95 or newer): litellm calls the models, pandora-router chooses one.
 
 In Python:
 
@@ -9,10 +9,10 @@ In the YAML of the proxy, with the folder of the fitted router in the environmen
     router_settings: {plugins: [pandora_router.gateway.litellm.plugin]}
     litellm_settings: {callbacks: [pandora_router.gateway.litellm.headers]}
 
-Of the deployments that share the name a client asks for, the plug-in leaves the one that the router chooses.
-Where the router declines, or knows none of them, all stay as they were and litellm chooses. What was decided
-is in the request's metadata (`routing_plugin_signals.pandora`) and, with the callback `headers`, in headers
-of the response. The plug-in itself needs nothing of litellm: an object with an asynchronous `run` is one.
+Of the deployments with the requested name, the plug-in keeps the one that the router chooses. If the router
+declines, or knows none of them, all are kept and litellm chooses. The decision is in the request's metadata
+(`routing_plugin_signals.pandora`) and, with the callback `headers`, in headers of the response. The plug-in
+imports nothing from litellm: any object with an asynchronous `run` is a plug-in.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ VARIABLE = "PANDORA_ROUTER"
 
 
 class RoutingContext(Protocol):
-    """What litellm hands to a plug-in: the messages in the form of chat completions, and the candidates.
+    """What litellm passes to a plug-in: the messages of a chat completion, and the candidates.
 
     `candidate_models` are the values of `litellm_params.model` of the deployments that may answer.
     """
@@ -64,7 +64,7 @@ class PandoraRouting:
         self._reading = threading.Lock()
 
     async def run(self, context: RoutingContext) -> RoutingContext:
-        """Leave the chosen candidate, or all of them where nothing is decided; returns the same context."""
+        """Keep the chosen candidate, or all of them without a decision; returns the same context."""
         router = self._router
         if not isinstance(router, Router):
             router = await asyncio.to_thread(self._loaded)
@@ -108,7 +108,7 @@ class PandoraRouting:
 
 
 def told(decision: Decision) -> dict[str, Any]:
-    """What is said about a decision in metadata and headers; costs are in units of reward."""
+    """Summary of a decision for metadata and headers; costs are in units of reward."""
     return {
         "decision_id": decision.id,
         "specialist": decision.specialist,
@@ -138,7 +138,7 @@ def _text(message: Mapping[str, Any]) -> str:
 
 
 def response_headers(request: Mapping[str, Any]) -> dict[str, str]:
-    """The headers that tell of the decision about a request of litellm; none if there was none."""
+    """The headers on the decision for a litellm request; empty without one."""
     for member in ("metadata", "litellm_metadata"):
         signals = (request.get(member) or {}).get("routing_plugin_signals") or {}
         if SIGNAL in signals and "decision_id" in signals[SIGNAL]:
@@ -153,7 +153,7 @@ def response_headers(request: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _callback() -> Any:
-    """The callback that adds the headers; made when it is asked for, since it must inherit from litellm's."""
+    """The callback that adds the headers; created on demand, because its base class is litellm's."""
     from litellm.integrations.custom_logger import CustomLogger
 
     class PandoraHeaders(CustomLogger):
@@ -182,7 +182,7 @@ plugin = PandoraRouting()
 
 
 def __getattr__(name: str) -> Any:
-    """Make the callback `headers` when it is first asked for."""
+    """Create the callback `headers` on first use."""
     if name != "headers":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     globals()["headers"] = made = _callback()

@@ -1,10 +1,10 @@
 """Live looks: opening a box begins the specialist's real stream, reads its first tokens and holds it.
 
-One `LiveLooks` serves one request. It answers what a decision asks for: the specialists of one purchase begin
-together, each on the wire of the request; what they show goes to the router's estimator; their streams wait.
-When the decision is made the winner's stream goes on from its first byte and all others are cancelled and
-settled. A look that fails, or is not there in time, is an estimate that did not arrive. A look that is late
-is not thrown away: if its specialist is chosen all the same, its stream is the answer.
+One `LiveLooks` serves one request. The specialists of one purchase begin together, each on the wire of the
+request; the router's estimator reads their first tokens; their streams are held. After the decision the
+stream of the chosen specialist is sent from its first byte, and all others are cancelled and settled. A look
+that fails or is late is an estimate that did not arrive. A late look is kept: if its specialist is chosen
+anyway, its stream is the answer.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ from pandora_router.transport.failures import Failed
 
 @dataclass(frozen=True)
 class Fare:
-    """What looking at one specialist costs for one request: `money` in dollars, and `seconds` of waiting."""
+    """The price of a look at one specialist for one request: `money` in dollars, and `seconds` of waiting."""
 
     money: float
     seconds: float
 
 
 def fare(attempt: RunningAttempt, now: float) -> Fare:
-    """The expected price of a look at this call, if another specialist is chosen in the end.
+    """The expected price of a look at this call, if another specialist is chosen.
 
-    The whole prompt is paid, since reading it cannot be cancelled (less what the provider's cache holds), and
-    the tokens that are looked at. Whether more is paid depends on what cancelling does: a stream that stops
-    is charged for what it writes until then, otherwise the usual answer or the longest one is charged.
+    It includes the whole prompt (minus what the provider's cache has) and the tokens that are read. The rest
+    depends on the provider: either billing stops on cancellation, and what was written until then is charged,
+    or the usual answer or the longest possible one is charged.
     """
     backend, lengths = attempt.backend, attempt.lengths
     seen, rate = backend.peek.length, lengths.rate.given(0.0)
@@ -91,10 +91,10 @@ class LiveLooks:
         return (yield from deciding(self.router, prompt, cheap, None, among, looks))
 
     def looks(self) -> Looks:
-        """Who can be looked at and what that costs in this request; a stream that goes on is not paid twice.
+        """The possible looks and their costs in this request; the look at the chosen specialist is refunded.
 
-        Where waiting has a price it is paid once for all that begin together. A router to which money means
-        nothing (weight 0) keeps the costs that it was fitted with, or it would look at everybody always.
+        The price of waiting is paid once for all looks that begin together. A router with fee weight 0 uses
+        the costs with which it was fitted, because otherwise all looks would be free.
         """
         now = time.time()
         self._made = {name: self.start(name) for name in self.names}
@@ -108,7 +108,7 @@ class LiveLooks:
         return Looks(self.names, costs)
 
     async def pay(self, ask: Ask, until: float) -> Paid:
-        """Begin the specialists of an ask together, hold their streams, and estimate from what they show."""
+        """Begin the streams of an ask together, hold them, and estimate rewards from their first tokens."""
         begun = time.perf_counter()
         if time.monotonic() >= until:
             return Paid.too_late()
@@ -144,7 +144,7 @@ class LiveLooks:
             return Paid.nothing(ask, reason(error))
 
     async def _look(self, attempt: RunningAttempt) -> None:
-        """Make the call and read what it shows; a failure settles the attempt and is not raised."""
+        """Make the call and read its first tokens; a failure settles the attempt and is not raised."""
         try:
             await self.call(attempt)
             if attempt.streams:
@@ -161,10 +161,10 @@ class LiveLooks:
         return attempt.glimpse.context if ready and attempt.glimpse is not None else None
 
     def take(self, ranked: Sequence[str]) -> tuple[tuple[str, ...], RunningAttempt | None]:
-        """End all looks but the winner's: its order of who is asked, and the attempt that goes on.
+        """End all looks but that of the chosen specialist; returns the order to ask, and its attempt.
 
-        `ranked` is the decision's order. Specialists whose look failed, or whose stream broke while it was
-        held, come last, so that the runner-up takes their place. None if the first was not looked at.
+        `ranked` is the decision's order. Specialists whose look failed, or whose stream broke while held, are
+        moved to the end, so that the runner-up comes first. The attempt is None if there was no look at it.
         """
         dead = {name for name, attempt in self.attempts.items() if not self._usable(name, attempt)}
         order = (*(name for name in ranked if name not in dead), *(name for name in ranked if name in dead))
@@ -181,25 +181,25 @@ class LiveLooks:
         return order, winner
 
     def _usable(self, name: str, attempt: RunningAttempt) -> bool:
-        """Whether a look may still become the answer: it is under way, or its stream is there."""
+        """Whether a look may still become the answer: it is in progress, or its stream is held."""
         return attempt.settled is None and (not self._tasks[name].done() or attempt.alive)
 
     async def ready(self, attempt: RunningAttempt) -> None:
-        """Wait for a look that was late and has won; raises `Failed` if it fails."""
+        """Wait for the late look of the chosen specialist; raises `Failed` if it fails."""
         task = self._tasks[attempt.backend.name]
         await task
         if attempt.settled is not None:
             raise Failed(f"{attempt.backend.name} failed while it was looked at", "cut", again=True)
 
     async def close(self) -> None:
-        """Cancel what is under way and wait until it has ended; attempts are settled by their owner."""
+        """Cancel looks in progress and wait until they have ended; their owner settles the attempts."""
         for task in self._tasks.values():
             task.cancel()
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
 
 
 def _advance(choosing: Deciding, paid: Paid | None) -> Ask | Decision:
-    """One step of a decision: what it asks for next, or what was decided."""
+    """One step of a decision: its next request, or the decision."""
     try:
         return next(choosing) if paid is None else choosing.send(paid)
     except StopIteration as end:

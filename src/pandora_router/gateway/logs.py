@@ -1,7 +1,7 @@
-"""Logs as JSON, one object to a line: what happens to the server, and one line for each request.
+"""Logs as JSON lines: events of the server, and one line per request.
 
-Bodies are written only if that is asked for, cut to `LONGEST` characters, with secrets and addresses taken
-out. The line of a request has no text of the client but the name of the model.
+Bodies are written only if configured, truncated to `LONGEST` characters and without secrets and mail
+addresses. Otherwise the line of a request has no text of the client except the name of the model.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""What calls to a specialist have looked like so far: lengths, speed, what its cache held. For expectations.
+"""Measurements of earlier calls to a specialist (lengths, speed, cached input), to predict later ones.
 
-Means are weighted towards what came last (`NEW` is the weight of one more call), so that they follow a
-provider that changes. Each worker process measures for itself; nothing here enters a bill that a provider's
-own token counts can settle.
+Means give more weight to recent calls (`NEW` is the weight of one more call), so that they follow changes of
+a provider. Each worker process has its own measurements. They are used for bills only where a provider sends
+no token counts.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pandora_router.store.rows import Usage
 
 NEW = 0.05
 PREFIXES = 1000
-"""System prompts that are remembered for each specialist, with the tokens its cache held of them."""
+"""System prompts remembered per specialist, with the number of their tokens that were cached."""
 CACHED = 300.0
 """Seconds for which a provider's cache is expected to keep a prompt."""
 
@@ -32,7 +32,7 @@ class RecentMean:
     count: int = 0
 
     def add(self, value: float) -> None:
-        """Take one more value."""
+        """Add a value."""
         self.count += 1
         share = max(1.0 / self.count, NEW)
         self.value = value if self.value is None else self.value + share * (value - self.value)
@@ -62,7 +62,7 @@ class Lengths:
     def answered(
         self, usage: Usage, size: int, prefix: str, first_token: float | None, seconds: float, now: float
     ) -> None:
-        """Take a whole answer whose tokens the provider counted; `size` is that of the request in bytes."""
+        """Add a complete answer with the provider's token counts; `size`: bytes of the request."""
         counted = usage.fresh + usage.cached + usage.written
         self.tokens_per_byte.add(counted / max(size, 1))
         self.output.add(usage.output)
@@ -86,9 +86,9 @@ class Lengths:
 
 
 def at_speed(router: Router, second: float, measured: Mapping[str, Lengths]) -> Router:
-    """The router with the expected wait for each specialist's answer counted at `second` dollars a second.
+    """The router with the expected time of each specialist's answer priced at `second` dollars per second.
 
-    A specialist that was not measured yet counts at the mean of the others, so that none is preferred for it.
+    A specialist without measurements gets the mean of the others.
     """
     medians = {name: measured[name].seconds.value for name in router.specialists if name in measured}
     known = [seconds for seconds in medians.values() if seconds is not None]
@@ -100,5 +100,5 @@ def at_speed(router: Router, second: float, measured: Mapping[str, Lengths]) -> 
 
 
 def prefix_of(system: str) -> str:
-    """A name for a system prompt, "" for none: what a provider's cache may hold of a new conversation."""
+    """Hash of a system prompt, "" for none: the part of a new conversation that may be cached."""
     return hashlib.sha256(system.encode("utf-8", "surrogatepass")).hexdigest()[:16] if system else ""

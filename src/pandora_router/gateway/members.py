@@ -1,4 +1,4 @@
-"""Members of a JSON object that a client sent, each checked for its kind."""
+"""Read members of a JSON object from a client, and check their types."""
 
 from __future__ import annotations
 
@@ -61,13 +61,13 @@ def count_of(body: Json, *members: str) -> int | None:
 
 
 def tokens_of(counts: object, member: str) -> int:
-    """A token count; 0 where it is missing or no plausible number."""
+    """A token count; 0 if it is missing or implausible."""
     value = counts.get(member) if isinstance(counts, Mapping) else None
     return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 10**12 else 0
 
 
 def objects(value: object) -> Iterator[Json]:
-    """The objects in a list; nothing if it is no list."""
+    """The objects in a list; empty for anything else."""
     for member in value if isinstance(value, list) else ():
         if isinstance(member, Mapping):
             yield member

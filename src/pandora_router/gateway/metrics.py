@@ -1,7 +1,7 @@
-"""Metrics for Prometheus, read from the store: the same numbers whichever worker is asked.
+"""Metrics for Prometheus, read from the store, so that all workers report the same counters.
 
-Counters are sums over the roll-ups per minute, which retention never deletes, so they only grow. Gauges speak
-of the worker that answered.
+Counters are sums over the roll-ups per minute, which retention never deletes, so they only grow. Gauges
+describe the worker that answered.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Sending an answer: what has left, keep-alives in silence, and errors after the head has left.
+"""Responses to a client: keep-alives for silent streams, and errors after the headers were sent.
 
-A stream that is silent for `ping` seconds gets a keep-alive, so that proxies and clients do not give it up:
-a comment, or on the Messages wire an event `ping`. Keep-alives go between events only, since every body
-message of a stream holds whole events. The first one may come before any content. It then commits status 200
-and the headers that were promised, but not the specialist: another one can still take over. After that an
-error, or an answer that is no stream, can only be sent as the events with which the wire ends a stream.
+A stream that is silent for `ping` seconds gets a keep-alive, so that proxies and clients do not close it: a
+comment, or on the Messages wire an event `ping`. Keep-alives are sent only between events, since every body
+message of a stream has complete events. The first one may be sent before any content. It fixes status 200 and
+the promised headers, but not the specialist: another one can still take over. After that an error, or an
+answer without a stream, can only be sent as the events with which the wire ends a stream.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ EVENT = b'event: ping\ndata: {"type": "ping"}\n\n'
 
 
 class Sending:
-    """The way to one client. `ping` is the silence in seconds after which a stream gets a keep-alive."""
+    """Sends a response to one client. `ping`: seconds of silence after which a stream gets a keep-alive."""
 
     def __init__(self, send: Send, wire: Wire, ping: float) -> None:
         self.begun = False
@@ -44,7 +44,7 @@ class Sending:
         self._pinging: asyncio.Task[None] | None = None
 
     async def __call__(self, message: Message) -> None:
-        """Send one ASGI message; the head is left out if a keep-alive has sent it already."""
+        """Send one ASGI message; headers are skipped if a keep-alive has already sent them."""
         if message["type"] == "http.response.start":
             self.begun = True
             self.status = self.status or message["status"]
@@ -63,7 +63,7 @@ class Sending:
         self.ended = message["type"] == "http.response.body" and not message.get("more_body", False)
 
     def promise(self, headers: Headers) -> None:
-        """Allow keep-alives from now on; `headers` are those of the answer if one is sent before it."""
+        """Allow keep-alives from now on; one that is sent before the answer sends these `headers`."""
         self._promised = headers
         if self._timer is None and self._silence > 0:
             loop = asyncio.get_running_loop()
@@ -71,7 +71,7 @@ class Sending:
             self._timer = loop.call_later(self._silence, self._tick)
 
     async def refuse(self, refused: Refused, more: Mapping[str, str]) -> None:
-        """Answer with an error, as long as something can still be sent."""
+        """Send an error, if that is still possible."""
         if self._committed and not self.ended:
             await self._fail(refused.message)
         elif not self.begun:
@@ -94,14 +94,14 @@ class Sending:
             self._pinging.cancel()
 
     async def _fail(self, message: str) -> None:
-        """End a stream whose head has left with the error events of its wire."""
+        """End a stream whose headers were sent with the error events of its wire."""
         self._replaced, self._committed = False, False
         for name, event in self._wire.failure(message):
             await self({"type": "http.response.body", "body": framed(name, event), "more_body": True})
         await self({"type": "http.response.body", "body": b"", "more_body": False})
 
     def _tick(self) -> None:
-        """Ping if nothing was sent for long enough, else look again when that may be so."""
+        """Send a keep-alive if nothing was sent for `ping` seconds; otherwise set the timer again."""
         if self.ended or self._silence <= 0:
             return
         loop = asyncio.get_running_loop()
@@ -118,7 +118,7 @@ class Sending:
             start = {"type": "http.response.start", "status": 200, "headers": self._promised}
             await self._send(start)
         ping = EVENT if self._wire.name == "messages" else COMMENT
-        with contextlib.suppress(OSError):  # a client that has left is noticed by the exchange
+        with contextlib.suppress(OSError):  # the exchange notices a client that disconnected
             await self._send({"type": "http.response.body", "body": ping, "more_body": True})
         self._last = asyncio.get_running_loop().time()
 
@@ -128,6 +128,6 @@ def _is_stream(headers: Headers) -> bool:
 
 
 def _said(body: bytes) -> str:
-    """The message in an error that a specialist sent, for a client that waits for a stream."""
+    """The message of a specialist's error, for a client that expects a stream."""
     error = mapping(mapping(parsed(body)).get("error"))
     return str(error.get("message") or "The specialist answered without a stream.")[:1000]

@@ -1,10 +1,10 @@
 """The gateway as processes: one listening socket, N workers, graceful stop, reload.
 
-A `SitePlan` says how to make a `Site`; each worker makes its own, so nothing is shared after a fork but the
-socket and the store. SIGTERM and SIGINT stop accepting, let streams end for `GRACE` seconds and exit. SIGHUP,
-or a changed configuration or artifact, makes a new `Site`: a valid one replaces the old between two requests,
-an invalid one is reported and the old one goes on. A worker that dies is started again by the parent, and
-what it left open is settled by the others within seconds (`store.presence`).
+Each worker builds its own `Site` from a `SitePlan`, so workers share only the socket and the store. On
+SIGTERM and SIGINT the server stops accepting, gives streams `GRACE` seconds to end and exits. On SIGHUP, or a
+changed configuration or artifact, a new `Site` is built: a valid one replaces the old between two requests,
+an invalid one is reported and not used. A worker that dies is restarted by the parent, and the others settle
+what it left open within seconds (`store.presence`).
 """
 
 from __future__ import annotations
@@ -41,15 +41,15 @@ if TYPE_CHECKING:
 told = logging.getLogger("pandora_router.gateway")
 
 GRACE = 30.0
-"""Seconds that streams get to end after a stop was asked for."""
+"""Seconds that streams get to end after a stop signal."""
 LOOK_EVERY = 2.0
-"""Seconds between two looks at the files a site is made of."""
+"""Seconds between two checks of the files of a site."""
 PRUNE_EVERY = 600.0
 """Seconds between two deletions of old decisions."""
 
 
 class SitePlan(Protocol):
-    """How to make a site; picklable, since every worker is a process of its own."""
+    """How to build a site; picklable, because every worker is a separate process."""
 
     @property
     def store(self) -> str:
@@ -61,17 +61,17 @@ class SitePlan(Protocol):
         ...
 
     def fingerprint(self) -> str:
-        """A text that changes when the files do; cheap, since it is asked for every few seconds."""
+        """A text that changes when the files do; quick, because it is called every few seconds."""
         ...
 
     def mount(self, gateway: Gateway, closing: ExitStack) -> None:
-        """Put other applications into `gateway.mounted`; what they leave open is closed by `closing`."""
+        """Add other applications to `gateway.mounted`; `closing` closes their resources."""
         ...
 
 
 def serve(plan: SitePlan, address: Address, workers: int, ready: Callable[[str], None]) -> int:
-    """Serve until a signal comes; returns the exit code. Calls `ready(url)` when requests are answered."""
-    site = plan.site()  # mistakes are found here, before anything listens
+    """Serve until a signal; returns the exit code. Calls `ready(url)` when requests are accepted."""
+    site = plan.site()  # mistakes are found here, before the socket is opened
     listening = address.bind(keys=site.settings.keys)
     url = url_of(listening)
     if workers == 1:
@@ -169,7 +169,7 @@ async def _worker(plan: SitePlan, site: Site, listening: socket.socket, ready: C
     changed = asyncio.Event()
 
     def stop() -> None:
-        server.force_exit = server.should_exit  # a second signal does not wait for streams
+        server.force_exit = server.should_exit  # after a second signal streams are not waited for
         server.should_exit = True
 
     loop.add_signal_handler(signal.SIGHUP, changed.set)
@@ -225,7 +225,7 @@ async def _reloading(plan: SitePlan, gateway: Gateway, changed: asyncio.Event) -
 
 
 async def _recovering(store: Store, worker: presence.Process) -> None:
-    """Say that this process is alive, and settle what dead ones left open."""
+    """Record that this process is alive, and settle what dead processes left open."""
     while True:
         with contextlib.suppress(PandoraError):
             await store.run(functools.partial(_recovered, worker=worker))

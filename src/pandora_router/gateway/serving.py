@@ -4,8 +4,8 @@
     -> write the decision and reserve -> losers of looks end -> call, or go on with the winner's stream
     -> hold until the first content -> (fail over) -> status and headers -> body -> settle and close
 
-The decision is in the store before the headers leave, and so are the looks that lost. Whatever happens, every
-attempt is settled once and the decision is closed once; a client that leaves cancels the calls upstream.
+The decision and the cancelled looks are in the store before the headers are sent. In every case each attempt
+is settled once and the decision is closed once; if the client disconnects, the calls upstream are cancelled.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from pandora_router.transport.failures import Failed
 
 @dataclass
 class Exchange:
-    """One request and what became of it. `measured` is what earlier calls of each specialist looked like."""
+    """One request and its result. `measured` has measurements of earlier calls to each specialist."""
 
     site: Site
     store: Store
@@ -83,13 +83,13 @@ class Exchange:
 
     @functools.cached_property
     def calls(self) -> Caller:
-        """How specialists are called; known once the request was read."""
+        """Makes the calls to specialists; known once the request was read."""
         shared = (self.site, self.store, self.circuits, self.measured)
         return Caller(self.id, *shared, self.wire, self.headers, self.body, self.parsed, self.asked)
 
     @property
     def chosen(self) -> Choice:
-        """Who answers; known once it was chosen."""
+        """The choice of the specialist, once made."""
         assert self.choice is not None
         return self.choice
 
@@ -100,7 +100,7 @@ class Exchange:
         return next(answering, None)
 
     async def serve(self, body: bytes, send: Sending) -> None:
-        """Answer the request whose body is here; raises `Refused` before anything was sent."""
+        """Answer the request with this body; raises `Refused` before anything was sent."""
         self.body = body
         self.read()
         await self.identify()
@@ -112,7 +112,7 @@ class Exchange:
                 await self.looks.close()
 
     def read(self) -> None:
-        """Parse the body; raises `Refused` with status 400 if it is no request of this wire."""
+        """Parse the body; raises `Refused` with status 400 if it is not a request of this wire."""
         self.parsed = read_object(self.body)
         try:
             self.turn = self.wire.read(self.parsed)
@@ -120,7 +120,7 @@ class Exchange:
             raise Refused(400, str(error), "invalid_request") from None
 
     async def identify(self) -> None:
-        """Find the key of the client; raises `Refused` with 401 if keys are needed and this is none."""
+        """Find the client's key; raises `Refused` with 401 if keys are required and it is invalid."""
         if not self.site.settings.keys:
             return
         bearer = self.headers.get("authorization", "").removeprefix("Bearer ").strip()
@@ -128,7 +128,7 @@ class Exchange:
         self.key, self.left = await self.ledger.identify(secret)
 
     async def choose(self, *, call: bool = False) -> None:
-        """Say who answers, with live looks if `call` is true; raises `Refused` if nobody may."""
+        """Choose the specialist, with live looks if `call` is true; raises `Refused` if none may answer."""
         site, turn = self.site, self.asked
         try:
             self.profile = site.profile(turn.model)
@@ -190,7 +190,7 @@ class Exchange:
         return choice
 
     def _live(self, router: Router, offered: Sequence[str]) -> LiveLooks | None:
-        """The looks that this request allows; None if its router needs none or nobody can be looked at."""
+        """The live looks of this request; None if its router needs none or none is possible."""
         if router.predictor is None or self.site.settings.mode == "observe":
             return None
         names = frozenset(name for name in offered if name in router.needs and self.site.backend(name).looks)
@@ -209,7 +209,7 @@ class Exchange:
     async def _record_looks(
         self, router: Router, offered: Sequence[str], attempts: Sequence[RunningAttempt]
     ) -> bool:
-        """Write looks before they are made, with all that deciding may cost reserved; False if refused."""
+        """Write looks before they are made and reserve the most that they can cost; false if refused."""
         self.attempts += attempts
         if self.ledger.opened:
             await self.ledger.add(attempts)
@@ -230,7 +230,7 @@ class Exchange:
     async def answer(self, send: Sending) -> None:
         """Ask the chosen specialist, and the next ones if it fails before its first content.
 
-        A specialist that nobody can replace is asked again, after a pause, unless it took too long.
+        A specialist without a replacement is asked again after a pause, unless it took too long.
         """
         order, begun = self.chosen.ranked, None
         if self.looks is not None:
@@ -254,7 +254,7 @@ class Exchange:
 
     @property
     def _kind(self) -> Kind:
-        """A call after others that were to answer is a retry."""
+        """The kind of the next call: a retry if another one was made before."""
         return "retry" if any(attempt.kind in ("answer", "retry") for attempt in self.attempts) else "answer"
 
     async def _record(self, attempt: RunningAttempt) -> None:
@@ -317,7 +317,7 @@ class Exchange:
         )
 
     async def _ask(self, attempt: RunningAttempt, send: Sending) -> None:
-        """Call one specialist and relay what it says; raises `Failed` while another can take over."""
+        """Call one specialist and relay its answer; raises `Failed` while another can still take over."""
         if self.asked.stream:
             send.promise(self._headers(attempt, "text/event-stream; charset=utf-8"))
         if self.looks is not None and attempt is self.looks.attempts.get(attempt.backend.name):
@@ -340,7 +340,7 @@ class Exchange:
         await self._send_whole(send, attempt, status, kind, answer)
 
     async def _relay(self, attempt: RunningAttempt, send: Sending, kind: str) -> None:
-        """Send a stream whose first content is there; the specialist can no longer change."""
+        """Send a stream whose first content has arrived; from now on no other specialist can take over."""
         start = {"type": "http.response.start", "status": 200, "headers": self._headers(attempt, kind)}
         await send(start)
         try:
@@ -387,7 +387,7 @@ class Exchange:
         )
 
     def abandon(self, status: str) -> None:
-        """Settle what is still open, on any way out; waits for nothing and raises nothing."""
+        """Settle everything that is still open; does not wait and raises nothing."""
         for attempt in self.attempts:
             attempt.settle("cancelled" if status == "cancelled" else "error", status)
         self.ledger.abandon(status)

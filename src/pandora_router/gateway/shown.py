@@ -1,10 +1,10 @@
-"""What a stream shows of an answer while it is looked at: its first text, as estimators were fitted on it.
+"""The context of an answer, read from its stream during a look, in the form on which estimators were fitted.
 
-A `Glimpse` takes the events of one stream in any of the three wires until it has seen enough. Its context is
-made as `specialists.completion` makes it while collecting: the first characters of the visible reasoning, or
-else of the answer; where log-probabilities were asked for and came, the first tokens, in a first line of
-their own. Arguments of tool calls are text of the answer. Reasoning that the provider hides shows nothing:
-the glimpse ends there, since waiting for the text behind it could cost any number of tokens.
+A `Glimpse` reads the events of one stream, in any of the three wires, until it has enough. Its context is the
+same as that of `specialists.completion` during collection: the first characters of the visible reasoning, or
+else of the answer, and a first line of log-probabilities if they were requested and sent. Arguments of tool
+calls count as text of the answer. If the provider hides reasoning, the glimpse ends, because the hidden text
+could cost any number of tokens.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Glimpse:
 
     @property
     def done(self) -> bool:
-        """Whether enough was seen, or no more will be."""
+        """Whether the context is complete."""
         if self.hidden or self.finished:
             return True
         if self.peek.tokens and self.chances:
@@ -54,7 +54,7 @@ class Glimpse:
 
     @property
     def context(self) -> str | None:
-        """The text that an estimator is shown; None if there is nothing to see."""
+        """The text for the estimator, or None."""
         if self.hidden:
             return None
         if self.peek.tokens and self.chances:
@@ -120,7 +120,7 @@ def _keep(parts: list[str], said: object) -> None:
 
 
 def hides(wire: Name, request: Json) -> bool:
-    """Whether a request asks for reasoning, which hosted models write first and do not show.
+    """Whether a request asks for reasoning, which hosted models write first and hide.
 
     >>> hides("chat", {"reasoning_effort": "high"}), hides("chat", {}), hides("messages", {"thinking": {}})
     (True, False, True)
@@ -133,10 +133,9 @@ def hides(wire: Name, request: Json) -> bool:
 
 
 def lookable(wire: Name, request: Json) -> bool:
-    """Whether the answer to a request can be looked at while it is written.
+    """Whether looks are possible for a request.
 
-    Not if its reasoning is hidden, if several answers or audio are asked for, or if it is made in the
-    background.
+    Not with hidden reasoning, several answers, audio, or a background answer.
     """
     several: Any = request.get("n")
     if hides(wire, request) or (several is not None and several != 1):

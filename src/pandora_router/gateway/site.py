@@ -1,6 +1,6 @@
-"""One generation of what a gateway serves: its specialists, its router, its settings. Immutable.
+"""One generation of a gateway: its specialists, router and settings. Immutable.
 
-A reload makes a new `Site` and swaps it in; requests that have begun finish with the one they began with.
+A reload replaces the `Site`; requests in progress finish with the old one.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Profile:
 
 @dataclass(frozen=True, eq=False)
 class Site:
-    """Everything that answers requests, under a generation number and a hash of its content.
+    """Everything needed to answer requests, with a generation number and a hash of its content.
 
     `router` and `second` belong to `auto`; `profiles` are other ways to route by name, for `auto@name`. With
     `market` every routed request is an auction; the router then says what the platform believes.
@@ -129,7 +129,7 @@ class Site:
         return next(backend for backend in self.backends if backend.name == name)
 
     def profile(self, model: str) -> Profile | None:
-        """How `model` is routed; None if it names a specialist, which is not routed.
+        """The profile for `model`; None if it names a specialist, which is not routed.
 
         Raises `UsageError` for a model or profile that does not exist.
         """
@@ -148,5 +148,5 @@ class Site:
         )
 
     def models(self) -> Sequence[str]:
-        """What clients may name as `model`."""
+        """The names that clients may use as `model`."""
         return [AUTO, *(f"{AUTO}@{profile}" for profile in self.profiles), *self.names]

@@ -1,7 +1,7 @@
-"""Change a member of a JSON object without writing the rest of it anew.
+"""Change a member of a JSON object without rewriting the rest.
 
-A client's bytes are passed on as they came: number formats, key order and unknown members survive. Where a
-member cannot be found safely in the bytes, the object is serialised again, with the same values.
+A client's other bytes are passed on unchanged: number formats, key order and unknown members. If the member
+cannot be located safely in the bytes, the object is serialised again, with the same values.
 """
 
 from __future__ import annotations

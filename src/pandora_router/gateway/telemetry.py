@@ -1,8 +1,8 @@
 """OpenTelemetry spans of requests, with the names of the conventions for generative AI (extra `[otel]`).
 
-A request is a span of kind server, each call to a specialist a child of kind client. Spans are made when the
-request has ended, from what was measured, so serving waits for nothing. A `traceparent` header continues the
-client's trace. Texts of prompts and answers are never part of a span.
+A request is a span of kind server, each call to a specialist a child of kind client. Spans are created from
+measurements after the request has ended, so they do not delay it. A `traceparent` header continues the
+client's trace. Spans never contain texts of prompts and answers.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""A whole answer put together from its stream, for a client that did not ask for one.
+"""A complete answer assembled from its stream, for a client that did not request a stream.
 
-A look needs a stream, and its winner goes on with it. Responses ends its stream with an event that holds the
-whole answer: those bytes are passed on as they came. Chat completions and Messages send only the pieces,
+A look needs a stream, and the chosen specialist continues it. A Responses stream ends with an event that has
+the complete answer: those bytes are passed on unchanged. Chat completions and Messages send only pieces,
 which are joined by the rules of their public references: texts are appended, list items with the same `index`
-are merged, other members are replaced by the latest value. Unknown members survive by these rules.
+are merged, other members get the latest value. The same rules apply to unknown members.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ NOT_JOINED = frozenset({"role", "id", "type", "object", "index", "finish_reason"
 
 
 class Whole(Protocol):
-    """An answer that is being put together."""
+    """An answer in the process of assembly."""
 
     def add(self, data: bytes, event: dict[str, Any]) -> None:
         """Take one event, as bytes and parsed."""
         ...
 
     def body(self) -> bytes | None:
-        """The answer as the provider would have sent it undivided; None if the stream was not complete."""
+        """The answer as the provider would have sent it without a stream; None if it is incomplete."""
         ...
 
 

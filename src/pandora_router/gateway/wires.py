@@ -1,8 +1,8 @@
-"""The three ways in which clients speak: chat completions, Responses, Messages.
+"""The three wires (request formats): OpenAI chat completions, OpenAI Responses, Anthropic Messages.
 
-A wire reads what a gateway has to know of a request, recognises content, usage and the end in what comes
-back, and puts errors in its own shape. Requests and answers keep the wire they came in; nothing is translated
-from one wire to another. Unknown members and events are passed on untouched.
+A wire reads what the gateway needs from a request, recognises content, usage and the end of a response, and
+formats errors. Requests and answers are never translated from one wire to another. Unknown members and events
+are passed on unchanged.
 
 Token counts are kept in disjoint buckets. OpenAI's input tokens include cached ones, Anthropic's do not.
 """
@@ -32,11 +32,12 @@ Name = Literal["chat", "responses", "messages"]
 
 @dataclass(frozen=True)
 class Turn:
-    """What a request asks for, as far as routing has to know.
+    """The parts of a request that routing uses.
 
-    `prompt` is the text of the last user turn, "" if there is none. `continues` is true where the request
-    carries earlier answers or tool results, so that it belongs to a conversation. `needs` are abilities a
-    specialist must have; `previous` names an earlier response that only its author knows.
+    `prompt` is the text of the last user message, "" if there is none. `continues`: whether the request has
+    earlier answers or tool results and so belongs to a conversation. `needs` are abilities that the
+    specialist must have; `previous` is the id of an earlier response, known only to the specialist that wrote
+    it.
     """
 
     model: str
@@ -56,7 +57,7 @@ class Turn:
 
 @dataclass(frozen=True)
 class Piece:
-    """What one event of a stream means: does it carry content, token counts, an error, is it the last."""
+    """The meaning of one event of a stream: has it content, token counts, an error, or is last."""
 
     content: bool = False
     usage: Usage | None = None
@@ -68,7 +69,7 @@ class Piece:
 
 @dataclass(frozen=True)
 class Spoken:
-    """What the three wires say in different places of a request, for `_turn` to put together.
+    """Parts of a request that the three wires have in different places, for `_turn`.
 
     users, system: texts in order. items: messages or input items. continues: whether earlier answers are
     among them. shape: the response format that is asked for. previous: the id of the response that goes on.
@@ -83,7 +84,7 @@ class Spoken:
 
 
 def _turn(body: Json, said: Spoken, limits: tuple[str, ...], *, wants_usage: bool = True) -> Turn:
-    """What a request asks for; `limits` are the members that bound the answer's tokens, the first one wins.
+    """The `Turn` of a request; `limits` are the members that limit the answer's tokens, the first one wins.
 
     Raises `UsageError` for a model, flag or limit of the wrong kind.
     """
@@ -130,29 +131,29 @@ def _texts(items: list[Json], roles: tuple[str, ...], kinds: tuple[str, ...] = (
 
 
 class Wire(Protocol):
-    """One way of speaking."""
+    """One request format."""
 
     name: ClassVar[Name]
     path: ClassVar[str]
 
     def read(self, body: Json) -> Turn:
-        """What a request asks for; raises `UsageError` if it is not one of this wire."""
+        """Read a request; raises `UsageError` if it is not valid on this wire."""
         ...
 
     def usage(self, answer: Json) -> Usage | None:
-        """The token counts of a whole answer, None if it has none."""
+        """The token counts of a complete answer, or None."""
         ...
 
     def piece(self, event: Json) -> Piece:
-        """What one event of a stream means."""
+        """The meaning of one event of a stream."""
         ...
 
     def error(self, status: int, message: str, code: str) -> dict[str, Any]:
-        """An error in the shape that clients of this wire read."""
+        """An error in the format of this wire."""
         ...
 
     def failure(self, message: str) -> list[tuple[str | None, dict[str, Any]]]:
-        """The events that end a stream which has begun and cannot go on, each with its event name."""
+        """The events that end a stream after a failure, each with its event name."""
         ...
 
 
@@ -163,7 +164,7 @@ class Chat:
     path: ClassVar[str] = "/v1/chat/completions"
 
     def read(self, body: Json) -> Turn:
-        """What a request asks for; raises `UsageError` if it is not one of this wire."""
+        """Read a request; raises `UsageError` if it is not valid on this wire."""
         items = _messages(body)
         said = Spoken(
             users=_texts(items, ("user",)),
@@ -176,11 +177,11 @@ class Chat:
         return _turn(body, said, ("max_completion_tokens", "max_tokens"), wants_usage=wants_usage)
 
     def usage(self, answer: Json) -> Usage | None:
-        """The token counts of a whole answer, None if it has none."""
+        """The token counts of a complete answer, or None."""
         return _usage(answer, "prompt_tokens", "completion_tokens")
 
     def piece(self, event: Json) -> Piece:
-        """What one event of a stream means."""
+        """The meaning of one event of a stream."""
         if "error" in event and "choices" not in event:
             return Piece(failed=str(mapping(event["error"]).get("message") or "an error")[:200], last=True)
         choices = list(objects(event.get("choices")))
@@ -193,11 +194,11 @@ class Chat:
         return Piece(content=content, usage=usage, only_usage=usage is not None and not choices)
 
     def error(self, status: int, message: str, code: str) -> dict[str, Any]:
-        """An error in the shape that clients of this wire read."""
+        """An error in the format of this wire."""
         return {"error": {"message": message, "type": _openai_type(status), "param": None, "code": code}}
 
     def failure(self, message: str) -> list[tuple[str | None, dict[str, Any]]]:
-        """One error event; there is no [DONE] after it, so nobody takes the answer for complete."""
+        """One error event, without [DONE] after it, so that the answer does not look complete."""
         return [(None, self.error(502, message, "upstream_failed"))]
 
 
@@ -208,7 +209,7 @@ class Responses:
     path: ClassVar[str] = "/v1/responses"
 
     def read(self, body: Json) -> Turn:
-        """What a request asks for; raises `UsageError` if it is not one of this wire."""
+        """Read a request; raises `UsageError` if it is not valid on this wire."""
         given = body.get("input")
         if not isinstance(given, str | list) and body.get("prompt") is None:
             raise wrong("input", "a text or a list of items", given)
@@ -230,11 +231,11 @@ class Responses:
         return _turn(body, said, ("max_output_tokens",))
 
     def usage(self, answer: Json) -> Usage | None:
-        """The token counts of a whole answer, None if it has none."""
+        """The token counts of a complete answer, or None."""
         return _usage(answer, "input_tokens", "output_tokens")
 
     def piece(self, event: Json) -> Piece:
-        """What one event of a stream means."""
+        """The meaning of one event of a stream."""
         kind = str(event.get("type"))
         answer = mapping(event.get("response"))
         if kind in ("response.failed", "error"):
@@ -247,7 +248,7 @@ class Responses:
         return Piece(content=kind.endswith(".delta"), response=string(answer.get("id")))
 
     def error(self, status: int, message: str, code: str) -> dict[str, Any]:
-        """An error in the shape that clients of this wire read."""
+        """An error in the format of this wire."""
         return {"error": {"message": message, "type": _openai_type(status), "param": None, "code": code}}
 
     def failure(self, message: str) -> list[tuple[str | None, dict[str, Any]]]:
@@ -265,7 +266,7 @@ class Messages:
     path: ClassVar[str] = "/v1/messages"
 
     def read(self, body: Json) -> Turn:
-        """What a request asks for; raises `UsageError` if it is not one of this wire."""
+        """Read a request; raises `UsageError` if it is not valid on this wire."""
         items = _messages(body)
         said = Spoken(
             users=[text for text in _texts(items, ("user",)) if text],
@@ -277,7 +278,7 @@ class Messages:
         return _turn(body, said, ("max_tokens",))
 
     def usage(self, answer: Json) -> Usage | None:
-        """The token counts of a whole answer, None if it has none."""
+        """The token counts of a complete answer, or None."""
         counts = answer.get("usage")
         if not isinstance(counts, Mapping):
             return None
@@ -289,7 +290,7 @@ class Messages:
         )
 
     def piece(self, event: Json) -> Piece:
-        """What one event of a stream means; `message_delta` repeats counts that are then the final ones."""
+        """The meaning of one event of a stream; the counts in `message_delta` are the final ones."""
         kind = event.get("type")
         if kind == "error":
             return Piece(
@@ -304,7 +305,7 @@ class Messages:
         )
 
     def error(self, status: int, message: str, code: str) -> dict[str, Any]:
-        """An error in the shape that clients of this wire read."""
+        """An error in the format of this wire."""
         return {"type": "error", "error": {"type": _ANTHROPIC.get(status, "api_error"), "message": message}}
 
     def failure(self, message: str) -> list[tuple[str | None, dict[str, Any]]]:
