@@ -1,8 +1,8 @@
-"""Ways to cheat, as strategies, and what they cost: for tests, simulations and docs/market-network.md.
+"""Ways to cheat as strategies, and their damage: for tests, simulations and docs/market-network.md.
 
-Each is measured against the same auctions with everybody truthful. `Damage` says what the cheats gain by it
-(their surplus: rewards minus prices minus looks), and what the market loses (welfare: the reward of whoever
-answers minus all looks; revenue: what the platform is paid). All are means per prompt.
+Each is compared with the same auctions with truthful bidders. `Damage` has the gain of the cheats (their
+surplus: rewards minus prices minus inspection costs), and the change for the market (welfare: the reward of
+the winner minus all inspection costs; revenue: payments to the platform). All are means per prompt.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from pandora_router.types import Matrix, Vector
 
 @dataclass(frozen=True)
 class Inflated:
-    """Says it is worth `by` more than it is (below 0: shading). With `blind` it never looks."""
+    """Claims `by` more than its value (below 0: shading). With `blind` it never inspects."""
 
     base: Strategy
     by: float
@@ -47,7 +47,7 @@ class Inflated:
 
 @dataclass(frozen=True)
 class Absent:
-    """Leaves every auction: the partner in a ring that lowers the price for the other."""
+    """Leaves every auction: the partner in a ring of bidders that lowers the price for the other."""
 
     def next(self, call: Call, state: State) -> Inspect | Answer:
         """Leave."""
@@ -98,7 +98,7 @@ def outcomes(town: Town, rows: Sequence[int]) -> tuple[Matrix, Vector, Vector]:
 
 
 def damage(town: Town, cheats: Mapping[int, Strategies], rows: Sequence[int]) -> Damage:
-    """What the cheats gain together, and what it costs the market."""
+    """The total gain of the cheats, and the damage to the market."""
     before, after = outcomes(town, rows), outcomes(with_cheats(town, cheats), rows)
     who = list(cheats)
     gain = (after[0] - before[0])[:, who].sum(axis=1)

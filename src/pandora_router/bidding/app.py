@@ -34,7 +34,7 @@ from pandora_router.transport.asgi import Gone, Receive, Refused, Scope, Send, r
 
 
 class PromptIn(BaseModel):
-    """A prompt to be answered: a text, or a conversation that ends with it; `kind` is for reputation."""
+    """A prompt: a text, or a conversation that ends with it; `kind` is the kind of prompt, for reputation."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
     prompt: Annotated[str, Field(min_length=1, max_length=LARGEST)] | None = None
@@ -134,7 +134,7 @@ class Market:
         raise Refused(404, "There is nothing here; see docs/market-network.md.", "not_found")
 
     def _shown(self, bidder: auctions.Membership, standing: BidderStandings) -> dict[str, Any]:
-        """A bidder as everybody may see it: no address, no balance."""
+        """The public description of a bidder, without address and balance."""
         scores = [score for score in standing.scores if score.bidder == bidder.name]
         handicaps = {score.kind: self.floor.reputation.handicap(score) for score in scores}
         return {"name": bidder.name, "since": bidder.joined_at, "handicap": handicaps}

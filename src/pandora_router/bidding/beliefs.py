@@ -1,7 +1,7 @@
-"""What the platform itself believes of a prompt: from the cheap estimates of a router, or nothing at all.
+"""The platform's own estimates for a prompt: from the cheap estimates of a router, or the same for all.
 
-These beliefs set reserves and posted prices and are the bids of plain endpoints. Nobody is refitted when a
-bidder joins: one that the router does not know is believed to be like the average of those it knows.
+They set reserves and posted prices, and are the bids of plain endpoints. A bidder that the router does not
+know gets the average of those it knows; nothing is refitted when a bidder joins.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ class Beliefs(Protocol):
 
 @dataclass(frozen=True)
 class Even:
-    """No router: everybody is believed to be worth the same."""
+    """No router: all bidders have the same box."""
 
     mean: float = 0.5
     std: float = 0.25
     inspection_cost: float = 0.01
 
     async def boxes(self, prompt: str, names: Sequence[str]) -> Boxes:
-        """The same box for everybody."""
+        """The same box for every name."""
         size = len(names)
         return Independent(np.full(size, self.mean), np.full(size, self.std), self.inspection_cost)
 

@@ -1,4 +1,4 @@
-"""The laws that a bidder service keeps, in any language; part of `pandora_router.testing`."""
+"""The contract of a bidder service in any language, as tests; part of `pandora_router.testing`."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Law = tuple[bool, str]
 
 
 class Exchanged:
-    """What came back for one request: status, body, and whether the reply is signed for this request."""
+    """The reply to one request: status, body, and whether it is signed for this request."""
 
     def __init__(self, status: int, body: bytes, signed_: bool) -> None:
         self.status, self.body, self.signed = status, body, signed_
@@ -58,7 +58,7 @@ async def _post(
 
 
 def check_bidder(url: str, key: bytes, prompts: Sequence[str], *, seconds: float = 10.0) -> None:
-    """Laws of a bidder service: signed replies of the right shape, nothing forged or replayed let in.
+    """Check a bidder service: signed replies in the right format, forged and replayed messages refused.
 
     `url` is where it listens, `key` what it shares with the platform. Every prompt is offered under every
     mechanism and answered once. Raises `BrokenContract` naming the law that does not hold, `UpstreamError` if
@@ -76,7 +76,7 @@ def check_bidder(url: str, key: bytes, prompts: Sequence[str], *, seconds: float
 async def bidder_laws(
     url: str, key: bytes, prompts: Sequence[str], *, seconds: float = 10.0
 ) -> AsyncIterator[Law]:
-    """Ask the service at `url` in every way a platform does; yields whether each law holds, and its words."""
+    """Send the service at `url` every message of a platform; yields whether each law holds, and its text."""
 
     async def say(path: str, message: BaseModel) -> Exchanged:
         body = message.model_dump_json().encode()
@@ -132,7 +132,7 @@ async def bidder_laws(
 
 
 def _sensible(asked: Offer, reply: BidReply | None) -> list[Law]:
-    """What each mechanism allows to say."""
+    """The replies that each mechanism allows."""
     if reply is None or reply.say == "leave":
         return []
     try:

@@ -1,8 +1,8 @@
-"""Bidders hear soon that they lost, so that they can cancel what they began while looking.
+"""Notices to bidders that lost an auction, so that they cancel the answers they began.
 
-Messages to one bidder are collected for `PAUSE` seconds and sent together: under load that is a few requests
-a second, and not one per auction. Nothing waits for them. A bidder that misses one ends its beginnings when
-the time `keep` of the auction is over.
+Notices to one bidder are collected for `PAUSE` seconds and sent together, so that there are a few requests
+per second under load, not one per auction. Nothing waits for them. A bidder that misses one cancels its
+beginnings when the time `keep` of the auction has passed.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from pandora_router.bidding.seats import Seat
 
 PAUSE = 0.05
 SECONDS = 2.0
-"""How long a bidder may take to acknowledge."""
+"""Seconds that a bidder may take to acknowledge."""
 
 
 @dataclass
 class LossNotices:
-    """Tells bidders which auctions they lost; `add` returns at once."""
+    """Sends notices of lost auctions; `add` returns at once."""
 
     _waiting: dict[str, tuple[Seat, list[str]]] = field(default_factory=dict)
     _task: asyncio.Task[None] | None = None

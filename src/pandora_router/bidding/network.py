@@ -1,8 +1,8 @@
-"""Real services on loopback from a table: the market of a simulation, carried by HTTP.
+"""Simulated markets with real services on the loopback interface.
 
-`Town` is a table as a market: one bidder service per specialist, each with its own columns only, and a
-platform that believes what the cheap estimates say. `Town.record` is the same auction in this process, with
-the same strategies and the same order of bidders: a law holds the two together.
+`Town` turns a table into a market: one bidder service per specialist, each with only its own columns, and a
+platform that uses the cheap estimates. `Town.record` is the same auction in this process, with the same
+strategies and the same order of bidders; a test checks that both agree.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class Town:
         return f"{self.rules.mechanism.replace(' ', '-')}-{row}"
 
     def platform(self, recorder: Recorder | None = None) -> Platform:
-        """A platform with these rules; what nobody takes is answered by a default that never fails."""
+        """A platform with these rules and a default specialist that never fails."""
 
         async def fallback(terms: Terms) -> str:
             return f"default answer to {terms.prompt}"
@@ -197,7 +197,7 @@ def _serve(town: Town, bidder: int, listening: socket.socket, ready: Any) -> Non
 async def play_all(
     town: Town, urls: Sequence[str], rows: Sequence[int], at_once: int = 16
 ) -> list[AuctionResult]:
-    """Hold the auctions of all rows, `at_once` side by side, in the order of the rows."""
+    """Hold the auctions of all rows, `at_once` concurrently, in the order of the rows."""
     platform, seats = town.platform(), town.seats(urls)
     places = asyncio.Semaphore(at_once)
 

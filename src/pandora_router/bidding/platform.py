@@ -1,9 +1,9 @@
-"""One prompt from the first call to the answer: rounds of calls, award, delivery, and the next if that fails.
+"""One prompt from the first call to the answer: rounds of calls, award, delivery, runner-up on failure.
 
-The rules are `market.rounds`; this module carries its calls to the seats and the answers back. All calls of a
-round go out at the same time, share one deadline and are opened together, so that it does not matter who is
-fastest. A winner that does not deliver is treated as if it had left, and the auction goes on from the same
-book: the next award is the runner-up's. If nobody is left, the `default` answers.
+`market.rounds` has the rules; this module sends its calls to the seats and returns their replies. All calls
+of a round are made at the same time, share one deadline and are evaluated together, so that speed gives no
+advantage. A winner that does not deliver is treated as if it had left, and the auction continues: the
+runner-up gets the next award. If nobody is left, the `default` answers.
 
 Every step is recorded before the next one is taken (`Recorder`), so that a crash leaves an auction that was
 awarded at most once and can be settled.
@@ -28,7 +28,7 @@ from pandora_router.search import OUTSIDE
 
 @dataclass(frozen=True)
 class Sale:
-    """One award: to whom (None: nobody, the default answers), what it pays, the limit it had stated."""
+    """One award: the winner (None: the default answers), the price, and the limit that it stated."""
 
     auction: str
     turn: int
@@ -39,7 +39,7 @@ class Sale:
 
 @dataclass(frozen=True)
 class AuctionResult:
-    """What became of a prompt: the answer, by whom, at what price; every call; who stalled; how long it took.
+    """The result for a prompt: answer, bidder, price, all calls, winners that did not deliver, times.
 
     `bidder` is None if the default answered because nobody won or delivered. `deciding` is the time until the
     first award, `seconds` the whole.
@@ -57,7 +57,7 @@ class AuctionResult:
 
     @property
     def inspections(self) -> dict[str, int]:
-        """How often each bidder says it looked."""
+        """Number of looks that each bidder reported."""
         looks: dict[str, int] = {}
         for call in self.heard:
             looks[call.bidder] = max(looks.get(call.bidder, 0), call.looks)
@@ -65,7 +65,7 @@ class AuctionResult:
 
 
 class Recorder(Protocol):
-    """Who writes down what happens; each method returns when it is on disk."""
+    """Records the steps of an auction; each method returns when the step is on disk."""
 
     async def awarded(self, sale: Sale, terms: Terms, kind: str, heard: Sequence[Heard]) -> None:
         """Record the calls so far and an award; money changes hands."""
@@ -95,7 +95,7 @@ class Forgetful:
 
 @dataclass
 class _Hall:
-    """One auction under way: who sits where, how often each was called, what was heard."""
+    """One auction in progress: the seats, the number of calls to each, and the replies."""
 
     seats: Sequence[Seat]
     terms: Terms
@@ -105,7 +105,7 @@ class _Hall:
     heard: list[Heard] = field(default_factory=list)
 
     async def round(self, calls: Sequence[Call]) -> list[Answer]:
-        """Make the calls of one round at the same time and return what counts of the answers."""
+        """Make the calls of one round concurrently and return the valid replies."""
         left = self.until - time.monotonic()
         if left <= 0.0:
             return [Leave()] * len(calls)
@@ -137,7 +137,7 @@ class _Hall:
         return heard
 
     async def close(self, mechanism: Mechanism, before: AuctionEnd | None) -> AuctionEnd:
-        """Run the auction to its award; with `before` go on from there without its winner."""
+        """Run the auction to its award; with `before`, continue from there without its winner."""
         book = None if before is None else before.book.left(before.award.winner)
         asking = rounds(mechanism, len(self.seats), book=book)
         try:
@@ -149,7 +149,7 @@ class _Hall:
             return closed
 
     def losers(self, winner: Seat) -> list[Seat]:
-        """Who looked and did not win: these may have begun an answer."""
+        """Bidders that inspected and did not win; they may have begun an answer."""
         looked = {one.bidder for one in self.heard if one.looks}
         return [seat for seat in self.seats if seat.name in looked and seat.name != winner.name]
 

@@ -1,7 +1,7 @@
-"""What a bidder knows and nobody else sees: its estimate of one prompt, a look at it, its answer.
+"""The private side of a bidder: its estimate for a prompt, its look, its answer.
 
-`Private` is the protocol. `TableSide` answers from the columns of a routing table, for simulations and laws;
-`RouterSide` is a specialist with an artifact of its own, whose look is the beginning of its own answer.
+`Private` is the protocol. `TableSide` answers from the columns of a routing table, for simulations and tests;
+`RouterSide` is a specialist with its own artifact, whose look is the beginning of its answer.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Private(Protocol):
     """The private side of one bidder. `UpstreamError` of any method means that it cannot take part."""
 
     async def box(self, offer: Offer) -> Boxes:
-        """One box: what the prompt of the offer is worth to this bidder before it looks."""
+        """One box: the bidder's belief about the offered prompt before it inspects."""
         ...
 
     async def look(self, offer: Offer) -> float:
@@ -38,11 +38,11 @@ class Private(Protocol):
         ...
 
     async def answer(self, delivery: Delivery) -> str:
-        """Answer the prompt; goes on with what was begun by looking."""
+        """Answer the prompt; continues the answer begun by a look."""
         ...
 
     def drop(self, auction: str) -> None:
-        """End what is held for an auction that was not won; can be repeated."""
+        """Cancel what is held for a lost auction; may be called repeatedly."""
         ...
 
 
@@ -86,7 +86,7 @@ class TableSide:
 class RouterSide:
     """The specialist `name` of a fitted router: its f and g, its inspection cost, its own answers.
 
-    Looks that need a context begin the specialist's answer; a won auction goes on with it.
+    Looks that need a context begin the specialist's answer; if the auction is won, the answer is continued.
     """
 
     router: Router
@@ -136,7 +136,7 @@ class RouterSide:
         return prior.value(self.at, estimate)
 
     async def answer(self, delivery: Delivery) -> str:
-        """Go on with the beginning, or answer anew."""
+        """Continue the beginning, or answer from the start."""
         looking = self.held.pop(delivery.auction, None)
         if looking is None:
             return (await self.specialist.answer(request_of(delivery))).text

@@ -1,4 +1,4 @@
-"""The ledger as a `Recorder`: each step of an auction is on disk before the next one is taken."""
+"""A `Recorder` that writes to the ledger: each step of an auction is on disk before the next one."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class StoreRecorder:
 
 
 def asked_row(heard: Heard) -> auctions.AskedRow:
-    """What was heard, as the ledger keeps it."""
+    """A reply in the form of the ledger."""
     answer = heard.answer
     said = "bid" if isinstance(answer, Bid) else "wait" if isinstance(answer, Wait) else "leave"
     amount = answer.limit if isinstance(answer, Bid) else answer.until if isinstance(answer, Wait) else None

@@ -1,14 +1,14 @@
-r"""What claims were worth: bids of a bidder that says more than it delivers count for less.
+r"""Reputation: bids count for less if a bidder's claims exceed its realised rewards.
 
 A claim is the limit with which a bidder won; its miss is claim - realised reward. For a bidder with n graded
 wins of one kind of prompt, mean miss d and standard error e, the handicap is
 
     h = n / (n + k) max(0, d - e) + k / (n + k) h_0.
 
-h_0 is the handicap of a bidder of whom nothing is known there: reputation earned with one kind of prompt says
-nothing about another, and a new name starts at h_0 again. k is how many graded wins outweigh it. The standard
-error spares honest bidders, whose misses are noisy: rewards of 0 and 1 deviate by up to 1/2. Claims below the
-reward earn nothing: a posted price is accepted, not stated, and hides the value above it.
+h_0 is the handicap of a bidder without graded wins of this kind: reputation does not carry over between kinds
+of prompts, and a new name starts at h_0. k is the number of graded wins that outweighs it. The standard error
+protects honest bidders, whose misses are noisy: rewards of 0 and 1 deviate by up to 1/2. Claims below the
+reward are not rewarded, because a bidder that accepts a posted price does not reveal its value above it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pandora_router.store.auctions import Score
 
 @dataclass(frozen=True)
 class Reputation:
-    """How misses become handicaps; `newcomer` is h_0 and `evidence` is k."""
+    """Parameters of the handicap; `newcomer` is h_0 and `evidence` is k."""
 
     newcomer: float = 0.0
     evidence: float = 20.0

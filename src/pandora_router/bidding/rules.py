@@ -1,4 +1,4 @@
-"""Which auction is held: the mechanism by name, made from what the platform believes, and its time limits."""
+"""The rules of an auction: the mechanism by name, its parameters from the platform's beliefs, time limits."""
 
 from __future__ import annotations
 
@@ -63,9 +63,9 @@ class Rules:
         return min(self.auction + self.deliver, 3600.0)
 
     def order(self, auction: str, bidders: int) -> Positions:
-        """Who is bidder 0, 1, ... of this auction: a random order that seed and auction determine.
+        """The order of bidders 0, 1, ... in this auction: random, determined by seed and auction.
 
-        Mechanisms break ties by index, so ties go to everybody alike, and can be checked afterwards.
+        Mechanisms break ties by index, so that ties favour no bidder and can be verified afterwards.
         """
         rng = np.random.default_rng([self.seed, zlib.crc32(auction.encode())])
         return rng.permutation(bidders)

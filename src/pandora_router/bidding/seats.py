@@ -1,11 +1,11 @@
-"""A bidder as the platform sees it: somebody who answers calls and, having won, the prompt.
+"""Seats: the platform's side of a bidder, which replies to calls and, if it wins, answers the prompt.
 
 `RemoteSeat` is a service with `POST /offers` and `POST /answers`. `ProxySeat` is a plain endpoint for which
-the platform itself bids what it believes it to be worth. Nothing a bidder does raises here: a reply that is
-late, broken, forged or impossible is `Leave`, with the reason beside it.
+the platform bids its own estimate. Nothing that a bidder does raises an exception here: a reply that is late,
+broken, forged or impossible counts as `Leave`, with the reason.
 
-A seat may carry a handicap h (see `reputation`): it is shown every price plus h, its limits count minus h,
-and it pays the price plus h. So it plays in its own currency and its best answers are the same as without.
+A seat may have a handicap h (see `reputation`): every price it is shown and pays is increased by h, and its
+limits are reduced by h. Its best replies are therefore the same as without a handicap.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ GRID = 2.0**-30
 
 @dataclass(frozen=True)
 class Terms:
-    """What all bidders of one auction are told."""
+    """The information that all bidders of one auction get."""
 
     auction: str
     mechanism: MechanismName
@@ -63,7 +63,7 @@ class Terms:
 
 @dataclass(frozen=True)
 class Heard:
-    """What came back for one call: the answer, what the bidder reports to have spent so far, and any fault.
+    """The result of one call: the reply, what the bidder reports to have spent so far, and any fault.
 
     `price` is what the bidder was shown and `stated` the limit it named; `answer` counts in the auction,
     after the handicap. `digest` is a sealed bid still to be revealed: until then the answer is `Leave`.
@@ -86,7 +86,7 @@ class Seat(Protocol):
 
     @property
     def name(self) -> str:
-        """Who sits here."""
+        """The name of the bidder."""
         ...
 
     async def hear(self, call: Call, turn: int, terms: Terms) -> Heard:
@@ -106,13 +106,13 @@ class Seat(Protocol):
         ...
 
     async def lost(self, auctions: Sequence[str], seconds: float) -> None:
-        """Say that others won these auctions. Whether the message arrives makes no difference."""
+        """Send a notice that others won these auctions; a failure is ignored."""
         ...
 
 
 @dataclass(frozen=True)
 class ProxySeat:
-    """A plain endpoint: the platform bids `worth`, unseen; `answer` asks it."""
+    """A plain endpoint: the platform bids `worth` without inspecting; `answer` calls it."""
 
     name: str
     worth: float
@@ -197,7 +197,7 @@ class RemoteSeat:
         return {"answer": self._counted(Bid(limit), terms.mechanism), "stated": limit, "digest": None}
 
     async def _heard(self, before: Heard, terms: Terms, exchange: Coroutine[Any, Any, Change]) -> Heard:
-        """`before` with what the exchange brings in time, or with the fault for which it does not count."""
+        """`before` with the result of the exchange, or with the fault for which it does not count."""
         began = time.perf_counter()
         change: Change
         try:
@@ -251,7 +251,7 @@ class RemoteSeat:
             raise UpstreamError(f"{self.name}: {error}") from None
 
     async def lost(self, auctions: Sequence[str], seconds: float) -> None:
-        """POST to /losses; what the bidder makes of it is its own affair."""
+        """POST to /losses; the reply is ignored."""
         for first in range(0, len(auctions), MOST_LOSSES):
             message = Losses(auctions=tuple(auctions[first : first + MOST_LOSSES]))
             try:

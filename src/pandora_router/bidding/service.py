@@ -1,8 +1,8 @@
-"""A bidder as an HTTP service: it looks into its own box if the price makes that worth while, and replies.
+"""A bidder as an HTTP service: it inspects its own box if that pays at the price, and replies.
 
-One `State` per auction, so that a second call of the same auction finds the box opened; a call that is
-repeated gets the same reply. A value never leaves the service: a reply is a limit, a price to wait for, or
-nothing. Whatever fails inside is `leave`.
+There is one `State` per auction, so that the box stays open for later calls; a repeated call gets the same
+reply. The value itself never leaves the service: a reply is a limit, a price to wait for, or leaving. Every
+internal failure becomes `leave`.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from pandora_router.search import Inspect, State
 from pandora_router.transport.asgi import Gone, Receive, Refused, Scope, Send, read_body
 
 MOST_AUCTIONS = 20_000
-"""Auctions held at the same time; beyond that the oldest is dropped."""
+"""Most auctions at the same time; beyond that the oldest is dropped."""
 
 TRUTHFUL: Mapping[MechanismName, Strategy] = {
     "sequential": Quoting(),
@@ -57,7 +57,7 @@ TRUTHFUL: Mapping[MechanismName, Strategy] = {
 
 @dataclass
 class Books:
-    """A bidder's own record: what it was offered, saw, paid and won. Lines of JSON if there is a `file`."""
+    """A bidder's own record of offers, looks, payments and wins; JSON lines if there is a `file`."""
 
     file: Path | None = None
     offers: int = 0
@@ -82,7 +82,7 @@ class Books:
 
 @dataclass
 class Holding:
-    """What is kept of one auction while it lasts."""
+    """The state of one auction."""
 
     ends: float
     state: State | None = None
@@ -150,7 +150,7 @@ class BidderService:
         return said, {SIGNATURE: signature(self.key, nonce.encode(), said)}
 
     def _held(self, auction: str, keep: float) -> Holding:
-        """What is kept of the auction; auctions that are over are dropped on the way."""
+        """The state of the auction; also drops auctions that have ended."""
         now = self.clock()
         while self.auctions:
             oldest, held = next(iter(self.auctions.items()))

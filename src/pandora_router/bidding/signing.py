@@ -1,12 +1,12 @@
-r"""Who said it: requests and replies carry an HMAC of their bytes under a key that two parties share.
+r"""Signatures: requests and replies carry an HMAC of their bytes with a key that both parties share.
 
     x-pandora-time        seconds since 1970, as decimal text
     x-pandora-nonce       a random text, never used twice
     x-pandora-signature   hex of HMAC-SHA256(key, path \n time \n nonce \n body)
 
-A reply carries `x-pandora-signature` alone: HMAC-SHA256(key, nonce of the request \n body), so that it fits
-no other request. A receiver refuses a time more than `WINDOW` seconds away, a time before it started (it does
-not know what was sent then) and a nonce that it has seen.
+A reply has only `x-pandora-signature`: HMAC-SHA256(key, nonce of the request \n body), so that it is valid
+for that request alone. A receiver refuses a time more than `WINDOW` seconds away, a time before it started
+(when it did not record nonces) and a nonce that it has seen.
 
 The platform stores no keys of bidders: each is derived from its one secret, the bidder's name and a version.
 """
@@ -25,13 +25,13 @@ from pandora_router.errors import PandoraError
 
 TIME, NONCE, SIGNATURE = "x-pandora-time", "x-pandora-nonce", "x-pandora-signature"
 WINDOW = 30.0
-"""Seconds that the clocks of two parties and the way of a message may differ."""
+"""Most seconds of clock difference and transmission time together."""
 MOST_NONCES = 1_000_000
 _TIME = re.compile(r"\d{1,12}(\.\d{1,9})?")
 
 
 class Forged(PandoraError):
-    """A message that is not from whom it should be, or that was sent before."""
+    """A message with a wrong signature, or a repeated one."""
 
 
 def bidder_key(secret: bytes, name: str, version: int = 1) -> bytes:
@@ -62,7 +62,7 @@ def check_reply(key: bytes, nonce: str, body: bytes, stated: str | None) -> None
 
 @dataclass
 class Door:
-    """Lets in requests that are signed with `key`, each once."""
+    """Accepts requests that are signed with `key`, each once."""
 
     key: bytes
     clock: Callable[[], float] = time.time

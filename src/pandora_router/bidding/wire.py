@@ -1,13 +1,13 @@
 """The messages between platform and bidders, as JSON objects. `docs/market.schema.json` is made from them.
 
-    POST /offers    Offer -> BidReply       what do you say to this price? bid, wait, leave, or a sealed bid
+    POST /offers    Offer -> BidReply       reply to a price: bid, wait, leave, or a sealed bid
     POST /reveals   Reveal -> Revealed      open the sealed bid
-    POST /answers   Delivery -> Delivered   you have won: answer the prompt
-    POST /losses    Losses -> Noted         you have not won these auctions (optional: any status is accepted)
+    POST /answers   Delivery -> Delivered   the bidder has won: answer the prompt
+    POST /losses    Losses -> Noted         lost auctions (optional: any status is accepted)
 
-Prices, limits and costs are in units of reward. `null` as a price means that there is none yet: a falling
-clock stands above every limit, a rising one below. Unknown fields of a reply are dropped when it is read: an
-offer is a few numbers, and no text of a bidder but its answer goes anywhere.
+Prices, limits and costs are in units of reward. A price `null` means that there is none yet: a descending
+clock starts above every limit, an ascending one below. Unknown fields of a reply are ignored, so no text of a
+bidder except its answer is used.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pandora_router.market import Answer, Bid, Call, Leave, Wait
 
 VERSION = "1"
 LARGEST = 2**20
-"""Bytes of one message, either way."""
+"""Most bytes of one message in either direction."""
 MOST = 1e6
 """The largest price, limit or cost, in units of reward."""
 MOST_LOSSES = 1000
@@ -184,7 +184,7 @@ def schema() -> dict[str, Any]:
 
 
 def broken(error: ValidationError) -> str:
-    """The first mistake of a message, in one line that repeats nothing of its content."""
+    """The first mistake of a message, in one line without its content."""
     first = error.errors(include_input=False, include_url=False, include_context=False)[0]
     place = ".".join(str(part) for part in first["loc"]) or "the message"
     return f"{place}: {first['type'].replace('_', ' ')}"

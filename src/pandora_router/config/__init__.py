@@ -6,8 +6,7 @@ file          Config: all of pandora.yaml
 specialists   endpoints and specialists; `building` creates them
 collecting    prompts, grading, collect
 fitting       estimates, signal model, policy; `inspection` computes the price of a look
-serving       the gateway
-bidding       the market over a network and its bidders; `market` creates their services
+services      the gateway, the market over a network and its bidders; `gateway` and `market` create them
 experiments   files of experiments
 older         shows files of earlier versions in the present form
 """

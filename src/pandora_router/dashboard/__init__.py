@@ -1,13 +1,13 @@
-"""Pages over the store, rendered on the server: `/dashboard` of `pandora serve`.
+"""The dashboard: pages on the store's data, rendered on the server; `/dashboard` of `pandora serve`.
 
-    app          one ASGI callable: paths, who may see them, security headers, errors
+    app          the ASGI application: paths, access, security headers, errors
     login        a signed cookie for holders of an admin key
-    asked        what a request asks for: page, window of time, filters; links that keep them
-    markup       HTML elements; text is escaped unless it is markup already
-    layout       the frame of a page, tables that are also CSV files, tiles, charts
+    asked        a parsed request: page, time window, filters; links that keep them
+    markup       HTML elements; text is escaped unless it is already markup
+    layout       the frame of a page, tables (also as CSV), tiles, charts
     today, decisions, decision, specialists, looks, calibration, keys, reconcile     one page each
     assets/      style and script of the pages; htmx and uPlot with their licences
 
-Pages read roll-ups and indexed columns through a connection of their own (`store.reader`). Nothing is
-inline: the content-security policy allows scripts and styles from this server only.
+Pages read roll-ups and indexed columns through a separate connection (`store.reader`). Scripts and styles are
+never inline: the content security policy allows only files from this server.
 """

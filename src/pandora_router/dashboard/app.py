@@ -1,12 +1,12 @@
-"""The dashboard as one ASGI callable: paths, who may see them, security headers, errors.
+"""The dashboard as one ASGI application: paths, access, security headers, errors.
 
     GET  /dashboard, /dashboard/{page}, /dashboard/decisions/{id}     pages; `?csv=TABLE` for a table as CSV
     POST /dashboard/reconcile                                         a bill to compare; nothing is stored
     POST /dashboard/login, /dashboard/logout
     GET  /dashboard/assets/{name}                                     fixed files
 
-A form is accepted only from a page of the same origin. Errors say what happened without any text of the
-request; a bug is logged under an id.
+Forms are accepted only from pages of the same origin. Error messages have no text of the request; a bug is
+logged with an id.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ TITLES = {403: "Not allowed", 404: "Not found", 405: "Not possible", 413: "Too l
 
 @dataclass(frozen=True)
 class Serving:
-    """What the process serves now: states of circuits and provider's model names, by specialist."""
+    """What the process serves now: circuit states and the providers' model names, by specialist."""
 
     circuits: Mapping[str, str] = field(default_factory=dict)
     models: Mapping[str, str] = field(default_factory=dict)
@@ -70,7 +70,7 @@ class Serving:
 
 @dataclass(frozen=True)
 class Response:
-    """A whole response."""
+    """A complete HTTP response."""
 
     body: bytes
     status: int = 200
@@ -79,7 +79,10 @@ class Response:
 
 
 class Dashboard:
-    """The application. It reads the store at `url` by itself and writes through `store` only to log in."""
+    """The application. It reads the store at `url` over its own connection.
+
+    `store` is used for logins only.
+    """
 
     def __init__(self, url: str, store: Store, serving: Callable[[], Serving]) -> None:
         self._reader = Reader(url)

@@ -1,7 +1,7 @@
-"""What a request asks for: which page, which window of time, which filters; links that keep all of them.
+"""A parsed request: page, time window and filters, and links that keep them.
 
-Everything a client sends is bounded in number and length here; unknown members are dropped, and a value that
-does not fit is as if it had not been sent, so that an old link still opens a page.
+Number and length of parameters are limited; unknown parameters and invalid values are ignored, so that old
+links still open a page.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ ROOT = "/dashboard"
 RANGES = {"1h": 3600, "6h": 21_600, "24h": 86_400, "7d": 604_800, "30d": 2_592_000, "90d": 7_776_000}
 USUAL = "24h"
 LONGEST = 300
-"""The most characters of a value in an address."""
+"""Most characters of a value in a URL."""
 MEMBERS = (
     "range", "since", "until", "specialist", "policy", "key", "status", "declined", "inspected", "changed",
     "least", "most", "text", "before", "csv", "metric",
@@ -31,7 +31,7 @@ SWITCHES = {"yes": True, "no": False}
 
 @dataclass(frozen=True)
 class PageRequest:
-    """A request: its path below the root, what it says, and when it came (Unix seconds)."""
+    """A request: its path below the root, its parameters, and its time (Unix seconds)."""
 
     path: str
     said: Mapping[str, str]
@@ -96,9 +96,9 @@ class PageRequest:
         return None if seconds is None or not id_ else (seconds, id_)
 
     def link(self, path: str | None = None, **changes: str | None) -> str:
-        """The address of a page with what this request says; None takes a member away.
+        """The URL of a page with the parameters of this request and changes; None removes one.
 
-        The page within a list and the file format are never kept.
+        The position within a list and the file format are never kept.
         """
         kept = {name: value for name, value in self.said.items() if name not in ("before", "csv")}
         query = {name: value for name, value in {**kept, **changes}.items() if value}

@@ -1,6 +1,6 @@
-"""Calibration: does what was expected happen, do looks fall where they should, do prompts and rewards drift.
+"""Calibration page: expected and real rewards, coverage of looks, drift of prompts and rewards.
 
-Everything here is computed from the newest decisions that are still kept, at most `NEWEST` of each kind.
+Everything is computed from the newest stored decisions, at most `NEWEST` of each kind.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from pandora_router.store.database import Transaction
 NEWEST = 600
 BINS = 10
 LEVELS = {0.5: 0.674490, 0.8: 1.281552, 0.95: 1.959964}
-"""Share of a normal distribution within so many standard deviations of its mean."""
+"""Fraction of a normal distribution within this many standard deviations of its mean."""
 UNLIKELY = 0.01
-"""A drift is reported if chance alone would show as much less often than this."""
+"""Significance level below which a drift is reported."""
 
 
 def calibration(open_: Transaction, asked: PageRequest) -> Page:
@@ -64,7 +64,7 @@ def expected(detail: Mapping[str, Any]) -> float | None:
 
 
 def surprises(detail: Mapping[str, Any]) -> list[float]:
-    """By how many standard deviations each look differed from what was believed before the first one."""
+    """Difference of each look from the belief before the first one, in standard deviations."""
     made = detail.get("decision") or {}
     scores = []
     for purchase in made.get("purchases") or ():
@@ -76,7 +76,7 @@ def surprises(detail: Mapping[str, Any]) -> list[float]:
 
 
 def best_cheap(detail: Mapping[str, Any]) -> float | None:
-    """The highest cheap estimate: how easy the prompt looked."""
+    """The highest cheap estimate of the prompt."""
     known = (detail.get("decision") or {}).get("specialists") or {}
     values = [belief["cheap"] for belief in known.values() if belief["cheap"] is not None]
     return max(values) if values else None
@@ -90,7 +90,7 @@ def reliability(pairs: Sequence[tuple[float, float]]) -> list[dict[str, float]]:
     bins = []
     for part in np.array_split(ordered, min(BINS, max(1, len(ordered) // 10))):
         said, came = part[:, 0], part[:, 1]
-        # where all rewards are equal their spread says nothing: three in n is 95% for a rare event
+        # if all rewards are equal: 3 / n, the 95% bound for a rare event
         half = (
             max(1.96 * came.std(ddof=1) / math.sqrt(len(came)), 3 / len(came)) if len(came) > 1 else math.inf
         )
@@ -99,7 +99,7 @@ def reliability(pairs: Sequence[tuple[float, float]]) -> list[dict[str, float]]:
 
 
 def changed(values: Sequence[float]) -> float | None:
-    """How likely a difference like that between the newer and the older half is by chance alone.
+    """Probability of such a difference between the newer and the older half by chance (p-value).
 
     The two-sample Kolmogorov-Smirnov test with its asymptotic distribution; None with fewer than 40 values.
     """

@@ -1,4 +1,4 @@
-"""One decision as a picture, with its bill, its calls and what was said about its answer."""
+"""Page of one decision: picture, bill, calls, feedback."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def _picture(row: Mapping[str, Any], made: Mapping[str, Any]) -> Html:
 
 
 def _lines(row: Mapping[str, Any]) -> dict[str, str]:
-    """The counterfactual bill in dollars: what was paid, and what the best single specialist would cost."""
+    """The bill in dollars: what was paid, and what the best single specialist would have cost."""
     paid, looks = dollars(row["cost"]), dollars(row["inspection_cost"])
     lines = {"paid": amount(paid), "of it for looks": amount(looks)}
     if row["baseline"] is not None:

@@ -1,4 +1,4 @@
-"""The frame of a page, tables that are also CSV files, tiles, charts and how numbers are written."""
+"""The frame of a page, tables (also as CSV), tiles, charts, and number formats."""
 
 from __future__ import annotations
 
@@ -235,7 +235,7 @@ def _ranges(asked: PageRequest) -> Html:
 
 
 def tile(title: str, value: Child, note: Child = None, *, kind: str | None = None) -> Html:
-    """A headline number with a note below it; `kind` is `good` or `bad` and is also told in words."""
+    """A headline number with a note below it; `kind` is `good` or `bad`, which is also shown as text."""
     shown = tag("dd", tag("span", value, class_="value"), tag("span", note, class_="note") if note else None)
     return tag("div", tag("dt", title), shown, class_=f"tile {kind}" if kind else "tile")
 
@@ -248,7 +248,7 @@ def tiles(*inside: Html) -> Html:
 def chart(
     title: str, at: Sequence[float], lines: Mapping[str, Sequence[float | None]], unit: str = ""
 ) -> Html:
-    """A chart over time; the script draws it from the data in its attribute."""
+    """A chart over time, drawn by the script from the data in its attribute."""
     data = {"at": list(at), "unit": unit, "lines": [{"name": n, "values": list(v)} for n, v in lines.items()]}
     said = json.dumps(data, allow_nan=False)
     plot = tag("div", class_="plot", data_plot=said, role="img", aria_label=f"{title} over time")
@@ -256,7 +256,7 @@ def chart(
 
 
 def charts(*inside: Html) -> Html:
-    """Charts beside one another where there is room."""
+    """Charts side by side if there is room."""
     return tag("div", inside, class_="charts")
 
 
@@ -271,7 +271,7 @@ def count(number: float) -> Entry:
 
 
 def money(nano: float | None) -> Entry:
-    """Nanodollars as dollars, with as many digits as are needed to see them."""
+    """Nanodollars as dollars, with enough digits for small amounts."""
     if nano is None:
         return Entry(None, "–")
     return Entry(dollars(int(nano)), amount(dollars(int(nano))))

@@ -1,9 +1,9 @@
-"""Who may see the dashboard: holders of an admin key, by a signed cookie.
+"""Access to the dashboard: holders of an admin key, with a signed cookie.
 
-The cookie names the key and when it expires, signed with HMAC-SHA256 under a secret that all processes of the
-store share. It is HttpOnly and SameSite=Strict; a revoked key ends its sessions. Where the gateway serves
-without keys it listens on the loopback interface only and no login is asked for; then a request must address
-it by a loopback name, so that a page elsewhere cannot read it by pointing its own name at 127.0.0.1.
+The cookie has the key's id and an expiry, signed by HMAC-SHA256 with a secret that all processes of the store
+share. It is HttpOnly and SameSite=Strict; revoking a key ends its sessions. A gateway without keys listens
+only on the loopback interface and needs no login; then a request must use a loopback host name, which
+prevents DNS rebinding (another site's name that points to 127.0.0.1).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pandora_router.store.rows import Key, Refusal
 
 COOKIE = "pandora-dashboard"
 LASTS = 12 * 3600
-"""Seconds after which one has to log in again."""
+"""Seconds until a login expires."""
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 
 
@@ -42,14 +42,14 @@ def key_in(secret: str, cookie: str, now: float) -> str | None:
 
 
 def session(open_: Transaction, secret: str, cookie: str, now: float) -> Key | None:
-    """The admin key that is logged in, None if nobody is; a revoked key is nobody."""
+    """The admin key that is logged in, or None; a revoked key does not count."""
     id_ = key_in(secret, cookie, now)
     key = accounts.key_of(open_, id_) if id_ else None
     return key if key is not None and key.admin and key.revoked_at is None else None
 
 
 def enter(open_: Transaction, secret: str, shown: str, now: float) -> str | None:
-    """The cookie for who shows the secret of an admin key; None if `shown` is no such secret."""
+    """The cookie for the secret of an admin key; None if `shown` is not one."""
     identified = accounts.identify(open_, shown)
     if isinstance(identified, Refusal) or not identified.admin:
         return None
@@ -66,7 +66,7 @@ def cookies(headers: Mapping[str, str]) -> dict[str, str]:
 
 
 def set_cookie(value: str, *, secure: bool, seconds: int = LASTS) -> str:
-    """The header that sets the cookie, or takes it away with 0 seconds."""
+    """The header that sets the cookie, or removes it with 0 seconds."""
     parts = [f"{COOKIE}={value}", f"Path={ROOT}", f"Max-Age={seconds}", "HttpOnly", "SameSite=Strict"]
     return "; ".join([*parts, *(["Secure"] if secure else [])])
 

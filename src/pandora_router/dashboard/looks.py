@@ -1,4 +1,4 @@
-"""Looks: money spent on estimates against what they changed."""
+"""Looks page: money spent on estimates, and the choices they changed."""
 
 from __future__ import annotations
 

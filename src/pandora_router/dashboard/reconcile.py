@@ -1,8 +1,8 @@
-"""Reconcile: our sums beside a provider's bill, pasted or read from a CSV file. Nothing is stored.
+"""Reconcile page: recorded costs next to a provider's bill, pasted or from a CSV file. Nothing is stored.
 
-The bill needs a header. A column whose name holds cost, amount, charge, total or price has dollars; one that
-holds model, specialist, sku, name or description says for what; one that holds date, day or time says when
-(UTC). Rows are summed by day and model. The day is left out of the comparison where the bill has none.
+The bill needs a header. A column whose name contains cost, amount, charge, total or price has dollars; one
+with model, specialist, sku, name or description has the model; one with date, day or time has the day (UTC).
+Rows are summed by day and model; by model alone if the bill has no days.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from pandora_router.store.database import Transaction
 from pandora_router.store.money import UNIT, dollars
 
 LARGEST = 2 * 2**20
-"""The most bytes of a bill."""
+"""Most bytes of a bill."""
 ROWS = 50_000
 WORDS = {
     "cost": ("cost", "amount", "charge", "total", "price", "usd", "dollar"),

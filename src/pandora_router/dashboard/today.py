@@ -1,4 +1,4 @@
-"""Today: requests, money, what routing saved, quality, errors and latency of a window, and over time."""
+"""First page: requests, spend, net saving, quality, errors and latency of a window, and over time."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def today(open_: Transaction, asked: PageRequest) -> Page:
 
 
 def whole_steps(over_time: list[Sums]) -> list[Sums]:
-    """The steps without the first, which the window cuts, unless all requests are in it."""
+    """The steps without the first, incomplete one, unless all requests are in it."""
     return over_time[1:] if any(row["requests"] for row in over_time[1:]) else over_time
 
 

@@ -1,7 +1,7 @@
-"""A calculator that answers what it can parse and nothing else: sympy on the one expression in a question.
+"""A calculator: evaluates the one arithmetic expression in a question with sympy.
 
-It looks for a stretch of figures, points, brackets and + - * / with an operator between numbers. No such
-stretch, or more than one, or one too long: no answer.
+An expression consists of digits, points, brackets and + - * / with an operator between numbers. If there is
+none, more than one, or one that is too long, there is no answer.
 """
 
 from __future__ import annotations

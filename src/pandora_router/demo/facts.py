@@ -17,9 +17,9 @@ FILE = Path(__file__).with_name("facts.parquet")
 
 @dataclass(frozen=True)
 class Fact:
-    """One thing that is known: `answer` is its capital, symbol or definition, `also` are other words for it.
+    """One fact: `answer` is its capital, symbol or definition, `also` are synonyms.
 
-    `listed` if the corpus says it.
+    `listed`: whether the corpus has it.
     """
 
     kind: str
@@ -42,5 +42,5 @@ def facts() -> tuple[Fact, ...]:
 
 @functools.cache
 def corpus() -> Passages:
-    """The passages that can be found: those of the listed facts, and fillers nobody is asked about."""
+    """The passages of the corpus: those of the listed facts, and fillers that no question is about."""
     return Passages(tuple(Passage("", fact.passage) for fact in facts() if fact.listed))

@@ -1,8 +1,7 @@
 """What counts as a right answer in the demo.
 
-Numbers are compared as numbers, everything else by the words it must contain. An answer
-that repeats the figures of the question is graded by what follows them: "To calculate 42 / 7, we" is not a
-six.
+Numbers are compared by value, everything else by the words it must contain. If an answer repeats the numbers
+of the question, what follows them is graded: "To calculate 42 / 7, we" is not a six.
 """
 
 from __future__ import annotations
@@ -21,8 +20,8 @@ _THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}\b)")
 def solved(said: str, wanted: str) -> float:
     """Whether a puzzle is solved: by the number an answer ends on, by Yes or by No.
 
-    A fraction has to be written as it is in its lowest terms (neither 2/4 nor 3 1/2 is 1/2), and who says
-    both Yes and No has not answered.
+    A fraction must be in its lowest terms (neither 2/4 nor 3 1/2 is 1/2), and an answer with both Yes and No
+    is wrong.
     """
     if wanted in OTHER:
         return float(contains(said, wanted) and not contains(said, OTHER[wanted]))
@@ -42,7 +41,7 @@ GRADERS: dict[str, ReferenceGrader] = {
 
 
 def beyond(question: str, said: str) -> str:
-    """What is said behind the figures of the question, if those are several and come first."""
+    """The text after the numbers of the question, if the answer starts with several of them."""
     asked, plain = _FIGURES.findall(question), _THOUSANDS.sub("", said)
     figures = list(_FIGURES.finditer(plain))[: len(asked)]
     if len(asked) < 2 or [figure[0] for figure in figures] != asked:

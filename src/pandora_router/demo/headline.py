@@ -1,7 +1,7 @@
 """What routing earns in the demo, in sentences and one small table: accuracy, seconds and money.
 
-Terminal, page and README show the same words. Money is processor time at a price per hour; it is linear in
-seconds, so another price changes no comparison.
+Terminal, page and README show the same text. Money is processor time at a price per hour; it is proportional
+to seconds, so the price does not affect comparisons.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def _row(way: Way, price: float) -> list[str]:
 
 
 def recorded(result: Study) -> str:
-    """What was recorded and how it was used, with true counts."""
+    """What was recorded and how it was used, with counts."""
     return (
         f"Measured on recorded answers ({result.answers[STRONG]:,} of them by the strong model): learnt from "
         f"{result.questions['train']:,} questions, calibrated on {result.questions['calibration']:,}, "

@@ -2,9 +2,9 @@
 
 Everything runs on this machine: the specialists on a free port of 127.0.0.1 (`upstream`), the store in a
 temporary folder, and the router from the recorded answers in the package. Fitting takes a few processor
-seconds; the fitted router is kept in the user's cache folder under a hash of the record and the library
-versions, so that the next start only reads it. Where the small model is not installed its answers come from
-the record, and a question that was not recorded is refused in plain words.
+seconds; the fitted router is cached in the user's cache folder under a hash of the record and the library
+versions. If the small model is not installed, its recorded answers are used, and a question that was not
+recorded is refused with an explanation.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class DemoPlan:
 def running(say: Advance) -> Iterator[DemoPlan]:
     """Start the specialists, fit or read the router, and clean up at the end.
 
-    `say` is called with what is being done and which share of it is finished.
+    `say` is called with the present step and the fraction done.
     """
     with tempfile.TemporaryDirectory(prefix="pandora-demo-") as folder, ThreadPoolExecutor(1) as beside:
         there = Path(folder)
@@ -135,7 +135,7 @@ def cast() -> tuple[dict[str, Specialist], tuple[str, ...]]:
 
 
 async def _load(specialists: Mapping[str, Specialist]) -> None:
-    """Have every specialist answer once, so that no request waits for a model to load."""
+    """Let every specialist answer once, so that no request waits for a model to load."""
     for specialist in specialists.values():
         await specialist.answer(Request.of("What is 1 + 1?"))
 

@@ -36,7 +36,7 @@ STYLE = (
 
 
 def check(path: Path) -> None:
-    """Raise `UsageError` if `path` is there and is not a page of this demo, or its folder is not there.
+    """Raise `UsageError` if `path` exists and is not a page of this demo, or if its folder does not exist.
 
     Called before the work whose result is written there.
     """
@@ -93,7 +93,7 @@ def render(
 
 
 def scatter(ways: Sequence[Way]) -> str:
-    """Part of right answers against seconds per question, a dot per way with one standard error."""
+    """Fraction of right answers against seconds per question, a dot per way with one standard error."""
     far = max(way.all_seconds for way in ways) * 1.1
 
     def x(seconds: float) -> float:
@@ -174,9 +174,9 @@ def _live(routed: Sequence[RoutedQuestion]) -> str:
 
 
 def stories(result: Study) -> list[tuple[str, Decision]]:
-    """Headings with decisions, made again from the recorded contexts; kinds that never occur are left out.
+    """Headings with decisions, repeated from the recorded contexts; kinds that do not occur are left out.
 
-    Of each kind the decision with the fewest looks is told, of those the one with the shortest question.
+    Of each kind the decision with the fewest looks is shown, of those the one with the shortest question.
     """
     table, routed = result.held_out, result.routed
     rows = np.arange(len(table))

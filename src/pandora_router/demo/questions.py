@@ -7,8 +7,8 @@
     puzzles      arithmetic, products, fractions, divisors and leap years of reasoning-gym: `puzzles.parquet`,
                  made by `python -m tools.make_reasoning`; the licence is in `NOTICE.txt` beside it
 
-`recorded()` are the questions whose answers ship with the package; `fresh(n, seed)` are others: a tenth of
-all questions, by a hash of their words, is kept back for them, so no fresh question was ever recorded.
+`recorded()` returns the questions whose answers are in the package, `fresh(n, seed)` others: a tenth of all
+questions, chosen by a hash of their text, is reserved for them, so that no fresh question was recorded.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from pandora_router.collect.assemble import Question
 from pandora_router.demo.facts import Fact, facts
 
 EACH = 48
-"""How many puzzles of each family are recorded."""
+"""Number of recorded puzzles per family."""
 ONES = (
     *("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven"),
     *("twelve", "thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen"),
@@ -35,7 +35,7 @@ DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sun
 NAMES = ("Ann", "Tom", "Mia", "Leo", "Eva", "Sam", "Ida", "Max")
 THINGS = ("apples", "coins", "books", "cards", "stamps", "pears", "shells", "eggs")
 FRESH = 0.1
-"""The part of all questions that is kept back."""
+"""Fraction of all questions that is reserved."""
 TRIES = 1000  # draws before a task counts as used up: there are so many facts and no more
 TEST = 0.3
 CALIBRATION = 0.2
@@ -74,9 +74,9 @@ def recorded(n: int = 2000, seed: int = 2026) -> tuple[Question, ...]:
 def balanced(questions: Sequence[Question]) -> list[Question]:
     """The same questions in an order whose every beginning is a balanced sample of tasks and splits.
 
-    Within each pair of task and split the order is that of a hash of the text; question i of the n of a pair
-    stands at (i + 1/2) / n of the way. A record that was stopped early therefore still has every task in the
-    proportions of the whole.
+    Within each pair of task and split the order is that of a hash of the text; question i of the n in a pair
+    has the relative position (i + 1/2) / n. An incomplete record therefore has all tasks in the right
+    proportions.
     """
     groups: dict[tuple[str, str], list[Question]] = {}
     for question in sorted(questions, key=lambda question: hashlib.sha256(question.text.encode()).digest()):

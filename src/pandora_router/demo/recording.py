@@ -1,10 +1,10 @@
-"""Recording what specialists answer: journals while they are asked, one Parquet file at the end.
+"""Record the answers of specialists: journals while they run, one Parquet file at the end.
 
-`record` asks one specialist after the other, in blocks of questions, so that the processor seconds of a block
-are those of one specialist. Every answer is written to a journal before it counts; a run that was stopped
-continues from there, and answers that the file holds already are not asked for. `pack` writes the answers of
-the file and of the journals to a new file, `Recorded.read` reads it. Questions that a specialist was not
-asked are missing cells (NaN), never zeros.
+`record` runs one specialist after the other, in blocks of questions, so that the processor seconds of a block
+belong to one specialist. Every answer is written to a journal before it is used; an interrupted run resumes
+from there, and answers already in the file are not requested again. `pack` writes the answers of the file and
+of the journals to a new file, `Recorded.read` reads it. Questions that a specialist was not asked are missing
+cells (NaN), never zeros.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from pandora_router.types import Matrix
 
 FILE = Path(__file__).with_name("answers.parquet")
 BLOCK = 100
-ENOUGH = 1e9  # seconds are the money here, and there is no limit to them
+ENOUGH = 1e9  # budget in seconds, which are the money here: no limit
 
 
 def complete(

@@ -1,10 +1,9 @@
 """Questions routed one by one: looks are made when the router buys them, and billed.
 
-The costly estimate of a live router is `estimators.looking.Looking`: asked about a specialist it has that one
-begin its answer, and hands what it saw to the fitted estimate. If that specialist is chosen it goes on with
-what it began, so that a look is never paid twice; the other beginnings are cancelled. A specialist that does
-not run on this machine is replayed: it answers held-out questions from the record (`Replayed`), and whoever
-prints says so.
+The costly estimate of a live router is `estimators.looking.Looking`: it lets a specialist begin its answer
+and passes what it shows to the fitted estimate. If that specialist is chosen it continues its answer, so a
+look is never paid twice; other beginnings are cancelled. A specialist that does not run on this machine is
+replayed: it answers held-out questions from the record (`Replayed`), and the output says so.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ Tell = Callable[[Beginning, float], None]
 
 @dataclass(frozen=True)
 class Replayed:
-    """A specialist that says what it said when it was recorded, at the seconds that it took then.
+    """A specialist that returns its recorded answers with their recorded times.
 
     `answers` are recorded answers by the text of the question.
     """
@@ -38,12 +37,12 @@ class Replayed:
 
     @property
     def identity(self) -> str:
-        """Recorded answers have no identity but their specialist's name."""
+        """The name of the specialist."""
         return f"recorded {self.name}"
 
     @property
     def at_once(self) -> int:
-        """Any number would do."""
+        """An arbitrary number: replaying needs no limit."""
         return 1
 
     def most(self, request: Request) -> float:
@@ -81,7 +80,7 @@ def cast(
     answers: Mapping[tuple[str, str], Answer],
     questions: Sequence[Question],
 ) -> dict[str, Specialist]:
-    """Everybody who can answer `questions`, by name: who runs here, and the recorded ones for the rest.
+    """The specialists that can answer `questions`, by name: those that run here, and recorded ones.
 
     `answers` are recorded answers by question id and specialist.
     """
@@ -115,7 +114,7 @@ class RoutedQuestion:
 async def route(
     router: Router, question: Question, people: Mapping[str, Specialist], tell: Tell
 ) -> RoutedQuestion:
-    """Decide with live looks, then have whoever was chosen go on; the other beginnings are cancelled.
+    """Decide with live looks; then the chosen specialist continues, and other beginnings are cancelled.
 
     `people` are all specialists of the router, by name. `tell` is called for every look that was bought.
     Raises `Unanswered` if the chosen specialist gives no answer.

@@ -32,7 +32,7 @@ class Said:
 
 
 class Speech(Protocol):
-    """How one wire puts an answer."""
+    """The format of answers on one wire."""
 
     def whole(self, said: Said) -> dict[str, Any]:
         """The answer to a request that does not stream."""

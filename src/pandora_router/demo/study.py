@@ -1,11 +1,11 @@
-"""Fitting on the recorded answers, and what every way of routing earns on the questions held out.
+"""Fit on the recorded answers, and compare ways of routing on held-out questions.
 
     reward = right (1 or 0) - weight x processor seconds of the answer
     net    = reward - weight x processor seconds of the looks
 
-A look is charged at the mean seconds that looks at this specialist took in training; if the specialist that
-was looked at answers, the look is part of its answer and is not charged again. f is the mean reward of near
-training questions (k by leave-one-out error), g is `Beginnings`. Nothing here prints.
+A look costs the mean seconds of looks at this specialist in training; if that specialist answers, the look is
+part of its answer and is not charged again. f is the mean reward of near training questions (k by
+leave-one-out error), g is `Beginnings`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from pandora_router.types import Advance, Mask, Positions, Vector
 WEIGHT = 0.1
 """Reward per processor second: ten seconds of computing are worth one right answer."""
 SMALL_WAY = "open book"
-"""The best way of asking the small model: what "always small" stands for."""
+"""The best way of asking the small model, used for "always small"."""
 ALWAYS_STRONG, ALWAYS_SMALL = "always strong", "always small"
 PAPER = "the paper's router"
 KS = (3, 10, 20, 50)

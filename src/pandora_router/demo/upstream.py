@@ -1,8 +1,8 @@
-"""The demo's specialists behind one HTTP address that speaks the three wires, for `pandora serve --demo`.
+"""The demo's specialists behind one HTTP address that supports the three wires, for `pandora serve --demo`.
 
-The gateway calls them as it calls any provider. A specialist whose beginning is the start of its answer is
-streamed as it goes: a client that leaves after the first part cancels the rest, which is then not computed.
-The others are streamed word by word once their answer is there.
+The gateway calls them like any provider. If a specialist's beginning is the start of its answer, the answer
+is streamed while it is computed: if the client disconnects, the rest is not computed. Other answers are
+streamed word by word when they are complete.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from pandora_router.transport.asgi import Receive, Scope, Send, read_body
 
 LARGEST = 2**20
 NOTHING = "(no answer)"
-"""What is said where a specialist has nothing to say: a calculator asked for a poem, for example."""
+"""The answer of a specialist that has none: a calculator asked for a poem, for example."""
 _WORD = re.compile(r"\s*\S+\s*$|\s*\S+")
 
 

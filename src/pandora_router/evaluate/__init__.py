@@ -3,15 +3,16 @@
     experiments   the settings of an experiment; `config` reads them from YAML
     estimates     its routing table; F, G and R of one fresh split by the router's recipes, cached
     trials        one split as input of the arms
+    opened        estimates from everything opened, as part of a trial
     arms          every way of routing, and variations of the router
     sweep         every arm at every inspection cost on one trial
     outcomes      losses and savings as exact sums that can be added
     stream        the same over Parquet files that need not fit in memory
     campaign      experiments over seeds, resumable
     results       Parquet on disk, compared prompt by prompt
-    checks        errors, coverage and reliability of estimates
+    reliability   errors, coverage and reliability of estimates
     statistics    paired, clustered and replicated comparisons
-    bidding       the same tables as markets: posted prices and mechanisms
+    bids          the same tables as markets: posted prices and mechanisms
 
 `report` shows results. This module imports nothing; import from the modules above.
 """

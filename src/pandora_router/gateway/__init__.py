@@ -11,6 +11,7 @@ whole       a complete answer assembled from the stream of a look
 chances     removal of log-probabilities that only a look requested
 measured    lengths, speed and caches of specialists, for the price of looks
 baseline    what the best single specialist would have cost
+members     reading members of a JSON body
 splice      changing a member of a JSON body without rewriting it
 frames      server-sent events as bytes
 attempts    one call: held until its first content, settled exactly once
@@ -19,7 +20,7 @@ sending     responses to a client: keep-alives, errors after the headers were se
 serving     one request from its first byte to its last
 calling     how its calls are made
 ledger      its rows in the store
-questions   models, decisions, feedback, health; calls passed on by name
+endpoints   models, decisions, feedback, health; calls passed on by name
 metrics     for Prometheus
 telemetry   spans for OpenTelemetry
 logs        logs as JSON lines

@@ -5,7 +5,7 @@
     verdicts   the router compared with every static way to route
     tables     Markdown tables
     markdown   the page on some experiments
-    page       the same as one HTML file with interactive curves
+    html       the same as one HTML file with interactive curves
     plots      figures (the only module with matplotlib)
 
 This module imports nothing; import from the modules above.

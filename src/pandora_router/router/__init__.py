@@ -2,7 +2,9 @@
 
     recipes      settings by which f and g are fitted; estimators that need no fitting
     fitting      table -> f, g, signal model, policy, evidence; finished stages are kept on disk
-    bought       costly estimates from outside, each written to disk before it is used
+    out_of_fold  estimates for fitting that no prompt influenced itself; external ones are kept on disk
+    inspection   inspection costs
+    sets         estimates from everything opened, if they pay
     report       results on held-out prompts: errors, coverage, what routing earns
     router       Router: fit, route, aroute, route_batch, save, load, add_specialist
     deciding     the generator from a prompt to a decision: yields requests for estimates, is sent results
@@ -10,6 +12,8 @@
     batch        many prompts at once, with purchases in rounds
     decision     Decision: the result and everything it was based on; as JSON and back
     explanation  a decision step by step, in words and numbers
+    picture      a decision as a drawing
+    weights      the same router at other values of a right answer and of a second
     newcomer     one more specialist from a few dozen scored prompts
     artifact     a router on disk, without pickle
 

@@ -1,14 +1,13 @@
-"""What every runner promises: each shard once, in any order as they finish or in the order they came.
+"""The `Runner` interface: computes each shard once, and yields results as they finish or in order.
 
-The answer for a shard is the same bit for bit whoever computes it: every runner computes a shard on one core
-(`on_one_core`), since a threaded BLAS adds up in another order than a plain one. (Processors of different
-make may still round differently.) Shards are taken from the iterable as workers become free, so it may be
-longer than memory.
+The result for a shard is the same bit for bit with every runner, because each computes a shard on one core
+(`on_one_core`); a threaded BLAS would add in another order. (Different processors may still round
+differently.) Shards are taken from the iterable as workers become free, so it need not fit in memory.
 
-What comes of a shard in another process, a result or an error, travels as bytes that always reach the caller
-(`attempted` and `concluded`). An exception may not survive pickling: a constructor with other arguments than
-`args`, an attribute that cannot be pickled, a class that the caller cannot import. Its type, message and
-traceback travel as text beside it, so that the caller learns what happened in any case.
+The result of a shard in another process, or its error, is sent to the caller as bytes (`attempted` and
+`concluded`). An exception may not survive pickling: its constructor may take other arguments than `args`, an
+attribute may not be picklable, or the caller cannot import its class. Therefore its type, message and
+traceback are sent as text too.
 """
 
 from __future__ import annotations

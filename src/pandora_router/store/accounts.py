@@ -1,9 +1,9 @@
-"""API keys, rate limits and budgets: reserve the worst case before a call, settle what it cost, once.
+"""API keys, rate limits and budgets: reserve the worst case before a call, then settle its cost once.
 
-A budget has one row per key and period, holding what was spent and what is reserved. `reserve` is one
-conditional UPDATE: it succeeds only if spent + reserved + worst case <= budget, so workers and hosts that
-race on one key cannot overspend together. A reservation is a lease with an expiry: if the process that
-holds it dies, `log.recover` settles it. A settlement counts in the period in which it was reserved.
+A budget has one row per key and period, with the amounts spent and reserved. `reserve` is one conditional
+UPDATE, which succeeds only if spent + reserved + worst case <= budget, so concurrent workers and hosts cannot
+exceed a budget together. A reservation is a lease with an expiry: if the process that holds it dies,
+`log.recover` settles it. A settlement counts in the period of its reservation.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def add_key(
 
 
 def revoke_key(open_: Transaction, name: str, now: float) -> None:
-    """Revoke a key by name; revoking it again changes nothing. Raises `UsageError` for an unknown name."""
+    """Revoke a key by name; revoking it again has no effect. Raises `UsageError` for an unknown name."""
     if not open_.rows("SELECT 1 FROM keys WHERE name = ?", name):
         raise UsageError("a key", expected="the name of a key", came=repr(name), do="See: pandora keys list")
     open_.run("UPDATE keys SET revoked_at = ? WHERE name = ? AND revoked_at IS NULL", now, name)
@@ -84,14 +84,14 @@ def key_of(open_: Transaction, id_: str) -> Key | None:
 
 
 def shared_secret(open_: Transaction, name: str) -> str:
-    """A random text of 256 bits that all processes of this store share; made when it is first asked for."""
+    """A random text of 256 bits that all processes of this store share; created on first use."""
     made = secrets.token_hex(32)
     open_.run("INSERT INTO secrets (name, value) VALUES (?, ?) ON CONFLICT (name) DO NOTHING", name, made)
     return str(open_.rows("SELECT value FROM secrets WHERE name = ?", name)[0][0])
 
 
 def admit(open_: Transaction, key: Key, now: float) -> Refusal | None:
-    """Count one request against the rate limit of a key, or say how long to wait.
+    """Count one request against the rate limit of a key; if it is exceeded, return a refusal with the wait.
 
     Requests may come in bursts of up to one minute's allowance and are then spaced evenly (the generic cell
     rate algorithm). One conditional UPDATE, so the limit holds over all workers.
@@ -116,7 +116,7 @@ def admit(open_: Transaction, key: Key, now: float) -> Refusal | None:
 def reserve(
     open_: Transaction, key: Key, decision: str, worst: int, now: float, seconds: float
 ) -> Refusal | None:
-    """Reserve the worst-case cost of a decision for `seconds`; None if that is done, else why not.
+    """Reserve the worst-case cost of a decision for `seconds`; returns None, or why it was refused.
 
     Reserving again for the same decision changes nothing. Keys without a budget are counted too.
     """
@@ -145,7 +145,10 @@ def reserve(
 
 
 def _taken(open_: Transaction, key: Key, period: str, amount: int, bound: int) -> bool:
-    """Reserve `amount` of the budget of a period if spent + reserved stays within `bound`; whether it did."""
+    """Reserve `amount` of a period's budget if spent + reserved stays within `bound`.
+
+    Returns whether it did.
+    """
     return bool(
         open_.run(
             "UPDATE budgets SET reserved = reserved + ? "
@@ -156,9 +159,9 @@ def _taken(open_: Transaction, key: Key, period: str, amount: int, bound: int) -
 
 
 def extend(open_: Transaction, key: Key, decision: str, worst: int) -> Refusal | None:
-    """Reserve more for a decision, until `worst` is left of its reservation; None if that is done.
+    """Increase a decision's reservation until `worst` of it is left; returns None, or why it was refused.
 
-    A call that failed may have been charged, so one more call needs its worst case reserved anew.
+    A failed call may have been charged, so another call needs its own worst case.
     """
     lease = _locked_lease(open_, decision)
     if lease is None or lease[2] >= worst:
@@ -180,9 +183,8 @@ def extend(open_: Transaction, key: Key, decision: str, worst: int) -> Refusal |
 def charge(open_: Transaction, decision: str, cost: int) -> None:
     """Move `cost` from the reservation of a decision to what its key has spent.
 
-    More than was reserved is counted in full: it was really charged. A negative cost takes back what an
-    estimate had charged too much; it does not become a reservation again. A decision without a lease (no key)
-    is free to spend.
+    A cost above the reservation is counted in full, since it was charged. A negative cost corrects an
+    estimate that was too high; it is not reserved again. A decision without a lease (no key) has no limit.
     """
     lease = _locked_lease(open_, decision)
     if lease is None:
@@ -197,7 +199,7 @@ def charge(open_: Transaction, decision: str, cost: int) -> None:
 
 
 def release(open_: Transaction, decision: str, now: float, cost: int = 0) -> None:
-    """Give back what is left of a reservation; releasing it again changes nothing.
+    """Release the rest of a reservation; releasing it again has no effect.
 
     `cost` is charged first, as by `charge`, whether the reservation was released before or not.
     """

@@ -1,16 +1,16 @@
-"""The ledger of a market: who was asked, what was bid, who won, at what price, and where the money went.
+"""The ledger of a market: calls, bids, awards, prices and payments.
 
-Amounts are integers of one billionth of a unit of reward. Money moves by entries from one account to another,
-so all balances always sum to zero. An entry is named by its auction and its purpose and written once:
-whatever is repeated (a settlement, a recovery after a crash) changes nothing.
+Amounts are integers of one billionth of a unit of reward. Every entry moves money from one account to
+another, so balances always sum to zero. An entry is identified by its auction and its purpose and written
+once: repeating it (a settlement, a recovery after a crash) has no effect.
 
-    world             money from outside: stakes come from it, rewards are paid by it
-    platform          what the platform has earned
-    bidder NAME       what a bidder has earned: rewards minus prices
-    deposit NAME      what a bidder has put down; forfeited in parts when it wins and does not deliver
+    world             outside the market: source of stakes and rewards
+    platform          earnings of the platform
+    bidder NAME       earnings of a bidder: rewards minus prices
+    deposit NAME      deposit of a bidder; partly forfeited if it wins and does not deliver
 
-An award moves the price from the bidder to the platform; a stall moves it back and part of the deposit to the
-platform; feedback moves the realised reward to the bidder.
+An award moves the price from the bidder to the platform. If the winner does not deliver (a stall), the price
+is moved back and part of the deposit goes to the platform. Feedback moves the realised reward to the bidder.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def units(amount: float) -> int:
 
 @dataclass(frozen=True)
 class Membership:
-    """A bidder of the market: the address of its service, the version of its key, from when to when."""
+    """A bidder of the market: address of its service, version of its key, times of joining and leaving."""
 
     name: str
     url: str
@@ -46,7 +46,7 @@ class Membership:
 
 @dataclass(frozen=True)
 class AskedRow:
-    """One call: the price a bidder was shown, what it said (and the number in it), what it reported."""
+    """One call to a bidder: the price shown, the reply with its amount, and the looks it reported."""
 
     bidder: str
     turn: int
@@ -61,7 +61,10 @@ class AskedRow:
 
 @dataclass(frozen=True)
 class AuctionRow:
-    """One auction. `bidder` won last (None: nobody); awarded, delivered, stalled or abandoned by `status`."""
+    """One auction. `bidder` is the last winner (None: none).
+
+    `status`: awarded, delivered, stalled, abandoned.
+    """
 
     id: str
     at: float
@@ -77,7 +80,7 @@ class AuctionRow:
 
 @dataclass(frozen=True)
 class Score:
-    """How a bidder's claims compare with realised rewards for one kind of prompt: sums of claim - reward."""
+    """Sums of claim - realised reward of a bidder for one kind of prompt."""
 
     bidder: str
     kind: str
@@ -87,7 +90,7 @@ class Score:
 
 
 def join(open_: Transaction, name: str, url: str, now: float, *, stake: float = 0.0) -> Membership:
-    """Let a bidder take part, or take part again at another address; `stake` is added to its deposit."""
+    """Register a bidder, or change its address; `stake` is added to its deposit."""
     open_.run(
         "INSERT INTO market_bidders (name, url, version, joined_at) VALUES (?, ?, 1, ?) "
         "ON CONFLICT (name) DO UPDATE SET url = excluded.url, left_at = NULL",
@@ -107,14 +110,14 @@ def renew_key(open_: Transaction, name: str) -> int:
 
 
 def leave(open_: Transaction, name: str, now: float) -> None:
-    """Take a bidder out of the market and give its deposit back."""
+    """Remove a bidder from the market and return its deposit."""
     if open_.run("UPDATE market_bidders SET left_at = ? WHERE name = ? AND left_at IS NULL", now, name):
         left = balance(open_, f"deposit {name}")
         move(open_, f"leave {name} {now!r}", "leave", f"deposit {name}", WORLD, left, now)
 
 
 def bidders(open_: Transaction, *, everybody: bool = False) -> list[Membership]:
-    """Who takes part, oldest first; with `everybody` also those who left."""
+    """The bidders, oldest first; with `everybody` also those that left."""
     rows = open_.rows(
         "SELECT name, url, version, joined_at, left_at FROM market_bidders ORDER BY joined_at, name"
     )
@@ -124,7 +127,7 @@ def bidders(open_: Transaction, *, everybody: bool = False) -> list[Membership]:
 def move(
     open_: Transaction, auction: str, what: str, debit: str, credit: str, amount: int, now: float
 ) -> bool:
-    """Move an amount from one account to another, once for each auction and purpose; whether it was new."""
+    """Move an amount between accounts, once per auction and purpose; returns whether it was new."""
     if not open_.run(
         "INSERT INTO market_entries (auction, what, debit, credit, amount, at) VALUES (?, ?, ?, ?, ?, ?) "
         "ON CONFLICT (auction, what) DO NOTHING",
@@ -141,7 +144,7 @@ def move(
 
 
 def balance(open_: Transaction, account: str) -> int:
-    """What is on an account."""
+    """The balance of an account."""
     rows = open_.rows("SELECT amount FROM market_balances WHERE account = ?", account)
     return int(rows[0][0]) if rows else 0
 
@@ -186,7 +189,7 @@ def award(open_: Transaction, row: AuctionRow, asked: Iterable[AskedRow], now: f
 
 
 def deliver(open_: Transaction, auction: str, turn: int) -> bool:
-    """Record that the winner of this turn delivered; False if that is not where the auction stands."""
+    """Record that the winner of this turn delivered; false if the auction is not in that state."""
     return bool(
         open_.run(
             "UPDATE market_auctions SET status = 'delivered' "
@@ -197,9 +200,9 @@ def deliver(open_: Transaction, auction: str, turn: int) -> bool:
 
 
 def stall(open_: Transaction, auction: str, turn: int, now: float, *, forfeit: float = 0.0) -> bool:
-    """Record that the winner did not deliver: the price goes back, and `forfeit` of its deposit is lost.
+    """Record that the winner did not deliver: it gets the price back and loses `forfeit` of its deposit.
 
-    A winner that never stated a limit (it was the platform's choice) forfeits nothing.
+    A winner that never stated a limit (a choice of the platform) forfeits nothing.
     """
     return _undo(open_, auction, turn, "stalled", now, forfeit)
 
@@ -270,7 +273,7 @@ def settle(open_: Transaction, auction: str, reward: float, now: float) -> bool:
 
 
 def recover(open_: Transaction, before: float, now: float) -> int:
-    """Abandon auctions that a dead process awarded before this time and never ended; prices go back."""
+    """Abandon auctions that a dead process awarded before this time and did not end; prices are returned."""
     rows = open_.rows(
         "SELECT id, turn FROM market_auctions WHERE status = 'awarded' AND at < ? ORDER BY id", before
     )
@@ -278,7 +281,7 @@ def recover(open_: Transaction, before: float, now: float) -> int:
 
 
 def scores(open_: Transaction) -> list[Score]:
-    """How all claims compare with what came of them."""
+    """The scores of all bidders: claims compared with realised rewards."""
     return [
         Score(*row)
         for row in open_.rows(

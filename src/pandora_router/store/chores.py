@@ -1,4 +1,4 @@
-"""Work that one process at a time does now and then: whoever comes first after it is due."""
+"""Periodic work that one of several processes does: the first one after it is due."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ DAY = 86_400.0
 
 
 def due(open_: Transaction, name: str, now: float, every: float) -> bool:
-    """Whether the chore `name` is due; if so it is taken, and due again after `every` seconds.
+    """Whether the chore `name` is due; if so, the caller must do it, and it is due again in `every` seconds.
 
-    One conditional UPDATE, so that of several workers and hosts exactly one is told True.
+    One conditional UPDATE, so that exactly one of several workers and hosts gets True.
     """
     open_.run("INSERT INTO chores (name, next_at) VALUES (?, 0) ON CONFLICT (name) DO NOTHING", name)
     return bool(
@@ -20,7 +20,7 @@ def due(open_: Transaction, name: str, now: float, every: float) -> bool:
 
 
 def prune(open_: Transaction, now: float, days: float, every: float) -> int:
-    """Delete decisions that are older than `days`, if that is due; returns how many were deleted."""
+    """Delete decisions older than `days`, if that is due; returns the number deleted."""
     if not due(open_, "prune", now, every):
         return 0
     before = now - days * DAY

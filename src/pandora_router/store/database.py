@@ -1,9 +1,9 @@
 """One SQL dialect over two drivers: SQLite, embedded, and PostgreSQL, for several hosts.
 
-Statements are written once, with `?` for parameters and only what both databases understand (INSERT ... ON
-CONFLICT, conditional UPDATE, TEXT / BIGINT / DOUBLE PRECISION columns). A transaction that writes is
-serialised where it must be: SQLite takes its write lock at BEGIN; PostgreSQL locks each updated row and
-evaluates the condition of an UPDATE again after waiting for it.
+Statements are written once, with `?` for parameters and only SQL that both databases support (INSERT ... ON
+CONFLICT, conditional UPDATE, TEXT / BIGINT / DOUBLE PRECISION columns). Concurrent writers are safe: SQLite
+takes its write lock at BEGIN; PostgreSQL locks each updated row and evaluates the condition of an UPDATE
+again after waiting.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from pandora_router.errors import UpstreamError, UsageError
 
 Row = tuple[Any, ...]
 BUSY_SECONDS = 30.0
-"""How long a SQLite writer waits for the lock of another process before it gives up."""
+"""Time that a SQLite writer waits for the lock of another process."""
 
 
 class Transaction(Protocol):
     """An open transaction."""
 
     def run(self, sql: str, *values: Any) -> int:
-        """Execute a statement and return how many rows it changed."""
+        """Execute a statement and return the number of rows it changed."""
         ...
 
     def rows(self, sql: str, *values: Any) -> list[Row]:
@@ -39,7 +39,7 @@ class Transaction(Protocol):
         ...
 
     def changed(self, sql: str, *values: Any) -> list[Row]:
-        """Execute a statement that ends in RETURNING and return the rows that it names."""
+        """Execute a statement that ends in RETURNING and return its rows."""
         ...
 
     def grow(self, sql: str, key: Sequence[Any], amounts: Sequence[float]) -> None:
@@ -67,7 +67,7 @@ class Database(Protocol):
         ...
 
     def part(self, transaction: Any) -> Any:
-        """Return a context manager for a part of `transaction`: an exception undoes that part only."""
+        """Return a context manager for a part of `transaction`: an exception rolls back only that part."""
         ...
 
     def close(self) -> None:
@@ -106,7 +106,7 @@ class _Cursor:
         return cursor
 
     def run(self, sql: str, *values: Any) -> int:
-        """Execute a statement and return how many rows it changed."""
+        """Execute a statement and return the number of rows it changed."""
         return int(self._execute(sql, values).rowcount)
 
     def rows(self, sql: str, *values: Any) -> list[Row]:
@@ -115,7 +115,7 @@ class _Cursor:
         return self.changed(sql, *values)
 
     def changed(self, sql: str, *values: Any) -> list[Row]:
-        """Execute a statement that ends in RETURNING and return the rows that it names."""
+        """Execute a statement that ends in RETURNING and return its rows."""
         return [tuple(row) for row in self._execute(sql, values).fetchall()]
 
     def grow(self, sql: str, key: Sequence[Any], amounts: Sequence[float]) -> None:
@@ -125,7 +125,7 @@ class _Cursor:
         self.sums[name] = tuple(amounts) if before is None else tuple(map(operator.add, before, amounts))
 
     def write_sums(self) -> None:
-        """Write the sums that wait, sorted by key: two writers then lock rows in the same order."""
+        """Write the pending sums, sorted by key, so that concurrent writers lock rows in the same order."""
         if self.sums:
             waiting, self.sums = self.sums, {}
             for (sql, key), amounts in sorted(waiting.items(), key=lambda entry: entry[0]):
@@ -172,7 +172,7 @@ class SQLite:
 
     @contextmanager
     def reading(self, seconds: float) -> Iterator[Transaction]:
-        """Yield a read-only transaction: one state of the database, while others go on writing.
+        """Yield a read-only transaction: a snapshot of the database that does not block writers.
 
         Raises `UpstreamError` if its queries run for longer than `seconds`.
         """
@@ -194,7 +194,7 @@ class SQLite:
 
     @contextmanager
     def part(self, transaction: _Cursor) -> Iterator[None]:
-        """Run a part of a transaction; an exception undoes this part only and is raised again."""
+        """Run a part of a transaction; an exception rolls back only this part and is raised again."""
         with _savepoint(transaction):
             yield
 
@@ -234,7 +234,7 @@ class PostgreSQL:
     def transaction(self) -> Iterator[Transaction]:
         """Yield a transaction; commit it, or roll it back on an exception.
 
-        Raises `UpstreamError` if the server goes away; the next transaction connects again.
+        Raises `UpstreamError` if the connection is lost; the next transaction connects again.
         """
         connection = self._open()
         try:
@@ -256,7 +256,7 @@ class PostgreSQL:
 
     @contextmanager
     def part(self, transaction: _Cursor) -> Iterator[None]:
-        """Run a part of a transaction; an exception undoes this part only and is raised again."""
+        """Run a part of a transaction; an exception rolls back only this part and is raised again."""
         with _savepoint(transaction):
             yield
 

@@ -1,8 +1,8 @@
 """Traffic as files: decisions as Parquet, and traffic with feedback as a routing table to fit on.
 
-A routing table needs the prompt, so it holds only decisions whose bodies were kept. Each decision fills one
-cell: the specialist that answered, with the last feedback of one metric as its score and the cost of its
-answer in dollars as its fee. Cells that nobody measured stay missing.
+A routing table needs the prompt, so it has only decisions whose bodies were kept. Each decision fills one
+cell: that of the specialist that answered, with the last feedback of one metric as score and the cost of the
+answer in dollars as fee. All other cells are missing.
 """
 
 from __future__ import annotations
@@ -20,15 +20,14 @@ from pandora_router.store.log import DECISION, ENDED
 from pandora_router.store.money import dollars
 
 BLOCK = 10_000
-"""Rows that are held in memory at once while decisions are written to Parquet."""
+"""Rows in memory at once while decisions are written to Parquet."""
 MONEY = ("cost", "inspection_cost", "baseline")
 
 
 def write_parquet(open_: Transaction, path: Path, since: float, until: float) -> int:
-    """Write all decisions that came in [since, until) to `path` and return how many there were.
+    """Write all decisions of [since, until) to `path`, atomically, and return their number.
 
-    Money is in dollars; `detail` is JSON text. The file appears whole or not at all. Raises `UsageError` if
-    `path` exists.
+    Money is in dollars; `detail` is JSON text. Raises `UsageError` if `path` exists.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq

@@ -1,12 +1,12 @@
 """The decision log: decisions, attempts, feedback, sessions, generations, retention.
 
-    begin      a decision and its first attempts, readable before the answer's headers leave
-    attempt    one more call, written before it is made
-    settle     how an attempt ended: counted once, whoever says it first
-    close      the decision is answered: the rest of its reservation goes back, the sums of `rollups` grow
+    begin      write a decision and its first attempts, before the answer's headers are sent
+    attempt    write another call before it is made
+    settle     record the end of an attempt, once
+    close      end a decision: release the rest of its reservation and add it to the `rollups`
     recover    settle and close what a dead process left open
 
-`settle` and `close` are idempotent: a second call changes nothing.
+`settle` and `close` are idempotent: a second call has no effect.
 """
 
 from __future__ import annotations
@@ -97,14 +97,14 @@ def attempt(open_: Transaction, begun: Attempt) -> None:
 
 
 def revise(open_: Transaction, decision: DecisionRow) -> None:
-    """Rewrite a decision that is still open, once looks have decided it."""
+    """Update an open decision after looks."""
     open_.run(_REVISE, *_values(decision)[1:], decision.id)
 
 
 def settle(open_: Transaction, settlement: Settlement) -> bool:
-    """Record how an attempt ended and charge its cost; False if it was settled before (nothing changes).
+    """Record the end of an attempt and charge its cost; false, without effect, if it was settled before.
 
-    An attempt that `recover` gave up for lost, and whose process is alive after all, is corrected.
+    An attempt that `recover` had marked as lost, although its process was alive, is corrected.
     """
     decision = _settled(open_, settlement)
     if decision is None:
@@ -114,7 +114,7 @@ def settle(open_: Transaction, settlement: Settlement) -> bool:
 
 
 def _settled(open_: Transaction, settlement: Settlement) -> str | None:
-    """Record how an attempt ended; returns its decision, None if it was settled before."""
+    """Record the end of an attempt; returns its decision, None if it was settled before."""
     outcome, usage = settlement.outcome, settlement.outcome.usage
     rows = open_.changed(
         _SETTLE,
@@ -130,7 +130,7 @@ def _settled(open_: Transaction, settlement: Settlement) -> str | None:
 
 
 def _corrected(open_: Transaction, settlement: Settlement) -> bool:
-    """Replace the estimate of an attempt that was given up for lost; False if it was not."""
+    """Replace the estimated cost of an attempt that was marked as lost; false if it was not."""
     rows = open_.rows(
         "SELECT decision, at, specialist, kind, cost FROM attempts WHERE id = ? AND status = 'lost'",
         settlement.id,
@@ -168,11 +168,10 @@ def close(
     baseline: int | None = None,
     last: Settlement | None = None,
 ) -> bool:
-    """End a decision: release its reservation and add it to its minute; False if it had ended before.
+    """End a decision: release its reservation and add it to its minute; false if it had ended before.
 
-    `specialist` is who answered in the end, if that is another one than was asked first. Latencies are in
-    seconds since the request arrived. `baseline` replaces the estimate of the row, now that counts are known.
-    `last` is settled first, if it was not settled before.
+    `specialist` is the one that answered, if not the first one asked. Latencies are in seconds since the
+    request arrived. `baseline` replaces the estimate in the row. `last` is settled first, if it is open.
     """
     cost = last.outcome.cost if last is not None and _settled(open_, last) is not None else 0
     renamed = () if specialist is None else (specialist,)  # indexes over that column are not written in vain
@@ -195,11 +194,11 @@ def close(
 
 
 def recover(open_: Transaction, now: float) -> int:
-    """Settle and close decisions whose process died; return how many there were.
+    """Settle and close decisions whose process died; returns their number.
 
-    A process is dead once it is no longer registered (`presence`). Decisions of processes that never were
-    registered are given up when their lease has expired, without a lease after ten minutes. An attempt that
-    was begun and never settled counts at its estimate, since the provider may have charged for it.
+    A process is dead once it is no longer registered (`presence`). Decisions of unregistered processes are
+    closed when their lease has expired, without a lease after ten minutes. An open attempt is charged at its
+    estimate, since the provider may have charged for it.
     """
     dead = open_.rows(
         "SELECT d.id FROM decisions d LEFT JOIN leases l ON l.decision = d.id "
@@ -228,9 +227,9 @@ def recover(open_: Transaction, now: float) -> int:
 def give_feedback(open_: Transaction, feedback: Feedback, key: str | None) -> str:
     """Append feedback; returns "added", "known" (the same id again), "unknown" or "foreign".
 
-    Only the key that owns a decision may judge it; `key` None stands for the operator.
+    Only the key of a decision may give feedback on it; `key` None is the operator.
     """
-    # the update locks the row of the decision, so that two who judge it at once take turns
+    # the update locks the row of the decision, so that concurrent feedback is serialised
     if not open_.run("UPDATE decisions SET cost = cost WHERE id = ?", feedback.decision):
         return "unknown"
     owner = open_.rows("SELECT key FROM decisions WHERE id = ?", feedback.decision)
@@ -251,7 +250,7 @@ def give_feedback(open_: Transaction, feedback: Feedback, key: str | None) -> st
 
 
 def judgement(open_: Transaction, decision: str, metric: str) -> float | None:
-    """The feedback of a decision and metric that counts, the last one; None if there is none."""
+    """The last feedback on a decision for a metric, or None."""
     rows = open_.rows(
         "SELECT value FROM feedback WHERE decision = ? AND metric = ? ORDER BY at DESC, id DESC LIMIT 1",
         *(decision, metric),
@@ -260,7 +259,7 @@ def judgement(open_: Transaction, decision: str, metric: str) -> float | None:
 
 
 def pinned(open_: Transaction, session: str, now: float) -> str | None:
-    """The specialist that a session stays with, or None."""
+    """The specialist of a session, or None."""
     rows = open_.rows("SELECT specialist FROM sessions WHERE id = ? AND expires_at > ?", session, now)
     return str(rows[0][0]) if rows else None
 
@@ -277,7 +276,7 @@ def pin(open_: Transaction, session: str, specialist: str, now: float, seconds: 
 def generation(open_: Transaction, hash_: str, artifact: str, now: float) -> int:
     """The number of the configuration with this content hash; a new one gets the next number."""
     while not (rows := open_.rows("SELECT number FROM generations WHERE hash = ?", hash_)):
-        open_.run(  # another host may take the same number first: then this changes nothing and is repeated
+        open_.run(  # no effect, and repeated, if another host takes the same number first
             "INSERT INTO generations (number, at, hash, artifact) "
             "SELECT coalesce(max(number), 0) + 1, ?, ?, ? FROM generations WHERE true "
             "ON CONFLICT DO NOTHING",

@@ -1,8 +1,8 @@
 """The schema as numbered steps. A step that has been released is never changed; a new one is added.
 
-`migrate` runs the steps that a database has not seen, each in a transaction of its own, and refuses a
-database that was written by a newer version. Two processes that start together are safe: the second waits
-for the lock and then finds the step done.
+`migrate` runs the steps that are missing in a database, each in its own transaction, and refuses a database
+of a newer version. Two processes may start together: the second waits for the lock and then finds the step
+done.
 """
 
 from __future__ import annotations

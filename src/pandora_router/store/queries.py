@@ -1,7 +1,7 @@
-"""What pages ask the store: sums over time, quantiles, filtered lists of decisions.
+"""Queries of the dashboard: sums over time, quantiles, filtered lists of decisions.
 
-Every value of a filter is a parameter of its statement; only the fixed names in this module become SQL. Times
-are Unix seconds, windows are half open: [since, until).
+Filter values are always parameters of a statement; only fixed names of this module become SQL. Times are Unix
+seconds, windows are half open: [since, until).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pandora_router.store.rollups import CALLS, DAY, HOUR, MINUTE, SUMS, middle
 BY_MINUTE = 25 * HOUR
 """Windows up to this many seconds are summed over minutes, longer ones over hours."""
 SEARCHED = 20_000
-"""How many of the newest prompts of a window a text search reads."""
+"""Number of newest prompts of a window that a text search reads."""
 LISTED = (
     "id, at, key, wire, mode, policy, specialist, proposed, declined, inspected, inspection_cost, baseline, "
     "overhead, status, cost, first_token, seconds, changed, gained"
@@ -30,7 +30,7 @@ Sums = dict[str, Any]
 
 @dataclass(frozen=True)
 class Window:
-    """A stretch of time, widened to whole minutes, or to whole hours if it is long."""
+    """A time window, extended to whole minutes, or to whole hours if it is long."""
 
     since: float
     until: float
@@ -130,7 +130,7 @@ def series(open_: Transaction, window: Window, points: int = 150) -> tuple[int, 
 
 
 def _units(length: int, points: int) -> int:
-    """The smallest handy number of roll-ups per step that needs at most `points` steps."""
+    """The smallest round number of roll-ups per step that gives at most `points` steps."""
     return next((units for units in HANDY if length <= points * units), HANDY[-1])
 
 
@@ -177,7 +177,7 @@ def calls(open_: Transaction, window: Window) -> list[Sums]:
 
 
 def looked(open_: Transaction, window: Window) -> dict[str, tuple[int, int]]:
-    """How many looks were bought at each specialist in the hours of a window, and how many of them won."""
+    """Number of looks at each specialist in the hours of a window, and how many led to the choice of it."""
     rows = open_.rows(
         "SELECT specialist, sum(looks), sum(won) FROM looked WHERE hour >= ? AND hour < ? "
         "GROUP BY specialist",
@@ -187,7 +187,7 @@ def looked(open_: Transaction, window: Window) -> dict[str, tuple[int, int]]:
 
 
 def spending(open_: Transaction, window: Window) -> list[Sums]:
-    """Calls, tokens and money by specialist and UTC day, whatever kind of call they were for."""
+    """Calls, tokens and money by specialist and UTC day, for all kinds of calls."""
     columns = ", ".join(f"sum({name})" for name in CALLS.split(", "))
     rows = open_.rows(
         f"SELECT hour / 24, specialist, {columns} FROM calls WHERE hour >= ? AND hour < ? "
