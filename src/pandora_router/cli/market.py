@@ -1,7 +1,7 @@
-"""`pandora market`: what happens when specialists own their estimates and answer prices.
+"""`pandora market`: simulated markets in which specialists own their estimates and bid.
 
-Numbers come from `market.compare` and `market.deviations`; this file only asks, averages
-over seeds and shows.
+`market.compare` and `market.deviations` compute the numbers; this module reads options, averages over seeds
+and prints.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def _signal(name: str) -> Signal:
 
 
 def _mean_and_error(values: Iterable[float]) -> dict[str, float | None]:
-    """Mean over seeds and its standard error; None where there is nothing to say."""
+    """Mean over seeds and its standard error; None where it is not defined."""
     import numpy as np
 
     x = np.array(list(values))
@@ -53,7 +53,7 @@ def _mean_and_error(values: Iterable[float]) -> dict[str, float | None]:
 
 @click.group()
 def market() -> None:
-    """Auctions and posted prices in which specialists decide whether to look before they bid."""
+    """Auctions and posted prices in which specialists decide whether to inspect before they bid."""
 
 
 for _command in (serve, join, renew, leave, accounts):
@@ -61,7 +61,7 @@ for _command in (serve, join, renew, leave, accounts):
 
 
 def _shared(command: Any) -> Any:
-    """The options both verbs have."""
+    """Add the options that both verbs have."""
     for option in (
         click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables."),
         click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="First seed."),
@@ -81,7 +81,7 @@ def _shared(command: Any) -> Any:
             multiple=True,
             default=SIGNALS,
             show_default=True,
-            help="How much the cheap estimate says; repeat for several.",
+            help="Accuracy of the cheap estimate; repeat for several.",
         ),
     ):
         command = option(command)
@@ -106,7 +106,7 @@ Examples:
     multiple=True,
     default=(3, 10, 100),
     show_default=True,
-    help="How many specialists; repeat for several.",
+    help="Number of specialists; repeat for several.",
 )
 @click.option("--prompts", type=click.IntRange(min=1), default=100, show_default=True, help="Per seed.")
 @click.option(
@@ -114,21 +114,21 @@ Examples:
     type=click.IntRange(min=1),
     default=20,
     show_default=True,
-    help="Generated instances, or at most so many splits of the table.",
+    help="Number of generated instances, or of splits of the table.",
 )
-@click.option("--table", type=FOLDER, help="Play on a routing table that `pandora data import` wrote.")
+@click.option("--table", type=FOLDER, help="Use a routing table written by `pandora data import`.")
 @click.option(
-    "--peek", type=click.IntRange(0), default=0, help="With --table: g sees so many characters of answers."
+    "--peek", type=click.IntRange(0), default=0, help="With --table: characters of answers that g reads."
 )
 @click.option(
     "--complete",
     type=click.FloatRange(0.0, 1.0),
     default=0.0,
-    help="With --table: leave out specialists with a smaller share of scores.",
+    help="With --table: leave out specialists with a smaller fraction of scores.",
 )
-@click.option("--experiment", type=FILE, help="YAML: play on its routing table instead of generated ones.")
-@click.option("--data", "root", type=FOLDER, help="Where data folders lie; else beside the YAML file.")
-@click.option("--cache", type=FOLDER, help="Where the experiment's estimates are kept (numbers only).")
+@click.option("--experiment", type=FILE, help="YAML: use its routing table instead of generated instances.")
+@click.option("--data", "root", type=FOLDER, help="Parent of the data folders; else beside the YAML file.")
+@click.option("--cache", type=FOLDER, help="Folder for the experiment's estimates (numbers only).")
 @click.option("--network", is_flag=True, help="Hold the auctions over HTTP: one service per specialist.")
 @_shared
 def simulate(
@@ -149,12 +149,13 @@ def simulate(
 ) -> None:
     """Compare all mechanisms with the central routers on generated instances or a routing table.
 
-    Prints the welfare regret: the best value of a prompt had for free, minus what is achieved after every
-    inspection is paid, with standard errors over seeds. Weak estimates: means spread by 0.1, values 0.25
-    around them; strong ones the reverse. With --table or --experiment, rewards are those of test prompts of
-    fresh splits (-m, --prompts, --signal and --seed have no part in it), and the paper's posted-price bidding
-    comes first. With --network every specialist is a service of its own on 127.0.0.1, one instance is played
-    (the first of -m and --signal, or the first split), and every auction is compared with the one in process.
+    Prints the welfare regret: the best value of each prompt minus the value achieved minus all inspection
+    costs, with standard errors over seeds. With weak estimates, means have standard deviation 0.1 and values
+    0.25 around them; with strong estimates the reverse. With --table or --experiment, rewards are those of
+    test prompts of fresh splits (-m, --prompts, --signal and --seed have no effect), and the paper's
+    posted-price bidding is printed first. With --network every specialist is a service on 127.0.0.1; one
+    instance is used (the first of -m and --signal, or the first split), and every auction is compared with
+    the same auction within one process.
     """
     from pandora_router.config.experiments import read_experiment
 
@@ -261,9 +262,9 @@ def best_response(
     seed: int,
     as_json: bool,
 ) -> None:
-    """Say what one specialist gains by shading its bids (or looking otherwise) while the others do not.
+    """Print what one specialist gains by shading its bids (or inspecting otherwise) while the others do not.
 
-    A gain clearly above zero means that the truthful strategies are no equilibrium of that mechanism.
+    A gain clearly above zero means that truthful bidding is not an equilibrium of that mechanism.
     """
     import numpy as np
 

@@ -27,7 +27,7 @@ FOLDER = click.Path(path_type=Path, file_okay=False)
 
 
 def experiment_on(table: Path, peek: int, complete: float) -> Experiment:
-    """Five fresh splits of a table that `pandora data import` wrote, with the fees it has."""
+    """An experiment with five fresh splits of a table written by `pandora data import`, with its fees."""
     from pandora_router.data import storage
     from pandora_router.evaluate.experiments import Experiment
 
