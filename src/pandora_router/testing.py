@@ -1,13 +1,13 @@
-"""Contract suites that the author of a plug-in can run: boxes, policies, estimators, specialists, bidders.
+"""Contract tests for authors of plug-ins: boxes, policies, estimators, specialists, bidders.
 
-Each takes an implementation with a little material, returns nothing if every law holds and raises
-`BrokenContract` naming the law that does not. They need no test framework:
+Each function takes an implementation and some test data, returns None if every law holds, and raises
+`BrokenContract` with the law that does not. They need no test framework:
 
     from pandora_router.testing import check_policy
     check_policy(MyPolicy())
 
-The laws are those the rest of the library relies on. Statistical ones allow five standard errors at fixed
-seeds. The suites see implementations only through their protocols and refuse to know any of them.
+The laws are those on which the rest of the library relies. Statistical ones allow five standard errors, with
+fixed seeds. Implementations are used only through their protocols.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def _refused(call: Callable[[], object], words: str) -> None:
 def check_boxes(boxes: Boxes, *, rng: np.random.Generator | None = None, draws: int = DRAWS) -> None:
     """Laws of boxes with one inspection each: shapes, prices, conditioning, sampling, total expectation.
 
-    Hand over fresh boxes, all sealed, with costs above zero and a law that can be sampled.
+    Pass new boxes, all sealed, with costs above zero and a law that can be sampled.
     """
     rng = rng or np.random.default_rng(0)
     _law(isinstance(boxes, Boxes), "boxes have all that the protocol names")
@@ -148,9 +148,9 @@ def _sampling(boxes: Boxes, rng: np.random.Generator, draws: int) -> None:
 
 
 def check_policy(policy: Policy, states: Sequence[State] = (), *, seed: int = 0) -> None:
-    """Laws of a policy: it ends, buys only what is sealed, takes what exists, is a function of the state.
+    """Laws of a policy: it ends, opens only sealed boxes, selects an existing box, depends only on the state.
 
-    Without `states` it is tried on independent, correlated and drawn boxes of several sizes and costs.
+    Without `states` it is tested on independent, correlated and drawn boxes of several sizes and costs.
     """
     rng = np.random.default_rng(seed)
     for state in states or _states(rng):
@@ -209,7 +209,7 @@ def _driven(policy: Policy, state: State, values: np.ndarray) -> Any:
 
 
 def _failing(policy: Policy, state: State) -> None:
-    """Every inspection fails: the money counts and the search ends all the same."""
+    """Check that the search ends, with all costs counted, if every inspection fails."""
     bought: list[int] = []
 
     def nothing(now: State, inspect: Inspect) -> list[float | None]:
@@ -230,10 +230,10 @@ def _failing(policy: Policy, state: State) -> None:
 def check_estimator(
     estimator: Estimator, queries: Sequence[Query], specialists: Sequence[str], *, same: bool = True
 ) -> None:
-    """Laws of an estimator: one number per specialist asked for, in the order asked, NaN where there is none.
+    """Laws of an estimator: one number per specialist, in the given order, NaN where there is none.
 
-    `same`: the same question twice gives the same numbers (pass False for a sampled judge). Specialists in
-    `estimator.needs` are asked about only in queries that carry their context.
+    `same`: whether equal queries give equal numbers (pass False for a sampled judge). Specialists in
+    `estimator.needs` are estimated only in queries that have their context.
     """
     _law(isinstance(estimator, Estimator), "an estimator has `needs`, `together` and `estimate`")
     _declared(estimator.needs, estimator.together, specialists)
@@ -251,7 +251,7 @@ def check_estimator(
 
 
 def check_predictor(predictor: Predictor, prompts: Sequence[str], contexts: Contexts | None = None) -> None:
-    """Laws of a fitted estimator: declared columns, one finite number per cell, each prompt on its own.
+    """Laws of a fitted estimator: declared columns, one finite number per cell, each prompt independent.
 
     `contexts` (prompts, specialists) of str or None are read if the predictor reads contexts at all.
     """
@@ -296,11 +296,11 @@ def _estimates(estimator: Estimator, query: Query, names: Sequence[str]) -> np.n
 
 
 def check_specialist(specialist: Specialist, prompts: Sequence[str], *, same: bool = True) -> None:
-    """Laws of a specialist: a stable identity, a bound that holds, answers with their bill or `Unanswered`.
+    """Laws of a specialist: a stable identity, a valid upper bound of cost, answers with fees or `Unanswered`.
 
-    Beginnings go on to the answer that is given without them, are paid for once, and can be cancelled at any
-    time. `same`: the same prompt twice gives the same answer (leave it out for a sampled one). Every prompt
-    is really asked: answered, begun and answered, begun and cancelled. The suite costs these fees.
+    A beginning leads to the same answer as without it, is paid for once, and can be cancelled at any time.
+    `same`: whether equal prompts give equal answers (pass False for a sampled one). Every prompt is answered,
+    begun and answered, and begun and cancelled, so the test costs these fees.
     """
     _law(isinstance(specialist, Specialist), "a specialist has all that the protocol names")
     _law(isinstance(specialist.name, str) and bool(specialist.name), "a specialist has a name")
