@@ -296,7 +296,7 @@ def _estimates(estimator: Estimator, query: Query, names: Sequence[str]) -> np.n
 
 
 def check_specialist(specialist: Specialist, prompts: Sequence[str], *, same: bool = True) -> None:
-    """Laws of a specialist: a stable identity, a valid upper bound of cost, answers with fees or `Unanswered`.
+    """Laws of a specialist: a stable identity, a valid bound of cost, answers with fees or `Unanswered`.
 
     A beginning leads to the same answer as without it, is paid for once, and can be cancelled at any time.
     `same`: whether equal prompts give equal answers (pass False for a sampled one). Every prompt is answered,
