@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
 import pytest
 
+from pandora_router import dashboard, report
 from pandora_router.router import Decision
 from pandora_router.router.picture import REWARD, Unit, decision_svg, decision_text, style_sheet
 from tests.support.routers import fitted
 
+SHEETS = [
+    Path(report.__file__).parent / "page.css",
+    Path(dashboard.__file__).parent / "assets" / "board.css",
+]
 SVG = "{http://www.w3.org/2000/svg}"
 
 
@@ -111,3 +117,31 @@ def test_of_many_specialists_the_leading_and_the_opened_are_drawn() -> None:
     names = {line.split()[0] for line in decision_text(made).splitlines()[1:] if line[0] == " "}
     assert len(names) == 12
     assert "> b" in decision_text(made)
+
+
+def colours(css: str) -> list[dict[str, str]]:
+    """The variables of each block of rules for the whole page: light and dark."""
+    blocks = re.findall(r":root[^{]*\{([^}]*--ink[^}]*)\}", css)
+    return [dict(re.findall(r"(--\w+):\s*(#[0-9a-f]+)", block)) for block in blocks]
+
+
+def luminance(colour: str) -> float:
+    """Relative luminance as WCAG 2 defines it."""
+    digits = colour[1:] if len(colour) == 7 else "".join(2 * digit for digit in colour[1:])
+    parts = [int(digits[at : at + 2], 16) / 255 for at in (0, 2, 4)]
+    linear = [c / 12.92 if c <= 0.03928 else ((c + 0.055) / 1.055) ** 2.4 for c in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+@pytest.mark.parametrize("sheet", SHEETS, ids=lambda path: path.name)
+def test_pictures_can_be_read_on_light_and_dark_pages(sheet: Path) -> None:
+    """Every page with a dark mode sets all colours of a drawing; words stand out 4.5 to 1, as WCAG asks."""
+    used = set(re.findall(r"var\((--\w+)", style_sheet()))
+    blocks = colours(sheet.read_text("utf-8"))
+    assert len(blocks) >= 2
+    for block in blocks:
+        assert used <= block.keys()
+        for words in ("--ink", "--dim"):
+            for behind in ("--paper", "--chosen"):
+                light, dark = sorted((luminance(block[words]), luminance(block[behind])), reverse=True)
+                assert (light + 0.05) / (dark + 0.05) >= 4.5, (words, behind, block)

@@ -22,15 +22,16 @@ TITLE = "<title>pandora-router demo</title>"
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'"
 Stories = Sequence[tuple[str, Decision]]
 MORE = """
-svg{max-width:100%;height:auto}
+.drawing{overflow-x:auto}.drawing svg{max-width:100%;min-width:36rem;height:auto}
 .lead{font-size:1.15rem}.live td,.live th{white-space:normal;text-align:left}dt{font-weight:600}
 dl{display:grid;grid-template-columns:max-content 1fr;gap:.1rem 1rem;font-size:13px}dd{margin:0}
 """
 LEFT, WIDE, TOP, HIGH = 60.0, 560.0, 16.0, 260.0  # the plot inside the drawing of ways to route
 STYLE = (
-    ".ways text{font:13px system-ui,sans-serif;fill:#1c2733}.ways .paper{fill:#fff}.ways .dot{fill:#9aa5b1}"
-    ".ways .mine{fill:#0072b2}.ways .limit{fill:none;stroke:#9aa5b1;stroke-width:2}"
-    ".ways .error{stroke:#5b6875}.ways .axis{stroke:#d5dade}.ways .mine-name{font-weight:600}"
+    ".ways text{font:13px system-ui,sans-serif;fill:var(--ink,#1c2733)}.ways .paper{fill:var(--paper,#fff)}"
+    ".ways .dot{fill:#9aa5b1}.ways .mine{fill:var(--router,#0072b2)}.ways .error{stroke:var(--dim,#5b6875)}"
+    ".ways .limit{fill:none;stroke:#9aa5b1;stroke-width:2}.ways .axis{stroke:var(--line,#d5dade)}"
+    ".ways .mine-name{font-weight:600}"
 )
 """Rules inside the drawing of ways to route, so that it can also stand alone in a file."""
 
@@ -69,7 +70,7 @@ def render(
     parts = [
         "<h1>What routing earns: three kinds of specialists on one machine</h1>",
         *(f'<p class="lead">{html.escape(sentence)}</p>' for sentence in headline.sentences(result, price)),
-        scatter([result.way(name) for name in headline.SHOWN]),
+        _drawing(scatter([result.way(name) for name in headline.SHOWN])),
         _table(headline.COLUMNS, headline.rows(result, price=price)),
         _legend(),
         f"<p>{html.escape(headline.recorded(result))}</p>",
@@ -79,7 +80,8 @@ def render(
     ]
     unit = Unit("s", 1.0 / result.weight, 3)
     for heading, decision in examples:
-        parts.append(f"<h3>{html.escape(heading)}</h3>{decision_svg(decision.to_dict(), unit=unit)}")
+        picture = _drawing(decision_svg(decision.to_dict(), unit=unit))
+        parts.append(f"<h3>{html.escape(heading)}</h3>{picture}")
     if routed:
         parts += ["<h2>Questions routed at the end</h2>", _live(routed)]
     parts += [f"<details><summary>All ways to route</summary>{_all(result)}</details>"]
@@ -90,6 +92,11 @@ def render(
         f'<meta name="viewport" content="width=device-width"><style>\n{style}{MORE}</style></head><body>\n'
         f"<main>{chr(10).join(parts)}</main></body></html>\n"
     )
+
+
+def _drawing(svg: str) -> str:
+    """A drawing as wide as the page; it scrolls where that would make its words too small to read."""
+    return f'<div class="drawing">{svg}</div>'
 
 
 def scatter(ways: Sequence[Way]) -> str:
