@@ -20,8 +20,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pandora_router.errors import UsageError
+from pandora_router.specialists.threads import wait_for
 from pandora_router.transport import client
-from pandora_router.transport.blocking import wait_for
 from pandora_router.transport.client import HttpCall, post, probe
 from pandora_router.transport.endpoint import Endpoint, ReplyLimits
 from pandora_router.transport.events import Event, EventParser

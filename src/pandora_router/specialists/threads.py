@@ -1,17 +1,22 @@
-"""Work that would stall an event loop: blocking calls in threads of their own, computing in a few.
+"""Threads beside event loops: blocking calls in threads of their own, computing in a few, one with a loop.
 
 A decision computes for some milliseconds (embedding, neighbours, search, trees). On an event loop that would
 stall everything else, so it is handed to a `Worker`: a bounded pool of threads that somebody owns (a router,
 a scorer), never one per call.
+
+The other way round, code that runs on no event loop (fitting with remote embeddings) calls `wait_for`: one
+daemon thread with an event loop of its own serves all such calls, so that connections are reused. It starts
+with the first call and ends with the process.
 """
 
 from __future__ import annotations
 
 import asyncio
+import atexit
 import functools
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, ParamSpec, Protocol, TypeVar
 
@@ -85,3 +90,52 @@ class Worker:
     async def __call__(self, function: Callable[P, R], *args: P.args, **options: P.kwargs) -> R:
         """Run the function in a thread of the pool and await its result."""
         return await asyncio.wrap_future(self.submit(function, *args, **options))
+
+
+_starting = threading.Lock()
+_running: dict[int, asyncio.AbstractEventLoop] = {}
+
+
+def wait_for(work: Coroutine[Any, Any, R]) -> R:
+    """The result of the coroutine `work`, run on the background loop; blocks the calling thread.
+
+    Call it from a worker thread, never from a coroutine: there, await `work` itself.
+    """
+    return asyncio.run_coroutine_threadsafe(work, _loop()).result()
+
+
+def _loop() -> asyncio.AbstractEventLoop:
+    """The background event loop of this process; a forked child gets its own."""
+    with _starting:
+        if os.getpid() not in _running:
+            _running.clear()
+            ready: list[asyncio.AbstractEventLoop] = []
+            started = threading.Event()
+            thread = threading.Thread(target=_serve, args=(ready, started), name="pandora-http", daemon=True)
+            thread.start()
+            started.wait()
+            _running[os.getpid()] = ready[0]
+            atexit.register(_stop, ready[0], thread)
+        return _running[os.getpid()]
+
+
+def _serve(ready: list[asyncio.AbstractEventLoop], started: threading.Event) -> None:
+    async def idle() -> None:
+        ready.append(asyncio.get_running_loop())
+        started.set()
+        await asyncio.get_running_loop().create_future()
+
+    try:
+        asyncio.run(idle())
+    except asyncio.CancelledError:
+        return
+
+
+def _stop(loop: asyncio.AbstractEventLoop, thread: threading.Thread) -> None:
+    def cancel() -> None:
+        for task in asyncio.all_tasks(loop):
+            task.cancel()
+
+    if os.getpid() in _running and not loop.is_closed():
+        loop.call_soon_threadsafe(cancel)
+        thread.join(2.0)

@@ -11,7 +11,7 @@ import numpy as np
 
 from pandora_router.errors import UpstreamError
 from pandora_router.estimators.embedders.embedder import Vectors, checked_texts, normalised
-from pandora_router.transport.blocking import wait_for
+from pandora_router.specialists.threads import wait_for
 from pandora_router.transport.client import post
 from pandora_router.transport.endpoint import Endpoint
 from pandora_router.transport.rate_limit import RateLimit
