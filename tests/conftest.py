@@ -39,7 +39,6 @@ SLOW = {
     "test_kernel_cache.py",
     "test_market_slow.py",
     "test_page.py",
-    "test_puzzles.py",
     "test_ray.py",
     "test_resumed_fit.py",
     "test_runners.py",

@@ -119,19 +119,19 @@ def test_the_first_decision_imports_no_compiler_and_no_library_that_only_a_fit_n
     assert imported == "[]"
 
 
-@pytest.mark.parametrize("changed", ["search/kernels/special.py", "index_tables.py", "boxes/joint.py"])
-def test_a_change_in_any_source_means_another_folder(package: Path, tmp_path: Path, changed: str) -> None:
-    """By content: the date of the file is set back to what it was."""
-    before = ask(package, HASH, tmp_path)
-    source = package / changed
-    date = source.stat().st_mtime
-    source.write_text(source.read_text() + "\n# changed\n")
-    os.utime(source, (date, date))
-    after = ask(package, HASH, tmp_path)
-    assert after != before
+def test_a_change_in_any_source_means_another_folder(package: Path, tmp_path: Path) -> None:
+    """By content: the date of each file is set back to what it was."""
+    folders = ask(package, HASH, tmp_path)
+    for changed in ("search/kernels/special.py", "index_tables.py", "boxes/joint.py"):
+        source = package / changed
+        date = source.stat().st_mtime
+        source.write_text(source.read_text() + "\n# changed\n")
+        os.utime(source, (date, date))
+        folders += ask(package, HASH, tmp_path)
+    assert len(set(folders)) == 4, folders
     other = package / "search" / "optimal.py"
     other.write_text(other.read_text() + "\n# no kernel is made from this\n")
-    assert ask(package, HASH, tmp_path) == after
+    assert ask(package, HASH, tmp_path) == folders[-1:]
 
 
 def test_warming_leaves_nothing_to_compile(tmp_path: Path) -> None:
