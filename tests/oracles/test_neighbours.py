@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -50,14 +51,18 @@ def test_predictions_are_those_of_a_plain_loop_with_ties_and_missing_cells(
     seed: int, total: int, k: int
 ) -> None:
     rng = np.random.default_rng(seed)
-    vectors = normalised(rng.integers(-1, 2, (total, 3)))
+    rows, asked = rng.integers(-1, 2, (total, 3)), rng.integers(-1, 2, (5, 3))
     reward = np.where(rng.random((total, 2)) < 0.3, np.nan, rng.integers(0, 2, (total, 2)).astype(float))
     reward[0] = [0.0, 1.0]
-    queries = normalised(rng.integers(-1, 2, (5, 3)))
-    predicted = made(vectors, reward, k).predict_vectors(queries)
-    near = queries @ vectors.T
+    predicted = made(normalised(rows), reward, k).predict_vectors(normalised(asked))
+
+    def near(i: int, row: int) -> Fraction:
+        """The squared cosine with its sign, exactly."""
+        product, lengths = int(asked[i] @ rows[row]), int((asked[i] ** 2).sum() * (rows[row] ** 2).sum())
+        return Fraction(product * abs(product), max(lengths, 1))
+
     for i in range(5):
-        order = sorted(range(total), key=lambda row, i=i: (-near[i, row], row))[:k]
+        order = sorted(range(total), key=lambda row, i=i: (-near(i, row), row))[:k]
         for j in range(2):
             there = [reward[row, j] for row in order if not np.isnan(reward[row, j])]
             column = reward[:, j]
