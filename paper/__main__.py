@@ -55,7 +55,7 @@ def _files(names: tuple[Path, ...], usual: tuple[str, ...] = ()) -> list[Path]:
 @click.option("-o", "--output", default=Path("results"), type=FOLDER, help="Where results are written.")
 @click.option("--seeds", type=click.IntRange(1), help="Only the first so many splits.")
 @click.option("--finished", is_flag=True, help="Run nothing: write the pages from finished splits.")
-@click.option("--quick", is_flag=True, help="Only the ways to route of the short page; no sweeps.")
+@click.option("--quick", is_flag=True, help="Only what the short page shows: no sweeps, no figures.")
 @click.option("--page", "page_to", type=FILE, help="The short page to write, usually docs/results.md.")
 @click.option("--paper", type=FILE, help="figures.json: the paper's numbers, to stand beside ours.")
 @with_runner
@@ -86,6 +86,8 @@ def results_command(
         if page_to is not None:
             progress("writing the short page", 0, 1)
             replace_text(page_to, results_page.short(found, settings, command))
+        if quick:
+            return
         known, images = {one.name: one for one in settings}, {}
         for done, one in enumerate(found):
             progress(f"{one.name}: drawing", done, len(found))

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, field
+from functools import lru_cache, partial
 from pathlib import Path
 
+from pandora_router.data import Table
 from pandora_router.evaluate import reliability, results
 from pandora_router.evaluate.arms import arms_of
 from pandora_router.evaluate.estimates import VERSION, estimates, table_of
@@ -27,14 +28,17 @@ from pandora_router.types import Progress
 
 @dataclass(frozen=True)
 class Shard:
-    """One seed of one experiment: everything that a worker needs."""
+    """One seed of one experiment: everything that a worker needs.
 
-    experiment: Experiment
-    root: Path
-    seed: int
-    cache: Path | None
+    Shards are equal if their `key` is: same settings and same data, whatever the seed. `_table` counts on it.
+    """
+
+    experiment: Experiment = field(compare=False)
+    root: Path = field(compare=False)
+    seed: int = field(compare=False)
+    cache: Path | None = field(compare=False)
     key: str = ""
-    settings: str = ""
+    settings: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True)
@@ -97,15 +101,20 @@ def run_all(
 def compute(shard: Shard) -> tuple[Flat, Measured]:
     """All results of one seed: estimates, then every arm at every cost, for each number of neighbours."""
     experiment, seed = shard.experiment, shard.seed
-    table = table_of(experiment, shard.root)
+    table = _table(shard) if shard.key else table_of(experiment, shard.root)
     made = estimates(experiment, table, seed, shard.cache)
     costs_at = partial(experiment.costs_at, specialists=table.specialists, together=bool(made["together"]))
     runs = {}
     for k in experiment.ks:
         trial = trial_of(made, k)
         runs[k] = (trial, sweep(trial, arms_of(experiment, k), experiment.costs, costs_at, seed))
-    measured = reliability.measure(table, made, {k: done for k, (_, done) in runs.items()})
-    return results.flat(experiment, seed, runs), measured
+    return results.flat(experiment, seed, runs), reliability.measure(table, made, runs)
+
+
+@lru_cache(maxsize=1)
+def _table(shard: Shard) -> Table:
+    """The table of a shard, read once for all seeds that a process computes one after the other."""
+    return table_of(shard.experiment, shard.root)
 
 
 def _missing(request: Asked, output: Path, cache: Path | None) -> list[Shard]:

@@ -33,7 +33,7 @@ from pandora_router.data import Table
 from pandora_router.evaluate.results import Results, replace_file
 from pandora_router.evaluate.statistics import Comparison, Split, compare
 from pandora_router.evaluate.sweep import Run
-from pandora_router.evaluate.trials import Trial, trial_of
+from pandora_router.evaluate.trials import Trial
 from pandora_router.types import Matrix, Vector
 
 PREDICTORS = ("mean", "f", "h(f)", "g")
@@ -55,9 +55,9 @@ class Measured:
 
 
 def measure(
-    table: Table, made: Mapping[str, NDArray[np.float64]], runs: Mapping[int, Sequence[Run]]
+    table: Table, made: Mapping[str, NDArray[np.float64]], runs: Mapping[int, tuple[Trial, Sequence[Run]]]
 ) -> Measured:
-    """Measure one split; `made` are its estimates, `runs` the runs of the arms by number of neighbours."""
+    """Measure one split; `made` are its estimates, `runs` each trial with its runs, by number of neighbours."""
     columns: dict[str, NDArray[Any]] = {}
     facts: dict[str, Any] = {
         "specialists": list(table.specialists),
@@ -66,11 +66,10 @@ def measure(
         "left_out": int((~np.isfinite(made["test_score"] + made["test_g"]).all(axis=1)).sum()),
         "seconds": {
             "estimates": float(made["seconds"]) if "seconds" in made else None,
-            "arms": _seconds([run for each in runs.values() for run in each]),
+            "arms": _seconds([run for _, each in runs.values() for run in each]),
         },
     }
-    for k in runs:
-        trial = trial_of(made, k)
+    for k, (trial, _) in runs.items():
         columns.setdefault("prompt", trial.prompt.astype(np.int32))
         columns[f"cluster|{k}"] = trial.test.cluster.astype(np.int32)
         for name, values in {**_errors(trial), **_inside(trial)}.items():
