@@ -57,7 +57,7 @@ class Measured:
 def measure(
     table: Table, made: Mapping[str, NDArray[np.float64]], runs: Mapping[int, tuple[Trial, Sequence[Run]]]
 ) -> Measured:
-    """Measure one split; `made` are its estimates, `runs` each trial with its runs, by number of neighbours."""
+    """Measure one split from its estimates `made`; `runs` has each trial with its runs, by neighbours."""
     columns: dict[str, NDArray[Any]] = {}
     facts: dict[str, Any] = {
         "specialists": list(table.specialists),
