@@ -2,10 +2,10 @@
 
     python -m benchmarks.faults [--rounds 20] [--workers 4] [--postgresql] [--seed 0]
 
-Each round serves a key with a budget by several workers, sends requests to specialists that answer, refuse,
-break off, drip, claim too many tokens or say nothing, and at a random moment kills a worker with SIGKILL (or,
-with --postgresql, the database, which is then started again). Afterwards, with the clock of `log.recover` set
-after the leases have expired:
+Each round serves a key with a budget by several workers, sends requests to specialists that answer (at once
+or slowly), refuse, hang, drip, break off, claim too many tokens or say nothing, and at a random moment, while
+streams are open, kills a worker with SIGKILL (or, with --postgresql, the database, which it starts again).
+Afterwards, once the gateway has recovered by itself, within `RECOVERY` seconds:
 
 - every request that was answered has exactly one decision, closed, with all its attempts settled;
 - what a key has spent is the sum of its decisions, is within the budget, and nothing stays reserved.
@@ -33,20 +33,27 @@ import aiohttp
 
 from benchmarks import served
 from benchmarks.served import Server, Timed
-from pandora_router.store import accounts, log
+from pandora_router.store import accounts
 from pandora_router.store.database import connect
 from pandora_router.store.money import nanodollars
 from pandora_router.store.worker import Store
 
 MODELS = {
     "good": "stub",
+    "slow": "slow-20",
+    "drip": "drip",
+    "hang": "hang",
     "busy": "busy",
     "broken": "broken",
     "cut": "cut",
     "liar": "liar",
     "silent": "silent",
 }
-ASKED = ("auto", "good", "good", "liar", "cut", "busy", "broken", "silent")
+ASKED = ("auto", "good", "slow", "slow", "drip", "liar", "cut", "busy", "broken", "silent")
+HANGING = 0.02
+"""The share of requests that nobody answers; each keeps a client waiting until its timeout."""
+TIMEOUT = 3.0
+RECOVERY = 60.0
 BUDGET = 0.04
 CLIENTS = 16
 
@@ -76,7 +83,8 @@ async def traffic(
             for i in left:
                 if i == when:
                     await asyncio.to_thread(kill)
-                body = served.request(rng.choice(ASKED), stream=rng.random() < 0.5, max_tokens=100)
+                model = "hang" if rng.random() < HANGING else rng.choice(ASKED)
+                body = served.request(model, stream=rng.random() < 0.5, max_tokens=100)
                 done.append(await served.ask(session, url, body, key))
 
         await asyncio.gather(*(client() for _ in range(CLIENTS)))
@@ -89,11 +97,25 @@ def kill_worker(server: Server, rng: random.Random) -> None:
     os.kill(rng.choice(workers), signal.SIGKILL)
 
 
+def settled(store: str) -> bool:
+    """Wait until no decision is open; False if some still are after `RECOVERY` seconds."""
+    database, until = connect(store), time.monotonic() + RECOVERY
+    try:
+        while time.monotonic() < until:
+            with database.transaction() as open_:
+                if not open_.rows("SELECT 1 FROM decisions WHERE closed_at IS NULL LIMIT 1"):
+                    return True
+            time.sleep(0.1)
+    finally:
+        database.close()
+    return False
+
+
 def check(store: str, answers: list[Timed], budget: int) -> tuple[int, int, tuple[str, ...]]:
-    """Recover what the dead left; returns nanodollars spent, decisions recovered, laws that are broken."""
+    """What was spent in nanodollars, how many decisions were lost and recovered, laws that are broken."""
     database = connect(store)
     with database.transaction() as open_:
-        recovered = log.recover(open_, time.time() + 2 * 86_400.0)
+        recovered = int(open_.rows("SELECT count(*) FROM decisions WHERE status = 'lost'")[0][0])
         rows = open_.rows("SELECT id, closed_at, cost FROM decisions")
         costs = dict(open_.rows("SELECT decision, sum(cost) FROM attempts GROUP BY decision"))
         unsettled = open_.rows("SELECT count(*) FROM attempts WHERE settled_at IS NULL")[0][0]
@@ -131,7 +153,11 @@ def run(
     keeper.close()
     with served.upstream(None) as stub:
         config = served.write_config(
-            folder, stub.url, MODELS, keys="required", store=store, default=rng.choice(("good", "silent"))
+            *(folder, stub.url, MODELS),
+            timeout=TIMEOUT,
+            keys="required",
+            store=store,
+            default=rng.choice(("good", "silent")),
         )
         with served.gateway(None, config, workers) as server:
 
@@ -146,7 +172,10 @@ def run(
             late = asyncio.run(
                 served.drive_with(server.url, served.request("good", stream=False), secret, 20)
             )
+            recovers = settled(store)
     spent, recovered, broken = check(store, [*answers, *late], budget)
+    if not recovers:
+        broken = (*broken, f"decisions were open {RECOVERY:g} s after the traffic")
     if not any(one.status in (200, 429) for one in late):
         broken = (*broken, "nothing is answered after the kill")
     count = Counter(one.status for one in answers)

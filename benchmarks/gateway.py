@@ -1,12 +1,13 @@
 """What the gateway costs: processor time and latency of a request beside a bare pass-through and litellm.
 
-    python -m benchmarks.gateway [--requests 3000] [--litellm .venv-litellm] [--page docs/gateway-speed.md]
+    python -m benchmarks.gateway [--requests 1500] [--litellm .venv-litellm] [--routellm .venv-routellm]
+                                 [--page docs/gateway-speed.md]
 
-Every server runs alone on one core, in front of the same stub, in the same run; the load comes from the other
-core. CPU is that of the server's processes by the kernel's count, so a busy machine blurs latencies more than
-CPU. `auto` decides with the default cheap estimate among ten specialists. Goals: by name at most 1.5 times
-bare; 25 times less than litellm; `auto` under 2 ms of CPU more than by name; the first token at 16 streams
-within 5 ms of bare.
+About three minutes on a quiet machine. Every server runs alone on one core, in front of the same stub, in the
+same run; the load comes from the other core. CPU is that of the server's processes by the kernel's count, so
+a busy machine blurs latencies more than CPU. `auto` decides with the default cheap estimate among ten
+specialists. Goals: by name at most 1.5 times bare; 25 times less than litellm; `auto` under 2 ms of CPU more
+than by name; the first token at 16 streams within 5 ms of bare.
 """
 
 from __future__ import annotations
@@ -20,9 +21,11 @@ import secrets
 import statistics
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -33,12 +36,23 @@ from pandora_router.data.table import Table
 from pandora_router.router import Router, StackRecipe
 
 PROMPTS = [f"Which of the {i} rivers near city {i * 7} is the longest, and why?" for i in range(200)]
-BARE, NAMED, AUTO, LITELLM = (
+BARE, BARE_UVLOOP, BARE_STORED, NAMED, AUTO, LITELLM, ROUTELLM = (
     "bare Starlette + aiohttp",
+    "bare, on uvloop",
+    "bare, two SQLite commits",
     "ours, by name",
     "ours, auto among 10",
     "litellm proxy",
+    "RouteLLM server (random)",
 )
+
+
+@dataclass(frozen=True)
+class Peers:
+    """Virtual environments with gateways of others; None for those that are not compared."""
+
+    litellm: Path | None = None
+    routellm: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -73,6 +87,7 @@ def measure(name: str, server: Server, model: str, stream: bool, count: int) -> 
     return found
 
 
+WORDY = "river king number " * 6000
 WORDS = ("river", "king", "number", "count", "name", "long", "word", "city", "law", "cell", "sum", "verb")
 
 
@@ -136,21 +151,47 @@ def litellm(core: int | None, target: str, environment: Path) -> Iterator[Server
             yield one
 
 
-def compare(count: int, environment: Path | None, cores: tuple[int, int]) -> list[Cost]:
+@contextmanager
+def routellm(core: int | None, target: str, environment: Path) -> Iterator[Server]:
+    """RouteLLM's server with its router `random`, the only one that needs no model from the network."""
+    port = served.free_port()
+    command = [str((environment / "bin" / "python").absolute()), "-m", "routellm.openai_server"]
+    models = ["--strong-model", "openai/stub", "--weak-model", "openai/stub"]
+    options = ["--routers", "random", "--port", str(port), "--base-url", f"{target}/v1", "--api-key", "none"]
+    variables = {"OPENAI_API_KEY": "none", "LITELLM_LOCAL_MODEL_COST_MAP": "True", "HF_HUB_OFFLINE": "1"}
+    url = f"http://127.0.0.1:{port}"
+    with served.started([*command, *models, *options], f"{url}/health", core, **variables) as server:
+        server.url = url
+        yield server
+
+
+def compare(count: int, peers: Peers, cores: tuple[int, int]) -> list[Cost]:
     """All servers, one after the other, on core `cores[0]`; stub and load on the other."""
     first, other = cores
-    found: list[Cost] = []
-    with served.upstream(other) as stub:
-        with served.bare(first, stub.url) as one:
-            found += [measure(BARE, one, "stub", stream, count) for stream in (False, True)]
-        with ours(first, stub.url, 10) as one:
-            found += [measure(NAMED, one, "s0", stream, count) for stream in (False, True)]
-            found += [measure(AUTO, one, "auto", stream, count) for stream in (False, True)]
-        if environment is not None:
-            with litellm(first, stub.url, environment) as one:
-                few = max(count // 20, 100)
-                found += [measure(LITELLM, one, "stub", stream, few) for stream in (False, True)]
-    return found
+    few = max(count // 20, 100)
+    costs: list[Cost] = []
+
+    def both(name: str, server: Server, model: str, count: int = count) -> None:
+        costs.extend(measure(name, server, model, stream, count) for stream in (False, True))
+
+    with served.upstream(other) as stub, tempfile.TemporaryDirectory() as folder:
+        with served.bare(first, stub.url) as server:
+            both(BARE, server, "stub")
+        if find_spec("uvloop") is not None:
+            with served.bare(first, stub.url, loop="uvloop") as server:
+                both(BARE_UVLOOP, server, "stub")
+        with served.bare(first, stub.url, store=str(Path(folder) / "bare.sqlite")) as server:
+            both(BARE_STORED, server, "stub")
+        with ours(first, stub.url, 10) as server:
+            both(NAMED, server, "s0")
+            both(AUTO, server, "auto")
+        if peers.litellm is not None:
+            with litellm(first, stub.url, peers.litellm) as server:
+                both(LITELLM, server, "stub", few)
+        if peers.routellm is not None:
+            with routellm(first, stub.url, peers.routellm) as server:
+                both(ROUTELLM, server, "router-random-0.5", few)
+    return costs
 
 
 def growth(count: int, cores: tuple[int, int]) -> list[tuple[str, float, float]]:
@@ -158,27 +199,26 @@ def growth(count: int, cores: tuple[int, int]) -> list[tuple[str, float, float]]
     rows: list[tuple[str, float, float]] = []
     with served.upstream(cores[1]) as stub:
 
-        def row(what: str, core: int | None, specialists: int, workers: int, prompt: str) -> None:
-            with ours(core, stub.url, specialists, workers) as one:
-                bodies = [served.request("auto", stream=False, prompt=f"{i} {prompt}") for i in range(100)]
-                asyncio.run(served.drive(one.url, bodies, 200, 16))
-                before, begun = one.cpu(), os.times().elapsed
-                asyncio.run(served.drive(one.url, bodies, count, 32))
-                rows.append((what, 1e6 * (one.cpu() - before) / count, count / (os.times().elapsed - begun)))
+        def row(what: str, server: Server, prompt: str, count: int) -> None:
+            bodies = [served.request("auto", stream=False, prompt=f"{i} {prompt}") for i in range(100)]
+            asyncio.run(served.drive(server.url, bodies, 50, 16))
+            before, begun = server.cpu(), time.perf_counter()
+            asyncio.run(served.drive(server.url, bodies, count, 32))
+            took = time.perf_counter() - begun
+            rows.append((what, 1e6 * (server.cpu() - before) / count, count / took))
+            print(rows[-1], file=sys.stderr, flush=True)
 
-        for workers in (1, 2):
-            row(
-                f"{workers} worker{'s' * (workers > 1)}, 10 specialists, 40 characters",
-                None,
-                10,
-                workers,
-                "x" * 40,
-            )
+        with ours(cores[0], stub.url, 10) as server:
+            for length in (40, 1_000, 10_000, 100_000):
+                some = count if length < 10_000 else max(count // 4, 50)
+                row(f"1 worker, 10 specialists, {length:,} characters", server, WORDY[:length], some)
         for specialists in (3, 30):
-            row(f"1 worker, {specialists} specialists, 40 characters", cores[0], specialists, 1, "x" * 40)
-        for length in (1_000, 10_000, 100_000):
-            words = "river king number " * (length // 18)
-            row(f"1 worker, 10 specialists, {length:,} characters", cores[0], 10, 1, words)
+            with ours(cores[0], stub.url, specialists) as server:
+                row(f"1 worker, {specialists} specialists, 40 characters", server, WORDY[:40], count)
+        for workers in (1, 2):
+            with ours(None, stub.url, 10, workers) as server:
+                what = f"{workers} worker{'s' * (workers > 1)} on all cores, 10 specialists, 40 characters"
+                row(what, server, WORDY[:40], count)
     return rows
 
 
@@ -204,7 +244,7 @@ def _said(what: str, value: float, goal: float, word: str) -> str:
     return f"{what}: {value:.2f} (goal: {word} {goal:g}): {'met' if value <= goal else 'missed'}"
 
 
-def page(found: list[Cost], rows: list[tuple[str, float, float]], count: int) -> str:
+def page(found: list[Cost], rows: list[tuple[str, float, float]], count: int, peers: Peers) -> str:
     """The measurements as Markdown."""
     plain = {one.kind: one for one in found if one.server == BARE}
     lines = [
@@ -226,7 +266,8 @@ def page(found: list[Cost], rows: list[tuple[str, float, float]], count: int) ->
             f"| {one.server} | {one.kind} | {one.cpu:,.0f} | {one.cpu / bare.cpu:.2f} | {one.p50:.2f} | "
             f"{one.p50 - bare.p50:+.2f} | {one.p99:.2f} | {one.p99 - bare.p99:+.2f} | {first} |"
         )
-    lines += ["", *(f"- {line}" for line in verdicts(found))]
+    lines += ["", *(f"- {line}" for line in verdicts(found)), "", STORED]
+    lines += ["", WITHOUT_ROUTELLM if peers.routellm is None else WITH_ROUTELLM]
     if rows:
         lines += ["", "How `auto` grows (JSON, 32 requests at once):", ""]
         lines += ["| served | CPU, µs a request | requests a second |", "|---|---|---|"]
@@ -234,10 +275,22 @@ def page(found: list[Cost], rows: list[tuple[str, float, float]], count: int) ->
     return "\n".join(lines) + "\n"
 
 
+STORED = """\
+*Bare, two SQLite commits* is the pass-through with one row for each request, written before the call and
+completed after it, as durable rows need it at least. Ours writes the decision, its attempt and sums per
+minute and hour, and reads token counts; requests that come together share a commit."""
+WITHOUT_ROUTELLM = """\
+RouteLLM's server is not part of this run (`--routellm` names an environment with `routellm[serve]`)."""
+WITH_ROUTELLM = """\
+RouteLLM runs with its router `random`: the others load weights from the Hugging Face hub when the server
+starts, or embed every prompt with a hosted model, and so do not run offline."""
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.gateway", description=__doc__)
-    parser.add_argument("--requests", type=int, default=3000)
+    parser.add_argument("--requests", type=int, default=1500)
     parser.add_argument("--litellm", type=Path, help="virtual environment with litellm[proxy]")
+    parser.add_argument("--routellm", type=Path, help="virtual environment with routellm[serve]")
     parser.add_argument("--no-growth", action="store_true", help="leave out the table of growth")
     parser.add_argument("--page", type=Path, help="write the page to this file")
     given = parser.parse_args()
@@ -245,10 +298,10 @@ def main() -> None:
     pair = (cores[0], cores[-1])
     with contextlib.suppress(OSError):
         os.sched_setaffinity(0, {pair[1]})
-    found = compare(given.requests, given.litellm, pair)
-    os.sched_setaffinity(0, set(cores))
+    peers = Peers(given.litellm, given.routellm)
+    found = compare(given.requests, peers, pair)
     rows = [] if given.no_growth else growth(max(given.requests // 3, 100), pair)
-    told = page(found, rows, given.requests)
+    told = page(found, rows, given.requests, peers)
     print(told)
     if given.page is not None:
         given.page.write_text(told)

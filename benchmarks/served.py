@@ -8,6 +8,7 @@ first event. All processes listen on 127.0.0.1 and are ended by their id.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import resource
@@ -28,7 +29,6 @@ from typing import Any
 import aiohttp
 
 ROOT = Path(__file__).parents[1]
-TICKS = os.sysconf("SC_CLK_TCK")
 USAGE = {"prompt_tokens": 20, "completion_tokens": 20, "total_tokens": 40}
 FAULTS = ("busy", "broken", "hang", "drip", "cut", "liar", "silent")
 
@@ -113,15 +113,13 @@ class Server:
         return found
 
     def cpu(self) -> float:
-        """Processor seconds that these processes have used."""
-        total = 0.0
+        """Processor seconds that the threads of these processes have used, by the kernel's exact count."""
+        total = 0
         for pid in self.pids:
-            try:
-                fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-            except OSError:
-                continue
-            total += (int(fields[11]) + int(fields[12])) / TICKS
-        return total
+            for thread in Path(f"/proc/{pid}/task").glob("*/schedstat"):
+                with contextlib.suppress(OSError):  # it has ended
+                    total += int(thread.read_text().split()[0])
+        return total / 1e9
 
     def memory(self) -> float:
         """Resident memory in MB."""
@@ -188,20 +186,27 @@ def upstream(core: int | None) -> Iterator[Server]:
 
 
 @contextmanager
-def bare(core: int | None, target: str) -> Iterator[Server]:
-    """The pass-through as a process."""
+def bare(core: int | None, target: str, *, loop: str = "asyncio", store: str = "") -> Iterator[Server]:
+    """The pass-through as a process; `loop` is as uvicorn names it, `store` a SQLite file or nothing."""
     port = free_port()
     command = [sys.executable, "-m", "uvicorn", "benchmarks.bare:app", "--port", str(port)]
-    options = ["--log-level", "warning", "--no-access-log", "--http", "httptools"]
-    with started([*command, *options], f"http://127.0.0.1:{port}", core, UPSTREAM=target) as server:
+    options = ["--log-level", "warning", "--no-access-log", "--http", "httptools", "--loop", loop]
+    variables = {"UPSTREAM": target, "STORE": store}
+    with started([*command, *options], f"http://127.0.0.1:{port}", core, **variables) as server:
         yield server
 
 
 def write_config(
-    folder: Path, target: str, models: dict[str, str], *, router: str | None = None, **serve: object
+    folder: Path,
+    target: str,
+    models: dict[str, str],
+    *,
+    router: str | None = None,
+    timeout: float = 30,
+    **serve: object,
 ) -> Path:
     """A pandora.yaml with a specialist for each name in `models`; its value is the model at the stub."""
-    lines = [f'endpoints: {{stub: {{base_url: "{target}/v1", timeout: 30}}}}', "specialists:"]
+    lines = [f'endpoints: {{stub: {{base_url: "{target}/v1", timeout: {timeout}}}}}', "specialists:"]
     rest = "prices: {in: 1, out: 10}, max_output_tokens: 100}"
     lines += [
         f"  {name}: {{kind: chat, endpoint: stub, model: {model}, {rest}" for name, model in models.items()

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.slow
 
 def test_no_row_and_no_money_is_lost_with_a_worker(tmp_path: Path) -> None:
     store = str(tmp_path / "store.sqlite")
-    found = faults.run(tmp_path, store, random.Random(1), workers=2, requests=150)
+    found = faults.run(tmp_path, store, random.Random(1), workers=2, requests=80)
     assert found.broken == ()
     assert found.answered > 0
 
@@ -28,6 +28,6 @@ def test_no_row_and_no_money_is_lost_with_the_database(tmp_path: Path, server: S
         connection.execute("DROP SCHEMA public CASCADE")
         connection.execute("CREATE SCHEMA public")
     rng = random.Random(2)
-    found = faults.run(tmp_path, server.url, rng, workers=2, requests=150, database=server)
+    found = faults.run(tmp_path, server.url, rng, workers=2, requests=80, database=server)
     assert found.broken == ()
     assert found.answered > 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import os
@@ -83,12 +84,9 @@ class ServePlan:
 
     def fingerprint(self) -> str:
         """Size and modification time of the configuration and of the artifact's manifest."""
-        try:
-            stated = self.read().serve.router
-        except UsageError:
-            stated = None
-        files = [self.path, *([self.path.parent / stated / MANIFEST] if stated else [])]
-        return " ".join(_changed(file) for file in files)
+        config = _changed(self.path)
+        router = _named_router(self.path, config)
+        return config if router is None else f"{config} {_changed(self.path.parent / router / MANIFEST)}"
 
 
 def auction_floor(config: Config, path: Path) -> Floor | None:
@@ -119,6 +117,15 @@ def mount_dashboard(url: str, gateway: Gateway, closing: ExitStack) -> None:
     dashboard = Dashboard(url, gateway.store, serving)
     closing.callback(dashboard.close)
     gateway.mounted[ROOT] = dashboard
+
+
+@functools.lru_cache(maxsize=4)
+def _named_router(path: Path, changed: str) -> str | None:
+    """The artifact that the file `path` names, None if there is none; read once for each state `changed`."""
+    try:
+        return read_config(path).serve.router
+    except UsageError:
+        return None
 
 
 def _changed(file: Path) -> str:

@@ -45,17 +45,21 @@ class Arriving(HttpToolsProtocol):
 
     patience: float = 60.0
     _waiting: asyncio.TimerHandle | None = None
+    _due = 0.0
     _head = 0
     _in_head = True
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin to wait for the first request."""
         super().connection_made(transport)
-        self._waiting = self.loop.call_later(self.patience, self._late)
+        self._due = self.loop.time() + self.patience
+        self._waiting = self.loop.call_at(self._due, self._check)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop waiting."""
-        self._arrived()
+        if self._waiting is not None:
+            self._waiting.cancel()
+            self._waiting = None
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -69,24 +73,24 @@ class Arriving(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         """A request begins: its head has to be complete in time."""
         self._in_head = True
+        self._due = self.loop.time() + self.patience
         if self._waiting is None:
-            self._waiting = self.loop.call_later(self.patience, self._late)
+            self._waiting = self.loop.call_at(self._due, self._check)
         super().on_message_begin()
 
     def on_headers_complete(self) -> None:
         """The head is complete."""
-        self._arrived()
         self._in_head, self._head = False, 0
         super().on_headers_complete()
 
-    def _arrived(self) -> None:
-        if self._waiting is not None:
-            self._waiting.cancel()
-            self._waiting = None
-
-    def _late(self) -> None:
+    def _check(self) -> None:
+        """Refuse a head that is late. One timer serves many requests: it is set anew only when it is due."""
         self._waiting = None
-        if not self.transport.is_closing():
+        if not self._in_head or self.transport.is_closing():
+            return
+        if self.loop.time() < self._due:
+            self._waiting = self.loop.call_at(self._due, self._check)
+        else:
             self._refuse(b"408 Request Timeout")
 
     def _refuse(self, status: bytes) -> None:

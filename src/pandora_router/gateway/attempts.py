@@ -14,13 +14,13 @@ from dataclasses import dataclass, field, replace
 
 from pandora_router.gateway.backend import Backend
 from pandora_router.gateway.chances import without_chances
-from pandora_router.gateway.frames import DONE, Frames, data_of, parsed
+from pandora_router.gateway.frames import DONE, TELLS, Frames, data_of, parsed
 from pandora_router.gateway.health import Circuit
 from pandora_router.gateway.measured import Lengths
 from pandora_router.gateway.shown import Glimpse
 from pandora_router.gateway.spoken import Incoming
 from pandora_router.gateway.wires import Wire
-from pandora_router.router.decision import stamp
+from pandora_router.router.decision import new_id
 from pandora_router.store import log
 from pandora_router.store.rows import Attempt, Kind, Outcome, Settlement, Status, Usage
 from pandora_router.store.worker import Store
@@ -31,11 +31,6 @@ from pandora_router.transport.retries import waited
 LARGEST_ANSWER = 64 * 2**20
 OVERLOADED = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
 """Statuses after which another specialist, or the same one later, may answer."""
-
-
-def new_id() -> str:
-    """An id that sorts by time, of the same kind as those of decisions."""
-    return stamp()[0]
 
 
 @dataclass(eq=False)
@@ -188,6 +183,10 @@ class RunningAttempt:
             if self._frames.rest:
                 self.held.append(self._frames.rest)
             return
+        if self._passes and (plain := self._frames.plain(chunk)) is not None:
+            self.held.append(plain[0])
+            self.events += plain[1]
+            return
         for frame in self._frames.feed(chunk):
             content = self._take(frame)
             if self.failed is not None and not begun:
@@ -205,8 +204,7 @@ class RunningAttempt:
             self.held.append(frame)
             return False
         self.events += 1
-        looking = self.glimpse is not None and not self.glimpse.done
-        if self.first_token is not None and not looking and not self._tells(data):
+        if self.first_token is not None and not self._looking and TELLS.search(data) is None:
             self.held.append(frame)
             return True
         event = parsed(data)
@@ -219,16 +217,21 @@ class RunningAttempt:
             self._counted = piece.content or piece.only_usage or piece.last
         self.failed = piece.failed or self.failed
         self.response = piece.response or self.response
-        if self.glimpse is not None and looking:
+        if self.glimpse is not None and self._looking:
             self.glimpse.add(event)
         if not (piece.only_usage and self.strip_usage):
             self.held.append(frame)
         return piece.content
 
-    @staticmethod
-    def _tells(data: bytes) -> bool:
-        """Whether an event after the first content must be parsed."""
-        return b'"usage"' in data or b'"error"' in data or b'"response' in data[:40] or b'"message_' in data
+    @property
+    def _looking(self) -> bool:
+        """Whether a look has not seen enough yet."""
+        return self.glimpse is not None and not self.glimpse.done
+
+    @property
+    def _passes(self) -> bool:
+        """Whether events that only carry more content can be sent on without looking at each of them."""
+        return self.first_token is not None and not self._looking and not self.strip_chances
 
     def lose(self) -> None:
         """End a look whose specialist was not chosen; a stream that has already ended counts as complete."""

@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from pandora_router.gateway import description, metrics
-from pandora_router.gateway.attempts import LARGEST_ANSWER, new_id
+from pandora_router.gateway.attempts import LARGEST_ANSWER
 from pandora_router.gateway.calling import PASSED
 from pandora_router.gateway.members import read_object
 from pandora_router.gateway.splice import with_model
 from pandora_router.gateway.wires import BY_NAME, Name
+from pandora_router.router.decision import new_id
 from pandora_router.store import accounts, auctions, log
 from pandora_router.store.database import Transaction
 from pandora_router.store.rows import Feedback, Refusal

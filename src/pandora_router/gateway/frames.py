@@ -12,6 +12,8 @@ LARGEST = 2**21
 """Most bytes of one event."""
 _END = re.compile(rb"\r\n\r\n|\n\n|\r\r")
 DONE = b"[DONE]"
+TELLS = re.compile(rb'"usage"|"error"|"response|"message_|\[DONE\]')
+"""What occurs in every event after the first content that may say something besides more content."""
 
 
 class Frames:
@@ -32,6 +34,19 @@ class Frames:
         if len(self._rest) > LARGEST:
             raise Failed("one event of the stream is too large", "not as agreed", again=False, charged=True)
         return frames
+
+    def plain(self, chunk: bytes) -> tuple[bytes, int] | None:
+        """The events that are whole now in one piece, and how many of them carry data.
+
+        None, with nothing taken, if no event is whole or one of them may have to be read (`TELLS`): then
+        `feed` the chunk.
+        """
+        data = self._rest + chunk if self._rest else chunk
+        end = data.rfind(b"\n\n") + 2
+        if end < 2 or b"\r" in data or TELLS.search(data):
+            return None
+        whole, self._rest = data[:end], data[end:]
+        return whole, whole.count(b"\ndata:") + whole.startswith(b"data:")
 
     @property
     def rest(self) -> bytes:

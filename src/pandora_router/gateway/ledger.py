@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from pandora_router.errors import UpstreamError
-from pandora_router.gateway.attempts import RunningAttempt, new_id
+from pandora_router.gateway.attempts import RunningAttempt
 from pandora_router.gateway.site import Settings
+from pandora_router.router.decision import new_id
 from pandora_router.store import accounts, log
 from pandora_router.store.database import Transaction
 from pandora_router.store.rows import Attempt, DecisionRow, Key, Outcome, Refusal, Settlement

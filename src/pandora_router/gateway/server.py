@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import gc
 import logging
 import multiprocessing
 import os
@@ -19,10 +20,10 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from contextlib import ExitStack
 from multiprocessing.process import BaseProcess
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from pandora_router.errors import PandoraError
 from pandora_router.gateway import logs
@@ -42,6 +43,8 @@ told = logging.getLogger("pandora_router.gateway")
 
 GRACE = 30.0
 """Seconds that streams get to end after a stop signal."""
+YOUNG = 20_000
+"""New objects after which the garbage collector looks for cycles; a request makes about a thousand."""
 LOOK_EVERY = 2.0
 """Seconds between two checks of the files of a site."""
 PRUNE_EVERY = 600.0
@@ -75,7 +78,7 @@ def serve(plan: SitePlan, address: Address, workers: int, ready: Callable[[str],
     listening = address.bind(keys=site.settings.keys)
     url = url_of(listening)
     if workers == 1:
-        return asyncio.run(_worker(plan, site, listening, lambda: ready(url)))
+        return _run(_worker(plan, site, listening, lambda: ready(url)))
     return _parent(plan, listening, workers, lambda: ready(url))
 
 
@@ -139,11 +142,20 @@ def _send(pid: int, number: signal.Signals) -> None:
 
 def _child(plan: SitePlan, listening: socket.socket, events: multiprocessing.SimpleQueue[bool]) -> None:
     try:
-        code = asyncio.run(_worker(plan, plan.site(), listening, lambda: events.put(True)))
+        code = _run(_worker(plan, plan.site(), listening, lambda: events.put(True)))
     except BaseException:
         events.put(False)
         raise
     sys.exit(code)
+
+
+def _run(work: Coroutine[Any, Any, int]) -> int:
+    """Run a worker on uvloop's event loop where that is installed, else on that of Python."""
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.run(work)
+    return uvloop.run(work)
 
 
 async def _worker(plan: SitePlan, site: Site, listening: socket.socket, ready: Callable[[], None]) -> int:
@@ -163,6 +175,9 @@ async def _worker(plan: SitePlan, site: Site, listening: socket.socket, ready: C
     plan.mount(gateway, mounted)
     for router in site.routers:
         router.warm()
+    gc.collect()
+    gc.freeze()  # what is loaded by now stays: the collector need not look at it again
+    gc.set_threshold(YOUNG, 20, 20)
     config = arriving.settings(gateway, timeout_graceful_shutdown=int(GRACE))
     server = uvicorn.Server(config)
     loop = asyncio.get_running_loop()

@@ -19,7 +19,7 @@ from typing import Any
 
 from pandora_router.errors import UsageError
 from pandora_router.gateway import auctioning, choosing
-from pandora_router.gateway.attempts import RunningAttempt, new_id
+from pandora_router.gateway.attempts import RunningAttempt
 from pandora_router.gateway.auctioning import AuctionRequest, RequestAuction
 from pandora_router.gateway.baseline import best_single, single_cost
 from pandora_router.gateway.calling import Caller, Succession, calls_of
@@ -37,6 +37,7 @@ from pandora_router.gateway.site import Profile, Site
 from pandora_router.gateway.whole import joined_answer
 from pandora_router.gateway.wires import Turn, Wire
 from pandora_router.router import Router
+from pandora_router.router.decision import new_id
 from pandora_router.store.money import nanodollars
 from pandora_router.store.rows import DecisionRow, Key, Kind, Refusal, Status
 from pandora_router.store.worker import Store

@@ -5,6 +5,7 @@ A reload replaces the `Site`; requests in progress finish with the old one.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
@@ -119,14 +120,18 @@ class Site:
         routers = (self.router, *(profile.router for profile in self.profiles.values()))
         return tuple(router for router in routers if router is not None)
 
-    @property
+    @functools.cached_property
     def names(self) -> tuple[str, ...]:
         """The names of the specialists."""
         return tuple(backend.name for backend in self.backends)
 
     def backend(self, name: str) -> Backend:
         """The specialist of this name; raises `KeyError`."""
-        return next(backend for backend in self.backends if backend.name == name)
+        return self._by_name[name]
+
+    @functools.cached_property
+    def _by_name(self) -> Mapping[str, Backend]:
+        return {backend.name: backend for backend in self.backends}
 
     def profile(self, model: str) -> Profile | None:
         """The profile for `model`; None if it names a specialist, which is not routed.

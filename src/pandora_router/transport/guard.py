@@ -25,10 +25,9 @@ class Guard:
         try:
             await self._clock.__aexit__(kind, error, trace)
         except TimeoutError:
-            why = f"{self._url} did not answer within {self._timeout:g} s"
-            raise Failed(why, "timeout", again=True, charged=True) from None
+            raise late(self._url, self._timeout) from None
         if error is not None and not isinstance(error, PandoraError) and isinstance(error, wire_errors()):
-            raise _unheard(self._url, error) from None
+            raise unheard(self._url, error) from None
 
 
 def wire_errors() -> tuple[type[Exception], ...]:
@@ -37,7 +36,13 @@ def wire_errors() -> tuple[type[Exception], ...]:
     return (aiohttp.ClientError, OSError, ValueError, asyncio.IncompleteReadError)
 
 
-def _unheard(url: str, error: BaseException) -> Failed:
+def late(url: str, timeout: float) -> Failed:
+    """The failure of a server that was silent for `timeout` seconds."""
+    return Failed(f"{url} did not answer within {timeout:g} s", "timeout", again=True, charged=True)
+
+
+def unheard(url: str, error: BaseException) -> Failed:
+    """What went wrong on the wire, in our own words."""
     aiohttp = library()
     name = type(error).__name__
     if isinstance(error, aiohttp.ClientConnectorError | aiohttp.ClientConnectionResetError):

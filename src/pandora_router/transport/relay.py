@@ -13,13 +13,17 @@ from typing import TYPE_CHECKING
 
 from pandora_router.transport.client import sendable, session_of_loop
 from pandora_router.transport.failures import Failed
-from pandora_router.transport.guard import Guard
+from pandora_router.transport.guard import Guard, late, unheard, wire_errors
 
 if TYPE_CHECKING:
     import aiohttp
 
 LONGEST = 3600.0
 """Seconds after which a call is ended even if bytes still arrive."""
+
+
+class _Late(Exception):
+    """The next bytes did not arrive in time."""
 
 
 class Relay:
@@ -32,6 +36,9 @@ class Relay:
         self._response: aiohttp.ClientResponse | None = response
         self._end = end
         self._timeout = timeout
+        self._loop = asyncio.get_running_loop()
+        self._due: float | None = None
+        self._timer: asyncio.TimerHandle | None = None
 
     @classmethod
     async def open(
@@ -58,9 +65,27 @@ class Relay:
         """The next bytes as they arrived, b"" at the end; raises `Failed` if they are late or it breaks."""
         if self._response is None:
             return b""
-        deadline = min(asyncio.get_running_loop().time() + self._timeout, self._end)
-        async with Guard(self.url, deadline, self._timeout):
+        self._due = min(self._loop.time() + self._timeout, self._end)
+        if self._timer is None:
+            self._timer = self._loop.call_at(self._due, self._check)
+        try:
             return await self._response.content.readany()
+        except _Late:
+            raise late(self.url, self._timeout) from None
+        except wire_errors() as error:
+            raise unheard(self.url, error) from None
+        finally:
+            self._due = None
+
+    def _check(self) -> None:
+        """Wake a reader that has waited too long; one timer serves many reads, set anew only when due."""
+        self._timer = None
+        if self._due is None or self._response is None:
+            return
+        if self._loop.time() < self._due:
+            self._timer = self._loop.call_at(self._due, self._check)
+        else:
+            self._response.content.set_exception(_Late())
 
     async def read(self, limit: int) -> bytes:
         """The whole body; raises `Failed` beyond `limit` bytes."""
@@ -76,6 +101,9 @@ class Relay:
 
     def close(self) -> None:
         """End the call; the connection is kept only if the reply was read to the end. May be repeated."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
         if self._response is not None:
             response, self._response = self._response, None
             response.close()
