@@ -167,6 +167,22 @@ def test_candidates_that_the_budget_cannot_pay_are_left_out(serve: Serve, stub: 
     assert post(gateway, "chat/completions", named, Authorization=f"Bearer {secret}")[0] == 429
 
 
+def test_calls_that_are_passed_on_count_against_the_rate_and_need_a_budget(serve: Serve, stub: Stub) -> None:
+    gateway = serve(backend(stub, "small"), keys=True)
+
+    def embed(**limits: int) -> list[int]:
+        store = gateway.gateway.store
+        secret = store.submit(
+            lambda open_: accounts.add_key(open_, str(limits), time.time(), **limits)[1]
+        ).result()
+        body = {"model": "small", "input": "x"}
+        return [post(gateway, "embeddings", body, Authorization=f"Bearer {secret}")[0] for _ in range(3)]
+
+    assert embed(per_minute=2) == [200, 200, 429]
+    assert embed(budget=1) == [200, 200, 200]
+    assert embed(budget=0) == [429, 429, 429]
+
+
 def test_images_do_not_count_as_text(serve: Serve, stub: Stub) -> None:
     gateway = serve(backend(stub, "small", context=10_000))
     image = {"type": "image_url", "image_url": {"url": "data:image/png;base64," + "iVBORw0KGgo" * 20_000}}
@@ -296,15 +312,17 @@ def test_exploring_records_the_probability_of_what_was_picked(
     assert len({one["proposed"] for one in found}) == 1
 
 
-def test_observing_looks_at_nobody(talking: Talking, tmp_path: Path) -> None:
+def test_observing_looks_at_nobody_and_records_whom_it_would_have_looked_at(
+    talking: Talking, tmp_path: Path
+) -> None:
     router = listening().with_policy(Always())
     script(talking, router, "large")
     with closing(Served(talking, router, tmp_path, mode="observe")) as served:
         headers, row = ask(served.running)
         assert headers["x-pandora-specialist"] == router.default
         assert talking.calls == {router.default: 1}
-        told = row["detail"]["decision"]["specialists"]
-        assert {one["status"] for one in told.values()} == {"not for sale"}
+        assert sorted(row["detail"]["would_look"]) == sorted(router.specialists)
+        assert row["inspected"] == 0
 
 
 def test_routing_switched_off_for_one_request(serve: Serve, stub: Stub, router: Router) -> None:

@@ -15,6 +15,7 @@ import orjson
 from pandora_router.gateway import description, metrics
 from pandora_router.gateway.attempts import LARGEST_ANSWER
 from pandora_router.gateway.calling import PASSED
+from pandora_router.gateway.ledger import identify, refusal
 from pandora_router.gateway.members import read_object
 from pandora_router.gateway.splice import with_model
 from pandora_router.gateway.wires import BY_NAME, Name
@@ -86,11 +87,24 @@ async def _key(gateway: Gateway, headers: Mapping[str, str]) -> str | None:
     """The id of the client's key; None where keys are not needed. Raises `Refused` with 401."""
     if not gateway.site.settings.keys:
         return None
-    secret = headers.get("x-api-key") or headers.get("authorization", "").removeprefix("Bearer ").strip()
-    identified = await gateway.store.run(lambda open_: accounts.identify(open_, secret))
-    if isinstance(identified, Refusal):
-        raise Refused(401, identified.message, "invalid_api_key")
-    return identified.id
+    key, _ = await identify(gateway.store, headers, time.time())
+    return key.id
+
+
+async def _admit(gateway: Gateway, headers: Mapping[str, str]) -> None:
+    """Count a call that is passed on against the rate of its key; raises `Refused` (401, 429).
+
+    Its cost is not known, so it is not charged, but a key whose budget is used up may not make it.
+    """
+    if not gateway.site.settings.keys:
+        return
+    now = time.time()
+    key, left = await identify(gateway.store, headers, now)
+    if left is not None and left <= 0:
+        raise refusal(Refusal("budget", f"The budget of the key {key.name} is used up."))
+    refused = await gateway.store.run(lambda open_: accounts.admit(open_, key, now))
+    if refused is not None:
+        raise refusal(refused)
 
 
 async def _ready(gateway: Gateway) -> Reply:
@@ -212,7 +226,7 @@ async def _passed_on(gateway: Gateway, path: str, headers: Mapping[str, str], re
     parsed = read_object(body)
     if not isinstance(parsed.get("model"), str):
         raise Refused(400, "model: expected a text.", "invalid_request")
-    await _key(gateway, headers)
+    await _admit(gateway, headers)
     named = parsed["model"] if parsed["model"] in site.names else site.settings.default
     backend = site.backend(named)
     if wire.name not in backend.wires:

@@ -7,7 +7,7 @@ written is refused (503).
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,24 +40,6 @@ class Ledger:
     opened: bool = False
     touched: bool = False
     admitted: bool = False
-
-    async def identify(self, secret: str) -> tuple[Key, int | None]:
-        """The key that a secret belongs to and what is left of its budget in nanodollars, None if unlimited.
-
-        Raises `Refused` with 401 if there is no such key or it was revoked.
-        """
-
-        def find(open_: Transaction) -> tuple[Key | Refusal, int | None]:
-            key = accounts.identify(open_, secret)
-            if isinstance(key, Refusal) or key.budget is None:
-                return key, None
-            return key, key.budget - sum(accounts.account(open_, key, self.begun))
-
-        identified, left = await self._stored(find)
-        if isinstance(identified, Refusal):
-            raise Refused(401, identified.message, "invalid_api_key")
-        self.key = identified
-        return identified, left
 
     async def begin(
         self,
@@ -200,6 +182,29 @@ class Ledger:
             return await self.store.run(operation, kept=kept)
         except UpstreamError as error:
             raise Refused(503, f"The decision could not be recorded: {error}.", "store_failed") from error
+
+
+async def identify(store: Store, headers: Mapping[str, str], now: float) -> tuple[Key, int | None]:
+    """The key in the headers of a request, and what is left of its budget in nanodollars, None if unlimited.
+
+    Raises `Refused`: 401 if there is no such key or it was revoked, 503 if the store does not answer.
+    """
+    bearer = headers.get("authorization", "").removeprefix("Bearer ").strip()
+    secret = headers.get("x-api-key") or bearer
+
+    def find(open_: Transaction) -> tuple[Key | Refusal, int | None]:
+        key = accounts.identify(open_, secret)
+        if isinstance(key, Refusal) or key.budget is None:
+            return key, None
+        return key, key.budget - sum(accounts.account(open_, key, now))
+
+    try:
+        identified, left = await store.run(find)
+    except UpstreamError as error:
+        raise Refused(503, f"The key could not be checked: {error}.", "store_failed") from error
+    if isinstance(identified, Refusal):
+        raise Refused(401, identified.message, "invalid_api_key")
+    return identified, left
 
 
 def refusal(refused: Refusal) -> Refused:

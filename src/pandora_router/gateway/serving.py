@@ -27,7 +27,7 @@ from pandora_router.gateway.choosing import Choice, about
 from pandora_router.gateway.eligible import Constraints, exclusions, unaffordable
 from pandora_router.gateway.frames import framed
 from pandora_router.gateway.health import Circuit
-from pandora_router.gateway.ledger import Ledger, refusal
+from pandora_router.gateway.ledger import Ledger, identify, refusal
 from pandora_router.gateway.live import LiveLooks
 from pandora_router.gateway.measured import Lengths, at_speed
 from pandora_router.gateway.members import read_object
@@ -69,6 +69,7 @@ class Exchange:
     attempts: list[RunningAttempt] = field(default_factory=list)
     looks: LiveLooks | None = None
     auction: RequestAuction | None = None
+    would_look: list[str] = field(default_factory=list)
     overhead: float = 0.0
     inspection_cost: int = 0
     worker: str | None = None
@@ -124,9 +125,8 @@ class Exchange:
         """Find the client's key; raises `Refused` with 401 if keys are required and it is invalid."""
         if not self.site.settings.keys:
             return
-        bearer = self.headers.get("authorization", "").removeprefix("Bearer ").strip()
-        secret = self.headers.get("x-api-key") or bearer
-        self.key, self.left = await self.ledger.identify(secret)
+        self.key, self.left = await identify(self.store, self.headers, self.begun)
+        self.ledger.key = self.key
 
     async def choose(self, *, call: bool = False) -> None:
         """Choose the specialist, with live looks if `call` is true; raises `Refused` if none may answer."""
@@ -192,7 +192,7 @@ class Exchange:
 
     def _live(self, router: Router, offered: Sequence[str]) -> LiveLooks | None:
         """The live looks of this request; None if its router needs none or none is possible."""
-        if router.predictor is None or self.site.settings.mode == "observe":
+        if router.predictor is None:
             return None
         names = frozenset(name for name in offered if name in router.needs and self.site.backend(name).looks)
         if not names or not lookable(self.wire.name, self.parsed):
@@ -200,6 +200,9 @@ class Exchange:
         assert self.profile is not None
 
         async def record(attempts: Sequence[RunningAttempt]) -> bool:
+            if self.site.settings.mode == "observe":  # nobody is called: the first looks are written down
+                self.would_look += [attempt.backend.name for attempt in attempts]
+                return False
             return await self._record_looks(router, offered, attempts)
 
         def start(name: str) -> RunningAttempt:
@@ -314,6 +317,7 @@ class Exchange:
                 "decision": choice.detail,
                 "excluded": self.excluded,
                 "ranked": choice.ranked,
+                **({"would_look": self.would_look} if self.would_look else {}),
             },
         )
 
