@@ -15,6 +15,7 @@ import pytest
 from pandora_router.gateway.backend import TokenTariff
 from pandora_router.store import accounts
 from pandora_router.store.money import nanodollars
+from pandora_router.store.rows import Usage
 from tests.gateway.conftest import Running, Serve, backend
 from tests.gateway.stub import Stub, events, whole
 
@@ -188,6 +189,19 @@ def test_a_provider_cannot_claim_more_than_a_request_allows(serve: Serve, stub: 
     assert gateway.rows("SELECT usage_complete, reason FROM attempts")[0][0] == 0
     headers = post(gateway, "chat/completions", request("chat", "liar"))[1]  # nothing bounds this one
     assert gateway.settled(headers["x-pandora-decision-id"])[1] == nanodollars((20 + 100_000) / 1e6)
+
+
+def test_the_estimate_of_a_call_is_within_what_is_reserved_for_it(serve: Serve, stub: Stub) -> None:
+    """A dead worker's calls are charged at their estimates, which must not exceed the budget."""
+    gateway = serve(backend(stub, "small"), backend(stub, "liar"))
+    post(gateway, "chat/completions", request("chat", "liar", max_tokens=50))
+    measured = gateway.gateway.measured
+    assert measured["liar"].output.value is None  # what is not believed is not learnt
+    measured["small"].answered(Usage(10**6, 0, 0, 10**6), 100, "", 0.1, 0.2, time.time())
+    ask = request("chat", "small", max_tokens=50)
+    post(gateway, "chat/completions", ask)
+    bound = nanodollars(((len(json.dumps(ask)) + 64) + 50 * 10.0) / 1e6)
+    assert gateway.rows("SELECT estimate FROM attempts WHERE specialist = 'small'") == [(bound,)]
 
 
 @pytest.mark.parametrize(("calls", "answered"), [(1, False), (2, True)])

@@ -80,10 +80,14 @@ class RunningAttempt:
 
     @property
     def row(self) -> Attempt:
-        """The record that is written before the call is made."""
+        """The record that is written before the call is made.
+
+        It is expected to cost no more than was reserved for it, whatever its provider claimed before: if this
+        process dies, the estimate is charged.
+        """
         usual = self.lengths.output.given(self.backend.max_output / 8)
         expected = self.lengths.expected(self.size, self.prefix, min(usual, self.most), self.begun)
-        cost = self.backend.prices.cost(expected)
+        cost = min(self.backend.prices.cost(expected), self.backend.bound(self.size, self.most))
         return Attempt(self.id, self.decision, self.kind, self.backend.name, self.begun, cost)
 
     @property
@@ -261,7 +265,7 @@ class RunningAttempt:
         if self.ceiling is not None and self.cost > self.ceiling:
             self.cost, usage = self.ceiling, replace(usage, complete=False)
             reason = f"{reason} more was claimed than the request allows".strip()
-        if status == "ok" and self._counted and self.owes:
+        if status == "ok" and self._counted and self.owes and usage.complete:
             self.lengths.answered(usage, self.size, self.prefix, self.first_token, now - self.begun, now)
         outcome = Outcome(status, self.cost, usage, self.first_token, now - self.begun, reason[:300])
         self.settled = Settlement(self.id, outcome, now, self.kind)

@@ -150,8 +150,11 @@ class Backend:
 
         No tokenizer makes more tokens than bytes. Input is counted at its highest price.
         """
-        written = (turn.max_output or self.max_output) * self.prices.output
-        return self.failed_case(size) + nanodollars(written / 1e6)
+        return self.bound(size, turn.max_output or self.max_output)
+
+    def bound(self, size: int, output: int) -> int:
+        """The most that a call of `size` bytes costs that writes `output` tokens or fewer, in nanodollars."""
+        return self.failed_case(size) + nanodollars(output * self.prices.output / 1e6)
 
     def failed_case(self, size: int) -> int:
         """Most that a call costs if it fails before its first content: its prompt, in nanodollars."""

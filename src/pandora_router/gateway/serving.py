@@ -205,9 +205,7 @@ class Exchange:
                 return False
             return await self._record_looks(router, offered, attempts)
 
-        def start(name: str) -> RunningAttempt:
-            return self.calls.attempt(name, "inspection")
-
+        start = functools.partial(self.calls.attempt, kind="inspection")
         return LiveLooks(router, names, start, record, self.calls.open, self.profile.second)
 
     async def _record_looks(
@@ -374,11 +372,9 @@ class Exchange:
         if self.auction is not None:
             await self.auction.end(answered=status == "ok")
         single = best_single(self.profile)
-        compared = None if single is None else self.calls.attempt(single, "answer")
         renamed = attempt.backend.name != self.chosen.specialist
-        pins = []
-        if attempt.response and self.wire.name == "responses":
-            pins.append(f"response:{attempt.response}")
+        responded = attempt.response and self.wire.name == "responses"
+        pins = [f"response:{attempt.response}"] if responded else []
         if self.ledger.session is not None and renamed:
             pins.append(self.ledger.session)
         await self.ledger.close(
@@ -386,7 +382,7 @@ class Exchange:
             attempt,
             last,
             renamed=renamed,
-            baseline=None if compared is None else single_cost(compared, attempt),
+            baseline=None if single is None else single_cost(self.calls.attempt(single, "answer"), attempt),
             response=answer.decode("utf-8", "replace") if answer and self.site.settings.bodies else None,
             pins=pins,
         )
