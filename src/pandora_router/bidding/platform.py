@@ -150,7 +150,7 @@ class _Hall:
 
     def losers(self, winner: Seat) -> list[Seat]:
         """Bidders that inspected and did not win; they may have begun an answer."""
-        looked = {one.bidder for one in self.heard if one.looks}
+        looked = {call.bidder for call in self.heard if call.looks}
         return [seat for seat in self.seats if seat.name in looked and seat.name != winner.name]
 
     def claim(self, bidder: str) -> float | None:

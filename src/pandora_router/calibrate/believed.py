@@ -58,8 +58,8 @@ def _slope(k: Vector, v: Vector) -> float:
         return PRIOR[0]
     slope = float(k.sum() / v.sum())
     variance = float(((k - slope * v) ** 2).sum() / v.sum() ** 2)
-    told, before = 1.0 / max(variance, 1e-12), 1.0 / PRIOR[1] ** 2
-    return max((told * slope + before * PRIOR[0]) / (told + before), 0.0)
+    precision, prior = 1.0 / max(variance, 1e-12), 1.0 / PRIOR[1] ** 2
+    return max((precision * slope + prior * PRIOR[0]) / (precision + prior), 0.0)
 
 
 def _level(f: Matrix, r: Matrix) -> Vector:
