@@ -19,7 +19,7 @@ import time
 from pathlib import Path
 
 from tests.dashboard.conftest import Running
-from tests.support.traffic import fill, team
+from tests.support.traffic import fill, hold_auctions, team
 
 from pandora_router.store.database import Transaction, connect
 from pandora_router.store.migrations import migrate
@@ -57,6 +57,8 @@ PAGES = {
     "calibration": "/calibration",
     "keys, 30 days": "/keys?range=30d",
     "reconcile, 30 days": "/reconcile?range=30d",
+    "market, 30 days": "/market?range=30d",
+    "one auction": "/market/auction-3000-7",
 }
 
 
@@ -92,6 +94,7 @@ def write(path: Path, decisions: int) -> None:
     with database.transaction() as open_:
         keys = team(open_, now - COPIES * SPAN)
         fill(open_, size, since, now, keys=keys, feedback=0.1)
+        hold_auctions(open_, 3000, since, now)
     print(f"{size:,} decisions written at {size / (time.perf_counter() - begun):,.0f} a second")
     for table in MOVED:
         with database.transaction() as open_:

@@ -19,10 +19,11 @@ def test_every_call_is_a_dot_and_every_look_a_ring():
     ]
     root = ElementTree.fromstring(auction_picture(auction, asked))
     groups = root.findall(f"{SVG}g")
-    assert [len(group.findall(f"{SVG}circle")) for group in groups] == [1, 1, 2]
+    assert [len(group.findall(f"{SVG}circle")) for group in groups] == [1, 0, 2]  # leaving is a triangle
     assert "late" in groups[1].find(f"{SVG}title").text
     texts = [text.text for text in root.findall(f"{SVG}text")]
     assert texts[0] == "<b>x</b> ★"
+    assert {"0.400", "0.800"} <= set(texts)  # the clock from what was shown to what is paid
     assert texts[-1] == "descending: <b>x</b> at 0.400, delivered, reward 0.700"
 
 

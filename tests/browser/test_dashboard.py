@@ -133,3 +133,31 @@ def test_a_bill_is_read_from_a_file(board: Running, page: Chromium) -> None:
     page.click("form.bill button")
     page.until("document.getElementById('compared')")
     assert page.problems == []
+
+
+def test_somebody_opens_an_auction_and_sees_who_looked_bid_and_won(board: Running, page: Chromium) -> None:
+    page.problems.clear()
+    page.screen(1280, 900)
+    page.open(board.url)
+    page.press("8")
+    page.until("document.title === 'Market · pandora-router'")
+    assert page.run("document.querySelectorAll('#bidders ~ div tr[data-row]').length") == 3
+    assert page.run("document.querySelectorAll('#auctions ~ div tr[data-row]').length") == 50
+    page.click("#older")
+    page.until("document.querySelectorAll('#auctions ~ div tr[data-row]').length === 20")
+    page.click("#auctions ~ div tr[data-row] a")
+    page.until("document.querySelector('.picture svg')")
+    drawn = "document.querySelector('.picture svg')"
+    assert page.run(f"{drawn}.querySelectorAll('g').length") == 5  # a mark for each call
+    assert page.run(f"{drawn}.textContent.includes('★')")
+    ink = page.run(f"getComputedStyle({drawn}.querySelector('text')).fill")
+    page.press("d")
+    page.until(f"getComputedStyle({drawn}.querySelector('text')).fill !== {ink!r}")
+    page.press("d")
+    page.screen(390, 800)
+    page.open(page.run("location.href"))
+    assert page.run("document.documentElement.scrollWidth") <= 390
+    page.open(f"{board.url}/market")
+    assert page.run("document.documentElement.scrollWidth") <= 390
+    assert page.run("document.title") == "Market · pandora-router"  # names of bidders are only texts
+    assert page.problems == []

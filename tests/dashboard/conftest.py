@@ -18,7 +18,7 @@ import uvicorn
 from pandora_router.dashboard.app import Dashboard, Serving
 from pandora_router.store import accounts
 from pandora_router.store.worker import Store
-from tests.support.traffic import NAMES, fill, team
+from tests.support.traffic import NAMES, fill, hold_auctions, team
 
 NOW = time.time()
 EVIL = "<script>document.title='broken'</script><img src=x onerror=\"document.title='broken'\">"
@@ -90,6 +90,8 @@ def board(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
         fill(open_, 295, NOW - 80_000, NOW - 60, keys=keys)  # type: ignore[arg-type]
         names = (EVIL, EVIL + "2", "=cmd|' /C calc'!A0", "code", "search")
         fill(open_, 5, NOW - 50, NOW - 10, seed=9, names=names, keys=[bad.id], prompts=[EVIL], feedback=1.0)  # type: ignore[arg-type]
+
+        hold_auctions(open_, 70, NOW - 80_000, NOW - 60, evil=EVIL)  # type: ignore[arg-type]
 
     running.store.submit(write).result()
     yield running

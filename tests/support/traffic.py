@@ -7,7 +7,8 @@ import random
 from collections.abc import Sequence
 from typing import Any
 
-from pandora_router.store import accounts, log
+from pandora_router.store import accounts, auctions, log
+from pandora_router.store.auctions import AskedRow, AuctionRow
 from pandora_router.store.database import Transaction
 from pandora_router.store.rows import Attempt, DecisionRow, Feedback, Kind, Outcome, Settlement, Status, Usage
 
@@ -133,3 +134,33 @@ def team(open_: Transaction, now: float) -> list[str | None]:
         for name, budget in (("team-a", 200 * 10**9), ("team-b", 50 * 10**9), ("batch", None))
     ]
     return [*made]
+
+
+def hold_auctions(open_: Transaction, count: int, since: float, until: float, *, evil: str = "shade") -> None:
+    """Three bidders and made-up auctions between two times: looks, bids, faults, stalls and rewards."""
+    rng = random.Random(count)
+    names = ("solver", "writer", evil)
+    for name in names:
+        auctions.join(open_, name, f"http://127.0.0.1/{len(name)}", since, stake=5.0)
+    for i in range(count):
+        at = since + (until - since) * (i + 1) / (count + 1)
+        worth = {name: rng.uniform(0.2, 0.9) for name in names}
+        order = sorted(names, key=lambda name: -worth[name])
+        calls = [AskedRow(name, 0, None, "wait", worth[name], 0, 0.0, 0.004, None) for name in names]
+        if i % 5 == 4:
+            calls[2] = AskedRow(names[2], 0, None, "leave", None, 0, 0.0, 0.5, "late")
+            order = [name for name in order if name != names[2]]
+        first, second = order[:2]
+        calls.append(AskedRow(first, 1, worth[first], "bid", worth[first] - 0.1, 1, 0.02, 0.2, None))
+        calls.append(AskedRow(second, 1, worth[second], "bid", worth[second], 1, 0.02, 0.2, None))
+        id_, kind = f"auction-{count}-{i}", ("mathematics", "", "code")[i % 3]
+        for turn, winner in enumerate(order[: 2 if i % 7 == 6 else 1]):
+            claim = worth[winner] - 0.1 * (turn == 0)
+            row = AuctionRow(id_, at, "descending", kind, "awarded", turn, winner, claim, claim, None)
+            auctions.award(open_, row, calls, at)
+            if i % 7 == 6 and turn == 0:
+                auctions.stall(open_, id_, turn, at, forfeit=0.1)
+            else:
+                auctions.deliver(open_, id_, turn)
+        if i % 2:
+            auctions.settle(open_, id_, float(rng.random() < 0.6), at)

@@ -1,39 +1,56 @@
-"""One auction as a picture: the clock from left to right, a row per bidder, looks, bids, and who won."""
+"""One auction as a picture: the clock above, a row per bidder below, calls from left to right.
+
+Colours are readable on light and on dark paper, and every meaning has a shape as well: a filled dot is a bid,
+an empty one waits, a cross leaves, a triangle is a reply that does not count, a ring around it says that the
+bidder looked before it replied.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from html import escape
 
 from pandora_router.store.auctions import AskedRow, AuctionRow
 
-ROW, LEFT, WIDTH, STEP = 26, 130, 640, 16
-COLOURS = {"bid": "#2563eb", "wait": "#9ca3af", "leave": "#d1d5db"}
+ROW, LEFT, STEP, CLOCK, LEAST = 28, 150, 30, 96, 520
+BID, QUIET, FAULT, LOOK, LINE = "#2563eb", "#8b93a1", "#dc2626", "#d97706", "#8b93a1"
+LEGEND = (("bid", "bids"), ("wait", "waits"), ("leave", "leaves"), ("fault", "does not count"))
 
 
 def auction_picture(auction: AuctionRow, asked: Sequence[AskedRow]) -> str:
-    """An SVG of the calls in order: a dot per call (blue: bid, grey: wait, pale: leave, red ring: fault).
+    """An SVG of the calls of an auction in order; hovering tells the price, the reply and any fault.
 
-    A ring around a dot says that the bidder looked before this answer; a star marks the winner. Texts are
-    names, prices and kinds of faults; nothing a bidder wrote is shown.
+    Texts are names, prices and kinds of faults; nothing a bidder wrote is shown.
     """
-    names = list(dict.fromkeys(row.bidder for row in asked))
+    names = list(dict.fromkeys(call.bidder for call in asked))
     if auction.bidder is not None and auction.bidder not in names:
         names.append(auction.bidder)
-    height = ROW * (len(names) + 2)
-    width = max(WIDTH, LEFT + STEP * (len(asked) + 8))
+    height = CLOCK + ROW * (len(names) + 2)
+    width = max(LEAST, LEFT + STEP * (len(asked) + 2))
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" role="img" '
-        f'font-family="sans-serif" font-size="12"><title>{escape(_summary(auction))}</title>'
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" '
+        f'height="{height}" role="img" font-family="sans-serif" font-size="13" fill="currentColor">'
+        f"<title>{escape(_summary(auction))}</title>"
     ]
-    parts += [_name(name, place, auction.bidder) for place, name in enumerate(names)]
+    parts += [_name(name, _y(place), width, auction.bidder) for place, name in enumerate(names)]
+    parts.append(_clock(auction, asked, width))
     looks: dict[str, int] = {}
-    for at, row in enumerate(asked):
-        looked = row.looks > looks.get(row.bidder, 0)
-        looks[row.bidder] = max(row.looks, looks.get(row.bidder, 0))
-        parts.append(_dot(row, LEFT + STEP * (at + 1), ROW * (names.index(row.bidder) + 1), looked))
-    parts.append(f'<text x="8" y="{height - 10}">{escape(_summary(auction))}</text></svg>')
+    for at, call in enumerate(asked):
+        looked = call.looks > looks.get(call.bidder, 0)
+        looks[call.bidder] = max(call.looks, looks.get(call.bidder, 0))
+        parts.append(_call(call, _x(at), _y(names.index(call.bidder)), looked))
+    parts.append(_legend(height - ROW))
+    parts.append(f'<text x="8" y="{height - 8}">{escape(_summary(auction))}</text></svg>')
     return "".join(parts)
+
+
+def _x(at: int) -> int:
+    return LEFT + STEP * (at + 1)
+
+
+def _y(place: int) -> int:
+    return CLOCK + ROW * place + ROW // 2
 
 
 def _summary(auction: AuctionRow) -> str:
@@ -42,18 +59,67 @@ def _summary(auction: AuctionRow) -> str:
     return f"{auction.mechanism}: {who} at {auction.price:.3f}, {auction.status}{reward}"
 
 
-def _name(name: str, place: int, winner: str | None) -> str:
-    star = " ★" if name == winner else ""
-    return f'<text x="8" y="{ROW * (place + 1) + 4}">{escape(name[:16])}{star}</text>'
+def _name(name: str, y: int, width: int, winner: str | None) -> str:
+    won = name == winner
+    weight = ' font-weight="bold"' if won else ""
+    line = f'<path d="M{LEFT} {y}H{width - 8}" stroke="{LINE}" stroke-opacity=".35"/>'
+    return f'{line}<text x="8" y="{y + 4}"{weight}>{escape(name[:16])}{" ★" if won else ""}</text>'
 
 
-def _dot(row: AskedRow, x: int, y: int, looked: bool) -> str:
-    price = "no price yet" if row.price is None else f"price {row.price:.3f}"
-    amount = "" if row.amount is None else f" {row.amount:.3f}"
-    title = f"{row.bidder}: {price}, {row.said}{amount}" + (f" ({row.fault})" if row.fault else "")
-    stroke = ' stroke="#dc2626" stroke-width="2"' if row.fault else ""
-    ring = (
-        f'<circle cx="{x}" cy="{y}" r="8" fill="none" stroke="#f59e0b" stroke-width="2"/>' if looked else ""
+def _clock(auction: AuctionRow, asked: Sequence[AskedRow], width: int) -> str:
+    """The prices that were shown, as steps, and the price that was paid; nothing if no price was shown."""
+    shown = [(at, call.price) for at, call in enumerate(asked) if call.price is not None]
+    values = [price for _, price in shown] + [auction.price]
+    low, high = min(values), max(values)
+    span = high - low if high > low else 1.0
+
+    def y(price: float) -> float:
+        return round(CLOCK - 22 - (CLOCK - 44) * (price - low) / span, 1)
+
+    path = "".join(f"{'M' if i == 0 else 'L'}{_x(at)} {y(price)}" for i, (at, price) in enumerate(shown))
+    paid = y(auction.price)
+    marks = {low, high} if math.isfinite(span) else set()
+    labels = "".join(
+        f'<text x="{LEFT - 8}" y="{y(mark) + 4}" text-anchor="end">{mark:.3f}</text>' for mark in marks
     )
-    dot = f'<circle cx="{x}" cy="{y}" r="5" fill="{COLOURS[row.said]}"{stroke}/>'
-    return f"<g><title>{escape(title)}</title>{ring}{dot}</g>"
+    return (
+        f'<text x="8" y="{CLOCK // 2}">price</text>{labels}'
+        f'<path d="M{LEFT} {paid}H{width - 8}" stroke="{BID}" stroke-dasharray="4 4"/>'
+        + (f'<path d="{path}" fill="none" stroke="{LINE}" stroke-width="2"/>' if path else "")
+    )
+
+
+def _label(y: float, words: str) -> str:
+    return f'<text x="{LEFT - 8}" y="{y}" text-anchor="end">{words}</text>'
+
+
+def _call(call: AskedRow, x: int, y: int, looked: bool) -> str:
+    price = "no price yet" if call.price is None else f"price {call.price:.3f}"
+    amount = "" if call.amount is None else f" {call.amount:.3f}"
+    reply = f"{call.bidder}: {price}, {call.said}{amount}" + (f" ({call.fault})" if call.fault else "")
+    ring = (
+        f'<circle cx="{x}" cy="{y}" r="10" fill="none" stroke="{LOOK}" stroke-width="2"/>' if looked else ""
+    )
+    return f"<g><title>{escape(reply)}</title>{ring}{_mark('fault' if call.fault else call.said, x, y)}</g>"
+
+
+def _ring(x: int, y: int) -> str:
+    return f'<circle cx="{x}" cy="{y}" r="10" fill="none" stroke="{LOOK}" stroke-width="2"/>'
+
+
+def _mark(kind: str, x: int, y: int) -> str:
+    if kind == "bid":
+        return f'<circle cx="{x}" cy="{y}" r="6" fill="{BID}"/>'
+    if kind == "wait":
+        return f'<circle cx="{x}" cy="{y}" r="5" fill="none" stroke="{QUIET}" stroke-width="2"/>'
+    if kind == "fault":
+        return f'<path d="M{x} {y - 6}L{x + 6} {y + 5}H{x - 6}Z" fill="{FAULT}"/>'
+    return f'<path d="M{x - 4} {y - 4}l8 8m0 -8l-8 8" stroke="{QUIET}" stroke-width="2" fill="none"/>'
+
+
+def _legend(y: int) -> str:
+    parts, x = [], 16
+    for kind, words in LEGEND:
+        parts.append(f'{_mark(kind, x, y - 4)}<text x="{x + 12}" y="{y}">{words}</text>')
+        x += 40 + 8 * len(words)
+    return "".join(parts) + f'{_ring(x, y - 4)}<text x="{x + 16}" y="{y}">looked first</text>'

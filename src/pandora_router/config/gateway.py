@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from pandora_router.bidding.floor import Floor
+from pandora_router.bidding.reputation import Reputation
 from pandora_router.config import open_router, read_config
 from pandora_router.config.building import Builder
 from pandora_router.config.file import Config
@@ -112,6 +113,7 @@ def mount_dashboard(url: str, gateway: Gateway, closing: ExitStack) -> None:
             circuits={name: gateway.circuits[name].state(now) for name in site.names},
             models={backend.name: backend.model for backend in site.backends},
             keys=site.settings.keys,
+            reputation=Reputation() if site.market is None else site.market.reputation,
         )
 
     dashboard = Dashboard(url, gateway.store, serving)

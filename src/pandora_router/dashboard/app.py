@@ -18,6 +18,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from urllib.parse import parse_qs
 
+from pandora_router.bidding.reputation import Reputation
 from pandora_router.dashboard import login
 from pandora_router.dashboard.asked import ROOT, PageRequest, clean
 from pandora_router.dashboard.calibration import calibration
@@ -26,6 +27,7 @@ from pandora_router.dashboard.decisions import decisions
 from pandora_router.dashboard.keys import keys
 from pandora_router.dashboard.layout import KINDS, Page, asset, document, render
 from pandora_router.dashboard.looks import looks
+from pandora_router.dashboard.market import auction, market
 from pandora_router.dashboard.markup import tag
 from pandora_router.dashboard.reconcile import LARGEST, read_bill, reconcile
 from pandora_router.dashboard.specialists import specialists
@@ -66,6 +68,8 @@ class Serving:
     models: Mapping[str, str] = field(default_factory=dict)
     keys: bool = False
     """Whether clients need a key; then the dashboard asks for an admin key."""
+    reputation: Reputation = field(default_factory=Reputation)
+    """How claims of bidders become handicaps."""
 
 
 @dataclass(frozen=True)
@@ -143,7 +147,7 @@ class Dashboard:
             return _problem(asked, 405, "This page can only be read.")
         page = await self._page(asked, serving, bill)
         if page is None:
-            return _problem(asked, 404, "There is no such page, or no decision with this id.")
+            return _problem(asked, 404, "There is no such page, or nothing with this id.")
         return _page(page, asked, None if person is None else person.name)
 
     async def _page(
@@ -153,6 +157,9 @@ class Dashboard:
         if name == "decisions" and rest:
             known = _ID.fullmatch(rest) is not None
             return await self._reader.run(lambda open_: decision(open_, asked, rest)) if known else None
+        if name == "market" and rest:
+            known = _ID.fullmatch(rest) is not None
+            return await self._reader.run(lambda open_: auction(open_, asked, rest)) if known else None
         if asked.path == "reconcile":
             return await self._reconcile(asked, serving, bill)
         views: dict[str, View] = {
@@ -162,6 +169,7 @@ class Dashboard:
             "looks": looks,
             "calibration": calibration,
             "keys": keys,
+            "market": lambda open_, asked: market(open_, asked, serving.reputation),
         }
         view = views.get(asked.path)
         return None if view is None else await self._reader.run(lambda open_: view(open_, asked))

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import orjson
 from scipy.special import kolmogorov
 
 from pandora_router.dashboard.asked import PageRequest
@@ -28,13 +29,15 @@ UNLIKELY = 0.01
 
 def calibration(open_: Transaction, asked: PageRequest) -> Page:
     """The page."""
-    judged = queries.judged_details(open_, asked.metric, NEWEST)
+    judged = [
+        (orjson.loads(detail), value) for detail, value in queries.judged_details(open_, asked.metric, NEWEST)
+    ]
     pairs = [(e, value) for detail, value in judged if (e := expected(detail)) is not None]
-    looked = queries.details(open_, NEWEST, inspected=True)
-    newest = queries.details(open_, NEWEST)
+    looked = map(orjson.loads, queries.details(open_, NEWEST, inspected=True))
+    newest = map(orjson.loads, queries.details(open_, NEWEST))
     bins = reliability(pairs)
-    scores = [z for _, detail in looked for z in surprises(detail)]
-    prompts = [best for _, detail in newest if (best := best_cheap(detail)) is not None]
+    scores = [z for detail in looked for z in surprises(detail)]
+    prompts = [best for detail in newest if (best := best_cheap(detail)) is not None]
     rewards = [value for _, value in reversed(judged)]
     return Page(
         "Calibration",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from pandora_router.dashboard.asked import PageRequest
+from pandora_router.dashboard.asked import ROOT, PageRequest
 from pandora_router.dashboard.layout import (
     Entry,
     Page,
@@ -75,6 +75,8 @@ def _facts(row: Mapping[str, Any], key: str) -> Html:
 
 
 def _undecided(row: Mapping[str, Any]) -> Html:
+    if str(row["policy"]).startswith("market"):
+        return note("An auction decided: ", tag("a", "see it", href=f"{ROOT}/market/{row['id']}"), ".")
     why = {"named": "the request named it", "session": "its conversation began there"}.get(row["policy"])
     return note(f"{row['specialist']} was asked without a search: {why or row['declined'] or row['policy']}.")
 

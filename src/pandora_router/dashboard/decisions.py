@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from pandora_router.dashboard.asked import ROOT, PageRequest
 from pandora_router.dashboard.layout import (
@@ -20,7 +21,7 @@ from pandora_router.dashboard.layout import (
 from pandora_router.dashboard.markup import Html, tag
 from pandora_router.store import accounts, queries
 from pandora_router.store.database import Transaction
-from pandora_router.store.queries import Sums
+from pandora_router.store.queries import Filter, Sums
 
 ROWS = 50
 IN_A_FILE = 10_000
@@ -34,7 +35,11 @@ COLUMNS = (
 def decisions(open_: Transaction, asked: PageRequest) -> Page:
     """The page."""
     most = IN_A_FILE if asked.said.get("csv") else ROWS + 1
-    rows_ = queries.listed(open_, asked.window, asked.filter, most=most, before=asked.before)
+    window, reach = asked.window, None
+    if asked.filter != Filter() and not asked.said.get("csv"):
+        reach = queries.reach(open_, window, asked.before)
+        window = window if reach is None else replace(window, since=reach)
+    rows_ = queries.listed(open_, window, asked.filter, most=most, before=asked.before)
     named = {key.id: key.name for key in accounts.keys(open_)}
     shown = rows_ if asked.said.get("csv") else rows_[:ROWS]
     table = PageTable(
@@ -50,6 +55,11 @@ def decisions(open_: Transaction, asked: PageRequest) -> Page:
         parts.append(
             note(f"Searched: the newest {queries.SEARCHED:,} kept prompts that fit the other filters.")
         )
+    if reach is not None and len(rows_) <= ROWS:
+        further = tag(
+            "a", "search older ones", href=asked.link(before=f"{reach!r}_!"), rel="next", id="older"
+        )
+        parts.append(note(f"Searched: the newest {queries.SCANNED:,} decisions of this page; ", further, "."))
     return Page("Decisions", [*parts, table, _pager(asked, rows_)])
 
 

@@ -27,6 +27,7 @@ PAGES = {
     "calibration": "Calibration",
     "keys": "Keys",
     "reconcile": "Reconcile",
+    "market": "Market",
 }
 KINDS = {"css": "text/css; charset=utf-8", "js": "text/javascript; charset=utf-8"}
 FILES = ("htmx.min.js", "uplot.min.js", "uplot.min.css", "board.js", "board.css")
@@ -207,7 +208,7 @@ def _navigation(asked: PageRequest, person: str | None) -> Html:
 
 def _shortcuts() -> Html:
     keys = {
-        "1 to 7": "open a page",
+        "1 to 8": "open a page",
         "j, k": "next, previous row",
         "Enter": "open the row",
         "/": "to the filters",

@@ -290,6 +290,27 @@ def scores(open_: Transaction) -> list[Score]:
     ]
 
 
+def newest(
+    open_: Transaction, since: float, until: float, most: int, before: tuple[float, str] | None = None
+) -> list[AuctionRow]:
+    """Auctions between two times, newest first; `before` is (at, id) of the last one of the page before."""
+    at, id_ = (until, "") if before is None else before
+    rows = open_.rows(
+        "SELECT id, at, mechanism, kind, status, turn, bidder, price, claim, reward FROM market_auctions "
+        "WHERE at >= ? AND at <= ? AND (at < ? OR id < ?) ORDER BY at DESC, id DESC LIMIT ?",
+        *(since, at, at, id_, most),
+    )
+    return [AuctionRow(*_with_amount(row, 7)) for row in rows]
+
+
+def entries(open_: Transaction, auction: str) -> list[tuple[str, str, str, float]]:
+    """The money of an auction in order: purpose, from which account, to which account, amount."""
+    rows = open_.rows(
+        "SELECT what, debit, credit, amount FROM market_entries WHERE auction = ? ORDER BY at, what", auction
+    )
+    return [(str(what), str(debit), str(credit), int(amount) / UNIT) for what, debit, credit, amount in rows]
+
+
 def auction(open_: Transaction, id_: str) -> tuple[AuctionRow, list[AskedRow]] | None:
     """One auction with its calls in order; None if there is none of this id."""
     rows = open_.rows(

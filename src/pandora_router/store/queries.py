@@ -6,7 +6,6 @@ seconds, windows are half open: [since, until).
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
@@ -19,6 +18,8 @@ BY_MINUTE = 25 * HOUR
 """Windows up to this many seconds are summed over minutes, longer ones over hours."""
 SEARCHED = 20_000
 """Number of newest prompts of a window that a text search reads."""
+SCANNED = 300_000
+"""Number of newest decisions of a window that a filtered page searches at once."""
 LISTED = (
     "id, at, key, wire, mode, policy, specialist, proposed, declined, inspected, inspection_cost, baseline, "
     "overhead, status, cost, first_token, seconds, changed, gained"
@@ -285,27 +286,41 @@ def _pattern(text: str) -> str:
     return "%" + text.replace("!", "!!").replace("%", "!%").replace("_", "!_") + "%"
 
 
+def reach(open_: Transaction, window: Window, before: tuple[float, str] | None) -> float | None:
+    """How far back a filtered page searches: the time of the `SCANNED`-th newest decision of the window.
+
+    None if the window, from `before` on, has fewer. A filter that fits almost nothing would otherwise read
+    every decision of the window.
+    """
+    until = window.until if before is None else min(before[0], window.until)
+    rows = open_.rows(
+        "SELECT at FROM decisions WHERE at >= ? AND at <= ? ORDER BY at DESC LIMIT 1 OFFSET ?",
+        *(window.since, until, SCANNED),
+    )
+    return float(rows[0][0]) if rows else None
+
+
 def texts(open_: Transaction, id_: str) -> tuple[str | None, str | None]:
     """The prompt and the answer of a decision, None where they were not kept."""
     rows = open_.rows("SELECT prompt, response FROM bodies WHERE decision = ?", id_)
     return (rows[0][0], rows[0][1]) if rows else (None, None)
 
 
-def judged_details(open_: Transaction, metric: str, most: int) -> list[tuple[Any, float]]:
-    """The stored details of the newest `most` judgements, each with its value, newest first."""
+def judged_details(open_: Transaction, metric: str, most: int) -> list[tuple[str, float]]:
+    """The stored details (JSON) of the newest `most` judgements, each with its value, newest first."""
     rows = open_.rows(
         "SELECT d.detail, f.value FROM (SELECT decision, value FROM feedback WHERE metric = ? "
         "ORDER BY at DESC LIMIT ?) f JOIN decisions d ON d.id = f.decision",
         *(metric, most),
     )
-    return [(json.loads(detail), float(value)) for detail, value in rows]
+    return [(str(detail), float(value)) for detail, value in rows]
 
 
-def details(open_: Transaction, most: int, *, inspected: bool = False) -> list[tuple[float, Any]]:
-    """Time and stored detail of the newest `most` decisions, oldest first; `inspected`: with looks only."""
+def details(open_: Transaction, most: int, *, inspected: bool = False) -> list[str]:
+    """Stored details (JSON) of the newest `most` decisions, oldest first; `inspected`: with looks only."""
     where = "WHERE inspected > 0 " if inspected else ""
-    rows = open_.rows(f"SELECT at, detail FROM decisions {where}ORDER BY at DESC LIMIT ?", most)
-    return [(float(at), json.loads(detail)) for at, detail in reversed(rows)]
+    rows = open_.rows(f"SELECT detail FROM decisions {where}ORDER BY at DESC LIMIT ?", most)
+    return [str(row[0]) for row in reversed(rows)]
 
 
 def _sums(open_: Transaction, window: Window, by: str, key: str = "") -> list[Sums]:
