@@ -24,6 +24,8 @@ from pandora_router.store.database import Row, Transaction
 
 UNIT = 10**9
 WORLD, PLATFORM = "world", "platform"
+_PURPOSES = ("price", "back", "forfeit", "reward")
+"""Purposes of the entries of one turn in the order in which they are made."""
 
 
 def units(amount: float) -> int:
@@ -305,10 +307,14 @@ def newest(
 
 def entries(open_: Transaction, auction: str) -> list[tuple[str, str, str, float]]:
     """The money of an auction in order: purpose, from which account, to which account, amount."""
-    rows = open_.rows(
-        "SELECT what, debit, credit, amount FROM market_entries WHERE auction = ? ORDER BY at, what", auction
-    )
-    return [(str(what), str(debit), str(credit), int(amount) / UNIT) for what, debit, credit, amount in rows]
+    rows = open_.rows("SELECT what, debit, credit, amount FROM market_entries WHERE auction = ?", auction)
+    moved = [(str(what), str(debit), str(credit), int(amount) / UNIT) for what, debit, credit, amount in rows]
+    return sorted(moved, key=_in_order)
+
+
+def _in_order(entry: tuple[str, str, str, float]) -> tuple[int, int]:
+    purpose, _, turn = entry[0].partition(" ")
+    return int(turn or 10**6), _PURPOSES.index(purpose)
 
 
 def auction(open_: Transaction, id_: str) -> tuple[AuctionRow, list[AskedRow]] | None:
