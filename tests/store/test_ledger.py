@@ -158,3 +158,29 @@ def test_any_sequence_of_steps_sums_to_zero(database, seed):
 def test_amounts_that_are_none_are_refused(amount):
     with pytest.raises(UsageError, match="below a million"):
         auctions.units(amount)
+
+
+def test_old_auctions_go_and_balances_stay(database):
+    with database.transaction() as open_:
+        for id_, at in (("old", 10.0), ("open", 10.0), ("new", 100.0)):
+            auctions.award(open_, replace(row(id_), at=at), [ASKED], at)
+            if id_ != "open":
+                auctions.deliver(open_, id_, 0)
+                auctions.settle(open_, id_, 0.9, at)
+        before = auctions.balances(open_), auctions.scores(open_)
+        assert auctions.prune(open_, 50.0) == 1
+        assert (auctions.balances(open_), auctions.scores(open_)) == before
+        assert [found.id for found in auctions.newest(open_, 0.0, 200.0, 10)] == ["new", "open"]
+        assert auctions.entries(open_, "old") == []
+        assert [entry[0] for entry in auctions.entries(open_, "new")] == ["price 0", "reward"]
+
+
+def test_clients_cannot_make_ever_more_kinds_of_reputation(database, monkeypatch):
+    monkeypatch.setattr(auctions, "MOST_KINDS", 3)
+    with database.transaction() as open_:
+        for i in range(6):
+            auctions.award(open_, replace(row(f"a{i}"), kind=f"kind {i}"), [ASKED], 11.0)
+            auctions.deliver(open_, f"a{i}", 0)
+            auctions.settle(open_, f"a{i}", 0.5, 12.0)
+        found = {score.kind: score.graded for score in auctions.scores(open_)}
+        assert found == {"kind 0": 1, "kind 1": 1, "kind 2": 1, "": 3}

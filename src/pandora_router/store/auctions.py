@@ -24,6 +24,8 @@ from pandora_router.store.database import Row, Transaction
 
 UNIT = 10**9
 WORLD, PLATFORM = "world", "platform"
+MOST_KINDS = 200
+"""Kinds of prompts for which a bidder has a score of its own; all further ones share one."""
 _PURPOSES = ("price", "back", "forfeit", "reward")
 """Purposes of the entries of one turn in the order in which they are made."""
 
@@ -263,7 +265,7 @@ def settle(open_: Transaction, auction: str, reward: float, now: float) -> bool:
         return False
     move(open_, auction, "reward", WORLD, f"bidder {bidder}", units(reward), now)
     if claim is not None:
-        miss = float(claim) - reward
+        miss, kind = float(claim) - reward, _counted_kind(open_, str(bidder), str(kind))
         open_.run(
             "INSERT INTO market_scores (bidder, kind, graded, total, squares) VALUES (?, ?, 1, ?, ?) "
             "ON CONFLICT (bidder, kind) DO UPDATE SET graded = market_scores.graded + 1, "
@@ -280,6 +282,21 @@ def recover(open_: Transaction, before: float, now: float) -> int:
         "SELECT id, turn FROM market_auctions WHERE status = 'awarded' AND at < ? ORDER BY id", before
     )
     return sum(_undo(open_, str(id_), int(turn), "abandoned", now, 0.0) for id_, turn in rows)
+
+
+def prune(open_: Transaction, before: float) -> int:
+    """Delete auctions older than `before` with their calls and entries; balances and scores stay."""
+    old = "SELECT id FROM market_auctions WHERE at < ? AND status <> 'awarded'"
+    open_.run(f"DELETE FROM market_calls WHERE auction IN ({old})", before)
+    open_.run(f"DELETE FROM market_entries WHERE auction IN ({old})", before)
+    return open_.run("DELETE FROM market_auctions WHERE at < ? AND status <> 'awarded'", before)
+
+
+def _counted_kind(open_: Transaction, bidder: str, kind: str) -> str:
+    """The kind under which a claim is scored: clients name kinds, so only `MOST_KINDS` are kept apart."""
+    rows = open_.rows("SELECT kind FROM market_scores WHERE bidder = ?", bidder)
+    known = {str(row[0]) for row in rows}
+    return kind if kind in known or len(known) < MOST_KINDS else ""
 
 
 def scores(open_: Transaction) -> list[Score]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pandora_router.store import log
+from pandora_router.store import auctions, log
 from pandora_router.store.database import Transaction
 
 DAY = 86_400.0
@@ -20,8 +20,9 @@ def due(open_: Transaction, name: str, now: float, every: float) -> bool:
 
 
 def prune(open_: Transaction, now: float, days: float, every: float) -> int:
-    """Delete decisions older than `days`, if that is due; returns the number deleted."""
+    """Delete decisions and auctions older than `days`, if that is due; returns the number of decisions."""
     if not due(open_, "prune", now, every):
         return 0
     before = now - days * DAY
+    auctions.prune(open_, before)
     return log.prune(open_, before, before)
