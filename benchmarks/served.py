@@ -180,7 +180,7 @@ def upstream(core: int | None) -> Iterator[Server]:
     """The stub as a process."""
     port = free_port()
     command = [sys.executable, "-m", "uvicorn", "benchmarks.served:stub", "--port", str(port)]
-    options = ["--log-level", "critical", "--no-access-log"]
+    options = ["--log-level", "critical", "--no-access-log", "--timeout-graceful-shutdown", "1"]
     with started([*command, *options], f"http://127.0.0.1:{port}", core) as server:
         yield server
 
