@@ -62,6 +62,15 @@ def unfit_for_name(name: str) -> str | None:
     return None
 
 
+def counted(number: int, noun: str) -> str:
+    """Return a number of things as people say it.
+
+    >>> counted(1, "prompt"), counted(0, "prompt"), counted(2000, "prompt")
+    ('1 prompt', '0 prompts', '2,000 prompts')
+    """
+    return f"{number:,} {noun}" + ("" if number == 1 else "s")
+
+
 def money(amount: float, currency: str = "$", significant: int = 2) -> str:
     """Return an amount of money as people read it, the sign before the currency.
 

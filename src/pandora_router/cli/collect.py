@@ -29,7 +29,7 @@ from pandora_router.config.file import Config
 from pandora_router.config.specialists import ChatSettings, RetrievalSettings, SamplingSettings
 from pandora_router.data import storage
 from pandora_router.errors import UsageError
-from pandora_router.text import money
+from pandora_router.text import counted, money
 
 EXAMPLES = """\b
 Examples:
@@ -132,7 +132,9 @@ async def _preflight(config: Config) -> None:
             judged = [g.judge for g in grades(config.grading).values() if isinstance(g, JudgeGrading)]
             judge = " (the judge's)" if name in set(_endpoints(config, judged)) else ""
             key = (
-                f"the key in {settings.key_from}" if settings.key_from else "no key, as key_from is left out"
+                f"the key in {settings.key_from}"
+                if settings.key_from
+                else "calls without a key, as key_from is left out"
             )
             raise UsageError(
                 f"endpoints.{name}{judge}",
@@ -182,8 +184,9 @@ def _cost(config: Config, cost: Bill) -> list[str]:
     if not cost.answers and not cost.verdicts:
         return [*lines, "Nothing is left to buy."]
     lines.append(
-        f"{cost.answers:,} answers to {cost.prompts:,} prompts{judged}: about {money(cost.expected, sign)} "
-        f"expected (answers of at most 200 tokens), {money(cost.worst, sign)} at worst."
+        f"{counted(cost.answers, 'answer')} to {counted(cost.prompts, 'prompt')}{judged}: about "
+        f"{money(cost.expected, sign)} expected (answers of at most 200 tokens), "
+        f"{money(cost.worst, sign)} at worst."
     )
     if cost.worst <= cost.left:
         lines.append(f"{budget} is enough for the worst case.")
@@ -192,7 +195,7 @@ def _cost(config: Config, cost: Bill) -> list[str]:
     else:
         lines.append(
             f"{budget} is expected to be enough for {cost.affordable:,} of "
-            f"{cost.prompts:,} prompts; prompts are bought whole, in the order of the file."
+            f"{counted(cost.prompts, 'prompt')}; prompts are bought whole, in the order of the file."
         )
     if code := config.imports():
         lines.append(f"Runs code of yours: {', '.join(code)}.")

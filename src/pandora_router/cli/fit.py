@@ -27,7 +27,7 @@ from pandora_router.evaluate import stream
 from pandora_router.router.artifact import KIND
 from pandora_router.router.out_of_fold import JOURNAL
 from pandora_router.search import kernels
-from pandora_router.text import money
+from pandora_router.text import counted, money
 
 HELD_OUT = ("calibration", "test")
 TRAINING = {"torch": "torch", "onnx": "onnx", "onnxruntime": "onnxruntime"}
@@ -191,15 +191,15 @@ def check(config: Config, table: Table) -> None:
 def announcement(config: Config, table: Table, work: Path) -> str:
     """Sentence on what will be fitted, and on the price of a judge's verdicts before they are bought."""
     train, held = int((table.split == "train").sum()), int((table.split == "calibration").sum())
-    specialists = len(table.specialists)
-    size = f"{len(table):,} prompts x {specialists} specialists ({train:,} train, {held:,} calibration)"
+    parts = f"{train:,} train, {held:,} calibration"
+    size = f"{counted(len(table), 'prompt')} x {counted(len(table.specialists), 'specialist')} ({parts})"
     inspection, sign = looking(config, table), config.value.currency
     price = f"an inspection costs {money(inspection.money, sign)}: {inspection.why}"
     if not isinstance(config.fit.costly, JudgeSettings):
         return f"Fitting on {size}; {price}."
     journal = work / JOURNAL
     before = max(0, journal.read_bytes().count(b"\n") - 1) if journal.exists() else 0
-    left = max(0, held * specialists - before)
+    left = max(0, held * len(table.specialists) - before)
     bought = f" ({before:,} were bought before)" if before else ""
     verdicts = f"{left:,} verdicts of the judge{bought}, {money(left * inspection.money, sign)}"
     return f"Fitting on {size}: {verdicts}; {price}."

@@ -177,6 +177,7 @@ def _route_batch(work: BatchFile, source: Path, output: Path, replace: bool, as_
 
 def _show(summary: BatchSummary, artifact: str, output: Path, as_json: bool) -> None:
     from pandora_router.router.explanation import amount
+    from pandora_router.text import counted
 
     if as_json:
         facts = {
@@ -191,8 +192,7 @@ def _show(summary: BatchSummary, artifact: str, output: Path, as_json: bool) -> 
         return
     total = max(summary.prompts, 1)
     shares = ", ".join(f"{name} {count / total:.0%}" for name, count in summary.chosen.most_common(6))
-    counted = "1 prompt" if summary.prompts == 1 else f"{summary.prompts:,} prompts"
     echo(
-        f"{counted} routed ({shares}), {summary.declined:,} declined, mean inspection cost "
-        f"{amount(summary.mean_spent)} (in reward); written to {output}"
+        f"{counted(summary.prompts, 'prompt')} routed ({shares}), {summary.declined:,} declined, "
+        f"mean inspection cost {amount(summary.mean_spent)} (in reward); written to {output}"
     )
