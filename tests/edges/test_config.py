@@ -51,6 +51,7 @@ def test_the_template_is_valid_and_every_commented_line_too(tmp_path: Path) -> N
     config = read(tmp_path, text)
     assert config.answering == ("small", "large")
     assert config.value.right_answer == 0.05
+    assert config.serve.router == "router"  # `init`, `collect`, `fit`, `serve` work after one another
     alive = []
     for line in text.splitlines():
         bare = re.sub(r"^(\s*)# ( *[a-z_]+:)", r"\1\2", line)

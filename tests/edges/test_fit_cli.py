@@ -192,6 +192,12 @@ def test_a_router_that_looks_says_what_routing_needs(tmp_path: Path) -> None:
     assert result.exit_code == 0, result.output
     assert "have begun to say" in result.stdout
     assert "Without them it buys no estimates: " in result.stdout
+    (tmp_path / "pandora.yaml").write_text(
+        "fit: {inspection: 0.001, policy: {kind: never}, costly: {peek: 50, rounds: 10, folds: 2}}\n"
+    )
+    never = pandora("fit", tmp_path / "pandora.yaml", "-o", tmp_path / "never")
+    assert never.exit_code == 0, never.output
+    assert "beg" not in never.stdout  # it never looks, so it needs no beginnings
     (tmp_path / "pandora.yaml").write_text("fit: {costly: {rounds: 10, folds: 2}}\n")
     blind = pandora("fit", tmp_path / "pandora.yaml", "-o", tmp_path / "blind")
     assert "have begun to say" not in blind.stdout

@@ -26,7 +26,7 @@ from pandora_router.errors import UsageError
 from pandora_router.evaluate import stream
 from pandora_router.router.artifact import KIND
 from pandora_router.router.out_of_fold import JOURNAL
-from pandora_router.search import kernels
+from pandora_router.search import Never, kernels
 from pandora_router.text import counted, money
 
 HELD_OUT = ("calibration", "test")
@@ -129,7 +129,8 @@ def fit(
     if as_json:
         echo_json(facts)
         return
-    show(facts, settings, router.fee_weight, sorted(router.costly.needs), verbose=verbose)
+    needs = [] if isinstance(router.policy, Never) else sorted(router.costly.needs)
+    show(facts, settings, router.fee_weight, needs, verbose=verbose)
     echo(
         f"\nWritten to {output} in {time.monotonic() - begun:.0f} s. Next: pandora route -r {output} 'prompt'"
     )

@@ -50,7 +50,13 @@ collect: {{budget: 2.00}}             # at most 2.00 is spent, over all runs; --
 #   split: {{seed: 0, train: 0.6, calibration: 0.2, test: 0.2}}   # a fresh split instead of the table's
 
 # For `pandora serve`.
-# serve: {{host: 127.0.0.1, port: 8080, store: pandora.sqlite, keys: required, deadline_ms: 200}}
+serve:
+  router: router                    # the folder that `pandora fit` writes
+  # host: 127.0.0.1
+  # port: 8080
+  # store: pandora.sqlite           # decisions, keys and budgets
+  # keys: required                  # make one with `pandora keys add NAME`; none: only on this machine
+  # deadline_ms: 200                # time for the estimates of one decision
 """
 
 

@@ -70,7 +70,7 @@ class ServePlan:
                 "serve.default",
                 expected="the specialist for requests that nobody decides about",
                 came="none",
-                do="Name one.",
+                do="Name it, serve: {default: NAME}, or what `pandora fit` wrote, serve: {router: router}.",
             )
         written = json.dumps(config.model_dump(mode="json", by_alias=True), sort_keys=True)
         content = hashlib.sha256(f"{written} {router.id if router else ''}".encode()).hexdigest()[:16]
