@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy import stats
 from scipy.stats import binom
 
 from pandora_router.errors import UsageError
@@ -129,3 +130,32 @@ def test_bad_input_is_told_plainly() -> None:
         bootstrap(np.zeros((3, 1)), np.zeros(4, dtype=int))
     with pytest.raises(UsageError, match="one or more"):
         compare([])
+
+
+def test_with_few_clusters_the_interval_is_that_of_student() -> None:
+    """Four rows, each a cluster of its own: s / sqrt(4), and t with three degrees of freedom."""
+    values = np.array([[0.0], [1.0], [3.0], [4.0]])
+    found = bootstrap(values, np.arange(4), draws=20_000)
+    assert found.error[0] == pytest.approx(values.std(ddof=1) / 2.0, rel=0.02)
+    half = stats.t.ppf(0.975, 3) * found.error[0]
+    assert (found.low[0], found.high[0]) == pytest.approx((2.0 - half, 2.0 + half))
+
+
+@pytest.mark.parametrize(("between", "star"), [(0.1, False), (0.06, True)])
+def test_a_star_of_two_splits_needs_students_many_standard_errors(between: float, star: bool) -> None:
+    """Means 1 -+ d have the standard error d; with one degree of freedom 12.7 of them are needed, not two."""
+    noise = 0.01 * np.random.default_rng(0).standard_normal((400, 1))
+    splits = [
+        Split(1.0 + sign * between + noise - noise.mean(), np.arange(400), np.arange(400))
+        for sign in (-1.0, 1.0)
+    ]
+    found = compare(splits)
+    assert found.split_error[0] == pytest.approx(between)
+    assert found.star.tolist() == [star]
+
+
+def test_clusters_whose_rows_cancel_do_not_narrow_the_doubt() -> None:
+    """Pairs of +1 and -1 with the same f vector: rows of prompts drawn anew would not come in such pairs."""
+    differences = np.tile([[1.0], [-1.0]], (50, 1))
+    found = compare([Split(differences, np.arange(100), np.repeat(np.arange(50), 2))], draws=4000)
+    assert found.error[0] == pytest.approx(differences.std(ddof=1) / 10.0, rel=0.05)

@@ -20,7 +20,7 @@ from pandora_router.evaluate.results import Results
 from pandora_router.evaluate.sweep import Run
 from pandora_router.evaluate.trials import Trial
 from pandora_router.report import paired, summary
-from pandora_router.report.verdicts import Verdict, against, averaged, chosen_elsewhere, gaps, verdict_on
+from pandora_router.report.verdicts import Gap, Verdict, against, averaged, chosen_elsewhere, gaps, verdict_on
 from tests.conftest import ROOT
 
 COSTS = (0.01, 0.1)
@@ -91,6 +91,20 @@ def test_the_first_sentence_says_whether_a_lead_is_within_two_standard_errors(
         made(tmp_path, {DEFAULT: [[0.5] * 3] * 2, "never inspect": behind}, noise=0.0)
     )
     assert sentence.endswith(f"earns {abs(lead):.4f}{said}")
+
+
+def test_a_gap_is_judged_by_the_larger_standard_error() -> None:
+    def gap(mean: float, error: float, split_error: float, star: bool = False) -> Gap:
+        return Gap(mean, error, split_error, star, 0.1, "never inspect")
+
+    assert gap(1.5, 1.0, 0.5).behind
+    assert not gap(0.9, 1.0, 0.5).behind
+    assert not gap(1.5, 1.0, 2.0).behind  # the larger of the two counts
+    assert gap(1.5, 1.0, np.nan).behind  # of one split there is only one
+    assert [gap(-3.0, 1.0, 1.0, star=star).ahead for star in (False, True)] == [False, True]
+    assert not gap(3.0, 1.0, 1.0, star=True).ahead
+    assert gap(3.0, 1.0, 2.0).errors_behind == 1.5
+    assert gap(0.0, 0.0, np.nan).errors_behind == 0.0
 
 
 def test_the_same_decisions_are_never_worse(tmp_path: Path) -> None:
