@@ -1,9 +1,12 @@
-"""What an install costs on disk, part by part: `python -m tools.sizes [EXTRA ...]`, or `--all` for a summary.
+"""Size and start time of an install by parts: `python -m tools.sizes [EXTRA ...]`, or `--all` for a summary.
 
 Follows the requirements in pyproject.toml, with the named extras, through the metadata of the packages that
 are installed in this environment, and adds up the files of each. Packages that are required but not installed
 are listed as missing. `--most MB` ends with exit code 1 if the sum is larger. `--all` prints a line for the
 core and for each extra that users install: its sum, and what it adds to the core.
+
+Below the sizes are CPU seconds (`tools.starts`): of `import pandora_router`, of `pandora --help`, of loading
+a router (with `--router FOLDER`), and until the libraries of each extra are imported. Nothing is installed.
 """
 
 from __future__ import annotations
@@ -18,9 +21,13 @@ from pathlib import Path
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from tools.starts import start_times
+
 ROOT = Path(__file__).resolve().parent.parent
 MEGABYTE = 1e6
-EXTRAS = ("fit", "serve", "postgres", "otel", "demo", "plots", "transformer", "ray")
+EXTRAS = (
+    "http", "fit", "serve", "postgres", "otel", "litellm", "demo", "plots", "index", "transformer", "ray"
+)  # fmt: skip
 
 
 def required(extras: Iterable[str]) -> list[Requirement]:
@@ -108,6 +115,13 @@ def summary() -> None:
         print(f"{total:8.1f} MB  [{extra}] = core + {total - sum(core.values()):.1f} ({largest}{lacking})")
 
 
+def show_starts(extras: Iterable[str], router: Path | None) -> None:
+    """Print the CPU seconds until the core and each of `extras` have started."""
+    for part in (None, *extras):
+        for what, seconds in start_times(part, router):
+            print(f"{'does not start here' if seconds is None else f'{seconds:8.2f} s '}  {what}")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -115,9 +129,11 @@ def main() -> None:
     parser.add_argument("extras", nargs="*", help="extras of pyproject.toml")
     parser.add_argument("--most", type=float, help="largest sum allowed, in MB")
     parser.add_argument("--all", action="store_true", help="a line for the core and each of the usual extras")
+    parser.add_argument("--router", type=Path, help="folder of a fitted router: also measure loading it")
     given = parser.parse_args()
     if given.all:
         summary()
+        show_starts(EXTRAS, given.router)
         return
     files, missing = installed(given.extras)
     sizes = {name: size(some) for name, some in files.items()}
@@ -128,6 +144,7 @@ def main() -> None:
     print(f"{total:8.1f} MB  in all; and {compiled:.0f} MB of byte-code (none with pip install --no-compile)")
     if missing:
         print(f"not installed here: {', '.join(sorted(missing))}")
+    show_starts(given.extras, given.router)
     if given.most is not None and total > given.most:
         sys.exit(f"more than {given.most:g} MB")
 

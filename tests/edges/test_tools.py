@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import importlib.util
 import runpy
 import sys
 
 import pytest
-from tools.sizes import required
+from tools.sizes import EXTRAS, required
+from tools.starts import IMPORTS, cpu_seconds, start_times
 
 
 def test_extras_that_name_extras_of_this_project_are_followed_in_pyproject() -> None:
@@ -16,6 +18,23 @@ def test_extras_that_name_extras_of_this_project_are_followed_in_pyproject() -> 
     assert "pandora-router" not in names
     assert "pyarrow" not in names
     assert "pyarrow" in {one.name for one in required(["demo"])}
+
+
+def test_the_start_of_every_extra_imports_modules_that_exist() -> None:
+    assert set(EXTRAS) <= set(IMPORTS)
+    modules = [name for line in IMPORTS.values() for name in line.split(", ") if name.startswith("pandora")]
+    assert [name for name in modules if importlib.util.find_spec(name) is None] == []
+
+
+def test_start_times_count_the_seconds_of_the_process_and_what_cannot_start() -> None:
+    assert cpu_seconds("-c", "import no_such_module_here", repeats=1) is None
+    busy = "import time\nwhile time.process_time() < 0.3: pass"
+    seconds = cpu_seconds("-c", busy, repeats=1)
+    assert seconds is not None
+    assert seconds >= 0.3
+    times = dict(start_times(None))
+    assert list(times) == ["python alone", "import pandora_router", "pandora --help"]
+    assert all(times.values())
 
 
 def test_every_benchmark_is_listed_with_a_line(
