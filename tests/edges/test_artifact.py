@@ -195,7 +195,7 @@ def test_route_and_explain_as_a_user_types_them(tmp_path: Path) -> None:
     assert len(story["alternatives"]) == 2
     pairs = [word for name, text in told.items() for word in ("--context", f"{name}={text}")]
     shown = pandora("explain", "-r", tmp_path / "r", prompt, *pairs[:2]).stdout
-    for word in ("Step 1", "reservation", "backup", "runner-up", "held sealed", "not for sale", "gives up"):
+    for word in ("Step 1", "reservation", "backup", "runner-up", "not inspected", "not for sale", "gives up"):
         assert word in shown
     for wrong in (["--context", "small"], ["--context", "nobody=x"], ["--contexts", tmp_path / "pandora"]):
         assert pandora("route", "-r", tmp_path / "r", prompt, *wrong).exit_code == 2

@@ -194,7 +194,7 @@ def test_broken_files(tmp_path, file, content, said):
 
 
 def test_no_such_file(tmp_path):
-    with pytest.raises(UsageError, match="nothing there"):
+    with pytest.raises(UsageError, match="no such path"):
         read_long(tmp_path / "none.csv", fees=Free())
 
 

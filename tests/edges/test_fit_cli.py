@@ -88,12 +88,12 @@ def test_a_part_that_the_config_switches_off_is_not_weighed(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["nowhere.yaml"], "got nothing there. Write one: pandora init"),
+        (["nowhere.yaml"], "got no such path. Write one: pandora init"),
         ([str(Path(__file__).parent)], "got a folder"),
         ([os.devnull], "got no regular file"),
         (["pandora.yaml", "--data", "table"], "both"),
         (["pandora.yaml", "--free"], "both"),
-        (["--data", "nowhere"], "nothing there"),
+        (["--data", "nowhere"], "no such path"),
     ],
 )
 def test_unclear_orders_are_refused(tmp_path: Path, words: list[str], said: str) -> None:

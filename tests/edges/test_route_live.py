@@ -114,4 +114,4 @@ def test_a_router_that_reads_prompts_alone_has_nothing_to_look_at(
     assert fitted.exit_code == 0, fitted.output
     found = live(tmp_path)
     assert found.exit_code == 2
-    assert "reads prompts alone" in found.output
+    assert "reads only prompts" in found.output

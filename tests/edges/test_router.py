@@ -257,17 +257,17 @@ def test_a_group_purchase_is_explained_by_what_the_group_is_worth() -> None:
         assert step.purchase is purchase
         assert purchase.worth > 0.7 * purchase.cost  # of two steps the policy may expect a little more
         cost = "and costs 0.002" if purchase.worth > purchase.cost else "less than its cost of 0.002"
-        assert "one purchase shows 3 of them" in step.why
+        assert "one purchase opens 3 specialists" in step.why
         assert re.search(rf"by {amount(purchase.worth)},? {cost}", step.why), step.why
 
 
 def test_why_nothing_is_bought_names_the_purchase_that_comes_nearest_to_paying() -> None:
     dear = dataclasses.replace(fitted(), costs=Costs([0.0] * 3, [0.5], [0, 0, 0]))
     (step,) = explain(dear, dear.route("count the king")).steps
-    assert re.search(r"the closest, .*: 0(\.\d+)? for 0\.5000", step.why), step.why
+    assert re.search(r"the best is .*: expected improvement 0(\.\d+)?, cost 0\.5000", step.why), step.why
     never = fitted().with_policy(Never())
     whys = [explain(never, never.route(p)).steps[0].why for p in generate().in_split("test").prompts]
-    assert any(why.startswith("Never() buys nothing more here (the closest, 3 of them") for why in whys)
+    assert any(why.startswith("the policy Never() buys nothing more (the best is 3 spec") for why in whys)
 
 
 def test_amounts_are_written_for_people() -> None:

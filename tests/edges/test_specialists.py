@@ -175,7 +175,7 @@ def test_passages_come_from_folders_and_parquet(tmp_path: Path) -> None:
     assert Passages.read(tmp_path / "p.parquet", text="body").passages == (Passage("t", "a b"),)
     with pytest.raises(UsageError, match="a column 'text'"):
         Passages.read(tmp_path / "p.parquet")
-    with pytest.raises(UsageError, match="nothing there"):
+    with pytest.raises(UsageError, match="no such path"):
         Passages.read(tmp_path / "none")
 
 

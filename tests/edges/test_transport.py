@@ -86,7 +86,7 @@ def test_no_call_outlives_its_deadline(what: str, pause: float) -> None:
         begun = time.monotonic()
         error = failure(server.url, timeout=TIMEOUT, limits=ReplyLimits(body=10**6, error=10**4))
         assert time.monotonic() - begun < TIMEOUT + 5.0
-    assert error.failure in {"timeout", "not as agreed", "status", "cut"}
+    assert error.failure in {"timeout", "invalid reply", "status", "cut"}
     if what == "an error body":
         assert error.failure == "status"
     elif pause and what in {"nothing", "100 continue", "a body", "chunks"}:
@@ -106,7 +106,7 @@ def test_no_stream_outlives_its_deadline(piece: bytes, pause: float) -> None:
                 listen(endpoint(server.url, timeout=TIMEOUT, limits=ReplyLimits(event=10**5, stream=10**7)))
             )
         assert time.monotonic() - begun < TIMEOUT + 5.0
-    assert caught.value.failure in {"timeout", "not as agreed"}
+    assert caught.value.failure in {"timeout", "invalid reply"}
 
 
 def test_a_dripped_answer_that_ends_in_time_is_an_answer() -> None:
@@ -118,16 +118,16 @@ def test_a_dripped_answer_that_ends_in_time_is_an_answer() -> None:
 @pytest.mark.parametrize(
     ("said", "kind"),
     [
-        (reply(b"{" + b" " * 2000 + b"}"), "not as agreed"),
-        (reply(b'{"a": ' + b"[" * 100_000), "not as agreed"),
-        (reply(b'{"a": ' + b"9" * 401 + b"}"), "not as agreed"),
+        (reply(b"{" + b" " * 2000 + b"}"), "invalid reply"),
+        (reply(b'{"a": ' + b"[" * 100_000), "invalid reply"),
+        (reply(b'{"a": ' + b"9" * 401 + b"}"), "invalid reply"),
         (reply(b"{}", Content_Encoding="gzip"), "content type"),
         (reply(b"{}", "text/html"), "content type"),
         (reply(b"{}", status="302 Found", Location="http://127.0.0.1:9/"), "status"),
         (reply(b"[1]"), "broken json"),
         (reply(b'{"a": "\xff"}'), "broken json"),
         (reply(b"{}")[:-1], "cut"),
-        (b"SSH-2.0-server\r\n", "not as agreed"),
+        (b"SSH-2.0-server\r\n", "invalid reply"),
         (b"", "connection"),
     ],
 )
@@ -374,7 +374,7 @@ def test_bad_json_is_one_failure(raw: bytes) -> None:
     limit = sys.getrecursionlimit()
     with pytest.raises(Failed) as caught:
         parse(raw, "it")
-    assert caught.value.failure in {"not as agreed", "broken json"}
+    assert caught.value.failure in {"invalid reply", "broken json"}
     assert sys.getrecursionlimit() == limit
 
 

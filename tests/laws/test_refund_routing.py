@@ -64,16 +64,16 @@ def test_an_explanation_says_what_came_back() -> None:
     router = looked_at(1.0)
     story = next(explain(router, one) for one in decided(router) if one.trace.refunded > 0.0)
     back, net = story.decision.trace.refunded, story.decision.trace.spent
-    assert story.bills["came back"] == back
+    assert story.bills["refunded"] == back
     assert story.bills["this decision"] == net
     assert story.bills["paid before the refund"] == pytest.approx(net + back)
-    assert "comes back, since" in story.steps[-1].why
-    assert "comes back if" in story.steps[0].why
+    assert "is refunded, because" in story.steps[-1].why
+    assert "is refunded if" in story.steps[0].why
     sealed = [line for line in story.steps[0].lines if line.reservation_price is not None]
     assert all(line.backup_price is None and line.refund > 0.0 for line in sealed)  # -inf: every look is free
     plain = next(explain(looked_at(0.0), one) for one in decided(looked_at(0.0)) if one.purchases)
-    assert "came back" not in plain.bills
-    assert "comes back" not in " ".join(step.why for step in plain.steps)
+    assert "refunded" not in plain.bills
+    assert "refunded" not in " ".join(step.why for step in plain.steps)
 
 
 def test_an_explanation_counts_at_the_costs_of_the_request() -> None:

@@ -8,14 +8,16 @@
     rules        mechanism, reserve and deadlines
     platform     one prompt from the calls to the answer: rounds, award, delivery, runner-up, ledger
     losing       notices to bidders that lost, so that they cancel what they began
-    floor        who takes part, and how an auction is opened
+    floor        reads the bidders from the store and opens auctions among them
     recorder     the platform's steps in the ledger of the store
     beliefs      the platform's own estimates for a prompt
     reputation   the handicap of a bidder whose claims exceed its rewards
     auction_picture  one auction as an SVG
     app          the platform as an HTTP service
-    network      real services on loopback from a routing table; chaos harms them, attacks cheat
-    contract     the laws of a bidder service, in any language
+    network      simulated markets: bidder services on loopback, built from a routing table
+    chaos        kills, delays and disconnects these services while auctions are held
+    attacks      bidders that break the rules, to measure what that costs them and the platform
+    contract     checks that every bidder service must pass, in any language
 
 The rules of the auctions are in `market`; nothing here decides who wins.
 """

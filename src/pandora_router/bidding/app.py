@@ -1,10 +1,13 @@
 """The platform as an HTTP service.
 
 POST /prompts          {prompt | messages, kind?} -> {auction, answer, bidder, price, seconds}
-POST /feedback         {auction, reward}: what the answer was worth; settles the auction, once
+POST /feedback         {auction, reward}: the reward of the answer; the first one settles the auction
 GET  /auctions/{id}    one auction with its calls
-GET  /bidders          who takes part, with handicaps by kind of prompt
-GET  /health
+GET  /bidders          registered bidders, with handicaps by kind of prompt
+GET  /health           mechanism and default endpoint; needs no key
+
+Errors are JSON, {"error": text}: 400 for a bad request, 401 for a bad key, 404 for an unknown path or
+auction, 502 if no specialist answers.
 """
 
 from __future__ import annotations
@@ -34,7 +37,10 @@ from pandora_router.transport.asgi import Gone, Receive, Refused, Scope, Send, r
 
 
 class PromptIn(BaseModel):
-    """A prompt: a text, or a conversation that ends with it; `kind` is the kind of prompt, for reputation."""
+    """Body of POST /prompts: `prompt`, or `messages` (the last one by the user is the prompt).
+
+    kind: kind of prompt; reputation is kept per kind.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
     prompt: Annotated[str, Field(min_length=1, max_length=LARGEST)] | None = None
@@ -43,7 +49,7 @@ class PromptIn(BaseModel):
 
 
 class RewardIn(BaseModel):
-    """What an answer was worth, in units of reward."""
+    """Body of POST /feedback: the realised reward of the answer that an auction led to."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
     auction: Id
@@ -54,9 +60,9 @@ class RewardIn(BaseModel):
 class Market:
     """The ASGI application of the platform.
 
-    proxies: plain endpoints by name, for which the platform bids unless a bidder of the same name has joined;
-        `default` is one of them and answers what nobody wins.
-    keys: whether clients need an API key of the store.
+    proxies: plain endpoints by name. The platform bids for each, unless a bidder of that name has joined.
+    default: the name in `proxies` that answers if no bid wins.
+    keys: whether clients must send an API key that is in the store.
     """
 
     store: Store
@@ -72,11 +78,17 @@ class Market:
         return (await self.proxies[name].answer(request)).text
 
     async def serve(self, asked: PromptIn) -> AuctionResult:
-        """Hold the auction of one prompt; a prompt that cannot be judged goes to the default."""
+        """Hold the auction of one prompt and return the answer.
+
+        If the platform cannot estimate rewards for the prompt, the default endpoint answers without an
+        auction. Raises `Refused` (400) if the request has no prompt.
+        """
         turns = [message.content for message in asked.messages or () if message.role == "user"]
         prompt = asked.prompt or (turns[-1] if turns else "")
         if not prompt:
-            raise Refused(400, "Send a prompt, or messages with one by the user.", "invalid_request")
+            raise Refused(
+                400, "Send `prompt`, or `messages` with at least one message by the user.", "invalid_request"
+            )
         rules = self.floor.rules
         terms = Terms(secrets.token_hex(12), rules.mechanism, prompt, asked.messages)
         sides = (self.beliefs, self.default, self._ask)
@@ -131,7 +143,7 @@ class Market:
             stored = await self.store.run(lambda open_: auctions.auction(open_, scope["path"][10:74]))
             if stored is not None:
                 return {**asdict(stored[0]), "calls": [asdict(call) for call in stored[1]]}
-        raise Refused(404, "There is nothing here; see docs/market-network.md.", "not_found")
+        raise Refused(404, "Unknown path or auction; docs/market-network.md lists the paths.", "not_found")
 
     def _shown(self, bidder: auctions.Membership, standing: BidderStandings) -> dict[str, Any]:
         """The public description of a bidder, without address and balance."""
@@ -140,7 +152,7 @@ class Market:
         return {"name": bidder.name, "since": bidder.joined_at, "handicap": handicaps}
 
     async def _admit(self, scope: Scope) -> None:
-        """Let in clients with a key of the store."""
+        """Check the bearer token of a request; raises `Refused` (401) if the store does not know it."""
         stated = dict(scope["headers"]).get(b"authorization", b"").decode("latin-1")
         secret = stated.removeprefix("Bearer ")
         key = await self.store.run(lambda open_: accounts.identify(open_, secret))

@@ -1,8 +1,9 @@
-"""Who takes part in auctions, and how one is opened: shared by `pandora market serve` and the gateway.
+"""Opens auctions among registered bidders and plain endpoints, for `pandora market serve` and the gateway.
 
-Bidders that have joined are read from the store, with their standing, at most once in `FRESH` seconds, so
-that somebody who joins takes part from then on. Plain endpoints take part by proxy: the platform bids what it
-believes them to be worth. An endpoint whose name has joined as a bidder bids for itself.
+Registered bidders, their reputation and their balances are read from the store and cached for `FRESH`
+seconds, so a bidder that joins takes part at most that much later. For a plain endpoint the platform bids by
+proxy, at the mean reward that its own estimates predict. If a bidder has joined under the name of an
+endpoint, the bidder takes part and the endpoint does not.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from pandora_router.store.database import Transaction
 from pandora_router.store.worker import Store
 
 FRESH = 1.0
-"""Seconds for which what was read of the bidders' standing is used."""
+"""Seconds for which the cached standings of the bidders are used."""
 
 Ask = Callable[[str, Terms], Awaitable[str]]
 """Asks the plain endpoint of this name for its answer."""
@@ -32,9 +33,10 @@ Ask = Callable[[str, Terms], Awaitable[str]]
 
 @dataclass(frozen=True)
 class BidderStandings:
-    """Who takes part and how it stands, as read from the store at one moment.
+    """Registered bidders with reputation scores and funds, as read from the store at the time `read`.
 
-    `funds` is the most that each bidder can pay: its deposit and what it has earned.
+    read: `time.monotonic()` of the query.
+    funds: the most that each bidder can pay: its deposit plus what it has earned.
     """
 
     read: float
@@ -47,8 +49,8 @@ class BidderStandings:
 class Floor:
     """Opens auctions by `rules` among the bidders of a store and plain endpoints.
 
-    secret: the keys of bidders are derived from it. forfeit: what a winner that does not deliver loses of its
-    deposit, in units of reward.
+    secret: the signing keys of bidders are derived from it.
+    forfeit: how much of its deposit a winner loses if it does not deliver, in units of reward.
     """
 
     secret: bytes = field(repr=False)
@@ -59,7 +61,7 @@ class Floor:
     _standing: BidderStandings = field(default_factory=lambda: BidderStandings(-FRESH))
 
     async def standing(self, store: Store) -> BidderStandings:
-        """Who takes part now."""
+        """Return the bidders' standings, read again from `store` if they are older than `FRESH` seconds."""
         if time.monotonic() - self._standing.read > FRESH:
             self._standing = await store.run(_read)
         return self._standing
@@ -76,11 +78,15 @@ class Floor:
         kind: str = "",
         bidders: Collection[str] | None = None,
     ) -> Auction:
-        """An auction in which nobody was called yet, recorded in `store`.
+        """Return a new auction, recorded in `store`, in which no bidder has been called yet.
 
-        endpoints: names for which the platform bids; `default` answers what nobody wins. ask: how an endpoint
-        is asked. kind: of the prompt, for reputation. bidders: who of those that have joined may take part;
-        all if None. Raises `UpstreamError` for a prompt that cannot be judged.
+        endpoints: names of the plain endpoints, for which the platform bids by proxy.
+        default: the endpoint that answers if no bid wins.
+        ask: asks an endpoint for its answer.
+        kind: kind of prompt, for reputation.
+        bidders: names of the registered bidders that may take part; None means all.
+
+        Raises `UpstreamError` if the platform cannot estimate rewards for the prompt.
         """
         standing = await self.standing(store)
         joined = [bidder for bidder in standing.bidders if bidders is None or bidder.name in bidders]
@@ -104,7 +110,7 @@ def _proxy(name: str, worth: float, ask: Ask) -> ProxySeat:
 
 
 def _read(open_: Transaction) -> BidderStandings:
-    """Bidders, scores and what each of them can pay."""
+    """Read all bidders with their scores and funds."""
     balances = auctions.balances(open_)
     members = auctions.bidders(open_)
     funds = {

@@ -40,9 +40,13 @@ Strategies = Mapping[MechanismName, Strategy]
 
 @dataclass(frozen=True, eq=False)
 class Town:
-    """A table as a market over HTTP: prompts are row numbers, specialist j is the bidder `names[j]`.
+    """A simulated market built from a table: prompts are row numbers, specialist j is bidder `names[j]`.
 
-    strategies: how each bidder answers, one mapping per bidder; truthful unless given.
+    instance: means, standard deviations, values and rewards of every prompt and specialist.
+    inspection_cost: (M,) what an inspection costs each bidder, in units of reward.
+    rules: mechanism, reserve and deadlines.
+    strategies: one mapping from mechanism to strategy per bidder; truthful strategies unless given.
+    secret: the signing keys of bidders are derived from it; random unless given.
     """
 
     instance: Instance
@@ -57,14 +61,14 @@ class Town:
         return tuple(f"bidder-{j}" for j in range(self.instance.mean.shape[1]))
 
     def strategy(self, bidder: int) -> Strategy:
-        """How a bidder answers under the rules."""
+        """The strategy of a bidder for the mechanism of the rules."""
         return self._strategies(bidder)[self.rules.mechanism]
 
     def _strategies(self, bidder: int) -> Strategies:
         return self.strategies[bidder] if self.strategies else TRUTHFUL
 
     def service(self, bidder: int) -> BidderService:
-        """The service of one bidder, which holds its own columns and nothing else."""
+        """The service of one bidder; it holds the columns of its own specialist only."""
         table = self.instance
         side = TableSide(
             table.mean[:, bidder].copy(),
@@ -80,16 +84,16 @@ class Town:
         return [self.service(j) for j in range(len(self.names))]
 
     def seats(self, urls: Sequence[str]) -> list[RemoteSeat]:
-        """The bidders as the platform sees them."""
+        """The platform's connections to the bidder services at `urls`, in the order of `names`."""
         pairs = zip(self.names, urls, strict=True)
         return [RemoteSeat(name, url, bidder_key(self.secret, name)) for name, url in pairs]
 
     def beliefs(self, row: int) -> Independent:
-        """What the platform believes of a prompt: means and standard deviations from the cheap estimates."""
+        """The boxes that the platform knows for a prompt: means and deviations from cheap estimates."""
         return Independent(self.instance.mean[row], self.instance.std[row], self.inspection_cost)
 
     def auction(self, row: int) -> str:
-        """The id of the auction of a prompt; another mechanism is another auction, at the same services."""
+        """The auction id of a prompt. It includes the mechanism, so services can be used for several."""
         return f"{self.rules.mechanism.replace(' ', '-')}-{row}"
 
     def platform(self, recorder: Recorder | None = None) -> Platform:
@@ -102,12 +106,12 @@ class Town:
         return Platform(self.rules, default) if recorder is None else Platform(self.rules, default, recorder)
 
     async def play(self, platform: Platform, seats: Sequence[Seat], row: int) -> AuctionResult:
-        """The auction of one prompt over HTTP."""
+        """Hold the auction of one prompt over HTTP and return its result."""
         terms = Terms(self.auction(row), self.rules.mechanism, str(row))
         return await platform.serve(terms, seats, self.beliefs(row))
 
     def record(self, row: int) -> Record:
-        """The same auction in this process; bidders are numbered in the order of the auction."""
+        """Hold the same auction in this process; bidders are numbered in the order they are called."""
         order = self.rules.order(self.auction(row), len(self.names))
         boxes = self.beliefs(row).only(order)
         strategies = [self.strategy(int(j)) for j in order]
@@ -182,7 +186,7 @@ def services_apart(town: Town) -> Iterator[Processes]:
 def _serve(town: Town, bidder: int, listening: socket.socket, ready: Any) -> None:
     async def serve() -> None:
         parent = multiprocessing.parent_process()
-        if parent is not None:  # nobody else would stop a service whose parent was killed
+        if parent is not None:  # stop the service if its parent process is killed
             asyncio.get_running_loop().add_reader(parent.sentinel, signal.raise_signal, signal.SIGTERM)
         await serve_until_stopped(town.service(bidder), listening, lambda url: ready.put(url))
 
@@ -221,7 +225,10 @@ def same_auction(town: Town, row: int, served: AuctionResult) -> None:
 
 
 def rewards_of(town: Town, served: Sequence[AuctionResult], rows: Sequence[int]) -> Vector:
-    """The realised reward of each answer; what the default answered counts as the platform's best guess."""
+    """The realised reward of each answer.
+
+    If no bidder won, the reward is that of the specialist with the highest cheap estimate.
+    """
     names = town.names
     best = town.instance.mean[list(rows)].argmax(axis=1)
     chosen = [
@@ -231,10 +238,13 @@ def rewards_of(town: Town, served: Sequence[AuctionResult], rows: Sequence[int])
 
 
 def totals(town: Town, results: Sequence[AuctionResult]) -> dict[str, float]:
-    """Means over the auctions of rows 0, 1, ...: welfare regret with its standard error, money, looks, time.
+    """Averages over `results`, which are the auctions of rows 0, 1, ... of the table, by name:
 
-    regret: the best reward of a prompt minus the reward of the answer and all looks. surplus: of all bidders.
-    milliseconds: the median time until the award.
+    regret: the best reward of a prompt minus (reward of the answer - cost of all inspections).
+    error: standard error of regret.
+    revenue: what the winner pays. surplus: reward minus inspections minus revenue, summed over bidders.
+    inspections, calls: their numbers per auction.
+    milliseconds: median time until the award.
     """
     reward = rewards_of(town, results, range(len(results)))
     reports = [{heard.bidder: heard.spent for heard in result.heard} for result in results]

@@ -100,13 +100,13 @@ def show(screen: Screen, story: Explanation, most: int) -> None:
         screen.print()
     unseen = [n for n, s in zip(known.specialists, known.status, strict=True) if s is BoxStatus.UNAVAILABLE]
     if unseen:
-        screen.say(f"Not for sale, since their contexts were not given: {', '.join(unseen)}")
+        screen.say(f"Estimates not for sale, because no context was given: {', '.join(unseen)}")
     screen.say(
         f"{decision.specialist} answers; runner-up {story.runner_up!s}; "
-        f"held sealed: {', '.join(story.held) or 'nobody'}"
+        f"not inspected: {', '.join(story.held) or 'none'}"
     )
     bills = ", ".join(f"{name} {amount(bill)}" for name, bill in story.bills.items())
-    screen.say(f"inspection bills: {bills}")
+    screen.say(f"inspection costs: {bills}")
     _alternatives(screen, story, most)
     screen.say(f"decision {decision.id}, artifact {decision.artifact}, {decision.seconds * 1e3:.1f} ms")
 
@@ -119,7 +119,7 @@ def _came(screen: Screen, purchase: Purchase) -> None:
 
 def _table(step: Step, number: int, cheap: dict[str, float], most: int, *, refunds: bool) -> Grid:
     columns = ("specialist", "status", *(("f",) if cheap else ()), "mean", "std", "reservation", "backup")
-    last = ("cost", "comes back", "news") if refunds else ("cost", "news")
+    last = ("cost", "refund", "news") if refunds else ("cost", "news")
     lines = sorted(step.lines, key=lambda line: -line.mean)
     rows = []
     for line in lines[:most]:
@@ -128,7 +128,7 @@ def _table(step: Step, number: int, cheap: dict[str, float], most: int, *, refun
     title = f"Step {number} (spent so far: {amount(step.spent)})"
     grid = table(title, (*columns, *last), rows, words=2)
     if len(lines) > most:
-        grid.caption = f"and {len(lines) - most} more with lower means (--all shows them)"
+        grid.caption = f"{len(lines) - most} more with lower means (show them with --all)"
     return grid
 
 
@@ -155,4 +155,4 @@ def _alternatives(screen: Screen, story: Explanation, most: int) -> None:
         for other in story.alternatives[:most]
     ]
     columns = ("specialist", "status", "worth", "gives up", "mean fee")
-    screen.show(table("What every alternative would have cost", columns, rows, words=2))
+    screen.show(table("What each alternative would give up", columns, rows, words=2))

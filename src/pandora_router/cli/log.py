@@ -105,7 +105,10 @@ def export(parquet: Path | None, folder: Path | None, metric: str, days: float, 
 
     if (parquet is None) == (folder is None):
         raise UsageError(
-            "pandora log export", expected="--parquet or --table", came="both or none", do="Say one."
+            "pandora log export",
+            expected="--parquet or --table",
+            came="both or none",
+            do="Pass one of them.",
         )
     since, until = time.time() - days * 86_400.0, time.time()
     if parquet is not None:

@@ -91,7 +91,7 @@ def route(
         raise UsageError(
             "pandora route",
             expected="a prompt, or --batch FILE (and -o FILE)",
-            came="both" if prompt is not None else "neither",
+            came="both, or -o without --batch" if prompt is not None else "neither",
             do="See pandora route --help.",
         )
     if (live and (batch is not None or pairs or file)) or (answer and not live):
@@ -116,9 +116,9 @@ def route(
 
 
 def _standard_input() -> str:
-    """Read a prompt from standard input, no more than shows that it is too long.
+    """Read a prompt from standard input, up to a length that the router declines as too long.
 
-    Bytes that are not UTF-8 become characters that a router declines, as they do in an argument.
+    Bytes that are not UTF-8 become surrogates, which the router declines as it does in an argument.
     """
     from pandora_router.router.opening import LONGEST_PROMPT
 
@@ -166,8 +166,8 @@ def _route_batch(work: BatchFile, source: Path, output: Path, replace: bool, as_
     if source == STANDARD:
         raise UsageError(
             f"-o {output}",
-            expected="no -o where prompts come from standard input",
-            came="a file",
+            expected="no -o when prompts come from standard input",
+            came="a file name",
             do="Redirect standard output to a file, or name an input file.",
         )
     with SlowProgress(resumes=True) as progress:

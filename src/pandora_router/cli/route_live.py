@@ -24,9 +24,9 @@ from pandora_router.specialists.specialist import Specialist
 class RoutedLive:
     """A decision made with live looks.
 
-    looked: by specialist, what was seen, or why nothing was.
-    answer: the answer of the chosen specialist, if requested; it continues its look.
-    lost: money for looks that led to no answer.
+    looked: the beginning of the answer of each specialist that was looked at, or why there is none.
+    answer: the answer of the chosen specialist; None if it was not requested.
+    lost: money for looks at specialists that were not chosen.
     """
 
     decision: Decision
@@ -53,7 +53,7 @@ def route_live(artifact: Path, path: Path, prompt: str, wanted: Wanted, *, answe
         raise UsageError(
             "--live",
             expected="a router whose costly estimate reads beginnings of answers",
-            came="one that reads prompts alone",
+            came="one whose costly estimate reads only prompts",
             do="Leave --live out, or pass --answer; fit with `costly: {peek: ...}` to look at answers.",
         )
     builder = Builder(config, path.parent)

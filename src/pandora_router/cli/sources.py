@@ -71,7 +71,7 @@ class Source:
         raise UsageError(
             str(self.path),
             expected="a routing table or a folder with prompts.parquet",
-            came="something else" if self.path.exists() else "nothing there",
+            came="something else" if self.path.exists() else "no such path",
             do=f"Say what it is with --format ({', '.join(FORMATS[2:])})."
             if self.path.exists()
             else "Check the path.",

@@ -66,7 +66,7 @@ class CollectPlan:
                 expected="at least one question, specialist, sample, call at once and failure",
                 came=f"{len(self.questions)} questions, {len(self.specialists)} specialists, {self.samples} "
                 f"samples, {self.at_once} at once, giving up after {self.give_up}",
-                do="Raise what is zero.",
+                do="Set every number to at least 1; give at least one question and one specialist.",
             )
         for what, names in (
             ("prompt ids", [item.id for item in self.questions]),

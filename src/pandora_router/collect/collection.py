@@ -317,16 +317,16 @@ async def _sound(name: str, most: float, call: Callable[[], Awaitable[Answer]]) 
         raise
     except (ArithmeticError, RecursionError, ValueError) as error:
         what = f"{name}: the reply could not be read ({type(error).__name__})"
-        raise Unanswered(what, failure="not as agreed", lost=most) from error
+        raise Unanswered(what, failure="invalid reply", lost=most) from error
     bill = answer.fee + answer.lost
     counts = [count for count in (answer.tokens_in, answer.tokens_out) if count is not None]
     numbers = (answer.seconds, answer.context_seconds or 0.0, *(answer.logprobs or ()))
     if not all(0 <= count <= MOST_TOKENS for count in counts) or not all(map(math.isfinite, numbers)):
         what = f"{name}: the reply holds numbers that cannot be true"
-        raise Unanswered(what, failure="not as agreed", lost=most)
+        raise Unanswered(what, failure="invalid reply", lost=most)
     if not (0 <= bill <= most * (1 + 1e-9)) or min(answer.fee, answer.lost) < 0:
         what = f"{name}: charged {bill:.6g} where at most {most:.6g} was agreed"
-        raise Unanswered(what, failure="not as agreed", dead=True, lost=most)
+        raise Unanswered(what, failure="invalid reply", dead=True, lost=most)
     return answer
 
 

@@ -33,7 +33,7 @@ def read_config(path: Path) -> Config:
     from pandora_router.config.older import refuse_older
 
     if not path.is_file():
-        came = "a folder" if path.is_dir() else "no regular file" if path.exists() else "nothing there"
+        came = "a folder" if path.is_dir() else "no regular file" if path.exists() else "no such path"
         raise UsageError(str(path), expected="a config file", came=came, do="Write one: pandora init")
     document = read_document(path)
     refuse_older(document)

@@ -71,7 +71,7 @@ class Replayed:
 
     def _answer(self, request: Request) -> Answer:
         if request.prompt not in self.answers:
-            raise Unanswered(f"{self.name} was not recorded on this question", failure="not as agreed")
+            raise Unanswered(f"{self.name} was not recorded on this question", failure="invalid reply")
         return self.answers[request.prompt]
 
 

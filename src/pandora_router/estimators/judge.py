@@ -168,7 +168,7 @@ class Judge:
         score = read_verdict(answer.text)
         if score is None:
             lost = answer.fee + answer.lost
-            raise Unanswered("the judge gave no verdict", failure="not as agreed", lost=lost)
+            raise Unanswered("the judge gave no verdict", failure="invalid reply", lost=lost)
         return score, replace(answer, context=None, logprobs=None)
 
     async def estimate(self, query: Query, specialists: Sequence[Named | str]) -> Vector:

@@ -95,7 +95,7 @@ class Fixed:
     alone: bool = True
 
     def route(self, trial: Trial, costs: Costs, budget: int, rng: Rng) -> Routed:
-        """Choose it for every prompt."""
+        """Choose the specialist that `name` stands for on every test prompt."""
         reward = trial.test.reward
         prompts, boxes = reward.shape
         if self.name == RANDOM:
@@ -148,9 +148,10 @@ class Baseline:
 
 @dataclass(frozen=True)
 class Search:
-    """A policy over the boxes of a signal model, fitted on `calibration` prompts (0: all there are).
+    """A search `policy` over the boxes of the signal model `signal`.
 
-    With `former` cheap estimates are those of the former default where the trial has them (`Trial.former`).
+    calibration: number of calibration prompts that the signal model is fitted on; 0 means all of them.
+    former: use the cheap estimates of the former default (`Trial.former`), if the trial has them.
     """
 
     name: str

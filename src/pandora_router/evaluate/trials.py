@@ -26,13 +26,17 @@ FORMER = "former"  # the cheap estimate of the former default, in the arrays tha
 
 @dataclass(frozen=True, eq=False)
 class Trial:
-    """Calibration and test readings of one split; `standing` was found without the test prompts.
+    """Calibration and test readings of one split. Signal models are fitted on first use and kept.
 
-    `test` must be complete: regret needs the best specialist in hindsight. `prompt` (N,) numbers the test
-    prompts, so that runs can be compared prompt by prompt; by default they count from 0. `train` has left-out
-    f and out-of-fold g of the training prompts. `sets` has what estimates from all that was opened are made
-    of, where the experiment asks for them. `former` is the same split with the cheap estimate of the former
-    default (50 neighbours, training prompts alone). Signal models are fitted when first asked for, each once.
+    test: must have every costly estimate and reward, because regret needs the best specialist in hindsight;
+        otherwise `UsageError` is raised.
+    standing: the best single and the cheapest specialist, determined without the test prompts.
+    train: readings of the training prompts, with leave-one-out f and out-of-fold g.
+    prompt: (N,) numbers that identify the test prompts, to compare runs prompt by prompt; 0 to N - 1 unless
+        given.
+    sets: the input of estimates that depend on everything opened; None if the experiment has none.
+    former: the same split with the cheap estimate of the former default (50 neighbours, training prompts
+        only).
     """
 
     calibration: Readings

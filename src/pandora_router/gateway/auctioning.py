@@ -1,9 +1,10 @@
-"""`routing: market`: who answers is decided by an auction among bidders that have joined and plain endpoints.
+"""`routing: market`: an auction among registered bidders and plain endpoints chooses who answers a request.
 
-The gateway's own specialists take part by proxy and are called as always, on every wire. A bidder that has
-joined gets the conversation as texts and returns a text, which is said on the wire of the request: requests
-that need more than texts (tools, images, schemas, several answers) go to plain endpoints alone. An auction
-has the id of its decision, so that feedback on the decision settles it.
+For the gateway's own specialists the platform bids by proxy; if one wins, it is called as without a market. A
+registered bidder receives the conversation as plain text and returns plain text, which is converted to the
+API of the request. Requests that need more than text (tools, images, schemas, several answers) are offered to
+the gateway's own specialists only. An auction has the id of its decision, so feedback on the decision settles
+the auction.
 """
 
 from __future__ import annotations
@@ -34,11 +35,14 @@ from pandora_router.transport.failures import Failed
 NOT_TEXT = frozenset(
     {"n", "functions", "response_format", "modalities", "audio", "previous_response_id", "conversation"}
 )
-"""Members of a request that a bidder could not honour."""
+"""Members of a request that a bidder of plain texts cannot support."""
 
 
 async def joined(floor: Floor, store: Store, site: Site) -> Site:
-    """The site with the bidders that have joined; one that has the name of a specialist takes its place."""
+    """Return `site` with registered bidders as backends.
+
+    A bidder that has the name of a specialist replaces it.
+    """
     standing = await floor.standing(store)
     bidders = {bidder.name: _backend(bidder) for bidder in standing.bidders if _takes_part(bidder, site)}
     own = [backend for backend in site.backends if backend.name not in bidders]
@@ -46,12 +50,12 @@ async def joined(floor: Floor, store: Store, site: Site) -> Site:
 
 
 def _takes_part(bidder: auctions.Membership, site: Site) -> bool:
-    """The default specialist answers what nobody wins and is always called by the gateway itself."""
+    """Whether a bidder may take part. The name of the default specialist is reserved for the gateway."""
     return bidder.name not in ("auto", site.settings.default)
 
 
 def _backend(bidder: auctions.Membership) -> Backend:
-    """A bidder as the gateway sees it: texts only, on every wire; what it costs is in the market's ledger."""
+    """A bidder as a backend: text only, on every wire, at price 0; the market's ledger has what it costs."""
     return Backend(
         bidder.name,
         Endpoint(bidder.url),
@@ -67,7 +71,10 @@ def _backend(bidder: auctions.Membership) -> Backend:
 
 @dataclass
 class RequestAuction:
-    """The auction of one request: who is to answer, its answer if it is a bidder, and how it ended."""
+    """The auction of one request after its first award.
+
+    endpoints: names of the specialists that the gateway calls itself; all others are bidders.
+    """
 
     auction: Auction
     endpoints: frozenset[str]
@@ -75,16 +82,19 @@ class RequestAuction:
 
     @property
     def winner(self) -> str:
-        """Who is to answer now."""
+        """The name of the specialist or bidder that has the award now."""
         return self.auction.seat.name
 
     @property
     def looked(self) -> tuple[str, ...]:
-        """Bidders that say they looked."""
+        """Bidders that report an inspection."""
         return tuple(dict.fromkeys(heard.bidder for heard in self.auction.hall.heard if heard.looks))
 
     async def runner_up(self) -> str | None:
-        """Who is to answer after the present winner did not; None if the default was asked already."""
+        """Take the award from a winner that failed and return the next one.
+
+        None if the winner that failed was the default.
+        """
         await self.auction.stalled()
         assert self.auction.sale is not None
         if self.auction.sale.bidder is None:
@@ -93,7 +103,7 @@ class RequestAuction:
         return self.winner
 
     def delivers(self, name: str) -> bool:
-        """Whether the answer comes from a bidder by POST /answers and not from an endpoint."""
+        """Whether `name` is a bidder, which delivers by POST /answers, and not one of `endpoints`."""
         return name not in self.endpoints
 
     async def answer(self, attempt: RunningAttempt, *, stream: bool) -> SpokenReply:
@@ -106,11 +116,11 @@ class RequestAuction:
         return SpokenReply(wire, text, name, attempt.id, attempt.size, stream=stream)
 
     async def end(self, *, answered: bool) -> None:
-        """Record whether the present winner has answered."""
+        """Record that the winner has answered, or that it has not and loses its forfeit."""
         await (self.auction.delivered() if answered else self.auction.stalled())
 
     def abandon(self) -> None:
-        """Take back an award whose client has gone; waits for nothing, does nothing after `end`."""
+        """Cancel the award because the client disconnected. Does not wait; has no effect after `end`."""
         sale, now = self.auction.sale, time.time()
         if sale is not None:
             self.store.keep(lambda open_: auctions.abandon(open_, sale.auction, sale.turn, now))
@@ -118,9 +128,11 @@ class RequestAuction:
 
 @dataclass(frozen=True)
 class AuctionRequest:
-    """What an auction is held about: the request `id`, read as `turn`, and who may answer it.
+    """The request that an auction is held for.
 
-    `answered` is false where nobody is to be called.
+    turn: the request as parsed on `wire`; `parsed` is its JSON body.
+    offered: names of the specialists and bidders that may answer.
+    answered: whether the request is to be answered; false if only a decision is wanted.
     """
 
     id: str
@@ -133,22 +145,27 @@ class AuctionRequest:
 
     @property
     def kind(self) -> str:
-        """The kind of prompt that the client states, for reputation."""
+        """The kind of prompt from the header x-pandora-kind, for reputation."""
         return self.headers.get("x-pandora-kind", "")[:64]
 
 
 async def hold(
     site: Site, store: Store, profile: Profile | None, request: AuctionRequest
 ) -> tuple[Choice, RequestAuction | None]:
-    """Hold the auction of a request to its first award; who is asked, and how it goes on.
+    """Hold the auction of a request until its first award; return the choice and the auction.
 
-    A prompt that the router cannot judge goes to the default specialist, without an auction. Raises `Refused`
-    for a request that is not to be answered: bidders would look for nothing.
+    If the router cannot estimate rewards for the prompt, the default specialist is chosen and the auction is
+    None. Raises `Refused` (400) if the request is not to be answered: bidders would pay for inspections
+    without a chance to win.
     """
     floor = site.market
     assert floor is not None
     if not request.answered:
-        raise Refused(400, "An auction is held only for a request that is answered.", "invalid_request")
+        raise Refused(
+            400,
+            "With `routing: market` every request is answered; a decision alone is not possible.",
+            "invalid_request",
+        )
     standing = await floor.standing(store)
     bidders = {bidder.name for bidder in standing.bidders if _takes_part(bidder, site)}
     endpoints = [name for name in request.offered if name not in bidders]

@@ -32,7 +32,7 @@ class Frames:
             start = end.end()
         self._rest = data[start:]
         if len(self._rest) > LARGEST:
-            raise Failed("one event of the stream is too large", "not as agreed", again=False, charged=True)
+            raise Failed("one event of the stream is too large", "invalid reply", again=False, charged=True)
         return frames
 
     def plain(self, chunk: bytes) -> tuple[bytes, int] | None:

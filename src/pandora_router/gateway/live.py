@@ -129,7 +129,8 @@ class LiveLooks:
         lost = frozenset(todo) - set(seen)
         seconds = time.perf_counter() - begun
         if lost == set(ask.specialists):
-            why = "the time of the decision was over" if late else f"no look at {', '.join(sorted(lost))}"
+            lacking = f"no look at {', '.join(sorted(lost))}"
+            why = "the deadline of the decision had passed" if late else lacking
             return Paid.nothing(ask, why, seconds, late=late)
         paid = await self.router.worker(self._estimated, replace(ask, contexts={**ask.contexts, **seen}))
         paid = missed(ask, paid, lost, f"no look at {', '.join(sorted(lost))}")

@@ -1,11 +1,14 @@
-"""Answer one request: admit, choose, reserve, call, fail over, relay, settle. One ASGI exchange.
+"""Answers one request to the gateway, from its body to the last byte of the response.
 
-    read the body -> identify the key -> who may answer -> who should (with live looks where they pay)
-    -> write the decision and reserve -> losers of looks end -> call, or go on with the winner's stream
-    -> hold until the first content -> (fail over) -> status and headers -> body -> settle and close
+    1. read the body and identify the client's API key
+    2. find the specialists that may answer and choose one of them, with live looks if they pay
+    3. write the decision to the store and reserve its worst-case cost; cancel looks that lost
+    4. call the chosen specialist, or continue the stream that its look began
+    5. wait for the first content; if the call fails before that, ask the next specialist
+    6. send status, headers and body, then settle the cost and close the decision
 
-The decision and the cancelled looks are in the store before the headers are sent. In every case each attempt
-is settled once and the decision is closed once; if the client disconnects, the calls upstream are cancelled.
+The decision and the cancelled looks are in the store before headers are sent. Every attempt is settled
+exactly once and the decision is closed exactly once. If the client disconnects, calls upstream are cancelled.
 """
 
 from __future__ import annotations
@@ -47,7 +50,11 @@ from pandora_router.transport.failures import Failed
 
 @dataclass
 class Exchange:
-    """One request and its result. `measured` has measurements of earlier calls to each specialist."""
+    """One request and its result.
+
+    `circuits` and `measured` hold circuit breakers and measured lengths and speeds, by specialist; `excluded`
+    says why specialists may not answer; `would_look` lists looks not made in observe mode.
+    """
 
     site: Site
     store: Store
@@ -79,25 +86,25 @@ class Exchange:
 
     @property
     def asked(self) -> Turn:
-        """What the request asks for; known once it was read."""
+        """The parsed request; only valid after `read`."""
         assert self.turn is not None
         return self.turn
 
     @functools.cached_property
     def calls(self) -> Caller:
-        """Makes the calls to specialists; known once the request was read."""
+        """Makes the calls to specialists; only valid after `read`."""
         shared = (self.site, self.store, self.circuits, self.measured)
         return Caller(self.id, *shared, self.wire, self.headers, self.body, self.parsed, self.asked)
 
     @property
     def chosen(self) -> Choice:
-        """The choice of the specialist, once made."""
+        """The choice of the specialist; only valid after `choose`."""
         assert self.choice is not None
         return self.choice
 
     @property
     def answered(self) -> RunningAttempt | None:
-        """The last call that was to answer, None if there was none."""
+        """The last attempt to answer (not a look); None if there was none."""
         answering = (attempt for attempt in reversed(self.attempts) if attempt.kind in ("answer", "retry"))
         return next(answering, None)
 
@@ -200,7 +207,7 @@ class Exchange:
         assert self.profile is not None
 
         async def record(attempts: Sequence[RunningAttempt]) -> bool:
-            if self.site.settings.mode == "observe":  # nobody is called: the first looks are written down
+            if self.site.settings.mode == "observe":  # no look is made; the first ones are recorded
                 self.would_look += [attempt.backend.name for attempt in attempts]
                 return False
             return await self._record_looks(router, offered, attempts)
@@ -211,7 +218,7 @@ class Exchange:
     async def _record_looks(
         self, router: Router, offered: Sequence[str], attempts: Sequence[RunningAttempt]
     ) -> bool:
-        """Write looks before they are made and reserve the most that they can cost; false if refused."""
+        """Store looks before they are made and reserve their worst-case cost; false if over budget."""
         self.attempts += attempts
         if self.ledger.opened:
             await self.ledger.add(attempts)
@@ -260,7 +267,7 @@ class Exchange:
         return "retry" if any(attempt.kind in ("answer", "retry") for attempt in self.attempts) else "answer"
 
     async def _record(self, attempt: RunningAttempt) -> None:
-        """Write the decision and reserve its worst case, or what is new about it; raises `Refused`."""
+        """Store or update the decision and reserve its worst-case cost; raises `Refused` if not allowed."""
         fresh = [] if attempt in self.attempts else [attempt]
         first = not self.overhead
         self.attempts += fresh

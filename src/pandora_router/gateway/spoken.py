@@ -1,9 +1,9 @@
-"""A text in the words of each wire, whole or as a stream: for answers that come from a bidder of the market.
+"""Converts between the three APIs of the gateway (wires) and the plain texts that bidders of the market use.
 
-A bidder of the market is sent a conversation of plain texts and returns a text. `conversation` reads the one
-from a request of any wire; `SpokenReply` says the other as a server of that wire would, so that an attempt
-reads it like every other reply. The whole text is one piece of the stream, since it comes at once. Token
-counts are estimated from lengths: nobody counted them.
+`conversation` extracts roles and texts from a request. `SpokenReply` turns the text of an answer into the
+reply that a server of the wire would send, as one JSON body or as a stream of events, so the rest of the
+gateway handles it like a reply of an endpoint. A stream has one delta with the whole text. Token counts are
+estimated from lengths.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ KINDS = ("text", "input_text", "output_text")
 
 
 class Incoming(Protocol):
-    """A reply whose status is known, as `transport.relay.Relay` is one."""
+    """A reply whose status and headers have arrived: `transport.relay.Relay` or `SpokenReply`."""
 
     status: int
 
@@ -36,7 +36,7 @@ class Incoming(Protocol):
 
     @property
     def broken(self) -> bool:
-        """Whether it ended before its time."""
+        """Whether the connection ended before the whole body had arrived."""
         ...
 
     async def chunk(self) -> bytes:
@@ -44,16 +44,19 @@ class Incoming(Protocol):
         ...
 
     async def read(self, limit: int) -> bytes:
-        """The whole body."""
+        """The whole body; raises `Failed` if it has more than `limit` bytes."""
         ...
 
     def close(self) -> None:
-        """End the call."""
+        """Close the connection."""
         ...
 
 
 class SpokenReply:
-    """The answer `text` of the specialist `model` to a request of `size` bytes, on one wire."""
+    """The answer `text` of the bidder `model` as a reply on `wire`.
+
+    size: bytes of the request, to estimate its tokens. stream: as server-sent events instead of one body.
+    """
 
     status = 200
     broken = False
@@ -67,16 +70,16 @@ class SpokenReply:
         self._body = orjson.dumps(whole) if body is None else body + done
 
     async def chunk(self) -> bytes:
-        """Everything the first time, b"" after that."""
+        """The whole body at the first call, b"" after that."""
         body, self._body = self._body, b""
         return body
 
     async def read(self, limit: int) -> bytes:
-        """The whole body; a bidder's answer is bounded already."""
+        """The whole body. `limit` is ignored: the length of a bidder's answer was checked before."""
         return await self.chunk()
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: there is no connection."""
 
 
 def conversation(wire: Name, body: Mapping[str, Any]) -> list[tuple[str, str]]:

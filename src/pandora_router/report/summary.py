@@ -21,7 +21,11 @@ HEAD = ("way to route", "accuracy", "fees / 1,000", "inspections / 1,000", "net 
 
 @dataclass(frozen=True)
 class Earned:
-    """What one way to route earns per prompt; `behind` is the router's lead, `error` its standard error."""
+    """What one way to route earns.
+
+    fees, inspections: money per 1,000 prompts. net: reward per prompt after all costs.
+    behind: net reward of the router minus `net`; error: its standard error.
+    """
 
     way: str
     accuracy: float
@@ -33,7 +37,7 @@ class Earned:
 
 
 def earned(results: Results) -> tuple[Earned, ...]:
-    """The shown ways that were run, the router first."""
+    """The rows of the table: the ways of `SHOWN` that were run, the router first."""
     k = results.neighbours[0]
     ways = [way for way in SHOWN if paired.has(results, k, way)]
     others = tuple(((k, way), (k, ROUTER)) for way in ways if way != ROUTER)
@@ -58,7 +62,7 @@ def earned(results: Results) -> tuple[Earned, ...]:
 
 
 def sentence(results: Results) -> str:
-    """What the router earns, against the best of the other ways, in one sentence."""
+    """One or two sentences that compare the router with the best of the other ways."""
     router, *others = earned(results)
     spent = f"{router.fees + router.inspections:.4g} per 1,000 prompts"
     words = f"The router is right on {router.accuracy:.3f} of the prompts at {spent}"
@@ -74,7 +78,7 @@ def sentence(results: Results) -> str:
 
 
 def cells(results: Results) -> list[list[str]]:
-    """The rows of the small table as texts."""
+    """The rows of the table as formatted texts, in the columns of `HEAD`."""
     return [
         [
             way.way,
@@ -89,7 +93,7 @@ def cells(results: Results) -> list[list[str]]:
 
 
 def grid(results: Results) -> str:
-    """The small table in Markdown."""
+    """The table in Markdown."""
     return tables.grid(HEAD, cells(results))
 
 
@@ -104,7 +108,7 @@ def _mean(results: Results, k: int, way: str, metric: str) -> float:
 
 
 def _fee_weight(results: Results) -> float:
-    """Reward per unit of money, as the table says; 1 where fees count for nothing."""
+    """Reward per unit of money, from the routing table; 1 if it is unknown or 0."""
     checked = reliability.of(results)
     if checked is None:
         return 1.0

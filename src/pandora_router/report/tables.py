@@ -1,7 +1,8 @@
-"""Results as Markdown tables: the paper's, and those that say whether a difference is real.
+"""Results as Markdown tables.
 
-Regret + cost is in reward; differences are in 1e-3 of reward with two standard errors behind them, over
-prompts (clustered bootstrap) and over splits; a star only where both tests agree.
+Regret + cost is in units of reward. Differences are in 1e-3 of reward, followed in brackets by two standard
+errors: over prompts (clustered bootstrap) and over splits. A star marks a difference that is significant in
+both tests.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ OVERALL = (
     "gain",
     "fee_saving",
 )
-GROUPS = {  # what stands before the colon of a variation: what it is compared with
+GROUPS = {  # prefix of the names of variations: the arm they are compared with, and the title of the table
     "calibration": (DEFAULT, "calibration prompts"),
     "S": (PAPER, "simulated outcomes S (the paper: 100)"),
     "K": (PAPER, "neighbours K of the signal model; compared with the paper's Gaussian"),
@@ -38,7 +39,7 @@ GROUPS = {  # what stands before the colon of a variation: what it is compared w
 
 
 def base_arms(results: Results, k: int) -> list[str]:
-    """The arms that are no variations."""
+    """The names of the arms that were run and are not variations of another ("group: variation")."""
     return [arm for arm in results.arms if ": " not in arm and has(results, k, arm)]
 
 
@@ -49,25 +50,25 @@ def grid(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def difference(comparison: Comparison, at: int) -> str:
-    """One difference in 1e-3 with both standard errors and its star."""
+    """Format the difference number `at` of a comparison: in 1e-3, with both standard errors and star."""
     star = "*" if comparison.star[at] else ""
     errors = f"{1e3 * comparison.error[at]:.1f}; {1e3 * comparison.split_error[at]:.1f}"
     return f"{1e3 * comparison.mean[at]:+.1f} ({errors}){star}"
 
 
 def level(estimate: Estimate) -> str:
-    """A regret with its larger standard error."""
+    """Format a regret with the larger of its standard errors."""
     return f"{estimate.mean:.4f} ({estimate.doubt:.4f})"
 
 
 def signed(estimate: Estimate) -> str:
-    """A difference in 1e-3 with both standard errors and its star."""
+    """Format a difference in 1e-3 with both standard errors and star."""
     errors = f"{1e3 * estimate.error:.1f}; {1e3 * estimate.split_error:.1f}"
     return f"{1e3 * estimate.mean:+.1f} ({errors}){'*' if estimate.star else ''}"
 
 
 def totals(results: Results, k: int) -> str:
-    """Regret + cost of every arm at every cost; a star where it differs from the router's."""
+    """Regret + cost of every arm at every cost; a star marks a significant difference to the router."""
     arms = base_arms(results, k)
     pairs: list[tuple[Key, Key]] = [
         ((k, c, a), (k, c, DEFAULT)) for a in arms if a != DEFAULT for c in results.costs
@@ -90,10 +91,10 @@ def totals(results: Results, k: int) -> str:
 
 
 def overall(results: Results, k: int) -> str:
-    """Every metric of every arm, averaged over the costs of the sweep; the paper's accounting at the end.
+    """Every metric of every arm, averaged over costs; the last two columns use the paper's accounting.
 
-    The paper's Cost column is mean(queries) x mean(c), and its Regret the rest of the total: Total is what
-    can be compared (docs/method.md, section 5).
+    The paper's cost is mean(queries) x mean(c), and its regret is the total minus that. Compare totals
+    (docs/method.md, section 5).
     """
     names = [name.replace("_", " ") for name in OVERALL]
     rows, middle = [], float(np.mean(results.costs))
@@ -112,7 +113,7 @@ def overall(results: Results, k: int) -> str:
 
 
 def envelope(results: Results, k: int, arms: Sequence[str]) -> str:
-    """1e-3 above the envelope for some arms at every cost, and averaged over costs."""
+    """How far each of `arms` is above the envelope (`verdicts`), in 1e-3, at every cost and on average."""
     rows = []
     for arm in arms:
         if has(results, k, arm):
@@ -124,7 +125,7 @@ def envelope(results: Results, k: int, arms: Sequence[str]) -> str:
 
 
 def each_static(results: Results, k: int) -> str:
-    """The router against each static arm by itself, at every cost and averaged."""
+    """The difference between the router and each static arm, at every cost and averaged over costs."""
     by_cost, names = against(results, k), statics(results, k)
     mean = paired.averages(results, tuple(((k, DEFAULT), (k, s)) for s in names))
     rows = []
@@ -134,7 +135,7 @@ def each_static(results: Results, k: int) -> str:
 
 
 def estimators(checks: Checks, ks: Sequence[int]) -> str:
-    """MSE against rewards of each predictor, and how far it is below the mean's (1e-3, paired)."""
+    """Mean squared error of each predictor of rewards, and its paired difference to the mean's (1e-3)."""
     rows = []
     for k in ks:
         columns = [f"error|{name}" for name in PREDICTORS]
@@ -147,7 +148,7 @@ def estimators(checks: Checks, ks: Sequence[int]) -> str:
 
 
 def signals(results: Results, k: int, checks: Checks | None) -> str:
-    """Signal models: regret + cost and queries averaged over costs, and coverage where it is their own."""
+    """Regret + cost and queries of signal models, averaged over costs, with coverage of their intervals."""
     shown = [DEFAULT, *(a for a in results.arms if a.startswith("signal: "))]
     shown += [PAPER, *(a for a in results.arms if a.startswith("committing on: "))]
     cover = {DEFAULT: "calibrated", PAPER: "Gaussian (paper)", "signal: empirical draws": "empirical draws"}
@@ -179,14 +180,14 @@ def signals(results: Results, k: int, checks: Checks | None) -> str:
 
 
 def sweep(results: Results, k: int, group: str) -> str:
-    """One group of variations, averaged over costs, against what it varies."""
+    """The variations of one group of `GROUPS`, averaged over costs, compared with the arm they vary."""
     base, words = GROUPS[group]
     arms = [arm for arm in results.arms if arm.startswith(f"{group}: ")]
     return _averaged(results, words, [(arm.split(": ", 1)[1], (k, arm), (k, base)) for arm in arms], base)
 
 
 def neighbours(results: Results) -> str:
-    """The router, never inspecting and the paper's policy by the number of neighbours behind f."""
+    """The router, never inspecting and the paper's policy for each number of neighbours k of f."""
     first, rows = results.neighbours[0], []
     for k in results.neighbours:
         cells = [cheap_name(k)]
@@ -202,7 +203,10 @@ def neighbours(results: Results) -> str:
 
 
 def choices(results: Results, k: int) -> str:
-    """Outside option, obligation, payoff and depth, each against what it would replace; "" if none ran."""
+    """Design choices (outside option, payoffs, obligation, depth), each compared with the present one.
+
+    Returns "" if no such arm was run.
+    """
     rows: list[tuple[str, Way, Way]] = []
     for name, arm, base in (
         ("outside option: mean in place of backup price", "committing, mean outside", PAPER),
@@ -226,7 +230,7 @@ def _averaged(results: Results, title: str, rows: Sequence[tuple[str, Way, Way]]
 
 
 def money(results: Results, k: int, checks: Checks, prices: UsdPrices, arms: Sequence[str]) -> str:
-    """USD per thousand prompts beside regret, per arm and cost."""
+    """USD per thousand prompts and regret, by arm and inspection cost."""
     rows = []
     for arm in arms:
         if has(results, k, arm):
@@ -247,7 +251,7 @@ def usd(
 
 
 def verdict(results: Results, k: int) -> str:
-    """One plain sentence or two on where the router beats or misses the static ways of routing."""
+    """One or two sentences that say at which costs the router is better or worse than static arms."""
     said = verdict_on(results, k)
     parts = []
     if said.better_than_all:
@@ -266,10 +270,10 @@ def verdict(results: Results, k: int) -> str:
 
 
 def listed(costs: Sequence[float]) -> str:
-    """Costs in words."""
+    """Costs as a list separated by commas, "none" if empty."""
     return ", ".join(f"{c:g}" for c in costs) or "none"
 
 
 def bold(arm: str) -> str:
-    """The router under test stands out."""
+    """The name of an arm in Markdown; bold for the router under test."""
     return f"**{arm}**" if arm == DEFAULT else arm

@@ -1,9 +1,9 @@
-"""Does the router beat the static ways of routing? Against each of them, against the best, and in words.
+"""Compares the router with static arms: with each one, with the best in hindsight, and as a short verdict.
 
-The envelope at an inspection cost is the best of never inspect, always inspect and margin-N there, each on f
-and on the mean, picked on the very test prompts: a bound that no static router could have known to meet.
-Beside it stand the comparison with every static arm by itself and the one with the arm that was best on the
-other splits. One standard error is the larger of those over prompts and over splits.
+The envelope at an inspection cost is the static arm (never inspect, always inspect, margin; on f or on the
+mean) that is best at this cost on the test prompts themselves. It is chosen in hindsight, so no static router
+could be sure to reach it. `chosen_elsewhere` compares with the arm that was best on the other splits instead.
+"Standard error" means the larger of that over prompts and that over splits.
 """
 
 from __future__ import annotations
@@ -19,24 +19,27 @@ from pandora_router.report import paired
 
 @dataclass(frozen=True)
 class Gap(Estimate):
-    """How far the router is above (+) a static arm at one inspection cost (NaN: averaged over all)."""
+    """Regret + cost of the router minus that of the static arm `static`; positive: the router is worse.
+
+    cost: the inspection cost; NaN for the average over all.
+    """
 
     cost: float
     static: str
 
     @property
     def behind(self) -> bool:
-        """Worse by more than one standard error."""
+        """Whether the router is worse by more than one standard error."""
         return self.mean > self.doubt
 
     @property
     def ahead(self) -> bool:
-        """Better, with a star."""
+        """Whether the router is significantly better."""
         return self.star and self.mean < 0.0
 
     @property
     def errors_behind(self) -> float:
-        """How many standard errors the router is behind; 0 if both always did the same."""
+        """The difference in standard errors; 0 if both made the same decisions everywhere."""
         return self.mean / self.doubt if self.doubt > 0.0 else 0.0
 
     def __str__(self) -> str:
@@ -45,13 +48,13 @@ class Gap(Estimate):
 
 
 def statics(results: Results, k: int, arm: str = DEFAULT) -> tuple[str, ...]:
-    """The static arms that were run."""
+    """The names of the static arms that were run, without `arm`."""
     return tuple(name for name in STATIC if name != arm and paired.has(results, k, name))
 
 
 @lru_cache(maxsize=256)
 def against(results: Results, k: int, arm: str = DEFAULT) -> dict[float, tuple[Gap, ...]]:
-    """At every cost, the distance to each static arm by itself."""
+    """By inspection cost: the difference between `arm` and each static arm."""
     names = statics(results, k, arm)
     pairs = [((k, c, arm), (k, c, s)) for c in results.costs for s in names]
     every = _gaps([(c, s) for c in results.costs for s in names], results.compare(pairs))
@@ -60,13 +63,13 @@ def against(results: Results, k: int, arm: str = DEFAULT) -> dict[float, tuple[G
 
 @lru_cache(maxsize=256)
 def gaps(results: Results, k: int, arm: str = DEFAULT) -> tuple[Gap, ...]:
-    """The distance of one arm to the envelope at every cost."""
+    """The difference between `arm` and the envelope at every cost."""
     return tuple(max(each, key=lambda gap: gap.mean) for each in against(results, k, arm).values())
 
 
 @lru_cache(maxsize=256)
 def averaged(results: Results, k: int, arm: str = DEFAULT) -> tuple[Gap, ...]:
-    """The distance to each static arm, averaged over costs; the best of them first."""
+    """The difference between `arm` and each static arm, averaged over costs; the best static arm first."""
     names = statics(results, k, arm)
     averages = paired.averages(results, tuple(((k, arm), (k, s)) for s in names))
     made = _gaps([(float("nan"), s) for s in names], averages)
@@ -74,14 +77,26 @@ def averaged(results: Results, k: int, arm: str = DEFAULT) -> tuple[Gap, ...]:
 
 
 def chosen_elsewhere(results: Results, k: int, arm: str = DEFAULT) -> tuple[Gap, ...]:
-    """The distance, at every cost, to the static arm that was best on the other splits; () of one split."""
+    """The difference, at every cost, to the static arm that was best on the other splits.
+
+    Empty if there is only one split.
+    """
     compared = paired.elsewhere(results, k, arm, statics(results, k, arm))
     return () if compared is None else _gaps([(c, "best elsewhere") for c in results.costs], compared)
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What an experiment says about one arm."""
+    """The comparison of one arm with all static arms, in an experiment.
+
+    better_than_all: costs at which it is significantly better than every static arm.
+    worst: the gap to the envelope that is largest in standard errors.
+    behind: costs at which it is worse than the envelope by more than one standard error.
+    behind_elsewhere: the same against the arm that was best on the other splits.
+    average: the gap to the best static arm, averaged over costs.
+    average_beats: static arms that are significantly worse on average.
+    rivals: number of static arms.
+    """
 
     better_than_all: tuple[float, ...]
     worst: Gap
@@ -93,7 +108,7 @@ class Verdict:
 
     @property
     def words(self) -> str:
-        """In a few words."""
+        """The verdict in a few words, for tables."""
         beats = len(self.average_beats) == self.rivals
         good = (
             "better than every static arm" if beats else "ahead at some costs" if self.better_than_all else ""
@@ -106,7 +121,7 @@ class Verdict:
 
 @lru_cache(maxsize=256)
 def verdict_on(results: Results, k: int, arm: str = DEFAULT) -> Verdict:
-    """Judge one arm: "better" needs a star against every static arm, "worse" more than one standard error."""
+    """Compare one arm with all static arms (see `Verdict` for what counts as better and worse)."""
     every, best = against(results, k, arm), gaps(results, k, arm)
     mean = averaged(results, k, arm)
     return Verdict(

@@ -44,7 +44,7 @@ class PurchaseStatus(StrEnum):
     ARRIVED = "arrived"  # a number for every specialist asked about
     PARTLY = "partly arrived"  # for some of them
     FAILED = "failed"  # for none: the estimator failed, or sent no finite number
-    LATE = "too late"  # for none: the time of the decision was over first
+    LATE = "too late"  # no estimate: the deadline of the decision passed first
 
 
 @dataclass(frozen=True)

@@ -132,7 +132,7 @@ def explain(router: Router, decision: Decision, contexts: Mapping[str, str] | No
         steps.append(Step(spent, lines, f"inspect {bought}", why, purchase, seen))
     late = BoxStatus.LATE in status
     last = _lines(state, names, status)
-    stop = "the time of the decision was over" if late else _why_stop(state, names, decision.policy)
+    stop = "the deadline of the decision had passed" if late else _why_stop(state, names, decision.policy)
     stop += _came_back(decision)
     steps.append(Step(state.spent, last, f"take {decision.specialist}", stop, None))
     taken, mean = place[decision.trace.selected], state.boxes.mean
@@ -145,7 +145,7 @@ def explain(router: Router, decision: Decision, contexts: Mapping[str, str] | No
     back = decision.trace.refunded
     bills = {"this decision": decision.trace.spent}
     if back > 0.0:
-        bills |= {"paid before the refund": decision.trace.spent + back, "came back": back}
+        bills |= {"paid before the refund": decision.trace.spent + back, "refunded": back}
     return Explanation(
         decision,
         tuple(steps),
@@ -207,8 +207,8 @@ def _came_back(decision: Decision) -> str:
     if back <= 0.0:
         return ""
     return (
-        f"; {amount(back)} of the {amount(paid)} paid comes back, since {decision.specialist} goes on with "
-        f"what it began: {amount(paid - back)} is lost"
+        f"; {amount(back)} of the {amount(paid)} paid is refunded, because {decision.specialist} continues "
+        f"the answer that it began; {amount(paid - back)} remains as cost"
     )
 
 
@@ -218,13 +218,13 @@ def _why_buy(purchase: Purchase, refunds: Mapping[str, float]) -> str:
     most = max(refunds[name] for name in purchase.specialists)
     if most > 0.0:
         who = "it" if count == 1 else "one of them"
-        cost += f" (of which {amount(most)} comes back if {who} is chosen)"
-    what = "its estimate is" if count == 1 else f"one purchase shows {count} of them and is"
+        cost += f" (of which {amount(most)} is refunded if {who} is chosen)"
+    what = "its estimate is" if count == 1 else f"one purchase opens {count} specialists and is"
     if purchase.worth > purchase.cost:
         return f"{what} expected to improve the choice by {gain} and costs {cost}"
     return (
-        f"{what} expected to improve the choice by {gain}, less than its cost of {cost}; the policy counts "
-        "what may be bought next, or always buys"
+        f"{what} expected to improve the choice by {gain}, less than its cost of {cost}; the policy also "
+        "counts later purchases that this one makes possible, or it buys always"
     )
 
 
@@ -232,7 +232,7 @@ def _why_stop(state: State, names: tuple[str, ...], policy: str) -> str:
     """Why nothing more was bought: the remaining purchase that comes closest to paying."""
     boxes = state.boxes
     if not boxes.sealed.any():
-        return "nothing is left to inspect: the highest mean is taken"
+        return "no estimate is left to buy; it has the highest mean"
     choices = [Inspect((int(j),)) for j in np.flatnonzero(boxes.sealed)]
     for group in np.flatnonzero(boxes.costs.shared > 0.0):
         members = np.flatnonzero((boxes.costs.group == group) & boxes.sealed)
@@ -242,8 +242,8 @@ def _why_stop(state: State, names: tuple[str, ...], policy: str) -> str:
         ((worth(state, action), state.bill(action.boxes), action) for action in choices),
         key=lambda option: option[0] - option[1],
     )
-    what = names[best.boxes[0]] if len(best.boxes) == 1 else f"{len(best.boxes)} of them together"
-    closest = f"the closest, {what}: {amount(gain)} for {amount(cost)}"
+    what = names[best.boxes[0]] if len(best.boxes) == 1 else f"{len(best.boxes)} specialists together"
+    closest = f"the best is {what}: expected improvement {amount(gain)}, cost {amount(cost)}"
     if gain > cost:
-        return f"{policy} buys nothing more here ({closest})"
-    return f"no purchase is worth its cost any more ({closest}); the highest mean is taken"
+        return f"the policy {policy} buys nothing more ({closest})"
+    return f"no further estimate is worth its cost ({closest}); it has the highest mean"

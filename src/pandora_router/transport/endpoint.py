@@ -15,7 +15,7 @@ from pandora_router.transport.secrets import read_key
 class ReplyLimits:
     """Most bytes that are read of a reply: of its body, of an error's body, of one event, of a whole stream.
 
-    A larger reply is a failure ("not as agreed"), and what exceeds the limit is not kept in memory. The
+    A larger reply is a failure ("invalid reply"), and what exceeds the limit is not kept in memory. The
     client limits header lines to 8 KiB each and 128 in number.
     """
 

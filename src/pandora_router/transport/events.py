@@ -39,7 +39,7 @@ class EventParser:
         self._size = 0
 
     def feed(self, chunk: bytes) -> list[Event]:
-        """The events that `chunk` completes; raises `Failed` ("not as agreed") if one exceeds the limit."""
+        """The events that `chunk` completes; raises `Failed` ("invalid reply") if one exceeds the limit."""
         if self._after_cr and chunk:
             chunk, self._after_cr = chunk.removeprefix(b"\n"), False
         *lines, rest = _END.split(chunk)
@@ -80,4 +80,4 @@ class EventParser:
 
     def _hold(self, more: int) -> None:
         if self._size + more > self._limit:
-            raise Failed("an event of the stream is too large", "not as agreed", again=False, charged=True)
+            raise Failed("an event of the stream is too large", "invalid reply", again=False, charged=True)

@@ -14,7 +14,7 @@ Failure = Literal[
     "cut",
     "broken json",
     "content type",
-    "not as agreed",
+    "invalid reply",
     "unpriced",
     "overcharged",
 ]

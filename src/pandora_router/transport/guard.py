@@ -51,7 +51,7 @@ def unheard(url: str, error: BaseException) -> Failed:
     if isinstance(error, aiohttp.ClientPayloadError):
         return Failed(f"the reply of {url} was cut off", "cut", again=True, charged=True)
     if isinstance(error, aiohttp.ClientResponseError | ValueError):
-        return Failed(f"{url} did not answer in HTTP ({name})", "not as agreed", again=True, charged=True)
+        return Failed(f"{url} did not answer in HTTP ({name})", "invalid reply", again=True, charged=True)
     return Failed(f"the connection to {url} broke ({name})", "connection", again=True, charged=True)
 
 

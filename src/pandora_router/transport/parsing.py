@@ -50,16 +50,16 @@ def parse(raw: bytes, what: str) -> dict[str, Any]:
     """The JSON object in `raw`; `what` names the reply in error messages.
 
     Numbers beyond the range of a float become infinite and NaN stays NaN, so callers must check numbers.
-    Raises `Failed`: "not as agreed" for nesting deeper than 64 or integers of more than 40 digits, "broken
+    Raises `Failed`: "invalid reply" for nesting deeper than 64 or integers of more than 40 digits, "broken
     json" for anything else that is not one JSON object in UTF-8.
     """
     if too_deep(raw):
-        raise Failed(f"{what} is nested too deeply", "not as agreed", again=False, charged=True)
+        raise Failed(f"{what} is nested too deeply", "invalid reply", again=False, charged=True)
     try:
         parsed = json.loads(raw.decode("utf-8"), parse_int=_integer)
     except _TooManyDigits:
         why = f"{what} holds an integer of more than {MOST_DIGITS} digits"
-        raise Failed(why, "not as agreed", again=False, charged=True) from None
+        raise Failed(why, "invalid reply", again=False, charged=True) from None
     except (ValueError, RecursionError):
         parsed = None
     if not isinstance(parsed, dict):

@@ -96,7 +96,7 @@ class Relay:
             size += len(chunk)
             if size > limit:
                 why = f"the reply of {self.url} is larger than {limit:,} bytes"
-                raise Failed(why, "not as agreed", again=False, charged=True)
+                raise Failed(why, "invalid reply", again=False, charged=True)
         return b"".join(parts)
 
     def close(self) -> None:

@@ -110,7 +110,7 @@ def read_sheet(
     """
     path, limits = Path(path), limits or Limits()
     if not path.is_file():
-        raise UsageError(str(path), expected="a file", came="nothing there", do="Check the path.")
+        raise UsageError(str(path), expected="a file", came="no such path", do="Check the path.")
     limits.hold(path.name, "file_bytes", path.stat().st_size)
     suffix = path.suffix.lower()
     if suffix not in SUFFIXES:

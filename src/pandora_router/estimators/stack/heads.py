@@ -74,7 +74,9 @@ def _fit_complete(
         if best is None or error < best[0]:
             best = error, penalty, outside
     if best is None:
-        raise UsageError("penalties of a ridge head", expected="at least one", came="none", do="Give one.")
+        raise UsageError(
+            "penalties of a ridge head", expected="at least one", came="none", do="Pass a penalty."
+        )
     return _solve(gram, cross, best[1]), best[2]
 
 
