@@ -301,3 +301,10 @@ def test_init_writes_once(tmp_path: Path) -> None:
     assert "--replace" in again.output
     assert pandora("init", path, "--table", "z", "--replace").exit_code == 0
     assert read_config(path).table == "z"
+
+
+def test_a_long_wrong_value_is_shown_cut_with_its_length(tmp_path: Path) -> None:
+    (tmp_path / "pandora.yaml").write_text(f"collect: {{budget: {'x' * 500}}}\n")
+    with pytest.raises(UsageError) as caught:
+        read_config(tmp_path / "pandora.yaml")
+    assert f"'{'x' * 79}... (502 characters) for collect.budget" in str(caught.value)

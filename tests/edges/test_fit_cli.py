@@ -5,12 +5,16 @@ from __future__ import annotations
 import json
 import os
 from dataclasses import replace
+from io import StringIO
 from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
+from pandora_router.calibrate.ways import BEST_SINGLE, NEVER, ROUTER
+from pandora_router.cli.console import Screen
+from pandora_router.cli.earnings import headline
 from pandora_router.data import Table, save
 from pandora_router.estimators.neighbours import Neighbours
 from pandora_router.router import Router
@@ -110,6 +114,33 @@ def as_measured(router: Router, table: Table) -> Router:
     return replace(router, cheap=replace(cheap, vectors=cheap.vectors[:known], reward=cheap.reward[:known]))
 
 
+@pytest.mark.parametrize(
+    ("gain", "on", "end"),
+    [
+        (
+            0.002,
+            True,
+            "earns $1.00 per 1,000 prompts (standard error $0.50) against never buying: it is kept.",
+        ),
+        (-0.0005, True, "never buying: it is kept, because the loss is within the noise."),
+        (-0.002, False, "never buying: it is off, and nothing is bought."),
+    ],
+)
+def test_it_says_why_estimates_are_bought_or_not(gain: float, on: bool, end: str) -> None:
+    guard = {"gain": gain, "error": 0.001, "prompts": 400, "on": on}
+    way = dict.fromkeys(
+        ("accuracy", "accuracy_error", "cost", "cost_error", "inspections", "net_reward", "behind_error"), 0.5
+    )
+    report = {
+        "routing": {"ways": dict.fromkeys((ROUTER, NEVER, BEST_SINGLE), way), "prompts": 9},
+        "standing": {"single": "small", "cheapest": "small"},
+    }
+    facts = {"report": report, "evidence": {"guard": guard}}
+    said = StringIO()
+    headline(Screen(file=said, width=200), facts, 2.0, "$", ())
+    assert said.getvalue().splitlines()[-1].endswith(end)
+
+
 def test_it_begins_with_what_the_router_earns_in_accuracy_and_money(tmp_path: Path) -> None:
     """The sentence is checked against the table itself: always one specialist, and what was routed."""
     table = generate()
@@ -138,7 +169,8 @@ def test_it_begins_with_what_the_router_earns_in_accuracy_and_money(tmp_path: Pa
     guard = router.record["evidence"]["guard"]
     (line,) = (one for one in result.stdout.splitlines() if one.startswith("Cross-validated on"))
     assert f"${500 * abs(guard['gain']):.2f}" in line or f"{500 * abs(guard['gain']):.2g}" in line
-    assert line.endswith("it stays on." if guard["on"] else "nothing is bought.")
+    kept = "it is kept." if guard["gain"] >= 0 else "it is kept, because the loss is within the noise."
+    assert line.endswith(kept if guard["on"] else "it is off, and nothing is bought.")
     rows = [one.split("│")[1:] for one in result.stdout.splitlines() if one.startswith("│")]
     assert len(rows) > 3
     assert len({tuple(cell.strip() for cell in row[1:]) for row in rows}) == len(rows)

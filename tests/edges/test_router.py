@@ -6,6 +6,7 @@ import asyncio
 import dataclasses
 import re
 from functools import cache
+from io import StringIO
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,8 @@ import pytest
 
 from pandora_router.boxes import Costs
 from pandora_router.calibrate import EmpiricalDraws
+from pandora_router.cli.console import Screen
+from pandora_router.cli.explain import show
 from pandora_router.data import PerSpecialist, Table, resplit
 from pandora_router.data.importers import read_folder
 from pandora_router.errors import UpstreamError, UsageError
@@ -362,3 +365,15 @@ def test_real_prompts_with_real_contexts(tmp_path: Path) -> None:
         assert alone.trace.actions == decision.trace.actions
         np.testing.assert_allclose(alone.estimates.mean, decision.estimates.mean, atol=1e-9)
     assert sum(len(d.inspected) for d in decisions) > 0
+
+
+def test_a_number_that_rounds_to_zero_is_shown_without_a_sign() -> None:
+    router = fitted()
+    story = explain(router, router.route("count the king"))
+    (first, *others) = story.steps[0].lines
+    near = dataclasses.replace(first, mean=-1e-5, std=0.0, reservation_price=-2e-4, backup_price=-0.0)
+    said = StringIO()
+    step = dataclasses.replace(story.steps[0], lines=(near, *others))
+    show(Screen(file=said, width=200), dataclasses.replace(story, steps=(step,)), 12)
+    assert "-0.000" not in said.getvalue()
+    assert "0.000" in said.getvalue()

@@ -129,6 +129,14 @@ def test_replay_refuses_what_was_not_opened() -> None:
         replay(Held(1, -1.0), state, trace)
 
 
+def test_a_held_box_that_was_opened_is_a_value_in_hand() -> None:
+    """Its outside option of 0.9 is gone: it turned out to be worth 0.1, so the other box is opened."""
+    state = State(Independent([0.5, 0.6], [0.2, 0.2], 0.01))
+    assert Held(0, 0.9).next(state) == Select(0)
+    assert Held(0, 0.9).next(state.observe(0, 0.1)) == Inspect((1,))
+    assert Held(0, 0.9).next(state.observe(0, 0.1).observe(1, 0.3)) == Select(1)
+
+
 def test_replay_may_open_in_another_order() -> None:
     state = State(Independent([0.5, 0.6], [0.2, 0.2], 1e-4))
     trace = Trace((Inspect((0,)), Inspect((1,)), Select(1)), ((0.5,), (0.55,)), 2e-4)

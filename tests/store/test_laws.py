@@ -80,6 +80,8 @@ def test_a_rate_limit_is_what_a_list_of_arrivals_says(database: Database, per_mi
                 let_in.append(now)
             else:
                 assert refused.retry_after is not None
+                if refused.retry_after > 2e-3:  # the wait is not longer than it must be
+                    assert accounts.admit(open_, key, now + refused.retry_after - 2e-3) is not None
                 assert accounts.admit(open_, key, now + refused.retry_after + 1e-6) is None
                 let_in.append(now + refused.retry_after)
                 now += refused.retry_after + 1e-6
@@ -128,6 +130,29 @@ def test_more_than_was_reserved_is_counted_in_full(database: Database) -> None:
         log.close(open_, "d1", NOW, status="ok")
         assert accounts.account(open_, key, NOW) == (2000, 0)
         assert isinstance(accounts.reserve(open_, key, "d2", 0, NOW, 60.0), Refusal)
+
+
+def test_a_correction_gives_back_money_and_no_reservation(database: Database) -> None:
+    """An estimate of 60 was 20 too high: 40 are spent, and 40 of the 100 stay reserved, not 60."""
+    with database.transaction() as open_:
+        key, _ = accounts.add_key(open_, "team", NOW, budget=1000)
+        accounts.reserve(open_, key, "d1", 100, NOW, 60.0)
+        accounts.charge(open_, "d1", 60)
+        accounts.charge(open_, "d1", -20)
+        assert accounts.account(open_, key, NOW) == (40, 40)
+
+
+def test_another_call_reserves_only_what_is_missing(database: Database) -> None:
+    with database.transaction() as open_:
+        key, _ = accounts.add_key(open_, "team", NOW, budget=1000)
+        accounts.reserve(open_, key, "d1", 300, NOW, 60.0)
+        accounts.charge(open_, "d1", 100)
+        assert accounts.extend(open_, key, "d1", 250) is None
+        assert accounts.account(open_, key, NOW) == (100, 250)
+        assert accounts.extend(open_, key, "d1", 900) is None  # all of the budget, and not a nanodollar more
+        assert accounts.account(open_, key, NOW) == (100, 900)
+        assert isinstance(accounts.extend(open_, key, "d1", 901), Refusal)
+        assert accounts.account(open_, key, NOW) == (100, 900)
 
 
 def test_a_new_period_starts_empty_and_old_leases_settle_in_their_own(database: Database) -> None:

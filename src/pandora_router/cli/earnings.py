@@ -77,10 +77,15 @@ def _guarded(guard: Mapping[str, Any], weight: float, sign: str) -> str:
         per = PROMPTS / weight
         doubt = money(per * error, sign)
         amount = f"{money(per * abs(gain), sign)} per {PROMPTS:,} prompts (standard error {doubt})"
+    if not guard["on"]:
+        verdict = "it is off, and nothing is bought."
+    elif gain >= 0.0:
+        verdict = "it is kept."
+    else:
+        verdict = "it is kept, because the loss is within the noise."
     return (
         f"Cross-validated on {guard['prompts']:,} prompts, buying estimates where they seem worth it "
-        f"{'earns' if gain >= 0.0 else 'loses'} {amount} against never buying: "
-        + ("it stays on." if guard["on"] else "it is off, and nothing is bought.")
+        f"{'earns' if gain >= 0.0 else 'loses'} {amount} against never buying: {verdict}"
     )
 
 
@@ -135,7 +140,7 @@ def details(screen: Screen, facts: Mapping[str, Any]) -> None:
     columns: Sequence[str]
     if evidence.get("evidence"):
         numbers = ("loss", "standard_error", "behind", "behind_error", "inspections")
-        rows = [[row["name"], *(f"{row[key]:.4f}" for key in numbers)] for row in evidence["evidence"]]
+        rows = [[row["name"], *(f"{row[key]:z.4f}" for key in numbers)] for row in evidence["evidence"]]
         columns = ("policy", "loss", "(se)", "behind the best", "(se)", "inspections")
         screen.show(table("Regret + inspection cost, cross-validated on calibration", columns, rows))
     if report.get("parts"):
@@ -143,7 +148,7 @@ def details(screen: Screen, facts: Mapping[str, Any]) -> None:
     if report.get("routing", {}).get("ways"):
         keys = ("net_reward", "standard_error", "accuracy", "fee", "spent", "inspections")
         ways = report["routing"]["ways"].items()
-        rows = [[name, *(f"{way[key]:.4f}" for key in keys)] for name, way in ways]
+        rows = [[name, *(f"{way[key]:z.4f}" for key in keys)] for name, way in ways]
         columns = ("way", "net reward", "(se)", "right", "fee", "spent", "inspections")
         screen.show(table("Per test prompt, in units of reward", columns, rows))
     screen.say(f"policy: {evidence['policy']}; default {facts['default']}")
@@ -153,9 +158,9 @@ def _parts(screen: Screen, parts: Sequence[Mapping[str, Any]]) -> None:
     rows = []
     for part in parts:
         keys = () if part["off"] is None else ("worth", "standard_error")
-        earns = [f"{part[key]:.4f}" for key in keys] or ["-", "-"]
+        earns = [f"{part[key]:z.4f}" for key in keys] or ["-", "-"]
         shares = (f"{part[key]:.1%}" for key in ("coverage_1", "coverage_2", "central_90"))
-        rows.append((part["off"] or "nothing", f"{part['loss']:.4f}", *earns, f"{part['nll']:.3f}", *shares))
+        rows.append((part["off"] or "nothing", f"{part['loss']:z.4f}", *earns, f"{part['nll']:.3f}", *shares))
     columns = ("without", "loss", "worth", "(se)", "NLL", "in 1 sd", "in 2 sd", "in 90 %")
     title = "What each part of the signal model is worth, cross-validated on calibration"
     screen.show(table(title, columns, rows))

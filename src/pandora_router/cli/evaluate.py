@@ -141,7 +141,7 @@ def _show(measured: Results, verbose: bool) -> None:
     gaps = dict(zip((first for first, _ in pairs), _gaps(measured, pairs), strict=True))
     for cost in measured.costs:
         rows = [
-            [arm, *(f"{measured.mean(name, (k, cost, arm)):.4f}" for name in COLUMNS), gaps[k, cost, arm]]
+            [arm, *(f"{measured.mean(name, (k, cost, arm)):z.4f}" for name in COLUMNS), gaps[k, cost, arm]]
             for arm in sorted(arms, key=lambda arm: measured.mean("total", (k, cost, arm)))
         ]
         head = ["way to route", *(name.replace("_", " ") for name in COLUMNS), "1e-3 above the router"]

@@ -123,7 +123,7 @@ def _table(step: Step, number: int, cheap: dict[str, float], most: int, *, refun
     lines = sorted(step.lines, key=lambda line: -line.mean)
     rows = []
     for line in lines[:most]:
-        first = [f"{cheap[line.specialist]:.3f}"] if cheap else []
+        first = [f"{cheap[line.specialist]:z.3f}"] if cheap else []
         rows.append((line.specialist, line.status, *first, *_numbers(line, refunds)))
     title = f"Step {number} (spent so far: {amount(step.spent)})"
     grid = table(title, (*columns, *last), rows, words=2)
@@ -135,12 +135,12 @@ def _table(step: Step, number: int, cheap: dict[str, float], most: int, *, refun
 def _numbers(line: Line, refunds: bool) -> list[str]:
     sold = line.status is BoxStatus.SEALED
     prices = [
-        "-" if not sold else endless if price is None else f"{price:.3f}"
+        "-" if not sold else endless if price is None else f"{price:z.3f}"
         for price, endless in ((line.reservation_price, "inf"), (line.backup_price, "-inf"))
     ]
     numbers = [line.inspection_cost, *([line.refund] if refunds else []), line.news]
     tail = [amount(number) if sold else "-" for number in numbers]
-    return [f"{line.mean:.3f}", f"{line.std:.3f}", *prices, *tail]
+    return [f"{line.mean:z.3f}", f"{line.std:z.3f}", *prices, *tail]
 
 
 def _alternatives(screen: Screen, story: Explanation, most: int) -> None:
@@ -148,8 +148,8 @@ def _alternatives(screen: Screen, story: Explanation, most: int) -> None:
         (
             other.specialist,
             other.status,
-            f"{other.worth:.3f}",
-            f"{other.gives_up:.3f}",
+            f"{other.worth:z.3f}",
+            f"{other.gives_up:z.3f}",
             amount(other.mean_fee),
         )
         for other in story.alternatives[:most]

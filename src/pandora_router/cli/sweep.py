@@ -67,5 +67,5 @@ def sweep(
     columns = ["arm", *(name.replace("_", " ") for name in SHOWN)]
     for cost in dict.fromkeys(row["cost"] for row in rows):
         own = sorted((row for row in rows if row["cost"] == cost), key=lambda row: row["total"])
-        cells = [[str(row["arm"]), *(f"{row[name]:.4f}" for name in SHOWN)] for row in own]
+        cells = [[str(row["arm"]), *(f"{row[name]:z.4f}" for name in SHOWN)] for row in own]
         screen.show(table(f"Inspection cost {cost:g}, {own[0]['prompts']:,} prompts", columns, cells))

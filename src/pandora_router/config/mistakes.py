@@ -13,6 +13,9 @@ from pandora_router.errors import UsageError
 
 M = TypeVar("M", bound=BaseModel)
 
+LONGEST_SHOWN = 80
+"""Most characters of a wrong value that an error message repeats."""
+
 _EXPECTED = {
     "float_type": "a number",
     "int_type": "a whole number",
@@ -114,7 +117,8 @@ def _shown(value: object) -> str:
         return "nothing"
     if isinstance(value, Mapping):
         return "names with values"
-    return repr(value)[:80]
+    shown = repr(value)
+    return shown if len(shown) <= LONGEST_SHOWN else f"{shown[:LONGEST_SHOWN]}... ({len(shown):,} characters)"
 
 
 def _keys(annotation: Any, location: tuple[int | str, ...]) -> list[str]:

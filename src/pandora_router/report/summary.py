@@ -85,7 +85,7 @@ def cells(results: Results) -> list[list[str]]:
             f"{way.accuracy:.3f}",
             f"{way.fees:.4g}",
             f"{way.inspections:.4g}",
-            f"{way.net:.4f}",
+            f"{way.net:z.4f}",
             "" if way.way == ROUTER else f"{way.behind:.4f} ({way.error:.4f})",
         ]
         for way in earned(results)

@@ -83,10 +83,15 @@ class RateLimit:
             raise Failed(why, "busy", again=False) from None
         return Place(places)
 
-    def rest(self, seconds: float) -> None:
-        """Start no call for `seconds` seconds, on the running event loop."""
-        places = self._places()
-        places.next_start = max(places.next_start, asyncio.get_running_loop().time() + seconds)
+    def rest(self, seconds: float) -> bool:
+        """Start no call for `seconds` seconds, on the running event loop.
+
+        Returns whether the next start is now at least a second later than it was.
+        """
+        places, until = self._places(), asyncio.get_running_loop().time() + seconds
+        longer = until >= places.next_start + 1.0
+        places.next_start = max(places.next_start, until)
+        return longer
 
     async def _start(self, places: _Places) -> None:
         loop = asyncio.get_running_loop()
