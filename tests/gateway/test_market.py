@@ -220,7 +220,7 @@ def test_what_a_bidder_cannot_do_goes_to_endpoints_alone(market: Any) -> None:
     assert side.prompts == ()
     status, _, body = post(gateway, "routing/decision", request("chat", "auto"))
     assert status == 400
-    assert b"only for a request that is answered" in body
+    assert b"a decision alone is not possible" in body
 
 
 def test_nobody_answers_without_money_and_nobody_is_left_without_an_answer(market: Any) -> None:

@@ -1,11 +1,8 @@
-"""Answers one request to the gateway, from its body to the last byte of the response.
+"""Answers one request to the gateway, from its body to the last byte of the response:
 
-    1. read the body and identify the client's API key
-    2. find the specialists that may answer and choose one of them, with live looks if they pay
-    3. write the decision to the store and reserve its worst-case cost; cancel looks that lost
-    4. call the chosen specialist, or continue the stream that its look began
-    5. wait for the first content; if the call fails before that, ask the next specialist
-    6. send status, headers and body, then settle the cost and close the decision
+read the body and identify the API key; find the specialists that may answer and choose one (with live looks
+if they pay); store the decision and reserve its worst-case cost; call the specialist, or continue the stream
+that its look began; on failure before the first content ask the next; send the response; settle and close.
 
 The decision and the cancelled looks are in the store before headers are sent. Every attempt is settled
 exactly once and the decision is closed exactly once. If the client disconnects, calls upstream are cancelled.
@@ -50,11 +47,7 @@ from pandora_router.transport.failures import Failed
 
 @dataclass
 class Exchange:
-    """One request and its result.
-
-    `circuits` and `measured` hold circuit breakers and measured lengths and speeds, by specialist; `excluded`
-    says why specialists may not answer; `would_look` lists looks not made in observe mode.
-    """
+    """One request and its result; `measured`: lengths and speeds of earlier calls, by specialist."""
 
     site: Site
     store: Store
