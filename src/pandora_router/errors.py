@@ -2,7 +2,7 @@
 
     PandoraError
     |-- UsageError     yours: says what was expected, what came and what to do
-    `-- UpstreamError  theirs: a specialist, an estimator or a store did not answer as agreed
+    `-- UpstreamError  theirs: a specialist, an estimator or a store failed or sent an invalid reply
 
 Inside a search a failure is data, not an exception (see `search.state`).
 """
@@ -36,6 +36,16 @@ class UsageError(PandoraError, ValueError):
     def __reduce__(self) -> tuple[object, ...]:
         """Keep the four parts when an error travels from a worker process."""
         return _again, (type(self), self.what, self.expected, self.came, self.do)
+
+
+def missing_package(what: str, package: str, extra: str) -> UsageError:
+    """Return the error for `what` needing `package`, which the extra `extra` of this project installs.
+
+    >>> print(missing_package("plots", "matplotlib", "plots"))
+    plots: expected the package matplotlib, got no such package. Run: pip install 'pandora-router[plots]'
+    """
+    do = f"Run: pip install 'pandora-router[{extra}]'"
+    return UsageError(what, expected=f"the package {package}", came="no such package", do=do)
 
 
 def _again(kind: type[UsageError], what: str, expected: str, came: str, do: str) -> UsageError:

@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 
 from pandora_router.errors import UpstreamError, UsageError
-from pandora_router.estimators.embedders.embedder import Wrapped
 from pandora_router.estimators.estimator import Query, Scorer
 from pandora_router.router import (
     BoxStatus,
@@ -29,6 +28,7 @@ from pandora_router.router import opening as limits
 from pandora_router.router.batch import UNDER_WAY
 from pandora_router.search import Always, KnowledgeGradient
 from pandora_router.specialists.threads import Worker
+from tests.support.embedders import CallableEmbedder
 from tests.support.routers import fitted
 from tests.support.tables import generate, row_contexts
 
@@ -94,7 +94,7 @@ def test_an_embedder_that_fails_on_one_prompt_costs_only_that_one() -> None:
             raise UpstreamError("cannot read this")
         return np.array([[len(text), text.count("count") + 1.0, 1.0] for text in texts])
 
-    embedder = Wrapped("mine", embed)
+    embedder = CallableEmbedder("mine", embed)
     router = Router.fit(
         generate(),
         cheap=NeighbourRecipe(10, embedder),
@@ -141,7 +141,7 @@ def test_after_its_deadline_a_decision_is_made_with_what_is_known() -> None:
     unhurried = router.route("count the king", timeout=0.0)
     assert unhurried.purchases == ()
     assert set(unhurried.estimates.status) == {BoxStatus.LATE}
-    assert "time" in explain(router, unhurried).steps[-1].why
+    assert "deadline" in explain(router, unhurried).steps[-1].why
 
 
 def test_a_local_estimate_is_not_begun_after_the_deadline() -> None:
@@ -244,7 +244,7 @@ def test_nothing_is_computed_on_the_thread_of_the_event_loop() -> None:
             computing.add(threading.get_ident())
             return super().next(state)
 
-    recipe = NeighbourRecipe(10, Wrapped("mine", embed))
+    recipe = NeighbourRecipe(10, CallableEmbedder("mine", embed))
     router = Router.fit(generate(), cheap=recipe, costly=COSTLY, inspection_cost=0.002)
     routers = [router, dataclasses.replace(router, costly=Scorer(lambda query, name: 0.5))]
 

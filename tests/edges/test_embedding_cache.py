@@ -10,7 +10,7 @@ import pytest
 
 from pandora_router.estimators.embedders import cache
 from pandora_router.estimators.embedders.cache import Cached
-from pandora_router.estimators.embedders.embedder import Wrapped
+from tests.support.embedders import CallableEmbedder
 
 
 class Counting:
@@ -24,58 +24,62 @@ class Counting:
 
 def test_a_text_is_embedded_once_also_by_the_next_process(tmp_path: Path) -> None:
     count = Counting()
-    first = Cached(Wrapped("lengths", count), tmp_path)
+    first = Cached(CallableEmbedder("lengths", count), tmp_path)
     rows = first.embed(["a", "bb", "a"])
     assert count.seen == ["a", "bb"]
-    second = Cached(Wrapped("lengths", count), tmp_path)
+    second = Cached(CallableEmbedder("lengths", count), tmp_path)
     np.testing.assert_array_equal(second.embed(["bb", "a"]), rows[[1, 0]])
     assert count.seen == ["a", "bb"]
     assert not list(tmp_path.rglob("*.part"))
 
 
 def test_embedders_of_different_names_do_not_share(tmp_path: Path) -> None:
-    Cached(Wrapped("one", lambda texts: [[1.0, 0.0]] * len(texts)), tmp_path).embed(["a"])
-    other = Cached(Wrapped("two", lambda texts: [[0.0, 1.0]] * len(texts)), tmp_path).embed(["a"])
+    Cached(CallableEmbedder("one", lambda texts: [[1.0, 0.0]] * len(texts)), tmp_path).embed(["a"])
+    other = Cached(CallableEmbedder("two", lambda texts: [[0.0, 1.0]] * len(texts)), tmp_path).embed(["a"])
     np.testing.assert_array_equal(other, [[0.0, 1.0]])
 
 
 @pytest.mark.parametrize("damage", [b"", b"PK\x03\x04 truncated", b"not an archive"])
 def test_a_broken_segment_is_passed_over(tmp_path: Path, damage: bytes) -> None:
     count = Counting()
-    Cached(Wrapped("lengths", count), tmp_path).embed(["a"])
+    Cached(CallableEmbedder("lengths", count), tmp_path).embed(["a"])
     [segment] = tmp_path.rglob("*.npz")
     segment.write_bytes(damage)
-    rows = Cached(Wrapped("lengths", count), tmp_path).embed(["a"])
+    rows = Cached(CallableEmbedder("lengths", count), tmp_path).embed(["a"])
     assert count.seen == ["a", "a"]
     np.testing.assert_allclose(rows, [[2**-0.5, 2**-0.5]], rtol=1e-6)
 
 
 def test_texts_are_not_written(tmp_path: Path) -> None:
-    Cached(Wrapped("lengths", Counting()), tmp_path).embed(["a very private text"])
+    Cached(CallableEmbedder("lengths", Counting()), tmp_path).embed(["a very private text"])
     assert all(b"private" not in path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
 
 
 def test_many_small_segments_are_folded_into_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cache, "SEGMENTS", 5)
     count = Counting()
-    kept = Cached(Wrapped("lengths", count), tmp_path)
+    kept = Cached(CallableEmbedder("lengths", count), tmp_path)
     for n in range(13):
         kept.embed(["x" * n])
     assert len(list(tmp_path.rglob("*.npz"))) <= 6
-    Cached(Wrapped("lengths", count), tmp_path).embed(["x" * n for n in range(13)])
+    Cached(CallableEmbedder("lengths", count), tmp_path).embed(["x" * n for n in range(13)])
     assert len(count.seen) == 13
 
 
 def test_several_writers_at_once_lose_nothing(tmp_path: Path) -> None:
     def work(n: int) -> None:
-        Cached(Wrapped("lengths", Counting()), tmp_path).embed([f"{n} {i}" for i in range(20)] + ["shared"])
+        Cached(CallableEmbedder("lengths", Counting()), tmp_path).embed(
+            [f"{n} {i}" for i in range(20)] + ["shared"]
+        )
 
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(work, range(16)))
     count = Counting()
-    Cached(Wrapped("lengths", count), tmp_path).embed([f"{n} {i}" for n in range(16) for i in range(20)])
+    Cached(CallableEmbedder("lengths", count), tmp_path).embed(
+        [f"{n} {i}" for n in range(16) for i in range(20)]
+    )
     assert count.seen == []
 
 
 def test_nothing_in_nothing_out(tmp_path: Path) -> None:
-    assert len(Cached(Wrapped("lengths", lambda texts: np.zeros((0, 2))), tmp_path).embed([])) == 0
+    assert len(Cached(CallableEmbedder("lengths", lambda texts: np.zeros((0, 2))), tmp_path).embed([])) == 0

@@ -20,7 +20,6 @@ from pandora_router.data import PerSpecialist, Table, resplit
 from pandora_router.data.importers import read_folder
 from pandora_router.errors import UpstreamError, UsageError
 from pandora_router.estimators.beginnings import Beginnings
-from pandora_router.estimators.embedders.embedder import Wrapped
 from pandora_router.estimators.estimator import Query, Scorer
 from pandora_router.router import (
     BoxStatus,
@@ -33,6 +32,7 @@ from pandora_router.router import (
 )
 from pandora_router.router.explanation import amount
 from pandora_router.search import Always, KnowledgeGradient, Never
+from tests.support.embedders import CallableEmbedder
 from tests.support.tables import generate, row_contexts
 
 SHARED = Path(__file__).resolve().parents[3] / "shared" / "data" / "gsm8k_6b_175b"
@@ -190,7 +190,7 @@ def test_an_empty_prompt_and_a_lost_embedder_are_declined_with_a_reason() -> Non
             raise UpstreamError("no answer")
         return np.array([[len(text), text.count("count") + 1.0, 1.0] for text in texts])
 
-    recipe = NeighbourRecipe(10, Wrapped("mine", embed))
+    recipe = NeighbourRecipe(10, CallableEmbedder("mine", embed))
     router = Router.fit(generate(), cheap=recipe, costly=QUICK, inspection_cost=0.01, default="lawyer")
     down = True
     gone = router.route("count the king")

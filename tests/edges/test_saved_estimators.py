@@ -11,12 +11,13 @@ import pytest
 
 from pandora_router.errors import UsageError
 from pandora_router.estimators.embedders.cache import Cached
-from pandora_router.estimators.embedders.embedder import Wrapped, default_embedder
+from pandora_router.estimators.embedders.embedder import default_embedder
 from pandora_router.estimators.extended import Extended
 from pandora_router.estimators.neighbours import Neighbours
 from pandora_router.estimators.saved import Saved, estimator_of, load_estimator, read, write
 from pandora_router.estimators.stack.boosted import Boosted, Trees
 from pandora_router.estimators.stack.peek import Peek
+from tests.support.embedders import CallableEmbedder
 
 PROMPTS = [
     f"{kind} question number {i} about {topic}"
@@ -132,7 +133,7 @@ def test_another_kind_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_callable_embedder_must_be_handed_over_again_under_its_name(tmp_path: Path) -> None:
-    lengths = Wrapped("lengths", lambda texts: [[1.0, float(len(t))] for t in texts])
+    lengths = CallableEmbedder("lengths", lambda texts: [[1.0, float(len(t))] for t in texts])
     before = Neighbours.fit(PROMPTS, REWARD, ["a", "b"], embedder=lengths)
     before.save(tmp_path / "f")
     with pytest.raises(UsageError, match="pass embedder"):

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from pandora_router.errors import UpstreamError, UsageError
-from pandora_router.estimators.embedders.embedder import Wrapped
 from pandora_router.estimators.estimator import Estimator, Fitted, Query, Scorer
 from pandora_router.estimators.neighbours import Neighbours
+from tests.support.embedders import CallableEmbedder
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ def test_no_more_than_agreed_are_asked_at_once() -> None:
 
 
 def test_a_fitted_estimator_answers_for_the_specialists_asked_in_their_order() -> None:
-    lengths = Wrapped("lengths", lambda texts: [[1.0, float(len(t))] for t in texts])
+    lengths = CallableEmbedder("lengths", lambda texts: [[1.0, float(len(t))] for t in texts])
     fitted = Neighbours.fit(["a", "bbbbbbbb"], [[0.1, 0.2], [0.3, 0.4]], ["x", "y"], embedder=lengths, k=1)
     found = asyncio.run(Fitted(fitted).estimate(Query("b"), ["y", Specialist("x")]))
     np.testing.assert_allclose(found, [0.2, 0.1])

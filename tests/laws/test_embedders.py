@@ -15,7 +15,6 @@ from pandora_router.estimators.embedders.cache import Cached
 from pandora_router.estimators.embedders.embedder import (
     Embedder,
     Joined,
-    Wrapped,
     default_embedder,
     normalised,
 )
@@ -31,17 +30,12 @@ TEXTS = [
 ]
 
 
-def counted(texts: list[str]) -> list[list[float]]:
-    return [[float(len(text)), float(text.count("e")), 1.0] for text in texts]
-
-
-@pytest.fixture(scope="module", params=["words", "tfidf", "joined", "wrapped", "cached"])
+@pytest.fixture(scope="module", params=["words", "tfidf", "joined", "cached"])
 def embedder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Embedder:
     return {
         "words": default_embedder,
         "tfidf": lambda: TfidfSvd.fit(TEXTS, width=4),
         "joined": lambda: fitted_embedder(TEXTS, width=4),
-        "wrapped": lambda: Wrapped("counted", counted),
         "cached": lambda: Cached(default_embedder(), tmp_path_factory.mktemp("cache")),
     }[request.param]()
 
@@ -84,9 +78,7 @@ def test_the_cosine_of_a_join_is_the_mean_of_the_cosines() -> None:
     np.testing.assert_allclose(joined @ joined.T, expected, atol=1e-5)
 
 
-def test_a_callable_with_too_few_rows_or_odd_values_is_refused() -> None:
-    with pytest.raises(UsageError, match="2 rows, one per text"):
-        Wrapped("short", lambda texts: [[1.0]]).embed(["a", "b"])
+def test_vectors_that_are_not_finite_are_refused() -> None:
     with pytest.raises(UsageError, match="finite"):
         normalised([[np.nan, 1.0]])
 

@@ -7,14 +7,15 @@ import numpy as np
 import pytest
 
 from pandora_router.estimators import packed
-from pandora_router.estimators.embedders.embedder import Wrapped, normalised
+from pandora_router.estimators.embedders.embedder import normalised
 from pandora_router.estimators.nearest import Exact
 from pandora_router.estimators.neighbours import Neighbours
 from pandora_router.estimators.packed import Packed, Packing
 from pandora_router.estimators.stack.ensemble import Ensemble
 from pandora_router.search import kernels
+from tests.support.embedders import CallableEmbedder
 
-GIVEN = Wrapped("given", lambda texts: np.zeros((len(texts), 1)))
+GIVEN = CallableEmbedder("given", lambda texts: np.zeros((len(texts), 1)))
 
 
 def clouds(rows: int, width: int, seed: int = 0) -> np.ndarray:

@@ -9,15 +9,16 @@ import pytest
 from sklearn.decomposition import PCA
 from sklearn.linear_model import Ridge
 
-from pandora_router.estimators.embedders.embedder import Wrapped, normalised
+from pandora_router.estimators.embedders.embedder import normalised
 from pandora_router.estimators.estimator import Remembering
 from pandora_router.estimators.linear import PENALTIES, LinearHead
 from pandora_router.estimators.saved import estimator_of
 from pandora_router.router import LinearRecipe, Router, StackRecipe
+from tests.support.embedders import CallableEmbedder
 from tests.support.tables import generate
 
 VECTORS = np.random.default_rng(0).standard_normal((400, 12)) * np.linspace(2.0, 0.2, 12)
-BY_NUMBER = Wrapped("by number", lambda texts: np.array([VECTORS[int(text)] for text in texts]))
+BY_NUMBER = CallableEmbedder("by number", lambda texts: np.array([VECTORS[int(text)] for text in texts]))
 TEXTS = [str(i) for i in range(400)]
 REWARD = np.column_stack([np.tanh(VECTORS[:, 0]), VECTORS[:, 1] * VECTORS[:, 2]])
 REWARD = REWARD + 0.3 * np.random.default_rng(1).standard_normal(REWARD.shape)

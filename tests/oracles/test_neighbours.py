@@ -12,11 +12,12 @@ from hypothesis import strategies as st
 from sklearn.neighbors import NearestNeighbors
 
 from pandora_router.errors import UsageError
-from pandora_router.estimators.embedders.embedder import Wrapped, normalised
+from pandora_router.estimators.embedders.embedder import normalised
 from pandora_router.estimators.nearest import Exact, Graph
 from pandora_router.estimators.neighbours import Neighbours
+from tests.support.embedders import CallableEmbedder
 
-GIVEN = Wrapped("given", lambda texts: np.zeros((len(texts), 1)))
+GIVEN = CallableEmbedder("given", lambda texts: np.zeros((len(texts), 1)))
 
 
 def made(vectors: np.ndarray, reward: np.ndarray, k: int) -> Neighbours:

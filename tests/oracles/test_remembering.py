@@ -9,12 +9,13 @@ import pytest
 
 from pandora_router.calibrate import Calibrated
 from pandora_router.data import Table
-from pandora_router.estimators.embedders.embedder import Wrapped, normalised
+from pandora_router.estimators.embedders.embedder import normalised
 from pandora_router.estimators.estimator import Remembering, unseen
 from pandora_router.estimators.neighbours import Neighbours
 from pandora_router.router import NeighbourRecipe, Router, StackRecipe
 from pandora_router.router.fitting import parted
 from pandora_router.router.out_of_fold import recentred
+from tests.support.embedders import CallableEmbedder
 from tests.support.tables import generate
 
 QUICK = StackRecipe(rounds=12, folds=2)
@@ -27,7 +28,7 @@ def points(texts: list[str]) -> np.ndarray:
     return np.array([np.random.default_rng(seed).standard_normal(5) for seed in seeds]).reshape(-1, 5)
 
 
-GIVEN = Wrapped("points", points)
+GIVEN = CallableEmbedder("points", points)
 
 
 def average(query: np.ndarray, vectors: np.ndarray, reward: np.ndarray, ks: tuple[int, ...]) -> np.ndarray:

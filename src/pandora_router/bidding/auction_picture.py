@@ -89,10 +89,6 @@ def _clock(auction: AuctionRow, asked: Sequence[AskedRow], width: int) -> str:
     )
 
 
-def _label(y: float, words: str) -> str:
-    return f'<text x="{LEFT - 8}" y="{y}" text-anchor="end">{words}</text>'
-
-
 def _call(call: AskedRow, x: int, y: int, looked: bool) -> str:
     price = "no price yet" if call.price is None else f"price {call.price:.3f}"
     amount = "" if call.amount is None else f" {call.amount:.3f}"

@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from pandora_router.errors import UsageError
+from pandora_router.folders import sync
 from pandora_router.specialists.answer import Answer
 from pandora_router.specialists.threads import in_thread
 
@@ -155,7 +156,7 @@ class Journal:
             os.fsync(self._file.fileno())
         else:
             self._set_aside(whole, good)
-        _sync_folder(self.path.parent)
+        sync(self.path.parent)
         self.lost += sum(self._open.values(), Fraction(0))
         self._open.clear()
 
@@ -280,11 +281,3 @@ def _lock(file: BinaryIO, path: Path) -> None:
             came="one in use",
             do="Wait for the other collect to end, or choose another output.",
         ) from error
-
-
-def _sync_folder(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

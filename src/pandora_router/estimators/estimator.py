@@ -122,6 +122,29 @@ def names(specialists: Sequence[Named | str]) -> list[str]:
     return [specialist if isinstance(specialist, str) else specialist.name for specialist in specialists]
 
 
+def columns_of(predictor: Predictor, wanted: Sequence[str]) -> dict[str, int]:
+    """The column of each specialist in the predictions; raises `UsageError` if one of `wanted` has none."""
+    column = {name: j for j, name in enumerate(predictor.specialists)}
+    unknown = [name for name in wanted if name not in column]
+    if unknown:
+        raise UsageError(
+            "specialists to estimate",
+            expected=f"among {sorted(column)}",
+            came=f"{unknown}",
+            do="Fit the predictor with them, or leave them out.",
+        )
+    return column
+
+
+def context_row(column: Mapping[str, int], contexts: Mapping[str, str | None]) -> Contexts:
+    """Contexts by specialist as one row (1, M); None where there is none, unknown specialists ignored."""
+    row = np.full((1, len(column)), None, dtype=object)
+    for name, text in contexts.items():
+        if name in column:
+            row[0, column[name]] = text
+    return row
+
+
 @dataclass(frozen=True)
 class Fitted:
     """A predictor as an `Estimator`; `price` is per call, whatever the number of specialists."""
@@ -141,21 +164,9 @@ class Fitted:
 
     async def estimate(self, query: Query, specialists: Sequence[Named | str]) -> Vector:
         """Estimates for these specialists, from the prompt and the contexts in the query."""
-        column = {name: j for j, name in enumerate(self.predictor.specialists)}
         wanted = names(specialists)
-        unknown = [name for name in wanted if name not in column]
-        if unknown:
-            raise UsageError(
-                "specialists to estimate",
-                expected=f"among {sorted(column)}",
-                came=f"{unknown}",
-                do="Fit the estimator with them, or leave them out.",
-            )
-        contexts = np.full((1, len(column)), None, dtype=object)
-        for name, text in query.contexts.items():
-            if name in column:
-                contexts[0, column[name]] = text
-        predicted = self.predictor.predict([query.prompt], contexts)
+        column = columns_of(self.predictor, wanted)
+        predicted = self.predictor.predict([query.prompt], context_row(column, query.contexts))
         return predicted[0, [column[name] for name in wanted]]
 
 

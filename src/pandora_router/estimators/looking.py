@@ -20,7 +20,7 @@ from types import MappingProxyType, TracebackType
 import numpy as np
 
 from pandora_router.errors import UsageError
-from pandora_router.estimators.estimator import Named, Predictor, Query, names
+from pandora_router.estimators.estimator import Named, Predictor, Query, columns_of, context_row, names
 from pandora_router.specialists.answer import Answer, Unanswered
 from pandora_router.specialists.beginning import Beginning, shown
 from pandora_router.specialists.request import Request
@@ -113,15 +113,7 @@ class Looking:
         Cancelling this call cancels the beginnings in progress.
         """
         wanted = names(specialists)
-        column = {name: j for j, name in enumerate(self.predictor.specialists)}
-        unknown = [name for name in wanted if name not in column]
-        if unknown:
-            raise UsageError(
-                "specialists to estimate",
-                expected=f"among {sorted(column)}",
-                came=f"{unknown}",
-                do="Fit the predictor with them, or leave them out.",
-            )
+        column = columns_of(self.predictor, wanted)
         known = set(query.contexts) | set(self._begun) | set(self._failures)
         todo = [name for name in dict.fromkeys(wanted) if name in self.predictor.needs and name not in known]
         try:
@@ -130,11 +122,8 @@ class Looking:
                     group.create_task(self._look(name))
         except BaseExceptionGroup as errors:
             raise errors.exceptions[0] from None
-        contexts = np.full((1, len(column)), None, dtype=object)
         seen = {name: self._context_of(begun) for name, begun in self._begun.items()}
-        for name, text in {**seen, **query.contexts}.items():
-            if name in column:
-                contexts[0, column[name]] = text
+        contexts = context_row(column, {**seen, **query.contexts})
         predicted = await self._work(self.predictor.predict, [query.prompt], contexts)
         lost = {name for name in wanted if name in self._failures and name not in query.contexts}
         values = [math.nan if name in lost else float(predicted[0, column[name]]) for name in wanted]

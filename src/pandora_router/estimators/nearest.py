@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from pandora_router.errors import UsageError
+from pandora_router.errors import missing_package
 from pandora_router.estimators.embedders.embedder import Vectors
 from pandora_router.types import Positions
 
@@ -105,12 +105,7 @@ class Graph:
         try:
             import faiss
         except ImportError as error:
-            raise UsageError(
-                f"neighbours among {len(vectors)} prompts",
-                expected="the package faiss-cpu for an index above 100,000 prompts",
-                came="no such package",
-                do="Run: pip install 'pandora-router[index]'",
-            ) from error
+            raise missing_package(f"neighbours among {len(vectors)} prompts", "faiss-cpu", "index") from error
         index = faiss.IndexHNSWFlat(vectors.shape[1], links, faiss.METRIC_INNER_PRODUCT)
         index.hnsw.efConstruction = effort
         index.hnsw.efSearch = search

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from pandora_router.errors import UsageError
+from pandora_router.errors import missing_package
 from pandora_router.gateway.serving import Exchange
 from pandora_router.gateway.wires import Name
 from pandora_router.store.money import dollars
@@ -37,12 +37,7 @@ class Traces:
 
                 exporter = OTLPSpanExporter()
         except ImportError as error:
-            raise UsageError(
-                "serve.traces",
-                expected="the packages of OpenTelemetry",
-                came="none",
-                do="Run: pip install 'pandora-router[otel]'",
-            ) from error
+            raise missing_package("serve.traces", error.name or "opentelemetry", "otel") from error
         self._provider = TracerProvider(resource=Resource.create({"service.name": "pandora-router"}))
         self._provider.add_span_processor(BatchSpanProcessor(exporter))
         self._tracer = self._provider.get_tracer("pandora_router.gateway")

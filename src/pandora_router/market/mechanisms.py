@@ -41,6 +41,12 @@ def _opened(bidders: int, least: int, price: float, why: str) -> Book:
     return Book((None,) * bidders, price)
 
 
+def _contested(bidders: int, reserve: float) -> Book:
+    """Open the book at `reserve`; one bidder alone needs a finite reserve, which sets its price."""
+    least = 1 if np.isfinite(reserve) else 2
+    return _opened(bidders, least, reserve, "One bidder alone needs a finite reserve.")
+
+
 def _unasked(book: Book, call: Call, but: int = OUTSIDE) -> tuple[Call, ...]:
     """Calls at the price of `call` to the bidders after it that were not asked yet; none if it was asked."""
     if book.answers[call.bidder] is not None or call.bidder == but:
@@ -98,8 +104,7 @@ class Ascending:
 
     def start(self, bidders: int) -> Book:
         """Open the book with the clock at the reserve."""
-        least = 1 if np.isfinite(self.reserve) else 2
-        return _opened(bidders, least, self.reserve, "One bidder alone needs a finite reserve.")
+        return _contested(bidders, self.reserve)
 
     def next(self, book: Book) -> Call | Award:
         """Ask everyone once at the start, then rise to the next call until at most one limit is left."""
@@ -131,8 +136,7 @@ class SecondPrice:
 
     def start(self, bidders: int) -> Book:
         """Open the book."""
-        least = 1 if np.isfinite(self.reserve) else 2
-        return _opened(bidders, least, self.reserve, "One bidder alone needs a finite reserve.")
+        return _contested(bidders, self.reserve)
 
     def next(self, book: Book) -> Call | Award:
         """Ask everyone once, then compare."""

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from pandora_router.errors import UsageError
+from pandora_router.errors import missing_package
 from pandora_router.evaluate import reliability
 from pandora_router.evaluate.arms import DEFAULT, PAPER
 from pandora_router.evaluate.bids import Bids
@@ -84,9 +84,7 @@ def sheet(size: tuple[float, float]) -> Any:
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
-        raise UsageError(
-            "plots", expected="matplotlib", came="none installed", do="pip install 'pandora-router[plots]'"
-        ) from error
+        raise missing_package("plots", "matplotlib", "plots") from error
     return Figure(figsize=size, layout="constrained")
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any, TypeVar
 
-from pandora_router.errors import UpstreamError, UsageError
+from pandora_router.errors import UpstreamError, UsageError, missing_package
 from pandora_router.run.runner import Runner, attempted, concluded
 
 S = TypeVar("S")
@@ -66,9 +66,7 @@ def _joined(address: str) -> tuple[Any, bool]:
     try:
         import ray
     except ImportError as error:
-        raise UsageError(
-            "--ray", expected="ray", came="none installed", do="pip install 'pandora-router[ray]'"
-        ) from error
+        raise missing_package("--ray", "ray", "ray") from error
     if ray.is_initialized():
         return ray, False
     try:

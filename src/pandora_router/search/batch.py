@@ -210,6 +210,17 @@ class Decisions:
         """How many boxes each query opened."""
         return (self.order >= 0).sum(axis=1)
 
+    def record(self, query: int, trace: Trace) -> None:
+        """Write what `drive` returned for one query: its openings, choice and bill."""
+        count = 0
+        for stage, action in enumerate(trace.actions[:-1]):
+            assert isinstance(action, Inspect)
+            for box in action.boxes:
+                self.order[query, count], self.stage[query, count] = box, stage
+                count += 1
+        self.choice[query] = trace.selected
+        self.spent[query], self.refunded[query] = trace.spent, trace.refunded
+
     def trace(self, query: int, values: Matrix) -> Trace:
         """One query's decisions as `drive` would have returned them."""
         opened = int((self.order[query] >= 0).sum())
@@ -376,12 +387,5 @@ def _simulate_holdouts(
 def _drive_rows(policy: Policy, batch: Batch, values: Matrix, out: Decisions) -> None:
     """Drive every query in turn: the way for policies that have no compiled loop."""
     for i in range(len(batch)):
-        trace = drive(policy, batch.state(i), reveal(values[i]))
-        count = 0
-        for stage, action in enumerate(trace.actions[:-1]):
-            assert isinstance(action, Inspect)
-            for box in action.boxes:
-                out.order[i, count], out.stage[i, count] = box, stage
-                count += 1
-        out.choice[i] = trace.selected
-        out.spent[i] = trace.spent + trace.refunded  # given back for all rows at once
+        out.record(i, drive(policy, batch.state(i), reveal(values[i])))
+        out.spent[i] += out.refunded[i]  # given back for all rows at once

@@ -19,7 +19,7 @@ from pandora_router.search.baselines import Never
 from pandora_router.search.batch import Decisions
 from pandora_router.search.drive import drive, reveal_means
 from pandora_router.search.gradient import KnowledgeGradient
-from pandora_router.search.state import Inspect, Policy, State
+from pandora_router.search.state import Policy, State
 from pandora_router.types import Mask, Matrix, Positions, Vector
 
 Told = Callable[[Positions, Mask], Matrix]
@@ -182,11 +182,4 @@ def _drive_rows(policy: Policy, batch: MovingBatch, means_of: Told, out: Decisio
             row: Vector = means_of(np.array([i]), opened[None])[0]
             return row
 
-        trace = drive(policy, batch.state(i), reveal_means(means))
-        count = 0
-        for stage, action in enumerate(trace.actions[:-1]):
-            assert isinstance(action, Inspect)
-            for box in action.boxes:
-                out.order[i, count], out.stage[i, count] = box, stage
-                count += 1
-        out.choice[i], out.spent[i], out.refunded[i] = trace.selected, trace.spent, trace.refunded
+        out.record(i, drive(policy, batch.state(i), reveal_means(means)))

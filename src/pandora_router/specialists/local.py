@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from pandora_router.errors import UsageError
+from pandora_router.errors import UsageError, missing_package
 from pandora_router.specialists.answer import Answer, Unanswered
 from pandora_router.specialists.asking import TOKEN_LIMITS, Asking
 from pandora_router.specialists.beginning import Beginning
@@ -220,12 +220,7 @@ def _server(path: Path, window: int, places: int) -> Any:
     try:
         import xllamacpp
     except ImportError as error:
-        raise UsageError(
-            "a local model",
-            expected="the package xllamacpp",
-            came="no such package",
-            do="Run: pip install 'pandora-router[local]'",
-        ) from error
+        raise missing_package("a local model", "xllamacpp", "local") from error
     settings = xllamacpp.CommonParams()
     settings.model.path = str(path)
     settings.cpuparams.n_threads = settings.cpuparams_batch.n_threads = 1

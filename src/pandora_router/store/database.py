@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
-from pandora_router.errors import UpstreamError, UsageError
+from pandora_router.errors import UpstreamError, UsageError, missing_package
 
 Row = tuple[Any, ...]
 BUSY_SECONDS = 30.0
@@ -210,12 +210,7 @@ class PostgreSQL:
         try:
             import psycopg
         except ImportError as error:
-            raise UsageError(
-                "a PostgreSQL store",
-                expected="the package psycopg",
-                came="none",
-                do="Run: pip install 'pandora-router[postgres]'",
-            ) from error
+            raise missing_package("a PostgreSQL store", "psycopg", "postgres") from error
         self._psycopg = psycopg
         self._url = url
         self._connection: Any = None

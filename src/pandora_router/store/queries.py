@@ -168,13 +168,7 @@ def _quantile(counts: Mapping[int, int], level: float) -> float:
 
 def calls(open_: Transaction, window: Window) -> list[Sums]:
     """Sums over attempts by specialist, kind and status, in all hours that overlap the window."""
-    columns = ", ".join(f"sum({name})" for name in CALLS.split(", "))
-    rows = open_.rows(
-        f"SELECT specialist, kind, status, {columns} FROM calls WHERE hour >= ? AND hour < ? "
-        "GROUP BY specialist, kind, status ORDER BY specialist, kind, status",
-        *window.hours,
-    )
-    return [_named(f"specialist, kind, status, {CALLS}", row) for row in rows]
+    return _summed_calls(open_, window, {"specialist": "specialist", "kind": "kind", "status": "status"})
 
 
 def looked(open_: Transaction, window: Window) -> dict[str, tuple[int, int]]:
@@ -189,13 +183,20 @@ def looked(open_: Transaction, window: Window) -> dict[str, tuple[int, int]]:
 
 def spending(open_: Transaction, window: Window) -> list[Sums]:
     """Calls, tokens and money by specialist and UTC day, for all kinds of calls."""
+    return _summed_calls(open_, window, {"day": "hour / 24", "specialist": "specialist"})
+
+
+def _summed_calls(open_: Transaction, window: Window, by: Mapping[str, str]) -> list[Sums]:
+    """Sums over attempts in the hours of a window, grouped and ordered by the SQL expressions of `by`."""
     columns = ", ".join(f"sum({name})" for name in CALLS.split(", "))
+    groups = ", ".join(by.values())
+    places = ", ".join(str(place) for place in range(1, len(by) + 1))
     rows = open_.rows(
-        f"SELECT hour / 24, specialist, {columns} FROM calls WHERE hour >= ? AND hour < ? "
-        "GROUP BY 1, specialist ORDER BY 1, specialist",
+        f"SELECT {groups}, {columns} FROM calls WHERE hour >= ? AND hour < ? "
+        f"GROUP BY {places} ORDER BY {places}",
         *window.hours,
     )
-    return [_named(f"day, specialist, {CALLS}", row) for row in rows]
+    return [_named(f"{', '.join(by)}, {CALLS}", row) for row in rows]
 
 
 def judged(open_: Transaction, window: Window, metric: str) -> list[Sums]:

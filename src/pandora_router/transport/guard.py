@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from types import ModuleType, TracebackType
 
-from pandora_router.errors import PandoraError, UsageError
+from pandora_router.errors import PandoraError, missing_package
 from pandora_router.transport.failures import Failed
 
 
@@ -60,10 +60,5 @@ def library() -> ModuleType:
     try:
         import aiohttp
     except ImportError:
-        raise UsageError(
-            "a call to an endpoint",
-            expected="the package aiohttp",
-            came="no such package",
-            do="Run: pip install 'pandora-router[http]'",
-        ) from None
+        raise missing_package("a call to an endpoint", "aiohttp", "http") from None
     return aiohttp

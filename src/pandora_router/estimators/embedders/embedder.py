@@ -128,27 +128,6 @@ class WordVectors:
 
 
 @dataclass(frozen=True)
-class Wrapped:
-    """An embedder made from any callable that maps a list of texts to a matrix."""
-
-    name: str
-    call: Callable[[list[str]], ArrayLike] = field(repr=False)
-
-    def embed(self, texts: Sequence[str]) -> Vectors:
-        """The rows of the callable, scaled to length one; `UsageError` if their number is wrong."""
-        given = checked_texts(texts)
-        vectors = normalised(self.call(given))
-        if len(vectors) != len(given):
-            raise UsageError(
-                f"vectors of embedder {self.name!r}",
-                expected=f"{len(given)} rows, one per text",
-                came=f"{len(vectors)} rows",
-                do="Return one row per text, in order.",
-            )
-        return vectors
-
-
-@dataclass(frozen=True)
 class Joined:
     """The unit vectors of all parts, concatenated and scaled to length one.
 

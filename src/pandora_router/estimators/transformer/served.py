@@ -16,7 +16,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from pandora_router.errors import UsageError
+from pandora_router.errors import missing_package
 from pandora_router.estimators.embedders.embedder import Embedder, checked_texts
 from pandora_router.estimators.rewards import checked_contexts
 from pandora_router.estimators.saved import Saved, read, write
@@ -123,12 +123,7 @@ class Served:
         try:
             import onnxruntime
         except ImportError as error:
-            raise UsageError(
-                "a fine-tuned transformer",
-                expected="the package onnxruntime",
-                came="no such package",
-                do="Run: pip install 'pandora-router[transformer]'",
-            ) from error
+            raise missing_package("a fine-tuned transformer", "onnxruntime", "transformer") from error
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = 1
         options.log_severity_level = 3
