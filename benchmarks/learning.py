@@ -135,19 +135,19 @@ def page(cache: Path, seeds: int) -> str:
                 scores.append((name, size, score))
     behind = [f"{name} with {size:,}" for name, size, score in scores if score < -2.0]
     ahead = sum(score > 2.0 for _, _, score in scores)
-    verdict = "none" if not behind else ", ".join(behind)
+    verdict = f"{len(behind)}: {', '.join(behind)}" if behind else "none"
     return PAGE.format(
-        cells=len(scores), ahead=ahead, behind=len(behind), which=verdict, cost=COST, judged=JUDGED
+        cells=len(scores), ahead=ahead, behind=verdict, seeds=seeds, cost=COST, judged=JUDGED
     ) + "\n".join([*HEAD, *lines, ""])
 
 
 PAGE = """# Learning curves: from 100 to 1,600 scored prompts
 
-Written by `OMP_NUM_THREADS=1 python -m benchmarks.learning --page docs/learning.md`. Each row is a whole
-`Router.fit` with default settings on so many scored prompts (a quarter of them for calibration), measured
-on up to {judged:,} prompts that the fit never saw, over fresh splits (seeds 1, 2, ...). One purchase of
-costly estimates costs {cost}; fees and specialists are those of `paper/experiments`. Numbers are net reward
-per prompt: score - fee - what was spent on estimates.
+Written by `OMP_NUM_THREADS=1 python -m benchmarks.learning --seeds {seeds} --page docs/learning.md`. Each
+row is a whole `Router.fit` with default settings on so many scored prompts (a quarter of them for
+calibration), measured on up to {judged:,} prompts that the fit never saw, over fresh splits (seeds
+1, 2, ...). One purchase of costly estimates costs {cost}; fees and specialists are those of
+`paper/experiments`. Numbers are net reward per prompt: score - fee - what was spent on estimates.
 
 The last but one column is the router minus the best of f-only, never inspecting and the best single
 specialist, in 1e-3 of reward, with its paired standard error (clustered by prompt and by distinct f; the
@@ -155,7 +155,7 @@ larger of that over prompts and that over splits). The best of the three is take
 prompts, which favours it.
 
 Of {cells} rows the router is more than two standard errors ahead of the best of the three in {ahead} and
-behind in {behind}: {which}.
+behind in {behind}.
 
 """
 HEAD = (
