@@ -3,6 +3,7 @@
     wire         the messages as JSON: offers, replies, reveals, deliveries
     signing      signed requests and replies; replays are refused
     service      a bidder as an HTTP service: inspects if that pays, replies, delivers
+    card         the A2A agent card that a bidder service serves
     private      the private side of a bidder: a table, or a router with its specialist
     seats        the platform's side of a bidder: a service (/offers) or a plain endpoint (by proxy)
     rules        mechanism, reserve and deadlines

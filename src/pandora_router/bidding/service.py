@@ -20,6 +20,8 @@ from typing import Any
 import orjson
 from pydantic import BaseModel, ValidationError
 
+from pandora_router import __version__
+from pandora_router.bidding import card
 from pandora_router.bidding.private import Private, looked
 from pandora_router.bidding.signing import SIGNATURE, Door, Forged, signature
 from pandora_router.bidding.wire import (
@@ -130,9 +132,13 @@ class BidderService:
         path = scope["path"]
         if scope["method"] == "GET" and path == "/health":
             return orjson.dumps({"bidder": self.name, "protocol": VERSION}), {}
+        if scope["method"] == "GET" and path == card.PATH:
+            host = dict(scope["headers"]).get(b"host", b"").decode("latin-1")
+            url = f"{scope.get('scheme', 'http')}://{host}"
+            return orjson.dumps(card.card_of(self.name, url, __version__)), {}
         if scope["method"] != "POST" or path not in self._routes:
             known = ", ".join(self._routes)
-            raise Refused(404, f"There are POST {known} and GET /health.", "not_found")
+            raise Refused(404, f"There are POST {known}, GET /health and GET {card.PATH}.", "not_found")
         kind, act = self._routes[path]
         body = await read_body(receive, 4 * LARGEST)
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}

@@ -74,28 +74,35 @@ async def _serve(plan: MarketPlan, host: str | None, port: int | None) -> None:
 
 @click.command()
 @click.argument("name")
-@click.option("--url", required=True, help="Address of the bidder's service.")
+@click.option("--url", help="Address of the bidder's service.")
+@click.option("--card", help="Address of a service that has an A2A agent card; its address is read there.")
 @click.option("--stake", type=click.FloatRange(0.0), default=0.0, help="Added to its deposit, in reward.")
 @CONFIG
-def join(name: str, url: str, stake: float, config: Path) -> None:
+def join(name: str, url: str | None, card: str | None, stake: float, config: Path) -> None:
     """Let the bidder NAME take part, and print its key, which signs all messages between the two.
 
-    A bidder can bid at most the sum of its deposit and its earnings.
+    Pass --url or --card. A card must declare the offers protocol, and an address with the scheme, host and
+    port that it is read from. A bidder can bid at most the sum of its deposit and its earnings.
 
     \b
     Examples:
       pandora market join small --url http://127.0.0.1:9001 --stake 5
       pandora market join large --url https://bids.example.com --stake 20
+      pandora market join medium --card https://bids.example.com
     """
+    from pandora_router.bidding.card import read_card
     from pandora_router.bidding.signing import bidder_key
     from pandora_router.store import auctions
     from pandora_router.transport.endpoint import Endpoint
 
+    if (url is None) == (card is None):
+        raise click.UsageError("Pass either --url or --card.")
     plan = _plan(config)
-    Endpoint(url)  # raises UsageError for an invalid address
+    address = asyncio.run(read_card(card)).address if card is not None else url or ""
+    Endpoint(address)  # raises UsageError for an invalid address
     secret = plan.secret()
     made = within(
-        plan.store, lambda open_: auctions.join(open_, name, url.rstrip("/"), time.time(), stake=stake)
+        plan.store, lambda open_: auctions.join(open_, name, address.rstrip("/"), time.time(), stake=stake)
     )
     click.echo(bidder_key(secret, name, made.version).decode())
 
