@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from pandora_router.estimators import packed
-from pandora_router.estimators.embedders.embedder import normalised
+from pandora_router.estimators.embedders.embedder import WordVectors, default_embedder, normalised
 from pandora_router.estimators.nearest import Exact
 from pandora_router.estimators.neighbours import Neighbours
 from pandora_router.estimators.packed import Packed, Packing
@@ -15,6 +15,7 @@ from pandora_router.estimators.stack.ensemble import Ensemble
 from pandora_router.search import kernels
 from tests.support.embedders import CallableEmbedder
 
+LETTERS = "abcdefghijklmnopqrstuvwxyz"
 GIVEN = CallableEmbedder("given", lambda texts: np.zeros((len(texts), 1)))
 
 
@@ -35,6 +36,23 @@ def plain(monkeypatch: pytest.MonkeyPatch):
 
     kernels.load()
     return switch
+
+
+def test_compiled_word_vectors_are_those_of_numpy_bit_for_bit(plain) -> None:
+    rng = np.random.default_rng(3)
+    table = (rng.standard_normal((len(LETTERS), 40)) * 10.0 ** rng.integers(-8, 4, 40)).astype(np.float16)
+    table[2] = 0.0
+    assert 0.0 < np.abs(table[table != 0.0]).min() < 2.0**-14  # numbers below the normal range of half
+    texts = ["", *("".join(rng.choice(list(LETTERS), size)) for size in (1, 2, 7, 300))]
+    made = WordVectors(table, default_embedder().tokenizer)
+    ours = WordVectors(default_embedder().table, default_embedder().tokenizer)
+    encoded = [[LETTERS.index(letter) for letter in text] for text in texts]
+    vectors = made._mean_rows(encoded), ours.embed(texts)
+    ours.forget()
+    plain()
+    assert kernels.ready() is None
+    np.testing.assert_array_equal(vectors[0], made._mean_rows(encoded))
+    np.testing.assert_array_equal(vectors[1], ours.embed(texts))
 
 
 def test_packed_search_is_exact_over_whole_numbers_for_one_query_and_for_many(plain) -> None:

@@ -170,7 +170,7 @@ def discrete_backup_price(support: Matrix, cost: Vector, refund: ArrayLike = 0.0
 
     `support` holds G + r. Where all of a cost comes back every look is free, and the price is -inf.
     """
-    back = np.broadcast_to(np.asarray(refund, dtype=np.float64), cost.shape)
+    back = np.asarray(refund, dtype=np.float64)
     price = -discrete_reservation_price(-support[:, ::-1], cost - back)
     return np.where((back == cost) & (back > 0.0), -np.inf, price)
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -74,7 +75,7 @@ class Costs:
     def __len__(self) -> int:
         return len(self.own)
 
-    @property
+    @cached_property
     def marginal(self) -> Vector:
         """What opening each box would cost now, alone."""
         if not len(self.shared):
@@ -94,10 +95,11 @@ class Costs:
 
     def only(self, boxes: Positions) -> Costs:
         """Return the costs of some boxes, in this order; shared costs stay what they are."""
+        own, refund = locked(self.own[boxes]), locked(self.refund[boxes])
+        group = self.group[boxes] if len(self.shared) else self.group
+        group.setflags(write=False)
         chosen = object.__new__(Costs)
-        for name, part in vars(self).items():
-            per_box = name in ("own", "refund") or (name == "group" and len(self.shared))
-            object.__setattr__(chosen, name, locked(part[boxes]) if per_box else part)
+        chosen.__dict__.update(own=own, shared=self.shared, group=group, refund=refund)
         return chosen
 
     def mates(self, box: int) -> Positions:

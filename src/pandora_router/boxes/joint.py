@@ -154,14 +154,31 @@ class Joint(CorrelatedNormal):
     ) -> None:
         means = finite("mean", mean, ndim=1)
         matrix = covariance_matrix("covariance", covariance, len(means))
+        laws = checked_quantiles(quantiles, len(means))
+        self._begin(means, matrix, as_costs(inspection_cost, len(means)), laws)
+
+    @classmethod
+    def known(cls, mean: Vector, covariance: Matrix, costs: Costs, quantiles: Matrix | None) -> Self:
+        """Return boxes made of checked parts; here only numbers that are not finite are refused.
+
+        `covariance` must come from a checked correlation: D C D with D diagonal. `quantiles` are rows that
+        `checked_quantiles` returned.
+        """
+        boxes = object.__new__(cls)
+        boxes._begin(finite("mean", mean, ndim=1), finite("covariance", covariance, ndim=2), costs, quantiles)
+        return boxes
+
+    def _begin(self, mean: Vector, covariance: Matrix, costs: Costs, quantiles: Matrix | None) -> None:
+        """Set all fields, with every box sealed."""
+        variance = covariance.diagonal()
         self._fill(
-            mean=means,
-            _covariance=matrix,
-            floor=NOTHING * np.diag(matrix),
-            std=np.sqrt(np.maximum(np.diag(matrix), 0.0)),
-            costs=as_costs(inspection_cost, len(means)),
-            sealed=np.ones(len(means), dtype=np.bool_),
-            quantiles=checked_quantiles(quantiles, len(means)),
+            mean=mean,
+            _covariance=covariance,
+            floor=NOTHING * variance,
+            std=np.sqrt(np.maximum(variance, 0.0)),
+            costs=costs,
+            sealed=np.ones(len(mean), dtype=np.bool_),
+            quantiles=quantiles,
         )
 
     @property

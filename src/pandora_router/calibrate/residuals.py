@@ -50,7 +50,7 @@ class Scale:
 
     def of(self, mean: Matrix) -> Matrix:
         """The standard deviation of G at each mean (N, M)."""
-        z = (np.clip(mean, self.lowest, self.highest) - self.centre) / self.spread
+        z = (np.minimum(np.maximum(mean, self.lowest), self.highest) - self.centre) / self.spread
         a, b, c = self.coefficients.T
         return np.exp(0.5 * (a + z * (b + z * c)))
 

@@ -13,6 +13,7 @@ policy will search the boxes.
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol
 
@@ -20,6 +21,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from pandora_router.boxes import Boxes, Costs, Independent, Joint, LowRank
+from pandora_router.boxes.checks import covariance_matrix
+from pandora_router.boxes.costs import as_costs
+from pandora_router.boxes.joint import checked_quantiles
 from pandora_router.calibrate.believed import HALF, fit_believed
 from pandora_router.calibrate.means import FittedMean, Linear, MeanModel, RidgeMean
 from pandora_router.calibrate.readings import FEWEST, Readings, cells, estimates
@@ -142,11 +146,24 @@ class FittedSignal:
         std = self.slope * self.scale.of(centre[None])[0]
         if self.correlation is None and self.laws is None:
             return Independent(mean, std, inspection_cost)
-        laws = None if self.laws is None else self.laws.quantiles[self.laws.rank(centre[None])[0]]
+        correlation, quantiles = self._checked
+        rank = None if self.laws is None else self.laws.rank(centre[None])[0]
+        laws = None if quantiles is None else quantiles[rank]
         if self.correlation is not None and self.correlation.factor is not None:
             factor = std[:, None] * self.correlation.factor
             return LowRank(mean, factor, std**2 * self.correlation.own, inspection_cost, laws)
-        return Joint(mean, std[:, None] * std * self._dense(len(mean)), inspection_cost, laws)
+        costs = as_costs(inspection_cost, len(mean))
+        return Joint.known(mean, std[:, None] * std * correlation, costs, laws)
+
+    @functools.cached_property
+    def _checked(self) -> tuple[Matrix, Matrix | None]:
+        """Correlation and quantiles as the boxes of every prompt need them, checked once."""
+        boxes = len(self.scale.centre)
+        laws = None if self.laws is None else self.laws.quantiles
+        return (
+            covariance_matrix("correlation", self._dense(boxes), boxes),
+            None if laws is None else checked_quantiles(laws, len(laws)),
+        )
 
     def prior(self, estimates: ArrayLike, inspection_cost: ArrayLike | Costs) -> Prior:
         """The boxes, read by v = m + slope (g - h)."""

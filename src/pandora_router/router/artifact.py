@@ -168,7 +168,7 @@ def _state(router: Router) -> Saved:
         embedder = parts["cheap"].parts.get("embedder")
         name = frozenset[str]() if embedder is None else frozenset([str(embedder.settings["name"])])
         parts["costly"] = once(costly.state(), name)
-    parts["costs"] = Saved("costs", arrays=vars(router.costs))
+    parts["costs"] = Saved("costs", arrays=asdict(router.costs))
     return Saved("router", arrays={"fees": router.fees}, parts=parts)
 
 

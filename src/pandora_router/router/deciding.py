@@ -32,7 +32,7 @@ from pandora_router.router.decision import (
     stamp,
 )
 from pandora_router.search import Inspect, Policy, Select, State, Trace
-from pandora_router.search.drive import search
+from pandora_router.search.drive import explore, search
 from pandora_router.search.gradient import gradient, group_normals, plain_group_gain
 from pandora_router.types import Mask, Positions, Vector
 
@@ -230,8 +230,7 @@ def deciding(
     prices = Prices(*priced, costs.refund, costs.shared, costs.group)
     std = boxes.std
     bought, late = Bought(router.specialists, prior), False
-    last = State(boxes if among is None else boxes.only(inside))
-    searching = search(router.policy, last)
+    searching = explore(router.policy, State(boxes if among is None else boxes.only(inside)))
     try:
         state, inspect = next(searching)
         while not late:
@@ -243,17 +242,16 @@ def deciding(
             given |= checked_contexts(paid.contexts, router.specialists)
             means = bought.settle(state, inspect, at, paid)
             news = news_of(bought.values[-1], None if means is None else tuple(means[j] for j in inside))
-            last = learnt(state, inspect, news)
             state, inspect = searching.send(news)
-        trace = _cut_short(router.policy, state)
+        trace, last = _cut_short(router.policy, state), state
     except StopIteration as end:
-        trace = end.value
+        trace, last = end.value
         late = False
     taken = int(inside[trace.selected])
     whole = Trace((*bought.actions, Select(taken)), tuple(bought.values), trace.spent, trace.refunded)
     status = statuses(router.specialists, bought.purchases, shut, late=late, inside=inside)
     known = Estimates(router.specialists, cheap.row, boxes.mean, std, status)
-    worth = {router.specialists[j]: float(last.boxes.mean[i]) for i, j in enumerate(inside)}
+    worth = {router.specialists[j]: mean for j, mean in zip(inside, last.boxes.mean.tolist(), strict=True)}
     seconds = time.perf_counter() - begun
     return conclude(router, known, prices, whole, taken, bought.purchases, seconds, worth)
 
@@ -276,13 +274,6 @@ def candidates(specialists: tuple[str, ...], among: Collection[str] | None) -> P
 def news_of(values: Sequence[float | None], means: tuple[float, ...] | None) -> list[News | None]:
     """The result of a purchase for the search: a value per box, or the means of all boxes for each."""
     return [value if value is None or means is None else means for value in values]
-
-
-def learnt(state: State, inspect: Inspect, values: Sequence[News | None]) -> State:
-    """The state after these boxes have shown these values, None where an inspection failed."""
-    for box, value in zip(inspect.boxes, values, strict=True):
-        state = state.lose(box) if value is None else state.observe(box, value)
-    return state
 
 
 def decline(router: Router, because: str, seconds: float) -> Decision:

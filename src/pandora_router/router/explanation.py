@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pandora_router.estimators.stack.agreement import said_alike
-from pandora_router.router.deciding import learnt, news_of, worth
+from pandora_router.router.deciding import news_of, worth
 from pandora_router.router.decision import BoxStatus, Decision, Purchase, plain
 from pandora_router.search import Inspect, State
+from pandora_router.search.drive import learnt
 from pandora_router.search.gradient import gradient
 from pandora_router.types import Vector
 

@@ -25,6 +25,11 @@ AsyncOpener = Callable[[State, Inspect], Awaitable[Shown]]
 
 def search(policy: Policy, state: State) -> Generator[tuple[State, Inspect], Shown, Trace]:
     """Run `policy`: yield each purchase, receive one value (or None) per box, return the trace."""
+    return (yield from explore(policy, state))[0]
+
+
+def explore(policy: Policy, state: State) -> Generator[tuple[State, Inspect], Shown, tuple[Trace, State]]:
+    """As `search`, but also return the state in which the policy stopped."""
     policy = policy.start(state)
     actions: list[Action] = []
     values: list[tuple[News | None, ...]] = []
@@ -38,13 +43,19 @@ def search(policy: Policy, state: State) -> Generator[tuple[State, Inspect], Sho
                 came=f"{len(shown)}",
                 do="Return one value per box in the order asked, None where the inspection failed.",
             )
-        for box, value in zip(action.boxes, shown, strict=True):
-            state = state.lose(box) if value is None else state.observe(box, value)
+        state = learnt(state, action, shown)
         actions.append(action)
         values.append(shown)
     check(action, state, policy)
     back = state.refund(action.box)
-    return Trace((*actions, action), tuple(values), state.spent - back, back)
+    return Trace((*actions, action), tuple(values), state.spent - back, back), state
+
+
+def learnt(state: State, inspect: Inspect, values: Shown) -> State:
+    """The state after these boxes have shown these values, None where an inspection failed."""
+    for box, value in zip(inspect.boxes, values, strict=True):
+        state = state.lose(box) if value is None else state.observe(box, value)
+    return state
 
 
 def check(action: Action, state: State, policy: Policy) -> None:

@@ -20,6 +20,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from pandora_router.errors import UsageError
+from pandora_router.estimators.embedders.pieces import Pieces
+from pandora_router.search import kernels
 
 Vectors = NDArray[np.float32]
 
@@ -111,6 +113,11 @@ class WordVectors:
 
     recent: Recent = field(default_factory=Recent, repr=False, compare=False)
 
+    @functools.cached_property
+    def _pieces(self) -> Pieces | None:
+        """Encodes texts word by word, if the tokenizer allows it."""
+        return Pieces.of(self.tokenizer)
+
     def embed(self, texts: Sequence[str]) -> Vectors:
         """Mean token vector of each text, unit length; zeros for a text without tokens."""
         return self.recent.rows([text[: self.longest] for text in checked_texts(texts)], self._pooled)
@@ -120,11 +127,33 @@ class WordVectors:
         self.recent.forget()
 
     def _pooled(self, texts: list[str]) -> Vectors:
-        pooled = np.zeros((len(texts), self.table.shape[1]), dtype=np.float32)
-        for row, encoding in enumerate(self.tokenizer.encode_batch(texts, add_special_tokens=False)):
-            if encoding.ids:
-                pooled[row] = self.table[encoding.ids].mean(axis=0, dtype=np.float32)
-        return normalised(pooled)
+        return normalised(self._mean_rows(self._ids(texts)))
+
+    def _mean_rows(self, encoded: list[list[int]]) -> Vectors:
+        """The mean of the table's rows with these ids, for each list; zeros for an empty one."""
+        means = np.zeros((len(encoded), self.table.shape[1]), dtype=np.float32)
+        compiled = kernels.ready()
+        if compiled is not None and self.table.dtype == np.float16:
+            ends = np.cumsum([len(ids) for ids in encoded], dtype=np.intp)
+            every = np.array([i for ids in encoded for i in ids], dtype=np.intp)
+            compiled.half_means(self._bits, every, ends, means)
+            return means
+        for row, ids in enumerate(encoded):
+            if ids:
+                means[row] = self.table[ids].mean(axis=0, dtype=np.float32)
+        return means
+
+    @functools.cached_property
+    def _bits(self) -> NDArray[np.uint16]:
+        """The table as compiled code expects it: writable and C-contiguous."""
+        bits: NDArray[np.uint16] = np.require(self.table, requirements=("C", "W")).view(np.uint16)
+        return bits
+
+    def _ids(self, texts: list[str]) -> list[list[int]]:
+        """The token ids of each text."""
+        if self._pieces is not None:
+            return [self._pieces.ids(text) for text in texts]
+        return [encoding.ids for encoding in self.tokenizer.encode_batch(texts, add_special_tokens=False)]
 
 
 @dataclass(frozen=True)

@@ -36,7 +36,7 @@ ENTRIES = {
     "payoffs": ("committing_payoffs",),
     "gradient": ("knowledge_gradient", "best_inspection", "gradient_step", "group_gain"),
     "simulate": ("simulated_payoffs",),
-    "neighbours": ("packed_nearest", "largest_rows", "neighbour_means", "tree_sums"),
+    "neighbours": ("half_means", "packed_nearest", "largest_rows", "neighbour_means", "tree_sums"),
     "batch": ("held_rows", "exact_holdouts", "rollout_step", "rollout_rows", "gradient_rows"),
 }
 ROOM = Path(__file__).parent

@@ -1,7 +1,8 @@
-"""Compiled twins of the estimators: nearest rows of packed vectors, and sums of regression trees.
+"""Compiled twins of the estimators: word vectors, nearest rows of packed vectors, sums of regression trees.
 
-Neither makes a decision, but both are on the way to every one. Their plain forms are `estimators.packed`
-and `estimators.stack.ensemble`; that both agree bit for bit, the trees also with LightGBM, is a test.
+None makes a decision, but all are on the way to every one. Their plain forms are
+`estimators.embedders.embedder`, `estimators.packed` and `estimators.stack.ensemble`; that both agree bit for
+bit, the trees also with LightGBM, is a test.
 """
 
 from __future__ import annotations
@@ -15,9 +16,35 @@ ZERO = 1e-35  # LightGBM's: nearer to zero is zero
 CATEGORICAL, LEFT_IF_MISSING = 1, 2  # bits of a node's decision; the next two say what counts as missing
 MISSING_ZERO, MISSING_NAN = 1, 2
 PARTS = 1026  # of the range of similarities, in which a search counts them
+HALF_TO_SINGLE = np.float32(2.0**112)  # makes up for the different offsets of the exponents
 
 # Sums of products of small whole numbers are exact in single precision, in whichever order they are added.
 exact = numba.njit(cache=KEPT, nogil=True, error_model="numpy", fastmath={"reassoc", "contract", "nsz"})
+
+
+@jit
+def half_means(bits, ids, ends, out):  # type: ignore[no-untyped-def]
+    """Mean of the rows ids[ends[i-1]:ends[i]] of a table, into out[i] (n, width) of single precision.
+
+    `bits` are the numbers of the table in half precision, all finite. out[i] stays 0 where there are no rows.
+    """
+    width = bits.shape[1]
+    word = np.empty(width, dtype=np.uint32)
+    number = word.view(np.float32)
+    start = 0
+    for i in range(len(ends)):
+        for t in range(start, ends[i]):
+            for j in range(width):
+                half = np.uint32(bits[ids[t], j])
+                sign, rest = half & np.uint32(0x8000), half & np.uint32(0x7FFF)
+                word[j] = np.uint32((sign << np.uint32(16)) | (rest << np.uint32(13)))
+            for j in range(width):
+                out[i, j] += number[j] * HALF_TO_SINGLE
+        count = ends[i] - start
+        if count > 0:
+            for j in range(width):
+                out[i, j] = np.float32(np.float64(out[i, j]) / count)
+        start = ends[i]
 
 
 @exact

@@ -36,6 +36,7 @@ def rehearse(kernels: SimpleNamespace, progress: Progress) -> None:
         "gradient_step": lambda: group.compiled_next(kernels, State(grouped)),
         "simulated_payoffs": lambda: simulation.compiled_payoffs(kernels, state, "mean", 2, 0),
         "rollout_step": lambda: policies.compiled_rollout(kernels, state, True),
+        "half_means": lambda: kernels.half_means(*_rows()),
         "packed_nearest": lambda: kernels.packed_nearest(*_packed()),
         "largest_rows": lambda: kernels.largest_rows(_packed()[0], *_packed()[2:]),
         "neighbour_means": lambda: kernels.neighbour_means(*_means()),
@@ -49,6 +50,12 @@ def rehearse(kernels: SimpleNamespace, progress: Progress) -> None:
         progress(f"compiling {name}", done, len(steps))
         call()
     progress("compiling search kernels", len(steps), len(steps))
+
+
+def _rows() -> tuple[Array, ...]:
+    """Arguments of `half_means`: one text with the only token of a table."""
+    ids, ends = np.zeros(1, dtype=np.intp), np.ones(1, dtype=np.intp)
+    return np.zeros((1, 2), dtype=np.uint16), ids, ends, np.zeros((1, 2), dtype=np.float32)
 
 
 def _packed() -> tuple[Array, ...]:
