@@ -231,12 +231,46 @@ def group_gain(mean, covariance, std, refund, sealed, quantiles, outside, group,
     """What opening all sealed boxes of group `which` at once is worth, before its cost.
 
     E[best worth then] - E[what the present choice is worth then], over the joint outcomes that
-    `normals` (S, M) stand for: row by row for the members in descending order of (mean, std).
+    `normals` (S, M) stand for: row by row for the members in descending order of (mean, std). The innermost
+    loops run over outcomes, so that they are vectorised; each outcome is summed as it would be alone.
     """
-    boxes = len(mean)
-    members = np.empty(boxes, dtype=np.int64)
-    count = 0
+    boxes, outcomes = len(mean), len(normals)
+    members = in_order(mean, std, sealed, group, which)
+    factor = member_factor(covariance, std, members)
+    drawn, steps = np.empty((len(members), outcomes)), np.empty((len(members), outcomes))
+    shown = np.empty((boxes, outcomes))
     for k in range(boxes):
+        shown[k] = mean[k]
+    for i in range(len(members)):
+        drawn[i] = normals[:, i]
+        if quantiles.shape[0] > 0:
+            residual_steps(drawn, factor, std[members[i]], quantiles[members[i]], members[i], i, steps)
+        else:
+            steps[i] = drawn[i]
+        for k in range(boxes):
+            for s in range(outcomes):
+                shown[k, s] += factor[i, k] * steps[i, s]
+    lead = np.argmax(mean)
+    kept = np.full(outcomes, outside)
+    if mean[lead] > outside:
+        kept[:] = shown[lead]
+    for m in members:
+        shown[m] += refund[m]
+    total = 0.0
+    for s in range(outcomes):
+        best = outside
+        for k in range(boxes):
+            best = max(best, shown[k, s])
+        total += best - kept[s]
+    return total / outcomes
+
+
+@jit
+def in_order(mean, std, sealed, group, which):  # type: ignore[no-untyped-def]
+    """The sealed boxes of group `which` in descending order of (mean, std), ties by number."""
+    members = np.empty(len(mean), dtype=np.int64)
+    count = 0
+    for k in range(len(mean)):
         if group[k] == which and sealed[k]:
             at = count
             while at > 0 and comes_before(mean, std, k, members[at - 1]):
@@ -244,8 +278,21 @@ def group_gain(mean, covariance, std, refund, sealed, quantiles, outside, group,
                 at -= 1
             members[at] = k
             count += 1
-    factor = np.zeros((count, boxes))  # row i: how every mean moves with the i-th standard normal
-    rows = covariance[members[:count]] if covariance.shape[0] > 0 else np.zeros((count, boxes))
+    return members[:count]
+
+
+@jit
+def comes_before(mean, std, k, l):  # type: ignore[no-untyped-def]
+    """Whether box k comes before box l in descending order of (mean, std)."""
+    return mean[k] > mean[l] or (mean[k] == mean[l] and std[k] > std[l])
+
+
+@jit
+def member_factor(covariance, std, members):  # type: ignore[no-untyped-def]
+    """Row i: how every mean moves with the i-th of the independent steps that open `members` (n, M)."""
+    count, boxes = len(members), len(std)
+    factor = np.zeros((count, boxes))
+    rows = covariance[members] if covariance.shape[0] > 0 else np.zeros((count, boxes))
     for i in range(count):
         m = members[i]
         if covariance.shape[0] == 0:
@@ -259,47 +306,27 @@ def group_gain(mean, covariance, std, refund, sealed, quantiles, outside, group,
                     rows[l, k] -= factor[i, members[l]] * factor[i, k]
             for l in range(i):  # what was opened before no longer moves
                 factor[i, members[l]] = 0.0
-    lead = np.argmax(mean)
-    shown, steps = np.empty(boxes), np.empty(count)
-    total = 0.0
-    for s in range(len(normals)):
-        shown[:] = mean
-        for i in range(count):
-            m = members[i]
-            steps[i] = normals[s, i]
-            if quantiles.shape[0] > 0:
-                steps[i] = residual_step(normals[s], steps, factor, std, quantiles, m, i)
-            for k in range(boxes):
-                shown[k] += factor[i, k] * steps[i]
-        kept = shown[lead] if mean[lead] > outside else outside
-        for i in range(count):
-            shown[members[i]] += refund[members[i]]
-        best = outside
-        for k in range(boxes):
-            best = max(best, shown[k])
-        total += best - kept
-    return total / len(normals)
+    return factor
 
 
 @jit
-def comes_before(mean, std, k, l):  # type: ignore[no-untyped-def]
-    """Whether box k comes before box l in descending order of (mean, std)."""
-    return mean[k] > mean[l] or (mean[k] == mean[l] and std[k] > std[l])
+def residual_steps(drawn, factor, std, quantiles, member, i, steps):  # type: ignore[no-untyped-def]
+    """Fill steps[i] (S,) so that `member` shows the residual quantile at the rank of its normal outcome.
 
-
-@jit
-def residual_step(normals, steps, factor, std, quantiles, member, i):  # type: ignore[no-untyped-def]
-    """The i-th step that makes `member` show the residual quantile at the rank of its normal outcome."""
-    if factor[i, member] == 0.0:
-        return 0.0
-    normal, before = 0.0, 0.0
+    `drawn` (n, S) are the standard normals of the members up to i; `std` and `quantiles` are the member's.
+    """
+    outcomes, size, own = steps.shape[1], len(quantiles), factor[i, member]
+    if own == 0.0:
+        steps[i] = 0.0
+        return
+    normal, before = np.zeros(outcomes), np.zeros(outcomes)
     for l in range(i):
-        normal += factor[l, member] * normals[l]
-        before += factor[l, member] * steps[l]
-    normal += factor[i, member] * normals[i]
-    size = quantiles.shape[1]
-    rank = min(int(cumulative(normal / std[member]) * size), size - 1)
-    return (std[member] * quantiles[member, rank] - before) / factor[i, member]
+        for s in range(outcomes):
+            normal[s] += factor[l, member] * drawn[l, s]
+            before[s] += factor[l, member] * steps[l, s]
+    for s in range(outcomes):
+        rank = min(int(cumulative((normal[s] + own * drawn[i, s]) / std) * size), size - 1)
+        steps[i, s] = (std * quantiles[rank] - before[s]) / own
 
 
 @jit
