@@ -7,9 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 
-from pandora_router.estimators.embedders import pieces
-from pandora_router.estimators.embedders.embedder import default_embedder
-from pandora_router.estimators.embedders.pieces import SPACE, Pieces
+from pandora_router.estimators.embedders import embedder
+from pandora_router.estimators.embedders.embedder import SPACE, Pieces, default_embedder
 
 CUTS = st.text(alphabet=f"aeThx .,'\"()\n\t12²_-{SPACE}é漢🙂<s>/", max_size=80)
 
@@ -37,12 +36,12 @@ def test_ids_of_texts_at_the_edges(default: Pieces, text: str) -> None:
 
 
 def test_memory_is_bounded(default: Pieces, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pieces, "REMEMBERED", 10)
+    monkeypatch.setattr(embedder, "PIECES", 10)
     few = Pieces(default.tokenizer, default.special)
     text = " ".join(f"w{'abcdefgh'[i % 8] * (i // 8 + 1)}" for i in range(64)) + " " + "y" * 100
     assert few.ids(text) == default.tokenizer.encode(text, add_special_tokens=False).ids
     assert 0 < len(few.known) <= 10
-    assert max(map(len, few.known)) <= pieces.LONGEST
+    assert max(map(len, few.known)) <= embedder.LONGEST_PIECE
 
 
 def tokenizer(*joined: tuple[str, str]) -> Tokenizer:

@@ -158,13 +158,20 @@ class Joint(CorrelatedNormal):
         self._begin(means, matrix, as_costs(inspection_cost, len(means)), laws)
 
     @classmethod
-    def known(cls, mean: Vector, covariance: Matrix, costs: Costs, quantiles: Matrix | None) -> Self:
+    def known(
+        cls,
+        mean: Vector,
+        covariance: Matrix,
+        inspection_cost: ArrayLike | Costs,
+        quantiles: Matrix | None,
+    ) -> Self:
         """Return boxes made of checked parts; here only numbers that are not finite are refused.
 
         `covariance` must come from a checked correlation: D C D with D diagonal. `quantiles` are rows that
         `checked_quantiles` returned.
         """
         boxes = object.__new__(cls)
+        costs = as_costs(inspection_cost, len(mean))
         boxes._begin(finite("mean", mean, ndim=1), finite("covariance", covariance, ndim=2), costs, quantiles)
         return boxes
 

@@ -22,7 +22,6 @@ from numpy.typing import ArrayLike
 
 from pandora_router.boxes import Boxes, Costs, Independent, Joint, LowRank
 from pandora_router.boxes.checks import covariance_matrix
-from pandora_router.boxes.costs import as_costs
 from pandora_router.boxes.joint import checked_quantiles
 from pandora_router.calibrate.believed import HALF, fit_believed
 from pandora_router.calibrate.means import FittedMean, Linear, MeanModel, RidgeMean
@@ -125,6 +124,9 @@ class FittedSignal:
     slope: float = 1.0
     decided: FittedMean | None = None
 
+    def __post_init__(self) -> None:
+        self._checked  # noqa: B018 (refuses a damaged correlation or law before the first decision)
+
     def expected(self, cheap: ArrayLike) -> Matrix:
         """h(f), the mean of G for each row of cheap estimates (N, M)."""
         return self.mean.of(estimates(cheap, len(self.scale.centre), ndim=2))
@@ -152,8 +154,7 @@ class FittedSignal:
         if self.correlation is not None and self.correlation.factor is not None:
             factor = std[:, None] * self.correlation.factor
             return LowRank(mean, factor, std**2 * self.correlation.own, inspection_cost, laws)
-        costs = as_costs(inspection_cost, len(mean))
-        return Joint.known(mean, std[:, None] * std * correlation, costs, laws)
+        return Joint.known(mean, std[:, None] * std * correlation, inspection_cost, laws)
 
     @functools.cached_property
     def _checked(self) -> tuple[Matrix, Matrix | None]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import importlib.util
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,13 +21,19 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from pandora_router.errors import UsageError
-from pandora_router.estimators.embedders.pieces import Pieces
 from pandora_router.search import kernels
 
 Vectors = NDArray[np.float32]
 
 DEFAULT_NAME = "wordllama-l2-supercat-256"
 REMEMBERED = 4_096  # vectors kept in memory by one embedder
+SPACE = "\u2581"
+NUMBER = r"\d_\u00b2\u00b3\u00b9"  # digits, superscripts and the underscore, which \w matches beside letters
+PIECE = re.compile(f"{SPACE}*(?:[^\\W{NUMBER}]+|(?:[{NUMBER}]|[^\\w{SPACE}])+)|{SPACE}+")
+"""Spaces, then letters or other characters: where one piece ends and the next begins, a text may be cut."""
+BYTE = re.compile("<0x[0-9A-F]{2}>")  # tokens of single bytes; these are never joined with others
+PIECES = 65_536  # pieces kept in memory
+LONGEST_PIECE = 32  # characters of a piece that is kept
 
 
 @runtime_checkable
@@ -99,6 +106,60 @@ class Recent:
 
 
 @dataclass(frozen=True)
+class Pieces:
+    """Token ids of a text, put together from the ids of its words, which are remembered.
+
+    Byte-pair encoding joins neighbouring tokens if the vocabulary has the result, so it never joins across a
+    place that no token of the vocabulary crosses. A vocabulary in the style of SentencePiece has many such
+    places: no token goes from a word on into punctuation or into the next space (written as U+2581). Texts
+    are cut there and each piece is encoded alone, most often from memory, since prompts share most words.
+    `special` are the texts that `tokenizer` takes for control tokens.
+    """
+
+    tokenizer: Any = field(repr=False)
+    special: tuple[str, ...]
+    known: dict[str, list[int]] = field(default_factory=dict, repr=False, compare=False)
+
+    @classmethod
+    def of(cls, tokenizer: Any) -> Pieces | None:
+        """The encoder for this `tokenizers.Tokenizer`; None if its texts cannot be cut at the ends of words.
+
+        They can be if it is a byte-pair encoding without randomness, of texts in which only spaces are
+        replaced, and every token of the vocabulary is one piece.
+        """
+        from tokenizers.models import BPE
+
+        model, normalizer = tokenizer.model, tokenizer.normalizer
+        if not isinstance(model, BPE) or model.dropout or tokenizer.pre_tokenizer or normalizer is None:
+            return None
+        if normalizer.normalize_str("A  b\n") != f"{SPACE}A{SPACE}{SPACE}b\n":
+            return None
+        special = tuple(token.content for token in tokenizer.get_added_tokens_decoder().values())
+        joined = (token for token in tokenizer.get_vocab() if token not in special)
+        if not all(PIECE.fullmatch(token) or BYTE.fullmatch(token) for token in joined):
+            return None
+        return cls(tokenizer, special)
+
+    def ids(self, text: str) -> list[int]:
+        """The ids of `tokenizer.encode(text, add_special_tokens=False)`."""
+        if not text or any(mark in text for mark in self.special):
+            encoded: list[int] = self.tokenizer.encode(text, add_special_tokens=False).ids
+            return encoded
+        ids: list[int] = []
+        for piece in PIECE.findall(SPACE + text.replace(" ", SPACE)):
+            ids += self.known.get(piece) or self._encoded(piece)
+        return ids
+
+    def _encoded(self, piece: str) -> list[int]:
+        ids = [token.id for token in self.tokenizer.model.tokenize(piece)]
+        if len(piece) <= LONGEST_PIECE:
+            if len(self.known) >= PIECES:
+                self.known.clear()
+            self.known[piece] = ids
+        return ids
+
+
+@dataclass(frozen=True)
 class WordVectors:
     """The mean of one fixed vector per token, scaled to length one.
 
@@ -132,7 +193,7 @@ class WordVectors:
     def _mean_rows(self, encoded: list[list[int]]) -> Vectors:
         """The mean of the table's rows with these ids, for each list; zeros for an empty one."""
         means = np.zeros((len(encoded), self.table.shape[1]), dtype=np.float32)
-        compiled = kernels.ready()
+        compiled = kernels.ready() if len(encoded) > 1 else None
         if compiled is not None and self.table.dtype == np.float16:
             ends = np.cumsum([len(ids) for ids in encoded], dtype=np.intp)
             every = np.array([i for ids in encoded for i in ids], dtype=np.intp)
