@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -48,6 +50,32 @@ def test_a_broken_segment_is_passed_over(tmp_path: Path, damage: bytes) -> None:
     rows = Cached(CallableEmbedder("lengths", count), tmp_path).embed(["a"])
     assert count.seen == ["a", "a"]
     np.testing.assert_allclose(rows, [[2**-0.5, 2**-0.5]], rtol=1e-6)
+
+
+def bomb(path: Path) -> None:
+    """A file of a few kilobytes with 64 MiB of zeros for vectors; compressed a thousand times."""
+    np.savez_compressed(path, keys=np.zeros((2**21, 32), np.uint8), vectors=np.zeros((2**21, 2)))
+
+
+def misshaped(path: Path) -> None:
+    np.savez(path, keys=np.zeros((3, 32), np.uint8), vectors=np.zeros((3, 2, 2)))
+
+
+@pytest.mark.parametrize("made", [bomb, misshaped])
+def test_a_hostile_segment_is_passed_over_in_little_memory(
+    tmp_path: Path, made: Callable[[Path], None]
+) -> None:
+    kept = Cached(Wrapped("lengths", Counting()), tmp_path)
+    kept.embed(["a"])
+    made(kept.shelf / "0.npz")
+    tracemalloc.start()
+    try:
+        again = Cached(Wrapped("lengths", Counting()), tmp_path)
+        np.testing.assert_array_equal(again.embed(["a"]), kept.embed(["a"]))
+        assert tracemalloc.get_traced_memory()[1] < 2**22
+    finally:
+        tracemalloc.stop()
+    assert len(again._known) == 1
 
 
 def test_texts_are_not_written(tmp_path: Path) -> None:

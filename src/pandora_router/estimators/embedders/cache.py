@@ -16,8 +16,10 @@ import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import IO, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pandora_router.estimators.embedders.embedder import Embedder, Vectors, checked_texts
 
@@ -64,11 +66,11 @@ class Cached:
             if path.name in self._read:
                 continue
             try:
-                with open(path, "rb") as source, np.load(source, allow_pickle=False) as bundle:
-                    keys, vectors = bundle["keys"], bundle["vectors"]
-            except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
+                with open(path, "rb") as source:
+                    keys, vectors = _segment(source)
+            except (OSError, ValueError, KeyError, EOFError, MemoryError, zipfile.BadZipFile):
                 continue
-            if keys.ndim == 2 and keys.shape[1] == KEY_BYTES and len(keys) == len(vectors):
+            if keys.shape == (len(vectors), KEY_BYTES) and keys.dtype == np.uint8 and vectors.ndim == 2:
                 self._read.add(path.name)
                 self._known.update(zip((key.tobytes() for key in keys), vectors, strict=True))
 
@@ -92,3 +94,16 @@ class Cached:
                 if path.name in self._read and path.name != name:
                     with contextlib.suppress(OSError):
                         path.unlink()
+
+
+def _segment(source: IO[bytes]) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Keys and vectors in a file; raises `ValueError` for a compressed one.
+
+    We write no compressed files, and a small one could fill the memory when it is expanded.
+    """
+    with zipfile.ZipFile(source) as entries:
+        if any(entry.compress_type != zipfile.ZIP_STORED for entry in entries.infolist()):
+            raise ValueError("a compressed file")
+    source.seek(0)
+    with np.load(source, allow_pickle=False) as bundle:
+        return bundle["keys"], bundle["vectors"]
