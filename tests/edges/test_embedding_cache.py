@@ -65,12 +65,12 @@ def misshaped(path: Path) -> None:
 def test_a_hostile_segment_is_passed_over_in_little_memory(
     tmp_path: Path, made: Callable[[Path], None]
 ) -> None:
-    kept = Cached(Wrapped("lengths", Counting()), tmp_path)
+    kept = Cached(CallableEmbedder("lengths", Counting()), tmp_path)
     kept.embed(["a"])
     made(kept.shelf / "0.npz")
     tracemalloc.start()
     try:
-        again = Cached(Wrapped("lengths", Counting()), tmp_path)
+        again = Cached(CallableEmbedder("lengths", Counting()), tmp_path)
         np.testing.assert_array_equal(again.embed(["a"]), kept.embed(["a"]))
         assert tracemalloc.get_traced_memory()[1] < 2**22
     finally:

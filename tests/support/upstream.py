@@ -9,6 +9,7 @@ two events of a stream.
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 import math
 import re
@@ -46,13 +47,8 @@ class Upstream:
                     upstream.inside += 1
                     upstream.most_inside = max(upstream.most_inside, upstream.inside)
                     upstream.starts.append(time.monotonic())
-                try:
+                with contextlib.suppress(OSError):
                     upstream.serve(self)
-                except OSError:
-                    pass
-                finally:
-                    with upstream.lock:
-                        upstream.inside -= 1
 
             def log_message(self, *_: Any) -> None:
                 return
@@ -86,6 +82,8 @@ class Upstream:
             self.asked[model, prompt] += 1
         fault = self.faults(model, prompt, attempt)
         time.sleep(self.slow)
+        with self.lock:
+            self.inside -= 1  # before the reply leaves: its client may then send the next request at once
         if fault == "busy":
             send(http, 429, b"", {})
             return
