@@ -47,6 +47,15 @@ def test_a_specialist_is_added_as_in_python(scores: Path, tmp_path: Path) -> Non
     assert pandora("route", "-r", tmp_path / "grown", WHOLE.prompts[0]).exit_code == 0
 
 
+def test_a_router_is_not_written_over_itself(scores: Path, tmp_path: Path) -> None:
+    routers.fitted().save(tmp_path / "router")
+    before = Router.load(tmp_path / "router").id
+    words = ("add", "poet", scores, "--fee", "1", "-r", tmp_path / "router", "-o", tmp_path / "router")
+    done = pandora(*words, "--replace")
+    assert done.exit_code == 2, done.output
+    assert Router.load(tmp_path / "router").id == before
+
+
 def test_unclear_orders_are_refused(scores: Path, saved_router: Path, tmp_path: Path) -> None:
     def refused(*more: object, name: str = "poet") -> str:
         done = pandora("add", name, scores, "-r", saved_router, "-o", tmp_path / "grown", *more)

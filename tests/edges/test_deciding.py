@@ -26,7 +26,8 @@ from pandora_router.router import (
 )
 from pandora_router.router import opening as limits
 from pandora_router.router.batch import UNDER_WAY
-from pandora_router.search import Always, KnowledgeGradient
+from pandora_router.search import Always, Inspect, KnowledgeGradient, Select, State
+from pandora_router.search.state import Action, Memoryless
 from pandora_router.specialists.threads import Worker
 from tests.support.embedders import CallableEmbedder
 from tests.support.routers import fitted
@@ -189,6 +190,30 @@ def test_a_limit_holds_over_all_prompts(plain: bool) -> None:
     assert count.most == 2
     router.route_batch([f"count {i} kings" for i in range(20)])
     assert count.most == 2
+
+
+@dataclasses.dataclass(frozen=True)
+class OneByOne(Memoryless):
+    """Opens all boxes, the last one first, and takes the first."""
+
+    def next(self, state: State) -> Action:
+        """Open the sealed box of the highest number."""
+        sealed = np.flatnonzero(state.boxes.sealed)
+        return Inspect((int(sealed[-1]),)) if len(sealed) else Select(0)
+
+
+def test_an_estimator_reads_the_contexts_of_what_was_paid_for_and_no_others() -> None:
+    read: list[tuple[str, ...]] = []
+
+    def score(query: Query, name: str) -> float:
+        read.append(tuple(sorted(query.contexts)))
+        return 0.5
+
+    router = dataclasses.replace(asking(score), policy=OneByOne())
+    names = router.specialists
+    decision = router.route("count the king", {name: f"{name} begins" for name in names})
+    assert len(decision.purchases) == len(names)
+    assert read == [tuple(sorted(names[-n:])) for n in range(1, len(names) + 1)]
 
 
 def test_a_plain_callable_that_outlives_its_timeout_still_holds_its_place() -> None:

@@ -61,7 +61,7 @@ def add(
             came="neither" if fee is None else "both",
             do="If answers cost nothing, say --fee 0.",
         )
-    folders.check_output(output, KIND, replace=replace, inputs=[scores])
+    folders.check_output(output, KIND, replace=replace, inputs=[scores, artifact])
     router = open_router(artifact)
     with SlowProgress() as progress:
         progress(f"reading {scores}", 0, 2)
