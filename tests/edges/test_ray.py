@@ -160,7 +160,7 @@ def test_losing_workers_and_a_node_changes_no_result(nodes: Nodes, home: Path) -
     victims(nodes, run, home / "there" / "six")
     run.send_signal(signal.SIGINT)
     _, told = run.communicate(timeout=120)
-    assert run.returncode == 130
+    assert run.returncode == 130, told.decode()
     assert "Interrupted. Finished work is kept" in told.decode()
     assert "Traceback" not in told.decode()
     kept = len(list((home / "there" / "six").glob("seed-*.parquet")))

@@ -9,7 +9,6 @@ two events of a stream.
 from __future__ import annotations
 
 import base64
-import contextlib
 import json
 import math
 import re
@@ -36,7 +35,7 @@ class Upstream:
         self.keys: set[str | None] = set()
         self.starts: list[float] = []
         self.charged = 0.0
-        self.inside = self.most_inside = 0
+        self.inside = self.unanswered = self.most_unanswered = 0
         self.said: Callable[[str], str] | None = None
         self.lock = threading.Lock()
         upstream = self
@@ -45,10 +44,16 @@ class Upstream:
             def do_POST(self) -> None:
                 with upstream.lock:
                     upstream.inside += 1
-                    upstream.most_inside = max(upstream.most_inside, upstream.inside)
+                    upstream.unanswered += 1
+                    upstream.most_unanswered = max(upstream.most_unanswered, upstream.unanswered)
                     upstream.starts.append(time.monotonic())
-                with contextlib.suppress(OSError):
+                try:
                     upstream.serve(self)
+                except OSError:
+                    pass
+                finally:
+                    with upstream.lock:
+                        upstream.inside -= 1
 
             def log_message(self, *_: Any) -> None:
                 return
@@ -83,7 +88,7 @@ class Upstream:
         fault = self.faults(model, prompt, attempt)
         time.sleep(self.slow)
         with self.lock:
-            self.inside -= 1  # before the reply leaves: its client may then send the next request at once
+            self.unanswered -= 1  # before the reply leaves: its client may then ask again at once
         if fault == "busy":
             send(http, 429, b"", {})
             return
