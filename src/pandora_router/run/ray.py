@@ -46,10 +46,11 @@ class Cluster(Runner):
                 number = waiting.pop(ready[0])
                 yield number, _got(ray, ready[0], number, self.tries)
         finally:
-            for reference in waiting:
-                ray.cancel(reference, force=True)
             if joined:
-                ray.shutdown()
+                ray.shutdown()  # ends the tasks too; cancelled by force, one that just ended aborts Ray
+            else:
+                for reference in waiting:
+                    ray.cancel(reference, force=True)
 
 
 def _got(ray: Any, reference: Any, number: int, tries: int) -> Any:
