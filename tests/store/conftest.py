@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from pandora_router.store.database import Database, connect
+from pandora_router.store.migrations import migrate
 from tests.store.databases import Server, postgresql, programs
 
 
@@ -35,3 +37,12 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
         connection.execute("DROP SCHEMA public CASCADE")
         connection.execute("CREATE SCHEMA public")
     return running.url
+
+
+@pytest.fixture
+def database(url: str) -> Iterator[Database]:
+    """An open connection to an empty database with all tables."""
+    opened = connect(url)
+    migrate(opened)
+    yield opened
+    opened.close()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import multiprocessing
 import random
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
@@ -20,14 +19,6 @@ from pandora_router.store.worker import Store
 from tests.store.databases import Server
 
 NOW = 1_800_000_000.0
-
-
-@pytest.fixture
-def database(url: str) -> Iterator[Database]:
-    opened = connect(url)
-    migrate(opened)
-    yield opened
-    opened.close()
 
 
 def opened(id_: str = "d1", key: str | None = None, at: float = NOW) -> DecisionRow:

@@ -9,22 +9,12 @@ import pytest
 
 from pandora_router.errors import UsageError
 from pandora_router.store import auctions
-from pandora_router.store.database import connect
-from pandora_router.store.migrations import migrate
 
 ASKED = auctions.AskedRow("small", 0, 0.4, "bid", 0.5, 1, 0.02, 0.01, None)
 
 
 def row(id_="a", turn=0, bidder="small", price=0.4, claim=0.5):
     return auctions.AuctionRow(id_, 10.0, "sequential", "math", "awarded", turn, bidder, price, claim, None)
-
-
-@pytest.fixture
-def database(url):
-    made = connect(url)
-    migrate(made)
-    yield made
-    made.close()
 
 
 def totals(open_):

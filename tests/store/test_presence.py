@@ -5,26 +5,16 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
 
 from pandora_router.store import accounts, log, presence
-from pandora_router.store.database import Database, Transaction, connect
-from pandora_router.store.migrations import migrate
+from pandora_router.store.database import Database, Transaction
 from pandora_router.store.presence import Process
 from pandora_router.store.rows import Attempt, DecisionRow, Key, Outcome, Settlement, Usage
 
 NOW = 1_800_000_000.0
-
-
-@pytest.fixture
-def database(url: str) -> Iterator[Database]:
-    database = connect(url)
-    migrate(database)
-    yield database
-    database.close()
 
 
 def begin(open_: Transaction, worker: Process, number: int = 1) -> Key:

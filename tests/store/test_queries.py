@@ -6,7 +6,6 @@ import itertools
 import math
 import random
 import sqlite3
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -25,14 +24,6 @@ from pandora_router.store.rows import Attempt, DecisionRow, Feedback, Outcome, S
 NOW = 1_800_000_000.0
 DAY = 86_400.0
 EVIL = "x' OR '1'='1"
-
-
-@pytest.fixture
-def database(url: str) -> Iterator[Database]:
-    opened = connect(url)
-    migrate(opened)
-    yield opened
-    opened.close()
 
 
 def detail(chosen: str, first: str, *, looked: bool) -> dict[str, Any]:
