@@ -52,7 +52,7 @@ quick: .venv/dev
 # Clients and conformance suites that others wrote, each group in an environment of its own; the tests in
 # tests/conformance run them against a live gateway and are skipped where the environment is missing.
 CLIENTS := trustedrouter-provider-check==0.1.8 langchain-tests==1.1.9 langchain-openai openai anthropic llm \
-	pydantic-ai-slim[openai] schemathesis pytest
+	pydantic-ai-slim[openai] schemathesis pytest a2a-sdk
 .venv-clients/stamp: Makefile
 	$(PYTHON) -m venv .venv-clients
 	.venv-clients/bin/pip install --quiet --disable-pip-version-check $(CLIENTS)

@@ -52,6 +52,7 @@ from pandora_router.folders.writing import replace_text
 from pandora_router.market import WEAK, Bid, Call, Instance, Quoting, Sealed, generate, outcomes
 from pandora_router.search import State
 from pandora_router.store.worker import Store
+from pandora_router.transport.listening import run_event_loop
 
 TABLES = ("mirage", "mmlupro8", "routerdc7")
 MECHANISMS: tuple[MechanismName, ...] = get_args(MechanismName)
@@ -96,7 +97,7 @@ def law(options: argparse.Namespace, done: Done) -> Iterator[Row]:
         with services_apart(first) as processes:
             for mechanism in (m for m in MECHANISMS if (name, m) not in done):
                 town = replace(first, rules=replace(first.rules, mechanism=mechanism))
-                results = asyncio.run(play_all(town, processes.urls, rows, at_once=4))
+                results = run_event_loop(play_all(town, processes.urls, rows, at_once=4))
                 for row, result in zip(rows, results, strict=True):
                     same_auction(town, row, result)
                 yield {"table": name, "mechanism": mechanism, "same": len(rows), **totals(town, results)}
@@ -114,7 +115,7 @@ def chaos(options: argparse.Namespace, done: Done) -> Iterator[Row]:
         with tempfile.TemporaryDirectory() as folder, services_apart(town) as processes:
             store = Store(str(Path(folder) / "store.sqlite"))
             harm = Chaos(processes, np.random.default_rng(at), share=0.1)
-            results = asyncio.run(play_in_chaos(town, harm, store, rows, at_once=48))
+            results = run_event_loop(play_in_chaos(town, harm, store, rows, at_once=48))
             calm = store.submit(lambda open_: check_books(town, results, open_)).result()
             store.close()
         faults = [heard.fault for result in results for heard in result.heard if heard.fault]
@@ -145,12 +146,12 @@ def speed(options: argparse.Namespace, done: Done) -> Iterator[Row]:
                 continue
             town = town_of(instance, mechanism, 0.02)
             with services_apart(town) as processes:
-                asyncio.run(play_all(town, processes.urls, range(20)))
+                run_event_loop(play_all(town, processes.urls, range(20)))
                 before, began = processor_seconds(processes), time.perf_counter()
                 rows = range(len(instance.mean))
-                results = asyncio.run(play_all(town, processes.urls, rows, at_once=16))
+                results = run_event_loop(play_all(town, processes.urls, rows, at_once=16))
                 seconds, used = time.perf_counter() - began, processor_seconds(processes) - before
-                alone = asyncio.run(play_all(town, processes.urls, rows[:200], at_once=1))
+                alone = run_event_loop(play_all(town, processes.urls, rows[:200], at_once=1))
             here = time.process_time()
             for row in rows[:200]:
                 town.record(row)
@@ -197,7 +198,7 @@ def voi(options: argparse.Namespace, done: Done) -> Iterator[Row]:
                 plan = dict.fromkeys(TRUTHFUL, Conduct(way, opponents == "strong"))
                 town = replace(town_of(instance, "leave one out"), strategies=[plan] * instance.mean.shape[1])
                 with services_apart(town) as processes:
-                    results = asyncio.run(play_all(town, processes.urls, rows, at_once=4))
+                    results = run_event_loop(play_all(town, processes.urls, rows, at_once=4))
                 reward = rewards_of(town, results, rows)
                 first = [result.order[0] for result in results]
                 reports = [{heard.bidder: heard.spent for heard in result.heard} for result in results]

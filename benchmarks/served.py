@@ -39,7 +39,8 @@ def _chunk(model: str, delta: dict[str, Any], finish: str | None = None) -> byte
     return b"data: " + json.dumps(value).encode() + b"\n\n"
 
 
-def _events(model: str, usage: dict[str, int]) -> list[bytes]:
+def stream_events(model: str, usage: dict[str, int] = USAGE) -> list[bytes]:
+    """The events of one streamed chat completion of 20 words."""
     counts = {"id": "c", "object": "chat.completion.chunk", "created": 1, "choices": [], "usage": usage}
     words = [_chunk(model, {"content": " word"}) for _ in range(20)]
     end = [_chunk(model, {}, "stop"), b"data: " + json.dumps(counts).encode() + b"\n\n", b"data: [DONE]\n\n"]
@@ -73,7 +74,7 @@ async def stub(scope: Any, receive: Any, send: Any) -> None:
 
 
 async def _stream(model: str, usage: dict[str, int], send: Any) -> None:
-    events = [] if model == "silent" else _events(model, usage)
+    events = [] if model == "silent" else stream_events(model, usage)
     if model.startswith("delay-"):
         await asyncio.sleep(int(model.removeprefix("delay-")) / 1000)
     for i, event in enumerate(events):

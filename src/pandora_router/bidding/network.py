@@ -32,7 +32,7 @@ from pandora_router.bidding.wire import MechanismName
 from pandora_router.boxes import Independent
 from pandora_router.market import Instance, Record, Strategy, trade
 from pandora_router.search import reveal
-from pandora_router.transport.listening import Address, serve_until_stopped, serving, url_of
+from pandora_router.transport.listening import Address, run_event_loop, serve_until_stopped, serving, url_of
 from pandora_router.types import Vector
 
 Strategies = Mapping[MechanismName, Strategy]
@@ -191,7 +191,7 @@ def _serve(town: Town, bidder: int, listening: socket.socket, ready: Any) -> Non
         await serve_until_stopped(town.service(bidder), listening, lambda url: ready.put(url))
 
     try:
-        asyncio.run(serve())
+        run_event_loop(serve())
     except BaseException:
         ready.put(None)
         raise

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 
 import click
@@ -30,7 +29,7 @@ def bid(config: Path, name: str, host: str | None, port: int | None) -> None:
     """
     from pandora_router.config import read_config
     from pandora_router.config.market import bidder_service
-    from pandora_router.transport.listening import Address, serve_until_stopped
+    from pandora_router.transport.listening import Address, run_event_loop, serve_until_stopped
 
     path = config.resolve()
     settings = read_config(path)
@@ -39,6 +38,6 @@ def bid(config: Path, name: str, host: str | None, port: int | None) -> None:
     listening = Address(host or settings.bid.host, settings.bid.port if port is None else port).bind(
         keys=True
     )
-    asyncio.run(
+    run_event_loop(
         serve_until_stopped(service, listening, lambda url: echo(f"{name} bids on {url}. Stop with Ctrl-C."))
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
@@ -49,12 +48,13 @@ def _played(instance: Instance, mechanism: Any, cost: float, seed: int) -> dict[
 
     from pandora_router.bidding.network import Town, play_all, same_auction, services_apart, totals
     from pandora_router.bidding.rules import Rules
+    from pandora_router.transport.listening import run_event_loop
 
     patient = Rules(mechanism, deadline=60.0, auction=600.0, deliver=60.0, seed=seed)
     town = Town(instance, np.full(instance.mean.shape[1], cost), patient)
     rows = range(len(instance.mean))
     with services_apart(town) as processes:
-        results = asyncio.run(play_all(town, processes.urls, rows))
+        results = run_event_loop(play_all(town, processes.urls, rows))
     for row, result in zip(rows, results, strict=True):
         same_auction(town, row, result)
     return {"mechanism": mechanism, "cost": cost, **totals(town, results)}

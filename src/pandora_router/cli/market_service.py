@@ -48,7 +48,9 @@ def serve(config: Path, host: str | None, port: int | None) -> None:
       pandora market serve --port 9000
       curl http://127.0.0.1:8090/prompts -d '{"prompt": "What is 12 x 7?"}'
     """
-    asyncio.run(_serve(_plan(config), host, port))
+    from pandora_router.transport.listening import run_event_loop
+
+    run_event_loop(_serve(_plan(config), host, port))
 
 
 async def _serve(plan: MarketPlan, host: str | None, port: int | None) -> None:

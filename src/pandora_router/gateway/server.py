@@ -20,10 +20,10 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from contextlib import ExitStack
 from multiprocessing.process import BaseProcess
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from pandora_router.errors import PandoraError
 from pandora_router.gateway import logs
@@ -33,7 +33,7 @@ from pandora_router.gateway.telemetry import Traces
 from pandora_router.store import auctions, chores, log, presence
 from pandora_router.store.database import Transaction
 from pandora_router.store.worker import Store
-from pandora_router.transport.listening import Address, url_of
+from pandora_router.transport.listening import Address, run_event_loop, url_of
 from pandora_router.transport.relay import LONGEST
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def serve(plan: SitePlan, address: Address, workers: int, ready: Callable[[str],
     listening = address.bind(keys=site.settings.keys)
     url = url_of(listening)
     if workers == 1:
-        return _run(_worker(plan, site, listening, lambda: ready(url)))
+        return run_event_loop(_worker(plan, site, listening, lambda: ready(url)))
     return _parent(plan, listening, workers, lambda: ready(url))
 
 
@@ -142,20 +142,11 @@ def _send(pid: int, number: signal.Signals) -> None:
 
 def _child(plan: SitePlan, listening: socket.socket, events: multiprocessing.SimpleQueue[bool]) -> None:
     try:
-        code = _run(_worker(plan, plan.site(), listening, lambda: events.put(True)))
+        code = run_event_loop(_worker(plan, plan.site(), listening, lambda: events.put(True)))
     except BaseException:
         events.put(False)
         raise
     sys.exit(code)
-
-
-def _run(work: Coroutine[Any, Any, int]) -> int:
-    """Run a worker on uvloop's event loop where that is installed, else on that of Python."""
-    try:
-        import uvloop
-    except ImportError:
-        return asyncio.run(work)
-    return uvloop.run(work)
 
 
 async def _worker(plan: SitePlan, site: Site, listening: socket.socket, ready: Callable[[], None]) -> int:

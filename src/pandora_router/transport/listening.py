@@ -1,7 +1,7 @@
 """Serve HTTP: the address to listen on, and an ASGI application served until it is stopped.
 
 For services with one process (`pandora bid`, `pandora market serve`, tests). The gateway has several worker
-processes and reloads, so it uses only the address and runs uvicorn itself.
+processes and reloads, so it uses only the address and the event loop and runs uvicorn itself.
 """
 
 from __future__ import annotations
@@ -10,13 +10,14 @@ import asyncio
 import contextlib
 import signal
 import socket
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from pandora_router.errors import UsageError
 
+T = TypeVar("T")
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 GRACE = 5
 """Seconds that requests in progress get to finish after a stop."""
@@ -58,6 +59,15 @@ class Address:
         listening.listen(2048)
         listening.set_inheritable(True)
         return listening
+
+
+def run_event_loop(work: Coroutine[Any, Any, T]) -> T:
+    """Run `work` to its end on uvloop's event loop where that is installed, else on that of Python."""
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.run(work)
+    return uvloop.run(work)
 
 
 def url_of(listening: socket.socket) -> str:
