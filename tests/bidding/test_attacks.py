@@ -329,6 +329,31 @@ def test_nobody_bids_more_than_it_can_pay():
     assert all(result.bidder != "bidder-0" or result.price <= 0.1 for result in results)
 
 
+def test_parallel_auctions_spend_no_more_than_a_bidder_has(tmp_path):
+    """Every auction sees the same funds, as within one second of the platform; others serve what is left."""
+    market, stake = town("descending", 12), 0.8
+
+    async def play():
+        store = Store(str(tmp_path / "store.sqlite"))
+        await store.run(lambda open_: auctions.join(open_, "bidder-0", "http://x", 1.0, stake=stake))
+        try:
+            async with services_here(market.services()) as urls:
+                platform = Platform(market.rules, market.platform().default, StoreRecorder(store, 0.1))
+                first, *others = market.seats(urls)
+                seats = [dataclasses.replace(first, funds=stake), *others]
+                results = await asyncio.gather(*(market.play(platform, seats, row) for row in range(12)))
+            return results, await store.run(auctions.balances)
+        finally:
+            store.close()
+
+    results, balances = asyncio.run(play())
+    assert all(result.bidder is not None for result in results)
+    assert 0.0 < sum(result.price for result in results if result.bidder == "bidder-0") <= stake
+    assert balances["bidder bidder-0"] + stake >= 0.0
+    faults = [heard.fault for result in results for heard in result.heard]
+    assert set(faults) == {None, "unfunded"}
+
+
 def test_a_proxy_that_hangs_is_given_up():
     async def never(terms):
         await asyncio.get_running_loop().create_future()

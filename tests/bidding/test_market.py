@@ -137,14 +137,14 @@ def test_bidders_join_renew_their_keys_and_leave(config):
     joined = pandora(
         "market", "join", "far", "--url", "http://127.0.0.1:9/", "--stake", "2", "--config", config
     )
-    assert joined.output.strip() == bidder_key(SECRET, "far").decode()
+    assert joined.stdout.strip() == bidder_key(SECRET, "far").decode()
     renewed = pandora("market", "renew", "far", "--config", config)
-    assert renewed.output.strip() == bidder_key(SECRET, "far", 2).decode()
-    told = json.loads(pandora("market", "accounts", "--json", "--config", config).output)
+    assert renewed.stdout.strip() == bidder_key(SECRET, "far", 2).decode()
+    told = json.loads(pandora("market", "accounts", "--json", "--config", config).stdout)
     assert told["balances"] == {"deposit far": 2.0, "world": -2.0}
     assert "deposit far" in pandora("market", "accounts", "--config", config).output
     assert "no longer" in pandora("market", "leave", "far", "--config", config).output
-    told = json.loads(pandora("market", "accounts", "--json", "--config", config).output)
+    told = json.loads(pandora("market", "accounts", "--json", "--config", config).stdout)
     assert told["balances"] == {"deposit far": 0.0, "world": 0.0}
 
 
@@ -171,6 +171,6 @@ def test_a_market_without_a_secret_or_a_bidder_without_a_key_does_not_start(conf
 
 def test_simulate_over_a_network_compares_every_auction(tmp_path):
     words = ("market", "simulate", "--network", "-m", "2", "--prompts", "4", "--signal", "weak", "--json")
-    rows = json.loads(pandora(*words).output)
+    rows = json.loads(pandora(*words).stdout)
     assert [row["mechanism"] for row in rows][:2] == ["sequential", "descending"]
     assert all(row["regret"] >= 0 for row in rows)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import random
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
 
 from pandora_router.errors import UsageError
 from pandora_router.store import auctions
+from pandora_router.store.database import connect
 
 ASKED = auctions.AskedRow("small", 0, 0.4, "bid", 0.5, 1, 0.02, 0.01, None)
 
@@ -63,6 +66,67 @@ def test_a_stalled_winner_loses_its_deposit_and_the_runner_up_pays(database):
         auctions.award(open_, row("b"), [], 14.0)
         auctions.stall(open_, "b", 0, 15.0, forfeit=0.1)
         assert auctions.balances(open_)["deposit small"] == 0.0
+
+
+def test_a_price_beyond_deposit_and_earnings_is_not_awarded(database):
+    with database.transaction() as open_:
+        auctions.join(open_, "small", "http://127.0.0.1:1", 1.0, stake=1.0)
+        assert auctions.award(open_, row(), [ASKED], 11.0, funded=True)  # 0.4
+        assert auctions.award(open_, row("b"), [ASKED], 11.0, funded=True)
+        before = auctions.balances(open_)
+        assert not auctions.award(open_, row("c"), [ASKED], 11.0, funded=True)
+        assert auctions.auction(open_, "c") is None
+        assert auctions.balances(open_) == before
+        assert auctions.award(open_, row("c", price=0.2), [ASKED], 11.0, funded=True)
+        assert not auctions.award(open_, row("d", price=1e-9), [ASKED], 11.0, funded=True)
+        assert auctions.award(open_, row("e", price=-0.1), [ASKED], 11.0, funded=True)
+        auctions.deliver(open_, "a", 0)
+        auctions.settle(open_, "a", 0.5, 12.0)
+        assert auctions.award(open_, row("f", price=0.6), [ASKED], 13.0, funded=True)
+        assert auctions.award(open_, row("g", bidder="proxy"), [ASKED], 13.0)
+
+
+def test_auctions_at_the_same_time_spend_no_more_than_there_is(database, url):
+    """Twelve writers with connections of their own award to one bidder, and take awards back."""
+    with database.transaction() as open_:
+        auctions.join(open_, "small", "http://127.0.0.1:1", 1.0, stake=1.0)
+        assert auctions.award(open_, row("first", price=0.2), [], 11.0, funded=True)
+    together = threading.Barrier(12)
+
+    def work(number):
+        own = connect(url)
+        try:
+            together.wait()
+            if number == 0:
+                with own.transaction() as open_:
+                    return auctions.stall(open_, "first", 0, 12.0, forfeit=0.1)
+            with own.transaction() as open_:
+                return auctions.award(open_, row(f"a{number}"), [ASKED], 12.0, funded=True)
+        finally:
+            own.close()
+
+    with ThreadPoolExecutor(12) as pool:
+        stalled, *awarded = pool.map(work, range(12))
+    assert stalled
+    assert sum(awarded) == 2  # of 0.4 each; 0.9 remain after the forfeit
+    with database.transaction() as open_:
+        found = auctions.balances(open_)
+    assert found["bidder small"] + found["deposit small"] == pytest.approx(0.1)
+
+
+def test_who_leaves_pays_what_it_owes(database):
+    with database.transaction() as open_:
+        auctions.join(open_, "small", "http://127.0.0.1:1", 1.0, stake=1.0)
+        auctions.award(open_, row(), [ASKED], 11.0, funded=True)
+        auctions.deliver(open_, "a", 0)
+        auctions.settle(open_, "a", 0.1, 12.0)
+        auctions.leave(open_, "small", 13.0)
+        assert auctions.balances(open_) == {
+            "bidder small": 0.0,
+            "deposit small": 0.0,
+            "platform": 0.4,
+            "world": pytest.approx(-0.4),
+        }
 
 
 def test_who_was_chosen_without_a_bid_forfeits_nothing(database):

@@ -28,13 +28,17 @@ from pandora_router.search import OUTSIDE
 
 @dataclass(frozen=True)
 class Sale:
-    """One award: the winner (None: the default answers), the price, and the limit that it stated."""
+    """One award: the winner (None: the default answers), the price, and the limit that it stated.
+
+    funded: whether the winner pays from a deposit and from what it has earned.
+    """
 
     auction: str
     turn: int
     bidder: str | None
     price: float
     claim: float | None
+    funded: bool = False
 
 
 @dataclass(frozen=True)
@@ -67,8 +71,8 @@ class AuctionResult:
 class Recorder(Protocol):
     """Records the steps of an auction; each method returns when the step is on disk."""
 
-    async def awarded(self, sale: Sale, terms: Terms, kind: str, heard: Sequence[Heard]) -> None:
-        """Record the calls so far and an award; money changes hands."""
+    async def awarded(self, sale: Sale, terms: Terms, kind: str, heard: Sequence[Heard]) -> bool:
+        """Record the calls so far and an award; money changes hands. False: the winner cannot pay."""
         ...
 
     async def delivered(self, sale: Sale) -> None:
@@ -83,8 +87,9 @@ class Recorder(Protocol):
 class Forgetful:
     """A recorder that keeps nothing."""
 
-    async def awarded(self, sale: Sale, terms: Terms, kind: str, heard: Sequence[Heard]) -> None:
+    async def awarded(self, sale: Sale, terms: Terms, kind: str, heard: Sequence[Heard]) -> bool:
         """Keep nothing."""
+        return True
 
     async def delivered(self, sale: Sale) -> None:
         """Keep nothing."""
@@ -148,6 +153,11 @@ class _Hall:
             closed: AuctionEnd = end.value
             return closed
 
+    def unfunded(self, bidder: str) -> None:
+        """The last bid of a bidder does not count: other auctions took the money for it meanwhile."""
+        last = max(i for i, call in enumerate(self.heard) if call.bidder == bidder)
+        self.heard[last] = replace(self.heard[last], answer=Leave(), fault="unfunded")
+
     def losers(self, winner: Seat) -> list[Seat]:
         """Bidders that inspected and did not win; they may have begun an answer."""
         looked = {call.bidder for call in self.heard if call.looks}
@@ -176,15 +186,23 @@ class Auction:
     _closed: AuctionEnd | None = None
 
     async def award(self) -> Sale:
-        """Run the auction to its next award and record it; losers hear of it."""
+        """Run the auction to its next award and record it; losers hear of it.
+
+        A bidder whose money went to other auctions in the meantime is treated as if it had left.
+        """
         turn = 0 if self.sale is None else self.sale.turn + 1
-        self._closed = closed = await self.hall.close(self.mechanism, self._closed)
-        won = closed.award.winner != OUTSIDE
-        self.seat = self.hall.seats[closed.award.winner] if won else self.platform.default
-        price = self.seat.price(closed.award.price) if won else 0.0
-        terms, name = self.hall.terms, self.seat.name
-        self.sale = sale = Sale(terms.auction, turn, name if won else None, price, self.hall.claim(name))
-        await self.platform.recorder.awarded(sale, terms, self.kind, self.hall.heard)
+        terms = self.hall.terms
+        while True:
+            self._closed = closed = await self.hall.close(self.mechanism, self._closed)
+            won = closed.award.winner != OUTSIDE
+            self.seat = self.hall.seats[closed.award.winner] if won else self.platform.default
+            price = self.seat.price(closed.award.price) if won else 0.0
+            winner, claim = self.seat.name if won else None, self.hall.claim(self.seat.name)
+            sale = Sale(terms.auction, turn, winner, price, claim, self.seat.funded)
+            if await self.platform.recorder.awarded(sale, terms, self.kind, self.hall.heard):
+                break
+            self.hall.unfunded(self.seat.name)
+        self.sale = sale
         for loser in self.hall.losers(self.seat):
             self.platform.notices.add(loser, terms.auction)
         return sale

@@ -21,8 +21,11 @@ class StoreRecorder:
     store: Store
     forfeit: float = 0.1
 
-    async def awarded(self, sale: Sale, terms: Terms, kind: str, heard: Sequence[Heard]) -> None:
-        """Record the calls so far and an award; the price moves to the platform."""
+    async def awarded(self, sale: Sale, terms: Terms, kind: str, heard: Sequence[Heard]) -> bool:
+        """Record the calls so far and an award; the price moves to the platform.
+
+        False if `sale.funded` and the winner's deposit and earnings do not cover the price.
+        """
         now = time.time()
         row = auctions.AuctionRow(
             sale.auction,
@@ -37,7 +40,7 @@ class StoreRecorder:
             None,
         )
         asked = [asked_row(call) for call in heard]
-        await self.store.run(lambda open_: auctions.award(open_, row, asked, now))
+        return await self.store.run(lambda open_: auctions.award(open_, row, asked, now, funded=sale.funded))
 
     async def delivered(self, sale: Sale) -> None:
         """Record that the winner answered."""

@@ -41,8 +41,12 @@ from pandora_router.transport.failures import Failed
 from pandora_router.transport.relay import Relay
 
 M = TypeVar("M", bound=BaseModel)
-Fault = Literal["late", "unreachable", "broken", "forged", "impossible"]
-"""Why a reply does not count. `impossible`: it waits for a price that is gone, for the second time."""
+Fault = Literal["late", "unreachable", "broken", "forged", "impossible", "unfunded"]
+"""Why a reply does not count.
+
+`impossible`: it waits for a price that is gone, for the second time. `unfunded`: other auctions took the
+money of the bidder between its bid and the award.
+"""
 Change = dict[str, Any]
 GRID = 2.0**-30
 """Handicaps are multiples of this: adding and subtracting one loses no digit of a price below 2^20."""
@@ -89,6 +93,11 @@ class Seat(Protocol):
         """The name of the bidder."""
         ...
 
+    @property
+    def funded(self) -> bool:
+        """Whether it pays from a deposit and from what it has earned, and not more than that."""
+        ...
+
     async def hear(self, call: Call, turn: int, terms: Terms) -> Heard:
         """Make one call; ends within `terms.deadline` seconds and never raises for what the bidder does."""
         ...
@@ -117,6 +126,7 @@ class ProxySeat:
     name: str
     worth: float
     answer: Callable[[Terms], Awaitable[str]]
+    funded: bool = False
 
     async def hear(self, call: Call, turn: int, terms: Terms) -> Heard:
         """Bid what it is believed to be worth."""
@@ -154,6 +164,11 @@ class RemoteSeat:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "handicap", round(self.handicap / GRID) * GRID)
+
+    @property
+    def funded(self) -> bool:
+        """Whether there is a limit to what it can pay."""
+        return math.isfinite(self.funds)
 
     async def hear(self, call: Call, turn: int, terms: Terms) -> Heard:
         """POST the call to /offers and read the reply."""

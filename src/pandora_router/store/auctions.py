@@ -114,9 +114,12 @@ def renew_key(open_: Transaction, name: str) -> int:
 
 
 def leave(open_: Transaction, name: str, now: float) -> None:
-    """Remove a bidder from the market and return its deposit."""
+    """Remove a bidder from the market and return its deposit, less what it owes for auctions it won."""
     if open_.run("UPDATE market_bidders SET left_at = ? WHERE name = ? AND left_at IS NULL", now, name):
-        left = balance(open_, f"deposit {name}")
+        left = max(0, min(funds(open_, name), balance(open_, f"deposit {name}")))
+        owed = balance(open_, f"deposit {name}") - left
+        if owed:
+            move(open_, f"leave {name} {now!r}", "debt", f"deposit {name}", f"bidder {name}", owed, now)
         move(open_, f"leave {name} {now!r}", "leave", f"deposit {name}", WORLD, left, now)
 
 
@@ -138,7 +141,7 @@ def move(
         *(auction, what, debit, credit, amount, now),
     ):
         return False
-    for account, change in ((debit, -amount), (credit, amount)):
+    for account, change in sorted(((debit, -amount), (credit, amount))):  # so that no two writers deadlock
         open_.run(
             "INSERT INTO market_balances (account, amount) VALUES (?, ?) ON CONFLICT (account) "
             "DO UPDATE SET amount = market_balances.amount + excluded.amount",
@@ -159,12 +162,25 @@ def balances(open_: Transaction) -> dict[str, float]:
     return {str(account): int(amount) / UNIT for account, amount in rows}
 
 
-def award(open_: Transaction, row: AuctionRow, asked: Iterable[AskedRow], now: float) -> None:
+def funds(open_: Transaction, bidder: str) -> int:
+    """Deposit plus earnings of a bidder; both stay as they are until the transaction ends."""
+    accounts = f"bidder {bidder}", f"deposit {bidder}"
+    for account in accounts:  # PostgreSQL locks the rows; SQLite has one writer at a time
+        open_.run("UPDATE market_balances SET amount = amount WHERE account = ?", account)
+    return sum(balance(open_, account) for account in accounts)
+
+
+def award(
+    open_: Transaction, row: AuctionRow, asked: Iterable[AskedRow], now: float, *, funded: bool = False
+) -> bool:
     """Record an award with all calls before it; the price moves from the winner to the platform.
 
-    The award of a later turn replaces that of a winner that stalled. Raises `UsageError` if an answer to this
-    auction was delivered already: nothing is awarded twice.
+    With `funded` the winner pays from its deposit and its earnings: if they do not cover the price, nothing
+    is recorded and the result is False. The award of a later turn replaces that of a winner that stalled.
+    Raises `UsageError` if an answer to this auction was delivered already: nothing is awarded twice.
     """
+    if funded and row.bidder is not None and 0 < units(row.price) > funds(open_, row.bidder):
+        return False
     fields = (row.id, row.at, row.mechanism, row.kind, row.turn, row.bidder, units(row.price), row.claim)
     changed = open_.run(
         "INSERT INTO market_auctions (id, at, mechanism, kind, turn, bidder, price, claim, status) "
@@ -190,6 +206,7 @@ def award(open_: Transaction, row: AuctionRow, asked: Iterable[AskedRow], now: f
         )
     if row.bidder is not None:
         move(open_, row.id, f"price {row.turn}", f"bidder {row.bidder}", PLATFORM, units(row.price), now)
+    return True
 
 
 def deliver(open_: Transaction, auction: str, turn: int) -> bool:
@@ -221,6 +238,7 @@ def _undo(open_: Transaction, auction: str, turn: int, status: str, now: float, 
         "SELECT bidder, price, claim FROM market_auctions WHERE id = ?", auction
     )[0]
     if bidder is not None:
+        funds(open_, str(bidder))  # lock its accounts before that of the platform, as `award` does
         move(open_, auction, f"back {turn}", PLATFORM, f"bidder {bidder}", int(price), now)
         lost = min(units(forfeit), balance(open_, f"deposit {bidder}"))
         if claim is not None and lost > 0:
