@@ -149,7 +149,8 @@ def ladder_offsets(
 
     where r_k of `refunds` comes back of c_k if the box is taken in the end, and w_t is the largest root in w
     of E[V_k(step + r_k - w)] = c_k over the allowed k (docs/method.md, sections 6 and 10).
-    `offsets` has length T; `next_tier[t]` is the tier whose purchase attains w_t. A free tier gives +inf.
+    `offsets` has length T; `next_tier[t]` is the tier whose purchase attains w_t, of several the last. A free
+    tier gives +inf.
     Relative error 1e-13 for two tiers or without skipping; about 1e-6 where three tiers may be skipped.
     """
     s, c = np.asarray(stds, dtype=np.float64), np.asarray(costs, dtype=np.float64)

@@ -112,6 +112,12 @@ def test_prohibitive_and_free_tiers(stds: list[float], costs: list[float], expec
     np.testing.assert_allclose(offsets, expected, rtol=1e-9)
 
 
+def test_of_tiers_that_are_free_the_last_is_bought_at_once() -> None:
+    """It reveals all that the others would; a free tier before one that costs something is bought first."""
+    assert ladder_offsets([0.1, 0.2, 0.3], [0.0, 0.0, 0.0])[1].tolist() == [3, 3, 3]
+    assert ladder_offsets([0.1, 0.2, 0.3], [0.0, 0.0, 0.01])[1].tolist() == [2, 2, 3]
+
+
 def test_steps_of_very_different_size() -> None:
     """Ten digits where one step is a thousandth of the other."""
     offsets, _ = ladder_offsets([1e-3, 0.3], [1e-9, 0.01], skip=False)
