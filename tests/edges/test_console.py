@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import re
+import threading
 from pathlib import Path
 
 import pytest
@@ -75,3 +76,27 @@ def test_names_of_files_and_options_reach_no_terminal_as_escapes(tmp_path: Path)
         done = pandora(*words)
         assert done.exit_code == 2
         assert not set(done.output) & set("\x1b\x07\x9b\u202e")
+
+
+class Lines(io.StringIO):
+    """A file that says when its third line is complete."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.third = threading.Event()
+
+    def write(self, text: str) -> int:
+        written = super().write(text)
+        if self.getvalue().count("\n") >= 3:
+            self.third.set()
+        return written
+
+
+def test_a_pipe_hears_of_one_long_step_while_it_runs() -> None:
+    lines = Lines()
+    with SlowProgress(0.01, Console(file=lines), every=0.01) as progress:
+        progress("seed 1", 0, 4)
+        assert lines.third.wait(60)  # no second report comes
+    heard = lines.getvalue().splitlines()
+    assert set(heard) == {f"seed 1: 0 of 4 (0%), {n} s" for n in range(60)} & set(heard)
+    assert not [thread for thread in threading.enumerate() if "_tick" in thread.name]

@@ -110,27 +110,44 @@ class Interrupted(KeyboardInterrupt):
 class SlowProgress:
     """Progress of long work on standard error; call it with a description, steps done and total steps.
 
-    On a terminal a bar appears once the work has taken `patience` seconds, even without a new report.
-    Otherwise a line is printed at the first report after `patience` seconds, and then every ten seconds. With
-    `resumes`, the message after Ctrl-C says that the same command continues the work.
+    On a terminal a bar appears once the work has taken `patience` seconds. Otherwise a line with the last
+    report and the seconds since the start is printed after `patience` seconds, then every `every` seconds.
+    Neither waits for a new report. With `resumes`, the message after Ctrl-C says that the same command
+    continues the work.
     """
 
     def __init__(
-        self, patience: float = 2.0, console: Console | None = None, *, resumes: bool = False
+        self,
+        patience: float = 2.0,
+        console: Console | None = None,
+        *,
+        every: float = LINE_EVERY,
+        resumes: bool = False,
     ) -> None:
         self._patience = patience
+        self._every = every
         self._resumes = resumes
         self._console = console or Console(stderr=True)
         self._bar = Progress(console=self._console, transient=True, disable=not self._console.is_terminal)
         self._task = self._bar.add_task("")
         self._timer: threading.Timer | None = None
-        self._next_line = time.monotonic() + patience
+        self._begun = time.monotonic()
+        self._next_line = self._begun + patience
+        self._last = ""
+        self._lock = threading.Lock()
+        self._ended = threading.Event()
+        self._ticker: threading.Thread | None = None
 
     def __call__(self, what: str, done: int, total: int) -> None:
         """Report that `done` of `total` steps of `what` are finished."""
         what = escape(printable(what))
         if not self._console.is_terminal:
-            self._line(what, done, total)
+            share = f" ({done / total:.0%})" if total else ""
+            self._last = f"{what}: {done:,} of {total:,}{share}"
+            self._line()
+            if self._ticker is None:
+                self._ticker = threading.Thread(target=self._tick, daemon=True)
+                self._ticker.start()
             return
         self._bar.update(self._task, description=what, completed=done, total=total)
         if self._patience <= 0.0:
@@ -140,12 +157,19 @@ class SlowProgress:
             self._timer.daemon = True
             self._timer.start()
 
-    def _line(self, what: str, done: int, total: int) -> None:
-        now = time.monotonic()
-        if now >= self._next_line:
-            self._next_line = now + LINE_EVERY
-            share = f" ({done / total:.0%})" if total else ""
-            self._console.print(f"{what}: {done:,} of {total:,}{share}", highlight=False, soft_wrap=True)
+    def _line(self) -> None:
+        """Print the last report if a line is due."""
+        with self._lock:
+            now = time.monotonic()
+            if now >= self._next_line:
+                self._next_line = now + self._every
+                text = f"{self._last}, {now - self._begun:.0f} s"
+                self._console.print(text, highlight=False, soft_wrap=True)
+
+    def _tick(self) -> None:
+        """Print lines when they are due, until the work ends."""
+        while not self._ended.wait(max(0.0, self._next_line - time.monotonic())):
+            self._line()
 
     def __enter__(self) -> SlowProgress:
         return self
@@ -153,6 +177,9 @@ class SlowProgress:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._ended.set()
+        if self._ticker is not None:
+            self._ticker.join()
         if self._timer is not None:
             self._timer.cancel()
             self._timer.join()
