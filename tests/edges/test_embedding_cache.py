@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import tracemalloc
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -12,6 +14,7 @@ import pytest
 
 from pandora_router.estimators.embedders import cache
 from pandora_router.estimators.embedders.cache import Cached
+from pandora_router.folders import tensors
 from tests.support.embedders import CallableEmbedder
 
 
@@ -32,7 +35,7 @@ def test_a_text_is_embedded_once_also_by_the_next_process(tmp_path: Path) -> Non
     second = Cached(CallableEmbedder("lengths", count), tmp_path)
     np.testing.assert_array_equal(second.embed(["bb", "a"]), rows[[1, 0]])
     assert count.seen == ["a", "bb"]
-    assert not list(tmp_path.rglob("*.part"))
+    assert [path.suffix for path in tmp_path.rglob("*") if path.is_file()] == [cache.ENDING]
 
 
 def test_embedders_of_different_names_do_not_share(tmp_path: Path) -> None:
@@ -45,29 +48,52 @@ def test_embedders_of_different_names_do_not_share(tmp_path: Path) -> None:
 def test_a_broken_segment_is_passed_over(tmp_path: Path, damage: bytes) -> None:
     count = Counting()
     Cached(CallableEmbedder("lengths", count), tmp_path).embed(["a"])
-    [segment] = tmp_path.rglob("*.npz")
+    [segment] = tmp_path.rglob(f"*{cache.ENDING}")
     segment.write_bytes(damage)
     rows = Cached(CallableEmbedder("lengths", count), tmp_path).embed(["a"])
     assert count.seen == ["a", "a"]
     np.testing.assert_allclose(rows, [[2**-0.5, 2**-0.5]], rtol=1e-6)
 
 
-def bomb(path: Path) -> None:
-    """A file of a few kilobytes with 64 MiB of zeros for vectors; compressed a thousand times."""
-    np.savez_compressed(path, keys=np.zeros((2**21, 32), np.uint8), vectors=np.zeros((2**21, 2)))
+def claims(path: Path) -> None:
+    """A header that claims 10**15 rows, and the bytes of one."""
+    header = {
+        "keys": {"dtype": "U8", "shape": [10**15, 32], "data_offsets": [0, 32 * 10**15]},
+        "vectors": {"dtype": "F32", "shape": [10**15, 2], "data_offsets": [32 * 10**15, 40 * 10**15]},
+    }
+    text = json.dumps(header).encode()
+    path.write_bytes(len(text).to_bytes(8, "little") + text + bytes(40))
+
+
+def sparse(path: Path) -> None:
+    """A file of 2**40 bytes that takes no space on disk."""
+    with path.open("wb") as file:
+        file.truncate(2**40)
 
 
 def misshaped(path: Path) -> None:
-    np.savez(path, keys=np.zeros((3, 32), np.uint8), vectors=np.zeros((3, 2, 2)))
+    tensors.store(path, {"keys": np.zeros((3, 32), np.uint8), "vectors": np.zeros((3, 2, 2), np.float32)})
 
 
-@pytest.mark.parametrize("made", [bomb, misshaped])
+def not_finite(path: Path) -> None:
+    tensors.store(path, {"keys": np.zeros((1, 32), np.uint8), "vectors": np.full((1, 2), np.nan, np.float32)})
+
+
+def whole_numbers(path: Path) -> None:
+    tensors.store(path, {"keys": np.zeros((1, 32), np.uint8), "vectors": np.zeros((1, 2), np.int64)})
+
+
+def pipe(path: Path) -> None:
+    os.mkfifo(path)
+
+
+@pytest.mark.parametrize("made", [claims, sparse, misshaped, not_finite, whole_numbers, pipe])
 def test_a_hostile_segment_is_passed_over_in_little_memory(
     tmp_path: Path, made: Callable[[Path], None]
 ) -> None:
     kept = Cached(CallableEmbedder("lengths", Counting()), tmp_path)
     kept.embed(["a"])
-    made(kept.shelf / "0.npz")
+    made(kept.shelf / f"0{cache.ENDING}")
     tracemalloc.start()
     try:
         again = Cached(CallableEmbedder("lengths", Counting()), tmp_path)
@@ -89,7 +115,7 @@ def test_many_small_segments_are_folded_into_one(tmp_path: Path, monkeypatch: py
     kept = Cached(CallableEmbedder("lengths", count), tmp_path)
     for n in range(13):
         kept.embed(["x" * n])
-    assert len(list(tmp_path.rglob("*.npz"))) <= 6
+    assert len(list(tmp_path.rglob(f"*{cache.ENDING}"))) <= 6
     Cached(CallableEmbedder("lengths", count), tmp_path).embed(["x" * n for n in range(13)])
     assert len(count.seen) == 13
 

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,7 @@ from pandora_router.evaluate.arms import ARMS, BY_NAME, RAW
 from pandora_router.evaluate.estimates import estimates, recipe_of, table_of
 from pandora_router.evaluate.experiments import Experiment
 from pandora_router.evaluate.trials import trial_of
+from pandora_router.folders import tensors
 from pandora_router.router.inspection import Inspection
 from pandora_router.run import Pool, on_one_core
 from tests.support.command import pandora
@@ -151,6 +153,42 @@ def test_the_same_seed_gives_the_same_results_with_and_without_cache(ran: Path, 
         for n in (1, 2):
             mine, theirs = again.seeds[n].totals(keys), first.seeds[n].totals(keys)
             assert all(np.array_equal(mine[key], theirs[key]) for key in keys)
+
+
+def misshaped(path: Path) -> None:
+    arrays = tensors.stored(path)
+    tensors.store(path, {**arrays, "test_g": arrays["test_g"][:-1]})
+
+
+def incomplete(path: Path) -> None:
+    tensors.store(path, {name: a for name, a in tensors.stored(path).items() if name != "calibration_f0"})
+
+
+def of_strange_names(path: Path) -> None:
+    tensors.store(path, {**tensors.stored(path), "some_rows": np.zeros(3)})
+
+
+def truncated(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-8])
+
+
+@pytest.mark.parametrize("spoil", [misshaped, incomplete, of_strange_names, truncated])
+def test_spoilt_estimates_in_the_cache_are_made_anew(
+    ran: Path, tmp_path: Path, spoil: Callable[[Path], None]
+) -> None:
+    experiment = read_experiment(ran / "pair.yaml")
+    table = table_of(experiment, ran)
+    shutil.copytree(ran / "results" / "cache", tmp_path / "cache")
+    first = estimates(experiment, table, 1, tmp_path / "cache")
+    [path] = (tmp_path / "cache").glob("*-1-*")
+    whole = path.read_bytes()
+    assert estimates(experiment, table, 1, tmp_path / "cache").keys() == first.keys()
+    assert path.read_bytes() == whole
+    spoil(path)
+    again = estimates(experiment, table, 1, tmp_path / "cache")
+    same = {name: np.array_equal(again[name], first[name], equal_nan=True) for name in first}
+    assert all(same[name] for name in same if name != "seconds")
+    assert tensors.stored(path).keys() == first.keys()
 
 
 def test_an_interrupted_run_is_clean_and_goes_on(ran: Path, tmp_path: Path) -> None:

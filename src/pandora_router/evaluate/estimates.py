@@ -11,8 +11,6 @@ from __future__ import annotations
 import difflib
 import hashlib
 import json
-import os
-import secrets
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -31,6 +29,7 @@ from pandora_router.errors import UsageError
 from pandora_router.evaluate.experiments import USUAL, Experiment
 from pandora_router.evaluate.opened import signs_of
 from pandora_router.evaluate.trials import FORMER
+from pandora_router.folders import tensors
 from pandora_router.router.fitting import parted
 from pandora_router.router.out_of_fold import ask, cheap_estimates, knowing, out_of_fold
 from pandora_router.router.recipes import NeighbourRecipe, StackRecipe
@@ -120,6 +119,7 @@ VERSION = 7  # increase when the predictions of the estimators change
 FORMER_NEIGHBOURS = 50  # behind the cheap estimate of the former default, all of them training prompts
 Made = dict[str, NDArray[np.float64]]
 Progress = Callable[[str, int, int], None]
+PARTS = ("train", "calibration", "test")
 
 
 def table_of(experiment: Experiment, root: Path) -> Table:
@@ -155,17 +155,30 @@ def estimates(
     split = split_of(experiment, table, seed)
     if cache is None:
         return _make(experiment, split, table, seed, progress)
-    key = _key(experiment, split, seed)  # other experiments on the same table share the cache
-    path = next(cache.glob(f"*-{seed}-{key}.npz"), cache / f"{experiment.name}-{seed}-{key}.npz")
-    if not path.is_file():
-        made = _make(experiment, split, table, seed, progress)
-        cache.mkdir(parents=True, exist_ok=True)
-        draft = cache / f".{path.stem}.{os.getpid()}-{secrets.token_hex(4)}.npz"
-        with draft.open("wb") as sink:
-            np.savez_compressed(sink, allow_pickle=False, **made)
-        draft.replace(path)
-    with np.load(path, allow_pickle=False) as stored:
-        return {name: stored[name] for name in stored.files}
+    key = _key(experiment, split, seed)
+    named = f"-{seed}-{key}.safetensors"  # other experiments on the same table share the cache
+    path = next(cache.glob(f"*{named}"), cache / f"{experiment.name}{named}")
+    kept = _kept(path, experiment, split)
+    if kept is None:
+        kept = _make(experiment, split, table, seed, progress)
+        tensors.store(path, kept)
+    return kept
+
+
+def _kept(path: Path, experiment: Experiment, split: Table) -> Made | None:
+    """The arrays in the cache; None if the file is missing, damaged, or not that of this split."""
+    try:
+        arrays = tensors.stored(path)
+        rows = dict(zip(PARTS, map(len, parted(split)[:3]), strict=True))
+        wanted = {"standing": (2,), "together": (), "repeated": (), "seconds": ()}
+        for part, count in rows.items():
+            names = ("g", "score", "fee", *(f"f{k}" for k in experiment.ks))
+            wanted |= {f"{part}_{name}": (count, len(split.specialists)) for name in names}
+        fits = all(arrays[name].shape == shape for name, shape in wanted.items())
+        fits &= all(len(a) == rows[name.partition("_")[0]] for name, a in arrays.items() if "_" in name)
+    except (OSError, ValueError, KeyError, TypeError, MemoryError):
+        return None
+    return arrays if fits and all(a.dtype.kind == "f" for a in arrays.values()) else None
 
 
 def recipe_of(experiment: Experiment) -> StackRecipe:

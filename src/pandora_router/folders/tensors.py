@@ -5,18 +5,24 @@
     data        the arrays one after the other, C order, little-endian, without gaps
 
 Reading checks every number of the header against the bytes that are there, and returns views of them: nothing
-is copied, nothing is executed, and no size is believed that the file does not have.
+is copied, nothing is executed, and no size is believed that the file does not have. `store` and `stored` do
+the same with one file, for caches.
 """
 
 from __future__ import annotations
 
 import json
 import math
+import os
+import stat
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from pandora_router.folders.writing import replace_file
 
 TYPES = {
     "F64": "<f8", "F32": "<f4", "I64": "<i8", "I32": "<i4", "I16": "<i2", "I8": "|i1",
@@ -24,6 +30,7 @@ TYPES = {
 }  # fmt: skip
 NAMES = {np.dtype(code): name for name, code in TYPES.items()}
 LARGEST_HEADER = 16 * 2**20
+LARGEST_FILE = 16 * 2**30
 MOST_AXES = 8
 ALIGN = 64
 
@@ -84,3 +91,22 @@ def unpacked(content: bytes) -> dict[str, Array]:
     if start + at != len(content):
         raise ValueError(f"{len(content) - start - at} bytes that belong to no array")
     return arrays
+
+
+def store(path: Path, arrays: Mapping[str, Array]) -> None:
+    """Write the arrays to the file `path`, atomically."""
+    replace_file(path, packed(arrays))
+
+
+def stored(path: Path) -> dict[str, Array]:
+    """The arrays in the file `path`, as `unpacked`.
+
+    Raises `ValueError` if it is not a regular file, is larger than `LARGEST_FILE` or does not hold arrays,
+    and `OSError` if it cannot be read.
+    """
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # a pipe in place of a file must not block
+    with os.fdopen(handle, "rb") as source:
+        there = os.fstat(handle)
+        if not stat.S_ISREG(there.st_mode) or there.st_size > LARGEST_FILE:
+            raise ValueError("not a regular file of an acceptable size")
+        return unpacked(source.read(there.st_size))

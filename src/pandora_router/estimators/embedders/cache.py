@@ -1,30 +1,29 @@
 """A cache of embeddings on disk, keyed by the SHA-256 of each text; the texts themselves are never written.
 
-Every call with new texts adds one file (.npz: keys and vectors), written under a temporary name and renamed,
-so that several processes can share a folder and a killed one leaves no half-written file. A file that cannot
-be read is skipped and its texts are embedded again. Meant for fitting and batches; a live router embeds its
-one prompt directly.
+Every call with new texts adds one file with keys and vectors (`folders.tensors`), written atomically, so that
+several processes can share a folder and a killed one leaves no half-written file. A file that cannot be read
+is skipped and its texts are embedded again. Meant for fitting and batches; a live router embeds its one
+prompt directly.
 """
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
-import os
-import tempfile
-import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pandora_router.estimators.embedders.embedder import Embedder, Vectors, checked_texts
+from pandora_router.folders import tensors
 
 KEY_BYTES = 32
 SEGMENTS = 64
+ENDING = ".safetensors"
 
 
 @dataclass(frozen=True)
@@ -62,33 +61,26 @@ class Cached:
         return Path(self.folder) / hashlib.sha256(self.name.encode()).hexdigest()[:16]
 
     def _read_segments(self) -> None:
-        for path in sorted(self.shelf.glob("*.npz")):
+        for path in sorted(self.shelf.glob(f"*{ENDING}")):
             if path.name in self._read:
                 continue
             try:
-                with open(path, "rb") as source:
-                    keys, vectors = _segment(source)
-            except (OSError, ValueError, KeyError, EOFError, MemoryError, zipfile.BadZipFile):
+                arrays = tensors.stored(path)
+                keys, vectors = arrays["keys"], arrays["vectors"]
+            except (OSError, ValueError, KeyError, MemoryError):
                 continue
-            if keys.shape == (len(vectors), KEY_BYTES) and keys.dtype == np.uint8 and vectors.ndim == 2:
+            if _fit_together(keys, vectors):
                 self._read.add(path.name)
                 self._known.update(zip((key.tobytes() for key in keys), vectors, strict=True))
 
     def _write_segment(self, keys: list[bytes], vectors: Vectors) -> None:
-        self.shelf.mkdir(parents=True, exist_ok=True)
-        old = sorted(self.shelf.glob("*.npz"))
+        old = sorted(self.shelf.glob(f"*{ENDING}"))
         if len(old) >= SEGMENTS:
             keys, vectors = list(self._known), np.stack(list(self._known.values()))
-        packed = np.frombuffer(b"".join(keys), dtype=np.uint8).reshape(-1, KEY_BYTES)
-        handle, scratch = tempfile.mkstemp(dir=self.shelf, suffix=".part")
-        try:
-            with os.fdopen(handle, "wb") as sink:
-                np.savez(sink, allow_pickle=False, keys=packed, vectors=vectors)
-            name = hashlib.sha256(packed.tobytes()).hexdigest()[:32] + ".npz"
-            os.replace(scratch, self.shelf / name)
-            self._read.add(name)
-        finally:
-            Path(scratch).unlink(missing_ok=True)
+        rows = np.frombuffer(b"".join(keys), dtype=np.uint8).reshape(-1, KEY_BYTES)
+        name = hashlib.sha256(rows.tobytes()).hexdigest()[:32] + ENDING
+        tensors.store(self.shelf / name, {"keys": rows, "vectors": vectors})
+        self._read.add(name)
         if len(old) >= SEGMENTS:
             for path in old:
                 if path.name in self._read and path.name != name:
@@ -96,14 +88,7 @@ class Cached:
                         path.unlink()
 
 
-def _segment(source: IO[bytes]) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Keys and vectors in a file; raises `ValueError` for a compressed one.
-
-    We write no compressed files, and a small one could fill the memory when it is expanded.
-    """
-    with zipfile.ZipFile(source) as entries:
-        if any(entry.compress_type != zipfile.ZIP_STORED for entry in entries.infolist()):
-            raise ValueError("a compressed file")
-    source.seek(0)
-    with np.load(source, allow_pickle=False) as bundle:
-        return bundle["keys"], bundle["vectors"]
+def _fit_together(keys: NDArray[Any], vectors: NDArray[Any]) -> bool:
+    """Whether these are keys and as many finite vectors."""
+    typed = keys.dtype == np.uint8 and vectors.dtype == np.float32 and vectors.ndim == 2
+    return typed and keys.shape == (len(vectors), KEY_BYTES) and bool(np.isfinite(vectors).all())
