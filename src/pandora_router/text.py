@@ -1,4 +1,4 @@
-"""Texts: which characters may be shown on a terminal, which may stand in a name; amounts of money.
+"""Texts: characters that are safe on a terminal or in a name, similar names, amounts of money.
 
 Prompts, names of specialists, columns and files, and replies of servers come from outside. A terminal obeys
 escape sequences inside them (ESC, the C1 controls) and shows bidirectional overrides in another order than
@@ -7,9 +7,11 @@ they are stored; invisible characters make two different names look the same.
 
 from __future__ import annotations
 
+import difflib
 import math
 import re
 import unicodedata
+from collections.abc import Collection
 
 _CONTROL = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff]"
@@ -60,6 +62,16 @@ def unfit_for_name(name: str) -> str | None:
             said = unicodedata.name(character, "a control character")
             return f"the invisible character {character!a} ({said})"
     return None
+
+
+def did_you_mean(word: str, words: Collection[str], otherwise: str = "") -> str:
+    """Advice for an unknown name: the most similar one among `words`, or `otherwise` if none is similar.
+
+    >>> did_you_mean("polcy", ["policy", "prices"])
+    "Did you mean 'policy'?"
+    """
+    near = difflib.get_close_matches(word, words, 1, 0.5)
+    return f"Did you mean {near[0]!r}?" if near else otherwise
 
 
 def counted(number: int, noun: str) -> str:

@@ -20,8 +20,8 @@ from pandora_router.calibrate.ways import Standing
 from pandora_router.evaluate import results
 from pandora_router.evaluate.arms import DEFAULT, RAW, named
 from pandora_router.evaluate.experiments import Experiment
+from pandora_router.evaluate.outcomes import sweep
 from pandora_router.evaluate.results import Results
-from pandora_router.evaluate.sweep import sweep
 from pandora_router.evaluate.trials import Trial
 from pandora_router.report import markdown
 from pandora_router.report.html import BAND, page

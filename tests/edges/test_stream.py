@@ -20,8 +20,8 @@ from pandora_router.errors import UsageError
 from pandora_router.evaluate import stream
 from pandora_router.evaluate.arms import DEFAULT, named
 from pandora_router.evaluate.outcomes import Outcomes, summands
+from pandora_router.evaluate.outcomes import sweep as in_memory
 from pandora_router.evaluate.stream import CHUNK
-from pandora_router.evaluate.sweep import sweep as in_memory
 from pandora_router.evaluate.trials import Trial
 from pandora_router.run import InPlace, Pool
 from tests.support.command import pandora

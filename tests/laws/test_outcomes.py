@@ -16,8 +16,7 @@ from pandora_router.calibrate.readings import Readings
 from pandora_router.calibrate.ways import Routed, Standing, bill
 from pandora_router.errors import UsageError
 from pandora_router.evaluate.arms import ARMS, DEFAULT, Baseline, Fixed, named
-from pandora_router.evaluate.outcomes import Outcomes
-from pandora_router.evaluate.sweep import sweep
+from pandora_router.evaluate.outcomes import Outcomes, sweep
 from pandora_router.evaluate.trials import Trial
 from pandora_router.router.inspection import Inspection
 from tests.conftest import of_kind

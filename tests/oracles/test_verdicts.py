@@ -14,10 +14,9 @@ from pandora_router.calibrate.ways import Routed, Standing
 from pandora_router.evaluate import results
 from pandora_router.evaluate.arms import DEFAULT
 from pandora_router.evaluate.experiments import Experiment, UsdPrices
-from pandora_router.evaluate.outcomes import Outcomes
+from pandora_router.evaluate.outcomes import Outcomes, Run
 from pandora_router.evaluate.reliability import slope
 from pandora_router.evaluate.results import Results
-from pandora_router.evaluate.sweep import Run
 from pandora_router.evaluate.trials import Trial
 from pandora_router.report import paired, summary
 from pandora_router.report.verdicts import Gap, Verdict, against, averaged, chosen_elsewhere, gaps, verdict_on

@@ -20,14 +20,13 @@ from pandora_router.config import read_config
 from pandora_router.config.file import Config
 from pandora_router.config.fitting import BlendSettings, JudgeSettings, TransformerSettings
 from pandora_router.config.inspection import looking
-from pandora_router.config.mistakes import did_you_mean
 from pandora_router.data import Limits, Table, resplit, storage
 from pandora_router.errors import UsageError
 from pandora_router.evaluate import stream
 from pandora_router.router.artifact import KIND
 from pandora_router.router.out_of_fold import JOURNAL
 from pandora_router.search import Never, kernels
-from pandora_router.text import counted, money
+from pandora_router.text import counted, did_you_mean, money
 
 HELD_OUT = ("calibration", "test")
 TRAINING = {"torch": "torch", "onnx": "onnx", "onnxruntime": "onnxruntime"}

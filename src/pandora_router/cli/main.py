@@ -13,7 +13,6 @@ module. Errors of all verbs are handled in one place (`Verbs.invoke`):
 
 from __future__ import annotations
 
-import difflib
 import os
 import sys
 from importlib import import_module
@@ -24,7 +23,7 @@ from click.shell_completion import CompletionItem
 
 from pandora_router import __version__
 from pandora_router.errors import PandoraError, UpstreamError
-from pandora_router.text import printable
+from pandora_router.text import did_you_mean, printable
 
 # section of the help -> verb -> summary; each verb is a command of the same name in a module of the same name
 SECTIONS: dict[str, dict[str, str]] = {
@@ -85,9 +84,7 @@ class Verbs(click.Group):
         """The verb with which `args` begins; an unknown one is refused with the nearest verb as a hint."""
         name = args[0]
         if name not in SUMMARIES and not name.startswith("-") and not ctx.resilient_parsing:
-            near = difflib.get_close_matches(name, SUMMARIES, n=1)
-            hint = f" Did you mean {near[0]!r}?" if near else ""
-            ctx.fail(f"No such command {name!r}.{hint}")
+            ctx.fail(f"No such command {name!r}. {did_you_mean(name, SUMMARIES)}".rstrip())
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import math
 from collections.abc import Callable
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pandora_router.errors import UsageError
+from pandora_router.text import did_you_mean
 
 if TYPE_CHECKING:
     from pandora_router.router import Router
@@ -92,12 +92,11 @@ class Wanted:
         for option, names in (("--only", self.only), ("--exclude", self.exclude)):
             for name in names:
                 if name not in known:
-                    near = difflib.get_close_matches(name, known, n=1)
                     raise UsageError(
                         f"{option} {name}",
                         expected=f"one of {', '.join(known[:8])}" + " ..." * (len(known) > 8),
                         came="no such specialist",
-                        do=f"Did you mean {near[0]!r}?" if near else "Names are compared exactly.",
+                        do=did_you_mean(name, known, "Names are compared exactly."),
                     )
         most = math.inf if self.max_fee is None else self.max_fee
         left = tuple(

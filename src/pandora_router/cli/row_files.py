@@ -9,7 +9,6 @@ from __future__ import annotations
 import csv
 import json
 import math
-import os
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -188,14 +187,8 @@ def write_rows(path: Path, columns: Columns, rows: Iterable[Row], *, like: Path 
     and otherwise the type given in `columns`; text columns hold other values as JSON text. In JSON lines, NaN
     and infinities become null.
     """
-    draft = path.with_name(f".{path.name}.draft-{os.getpid()}")
-    try:
+    with folders.replacing(path) as draft:
         WRITERS[kind_of(path)](draft, columns, rows, like)
-        folders.sync(draft)
-        draft.replace(path)
-        folders.sync(path.parent)
-    finally:
-        draft.unlink(missing_ok=True)
 
 
 def json_line(row: Row) -> str:

@@ -22,7 +22,6 @@ from pandora_router.config.collecting import (
 )
 from pandora_router.config.fitting import FitSettings, JudgeSettings, RemoteSettings
 from pandora_router.config.inspection import looking
-from pandora_router.config.mistakes import did_you_mean
 from pandora_router.config.services import BidSettings, MarketSettings, ServeSettings
 from pandora_router.config.specialists import (
     ChatSettings,
@@ -37,6 +36,7 @@ from pandora_router.config.values import Above, Amount, Closed, Name, Text
 from pandora_router.data import Table, load
 from pandora_router.errors import UsageError
 from pandora_router.router import Router
+from pandora_router.text import did_you_mean
 from pandora_router.types import Advance
 
 

@@ -25,9 +25,9 @@ from pandora_router.config.fitting import (
     StackSettings,
     TransformerSettings,
 )
-from pandora_router.config.mistakes import did_you_mean
 from pandora_router.data import Table
 from pandora_router.errors import UsageError
+from pandora_router.text import did_you_mean
 from pandora_router.types import Vector
 
 if TYPE_CHECKING:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import Any, TypeVar, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
 from pandora_router.config.document import Document, Place
 from pandora_router.errors import UsageError
+from pandora_router.text import did_you_mean
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -36,22 +36,6 @@ _EXPECTED = {
     "less_than": "a number below {lt:g}",
 }
 """What was expected, for each kind of error that pydantic reports."""
-
-
-def nearest(word: str, words: Collection[str]) -> str | None:
-    """The element of `words` that is most similar to `word`, or None if none is similar.
-
-    >>> nearest("polcy", ["policy", "prices"])
-    'policy'
-    """
-    near = difflib.get_close_matches(word, list(words), 1, 0.5)
-    return near[0] if near else None
-
-
-def did_you_mean(word: str, words: Collection[str], otherwise: str) -> str:
-    """Advice for an unknown name: the nearest existing one, else `otherwise`."""
-    near = nearest(word, words)
-    return f"Did you mean {near!r}?" if near else otherwise
 
 
 def validated(model: type[M], document: Document) -> M:

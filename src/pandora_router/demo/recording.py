@@ -26,6 +26,7 @@ from pandora_router.demo.grading import GRADERS, graded
 from pandora_router.demo.people import NAMES, SMALL, STRONG, STRONG_SHA256, people, was_recorded
 from pandora_router.demo.questions import balanced, recorded
 from pandora_router.errors import UsageError
+from pandora_router.folders import replacing
 from pandora_router.specialists.answer import Answer
 from pandora_router.specialists.beginning import shown
 from pandora_router.specialists.request import Request
@@ -148,9 +149,8 @@ def pack(
             ("logprobs", pa.list_(pa.float32())),
         ]
     )
-    draft = target.with_name(f".{target.name}.{os.getpid()}")
-    pq.write_table(pa.Table.from_pylist(rows, schema), draft, compression="zstd", compression_level=15)
-    draft.replace(target)
+    with replacing(target) as draft:
+        pq.write_table(pa.Table.from_pylist(rows, schema), draft, compression="zstd", compression_level=15)
     return len(rows)
 
 

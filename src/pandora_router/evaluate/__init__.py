@@ -2,11 +2,9 @@
 
     experiments   the settings of an experiment; `config` reads them from YAML
     estimates     its routing table; F, G and R of one fresh split by the router's recipes, cached
-    trials        one split as input of the arms
-    opened        estimates from everything opened, as part of a trial
+    trials        one split as input of the arms, with estimates from everything opened
     arms          every way of routing, and variations of the router
-    sweep         every arm at every inspection cost on one trial
-    outcomes      losses and savings as exact sums that can be added
+    outcomes      every arm at every inspection cost: losses and savings as sums that can be added
     stream        the same over Parquet files that need not fit in memory
     campaign      experiments over seeds, resumable
     results       Parquet on disk, compared prompt by prompt

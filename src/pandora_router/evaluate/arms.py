@@ -12,7 +12,6 @@ the mean (docs/method.md, section 5).
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
@@ -57,6 +56,7 @@ from pandora_router.search import (
     Rollout,
     baselines,
 )
+from pandora_router.text import did_you_mean
 
 DEFAULT = ROUTER  # the arm under test
 PAPER = "committing (paper)"
@@ -322,12 +322,11 @@ def named(names: Sequence[str] = ()) -> tuple[Arm, ...]:
     known = {arm.name: arm for arm in (*ARMS, *BY_NAME)}
     for name in names:
         if name not in known:
-            near = difflib.get_close_matches(name, known, n=1)
             raise UsageError(
                 "an arm",
                 expected="one of " + "; ".join(known),
                 came=repr(name),
-                do=f"Did you mean {near[0]!r}?" if near else "`pandora evaluate --list-arms` describes them.",
+                do=did_you_mean(name, known, "`pandora evaluate --list-arms` describes them."),
             )
     if not names:
         return ARMS

@@ -17,9 +17,9 @@ from pandora_router.evaluate import reliability, results
 from pandora_router.evaluate.arms import arms_of
 from pandora_router.evaluate.estimates import VERSION, estimates, table_of
 from pandora_router.evaluate.experiments import Experiment
+from pandora_router.evaluate.outcomes import sweep
 from pandora_router.evaluate.reliability import Measured
 from pandora_router.evaluate.results import Flat, Results
-from pandora_router.evaluate.sweep import sweep
 from pandora_router.evaluate.trials import trial_of
 from pandora_router.run import InPlace, Runner
 from pandora_router.search import kernels

@@ -8,11 +8,10 @@ the table (texts, scores, fees, split) and of every relevant setting, so that st
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import reduce
 from pathlib import Path
@@ -27,13 +26,13 @@ from pandora_router.data.importers import read_folder
 from pandora_router.data.joins import beside
 from pandora_router.errors import UsageError
 from pandora_router.evaluate.experiments import USUAL, Experiment
-from pandora_router.evaluate.opened import signs_of
-from pandora_router.evaluate.trials import FORMER
+from pandora_router.evaluate.trials import FORMER, signs_of
 from pandora_router.folders import tensors
 from pandora_router.router.fitting import parted
 from pandora_router.router.out_of_fold import ask, cheap_estimates, knowing, out_of_fold
 from pandora_router.router.recipes import NeighbourRecipe, StackRecipe
-from pandora_router.types import Advance, Matrix
+from pandora_router.text import did_you_mean
+from pandora_router.types import Advance, Matrix, Progress
 
 
 def read(experiment: Experiment, root: Path) -> Table:
@@ -104,12 +103,11 @@ def _only_tasks(experiment: Experiment, table: Table) -> Table:
     for wanted in experiment.tasks:
         hit = [task == wanted or (wanted.endswith("/") and task.startswith(wanted)) for task in table.tasks]
         if not any(hit):
-            near = difflib.get_close_matches(wanted, known, n=1)
             raise UsageError(
                 f"{experiment.name}: task {wanted!r}",
                 expected=f"one of {', '.join(known[:8])}" + (" ..." if len(known) > 8 else ""),
                 came="no such task",
-                do=f"Did you mean {near[0]!r}?" if near else "See `pandora data check`.",
+                do=did_you_mean(wanted, known, "See `pandora data check`."),
             )
         keep |= hit
     return table.rows(keep)
@@ -118,7 +116,6 @@ def _only_tasks(experiment: Experiment, table: Table) -> Table:
 VERSION = 7  # increase when the predictions of the estimators change
 FORMER_NEIGHBOURS = 50  # behind the cheap estimate of the former default, all of them training prompts
 Made = dict[str, NDArray[np.float64]]
-Progress = Callable[[str, int, int], None]
 PARTS = ("train", "calibration", "test")
 
 

@@ -1,4 +1,4 @@
-"""Losses and savings of a way of routing, as sums that can be added.
+"""Losses and savings of a way of routing, as sums that can be added; every arm at every inspection cost.
 
 `Outcomes` is a commutative monoid: `Outcomes.none()` is neutral, and `a + b` is the result on both sets of
 prompts together (up to rounding). Shards, hosts and seeds are merged by `sum`, and a sweep of any length
@@ -13,14 +13,20 @@ needs the memory of one chunk. Means and standard errors are computed at the end
 
 from __future__ import annotations
 
+import hashlib
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from typing import Self
 
 import numpy as np
 
+from pandora_router.boxes import Costs
 from pandora_router.calibrate.readings import Readings
 from pandora_router.calibrate.ways import Routed
 from pandora_router.errors import UsageError
+from pandora_router.evaluate.arms import DEFAULT, Arm
+from pandora_router.evaluate.trials import Trial
 from pandora_router.types import Matrix, Vector
 
 
@@ -146,3 +152,53 @@ def exact_sums(values: Matrix) -> list[int]:
 def rounded(total: int) -> float:
     """The double nearest to an exact sum."""
     return total / (1 << UNIT)
+
+
+CostsAt = Callable[[float], Costs]
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """One arm at one inspection cost: outcomes, the total (regret + cost) of each test prompt, CPU time."""
+
+    arm: str
+    cost: float
+    outcomes: Outcomes
+    total: Vector
+    routed: Routed
+    seconds: float = 0.0
+
+
+def sweep(
+    trial: Trial, arms: Sequence[Arm], levels: Sequence[float], costs_at: CostsAt, seed: int
+) -> list[Run]:
+    """Run every arm at every level; `costs_at(level)` are the inspection costs there.
+
+    The router under test runs first at each level: the number of its inspections is the budget of the arms
+    that share one (margin, random inspections). Raises `UsageError` if it is not the first of `arms`.
+    """
+    if not arms or arms[0].name != DEFAULT:
+        raise UsageError(
+            "arms of a sweep",
+            expected=f"{DEFAULT!r} first: it sets the budget of the others",
+            came=repr([arm.name for arm in arms[:3]]),
+            do="Take them from `arms.named`.",
+        )
+    runs = []
+    for level in levels:
+        costs, budget = costs_at(level), 0
+        for arm in arms:
+            begun = time.process_time()
+            routed = arm.route(trial, costs, budget, rng_for(seed, arm.name, level))
+            seconds = time.process_time() - begun
+            if arm.name == DEFAULT:
+                budget = int(routed.queries.sum())
+            outcomes = Outcomes.of(routed, trial.test, trial.standing.single)
+            runs.append(Run(arm.name, level, outcomes, routed.total(trial.test), routed, seconds))
+    return runs
+
+
+def rng_for(seed: int, *parts: object) -> np.random.Generator:
+    """A random generator of its own for each seed and `parts`, so that adding an arm changes no other."""
+    key = hashlib.blake2b("\n".join(map(str, parts)).encode(), digest_size=8).digest()
+    return np.random.Generator(np.random.Philox(key=[seed, int.from_bytes(key, "little")]))

@@ -30,9 +30,9 @@ from pandora_router.calibrate import (
 from pandora_router.calibrate import check as check_signal
 from pandora_router.calibrate.slopes import centred
 from pandora_router.data import Table
-from pandora_router.evaluate.results import Results, replace_file
+from pandora_router.evaluate.outcomes import Run
+from pandora_router.evaluate.results import Results, write_parquet
 from pandora_router.evaluate.statistics import Comparison, Split, compare
-from pandora_router.evaluate.sweep import Run
 from pandora_router.evaluate.trials import Trial
 from pandora_router.types import Matrix, Vector
 
@@ -82,7 +82,7 @@ def measure(
 def write(folder: Path, seed: int, measured: Measured) -> None:
     """Store one split's checks beside its results."""
     kept = pa.table(dict(measured.columns)).replace_schema_metadata({"facts": json.dumps(measured.facts)})
-    replace_file(folder / f"checks-{seed}.parquet", kept)
+    write_parquet(folder / f"checks-{seed}.parquet", kept)
 
 
 def _seconds(runs: Sequence[Run]) -> dict[str, float]:

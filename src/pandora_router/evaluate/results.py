@@ -9,8 +9,6 @@ finished and is not run again.
 from __future__ import annotations
 
 import hashlib
-import os
-import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
@@ -24,9 +22,10 @@ from numpy.typing import NDArray
 
 from pandora_router.errors import UsageError
 from pandora_router.evaluate.experiments import Experiment
+from pandora_router.evaluate.outcomes import Run
 from pandora_router.evaluate.statistics import Comparison, Split, compare
-from pandora_router.evaluate.sweep import Run
 from pandora_router.evaluate.trials import Trial
+from pandora_router.folders import replacing
 from pandora_router.types import Vector
 
 FORMAT = 1
@@ -80,24 +79,19 @@ def flat(experiment: Experiment, seed: int, runs: Mapping[int, tuple[Trial, Sequ
 def write(folder: Path, experiment: Experiment, seed: int, key: str, flat: Flat, settings: str = "") -> None:
     """Write one seed; the file that marks it as finished is written last."""
     facts = {"key": key, "settings": settings, "title": experiment.title, "control": str(experiment.control)}
-    replace_file(folder / f"prompts-{seed}.parquet", pa.table(dict(flat.columns)))
+    write_parquet(folder / f"prompts-{seed}.parquet", pa.table(dict(flat.columns)))
     made = pa.Table.from_pylist([dict(row) for row in flat.rows])
-    replace_file(folder / f"seed-{seed}.parquet", made.replace_schema_metadata(facts))
+    write_parquet(folder / f"seed-{seed}.parquet", made.replace_schema_metadata(facts))
 
 
 def _column(key: Key) -> str:
     return "|".join(("total", *(str(part) for part in key)))
 
 
-def replace_file(path: Path, table: pa.Table) -> None:
+def write_parquet(path: Path, table: pa.Table) -> None:
     """Write a Parquet file atomically."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}")
-    try:
+    with replacing(path) as draft:
         pq.write_table(table, draft, compression="zstd")
-        draft.replace(path)
-    finally:
-        draft.unlink(missing_ok=True)
 
 
 @lru_cache(maxsize=128)

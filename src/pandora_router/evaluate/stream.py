@@ -8,7 +8,6 @@ random-N) or choose by cross-validation (auto) need all prompts at once and are 
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, fields, replace
@@ -25,8 +24,8 @@ from pandora_router.calibrate.readings import Readings
 from pandora_router.calibrate.ways import Routed, Standing
 from pandora_router.errors import UsageError
 from pandora_router.evaluate.arms import ARMS, DEFAULT, SEARCHES, Arm, named
-from pandora_router.evaluate.outcomes import Outcomes, exact_sums, rounded, summands
-from pandora_router.evaluate.results import replace_file
+from pandora_router.evaluate.outcomes import Outcomes, exact_sums, rng_for, rounded, summands
+from pandora_router.evaluate.results import write_parquet
 from pandora_router.evaluate.trials import Trial
 from pandora_router.run import InPlace, Runner, on_one_core
 from pandora_router.types import Matrix, Progress
@@ -60,7 +59,7 @@ def write(path: Path, readings: Readings) -> None:
     """
     columns = dict(zip(("f", "g", "reward", "fee"), readings.parts, strict=True))
     table = pa.table({name: pa.array(list(values)) for name, values in columns.items()})
-    replace_file(path, table)
+    write_parquet(path, table)
 
 
 def whole(path: Path) -> Readings:
@@ -188,14 +187,10 @@ class Streamed:
             here = replace(self.trial, test=readings, prompt=np.arange(len(readings)))
             for arm in self.arms:
                 for cost in self.costs:
-                    rng = self._rng(arm.name, cost, shard.file, shard.group, number)
+                    rng = rng_for(self.seed, arm.name, cost, shard.file, shard.group, number)
                     routed = arm.route(here, Costs(np.full(boxes, cost)), 0, rng)
                     tallies[cost, arm.name] += Tally.of(routed, readings, here.standing.single)
         return tallies
-
-    def _rng(self, *parts: object) -> np.random.Generator:
-        key = hashlib.blake2b(repr(parts).encode(), digest_size=8).digest()
-        return np.random.Generator(np.random.Philox(key=[self.seed, int.from_bytes(key, "little")]))
 
 
 def sweep(

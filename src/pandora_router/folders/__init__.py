@@ -2,7 +2,7 @@
 
     kinds      what a folder is (`Kind`), its manifest, seal and signature
     outputs    what may be written where: `check_output`, `check_file`
-    writing    `write` and `replace_file`: atomic, one writer at a time
+    writing    `write` for folders, `replacing` and `replace_file` for files: atomic
     reading    `read`: every file once, as bytes that match the manifest
     tensors    named arrays as bytes and back, without pickle, archives or compression
 
@@ -15,7 +15,7 @@ is the pointer (docs/decisions/0110-published-folders.md). This package does not
 from pandora_router.folders.kinds import MANIFEST, Kind, Stored, is_stored, manifest, parsed
 from pandora_router.folders.outputs import check_file, check_output, keep_apart
 from pandora_router.folders.reading import read
-from pandora_router.folders.writing import replace_file, replace_text, sha256, sync, write
+from pandora_router.folders.writing import replace_file, replace_text, replacing, sha256, sync, write
 
 __all__ = [
     "MANIFEST",
@@ -30,6 +30,7 @@ __all__ = [
     "read",
     "replace_file",
     "replace_text",
+    "replacing",
     "sha256",
     "sync",
     "write",

@@ -24,22 +24,34 @@ WITHOUT_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
 Fill = Callable[[Path], Mapping[str, Any]]
 
 
-def replace_file(path: Path, content: bytes) -> None:
-    """Write one file atomically: after a crash `path` holds the old content or the new one.
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Replace one file atomically: after a crash `path` holds the old content or the new one.
 
-    Missing parent folders are made. An `OSError` names `path`, not the hidden draft beside it.
+    Yields the path of a draft beside it, for the caller to write; when the block ends without an exception,
+    the draft is synced to disk and renamed to `path`. Missing parent folders are made. An `OSError` about
+    the draft names `path` instead.
     """
     draft = path.with_name(f".{path.name}.draft-{secrets.token_hex(8)}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        draft.write_bytes(content)
+        yield draft
         sync(draft)
         draft.replace(path)
+        sync(path.parent)
     except OSError as error:
+        if str(error.filename) != str(draft):
+            raise
         raise OSError(error.errno, error.strerror, str(path)) from error
     finally:
         with suppress(OSError):
             draft.unlink()
+
+
+def replace_file(path: Path, content: bytes) -> None:
+    """Write `content` to one file atomically; see `replacing`."""
+    with replacing(path) as draft:
+        draft.write_bytes(content)
 
 
 def replace_text(path: Path, text: str) -> None:
@@ -103,7 +115,6 @@ def _publish(path: Path, kind: Kind, fill: Fill, key: bytes | None) -> None:
             facts["signature"] = sign(key, facts["seal"])
         text = json.dumps(facts, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
         replace_text(home / MANIFEST, text)
-        sync(home)
         if new:
             home.rename(path)
             sync(path.parent)

@@ -8,7 +8,6 @@ that comes back if it is inspected and chosen.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -16,6 +15,7 @@ import numpy as np
 
 from pandora_router.boxes import Costs
 from pandora_router.errors import UsageError
+from pandora_router.text import did_you_mean
 
 
 def purchase(price: float, boxes: int, *, together: bool) -> Costs:
@@ -88,12 +88,11 @@ class Inspection:
         """The costs of these specialists; raises `UsageError` if `own` names one that is not among them."""
         for name in self.own:
             if name not in specialists:
-                near = difflib.get_close_matches(name, specialists, n=1)
                 raise UsageError(
                     "inspection: own",
                     expected=f"specialists of the table: {', '.join(specialists)}",
                     came=repr(name),
-                    do=f"Did you mean {near[0]!r}?" if near else "Check the spelling.",
+                    do=did_you_mean(name, specialists, "Check the spelling."),
                 )
         own = price * np.array([self.own.get(name, self.each) for name in specialists])
         shared, group = ([price * self.shared], [0] * len(specialists)) if self.shared else ([], [])

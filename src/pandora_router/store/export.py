@@ -15,6 +15,7 @@ import numpy as np
 
 from pandora_router.data import Table
 from pandora_router.errors import UsageError
+from pandora_router.folders import replacing
 from pandora_router.store.database import Row, Transaction
 from pandora_router.store.log import DECISION, ENDED
 from pandora_router.store.money import dollars
@@ -36,17 +37,12 @@ def write_parquet(open_: Transaction, path: Path, since: float, until: float) ->
         raise UsageError(str(path), expected="a new file", came="one that exists", do="Name another file.")
     columns = [*DECISION.split(", "), *ENDED.split(", ")]
     schema = pa.schema([(name, _kind(name, pa)) for name in columns])
-    draft = path.with_name(f".{path.name}.draft")
     rows = 0
-    try:
-        with pq.ParquetWriter(draft, schema) as sink:
-            for block in _blocks(_decisions(open_, since, until)):
-                named = [_plain(columns, row) for row in block]
-                sink.write_table(pa.Table.from_pylist(named, schema=schema))
-                rows += len(block)
-        draft.replace(path)
-    finally:
-        draft.unlink(missing_ok=True)
+    with replacing(path) as draft, pq.ParquetWriter(draft, schema) as sink:
+        for block in _blocks(_decisions(open_, since, until)):
+            named = [_plain(columns, row) for row in block]
+            sink.write_table(pa.Table.from_pylist(named, schema=schema))
+            rows += len(block)
     return rows
 
 
