@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pandora_router.boxes import Boxes, Costs, Draws, Independent, Joint, Ladder, LowRank
-    from pandora_router.calibrate import Auto, Calibrated
+    from pandora_router.calibrate import Auto, Calibrated, Readings
     from pandora_router.data import Table, resplit
     from pandora_router.errors import PandoraError, UpstreamError, UsageError
     from pandora_router.estimators.estimator import Estimator, Predictor
@@ -94,6 +94,7 @@ __all__ = [
     "PandoraError",
     "Policy",
     "Predictor",
+    "Readings",
     "Relative",
     "Request",
     "Rollout",
@@ -120,7 +121,7 @@ __all__ = [
 # module -> the public names it holds; every name that is missing here is held by `search`
 _HOMES = {
     "boxes": ("Boxes", "Costs", "Draws", "Independent", "Joint", "Ladder", "LowRank"),
-    "calibrate": ("Auto", "Calibrated"),
+    "calibrate": ("Auto", "Calibrated", "Readings"),
     "data": ("Table", "resplit"),
     "errors": ("PandoraError", "UpstreamError", "UsageError"),
     "estimators.estimator": ("Estimator", "Predictor"),

@@ -24,6 +24,7 @@ from pandora_router.calibrate import (
     load,
     save,
 )
+from pandora_router.calibrate.readings import Readings
 from pandora_router.calibrate.saved import KIND
 from pandora_router.calibrate.slopes import PRIOR
 from pandora_router.errors import UsageError
@@ -57,36 +58,39 @@ def with_cell(value: float) -> np.ndarray:
 )
 def test_bad_readings_are_refused(f: np.ndarray, g: np.ndarray, r: np.ndarray, said: str) -> None:
     with pytest.raises(UsageError, match=said):
-        Calibrated().fit(f, g, r)
+        Calibrated().fit(Readings(f, g, r))
 
 
 @pytest.mark.parametrize(
     ("make", "said"),
     [
-        (lambda: Calibrated(scale="x").fit(F, G, G), "by_mean"),
-        (lambda: Calibrated(correlation="x").fit(F, G, G), "ledoit_wolf"),
-        (lambda: Calibrated(law="x").fit(F, G, G), "quantiles"),
+        (lambda: Calibrated(scale="x").fit(Readings(F, G, G)), "by_mean"),
+        (lambda: Calibrated(correlation="x").fit(Readings(F, G, G)), "ledoit_wolf"),
+        (lambda: Calibrated(law="x").fit(Readings(F, G, G)), "quantiles"),
         (lambda: RidgeMean(strengths=(0.0,)), "positive"),
         (lambda: NeighbourSignal(neighbours=1), "2 or more"),
-        (lambda: NeighbourSignal(neighbours=41).fit(F, G), "41 or more"),
+        (lambda: NeighbourSignal(neighbours=41).fit(Readings(F, G)), "41 or more"),
         (lambda: EmpiricalDraws(draws=1), "draws"),
         (lambda: Auto(rule="x"), "one_standard_error"),
-        (lambda: Auto(folds=1).choose(F, G, G, 0.1), "folds"),
-        (lambda: Auto().choose(F, G, np.full(F.shape, np.nan), 0.1), "0 of 40"),
-        (lambda: Auto().choose(F, G, G, [0.1]), "inspection_cost"),
-        (lambda: cross_check(Calibrated(), F, G, G, folds=1), "folds"),
-        (lambda: check(Calibrated().fit(F, G), F, G, G, training_mean=[0.1]), "training_mean"),
-        (lambda: Calibrated().fit(F, G).boxes([0.1, np.nan], 0.1), "estimates"),
-        (lambda: Calibrated().fit(F, G).boxes([[0.1, 0.2]], 0.1), "estimates"),
-        (lambda: Calibrated().fit(F, G).boxes([0.1, 0.2], -0.1), "inspection_cost"),
-        (lambda: Calibrated().fit(F, G).boxes([0.1, 0.2, 0.3], 0.1), "2 finite numbers"),
-        (lambda: NeighbourSignal().fit(F, G).boxes([0.1, 0.2, 0.3], 0.1), "2 entries"),
-        (lambda: EmpiricalDraws().fit(F, G).boxes([0.1], 0.1), "2 entries"),
-        (lambda: Calibrated().fit(F, G).values(F, G[:3]), "costly estimates"),
-        (lambda: NeighbourSignal().fit(F, G).values(F, G[:3]), "costly estimates"),
-        (lambda: extend(Calibrated().fit(F, G), F, G), "3 columns"),
-        (lambda: extend(Calibrated(mean=TreeMean(rounds=2)).fit(F, G), F, G), "linear"),
-        (lambda: extend(Calibrated().fit(F[:, :1], G[:, :1]), F[:5], G[:5]), "8 or more"),
+        (lambda: Auto(folds=1).choose(Readings(F, G, G), 0.1), "folds"),
+        (lambda: Auto().choose(Readings(F, G, np.full(F.shape, np.nan)), 0.1), "0 of 40"),
+        (lambda: Auto().choose(Readings(F, G, G), [0.1]), "inspection_cost"),
+        (lambda: cross_check(Calibrated(), Readings(F, G, G), folds=1), "folds"),
+        (
+            lambda: check(Calibrated().fit(Readings(F, G)), Readings(F, G, G), training_mean=[0.1]),
+            "training_mean",
+        ),
+        (lambda: Calibrated().fit(Readings(F, G)).boxes([0.1, np.nan], 0.1), "estimates"),
+        (lambda: Calibrated().fit(Readings(F, G)).boxes([[0.1, 0.2]], 0.1), "estimates"),
+        (lambda: Calibrated().fit(Readings(F, G)).boxes([0.1, 0.2], -0.1), "inspection_cost"),
+        (lambda: Calibrated().fit(Readings(F, G)).boxes([0.1, 0.2, 0.3], 0.1), "2 finite numbers"),
+        (lambda: NeighbourSignal().fit(Readings(F, G)).boxes([0.1, 0.2, 0.3], 0.1), "2 entries"),
+        (lambda: EmpiricalDraws().fit(Readings(F, G)).boxes([0.1], 0.1), "2 entries"),
+        (lambda: Calibrated().fit(Readings(F, G)).values(F, G[:3]), "costly estimates"),
+        (lambda: NeighbourSignal().fit(Readings(F, G)).values(F, G[:3]), "costly estimates"),
+        (lambda: extend(Calibrated().fit(Readings(F, G)), Readings(F, G)), "3 columns"),
+        (lambda: extend(Calibrated(mean=TreeMean(rounds=2)).fit(Readings(F, G)), Readings(F, G)), "linear"),
+        (lambda: extend(Calibrated().fit(Readings(F[:, :1], G[:, :1])), Readings(F[:5], G[:5])), "8 or more"),
     ],
 )
 def test_bad_arguments_are_refused(make: Callable[[], object], said: str) -> None:
@@ -95,12 +99,12 @@ def test_bad_arguments_are_refused(make: Callable[[], object], said: str) -> Non
 
 
 def test_without_rewards_the_slope_is_what_other_data_had() -> None:
-    assert Calibrated().fit(F, G).slope == PRIOR[0]
+    assert Calibrated().fit(Readings(F, G)).slope == PRIOR[0]
 
 
 @pytest.fixture
 def stored(tmp_path: Path) -> Path:
-    save(Calibrated().fit(F, G, G), tmp_path / "signal")
+    save(Calibrated().fit(Readings(F, G, G)), tmp_path / "signal")
     return tmp_path / "signal"
 
 
@@ -188,7 +192,7 @@ def reseal(folder: Path) -> None:
 
 
 def test_an_existing_folder_is_only_replaced_on_request(stored: Path, tmp_path: Path) -> None:
-    other = Calibrated(slope=False).fit(F, G, G)
+    other = Calibrated(slope=False).fit(Readings(F, G, G))
     with pytest.raises(UsageError, match="that is there already"):
         save(other, stored)
     save(other, stored, replace=True)

@@ -123,7 +123,7 @@ def test_fewer_calibration_prompts_lie_inside_more() -> None:
     assert small is one.signal(prompts=20)
     rows = np.random.default_rng(0).permutation(80)[:20]
     known = one.calibration
-    again = Calibrated().fit(known.cheap[rows], known.costly[rows], known.reward[rows])
+    again = Calibrated().fit(Readings(known.cheap[rows], known.costly[rows], known.reward[rows]))
     assert np.array_equal(small.expected(one.test.cheap), again.expected(one.test.cheap))
 
 

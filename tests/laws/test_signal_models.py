@@ -30,6 +30,7 @@ from pandora_router.calibrate import (
     load,
     save,
 )
+from pandora_router.calibrate.readings import Readings
 from pandora_router.calibrate.residuals import classify, cut, law_of
 from pandora_router.calibrate.saved import signal_of, state
 from pandora_router.calibrate.ways import decide
@@ -67,7 +68,7 @@ def generate(n: int = 240, m: int = 3, seed: int = 0, missing: float = 0.0) -> t
 @every_signal
 @pytest.mark.parametrize("missing", [0.0, 0.2])
 def test_boxes_are_valid_and_searchable(signal: Unfitted, missing: float) -> None:
-    fitted = signal.fit(*generate(missing=missing))
+    fitted = signal.fit(Readings(*generate(missing=missing)))
     boxes = fitted.boxes([0.2, 0.5, 0.9], 0.01)
     assert isinstance(boxes, Boxes)
     price = boxes.reservation_price()
@@ -84,13 +85,13 @@ def test_each_model_makes_its_own_kind_of_boxes() -> None:
     assert made["calibrated"] is made["joint"] is made["no correlation"] is Joint
     assert made["independent"] is made["neighbours"] is Independent
     assert made["draws"] is Draws
-    many = Calibrated().fit(*generate(120, 51))
+    many = Calibrated().fit(Readings(*generate(120, 51)))
     assert isinstance(many.boxes(np.full(51, 0.5), 0.01), LowRank)
 
 
 @every_signal
 def test_a_row_of_a_batch_is_the_boxes_of_that_prompt(signal: Unfitted) -> None:
-    fitted = signal.fit(*generate())
+    fitted = signal.fit(Readings(*generate()))
     f, g, _ = generate(30, seed=1)
     costs = Costs([0.01, 0.02, 0.0], shared=[0.03], group=[-1, 0, 0])
     batch = fitted.batch(f, costs)
@@ -109,7 +110,7 @@ def test_a_row_of_a_batch_is_the_boxes_of_that_prompt(signal: Unfitted) -> None:
 
 def test_low_rank_rows_agree_too() -> None:
     data = generate(120, 55)
-    fitted = Calibrated().fit(*data)
+    fitted = Calibrated().fit(Readings(*data))
     batch = fitted.batch(data[0][:4], 0.01)
     for i in range(4):
         alone, row = fitted.boxes(data[0][i], 0.01), batch.state(i).boxes
@@ -121,7 +122,7 @@ def test_low_rank_rows_agree_too() -> None:
 
 @every_signal
 def test_searching_a_batch_decides_as_driving_each_prompt(signal: Unfitted) -> None:
-    fitted = signal.fit(*generate())
+    fitted = signal.fit(Readings(*generate()))
     f, g, _ = generate(25, seed=2)
     values = fitted.values(f, g)
     done = run(KnowledgeGradient(), fitted.batch(f, 0.02), values, threads=1)
@@ -149,13 +150,13 @@ def arrays_of(saved: Saved, prefix: str = "") -> dict[str, np.ndarray]:
 def test_with_every_part_off_it_is_the_papers_model() -> None:
     data = generate(missing=0.1)
     off = Calibrated(scale="constant", slope=False, law="normal")
-    same(off.fit(*data), GaussianJoint().fit(*data))
-    same(replace(off, correlation="none").fit(*data), GaussianIndependent().fit(*data))
+    same(off.fit(Readings(*data)), GaussianJoint().fit(Readings(*data)))
+    same(replace(off, correlation="none").fit(Readings(*data)), GaussianIndependent().fit(Readings(*data)))
 
 
 def test_the_slope_only_rescales_what_is_shown() -> None:
     data = generate()
-    on, off = Calibrated().fit(*data), Calibrated(slope=False).fit(*data)
+    on, off = Calibrated().fit(Readings(*data)), Calibrated(slope=False).fit(Readings(*data))
     assert on.slope != 1.0
     with_slope, without = on.boxes([0.2, 0.5, 0.9], 0.01), off.boxes([0.2, 0.5, 0.9], 0.01)
     assert isinstance(with_slope, Joint)
@@ -171,7 +172,7 @@ def test_the_slope_only_rescales_what_is_shown() -> None:
 
 @every_signal
 def test_a_saved_model_decides_the_same(signal: Unfitted, tmp_path: Path) -> None:
-    fitted = signal.fit(*generate(missing=0.1))
+    fitted = signal.fit(Readings(*generate(missing=0.1)))
     save(fitted, tmp_path / "signal")
     again = load(tmp_path / "signal")
     f, g, _ = generate(200, seed=3)
@@ -185,7 +186,7 @@ def test_a_saved_model_decides_the_same(signal: Unfitted, tmp_path: Path) -> Non
 
 def test_packing_forgets_nothing() -> None:
     for m in (3, 52):
-        fitted = Calibrated().fit(*generate(150, m))
+        fitted = Calibrated().fit(Readings(*generate(150, m)))
         again = signal_of(state(fitted))
         assert isinstance(again, FittedSignal)
         same(fitted, again)
@@ -195,7 +196,7 @@ def test_packing_forgets_nothing() -> None:
 def test_permuting_specialists_permutes_everything(signal: Unfitted) -> None:
     f, g, r = generate(missing=0.1)
     order = np.array([2, 0, 1])
-    plain, moved = signal.fit(f, g, r), signal.fit(f[:, order], g[:, order], r[:, order])
+    plain, moved = signal.fit(Readings(f, g, r)), signal.fit(Readings(f[:, order], g[:, order], r[:, order]))
     rows, shown, _ = generate(60, seed=4)
     if not (
         isinstance(signal, Calibrated) and isinstance(signal.mean, TreeMean)
@@ -220,7 +221,7 @@ def test_any_data_gives_finite_boxes(n: int, m: int, seed: int, missing: float, 
     f = rng.integers(0, 4, (n, m)) / 3.0 if coarse else rng.random((n, m))
     g = rng.integers(0, 2, (n, m)).astype(float) if coarse else f + 0.1 * rng.standard_normal((n, m))
     g[8:][rng.random((n - 8, m)) < missing] = np.nan
-    fitted = Calibrated().fit(f, g, g)
+    fitted = Calibrated().fit(Readings(f, g, g))
     for row in f[:5]:
         boxes = fitted.boxes(row, 0.01)
         assert np.isfinite(boxes.reservation_price()).all()
@@ -231,8 +232,10 @@ def test_perfect_and_constant_estimates_do_not_break_a_fit() -> None:
     rng = np.random.default_rng(5)
     f = rng.random((50, 2))
     for g in (f, np.full((50, 2), 0.4), np.round(f)):
-        assert np.isfinite(Calibrated().fit(f, g, g).boxes([0.1, 0.2], 0.01).reservation_price()).all()
-    constant = Calibrated().fit(np.full((50, 2), 0.5), f, f)
+        assert np.isfinite(
+            Calibrated().fit(Readings(f, g, g)).boxes([0.1, 0.2], 0.01).reservation_price()
+        ).all()
+    constant = Calibrated().fit(Readings(np.full((50, 2), 0.5), f, f))
     np.testing.assert_allclose(constant.expected([[0.5, 0.5]])[0], f.mean(axis=0))
 
 
@@ -260,7 +263,7 @@ def test_adding_a_specialist_changes_no_colleague() -> None:
         known = part.fit(*generate(300, 3))
         f, g, _ = generate(40, 4, seed=6)
         g[::2, 1] = np.nan
-        grown = extend(known, f, g)
+        grown = extend(known, Readings(f, g))
         before, after = arrays_of(state(known)), arrays_of(state(grown))
         assert before.keys() == after.keys()
         for name, old in before.items():
@@ -275,9 +278,9 @@ def test_adding_a_specialist_changes_no_colleague() -> None:
 
 
 def test_adding_to_many_specialists_keeps_the_factors() -> None:
-    known = Calibrated().fit(*generate(200, 52))
+    known = Calibrated().fit(Readings(*generate(200, 52)))
     f, g, _ = generate(40, 53, seed=7)
-    grown = extend(known, f, g)
+    grown = extend(known, Readings(f, g))
     assert known.correlation is not None
     assert grown.correlation is not None
     assert grown.correlation.factor is not None
@@ -287,7 +290,7 @@ def test_adding_to_many_specialists_keeps_the_factors() -> None:
 
 
 def test_static_policies_are_what_a_search_with_them_does() -> None:
-    fitted = Calibrated().fit(*generate())
+    fitted = Calibrated().fit(Readings(*generate()))
     f, g, _ = generate(20, seed=8)
     for costs in (Costs([0.01, 0.02, 0.03]), Costs([0.01, 0.0, 0.0], shared=[0.05], group=[-1, 0, 0])):
         for policy in (Never(), Always()):
@@ -302,7 +305,7 @@ def test_static_policies_are_what_a_search_with_them_does() -> None:
 def test_auto_never_inspects_when_it_is_dear_and_keeps_its_evidence() -> None:
     data = generate(200, missing=0.02)
     telling = (data[0], data[2] + 0.3 * np.random.default_rng(9).standard_normal(data[2].shape))
-    dear, free = Auto().choose(*data, 1.0), Auto().choose(*telling, telling[1], 0.0)  # type: ignore[call-arg]
+    dear, free = Auto().choose(Readings(*data), 1.0), Auto().choose(Readings(*telling, telling[1]), 0.0)
     by_name = {one.name: one for one in dear.evidence}
     assert by_name["never inspect"].loss == min(one.loss for one in dear.evidence)
     assert by_name["always inspect"].inspection_cost == pytest.approx(3.0)
@@ -322,9 +325,9 @@ def test_auto_depends_on_nothing_but_data_and_seed() -> None:
         Candidate(name, GaussianJoint(), policy)
         for name, policy in (("never", Never()), ("rollout", Rollout()), ("gradient", KnowledgeGradient()))
     )
-    one, two = Auto(runners).choose(*data, 0.01), Auto(runners).choose(*data, 0.01)  # type: ignore[call-arg]
+    one, two = Auto(runners).choose(Readings(*data), 0.01), Auto(runners).choose(Readings(*data), 0.01)
     assert one.evidence == two.evidence
-    thrifty = Auto(runners, rule="one_standard_error").choose(*data, 0.01)  # type: ignore[call-arg]
+    thrifty = Auto(runners, rule="one_standard_error").choose(Readings(*data), 0.01)
     taken = {e.name: e for e in thrifty.evidence}[thrifty.candidate.name]
     assert taken.behind <= taken.behind_error
     assert taken.inspections <= {e.name: e for e in one.evidence}[one.candidate.name].inspections
@@ -333,7 +336,7 @@ def test_auto_depends_on_nothing_but_data_and_seed() -> None:
 def test_auto_chooses_the_same_with_models_fitted_before() -> None:
     data, fits = generate(120), dict[Any, Any]()
     for cost in (0.001, 0.01, 0.1):
-        alone, again = Auto().choose(*data, cost), Auto().choose(*data, cost, fits)  # type: ignore[call-arg]
+        alone, again = Auto().choose(Readings(*data), cost), Auto().choose(Readings(*data), cost, fits)
         assert alone.evidence == again.evidence
         assert alone.candidate == again.candidate
         np.testing.assert_array_equal(alone.signal.expected(data[0]), again.signal.expected(data[0]))
@@ -341,9 +344,9 @@ def test_auto_chooses_the_same_with_models_fitted_before() -> None:
 
 
 def test_a_check_is_plain_data() -> None:
-    told = cross_check(Calibrated(), *generate(missing=0.1)).to_dict()
+    told = cross_check(Calibrated(), Readings(*generate(missing=0.1))).to_dict()
     assert told["missing_costly"] > 0
     assert set(told["mse"]) == {"training mean", "f", "h(f)", "g"}
     assert len(told["coverage_1_by_specialist"]) == 3
-    alone = cross_check(Calibrated(), *generate(m=1)).to_dict()
+    alone = cross_check(Calibrated(), Readings(*generate(m=1))).to_dict()
     assert alone["residual_correlation"] is None

@@ -42,7 +42,7 @@ def test_every_number_against_scipy_and_the_driver() -> None:
         loss, nll, inside = [], [], []
         for held in folds_of(len(told), 5, 0):
             rest = told.rows(~held)
-            fitted = model.fit(rest.cheap, rest.costly, rest.reward)
+            fitted = model.fit(rest)
             matrix = np.eye(3) if fitted.correlation is None else fitted.correlation.matrix
             for i in np.flatnonzero(held):
                 f, g, r = told.cheap[i], told.costly[i], told.reward[i]

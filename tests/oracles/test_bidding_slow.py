@@ -53,7 +53,7 @@ def answer(conduct: str, f: float, mu: float, s: float, g: float, p: float, c: f
 @pytest.mark.parametrize("cost", COSTS)
 def test_regrets_equal_those_of_a_slow_loop(trial, played, opponents, conduct, cost):
     known, test = trial.calibration, trial.test
-    signal = GaussianIndependent().fit(known.cheap, known.costly, known.reward)
+    signal = GaussianIndependent().fit(known)
     mean, std = signal.expected(test.cheap), signal.spread(test.cheap)
     total = dict.fromkeys(bids.KINDS, 0.0)
     for i in range(len(test)):

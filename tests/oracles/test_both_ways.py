@@ -9,6 +9,7 @@ import pytest
 
 from pandora_router.boxes import Costs
 from pandora_router.calibrate import Calibrated
+from pandora_router.calibrate.readings import Readings
 from pandora_router.data import Table, storage
 from pandora_router.estimators.neighbours import Neighbours
 from pandora_router.evaluate.arms import DEFAULT, OLD, named
@@ -63,7 +64,9 @@ def the_former_default_knows_training_prompts_alone(trial: Trial, split: Table, 
     assert trial.former.calibration.cheap == pytest.approx(f.predict(known.prompts))
     assert trial.former.test.cheap == pytest.approx(f.predict(test.prompts))
     assert trial.former.test.cheap != pytest.approx(trial.test.cheap)
-    model = Calibrated(pooled=False).fit(f.predict(known.prompts), trial.calibration.costly, known.reward)
+    model = Calibrated(pooled=False).fit(
+        Readings(f.predict(known.prompts), trial.calibration.costly, known.reward)
+    )
     batch, values = model.batch(f.predict(test.prompts), costs), trial.test.costly
     expected = [
         drive(KnowledgeGradient(), batch.state(i), reveal(row)).selected

@@ -110,7 +110,7 @@ def test_ridge_is_scikit_learns_with_its_leave_one_out_strength() -> None:
 
 def test_neighbours_are_scikit_learns() -> None:
     world = generate(300)
-    fitted = NeighbourSignal().fit(world.f, world.g)
+    fitted = NeighbourSignal().fit(Readings(world.f, world.g))
     rows = np.random.default_rng(5).random((50, 4))
     near = NearestNeighbors(n_neighbors=16).fit(world.f).kneighbors(rows, return_distance=False)
     np.testing.assert_allclose(fitted.expected(rows), world.g[near].mean(axis=1))
@@ -124,7 +124,7 @@ def test_known_parameters_are_recovered(missing: float) -> None:
     rng = np.random.default_rng(6)
     g[rng.random(g.shape) < missing] = np.nan
     r[rng.random(r.shape) < missing] = np.nan
-    fitted = Calibrated().fit(world.f, g, r)
+    fitted = Calibrated().fit(Readings(world.f, g, r))
     rows = rng.uniform(0.1, 0.9, (200, 4))
     mu = rows @ world.weights + np.linspace(-0.05, 0.15, 4)
     np.testing.assert_allclose(fitted.expected(rows), mu, atol=0.02)
@@ -140,7 +140,7 @@ def test_known_parameters_are_recovered(missing: float) -> None:
 @pytest.mark.parametrize(("slope", "expected"), [(0.0, 0.0), (0.3, 0.3), (1.0, 1.0), (3.0, 1.5)])
 def test_slope_is_recovered_within_its_bounds(slope: float, expected: float) -> None:
     world = generate(4000, slope=slope)
-    assert Calibrated().fit(*world[:3]).slope == pytest.approx(expected, abs=0.05)
+    assert Calibrated().fit(Readings(*world[:3])).slope == pytest.approx(expected, abs=0.05)
 
 
 def test_prompts_are_the_unit_of_evidence_for_the_slope() -> None:
@@ -171,13 +171,13 @@ def test_a_scale_stops_bending_where_the_means_end() -> None:
 def test_few_prompts_leave_the_slope_near_one() -> None:
     world = generate(8, m=2, slope=0.0)
     noisy = world.r + 2.0 * np.random.default_rng(7).standard_normal(world.r.shape)
-    assert 0.5 < Calibrated().fit(world.f, world.g, noisy).slope <= 1.5
+    assert 0.5 < Calibrated().fit(Readings(world.f, world.g, noisy)).slope <= 1.5
 
 
 @pytest.mark.parametrize("mean", [RidgeMean(), TreeMean()])
 def test_coverage_is_near_nominal_on_new_prompts(mean: RidgeMean | TreeMean) -> None:
     train, test = generate(1500, seed=8), generate(4000, seed=9)
-    report = check(Calibrated(mean=mean).fit(*train[:3]), *test[:3])
+    report = check(Calibrated(mean=mean).fit(Readings(*train[:3])), Readings(*test[:3]))
     assert report.coverage_1 == pytest.approx(0.683, abs=0.03)
     assert report.coverage_2 == pytest.approx(0.954, abs=0.02)
     for one, two in zip(report.coverage_1_by_specialist, report.coverage_2_by_specialist, strict=True):
@@ -190,14 +190,14 @@ def test_coverage_is_near_nominal_on_new_prompts(mean: RidgeMean | TreeMean) -> 
 
 def test_many_specialists_do_not_make_coverage_too_sure() -> None:
     train, test = generate(150, m=40, seed=10), generate(2000, m=40, seed=11)
-    report = check(GaussianJoint().fit(*train[:3]), *test[:3])
+    report = check(GaussianJoint().fit(Readings(*train[:3])), Readings(*test[:3]))
     assert report.coverage_1 == pytest.approx(0.69, abs=0.05)
 
 
 def test_cross_check_agrees_with_new_prompts() -> None:
     train, test = generate(2000, seed=12), generate(4000, seed=13)
-    crossed = cross_check(Calibrated(), *train[:3])
-    fresh = check(Calibrated().fit(*train[:3]), *test[:3])
+    crossed = cross_check(Calibrated(), Readings(*train[:3]))
+    fresh = check(Calibrated().fit(Readings(*train[:3])), Readings(*test[:3]))
     assert crossed.coverage_1 == pytest.approx(fresh.coverage_1, abs=0.03)
     assert crossed.mse["h(f)"] == pytest.approx(fresh.mse["h(f)"], rel=0.1)
 
@@ -206,11 +206,11 @@ def test_a_skewed_law_is_kept() -> None:
     rng = np.random.default_rng(14)
     f = rng.random((6000, 2))
     g = 0.5 * f + np.where(rng.random(f.shape) < 0.1, 0.9, -0.1)
-    laws = Calibrated().fit(f, g, g).laws
+    laws = Calibrated().fit(Readings(f, g, g)).laws
     assert laws is not None
     np.testing.assert_allclose(laws.quantiles[:, :25], -1.0 / 3.0, atol=0.15)
     np.testing.assert_allclose(laws.quantiles[:, -1], 3.0, atol=0.3)
-    draws = EmpiricalDraws().fit(f, g)
+    draws = EmpiricalDraws().fit(Readings(f, g))
     assert draws.residuals[:, :, 0] == pytest.approx(-0.1, abs=0.05)
     assert draws.residuals[:, :, -1] == pytest.approx(0.9, abs=0.1)
 
@@ -228,17 +228,17 @@ def test_boosting_follows_a_bend() -> None:
     g = 4.0 * (f - 0.5) ** 2 + 0.02 * rng.standard_normal(f.shape)
     rows = rng.random((500, 2))
     truth = 4.0 * (rows - 0.5) ** 2
-    bent = ((Calibrated(mean=TreeMean()).fit(f, g).expected(rows) - truth) ** 2).mean()
-    straight = ((Calibrated().fit(f, g).expected(rows) - truth) ** 2).mean()
+    bent = ((Calibrated(mean=TreeMean()).fit(Readings(f, g)).expected(rows) - truth) ** 2).mean()
+    straight = ((Calibrated().fit(Readings(f, g)).expected(rows) - truth) ** 2).mean()
     assert bent < 0.1 * straight
 
 
 def test_a_newcomer_from_forty_prompts_is_close_to_a_full_fit() -> None:
     world = generate(3000, m=5, seed=16)
-    known = Calibrated().fit(world.f[:2000, :4], world.g[:2000, :4], world.r[:2000, :4])
+    known = Calibrated().fit(Readings(world.f[:2000, :4], world.g[:2000, :4], world.r[:2000, :4]))
     few = slice(2000, 2040)
-    grown = extend(known, world.f[few], world.g[few])
-    full = Calibrated().fit(*(part[:2000] for part in world[:3]))
+    grown = extend(known, Readings(world.f[few], world.g[few]))
+    full = Calibrated().fit(Readings(*(part[:2000] for part in world[:3])))
     rows = world.f[2040:]
     expected, came = full.expected(rows)[:, -1], grown.expected(rows)[:, -1]
     assert np.sqrt(((expected - came) ** 2).mean()) < 0.05  # a residual is about .15

@@ -34,7 +34,7 @@ def ridge(x: np.ndarray, y: np.ndarray, per_prompt: float) -> np.ndarray:
 def test_the_deciding_mean_has_a_share_of_two_ridges_over_all_known_prompts() -> None:
     """The rest of it has an oracle of its own (`test_believed`)."""
     train, known = world(300, 1), world(120, 2)
-    fitted = Calibrated().fit(known.cheap, known.costly, known.reward, train)
+    fitted = Calibrated().fit(known, train)
     x = np.vstack([train.cheap, known.cheap])
     new = world(5, 3).cheap
     near_f = fit_believed(x, np.vstack([train.reward, known.reward])).of(new)
@@ -90,8 +90,8 @@ def test_the_slope_is_the_formula_of_the_method_in_a_plain_loop() -> None:
 def test_without_out_of_fold_estimates_half_is_the_mean_of_calibration() -> None:
     train, known = world(300, 6), world(120, 7)
     blind = Readings(train.cheap, np.full(train.cheap.shape, np.nan), train.reward)
-    fitted = Calibrated().fit(known.cheap, known.costly, known.reward, blind)
-    alone = Calibrated().fit(known.cheap, known.costly, known.reward)
+    fitted = Calibrated().fit(known, blind)
+    alone = Calibrated().fit(known)
     every = blind.beside(known)
     rewards, _ = Calibrated().mean.fit(Readings(every.cheap, every.reward))
     new = world(9, 8).cheap
@@ -147,7 +147,7 @@ def test_the_guard_compares_prompt_by_prompt_with_models_that_never_saw_the_prom
     leads = []
     for fold in range(5):
         rest = known.rows(fold_known != fold)
-        fitted = signal.fit(rest.cheap, rest.costly, rest.reward, train.rows(fold_train != fold))
+        fitted = signal.fit(rest, train.rows(fold_train != fold))
         for part, held in ((known, fold_known == fold), (train, fold_train == fold)):
             for i in np.flatnonzero(held):
                 values = fitted.values(part.cheap[i : i + 1], part.costly[i : i + 1])[0]

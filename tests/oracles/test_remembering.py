@@ -106,7 +106,7 @@ def test_the_signal_model_is_fitted_on_left_out_estimates_of_train_and_calibrati
     costly = QUICK.fit(train, lambda what, share: None)
     learnt = Readings(f[: len(train)], costly.out_of_fold, train.reward)  # type: ignore[attr-defined]
     g = costly.predict(calibration.prompts)
-    expected = Calibrated().fit(f[len(train) :], g, calibration.reward, learnt)
+    expected = Calibrated().fit(Readings(f[len(train) :], g, calibration.reward), learnt)
     new = np.random.default_rng(2).random((9, 3))
     assert router.signal.values(new, new) == pytest.approx(expected.values(new, new))
     assert router.signal.batch(new, 0.01).mean == pytest.approx(expected.believed(new))

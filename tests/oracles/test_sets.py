@@ -253,7 +253,7 @@ def lattice(n: int, m: int, seed: int = 0) -> tuple[Readings, list[tuple[np.ndar
 def base(m: int) -> FittedSignal:
     rng = np.random.default_rng(0)
     f = rng.random((60, m))
-    return Calibrated().fit(f, f + 0.1 * rng.standard_normal(f.shape), f)
+    return Calibrated().fit(Readings(f, f + 0.1 * rng.standard_normal(f.shape), f))
 
 
 @pytest.mark.parametrize("m", [2, 3, 6])

@@ -25,7 +25,6 @@ from pandora_router.bidding.beliefs import Beliefs
 from pandora_router.bidding.floor import BidderStandings, Floor
 from pandora_router.bidding.platform import AuctionResult, answered
 from pandora_router.bidding.seats import ProxySeat, Terms
-from pandora_router.bidding.service import reply
 from pandora_router.bidding.wire import LARGEST, MOST, Id, OfferMessage, broken
 from pandora_router.errors import UpstreamError, UsageError
 from pandora_router.specialists.request import Message, Request
@@ -33,7 +32,7 @@ from pandora_router.specialists.specialist import Specialist
 from pandora_router.store import accounts, auctions
 from pandora_router.store.rows import Refusal
 from pandora_router.store.worker import Store
-from pandora_router.transport.asgi import Gone, Receive, Refused, Scope, Send, read_body
+from pandora_router.transport.asgi import Gone, Receive, Refused, Reply, Scope, Send, read_body
 
 
 class PromptIn(BaseModel):
@@ -116,7 +115,7 @@ class Market:
             status, body = 400, {"error": str(error)}
         except UpstreamError as error:
             status, body = 502, {"error": str(error)}
-        await reply(send, status, orjson.dumps(body), {})
+        await Reply(orjson.dumps(body), status).send(send)
 
     async def _handle(self, scope: Scope, receive: Receive) -> Any:
         asked = scope["method"], scope["path"]

@@ -42,7 +42,7 @@ from pandora_router.bidding.wire import (
 from pandora_router.errors import PandoraError
 from pandora_router.market import Covered, Guided, Leave, Myopic, Quoting, Strategy
 from pandora_router.search import Inspect, State
-from pandora_router.transport.asgi import Gone, Receive, Refused, Scope, Send, read_body
+from pandora_router.transport.asgi import Gone, Receive, Refused, Reply, Scope, Send, read_body
 
 MOST_AUCTIONS = 20_000
 """Most auctions at the same time; beyond that the oldest is dropped."""
@@ -126,7 +126,7 @@ class BidderService:
             return
         except Refused as refused:
             status, body, headers = refused.status, orjson.dumps({"error": refused.message}), {}
-        await reply(send, status, body, headers)
+        await Reply(body, status, headers=headers).send(send)
 
     async def _handle(self, scope: Scope, receive: Receive) -> tuple[bytes, Mapping[str, str]]:
         path = scope["path"]
@@ -220,11 +220,3 @@ class BidderService:
             async with self.auctions[auction].lock:  # a look under way comes to its end first
                 self.private.drop(auction)
         return Noted(known=len(known))
-
-
-async def reply(send: Send, status: int, body: bytes, headers: Mapping[str, str]) -> None:
-    """Send a JSON body."""
-    named = {"content-type": "application/json", "content-length": str(len(body)), **headers}
-    pairs = [(name.encode(), value.encode("latin-1", "replace")) for name, value in named.items()]
-    await send({"type": "http.response.start", "status": status, "headers": pairs})
-    await send({"type": "http.response.body", "body": body, "more_body": False})

@@ -13,6 +13,7 @@ from pandora_router.calibrate.choose import (
 from pandora_router.calibrate.diagnostics import Check, check, cross_check
 from pandora_router.calibrate.extend import extend
 from pandora_router.calibrate.means import CheapMean, RidgeMean, TreeMean
+from pandora_router.calibrate.readings import Readings
 from pandora_router.calibrate.samples import EmpiricalDraws, FittedDraws, FittedNeighbours, NeighbourSignal
 from pandora_router.calibrate.saved import load, save
 from pandora_router.calibrate.signals import (
@@ -41,6 +42,7 @@ __all__ = [
     "GaussianJoint",
     "Guarded",
     "NeighbourSignal",
+    "Readings",
     "RidgeMean",
     "SignalModel",
     "TreeMean",

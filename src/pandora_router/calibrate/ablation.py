@@ -97,7 +97,7 @@ def ablate(
         rest, test = readings.rows(~held), readings.rows(held & judged)
         if len(test):
             for part, model in models.items():
-                fitted = model.fit(rest.cheap, rest.costly, rest.reward, train)
+                fitted = model.fit(rest, train)
                 measured[part].append(_measured(fitted, policy, test, costs))
     rows = {part: np.hstack(parts) for part, parts in measured.items()}
     return tuple(_ablation(part, rows[part], rows[None]) for part in models)

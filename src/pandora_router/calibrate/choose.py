@@ -149,14 +149,12 @@ class Auto:
 
     def choose(
         self,
-        cheap: ArrayLike,
-        costly: ArrayLike,
-        reward: ArrayLike,
+        readings: Readings,
         inspection_cost: ArrayLike | Costs,
         fits: Fits | None = None,
         train: Readings | None = None,
     ) -> ChosenPolicy:
-        """The best candidate on F, G and R (N, M) at this inspection cost.
+        """The best candidate on calibration prompts at this inspection cost.
 
         `train` has left-out f and out-of-fold g of training prompts: models may be fitted on them, and up to
         `MOST` complete ones are evaluated in addition to the calibration prompts, each by a model fitted
@@ -165,7 +163,7 @@ class Auto:
         complete prompts.
         """
         fits = {} if fits is None else fits
-        readings = Readings(cheap, costly, reward).enough()
+        readings = readings.enough()
         boxes = readings.cheap.shape[1]
         costs = as_costs(inspection_cost, boxes)
         runners = self.candidates or candidates(specialists=boxes)
@@ -245,7 +243,7 @@ def _fitted(
 ) -> SignalModel:
     """The model fitted on these readings, which are those left when `fold` is held out."""
     if (signal, fold) not in fits:
-        fits[signal, fold] = signal.fit(readings.cheap, readings.costly, readings.reward, train)
+        fits[signal, fold] = signal.fit(readings, train)
     return fits[signal, fold]
 
 
@@ -305,8 +303,7 @@ def guard(
         Candidate(ALWAYS, signal, Always()),
         Candidate(SEARCH, signal, policy),
     )
-    auto = Auto(runners)
-    choice = auto.choose(readings.cheap, readings.costly, readings.reward, costs, fits, train)
+    choice = Auto(runners).choose(readings, costs, fits, train)
     gain, error = choice.lead(SEARCH, NEVER)
     return Guarded.of(policy, gain, error, choice.prompts), choice
 

@@ -44,39 +44,28 @@ class Check:
         return _plain(asdict(self))
 
 
-def check(
-    signal: SignalModel,
-    cheap: ArrayLike,
-    costly: ArrayLike,
-    reward: ArrayLike,
-    *,
-    training_mean: ArrayLike | None = None,
-) -> Check:
+def check(signal: SignalModel, readings: Readings, *, training_mean: ArrayLike | None = None) -> Check:
     """Check the model on prompts on which it was not fitted.
 
     `training_mean` (M,) is each specialist's mean reward in training; by default the mean over the given
     prompts, which makes the error of the mean slightly too small.
     """
-    readings = Readings(cheap, costly, reward)
-    return _report(readings, signal.expected(cheap), signal.spread(cheap), training_mean)
+    f = readings.cheap
+    return _report(readings, signal.expected(f), signal.spread(f), training_mean)
 
 
 def cross_check(
     signal: Unfitted,
-    cheap: ArrayLike,
-    costly: ArrayLike,
-    reward: ArrayLike,
+    readings: Readings,
     *,
     folds: int = 5,
     seed: int = 0,
     training_mean: ArrayLike | None = None,
 ) -> Check:
     """Check on the calibration prompts themselves, each by a model fitted on the other folds."""
-    readings = Readings(cheap, costly, reward)
     mean, std = np.empty(readings.cheap.shape), np.empty(readings.cheap.shape)
     for held in folds_of(len(readings), folds, seed):
-        rest = readings.rows(~held)
-        fitted = signal.fit(rest.cheap, rest.costly, rest.reward)
+        fitted = signal.fit(readings.rows(~held))
         mean[held] = fitted.expected(readings.cheap[held])
         std[held] = fitted.spread(readings.cheap[held])
     return _report(readings, mean, std, training_mean)

@@ -15,7 +15,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from pandora_router.calibrate.means import STRENGTHS, Linear, fit_ridge
 from pandora_router.calibrate.readings import Readings
@@ -28,12 +27,11 @@ PENALTY = (5.0, 15.0, 15.0)  # strength of shrinkage of the newcomer's scale; 5 
 BELIEF = 30.0  # weight, in prompts, of the colleagues' average correlation
 
 
-def extend(signal: FittedSignal, cheap: ArrayLike, costly: ArrayLike) -> FittedSignal:
+def extend(signal: FittedSignal, readings: Readings) -> FittedSignal:
     """The model with one more specialist, in the last column of F and G (n, M + 1).
 
-    `costly` must have the newcomer's column; NaN cells of colleagues are not used for the correlation.
+    G must have the newcomer's column; NaN cells of colleagues are not used for the correlation.
     """
-    readings = Readings(cheap, costly)
     mean = _linear(signal, readings)
     rows = ~np.isnan(readings.costly[:, -1])
     if rows.sum() < 8:

@@ -97,15 +97,9 @@ class NeighbourSignal:
                 "neighbours", expected="2 or more", came=f"{self.neighbours}", do="The paper uses 16."
             )
 
-    def fit(
-        self,
-        cheap: ArrayLike,
-        costly: ArrayLike,
-        reward: ArrayLike | None = None,
-        train: Readings | None = None,
-    ) -> FittedNeighbours:
+    def fit(self, readings: Readings, train: Readings | None = None) -> FittedNeighbours:
         """Keep the calibration prompts; rewards and training prompts are not used."""
-        readings = Readings(cheap, costly, reward).enough(self.neighbours)
+        readings = readings.enough(self.neighbours)
         return FittedNeighbours(readings.cheap, readings.costly, self.neighbours)
 
 
@@ -185,15 +179,9 @@ class EmpiricalDraws:
                 do="Leave the defaults.",
             )
 
-    def fit(
-        self,
-        cheap: ArrayLike,
-        costly: ArrayLike,
-        reward: ArrayLike | None = None,
-        train: Readings | None = None,
-    ) -> FittedDraws:
+    def fit(self, readings: Readings, train: Readings | None = None) -> FittedDraws:
         """Fit the mean and keep the residuals by class; rewards and training prompts are not used."""
-        readings = Readings(cheap, costly, reward).enough(max(self.draws, 8))
+        readings = readings.enough(max(self.draws, 8))
         mean, mu = self.mean.fit(readings)
         known = ~np.isnan(readings.costly)
         classes = int(np.clip(known.sum(axis=0).min() // self.draws, 1, self.classes))

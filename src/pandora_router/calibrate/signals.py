@@ -95,14 +95,8 @@ class SignalModel(Protocol):
 class Unfitted(Protocol):
     """The settings of a signal model that is not fitted yet; immutable."""
 
-    def fit(
-        self,
-        cheap: ArrayLike,
-        costly: ArrayLike,
-        reward: ArrayLike | None = None,
-        train: Readings | None = None,
-    ) -> SignalModel:
-        """Fit on calibration prompts: F, G and R (N, M), NaN in G or R for missing cells.
+    def fit(self, readings: Readings, train: Readings | None = None) -> SignalModel:
+        """Fit on the `readings` of calibration prompts.
 
         `train` has left-out f and out-of-fold g of training prompts, for models that learn from them.
         """
@@ -217,7 +211,7 @@ class Calibrated:
     >>> rng = np.random.default_rng(0)
     >>> f = rng.random((200, 2))
     >>> g = 0.2 + 0.5 * f + 0.1 * rng.standard_normal((200, 2))
-    >>> signal = Calibrated().fit(f, g, g)
+    >>> signal = Calibrated().fit(Readings(f, g, g))
     >>> signal.boxes([0.5, 0.6], inspection_cost=0.01).mean.round(1).tolist()
     [0.4, 0.5]
     """
@@ -229,19 +223,13 @@ class Calibrated:
     law: LawKind = "quantiles"
     pooled: bool = True
 
-    def fit(
-        self,
-        cheap: ArrayLike,
-        costly: ArrayLike,
-        reward: ArrayLike | None = None,
-        train: Readings | None = None,
-    ) -> FittedSignal:
+    def fit(self, readings: Readings, train: Readings | None = None) -> FittedSignal:
         """Fit mean, scale, correlation, law and slope in turn; without rewards the slope is the prior's mean.
 
         With `pooled`, the mean m and the slope are fitted on training prompts as well: `train` has their
         left-out cheap estimates and out-of-fold costly estimates (NaN where there is none).
         """
-        readings = Readings(cheap, costly, reward).enough()
+        readings = readings.enough()
         train = train if self.pooled else None
         mean, mu = self.mean.fit(readings)
         residual = readings.costly - mu
@@ -287,15 +275,9 @@ class _Gaussian:
     correlation: ClassVar[CorrelationKind]
     mean: MeanModel = field(default_factory=RidgeMean)
 
-    def fit(
-        self,
-        cheap: ArrayLike,
-        costly: ArrayLike,
-        reward: ArrayLike | None = None,
-        train: Readings | None = None,
-    ) -> FittedSignal:
+    def fit(self, readings: Readings, train: Readings | None = None) -> FittedSignal:
         """Fit mean, standard deviations and correlation; rewards and training prompts are not used."""
-        return Calibrated(self.mean, "constant", self.correlation, False, "normal").fit(cheap, costly, reward)
+        return Calibrated(self.mean, "constant", self.correlation, False, "normal").fit(readings)
 
 
 @dataclass(frozen=True)

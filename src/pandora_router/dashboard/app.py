@@ -15,7 +15,7 @@ import logging
 import re
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from urllib.parse import parse_qs
 
 from pandora_router.bidding.reputation import Reputation
@@ -38,7 +38,7 @@ from pandora_router.store.database import Transaction
 from pandora_router.store.reader import Reader
 from pandora_router.store.rows import Key
 from pandora_router.store.worker import Store
-from pandora_router.transport.asgi import Gone, Receive, Refused, Scope, Send, read_body
+from pandora_router.transport.asgi import Gone, Receive, Refused, Reply, Scope, Send, frames_of, read_body
 
 View = Callable[[Transaction, PageRequest], Page | None]
 
@@ -57,6 +57,7 @@ SAFE = {
     "cross-origin-resource-policy": "same-origin",
     "permissions-policy": "camera=(), geolocation=(), microphone=()",
 }
+HTML = "text/html; charset=utf-8"
 TITLES = {403: "Not allowed", 404: "Not found", 405: "Not possible", 413: "Too large", 503: "No answer"}
 
 
@@ -70,16 +71,6 @@ class Serving:
     """Whether clients need a key; then the dashboard asks for an admin key."""
     reputation: Reputation = field(default_factory=Reputation)
     """How claims of bidders become handicaps."""
-
-
-@dataclass(frozen=True)
-class Response:
-    """A complete HTTP response."""
-
-    body: bytes
-    status: int = 200
-    kind: str = "text/html; charset=utf-8"
-    headers: Mapping[str, str] = field(default_factory=dict)
 
 
 class Dashboard:
@@ -113,9 +104,10 @@ class Dashboard:
             return
         except Exception as error:
             id_ = f"{time.time_ns():x}"
-            told.error("bug %s: %s at %s", id_, type(error).__name__, _where(error))
+            told.error("bug %s: %s at %s", id_, type(error).__name__, frames_of(error))
             answer = _problem(asked, 500, f"A bug in the dashboard: {id_}.")
-        await _send(send, answer, head=scope["method"] == "HEAD")
+        headers = {"cache-control": "no-store", **SAFE, **answer.headers}
+        await replace(answer, headers=headers).send(send, head=scope["method"] == "HEAD")
 
     async def _answer(
         self,
@@ -124,7 +116,7 @@ class Dashboard:
         cookies: Mapping[str, str],
         asked: PageRequest,
         receive: Receive,
-    ) -> Response:
+    ) -> Reply:
         method, path = scope["method"], asked.path
         if path.startswith("assets/"):
             return _asset(asked)
@@ -138,10 +130,10 @@ class Dashboard:
             return await self._login(method, asked, receive, secure=secure)
         person = await self._person(cookies, asked) if serving.keys else None
         if serving.keys and person is None:
-            return Response(b"", 303, headers={"location": f"{ROOT}/login"})
+            return Reply(b"", 303, HTML, {"location": f"{ROOT}/login"})
         if (method, path) == ("POST", "logout"):
             gone = login.set_cookie("", secure=secure, seconds=0)
-            return Response(b"", 303, headers={"location": f"{ROOT}/login", "set-cookie": gone})
+            return Reply(b"", 303, HTML, {"location": f"{ROOT}/login", "set-cookie": gone})
         bill = await _form(receive, LARGEST) if (method, path) == ("POST", "reconcile") else None
         if bill is None and method not in ("GET", "HEAD"):
             return _problem(asked, 405, "This page can only be read.")
@@ -195,7 +187,7 @@ class Dashboard:
         secret = await self._shared_secret()
         return await self._reader.run(lambda open_: login.session(open_, secret, cookie, asked.now))
 
-    async def _login(self, method: str, asked: PageRequest, receive: Receive, *, secure: bool) -> Response:
+    async def _login(self, method: str, asked: PageRequest, receive: Receive, *, secure: bool) -> Reply:
         wrong = ""
         if method == "POST":
             sent = await _form(receive, 4096)
@@ -203,7 +195,7 @@ class Dashboard:
             cookie = await self._reader.run(lambda open_: login.enter(open_, secret, shown, asked.now))
             if cookie is not None:
                 told_ = {"location": ROOT, "set-cookie": login.set_cookie(cookie, secure=secure)}
-                return Response(b"", 303, headers=told_)
+                return Reply(b"", 303, HTML, told_)
             wrong = "This is not an admin key. Make one with: pandora keys add NAME --admin"
         field_ = tag(
             "input",
@@ -221,37 +213,36 @@ class Dashboard:
             tag("button", "Log in"),
         ]
         form = tag("form", inside, method="post", action=f"{ROOT}/login", class_="login", id="main")
-        return Response(document("Log in", asked, form), 403 if wrong else 200)
+        return Reply(document("Log in", asked, form), 403 if wrong else 200, HTML)
 
 
-def _page(page: Page, asked: PageRequest, person: str | None) -> Response:
+def _page(page: Page, asked: PageRequest, person: str | None) -> Reply:
     wanted = asked.said.get("csv")
     if wanted is None:
-        return Response(render(page, asked, person))
+        return Reply(render(page, asked, person), 200, HTML)
     table = page.table(wanted)
     if table is None:
         return _problem(asked, 404, "This page has no such table.")
     name = f'attachment; filename="{table.name}.csv"'
-    return Response(
+    return Reply(
         table.csv().encode("utf-8", "replace"), 200, "text/csv; charset=utf-8", {"content-disposition": name}
     )
 
 
-def _asset(asked: PageRequest) -> Response:
+def _asset(asked: PageRequest) -> Reply:
     name = asked.path.removeprefix("assets/")
     content = asset(name)
     if content is None:
         return _problem(asked, 404, "There is no such file.")
     lasting = {"cache-control": "public, max-age=31536000, immutable"}
-    return Response(content, 200, KINDS[name.rpartition(".")[2]], lasting)
+    return Reply(content, 200, KINDS[name.rpartition(".")[2]], lasting)
 
 
-def _problem(asked: PageRequest, status: int, said: str) -> Response:
+def _problem(asked: PageRequest, status: int, said: str) -> Reply:
     title = TITLES.get(status, "Something went wrong")
     back = tag("p", tag("a", "To the first page", href=ROOT))
-    return Response(
-        document(title, asked, tag("main", tag("h1", title), tag("p", said), back, id="main")), status
-    )
+    body = tag("main", tag("h1", title), tag("p", said), back, id="main")
+    return Reply(document(title, asked, body), status, HTML)
 
 
 async def _form(receive: Receive, largest: int) -> dict[str, str]:
@@ -262,26 +253,3 @@ async def _form(receive: Receive, largest: int) -> dict[str, str]:
     except ValueError:
         return {}
     return {clean(name): values[0] for name, values in fields.items()}
-
-
-async def _send(send: Send, answer: Response, *, head: bool) -> None:
-    named = {
-        "content-type": answer.kind,
-        "content-length": str(len(answer.body)),
-        "cache-control": "no-store",
-    }
-    pairs = [
-        (k.encode(), v.encode("latin-1", "replace")) for k, v in {**named, **SAFE, **answer.headers}.items()
-    ]
-    await send({"type": "http.response.start", "status": answer.status, "headers": pairs})
-    await send({"type": "http.response.body", "body": b"" if head else answer.body, "more_body": False})
-
-
-def _where(error: Exception) -> str:
-    """The frames of a traceback without the text of the error, which may repeat parts of a request."""
-    frames = []
-    trace = error.__traceback__
-    while trace is not None:
-        frames.append(f"{trace.tb_frame.f_code.co_filename.rsplit('/', 1)[-1]}:{trace.tb_lineno}")
-        trace = trace.tb_next
-    return " < ".join(reversed(frames))

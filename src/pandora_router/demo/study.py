@@ -179,7 +179,7 @@ def _routed(router: Router, calibration: Readings, test: Readings, standing: Sta
     """What every way to route does on the held-out questions, the router first, the oracle last."""
     usual = dict(basic(router.signal, router.policy, test, router.costs, standing))
     oracle = usual.pop(ORACLE)
-    gaussian = GaussianJoint().fit(calibration.cheap, calibration.costly, calibration.reward)
+    gaussian = GaussianJoint().fit(calibration)
     always = {
         name: Routed.unseen(np.full(len(test), router.specialists.index(who)))
         for name, who in ((ALWAYS_STRONG, STRONG), (ALWAYS_SMALL, SMALL_WAY))

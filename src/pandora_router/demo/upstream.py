@@ -12,7 +12,6 @@ import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 import orjson
 
@@ -24,7 +23,7 @@ from pandora_router.specialists.answer import Answer, Unanswered
 from pandora_router.specialists.beginning import Beginning
 from pandora_router.specialists.request import Request
 from pandora_router.specialists.specialist import Specialist
-from pandora_router.transport.asgi import Receive, Scope, Send, read_body
+from pandora_router.transport.asgi import Receive, Reply, Scope, Send, read_body
 
 LARGEST = 2**20
 NOTHING = "(no answer)"
@@ -43,7 +42,9 @@ class Upstream:
         """Answer one request of any wire; `model` names the specialist."""
         wire = BY_PATH.get(scope["path"])
         if scope["type"] != "http" or wire is None:
-            await _reply(send, 404, {"error": {"message": "There is no such path.", "code": "not_found"}})
+            await Reply(
+                orjson.dumps({"error": {"message": "There is no such path.", "code": "not_found"}}), 404
+            ).send(send)
             return
         parsed = orjson.loads(await read_body(receive, LARGEST))
         turn = wire.read(parsed)
@@ -54,9 +55,9 @@ class Upstream:
             else:
                 answer = await self.specialists[turn.model].answer(request)
                 said = _said(turn.model, answer, bool(parsed.get("logprobs")))
-                await _reply(send, 200, SPEECHES[wire.name]().whole(said))
+                await Reply(orjson.dumps(SPEECHES[wire.name]().whole(said)), 200).send(send)
         except (Unanswered, UsageError) as error:
-            await _reply(send, 404, wire.error(404, str(error), "not_recorded"))
+            await Reply(orjson.dumps(wire.error(404, str(error), "not_recorded")), 404).send(send)
 
     async def _stream(self, wire: Wire, turn: Turn, request: Request, chances: bool, send: Send) -> None:
         """Send the beginning as soon as it is there, then the rest; cancelled if the client leaves."""
@@ -92,13 +93,6 @@ def _said(model: str, answer: Answer | None, chances: bool, begun: Beginning | N
         tokens_out=answer.tokens_out or 0,
         truncated=answer.finish == "truncated",
     )
-
-
-async def _reply(send: Send, status: int, value: Mapping[str, Any]) -> None:
-    body = orjson.dumps(value)
-    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
-    await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": body})
 
 
 class Running:

@@ -244,9 +244,7 @@ class Chosen:
 
     def route(self, trial: Trial, costs: Costs, budget: int, rng: Rng) -> Routed:
         """Choose, then search."""
-        known = trial.calibration
-        f, g, r, _ = known.parts
-        choice = self.auto.choose(f, g, r, costs, trial.fits, trial.train)
+        choice = self.auto.choose(trial.calibration, costs, trial.fits, trial.train)
         return search(choice.candidate.policy, choice.signal, trial.test, costs)
 
 

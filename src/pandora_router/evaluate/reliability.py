@@ -114,7 +114,7 @@ def _numbers(trial: Trial) -> dict[str, Any]:
     test = trial.test
     signal = trial.signal()
     mean = signal.expected(test.cheap)
-    whole = check_signal(signal, test.cheap, test.costly, test.reward)
+    whole = check_signal(signal, test)
     return {
         "clusters": int(test.cluster.max()) + 1,
         "slope": slope(test.costly, test.reward),

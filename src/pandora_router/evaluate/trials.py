@@ -148,7 +148,7 @@ class Trial:
             some = known
             if count:
                 some = known.rows(np.random.default_rng(0).permutation(len(known))[:count])
-            self._fitted[wanted] = wanted[0].fit(some.cheap, some.costly, some.reward, self.train)
+            self._fitted[wanted] = wanted[0].fit(some, self.train)
         return self._fitted[wanted]
 
     def shipped(self, unfitted: Unfitted, policy: Policy, costs: Costs) -> Policy:

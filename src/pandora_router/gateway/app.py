@@ -32,7 +32,17 @@ from pandora_router.gateway.telemetry import Traces
 from pandora_router.gateway.wires import BY_NAME, BY_PATH, Wire
 from pandora_router.store import log
 from pandora_router.store.worker import Store
-from pandora_router.transport.asgi import Application, Gone, Receive, Refused, Scope, Send, read_body, watched
+from pandora_router.transport.asgi import (
+    Application,
+    Gone,
+    Receive,
+    Refused,
+    Scope,
+    Send,
+    frames_of,
+    read_body,
+    watched,
+)
 
 told = logging.getLogger("pandora_router.gateway")
 requests = logging.getLogger("pandora_router.gateway.requests")
@@ -130,7 +140,7 @@ class Gateway:
         sending = Sending(send, wire, 0.0)
         try:
             answer = await endpoints.answer(self, scope, headers, receive)
-            await sending.reply(answer.status, answer.body, answer.kind, answer.headers)
+            await answer.send(sending)
         except Refused as refused:
             await sending.refuse(refused, {})
         except Gone:
@@ -154,10 +164,4 @@ async def _lifespan(receive: Receive, send: Send) -> None:
 
 
 def _log_bug(id_: str, error: Exception) -> None:
-    """The traceback without the text of the error, which may repeat parts of a request."""
-    frames = []
-    trace = error.__traceback__
-    while trace is not None:
-        frames.append(f"{trace.tb_frame.f_code.co_filename.rsplit('/', 1)[-1]}:{trace.tb_lineno}")
-        trace = trace.tb_next
-    told.error("bug %s: %s at %s", id_, type(error).__name__, " < ".join(reversed(frames)))
+    told.error("bug %s: %s at %s", id_, type(error).__name__, frames_of(error))

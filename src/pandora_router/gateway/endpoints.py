@@ -7,7 +7,6 @@ import os
 import re
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -23,7 +22,7 @@ from pandora_router.router.decision import new_id
 from pandora_router.store import accounts, auctions, log
 from pandora_router.store.database import Transaction
 from pandora_router.store.rows import Feedback, Refusal
-from pandora_router.transport.asgi import Receive, Refused, Scope, read_body
+from pandora_router.transport.asgi import Receive, Refused, Reply, Scope, read_body
 from pandora_router.transport.failures import Failed
 from pandora_router.transport.relay import Relay
 
@@ -34,16 +33,6 @@ SMALL = 64 * 2**10
 """Most bytes of a request that is not passed on."""
 _ID = re.compile(r"[A-Za-z0-9_.:-]{1,100}")
 PASSED_ON: Mapping[str, Name] = {"/v1/messages/count_tokens": "messages", "/v1/embeddings": "chat"}
-
-
-@dataclass(frozen=True)
-class Reply:
-    """A complete HTTP response."""
-
-    body: bytes
-    status: int = 200
-    kind: str = "application/json"
-    headers: Mapping[str, str] = field(default_factory=dict)
 
 
 async def answer(gateway: Gateway, scope: Scope, headers: Mapping[str, str], receive: Receive) -> Reply:
@@ -249,4 +238,4 @@ async def _passed_on(gateway: Gateway, path: str, headers: Mapping[str, str], re
     if relay.status >= 500:
         raise Refused(502, f"{named} answered with status {relay.status}.", "upstream_failed")
     kind = relay.headers.get("Content-Type", "application/json")
-    return replace(Reply(whole, relay.status, kind), headers={"x-pandora-specialist": named})
+    return Reply(whole, relay.status, kind, {"x-pandora-specialist": named})

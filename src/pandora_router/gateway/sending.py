@@ -18,7 +18,7 @@ import orjson
 from pandora_router.gateway.frames import framed, parsed
 from pandora_router.gateway.members import mapping
 from pandora_router.gateway.wires import Wire
-from pandora_router.transport.asgi import Message, Refused, Send
+from pandora_router.transport.asgi import Message, Refused, Reply, Send
 
 Headers = list[tuple[bytes, bytes]]
 COMMENT = b": ping\n\n"
@@ -76,14 +76,7 @@ class Sending:
             await self._fail(refused.message)
         elif not self.begun:
             body = orjson.dumps(self._wire.error(refused.status, refused.message, refused.code))
-            await self.reply(refused.status, body, "application/json", {**more, **refused.headers})
-
-    async def reply(self, status: int, body: bytes, kind: str, headers: Mapping[str, str]) -> None:
-        """Send a whole answer."""
-        named = {"content-type": kind, "content-length": str(len(body)), **headers}
-        pairs = [(name.encode(), value.encode("latin-1", "replace")) for name, value in named.items()]
-        await self({"type": "http.response.start", "status": status, "headers": pairs})
-        await self({"type": "http.response.body", "body": body, "more_body": False})
+            await Reply(body, refused.status, headers={**more, **refused.headers}).send(self)
 
     def close(self) -> None:
         """Send no more keep-alives."""

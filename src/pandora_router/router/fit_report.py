@@ -40,10 +40,10 @@ def report(
     name = "test" if "test" in held else "calibration"
     part = held[name]
     if name == "test":
-        checked = check(signal, part.cheap, part.costly, part.reward, training_mean=training_mean)
+        checked = check(signal, part, training_mean=training_mean)
     else:
         try:
-            checked = cross_check(unfitted, part.cheap, part.costly, part.reward, training_mean=training_mean)
+            checked = cross_check(unfitted, part, training_mean=training_mean)
         except UsageError as error:
             return {"on": "nothing", "because": str(error)}
     facts = checked.to_dict()

@@ -261,13 +261,12 @@ def choose(
     prompts. A policy that was named ships as named.
     With too few complete prompts to compare anything a named policy, and the default, ship as they are.
     """
-    f, g, r, _ = known.parts
     policy = order.policy
     if isinstance(policy, Auto):
         auto = policy if policy.candidates else replace(policy, candidates=_runners(order, costs))
-        choice = auto.choose(f, g, r, costs, train=train)
+        choice = auto.choose(known, costs, train=train)
         return choice.signal, choice.candidate.policy, choice.to_dict()
-    signal = order.signal.fit(f, g, r, train)
+    signal = order.signal.fit(known, train)
     try:
         guarded, choice = guard(order.signal, policy, known, costs, train=train)
     except UsageError as error:

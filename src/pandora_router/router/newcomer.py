@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike
 
 from pandora_router.boxes import Costs
 from pandora_router.calibrate import FittedSignal, extend
+from pandora_router.calibrate.readings import Readings
 from pandora_router.errors import UsageError
 from pandora_router.estimators.estimator import Estimator, Predictor, Query, unseen
 from pandora_router.estimators.extended import Extended
@@ -75,7 +76,7 @@ def add_specialist(
         specialists=(*router.specialists, name),
         cheap=cheap,
         costly=costly,
-        signal=extend(signal, f[scored], g[scored]),
+        signal=extend(signal, Readings(f[scored], g[scored])),
         costs=_costs(router.costs, inspection_cost),
         fees=np.append(router.fees, float(fees[scored].mean())),
         id=identity,

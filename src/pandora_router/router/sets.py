@@ -121,7 +121,7 @@ class Weighed:
             trained = self.known.fold >= 0
             rest = self.known.readings.rows(~held & ~trained)
             more = self.known.readings.rows(~held & trained)
-            base = self.unfitted.fit(rest.cheap, rest.costly, rest.reward, more)
+            base = self.unfitted.fit(rest, more)
             assert isinstance(base, FittedSignal)
             sets = [(opened[~held], raw[~held]) for opened, raw in self.seen]
             self._fits[fold] = base, fit_sets(base, self.known.readings.rows(~held), sets)

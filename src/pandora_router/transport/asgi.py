@@ -1,9 +1,10 @@
-"""Helpers for ASGI applications: types, reading a body, noticing a disconnect, refusing a request."""
+"""Parts of ASGI applications: types, reading a body, whole replies, refusals, noticing a disconnect."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 from pandora_router.errors import PandoraError
@@ -15,6 +16,33 @@ Send = Callable[[Message], Awaitable[None]]
 Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 PATIENCE = 60.0
 """Seconds in which the body of a request must arrive."""
+
+
+@dataclass(frozen=True)
+class Reply:
+    """A complete HTTP response; `kind` is its content type."""
+
+    body: bytes
+    status: int = 200
+    kind: str = "application/json"
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+    async def send(self, send: Send, *, head: bool = False) -> None:
+        """Send it to the client; with `head`, everything but the body."""
+        named = {"content-type": self.kind, "content-length": str(len(self.body)), **self.headers}
+        pairs = [(name.encode(), value.encode("latin-1", "replace")) for name, value in named.items()]
+        await send({"type": "http.response.start", "status": self.status, "headers": pairs})
+        await send({"type": "http.response.body", "body": b"" if head else self.body, "more_body": False})
+
+
+def frames_of(error: Exception) -> str:
+    """Files and lines of a traceback, without the text of the error, which may repeat parts of a request."""
+    frames = []
+    trace = error.__traceback__
+    while trace is not None:
+        frames.append(f"{trace.tb_frame.f_code.co_filename.rsplit('/', 1)[-1]}:{trace.tb_lineno}")
+        trace = trace.tb_next
+    return " < ".join(reversed(frames))
 
 
 class Refused(PandoraError):
