@@ -13,6 +13,7 @@ from pandora_router.boxes import Costs, Moving
 from pandora_router.calibrate import Calibrated, FittedSignal
 from pandora_router.calibrate.readings import Readings
 from pandora_router.calibrate.sets import SetSignal, codes, fit_movement, fit_sets, kinds, route_sets
+from pandora_router.cli.batches import decided
 from pandora_router.data import Table, resplit
 from pandora_router.errors import UsageError
 from pandora_router.estimators.sets import SetTrees, Signs, chains, subsets, table
@@ -121,6 +122,7 @@ def test_the_means_after_each_purchase_are_those_of_the_model() -> None:
         raw = made.costly.predict([test.prompts[0]], cells)  # type: ignore[union-attr]
         assert purchase.means == pytest.approx(made.signal.means(cheap[None], opened[None], raw)[0])
     assert decision.expected_reward == pytest.approx(decision.purchases[-1].means[decision.trace.selected])
+    assert decided(decision)["expected_reward"] == decision.expected_reward  # as in a file of a batch
 
 
 def test_an_explanation_repeats_the_means_and_says_what_agrees() -> None:

@@ -29,6 +29,7 @@ from pandora_router.types import Matrix, Vector
 
 MOST = 1500  # prompts searched: each part takes as long as evaluating one more policy
 CENTRAL = 0.9
+FOLDS = 5
 
 
 @dataclass(frozen=True)
@@ -68,9 +69,6 @@ def ablate(
     readings: Readings,
     costs: Costs,
     train: Readings | None = None,
-    *,
-    folds: int = 5,
-    seed: int = 0,
 ) -> tuple[Ablation, ...]:
     """The model as configured, then each part off. Incomplete prompts are used for fitting only.
 
@@ -86,14 +84,14 @@ def ablate(
             do="Fill in missing cells.",
         )
     judged = np.zeros(len(readings), dtype=np.bool_)
-    judged[np.random.default_rng(seed).permutation(whole)[:MOST]] = True
+    judged[np.random.default_rng(0).permutation(whole)[:MOST]] = True
     models: dict[str | None, Calibrated] = {None: signal}
     off = without(signal)
     if train is None:
         off.pop("pooled", None)  # there is nothing to pool
     models.update(off.items())
     measured: dict[str | None, list[Matrix]] = {part: [] for part in models}
-    for held in folds_of(len(readings), folds, seed):
+    for held in folds_of(len(readings), FOLDS, seed=0):
         rest, test = readings.rows(~held), readings.rows(held & judged)
         if len(test):
             for part, model in models.items():

@@ -59,12 +59,11 @@ def cross_check(
     readings: Readings,
     *,
     folds: int = 5,
-    seed: int = 0,
     training_mean: ArrayLike | None = None,
 ) -> Check:
     """Check on the calibration prompts themselves, each by a model fitted on the other folds."""
     mean, std = np.empty(readings.cheap.shape), np.empty(readings.cheap.shape)
-    for held in folds_of(len(readings), folds, seed):
+    for held in folds_of(len(readings), folds, seed=0):
         fitted = signal.fit(readings.rows(~held))
         mean[held] = fitted.expected(readings.cheap[held])
         std[held] = fitted.spread(readings.cheap[held])

@@ -121,7 +121,7 @@ class Correlation:
         return 1.0 - (self.factor**2).sum(axis=1)
 
 
-def fit_correlation(standardised: Matrix, kind: CorrelationKind, dense: int = DENSE) -> Correlation | None:
+def fit_correlation(standardised: Matrix, kind: CorrelationKind) -> Correlation | None:
     """Fit the correlation of standardised residuals (N, M), NaN where missing; None for "none"."""
     if kind not in ("ledoit_wolf", "none"):
         raise UsageError("correlation", expected="'ledoit_wolf' or 'none'", came=repr(kind), do="Choose one.")
@@ -129,7 +129,7 @@ def fit_correlation(standardised: Matrix, kind: CorrelationKind, dense: int = DE
         return None
     covariance, _ = ledoit_wolf(standardised)
     matrix = to_correlation(covariance)
-    if len(matrix) <= dense:
+    if len(matrix) <= DENSE:
         return Correlation(matrix)
     factor = fit_factor(matrix, len(standardised))
     return Correlation(from_factor(factor), factor)
@@ -173,7 +173,7 @@ def to_correlation(covariance: Matrix) -> Matrix:
     return matrix
 
 
-def fit_factor(matrix: Matrix, prompts: int, rounds: int = 20) -> Matrix:
+def fit_factor(matrix: Matrix, prompts: int) -> Matrix:
     """A (M, K) with A A' + diag close to `matrix` off the diagonal, by iterated principal axes.
 
     K counts the eigenvalues above what pure noise would show, (1 + sqrt(M/N))^2 (Marchenko and Pastur).
@@ -182,7 +182,7 @@ def fit_factor(matrix: Matrix, prompts: int, rounds: int = 20) -> Matrix:
     keep = int(np.clip((np.linalg.eigvalsh(matrix) > noise).sum(), 1, MOST_FACTORS))
     shared = 1.0 - 1.0 / np.maximum(np.diag(np.linalg.pinv(matrix, hermitian=True)), 1.0)
     factor = np.zeros((len(matrix), keep))
-    for _ in range(rounds):
+    for _ in range(20):
         reduced = matrix.copy()
         np.fill_diagonal(reduced, shared)
         values, vectors = np.linalg.eigh(reduced)
@@ -251,17 +251,17 @@ def cut(mean: Matrix, known: NDArray[np.bool_], classes: int) -> Matrix:
     return edges
 
 
-def law_of(residuals: Vector, values: int = VALUES) -> Vector:
-    """The Q group means of sorted residuals, with mean 0 and standard deviation 1.
+def law_of(residuals: Vector) -> Vector:
+    """The `VALUES` group means of sorted residuals, with mean 0 and standard deviation 1.
 
     With fewer residuals than values it is the normal law in the same form.
     """
-    if len(residuals) >= values and residuals.std() > 0.0:
+    if len(residuals) >= VALUES and residuals.std() > 0.0:
         ordered = np.sort(residuals)
     else:
         from scipy.special import ndtri
 
-        ordered = ndtri((np.arange(64 * values) + 0.5) / (64 * values))
-    groups = np.array([part.mean() for part in np.array_split(ordered, values)])
+        ordered = ndtri((np.arange(64 * VALUES) + 0.5) / (64 * VALUES))
+    groups = np.array([part.mean() for part in np.array_split(ordered, VALUES)])
     centred = groups - groups.mean()
     return np.sort(centred / centred.std())

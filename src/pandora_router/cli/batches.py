@@ -125,19 +125,11 @@ def route_shard(shard: PromptShard) -> list[Row]:
 
 def decided(decision: Decision) -> Row:
     """The row of `DECIDED` for one decision."""
-    box = decision.trace.selected
-    shown = dict(zip(decision.trace.inspected, [v for vs in decision.trace.values for v in vs], strict=True))
-    value = shown.get(box)
-    declined = decision.declined_because is not None
     return {
         "decision_id": decision.id,
         "specialist": decision.specialist,
         "declined_because": decision.declined_because,
-        "expected_reward": None
-        if declined
-        else float(decision.estimates.mean[box])
-        if value is None
-        else value,
+        "expected_reward": decision.expected_reward,
         "spent": decision.trace.spent,
         "refunded": decision.trace.refunded,
         "inspected": list(decision.inspected),

@@ -4,20 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import sys
-import time
 from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
-from types import TracebackType
 
 import click
-from rich.console import Console
-from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
-from rich.progress import Progress as Bar
 
 from pandora_router import folders
-from pandora_router.cli.console import CONTINUE, Interrupted, Screen, echo, echo_json, table
+from pandora_router.cli.console import Screen, SlowProgress, echo, echo_json, table
 from pandora_router.collect.assemble import CollectPlan
 from pandora_router.collect.collection import Collected, Status
 from pandora_router.collect.collection import collect as run
@@ -102,12 +96,15 @@ def collect(
         sys.exit(1)
 
 
-def _run(plan: CollectPlan, path: Path, currency: str) -> Collected:
-    with Journal(path) as kept, _Live(currency) as tell:
-        try:
-            return asyncio.run(run(plan, kept, tell))
-        except KeyboardInterrupt as error:
-            raise Interrupted(CONTINUE) from error
+def _run(plan: CollectPlan, path: Path, sign: str) -> Collected:
+    def tell(now: Status) -> None:
+        left = "" if now.seconds_left is None else f", {_clock(now.seconds_left)} left"
+        lost = f" (+{money(now.lost, sign)} lost)" if now.lost else ""
+        spent = f"{money(now.spent, sign)}{lost} of {money(now.budget, sign)} spent"
+        progress(f"answers ({spent}{left})", now.done, now.total)
+
+    with Journal(path) as kept, SlowProgress(resumes=True) as progress:
+        return asyncio.run(run(plan, kept, tell))
 
 
 def _bill(config: Config, plan: CollectPlan, path: Path) -> Bill:
@@ -246,40 +243,6 @@ def _show(collected: Collected, output: Path, sign: str) -> None:
         f"{collected.answers:,} of {collected.wanted:,} answers, {money(collected.spent, sign)} spent{lost}\n"
         f"Written to {output}"
     )
-
-
-class _Live:
-    """Answers, money and time left on standard error: a bar on a terminal, else a line every ten seconds."""
-
-    def __init__(self, sign: str) -> None:
-        self._console, self._sign = Console(stderr=True), sign
-        self._said = time.monotonic()
-        columns = (BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}"))
-        self._bar = (
-            Bar(*columns, console=self._console, transient=True) if self._console.is_terminal else None
-        )
-        self._task = self._bar.add_task("starting", total=None) if self._bar else None
-
-    def __call__(self, now: Status) -> None:
-        left = "" if now.seconds_left is None else f", {_clock(now.seconds_left)} left"
-        lost = f" (+{money(now.lost, self._sign)} lost)" if now.lost else ""
-        said = f"{money(now.spent, self._sign)}{lost} of {money(now.budget, self._sign)} spent{left}"
-        if self._bar is not None and self._task is not None:
-            self._bar.update(self._task, completed=now.done, total=now.total, description=escape(said))
-        elif time.monotonic() - self._said >= 10.0:
-            self._said = time.monotonic()
-            echo(f"{now.done:,}/{now.total:,} answers, {said}", err=True)
-
-    def __enter__(self) -> _Live:
-        if self._bar is not None:
-            self._bar.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._bar is not None:
-            self._bar.stop()
 
 
 def _clock(seconds: float) -> str:

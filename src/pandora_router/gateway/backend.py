@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 from pandora_router.errors import UsageError
 from pandora_router.gateway.splice import with_member, with_model
 from pandora_router.gateway.wires import Name, Turn
+from pandora_router.specialists.chat import Cancelling
 from pandora_router.store.money import nanodollars
 from pandora_router.store.rows import Usage
 from pandora_router.transport.endpoint import Endpoint
 
-Cancel = Literal["stops", "unknown", "bills_full"]
 ABILITIES = frozenset({"tools", "images", "audio", "files", "json_schema", "logprobs"})
 BYTES_PER_TOKEN = 3
 """Bytes per token, to estimate the tokens of a request without counts; rather too many tokens."""
@@ -84,7 +84,7 @@ class Backend:
     refuses: frozenset[str] = frozenset()
     context: int | None = None
     max_output: int = 4096
-    cancel: Cancel = "unknown"
+    cancel: Cancelling = "unknown"
     looks: bool = True
     peek: LookLength = LookLength()
     headers: Mapping[str, str] = field(default_factory=dict)

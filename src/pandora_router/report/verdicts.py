@@ -120,15 +120,15 @@ class Verdict:
 
 
 @lru_cache(maxsize=256)
-def verdict_on(results: Results, k: int, arm: str = DEFAULT) -> Verdict:
-    """Compare one arm with all static arms (see `Verdict` for what counts as better and worse)."""
-    every, best = against(results, k, arm), gaps(results, k, arm)
-    mean = averaged(results, k, arm)
+def verdict_on(results: Results, k: int) -> Verdict:
+    """Compare the router with all static arms (see `Verdict` for what counts as better and worse)."""
+    every, best = against(results, k), gaps(results, k)
+    mean = averaged(results, k)
     return Verdict(
         better_than_all=tuple(c for c, each in every.items() if all(gap.ahead for gap in each)),
         worst=max(best, key=lambda gap: gap.errors_behind),
         behind=tuple(gap.cost for gap in best if gap.behind),
-        behind_elsewhere=tuple(gap.cost for gap in chosen_elsewhere(results, k, arm) if gap.behind),
+        behind_elsewhere=tuple(gap.cost for gap in chosen_elsewhere(results, k) if gap.behind),
         average=mean[0],
         average_beats=tuple(gap.static for gap in mean if gap.ahead),
         rivals=len(mean),

@@ -93,7 +93,7 @@ class _Box:
         return f"{text}, answers" if self.chosen else text
 
 
-def decision_text(row: Mapping[str, Any], unit: Unit = REWARD, columns: int = COLUMNS) -> str:
+def decision_text(row: Mapping[str, Any], unit: Unit = REWARD) -> str:
     """Draw a decision with plain characters; `row` comes from `Decision.to_dict()`.
 
     `-` spans mean - std to mean + std, `o` is the mean of a sealed box, `#` the value an opened box showed,
@@ -108,11 +108,11 @@ def decision_text(row: Mapping[str, Any], unit: Unit = REWARD, columns: int = CO
     wide = max(len(box.name) for box in boxes)
 
     def place(x: float) -> int:
-        return round((min(max(x, low), high) - low) / (high - low) * (columns - 1))
+        return round((min(max(x, low), high) - low) / (high - low) * (COLUMNS - 1))
 
     lines = []
     for box in boxes:
-        cells = [" "] * columns
+        cells = [" "] * COLUMNS
         for at in range(place(box.mean - box.std), place(box.mean + box.std) + 1):
             cells[at] = "-"
         cells[place(box.mean)] = "o" if box.shown is None else "|"
@@ -120,7 +120,7 @@ def decision_text(row: Mapping[str, Any], unit: Unit = REWARD, columns: int = CO
             cells[place(box.shown)] = "#"
         mark = ">" if box.chosen else " "
         lines.append(f"{mark} {box.name:<{wide}} [{''.join(cells)}] {box.story(unit)}")
-    ends = f"{round(low, 2) + 0.0:.2f}".ljust(columns - 4) + f"{high:.2f}"
+    ends = f"{round(low, 2) + 0.0:.2f}".ljust(COLUMNS - 4) + f"{high:.2f}"
     return "\n".join([" " * (wide + 4) + ends, *lines])
 
 

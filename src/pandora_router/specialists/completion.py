@@ -100,19 +100,10 @@ class Assembly:
         return {"choices": [choice], "usage": self._usage}
 
 
-def read(
-    reply: Mapping[str, Any],
-    asking: Asking,
-    prices: Tariff,
-    *,
-    seconds: float,
-    worst: float,
-    lost: float = 0.0,
-) -> Answer:
+def read(reply: Mapping[str, Any], asking: Asking, prices: Tariff, *, seconds: float, worst: float) -> Answer:
     """The answer in a chat completion.
 
-    seconds: time that it took. worst: the fee that was reserved for it. lost: what failed calls before it may
-    have cost.
+    seconds: time that it took. worst: the fee that was reserved for it.
 
     Raises `Failed`: "invalid reply" if the reply is not a completion or counts more than `MOST_COUNTED`
     tokens, "unpriced" if the fee needs token counts and there are none, "overcharged" if it exceeds `worst`.
@@ -133,7 +124,7 @@ def read(
         what = f"charged {fee:.6g} where at most {worst:.6g} was agreed"
         raise Failed(what, "overcharged", again=False, charged=True, dead=True, bill=fee)
     context, logprobs = seen(choice, reasoning or said, asking)
-    return Answer(said or refusal, tokens_in, tokens_out, seconds, fee, context, finish, lost, logprobs)
+    return Answer(said or refusal, tokens_in, tokens_out, seconds, fee, context, finish, logprobs=logprobs)
 
 
 def look(reply: Mapping[str, Any], asking: Asking) -> tuple[str | None, tuple[float, ...] | None]:

@@ -35,6 +35,7 @@ AGAIN = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
 DEAD = frozenset({401, 402, 403, 404, 405})
 """Statuses after which no call to this model with this key will succeed."""
 BUSY = frozenset({429, 503, 529})
+PROBE = 10.0  # seconds that `probe` may take
 ERROR_SECONDS = 2.0
 """Seconds to wait for the body of an error; its status is usually enough."""
 LARGE = 2**18
@@ -292,14 +293,14 @@ async def post(endpoint: Endpoint, path: str, body: Mapping[str, Any]) -> dict[s
         call.close()
 
 
-async def probe(endpoint: Endpoint, seconds: float = 10.0) -> None:
+async def probe(endpoint: Endpoint) -> None:
     """Request the list of models, which is free, to check address and key.
 
-    One try, at most `seconds` seconds. Raises `Failed` if no HTTP server answers or if it refuses the key
+    One try, at most `PROBE` seconds. Raises `Failed` if no HTTP server answers or if it refuses the key
     (401, 403). Any other status is accepted: there is a server, even if it does not list its models.
     """
     try:
-        call = await HttpCall.open(replace(endpoint, timeout=min(seconds, endpoint.timeout)), "models", None)
+        call = await HttpCall.open(replace(endpoint, timeout=min(PROBE, endpoint.timeout)), "models", None)
     except Failed as error:
         if error.failure == "status" and error.status not in {401, 403}:
             return

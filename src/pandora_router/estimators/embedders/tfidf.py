@@ -129,14 +129,14 @@ def _bag(text: str) -> Counter[str]:
     return Counter([*words, *(f"{a} {b}" for a, b in itertools.pairwise(words))])
 
 
-def _leading(weights: csr_array, width: int, rng: np.random.Generator, rounds: int = 4) -> Vectors:
+def _leading(weights: csr_array, width: int, rng: np.random.Generator) -> Vectors:
     """Leading right singular directions by randomised subspace iteration (Halko et al. 2011, alg. 4.4)."""
     from scipy.sparse import csr_array
 
     across = csr_array(weights.T)
     extra = min(width + 16, min(weights.shape))
     basis = np.linalg.qr(weights @ rng.standard_normal((weights.shape[1], extra)))[0]
-    for _ in range(rounds):
+    for _ in range(4):
         basis = np.linalg.qr(weights @ (across @ basis))[0]
     tall, small = np.linalg.qr(across @ basis)  # the SVD of a small square matrix instead of a tall one
     right = (tall @ np.linalg.svd(small)[0])[:, :width]
