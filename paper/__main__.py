@@ -79,7 +79,7 @@ def results_command(
         if finished:
             found = [one for setting in settings if (one := _finished(output, setting)) is not None]
         else:
-            asked = [campaign.Asked(one, root.resolve()) for one in settings]
+            asked = [campaign.Campaign(one, root.resolve()) for one in settings]
             keep = (output / "cache").resolve()
             found = campaign.run_all(asked, output, cache=keep, runner=runner, progress=progress)
         command = results_page.COMMAND + " --quick" * quick + (f" --seeds {seeds}" if seeds else "")

@@ -183,7 +183,7 @@ def run(
     """
     for number in range(max(len(one.seeds) for one in settings)):
         asked = [
-            campaign.Asked(one, root, one.seeds[number : number + 1])
+            campaign.Campaign(one, root, one.seeds[number : number + 1])
             for one in settings
             if number < len(one.seeds)
         ]

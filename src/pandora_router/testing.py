@@ -238,15 +238,15 @@ def check_estimator(
     _law(isinstance(estimator, Estimator), "an estimator has `needs`, `together` and `estimate`")
     _declared(estimator.needs, estimator.together, specialists)
     for query in queries:
-        asked = [name for name in specialists if name not in estimator.needs or name in query.contexts]
-        everybody = _estimates(estimator, query, asked)
-        if not same or not asked:
+        available = [name for name in specialists if name not in estimator.needs or name in query.contexts]
+        everybody = _estimates(estimator, query, available)
+        if not same or not available:
             continue
-        again = _estimates(estimator, query, asked)
+        again = _estimates(estimator, query, available)
         _law(np.array_equal(everybody, again, equal_nan=True), "the same question gives the same numbers")
-        turned = _estimates(estimator, query, asked[::-1])
+        turned = _estimates(estimator, query, available[::-1])
         _law(np.allclose(everybody, turned[::-1], equal_nan=True), "numbers come in the order asked")
-        alone = np.concatenate([_estimates(estimator, query, [name]) for name in asked])
+        alone = np.concatenate([_estimates(estimator, query, [name]) for name in available])
         _law(np.allclose(everybody, alone, equal_nan=True), "who else is asked about does not matter")
 
 

@@ -59,8 +59,8 @@ def unfit_for_name(name: str) -> str | None:
         return "white space at one end"
     for character in "" if name.isprintable() else name:
         if unicodedata.category(character) in _INVISIBLE:
-            said = unicodedata.name(character, "a control character")
-            return f"the invisible character {character!a} ({said})"
+            label = unicodedata.name(character, "a control character")
+            return f"the invisible character {character!a} ({label})"
     return None
 
 

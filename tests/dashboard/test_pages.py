@@ -11,8 +11,8 @@ from urllib.parse import quote
 import pytest
 
 from pandora_router.dashboard import login
-from pandora_router.dashboard.asked import ROOT
 from pandora_router.dashboard.layout import PAGES, amount
+from pandora_router.dashboard.page_request import ROOT
 from pandora_router.dashboard.reconcile import read_bill
 from pandora_router.errors import UsageError
 from pandora_router.store import accounts, queries

@@ -118,24 +118,24 @@ class Market:
         await Reply(orjson.dumps(body), status).send(send)
 
     async def _handle(self, scope: Scope, receive: Receive) -> Any:
-        asked = scope["method"], scope["path"]
-        if asked == ("GET", "/health"):
+        endpoint = scope["method"], scope["path"]
+        if endpoint == ("GET", "/health"):
             return {"mechanism": self.floor.rules.mechanism, "default": self.default}
         if self.keys:
             await self._admit(scope)
-        if asked == ("POST", "/prompts"):
+        if endpoint == ("POST", "/prompts"):
             body = await read_body(receive, 4 * LARGEST)
             served = await self.serve(PromptIn.model_validate_json(body))
             shown = ("auction", "answer", "bidder", "price", "seconds")
             return {name: getattr(served, name) for name in shown}
-        if asked == ("POST", "/feedback"):
+        if endpoint == ("POST", "/feedback"):
             given = RewardIn.model_validate_json(await read_body(receive, 4096))
             now = time.time()
             settled = await self.store.run(
                 lambda open_: auctions.settle(open_, given.auction, given.reward, now)
             )
             return {"settled": settled}
-        if asked == ("GET", "/bidders"):
+        if endpoint == ("GET", "/bidders"):
             standing = await self.floor.standing(self.store)
             return [self._shown(bidder, standing) for bidder in standing.bidders]
         if scope["method"] == "GET" and scope["path"].startswith("/auctions/"):

@@ -47,12 +47,12 @@ async def _post(
 ) -> Exchanged:
     relay = await Relay.open(f"{url}{path}", body, {**headers, "content-type": "application/json"}, seconds)
     try:
-        said = await relay.read(LARGEST)
+        reply = await relay.read(LARGEST)
         try:
-            check_reply(key, headers.get(NONCE, ""), said, relay.headers.get(SIGNATURE))
+            check_reply(key, headers.get(NONCE, ""), reply, relay.headers.get(SIGNATURE))
         except Forged:
-            return Exchanged(relay.status, said, False)
-        return Exchanged(relay.status, said, True)
+            return Exchanged(relay.status, reply, False)
+        return Exchanged(relay.status, reply, True)
     finally:
         relay.close()
 
@@ -98,14 +98,14 @@ async def bidder_laws(
     for prompt in prompts:
         for mechanism in get_args(MechanismName):
             for price in (None, 0.3, 1e5) if mechanism != "sequential" else (0.3, 1e5):
-                asked = offer(mechanism, prompt, price)
-                came = await say("/offers", asked)
-                yield came.status == 200 and came.signed, "an offer gets a signed reply"
-                reply = came.read(BidReply)
+                sent = offer(mechanism, prompt, price)
+                exchanged = await say("/offers", sent)
+                yield exchanged.status == 200 and exchanged.signed, "an offer gets a signed reply"
+                reply = exchanged.read(BidReply)
                 yield reply is not None, "a reply has the shape of the schema"
-                for law in _sensible(asked, reply):
+                for law in _sensible(sent, reply):
                     yield law
-                again = await say("/offers", asked)
+                again = await say("/offers", sent)
                 yield again.read(BidReply) == reply, "the same turn again gets the same reply"
         sealed = offer("second price", prompt, 0.2, sealed=True)
         reply = (await say("/offers", sealed)).read(BidReply)
@@ -113,8 +113,11 @@ async def bidder_laws(
         if reply is not None and reply.say == "commit":
             yield await _opens(say, sealed, reply), "what is revealed is what was committed to"
         won = Delivery(auction=secrets.token_hex(8), price=0.1, deadline=seconds, prompt=prompt)
-        came = await say("/answers", won)
-        yield came.status == 200 and came.signed and came.read(Delivered) is not None, "a winner answers"
+        exchanged = await say("/answers", won)
+        yield (
+            exchanged.status == 200 and exchanged.signed and exchanged.read(Delivered) is not None,
+            "a winner answers",
+        )
     body = offer("sequential", prompts[0], 0.3).model_dump_json().encode()
     headers = signed(key, "/offers", body, time.time())
     await _post(url, key, "/offers", body, seconds, headers)
@@ -149,11 +152,11 @@ def _sensible(asked: Offer, reply: BidReply | None) -> list[Law]:
 
 
 async def _opens(say: Any, asked: Offer, reply: BidReply) -> bool:
-    came = (await say("/reveals", Reveal(auction=asked.auction, turn=asked.turn))).read(Revealed)
-    if came is None or reply.digest is None:
+    revealed = (await say("/reveals", Reveal(auction=asked.auction, turn=asked.turn))).read(Revealed)
+    if revealed is None or reply.digest is None:
         return False
     try:
-        opened_limit(asked.auction, reply.digest, came.opened)
+        opened_limit(asked.auction, reply.digest, revealed.opened)
     except UpstreamError:
         return False
     return True

@@ -115,15 +115,15 @@ class _Hall:
         if left <= 0.0:
             return [Leave()] * len(calls)
         terms = replace(self.terms, deadline=min(self.terms.deadline, left))
-        came = await asyncio.gather(*(self._hear(call, terms) for call in calls))
+        replies = await asyncio.gather(*(self._hear(call, terms) for call in calls))
         if terms.sealed:
-            came = await asyncio.gather(
+            replies = await asyncio.gather(
                 *(
                     self.seats[call.bidder].reveal(reply, terms)
-                    for call, reply in zip(calls, came, strict=True)
+                    for call, reply in zip(calls, replies, strict=True)
                 )
             )
-        counted = [self._possible(call, reply) for call, reply in zip(calls, came, strict=True)]
+        counted = [self._possible(call, reply) for call, reply in zip(calls, replies, strict=True)]
         self.heard += counted
         return [reply.answer for reply in counted]
 

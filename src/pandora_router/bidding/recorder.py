@@ -56,14 +56,14 @@ class StoreRecorder:
 def asked_row(heard: Heard) -> auctions.AskedRow:
     """A reply in the form of the ledger."""
     answer = heard.answer
-    said = "bid" if isinstance(answer, Bid) else "wait" if isinstance(answer, Wait) else "leave"
+    action = "bid" if isinstance(answer, Bid) else "wait" if isinstance(answer, Wait) else "leave"
     amount = answer.limit if isinstance(answer, Bid) else answer.until if isinstance(answer, Wait) else None
     shown = heard.price if math.isfinite(heard.price) else None
     return auctions.AskedRow(
         heard.bidder,
         heard.turn,
         shown,
-        said,
+        action,
         amount,
         heard.looks,
         heard.spent,

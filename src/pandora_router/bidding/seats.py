@@ -206,9 +206,9 @@ class RemoteSeat:
         return await self._heard(heard, terms, self._revealed(heard, heard.digest, terms))
 
     async def _revealed(self, heard: Heard, digest: str, terms: Terms) -> Change:
-        asked = Reveal(auction=terms.auction, turn=heard.turn)
-        said = await self._post("/reveals", asked, Revealed, terms.deadline)
-        limit = opened_limit(terms.auction, digest, said.opened)
+        reveal = Reveal(auction=terms.auction, turn=heard.turn)
+        revealed = await self._post("/reveals", reveal, Revealed, terms.deadline)
+        limit = opened_limit(terms.auction, digest, revealed.opened)
         return {"answer": self._counted(Bid(limit), terms.mechanism), "stated": limit, "digest": None}
 
     async def _heard(self, before: Heard, terms: Terms, exchange: Coroutine[Any, Any, Change]) -> Heard:
@@ -295,11 +295,11 @@ class RemoteSeat:
             self.url + path, body, {**headers, "content-type": "application/json"}, seconds
         )
         try:
-            said = await relay.read(LARGEST)
+            reply = await relay.read(LARGEST)
             if relay.status != 200:
                 raise UpstreamError(f"{self.name} answered with status {relay.status}")
-            check_reply(self.key, headers[NONCE], said, relay.headers.get(SIGNATURE))
-            return kind.model_validate_json(said)
+            check_reply(self.key, headers[NONCE], reply, relay.headers.get(SIGNATURE))
+            return kind.model_validate_json(reply)
         except ValidationError:
             raise UpstreamError(f"{self.name} sent a message of another shape") from None
         finally:

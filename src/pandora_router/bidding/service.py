@@ -150,10 +150,10 @@ class BidderService:
         except ValidationError as error:
             raise Refused(400, broken(error), "broken") from None
         try:
-            said = (await act(message)).model_dump_json(exclude_none=True).encode()
+            reply = (await act(message)).model_dump_json(exclude_none=True).encode()
         except PandoraError as error:
             raise Refused(503, type(error).__name__, "failed") from None
-        return said, {SIGNATURE: signature(self.key, nonce.encode(), said)}
+        return reply, {SIGNATURE: signature(self.key, nonce.encode(), reply)}
 
     def _held(self, auction: str, keep: float) -> Holding:
         """The state of the auction; also drops auctions that have ended."""
@@ -184,13 +184,13 @@ class BidderService:
         except PandoraError:
             return BidReply.of(Leave(), held.looks, 0.0)
         strategy, call = self.strategies[offer.mechanism], offer.call()
-        while isinstance(said := strategy.next(call, held.state), Inspect):
+        while isinstance(action := strategy.next(call, held.state), Inspect):
             cost = float(held.state.boxes.inspection_cost[0])
             value = await looked(self.private, offer)
             held.state = held.state.lose(0) if value is None else held.state.observe(0, value)
             held.looks += 1
             self.books.note(offer.auction, "look", cost)
-        answer = BidReply.of(said, held.looks, held.state.spent)
+        answer = BidReply.of(action, held.looks, held.state.spent)
         if offer.sealed and answer.limit is not None:
             opened, digest = commitment(offer.auction, answer.limit, secrets.token_hex(16))
             held.sealed[offer.turn] = opened

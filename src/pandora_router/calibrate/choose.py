@@ -202,15 +202,15 @@ class Auto:
         parts: list[NDArray[Any]] = []
         for fold, held in enumerate(folds_of(len(readings), self.folds, self.seed)):
             tests = [part for part in (_some(readings, held & readings.complete),) if part is not None]
-            rest, others = readings.rows(~held), train
+            rest, training = readings.rows(~held), train
             if train is not None:
-                others = train.rows(fold_of != fold)
+                training = train.rows(fold_of != fold)
                 if (more := _some(train, chosen & (fold_of == fold))) is not None:
                     tests.append(more)
             for judged in tests:
                 made = np.empty((len(runners), 3, len(judged)))
                 for k, runner in enumerate(runners):
-                    model = _fitted(runner.signal, rest, others, fold, fits)
+                    model = _fitted(runner.signal, rest, training, fold, fits)
                     routed = search(runner.policy, model, judged, costs)
                     made[k] = np.stack([routed.regret(judged), routed.spent, routed.queries])
                 parts.append(made)

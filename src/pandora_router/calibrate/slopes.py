@@ -44,8 +44,8 @@ def fit_slope(mean: Matrix, costly: Matrix, reward: Matrix, train: Cells | None 
 
 def _moments(mean: Matrix, costly: Matrix, reward: Matrix) -> tuple[Vector, Vector]:
     """k and v of the prompts that have a costly estimate and a reward (n,)."""
-    there = ~(np.isnan(costly) | np.isnan(reward)).all(axis=1)
-    news, surprise = centred((costly - mean)[there], (reward - mean)[there])
+    present = ~(np.isnan(costly) | np.isnan(reward)).all(axis=1)
+    news, surprise = centred((costly - mean)[present], (reward - mean)[present])
     return (news * surprise).sum(axis=1), (news**2).sum(axis=1)
 
 

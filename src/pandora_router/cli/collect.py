@@ -221,11 +221,11 @@ def _show(collected: Collected, output: Path, sign: str) -> None:
     screen, collected_table = Screen(), collected.table
     rows = []
     for j, name in enumerate(collected_table.specialists):
-        there = ~collected_table.missing[:, j]
-        score = f"{collected_table.score[there, j].mean():.3f}" if there.any() else "-"
-        fee = money(1000 * float(collected_table.fee[there, j].mean()), sign) if there.any() else "-"
+        present = ~collected_table.missing[:, j]
+        score = f"{collected_table.score[present, j].mean():.3f}" if present.any() else "-"
+        fee = money(1000 * float(collected_table.fee[present, j].mean()), sign) if present.any() else "-"
         ends = ", ".join(f"{end} {count:,}" for end, count in collected.finishes.get(name, {}).items())
-        rows.append((name, ends, score, fee, f"{(~there).sum():,}"))
+        rows.append((name, ends, score, fee, f"{(~present).sum():,}"))
     columns = ("specialist", "how this run's calls ended", "score", "per 1,000 prompts", "missing")
     screen.show(table("Collected", columns, rows, words=2))
     for name, why in collected.stopped.items():

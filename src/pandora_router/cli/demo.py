@@ -195,11 +195,11 @@ def _specialists(screen: Screen, known: recording.Recorded) -> None:
     scored, tasks = known.table, sorted(set(known.table.tasks))
     rows = []
     for j, name in enumerate(scored.specialists):
-        there = ~scored.missing[:, j]
-        of_task = [there & (np.array(scored.tasks) == task) for task in tasks]
-        right = [f"{scored.score[row, j].mean():.2f}" for row in (*of_task, there)]
-        costs = [f"{scored.fee[there, j].mean():.4f}", f"{known.looks[there, j].mean():.4f}"]
-        rows.append([name, f"{there.sum():,}", *right, *costs])
+        present = ~scored.missing[:, j]
+        of_task = [present & (np.array(scored.tasks) == task) for task in tasks]
+        right = [f"{scored.score[row, j].mean():.2f}" for row in (*of_task, present)]
+        costs = [f"{scored.fee[present, j].mean():.4f}", f"{known.looks[present, j].mean():.4f}"]
+        rows.append([name, f"{present.sum():,}", *right, *costs])
     columns = ("specialist", "answers", *tasks, "all", "answer s", "look s")
     screen.show(table("Specialists: part of right answers by task, and processor seconds", columns, rows))
 
@@ -235,13 +235,13 @@ def _route(
     running = {} if replay or weights() is None else people(strong)
     if STRONG in running:
         questions: list[Question] = list(fresh(count, seed))
-        said = "fresh questions, never recorded; every specialist answers now"
+        about = "fresh questions, never recorded; every specialist answers now"
     else:
         by_id = {question.id: question for question in recorded()}
         drawn = np.random.default_rng(seed).permutation(len(result.held_out.prompt_ids))[:count]
         questions = [by_id[result.held_out.prompt_ids[i]] for i in drawn]
-        said = f"held-out questions; {_who_answers(replay, bool(running))}"
-    screen.print(f"\n{len(questions)} {said}", style="bold", soft_wrap=False)
+        about = f"held-out questions; {_who_answers(replay, bool(running))}"
+    screen.print(f"\n{len(questions)} {about}", style="bold", soft_wrap=False)
     if strong is not None and not was_recorded(strong):
         screen.print(
             "This is not the strong model that was recorded: the router expects of it what that one did.",
@@ -276,10 +276,10 @@ async def _route_all(
 
         outcome = await routing.route(result.router, question, people, tell)
         verdict = "right" if outcome.right else f"wrong, it is {question.references[0]}"
-        said = " / ".join(outcome.answer.text.split("\n")).strip() or "(no answer)"
+        text = " / ".join(outcome.answer.text.split("\n")).strip() or "(no answer)"
         how = "" if outcome.decision.specialist in now else ", recorded"
         who = f"{outcome.decision.specialist} answers ({outcome.answer.seconds:.4f} s{how})"
-        screen.print(f"   {who}: {said[:90]} ({verdict})")
+        screen.print(f"   {who}: {text[:90]} ({verdict})")
         routed.append(outcome)
     _bill(screen, result, routed)
     return routed

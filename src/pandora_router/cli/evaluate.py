@@ -13,7 +13,7 @@ from pandora_router.config.experiments import read_experiment
 from pandora_router.errors import UsageError
 from pandora_router.evaluate import campaign, results
 from pandora_router.evaluate.arms import ARMS, BY_NAME, DEFAULT
-from pandora_router.evaluate.campaign import Asked
+from pandora_router.evaluate.campaign import Campaign
 from pandora_router.evaluate.experiments import Experiment, cheap_name
 from pandora_router.evaluate.results import Key, Results
 from pandora_router.folders import replace_text
@@ -94,14 +94,14 @@ def evaluate(
             for experiment in settings
         ]
     else:
-        asked = [
-            Asked(experiment, (root or path.parent).resolve(), experiment.seeds[:seeds])
+        campaigns = [
+            Campaign(experiment, (root or path.parent).resolve(), experiment.seeds[:seeds])
             for path, experiment in read
         ]
         keep = (cache or output / "cache").resolve()
         with SlowProgress(resumes=True) as progress:
             kernels.warm(progress)
-            measured = campaign.run_all(asked, output, cache=keep, runner=runner, progress=progress)
+            measured = campaign.run_all(campaigns, output, cache=keep, runner=runner, progress=progress)
     if as_json:
         echo_json([row for results_ in measured for row in _rows(results_)])
     else:

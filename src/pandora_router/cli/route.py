@@ -102,12 +102,12 @@ def route(
             do="See pandora route --help.",
         )
     if batch is None:
-        asked = _standard_input() if prompt == "-" else prompt
-        assert asked is not None
+        text = _standard_input() if prompt == "-" else prompt
+        assert text is not None
         if live:
-            _route_live(artifact, config, asked, wanted, answer, as_json)
+            _route_live(artifact, config, text, wanted, answer, as_json)
             return
-        _route_one(artifact, asked, read_contexts(pairs, file), wanted, as_json)
+        _route_one(artifact, text, read_contexts(pairs, file), wanted, as_json)
     else:
         from pandora_router.cli.batches import BatchFile, PromptCells
 
@@ -150,8 +150,8 @@ def _route_live(
         echo(f"looked at {name}: {seen}", err=True)
     if routed.looked:
         echo(f"at most {money(routed.lost, routed.currency)} for looks that led to no answer", err=True)
-    said = "" if routed.answer is None else f": {routed.answer.text}"
-    echo(routed.decision.specialist + said)
+    text = "" if routed.answer is None else f": {routed.answer.text}"
+    echo(routed.decision.specialist + text)
 
 
 def _route_batch(work: BatchFile, source: Path, output: Path, replace: bool, as_json: bool) -> None:

@@ -142,8 +142,8 @@ class _Run:
         question, grader = cell.question, self.plan.grader(cell.question)
         worst = 0.0 if cell.key in self.journal.answers else cell.specialist.most(Request.of(question.text))
         if isinstance(grader, Judge) and not self.judging.stopped:
-            said = self.journal.answers.get(cell.key)
-            text = "x" * LONGEST_JUDGED if said is None else said.text
+            answer = self.journal.answers.get(cell.key)
+            text = "x" * LONGEST_JUDGED if answer is None else answer.text
             worst += grader.most(grader.asked(question.text, text, question.references))
         return worst
 
@@ -185,8 +185,8 @@ class _Run:
         return answer
 
     async def _grade(self, judge: Judge, cell: Cell, answer: Answer) -> None:
-        asked = judge.asked(cell.question.text, answer.text, cell.question.references)
-        key, most = grade_key(cell, judge), judge.most(asked)
+        question = judge.asked(cell.question.text, answer.text, cell.question.references)
+        key, most = grade_key(cell, judge), judge.most(question)
         self.rows.give_back(cell)
         reserved = Fraction(most)
         if not self.budget.try_reserve(reserved):
@@ -197,18 +197,18 @@ class _Run:
 
         async def verdict() -> Answer:
             nonlocal score
-            score, said = await judge.verdict(asked)
-            return said
+            score, answered = await judge.verdict(question)
+            return answered
 
         try:
-            said = await _sound("judge", most, verdict)
+            answered = await _sound("judge", most, verdict)
         except Unanswered as error:
             await self._failed(self.judging, key, reserved, error, {"specialist": "judge"})
             return
-        await self.journal.grade(key, score, said)
-        self.budget.settle(reserved, said.fee, said.lost)
+        await self.journal.grade(key, score, answered)
+        self.budget.settle(reserved, answered.fee, answered.lost)
         self.judging.in_a_row = 0
-        self.judging.ends[said.finish] += 1
+        self.judging.ends[answered.finish] += 1
 
     async def _failed(
         self, column: _Column, key: str, reserved: Fraction, error: Unanswered, about: Mapping[str, object]
@@ -316,17 +316,17 @@ async def _sound(name: str, most: float, call: Callable[[], Awaitable[Answer]]) 
     except UsageError:
         raise
     except (ArithmeticError, RecursionError, ValueError) as error:
-        what = f"{name}: the reply could not be read ({type(error).__name__})"
-        raise Unanswered(what, failure="invalid reply", lost=most) from error
+        message = f"{name}: the reply could not be read ({type(error).__name__})"
+        raise Unanswered(message, failure="invalid reply", lost=most) from error
     bill = answer.fee + answer.lost
     counts = [count for count in (answer.tokens_in, answer.tokens_out) if count is not None]
     numbers = (answer.seconds, answer.context_seconds or 0.0, *(answer.logprobs or ()))
     if not all(0 <= count <= MOST_TOKENS for count in counts) or not all(map(math.isfinite, numbers)):
-        what = f"{name}: the reply holds numbers that cannot be true"
-        raise Unanswered(what, failure="invalid reply", lost=most)
+        message = f"{name}: the reply holds numbers that cannot be true"
+        raise Unanswered(message, failure="invalid reply", lost=most)
     if not (0 <= bill <= most * (1 + 1e-9)) or min(answer.fee, answer.lost) < 0:
-        what = f"{name}: charged {bill:.6g} where at most {most:.6g} was agreed"
-        raise Unanswered(what, failure="invalid reply", dead=True, lost=most)
+        message = f"{name}: charged {bill:.6g} where at most {most:.6g} was agreed"
+        raise Unanswered(message, failure="invalid reply", dead=True, lost=most)
     return answer
 
 

@@ -49,9 +49,9 @@ def normalised(answer: str, reference: str) -> float:
 
 def contains(answer: str, reference: str) -> float:
     """1 if the `words` of the reference occur in the answer, consecutively and in order."""
-    said, wanted = words(answer), words(reference)
-    spans = range(len(said) - len(wanted) + 1)
-    return float(bool(wanted) and any(said[i : i + len(wanted)] == wanted for i in spans))
+    spoken, wanted = words(answer), words(reference)
+    spans = range(len(spoken) - len(wanted) + 1)
+    return float(bool(wanted) and any(spoken[i : i + len(wanted)] == wanted for i in spans))
 
 
 def final(text: str) -> str:
@@ -79,8 +79,8 @@ def number(text: str) -> Fraction | None:
 
 def numeric(answer: str, reference: str) -> float:
     """1 if answer and reference have the same `number`, compared exactly."""
-    said, wanted = number(answer), number(reference)
-    return float(said is not None and said == wanted)
+    stated, wanted = number(answer), number(reference)
+    return float(stated is not None and stated == wanted)
 
 
 def symbolic(answer: str, reference: str) -> float:

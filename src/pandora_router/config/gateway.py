@@ -20,7 +20,7 @@ from pandora_router.config.file import Config
 from pandora_router.config.market import MarketPlan
 from pandora_router.config.specialists import ChatSettings, PriceParts
 from pandora_router.dashboard.app import Dashboard, Serving
-from pandora_router.dashboard.asked import ROOT
+from pandora_router.dashboard.page_request import ROOT
 from pandora_router.errors import UsageError
 from pandora_router.folders import MANIFEST
 from pandora_router.gateway.app import Gateway

@@ -86,12 +86,12 @@ def _written(location: tuple[int | str, ...], document: Document) -> Place:
     place: Place = ()
     content = document.content
     for part in location:
-        there = (
+        exists = (
             part in content
             if isinstance(content, dict)
             else isinstance(content, list) and part in range(len(content))
         )
-        if there:
+        if exists:
             place, content = (*place, part), content[part]
     return place
 

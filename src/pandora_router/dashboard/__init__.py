@@ -2,7 +2,7 @@
 
     app          the ASGI application: paths, access, security headers, errors
     login        a signed cookie for holders of an admin key
-    asked        a parsed request: page, time window, filters; links that keep them
+    page_request a parsed request: page, time window, filters; links that keep them
     markup       HTML elements; text is escaped unless it is already markup
     layout       the frame of a page, tables (also as CSV), tiles, charts
     today, decisions, decision, specialists, looks, calibration, keys, reconcile     one page each

@@ -20,7 +20,6 @@ from urllib.parse import parse_qs
 
 from pandora_router.bidding.reputation import Reputation
 from pandora_router.dashboard import login
-from pandora_router.dashboard.asked import ROOT, PageRequest, clean
 from pandora_router.dashboard.calibration import calibration
 from pandora_router.dashboard.decision import decision
 from pandora_router.dashboard.decisions import decisions
@@ -29,6 +28,7 @@ from pandora_router.dashboard.layout import KINDS, Page, asset, document, render
 from pandora_router.dashboard.looks import looks
 from pandora_router.dashboard.market import auction, market
 from pandora_router.dashboard.markup import tag
+from pandora_router.dashboard.page_request import ROOT, PageRequest, clean
 from pandora_router.dashboard.reconcile import LARGEST, read_bill, reconcile
 from pandora_router.dashboard.specialists import specialists
 from pandora_router.dashboard.today import today
@@ -93,19 +93,19 @@ class Dashboard:
         """Answer one HTTP request."""
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
         cookies = login.cookies(headers)
-        asked = PageRequest.read(scope, cookies.get("pandora-theme", ""))
+        request = PageRequest.read(scope, cookies.get("pandora-theme", ""))
         try:
-            answer = await self._answer(scope, headers, cookies, asked, receive)
+            answer = await self._answer(scope, headers, cookies, request, receive)
         except UpstreamError as error:
-            answer = _problem(asked, 503, f"The store did not answer: {error}. Choose a shorter window.")
+            answer = _problem(request, 503, f"The store did not answer: {error}. Choose a shorter window.")
         except Refused as refused:
-            answer = _problem(asked, refused.status, refused.message)
+            answer = _problem(request, refused.status, refused.message)
         except Gone:
             return
         except Exception as error:
             id_ = f"{time.time_ns():x}"
             told.error("bug %s: %s at %s", id_, type(error).__name__, frames_of(error))
-            answer = _problem(asked, 500, f"A bug in the dashboard: {id_}.")
+            answer = _problem(request, 500, f"A bug in the dashboard: {id_}.")
         headers = {"cache-control": "no-store", **SAFE, **answer.headers}
         await replace(answer, headers=headers).send(send, head=scope["method"] == "HEAD")
 
@@ -114,21 +114,23 @@ class Dashboard:
         scope: Scope,
         headers: Mapping[str, str],
         cookies: Mapping[str, str],
-        asked: PageRequest,
+        request: PageRequest,
         receive: Receive,
     ) -> Reply:
-        method, path = scope["method"], asked.path
+        method, path = scope["method"], request.path
         if path.startswith("assets/"):
-            return _asset(asked)
+            return _asset(request)
         serving = self._serving()
         if not serving.keys and not login.on_loopback(headers):
-            return _problem(asked, 403, "Without keys the dashboard answers to 127.0.0.1 and localhost only.")
+            return _problem(
+                request, 403, "Without keys the dashboard answers to 127.0.0.1 and localhost only."
+            )
         if method == "POST" and not login.same_origin(headers):
-            return _problem(asked, 403, "Forms are accepted from pages of this server only.")
+            return _problem(request, 403, "Forms are accepted from pages of this server only.")
         secure = scope.get("scheme") == "https" or headers.get("x-forwarded-proto") == "https"
         if path == "login":
-            return await self._login(method, asked, receive, secure=secure)
-        person = await self._person(cookies, asked) if serving.keys else None
+            return await self._login(method, request, receive, secure=secure)
+        person = await self._person(cookies, request) if serving.keys else None
         if serving.keys and person is None:
             return Reply(b"", 303, HTML, {"location": f"{ROOT}/login"})
         if (method, path) == ("POST", "logout"):
@@ -136,63 +138,65 @@ class Dashboard:
             return Reply(b"", 303, HTML, {"location": f"{ROOT}/login", "set-cookie": gone})
         bill = await _form(receive, LARGEST) if (method, path) == ("POST", "reconcile") else None
         if bill is None and method not in ("GET", "HEAD"):
-            return _problem(asked, 405, "This page can only be read.")
-        page = await self._page(asked, serving, bill)
+            return _problem(request, 405, "This page can only be read.")
+        page = await self._page(request, serving, bill)
         if page is None:
-            return _problem(asked, 404, "There is no such page, or nothing with this id.")
-        return _page(page, asked, None if person is None else person.name)
+            return _problem(request, 404, "There is no such page, or nothing with this id.")
+        return _page(page, request, None if person is None else person.name)
 
     async def _page(
-        self, asked: PageRequest, serving: Serving, bill: Mapping[str, str] | None
+        self, request: PageRequest, serving: Serving, bill: Mapping[str, str] | None
     ) -> Page | None:
-        name, _, rest = asked.path.partition("/")
+        name, _, rest = request.path.partition("/")
         if name == "decisions" and rest:
             known = _ID.fullmatch(rest) is not None
-            return await self._reader.run(lambda open_: decision(open_, asked, rest)) if known else None
+            return await self._reader.run(lambda open_: decision(open_, request, rest)) if known else None
         if name == "market" and rest:
             known = _ID.fullmatch(rest) is not None
-            return await self._reader.run(lambda open_: auction(open_, asked, rest)) if known else None
-        if asked.path == "reconcile":
-            return await self._reconcile(asked, serving, bill)
+            return await self._reader.run(lambda open_: auction(open_, request, rest)) if known else None
+        if request.path == "reconcile":
+            return await self._reconcile(request, serving, bill)
         views: dict[str, View] = {
             "": today,
             "decisions": decisions,
-            "specialists": lambda open_, asked: specialists(open_, asked, serving.circuits),
+            "specialists": lambda open_, request: specialists(open_, request, serving.circuits),
             "looks": looks,
             "calibration": calibration,
             "keys": keys,
-            "market": lambda open_, asked: market(open_, asked, serving.reputation),
+            "market": lambda open_, request: market(open_, request, serving.reputation),
         }
-        view = views.get(asked.path)
-        return None if view is None else await self._reader.run(lambda open_: view(open_, asked))
+        view = views.get(request.path)
+        return None if view is None else await self._reader.run(lambda open_: view(open_, request))
 
-    async def _reconcile(self, asked: PageRequest, serving: Serving, sent: Mapping[str, str] | None) -> Page:
+    async def _reconcile(
+        self, request: PageRequest, serving: Serving, sent: Mapping[str, str] | None
+    ) -> Page:
         bill, wrong = None, ""
         if sent is not None:
             try:
                 bill = read_bill(sent.get("bill", ""))
             except UsageError as error:
                 wrong = str(error)
-        return await self._reader.run(lambda open_: reconcile(open_, asked, serving.models, bill, wrong))
+        return await self._reader.run(lambda open_: reconcile(open_, request, serving.models, bill, wrong))
 
     async def _shared_secret(self) -> str:
         if self._secret is None:
             self._secret = await self._store.run(lambda open_: accounts.shared_secret(open_, "dashboard"))
         return self._secret
 
-    async def _person(self, cookies: Mapping[str, str], asked: PageRequest) -> Key | None:
+    async def _person(self, cookies: Mapping[str, str], request: PageRequest) -> Key | None:
         cookie = cookies.get(login.COOKIE, "")
         if not cookie:
             return None
         secret = await self._shared_secret()
-        return await self._reader.run(lambda open_: login.session(open_, secret, cookie, asked.now))
+        return await self._reader.run(lambda open_: login.session(open_, secret, cookie, request.now))
 
-    async def _login(self, method: str, asked: PageRequest, receive: Receive, *, secure: bool) -> Reply:
+    async def _login(self, method: str, request: PageRequest, receive: Receive, *, secure: bool) -> Reply:
         wrong = ""
         if method == "POST":
             sent = await _form(receive, 4096)
             secret, shown = await self._shared_secret(), sent.get("key", "").strip()
-            cookie = await self._reader.run(lambda open_: login.enter(open_, secret, shown, asked.now))
+            cookie = await self._reader.run(lambda open_: login.enter(open_, secret, shown, request.now))
             if cookie is not None:
                 told_ = {"location": ROOT, "set-cookie": login.set_cookie(cookie, secure=secure)}
                 return Reply(b"", 303, HTML, told_)
@@ -213,36 +217,36 @@ class Dashboard:
             tag("button", "Log in"),
         ]
         form = tag("form", inside, method="post", action=f"{ROOT}/login", class_="login", id="main")
-        return Reply(document("Log in", asked, form), 403 if wrong else 200, HTML)
+        return Reply(document("Log in", request, form), 403 if wrong else 200, HTML)
 
 
-def _page(page: Page, asked: PageRequest, person: str | None) -> Reply:
-    wanted = asked.said.get("csv")
+def _page(page: Page, request: PageRequest, person: str | None) -> Reply:
+    wanted = request.query.get("csv")
     if wanted is None:
-        return Reply(render(page, asked, person), 200, HTML)
+        return Reply(render(page, request, person), 200, HTML)
     table = page.table(wanted)
     if table is None:
-        return _problem(asked, 404, "This page has no such table.")
+        return _problem(request, 404, "This page has no such table.")
     name = f'attachment; filename="{table.name}.csv"'
     return Reply(
         table.csv().encode("utf-8", "replace"), 200, "text/csv; charset=utf-8", {"content-disposition": name}
     )
 
 
-def _asset(asked: PageRequest) -> Reply:
-    name = asked.path.removeprefix("assets/")
+def _asset(request: PageRequest) -> Reply:
+    name = request.path.removeprefix("assets/")
     content = asset(name)
     if content is None:
-        return _problem(asked, 404, "There is no such file.")
+        return _problem(request, 404, "There is no such file.")
     lasting = {"cache-control": "public, max-age=31536000, immutable"}
     return Reply(content, 200, KINDS[name.rpartition(".")[2]], lasting)
 
 
-def _problem(asked: PageRequest, status: int, said: str) -> Reply:
+def _problem(request: PageRequest, status: int, message: str) -> Reply:
     title = TITLES.get(status, "Something went wrong")
     back = tag("p", tag("a", "To the first page", href=ROOT))
-    body = tag("main", tag("h1", title), tag("p", said), back, id="main")
-    return Reply(document(title, asked, body), status, HTML)
+    body = tag("main", tag("h1", title), tag("p", message), back, id="main")
+    return Reply(document(title, request, body), status, HTML)
 
 
 async def _form(receive: Receive, largest: int) -> dict[str, str]:

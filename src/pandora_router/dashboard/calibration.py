@@ -13,9 +13,9 @@ import numpy as np
 import orjson
 from scipy.special import kolmogorov
 
-from pandora_router.dashboard.asked import PageRequest
 from pandora_router.dashboard.layout import Entry, Page, PageTable, count, note, number, share, tile, tiles
 from pandora_router.dashboard.markup import Html, tag
+from pandora_router.dashboard.page_request import PageRequest
 from pandora_router.store import queries
 from pandora_router.store.database import Transaction
 
@@ -27,10 +27,11 @@ UNLIKELY = 0.01
 """Significance level below which a drift is reported."""
 
 
-def calibration(open_: Transaction, asked: PageRequest) -> Page:
+def calibration(open_: Transaction, request: PageRequest) -> Page:
     """The page."""
     judged = [
-        (orjson.loads(detail), value) for detail, value in queries.judged_details(open_, asked.metric, NEWEST)
+        (orjson.loads(detail), value)
+        for detail, value in queries.judged_details(open_, request.metric, NEWEST)
     ]
     pairs = [(e, value) for detail, value in judged if (e := expected(detail)) is not None]
     looked = map(orjson.loads, queries.details(open_, NEWEST, inspected=True))
@@ -92,12 +93,12 @@ def reliability(pairs: Sequence[tuple[float, float]]) -> list[dict[str, float]]:
     ordered = np.array(sorted(pairs))
     bins = []
     for part in np.array_split(ordered, min(BINS, max(1, len(ordered) // 10))):
-        said, came = part[:, 0], part[:, 1]
+        predicted, real = part[:, 0], part[:, 1]
         # if all rewards are equal: 3 / n, the 95% bound for a rare event
         half = (
-            max(1.96 * came.std(ddof=1) / math.sqrt(len(came)), 3 / len(came)) if len(came) > 1 else math.inf
+            max(1.96 * real.std(ddof=1) / math.sqrt(len(real)), 3 / len(real)) if len(real) > 1 else math.inf
         )
-        bins.append({"n": len(part), "expected": said.mean(), "real": came.mean(), "half": float(half)})
+        bins.append({"n": len(part), "expected": predicted.mean(), "real": real.mean(), "half": float(half)})
     return bins
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from pandora_router.dashboard.asked import ROOT, PageRequest
 from pandora_router.dashboard.layout import (
     Entry,
     Page,
@@ -20,6 +19,7 @@ from pandora_router.dashboard.layout import (
     when,
 )
 from pandora_router.dashboard.markup import Html, tag
+from pandora_router.dashboard.page_request import ROOT, PageRequest
 from pandora_router.router.picture import decision_svg
 from pandora_router.store import accounts, log, queries
 from pandora_router.store.database import Transaction
@@ -30,7 +30,7 @@ LONGEST = 20_000
 """The most characters of a prompt or an answer that a page shows."""
 
 
-def decision(open_: Transaction, asked: PageRequest, id_: str) -> Page | None:
+def decision(open_: Transaction, request: PageRequest, id_: str) -> Page | None:
     """The page; None if no decision has this id."""
     row = log.decision(open_, id_)
     if row is None:
@@ -70,7 +70,7 @@ def _facts(row: Mapping[str, Any], key: str) -> Html:
         ),
     }
     return tag(
-        "dl", [(tag("dt", name), tag("dd", said)) for name, said in facts.items() if said], class_="facts"
+        "dl", [(tag("dt", name), tag("dd", value)) for name, value in facts.items() if value], class_="facts"
     )
 
 
@@ -98,7 +98,7 @@ def _lines(row: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _bill(row: Mapping[str, Any]) -> PageTable:
-    rows = [[Entry(name), Entry(said)] for name, said in _lines(row).items()]
+    rows = [[Entry(name), Entry(value)] for name, value in _lines(row).items()]
     return PageTable(
         "bill", "The bill, and what the best single specialist would have cost", ("item", "dollars"), rows
     )

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from pandora_router.dashboard.asked import ROOT, PageRequest
 from pandora_router.dashboard.layout import (
     Entry,
     Page,
@@ -19,6 +18,7 @@ from pandora_router.dashboard.layout import (
     when,
 )
 from pandora_router.dashboard.markup import Html, tag
+from pandora_router.dashboard.page_request import ROOT, PageRequest
 from pandora_router.store import accounts, queries
 from pandora_router.store.database import Transaction
 from pandora_router.store.queries import Filter, Sums
@@ -32,46 +32,46 @@ COLUMNS = (
 )  # fmt: skip
 
 
-def decisions(open_: Transaction, asked: PageRequest) -> Page:
+def decisions(open_: Transaction, request: PageRequest) -> Page:
     """The page."""
-    most = IN_A_FILE if asked.said.get("csv") else ROWS + 1
-    window, reach = asked.window, None
-    if asked.filter != Filter() and not asked.said.get("csv"):
-        reach = queries.reach(open_, window, asked.before)
+    most = IN_A_FILE if request.query.get("csv") else ROWS + 1
+    window, reach = request.window, None
+    if request.filter != Filter() and not request.query.get("csv"):
+        reach = queries.reach(open_, window, request.before)
         window = window if reach is None else replace(window, since=reach)
-    rows_ = queries.listed(open_, window, asked.filter, most=most, before=asked.before)
+    rows_ = queries.listed(open_, window, request.filter, most=most, before=request.before)
     named = {key.id: key.name for key in accounts.keys(open_)}
-    shown = rows_ if asked.said.get("csv") else rows_[:ROWS]
+    shown = rows_ if request.query.get("csv") else rows_[:ROWS]
     table = PageTable(
         "decisions",
         "Newest first",
         COLUMNS,
-        [_row(row, named, asked) for row in shown],
+        [_row(row, named, request) for row in shown],
         words=7,
         empty="No decision in this window fits the filters.",
     )
-    parts: list[Html | PageTable] = [_filters(open_, asked, named)]
-    if asked.filter.text:
+    parts: list[Html | PageTable] = [_filters(open_, request, named)]
+    if request.filter.text:
         parts.append(
             note(f"Searched: the newest {queries.SEARCHED:,} kept prompts that fit the other filters.")
         )
     if reach is not None and len(rows_) <= ROWS:
         further = tag(
-            "a", "search older ones", href=asked.link(before=f"{reach!r}_!"), rel="next", id="older"
+            "a", "search older ones", href=request.link(before=f"{reach!r}_!"), rel="next", id="older"
         )
         parts.append(note(f"Searched: the newest {queries.SCANNED:,} decisions of this page; ", further, "."))
-    return Page("Decisions", [*parts, table, _pager(asked, rows_)])
+    return Page("Decisions", [*parts, table, _pager(request, rows_)])
 
 
-def _row(row: Sums, named: Mapping[str, str], asked: PageRequest) -> list[Entry]:
+def _row(row: Sums, named: Mapping[str, str], request: PageRequest) -> list[Entry]:
     key = row["key"] or ""
-    link = tag("a", f"…{row['id'][-8:]}", href=asked.link(f"decisions/{row['id']}"), title=row["id"])
+    link = tag("a", f"…{row['id'][-8:]}", href=request.link(f"decisions/{row['id']}"), title=row["id"])
     return [
         when(row["at"]),
         Entry(row["id"], link),
-        _narrowing(asked, "specialist", row["specialist"], row["specialist"]),
-        _narrowing(asked, "policy", row["policy"], row["policy"]),
-        _narrowing(asked, "key", key, named.get(key, key)),
+        _narrowing(request, "specialist", row["specialist"], row["specialist"]),
+        _narrowing(request, "policy", row["policy"], row["policy"]),
+        _narrowing(request, "key", key, named.get(key, key)),
         Entry(row["status"], tag("span", row["status"], class_=None if row["status"] == "ok" else "bad")),
         Entry(row["declined"], cut(row["declined"] or "", 20)),
         count(row["inspected"]),
@@ -83,36 +83,36 @@ def _row(row: Sums, named: Mapping[str, str], asked: PageRequest) -> list[Entry]
     ]
 
 
-def _narrowing(asked: PageRequest, member: str, value: str, shown: str) -> Entry:
+def _narrowing(request: PageRequest, member: str, value: str, shown: str) -> Entry:
     """A cell that shows only what has the same value when it is clicked."""
-    return Entry(shown, tag("a", cut(shown, 30), href=asked.link(**{member: value})) if value else "")
+    return Entry(shown, tag("a", cut(shown, 30), href=request.link(**{member: value})) if value else "")
 
 
-def _filters(open_: Transaction, asked: PageRequest, named: Mapping[str, str]) -> Html:
-    said, wanted = asked.said, asked.filter
-    specialists = [name for name in queries.names(open_, asked.window) if name != wanted.specialist]
+def _filters(open_: Transaction, request: PageRequest, named: Mapping[str, str]) -> Html:
+    query, wanted = request.query, request.filter
+    specialists = [name for name in queries.names(open_, request.window) if name != wanted.specialist]
     policies = [name for name in queries.policies(open_) if name != wanted.policy]
     yes_no = {"yes": "yes", "no": "no"}
     kept = [
-        tag("input", type="hidden", name=name, value=said[name])
+        tag("input", type="hidden", name=name, value=query[name])
         for name in ("range", "since", "until", "metric")
-        if name in said
+        if name in query
     ]
     inside = [
         _choice("specialist", "Specialist", wanted.specialist, {name: name for name in specialists}),
         _choice("policy", "Policy", wanted.policy, {name: name for name in policies}),
         _choice("key", "Key", wanted.key, named),
         _choice("status", "Status", wanted.status, {name: name for name in STATUSES}),
-        _choice("declined", "Declined", said.get("declined", ""), yes_no),
-        _choice("inspected", "Looked before", said.get("inspected", ""), yes_no),
-        _choice("changed", "Looks changed it", said.get("changed", ""), yes_no),
-        _field("least", "Cost from, $", said.get("least", ""), type="number", min="0", step="any"),
-        _field("most", "Cost to, $", said.get("most", ""), type="number", min="0", step="any"),
+        _choice("declined", "Declined", query.get("declined", ""), yes_no),
+        _choice("inspected", "Looked before", query.get("inspected", ""), yes_no),
+        _choice("changed", "Looks changed it", query.get("changed", ""), yes_no),
+        _field("least", "Cost from, $", query.get("least", ""), type="number", min="0", step="any"),
+        _field("most", "Cost to, $", query.get("most", ""), type="number", min="0", step="any"),
         _field("text", "Text in the prompt", wanted.text, type="search", maxlength="200"),
     ]
     buttons = [
         tag("button", "Filter"),
-        tag("a", "Clear", href=PageRequest(asked.path, _times(asked), asked.now).link()),
+        tag("a", "Clear", href=PageRequest(request.path, _times(request), request.now).link()),
     ]
     return tag(
         "form", kept, inside, buttons, class_="filters", method="get", action=f"{ROOT}/decisions",
@@ -121,8 +121,8 @@ def _filters(open_: Transaction, asked: PageRequest, named: Mapping[str, str]) -
     )  # fmt: skip
 
 
-def _times(asked: PageRequest) -> dict[str, str]:
-    return {name: asked.said[name] for name in ("range", "since", "until") if name in asked.said}
+def _times(request: PageRequest) -> dict[str, str]:
+    return {name: request.query[name] for name in ("range", "since", "until") if name in request.query}
 
 
 def _choice(name: str, title: str, now: str, choices: Mapping[str, str]) -> Html:
@@ -136,12 +136,12 @@ def _field(name: str, title: str, now: str, **more: str) -> Html:
     return tag("label", title, tag("input", name=name, value=now, **more))
 
 
-def _pager(asked: PageRequest, rows: Sequence[Sums]) -> Html:
-    newest = tag("a", "Newest", href=asked.link()) if asked.before else None
+def _pager(request: PageRequest, rows: Sequence[Sums]) -> Html:
+    newest = tag("a", "Newest", href=request.link()) if request.before else None
     older = None
     if len(rows) > ROWS:
         last = rows[ROWS - 1]
         older = tag(
-            "a", "Older", href=asked.link(before=f"{last['at']!r}_{last['id']}"), rel="next", id="older"
+            "a", "Older", href=request.link(before=f"{last['at']!r}_{last['id']}"), rel="next", id="older"
         )
     return tag("div", joined(newest, older), class_="pager")

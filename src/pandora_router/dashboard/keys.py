@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from pandora_router.dashboard.asked import PageRequest
 from pandora_router.dashboard.layout import Entry, Page, PageTable, count, cut, money, note, share, when
 from pandora_router.dashboard.markup import tag
+from pandora_router.dashboard.page_request import PageRequest
 from pandora_router.store import accounts, queries
 from pandora_router.store.database import Transaction
 from pandora_router.store.money import period_of
@@ -16,20 +16,20 @@ COLUMNS = (
 )  # fmt: skip
 
 
-def keys(open_: Transaction, asked: PageRequest) -> Page:
+def keys(open_: Transaction, request: PageRequest) -> Page:
     """The page. Secrets are not in the store, so none can be shown."""
-    sums = queries.totals_by(open_, asked.window, "key")
+    sums = queries.totals_by(open_, request.window, "key")
     nothing = dict.fromkeys(("requests", "errors", "cost"), 0)
     rows = []
     for key in accounts.keys(open_):
-        spent, reserved = accounts.account(open_, key, asked.now)
+        spent, reserved = accounts.account(open_, key, request.now)
         mine = sums.get(key.id, nothing)
         rows.append(
             [
-                Entry(key.name, tag("a", cut(key.name), href=asked.link("decisions", key=key.id))),
+                Entry(key.name, tag("a", cut(key.name), href=request.link("decisions", key=key.id))),
                 Entry(_state(key), tag("span", _state(key), class_="bad" if key.revoked_at else None)),
                 when(key.created_at),
-                Entry(period_of(key.period, asked.now)),
+                Entry(period_of(key.period, request.now)),
                 Entry(None, "unlimited") if key.budget is None else money(key.budget),
                 money(spent),
                 money(reserved),

@@ -14,8 +14,8 @@ from importlib.resources import files
 from typing import Any
 
 from pandora_router import text
-from pandora_router.dashboard.asked import RANGES, ROOT, PageRequest
 from pandora_router.dashboard.markup import Child, Html, markup, tag
+from pandora_router.dashboard.page_request import RANGES, ROOT, PageRequest
 from pandora_router.router.picture import style_sheet
 from pandora_router.store.money import dollars
 
@@ -79,9 +79,9 @@ class PageTable:
     empty: str = "Nothing in this window."
     folded: bool = False
 
-    def html(self, asked: PageRequest) -> Html:
+    def html(self, request: PageRequest) -> Html:
         """The table with its title and a link to the CSV file."""
-        export = tag("a", "CSV", href=csv_link(asked, self.name), class_="csv", download=True)
+        export = tag("a", "CSV", href=csv_link(request, self.name), class_="csv", download=True)
         head = tag("h2", self.title, " ", export, id=self.name)
         if not self.rows:
             return tag("section", head, tag("p", self.empty, class_="dim"))
@@ -125,30 +125,30 @@ class Page:
         return next((part for part in self.parts if isinstance(part, PageTable) and part.name == name), None)
 
 
-def csv_link(asked: PageRequest, name: str) -> str:
+def csv_link(request: PageRequest, name: str) -> str:
     """The address of a table of this page as CSV, with its filters."""
-    return asked.link(csv=name)
+    return request.link(csv=name)
 
 
-def render(page: Page, asked: PageRequest, person: str | None) -> bytes:
+def render(page: Page, request: PageRequest, person: str | None) -> bytes:
     """The whole document; `person` is the name of the key that is logged in."""
-    inside = [part.html(asked) if isinstance(part, PageTable) else part for part in page.parts]
+    inside = [part.html(request) if isinstance(part, PageTable) else part for part in page.parts]
     again: dict[str, Any] = (
-        {"hx_get": asked.link(), "hx_trigger": "every 5s", "hx_select": "#live", "hx_swap": "outerHTML"}
-        if page.live and asked.range
+        {"hx_get": request.link(), "hx_trigger": "every 5s", "hx_select": "#live", "hx_swap": "outerHTML"}
+        if page.live and request.range
         else {}
     )
     content = tag("div", inside, id="live", **again)
-    ranges = _ranges(asked) if page.ranged else None
+    ranges = _ranges(request) if page.ranged else None
     main = tag(
         "main", tag("div", tag("h1", page.title), ranges, class_="head"), content, id="main", tabindex=-1
     )
-    return document(page.title, asked, _navigation(asked, person), main)
+    return document(page.title, request, _navigation(request, person), main)
 
 
-def document(title: str, asked: PageRequest, *body: Child) -> bytes:
+def document(title: str, request: PageRequest, *body: Child) -> bytes:
     """An HTML document with the style and script of the dashboard."""
-    theme = asked.theme if asked.theme in ("dark", "light") else None
+    theme = request.theme if request.theme in ("dark", "light") else None
     head = tag(
         "head",
         tag("meta", charset="utf-8"),
@@ -171,15 +171,15 @@ def document(title: str, asked: PageRequest, *body: Child) -> bytes:
     return f"<!doctype html>\n{whole}\n".encode("utf-8", "replace")
 
 
-def _navigation(asked: PageRequest, person: str | None) -> Html:
+def _navigation(request: PageRequest, person: str | None) -> Html:
     kept = dict.fromkeys(("specialist", "policy", "key", "status", "text", "least", "most"))
     kept |= dict.fromkeys(("declined", "inspected", "changed"))
-    here = asked.path.partition("/")[0]
+    here = request.path.partition("/")[0]
     links = (
         tag(
             "a",
             title,
-            href=asked.link(path, **kept),
+            href=request.link(path, **kept),
             aria_current="page" if path == here else None,
             data_key=str(number),
         )
@@ -220,18 +220,20 @@ def _shortcuts() -> Html:
     return tag("dialog", tag("h2", "Keys"), tag("dl", rows), id="shortcuts")
 
 
-def _ranges(asked: PageRequest) -> Html:
+def _ranges(request: PageRequest) -> Html:
     links = [
         tag(
             "a",
             name,
-            href=asked.link(range=name, since=None, until=None),
-            aria_current="true" if name == asked.range else None,
+            href=request.link(range=name, since=None, until=None),
+            aria_current="true" if name == request.range else None,
         )
         for name in RANGES
     ]
-    window = asked.window
-    stated = None if asked.range else tag("span", when(window.since).child, " to ", when(window.until).child)
+    window = request.window
+    stated = (
+        None if request.range else tag("span", when(window.since).child, " to ", when(window.until).child)
+    )
     return tag("div", links, stated, class_="ranges", role="group", aria_label="Window of time")
 
 
@@ -251,8 +253,8 @@ def chart(
 ) -> Html:
     """A chart over time, drawn by the script from the data in its attribute."""
     data = {"at": list(at), "unit": unit, "lines": [{"name": n, "values": list(v)} for n, v in lines.items()]}
-    said = json.dumps(data, allow_nan=False)
-    plot = tag("div", class_="plot", data_plot=said, role="img", aria_label=f"{title} over time")
+    payload = json.dumps(data, allow_nan=False)
+    plot = tag("div", class_="plot", data_plot=payload, role="img", aria_label=f"{title} over time")
     return tag("figure", tag("figcaption", title, f" ({unit})" if unit else None), plot)
 
 

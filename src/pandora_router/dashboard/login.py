@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from http.cookies import CookieError, SimpleCookie
 from urllib.parse import urlsplit
 
-from pandora_router.dashboard.asked import ROOT
+from pandora_router.dashboard.page_request import ROOT
 from pandora_router.store import accounts
 from pandora_router.store.database import Transaction
 from pandora_router.store.rows import Key, Refusal

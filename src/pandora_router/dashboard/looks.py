@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pandora_router.dashboard.asked import PageRequest
 from pandora_router.dashboard.layout import (
     Entry,
     Page,
@@ -17,6 +16,7 @@ from pandora_router.dashboard.layout import (
     tiles,
 )
 from pandora_router.dashboard.markup import tag
+from pandora_router.dashboard.page_request import PageRequest
 from pandora_router.dashboard.specialists import reward
 from pandora_router.dashboard.today import whole_steps
 from pandora_router.store import queries
@@ -26,13 +26,13 @@ from pandora_router.store.money import dollars
 LOOKS = ("inspection", "loser")
 
 
-def looks(open_: Transaction, asked: PageRequest) -> Page:
+def looks(open_: Transaction, request: PageRequest) -> Page:
     """The page."""
-    window = asked.window
+    window = request.window
     now = queries.totals(open_, window)
-    judged = queries.judged(open_, window, asked.metric)
+    judged = queries.judged(open_, window, request.metric)
     looked, changed, paid = now["inspected"], now["changed"], now["inspection_cost"]
-    listed = tag("a", f"{changed:,} decisions", href=asked.link("decisions", changed="yes"))
+    listed = tag("a", f"{changed:,} decisions", href=request.link("decisions", changed="yes"))
     head = tiles(
         tile("Requests with looks", f"{looked:,}", f"{share(looked, now['requests']).shown} of all"),
         tile(
@@ -85,7 +85,7 @@ def looks(open_: Transaction, asked: PageRequest) -> Page:
         [
             head,
             drawn,
-            PageTable("quality", f"Feedback ({asked.metric})", ("requests", "judged", "reward"), quality),
+            PageTable("quality", f"Feedback ({request.metric})", ("requests", "judged", "reward"), quality),
             PageTable("won", "Looks at", ("specialist", "looks", "won", "lost", "share won"), won),
             PageTable(
                 "lost",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pandora_router.bidding.auction_picture import auction_picture
 from pandora_router.bidding.reputation import Reputation
-from pandora_router.dashboard.asked import PageRequest
 from pandora_router.dashboard.layout import (
     Entry,
     Page,
@@ -20,6 +19,7 @@ from pandora_router.dashboard.layout import (
     when,
 )
 from pandora_router.dashboard.markup import Html, tag
+from pandora_router.dashboard.page_request import PageRequest
 from pandora_router.store import auctions
 from pandora_router.store.database import Transaction
 
@@ -31,11 +31,13 @@ AUCTIONS = ("time", "auction", "mechanism", "kind", "answered by", "status", "pr
 CALLS = ("bidder", "reply", "fault", "call", "price shown", "amount", "looks so far", "spent", "waited")
 
 
-def market(open_: Transaction, asked: PageRequest, reputation: Reputation) -> Page:
+def market(open_: Transaction, request: PageRequest, reputation: Reputation) -> Page:
     """The page; handicaps are computed by the rule of the market that is served."""
-    file = bool(asked.said.get("csv"))
-    window = asked.window
-    listed = auctions.newest(open_, window.since, window.until, IN_A_FILE if file else ROWS + 1, asked.before)
+    file = bool(request.query.get("csv"))
+    window = request.window
+    listed = auctions.newest(
+        open_, window.since, window.until, IN_A_FILE if file else ROWS + 1, request.before
+    )
     members = auctions.bidders(open_, everybody=True)
     scores = auctions.scores(open_)
     balances = auctions.balances(open_)
@@ -50,8 +52,8 @@ def market(open_: Transaction, asked: PageRequest, reputation: Reputation) -> Pa
         ),
         _bidders(members, scores, balances, reputation),
         _scores(scores, reputation),
-        _auctions(listed if file else listed[:ROWS], asked),
-        _pager(listed, asked),
+        _auctions(listed if file else listed[:ROWS], request),
+        _pager(listed, request),
         _accounts(balances),
         note("Amounts are in units of reward. Let a bidder join with `pandora market join NAME --url URL`."),
     ]
@@ -99,11 +101,11 @@ def _scores(scores: list[auctions.Score], reputation: Reputation) -> PageTable:
     return PageTable("reputation", title, SCORES, rows, words=2, empty="Nothing was graded yet.")
 
 
-def _auctions(listed: list[auctions.AuctionRow], asked: PageRequest) -> PageTable:
+def _auctions(listed: list[auctions.AuctionRow], request: PageRequest) -> PageTable:
     rows = [
         [
             when(row.at),
-            Entry(row.id, tag("a", f"…{row.id[-8:]}", href=asked.link(f"market/{row.id}"), title=row.id)),
+            Entry(row.id, tag("a", f"…{row.id[-8:]}", href=request.link(f"market/{row.id}"), title=row.id)),
             Entry(row.mechanism),
             Entry(row.kind, cut(row.kind, 20)),
             Entry(row.bidder or "the default", cut(row.bidder or "the default", 30)),
@@ -118,12 +120,12 @@ def _auctions(listed: list[auctions.AuctionRow], asked: PageRequest) -> PageTabl
     return PageTable("auctions", "Auctions, newest first", AUCTIONS, rows, words=6, empty=empty)
 
 
-def _pager(listed: list[auctions.AuctionRow], asked: PageRequest) -> Html:
-    newest = tag("a", "Newest", href=asked.link()) if asked.before else None
+def _pager(listed: list[auctions.AuctionRow], request: PageRequest) -> Html:
+    newest = tag("a", "Newest", href=request.link()) if request.before else None
     older = None
     if len(listed) > ROWS:
         last = listed[ROWS - 1]
-        older = tag("a", "Older", href=asked.link(before=f"{last.at!r}_{last.id}"), rel="next", id="older")
+        older = tag("a", "Older", href=request.link(before=f"{last.at!r}_{last.id}"), rel="next", id="older")
     return tag("div", joined(newest, older), class_="pager")
 
 
@@ -134,7 +136,7 @@ def _accounts(balances: dict[str, float]) -> PageTable:
     )
 
 
-def auction(open_: Transaction, asked: PageRequest, id_: str) -> Page | None:
+def auction(open_: Transaction, request: PageRequest, id_: str) -> Page | None:
     """One auction; None if there is none of this id."""
     stored = auctions.auction(open_, id_)
     if stored is None:
@@ -176,6 +178,6 @@ def auction(open_: Transaction, asked: PageRequest, id_: str) -> Page | None:
         tag("div", Html(auction_picture(row, calls)), class_="picture", tabindex="0"),
         PageTable("calls", "Calls in order", CALLS, lines, words=3, empty="Nobody was called."),
         PageTable("money", "Money", ("purpose", "from", "to", "amount"), money, words=3, empty="None moved."),
-        note(tag("a", "The request that it was held for", href=asked.link(f"decisions/{row.id}")), "."),
+        note(tag("a", "The request that it was held for", href=request.link(f"decisions/{row.id}")), "."),
     ]
     return Page("One auction", parts, ranged=False)

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal, InvalidOperation
 
-from pandora_router.dashboard.asked import PageRequest, moment
 from pandora_router.dashboard.layout import (
     Entry,
     Page,
@@ -28,6 +27,7 @@ from pandora_router.dashboard.layout import (
     tiles,
 )
 from pandora_router.dashboard.markup import Html, tag
+from pandora_router.dashboard.page_request import PageRequest, moment
 from pandora_router.errors import UsageError
 from pandora_router.store import queries
 from pandora_router.store.database import Transaction
@@ -104,14 +104,14 @@ def _summed(rows: object, cost: int, name: int, day: int | None) -> ProviderBill
     return ProviderBill(sums, skipped)
 
 
-def _money(said: str) -> int | None:
+def _money(text: str) -> int | None:
     """Nanodollars; None if it is no amount.
 
     >>> _money("$1,234.5"), _money("0.000001"), _money("-2"), _money("free"), _money("1e99")
     (1234500000000, 1000, -2000000000, None, None)
     """
     try:
-        value = Decimal(said.strip().lstrip("$€ ").replace(",", "").replace("$", ""))
+        value = Decimal(text.strip().lstrip("$€ ").replace(",", "").replace("$", ""))
         return int(value * UNIT) if value.is_finite() and abs(value) < 10**9 else None
     except InvalidOperation:
         return None
@@ -119,20 +119,20 @@ def _money(said: str) -> int | None:
 
 def reconcile(
     open_: Transaction,
-    asked: PageRequest,
+    request: PageRequest,
     models: Mapping[str, str],
     bill: ProviderBill | None,
     wrong: str = "",
 ) -> Page:
     """The page. `models` says which model of its provider each specialist is; `bill` is None at first."""
-    ours = queries.spending(open_, asked.window)
-    parts: list[Html | PageTable] = [_form(asked, wrong)]
+    ours = queries.spending(open_, request.window)
+    parts: list[Html | PageTable] = [_form(request, wrong)]
     if bill is not None:
         parts += _compared(ours, models, bill)
     return Page("Reconcile", [*parts, _ours(ours, models)])
 
 
-def _form(asked: PageRequest, wrong: str) -> Html:
+def _form(request: PageRequest, wrong: str) -> Html:
     inside = [
         note("A provider's bill as CSV with a first line such as date,model,cost. Nothing is stored."),
         tag("p", wrong, class_="bad", role="alert") if wrong else None,
@@ -141,7 +141,7 @@ def _form(asked: PageRequest, wrong: str) -> Html:
                                                      maxlength=LARGEST))),
         tag("button", "Compare"),
     ]  # fmt: skip
-    return tag("form", inside, method="post", action=asked.link(), class_="bill")
+    return tag("form", inside, method="post", action=request.link(), class_="bill")
 
 
 def _compared(

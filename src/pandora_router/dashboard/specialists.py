@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from pandora_router.dashboard.asked import PageRequest
 from pandora_router.dashboard.layout import Entry, Page, PageTable, count, money, note, seconds, share
 from pandora_router.dashboard.markup import tag
+from pandora_router.dashboard.page_request import PageRequest
 from pandora_router.store import queries
 from pandora_router.store.database import Transaction
 from pandora_router.store.queries import Sums
@@ -31,12 +31,12 @@ CALLS = (
 FAILED = ("error", "lost")
 
 
-def specialists(open_: Transaction, asked: PageRequest, circuits: Mapping[str, str]) -> Page:
+def specialists(open_: Transaction, request: PageRequest, circuits: Mapping[str, str]) -> Page:
     """The page; `circuits` has the state of each specialist that is served now."""
-    window = asked.window
+    window = request.window
     sums = queries.totals_by(open_, window, "specialist")
     calls = queries.calls(open_, window)
-    judged = queries.judged(open_, window, asked.metric)
+    judged = queries.judged(open_, window, request.metric)
     first = queries.quantiles(open_, window, "first", LEVELS)
     whole = queries.quantiles(open_, window, "whole", LEVELS)
     looks = queries.looked(open_, window)
@@ -52,7 +52,7 @@ def specialists(open_: Transaction, asked: PageRequest, circuits: Mapping[str, s
         state = circuits.get(name, "not served")
         rows.append(
             [
-                Entry(name, tag("a", name, href=asked.link("decisions", specialist=name))),
+                Entry(name, tag("a", name, href=request.link("decisions", specialist=name))),
                 count(traffic["requests"]),
                 share(traffic["requests"], requests),
                 money(traffic["cost"]),

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from pandora_router.dashboard.asked import PageRequest
 from pandora_router.dashboard.layout import (
     Entry,
     Page,
@@ -23,6 +22,7 @@ from pandora_router.dashboard.layout import (
     when,
 )
 from pandora_router.dashboard.markup import Html
+from pandora_router.dashboard.page_request import PageRequest
 from pandora_router.store import queries
 from pandora_router.store.database import Transaction
 from pandora_router.store.money import dollars
@@ -65,12 +65,12 @@ def read(open_: Transaction, window: Window, metric: str) -> Figures:
     )
 
 
-def today(open_: Transaction, asked: PageRequest) -> Page:
+def today(open_: Transaction, request: PageRequest) -> Page:
     """The page."""
-    window = asked.window
-    figures = read(open_, window, asked.metric)
+    window = request.window
+    figures = read(open_, window, request.metric)
     parts: list[Html | PageTable] = [
-        _tiles(figures, asked.metric),
+        _tiles(figures, request.metric),
         _charts(figures),
         explained(),
         _table(figures),

@@ -125,13 +125,13 @@ def baselines(table: Table) -> Baselines | None:
     some = ~missing.all(axis=1)
     if not some.any():
         return None
-    reward, there = reward[some], ~missing[some]
-    fee = np.where(there, table.fee[some], 0.0)
-    counts = there.sum(axis=0)
-    asked = counts > 0
+    reward, present = reward[some], ~missing[some]
+    fee = np.where(present, table.fee[some], 0.0)
+    counts = present.sum(axis=0)
+    answered = counts > 0
     total = np.maximum(counts, 1)
-    means = np.where(asked, np.where(there, reward, 0.0).sum(axis=0) / total, -np.inf)
-    fees = np.where(asked, fee.sum(axis=0) / total, np.inf)
+    means = np.where(answered, np.where(present, reward, 0.0).sum(axis=0) / total, -np.inf)
+    fees = np.where(answered, fee.sum(axis=0) / total, np.inf)
     return Baselines(
         prompts=int(some.sum()),
         best_single=_pick(table, reward, means),
@@ -154,11 +154,11 @@ def _mean(values: npt.NDArray[np.float64]) -> Mean:
 
 
 def _column(table: Table, j: int) -> SpecialistSummary:
-    there = ~table.missing[:, j]
+    present = ~table.missing[:, j]
 
     def mean(values: npt.NDArray[np.float64]) -> float | None:
-        return float(values[there, j].mean()) if there.any() else None
+        return float(values[present, j].mean()) if present.any() else None
 
     return SpecialistSummary(
-        table.specialists[j], int((~there).sum()), mean(table.score), mean(table.fee), mean(table.reward)
+        table.specialists[j], int((~present).sum()), mean(table.score), mean(table.fee), mean(table.reward)
     )

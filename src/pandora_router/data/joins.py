@@ -35,9 +35,9 @@ def beside(left: Table, right: Table, *, shared: bool = False) -> Table:
     left, right = _aligned(left, right, shared)
     for i, (a, b) in enumerate(zip(left.prompts, right.prompts, strict=True)):
         if a != b and normalise(a) != normalise(b):
-            what = f"prompt {left.prompt_ids[i]!r}"
+            place = f"prompt {left.prompt_ids[i]!r}"
             raise _clash(
-                what, "the same text in both tables", f"{a[:60]!r} and {b[:60]!r}", "Are the ids the same?"
+                place, "the same text in both tables", f"{a[:60]!r} and {b[:60]!r}", "Are the ids the same?"
             )
     if (left.split != right.split).any():
         i = int(np.flatnonzero(left.split != right.split)[0])

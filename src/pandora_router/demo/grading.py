@@ -17,19 +17,19 @@ _FIGURES = re.compile(r"\d+")
 _THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}\b)")
 
 
-def solved(said: str, wanted: str) -> float:
+def solved(answer: str, wanted: str) -> float:
     """Whether a puzzle is solved: by the number an answer ends on, by Yes or by No.
 
     A fraction must be in its lowest terms (neither 2/4 nor 3 1/2 is 1/2), and an answer with both Yes and No
     is wrong.
     """
     if wanted in OTHER:
-        return float(contains(said, wanted) and not contains(said, OTHER[wanted]))
-    same = numeric(said, wanted)
+        return float(contains(answer, wanted) and not contains(answer, OTHER[wanted]))
+    same = numeric(answer, wanted)
     if "/" not in wanted:
         return same
-    mixed = re.search(rf"\d\s+{re.escape(wanted)}\b", said)
-    return 0.0 if mixed else min(same, contains(said, wanted))
+    mixed = re.search(rf"\d\s+{re.escape(wanted)}\b", answer)
+    return 0.0 if mixed else min(same, contains(answer, wanted))
 
 
 GRADERS: dict[str, ReferenceGrader] = {
@@ -40,12 +40,12 @@ GRADERS: dict[str, ReferenceGrader] = {
 """By task; the one under "" is for all others."""
 
 
-def beyond(question: str, said: str) -> str:
+def beyond(question: str, answer: str) -> str:
     """The text after the numbers of the question, if the answer starts with several of them."""
-    asked, plain = _FIGURES.findall(question), _THOUSANDS.sub("", said)
+    asked, plain = _FIGURES.findall(question), _THOUSANDS.sub("", answer)
     figures = list(_FIGURES.finditer(plain))[: len(asked)]
     if len(asked) < 2 or [figure[0] for figure in figures] != asked:
-        return said
+        return answer
     return plain[figures[-1].end() :]
 
 

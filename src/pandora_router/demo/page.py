@@ -139,8 +139,8 @@ def _axes(x: Callable[[float], float], y: Callable[[float], float], last: int) -
         f'<text x="{x(second):.1f}" y="{below}" text-anchor="middle">{second}</text>'
         for second in range(last + 1)
     ]
-    said = "processor seconds per question"
-    lines.append(f'<text x="{middle}" y="{below + 20}" text-anchor="middle">{said}</text>')
+    label = "processor seconds per question"
+    lines.append(f'<text x="{middle}" y="{below + 20}" text-anchor="middle">{label}</text>')
     return lines
 
 
@@ -152,7 +152,9 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def _legend() -> str:
-    words = (f"<dt>{html.escape(word)}</dt><dd>{html.escape(said)}</dd>" for word, said in headline.LEGEND)
+    words = (
+        f"<dt>{html.escape(word)}</dt><dd>{html.escape(meaning)}</dd>" for word, meaning in headline.LEGEND
+    )
     return f"<dl>{''.join(words)}</dl>"
 
 
@@ -170,10 +172,10 @@ def _live(routed: Sequence[RoutedQuestion]) -> str:
     rows = []
     for outcome in routed:
         looks = ", ".join(outcome.decision.inspected) or "none"
-        said = outcome.answer.text.strip() or "(no answer)"
+        text = outcome.answer.text.strip() or "(no answer)"
         verdict = "right" if outcome.right else f"wrong: {outcome.question.references[0]}"
         bill = f"{outcome.answer.seconds:.4f} + {outcome.lost_seconds:.4f}"
-        rows.append([outcome.question.text, looks, outcome.decision.specialist, said, verdict, bill])
+        rows.append([outcome.question.text, looks, outcome.decision.specialist, text, verdict, bill])
     table = _table(
         ("question", "looks", "who answers", "answer", "verdict", "seconds of answer + other looks"), rows
     )

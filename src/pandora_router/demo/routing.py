@@ -85,11 +85,11 @@ def cast(
     `answers` are recorded answers by question id and specialist.
     """
     texts = {question.id: question.text for question in questions}
-    said: dict[str, dict[str, Answer]] = {}
+    by_specialist: dict[str, dict[str, Answer]] = {}
     for (prompt_id, name), answer in answers.items():
         if prompt_id in texts:
-            said.setdefault(name, {})[texts[prompt_id]] = answer
-    return {**{name: Replayed(name, known) for name, known in said.items()}, **running}
+            by_specialist.setdefault(name, {})[texts[prompt_id]] = answer
+    return {**{name: Replayed(name, known) for name, known in by_specialist.items()}, **running}
 
 
 @dataclass(frozen=True, eq=False)

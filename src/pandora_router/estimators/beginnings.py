@@ -43,9 +43,9 @@ def numbers(prompt: str, context: str) -> list[float]:
     lines = text.split("\n")
     said = [" ".join(_WORD.findall(line.casefold())) for line in lines]
     words = set(" ".join(said).split())
-    asked = [word for word in _WORD.findall(prompt.casefold()) if not word.isdigit()]
-    weights = [math.exp(min(len(word), 10) / 3.0) for word in asked]  # long words are rare words
-    met = [weight for word, weight in zip(asked, weights, strict=True) if word in words]
+    prompt_words = [word for word in _WORD.findall(prompt.casefold()) if not word.isdigit()]
+    weights = [math.exp(min(len(word), 10) / 3.0) for word in prompt_words]  # long words are rare words
+    met = [weight for word, weight in zip(prompt_words, weights, strict=True) if word in words]
     votes = Counter(line for line in said if line)
     return [
         len(chances),
@@ -54,7 +54,7 @@ def numbers(prompt: str, context: str) -> list[float]:
         min(chances) if chances else math.nan,
         chances[0] if chances else math.nan,
         len(words),
-        len(met) / max(len(asked), 1),
+        len(met) / max(len(prompt_words), 1),
         sum(met) / max(sum(weights), 1e-9),
         float(any(word.isdigit() for word in words)),
         len([line for line in said if line]),

@@ -51,10 +51,10 @@ class Extended:
             )
         column = np.asarray(reward, dtype=np.float64).reshape(-1, 1)
         matrix = checked_reward(column, len(prompts), [newcomer])
-        there = np.flatnonzero(np.isfinite(matrix[:, 0]))
-        kept = [prompts[int(i)] for i in there]
+        present = np.flatnonzero(np.isfinite(matrix[:, 0]))
+        kept = [prompts[int(i)] for i in present]
         folds = grouped_folds(kept, 8, seed)
-        head, _ = fit_ridge(_features(unseen(base, kept)), matrix[there], folds, PENALTIES)
+        head, _ = fit_ridge(_features(unseen(base, kept)), matrix[present], folds, PENALTIES)
         return cls(base, newcomer, head)
 
     @property

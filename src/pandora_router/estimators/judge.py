@@ -62,22 +62,22 @@ def read_verdict(text: str) -> float | None:
     >>> read_verdict('{"verdict": "wrong"}'), read_verdict("80%"), read_verdict("It is not correct.")
     (0.0, 0.8, None)
     """
-    said = text.strip()
-    if len(said) > LONGEST:
+    verdict = text.strip()
+    if len(verdict) > LONGEST:
         return None
-    fence = _FENCE.fullmatch(said)
-    said = fence[1].strip() if fence else said
-    if said.startswith("{"):
-        return _from_object(said)
-    word, percent = _WORD.fullmatch(said), _PERCENT.fullmatch(said)
+    fence = _FENCE.fullmatch(verdict)
+    verdict = fence[1].strip() if fence else verdict
+    if verdict.startswith("{"):
+        return _from_object(verdict)
+    word, percent = _WORD.fullmatch(verdict), _PERCENT.fullmatch(verdict)
     if word:
         return _SCORES[word[1].lower()]
     return _share(float(percent[1])) if percent else None
 
 
-def _from_object(said: str) -> float | None:
+def _from_object(text: str) -> float | None:
     try:
-        pairs = json.loads(said, object_pairs_hook=list, parse_int=float)
+        pairs = json.loads(text, object_pairs_hook=list, parse_int=float)
     except (ValueError, RecursionError):
         return None
     members = dict(pairs)

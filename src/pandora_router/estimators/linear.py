@@ -115,13 +115,13 @@ class LinearHead(PromptsOnly):
         shared: dict[bytes, list[Matrix]] = {}
         solutions = []
         for column in self.reward.T:
-            there = ~np.isnan(column)
-            rows = self._design[there]
-            if there.tobytes() not in shared:
+            present = ~np.isnan(column)
+            rows = self._design[present]
+            if present.tobytes() not in shared:
                 gram = rows.T @ rows
                 penalty = np.diag(np.append(np.full(len(gram) - 1, float(len(rows))), 0.0))
-                shared[there.tobytes()] = [np.linalg.pinv(gram + p * penalty) for p in PENALTIES]
-            solutions.append(_best(rows, column[there], there, shared[there.tobytes()]))
+                shared[present.tobytes()] = [np.linalg.pinv(gram + p * penalty) for p in PENALTIES]
+            solutions.append(_best(rows, column[present], present, shared[present.tobytes()]))
         return solutions
 
     def _components(self, vectors: Vectors) -> Vectors:
@@ -172,7 +172,7 @@ class _Solution:
         return np.asarray(left)
 
 
-def _best(rows: Matrix, reward: Vector, there: Mask, inverses: list[Matrix]) -> _Solution:
+def _best(rows: Matrix, reward: Vector, present: Mask, inverses: list[Matrix]) -> _Solution:
     """The solution whose penalty has the least leave-one-out error."""
     best: tuple[float, Vector, Matrix] | None = None
     for inverse in inverses:
@@ -182,4 +182,4 @@ def _best(rows: Matrix, reward: Vector, there: Mask, inverses: list[Matrix]) -> 
         if best is None or error < best[0]:
             best = error, weights, inverse
     assert best is not None
-    return _Solution(best[1], best[2], there)
+    return _Solution(best[1], best[2], present)

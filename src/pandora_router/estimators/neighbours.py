@@ -185,9 +185,9 @@ class Neighbours(PromptsOnly):
 
     def _mean(self, nearest: Positions) -> Matrix:
         near = np.where(nearest[:, :, None] >= 0, self.reward[nearest], np.nan)
-        there = ~np.isnan(near)
-        count = there.sum(axis=1)
-        total = np.where(there, near, 0.0).sum(axis=1)
+        present = ~np.isnan(near)
+        count = present.sum(axis=1)
+        total = np.where(present, near, 0.0).sum(axis=1)
         return np.where(count > 0, total / np.maximum(count, 1), self.mean)
 
     def state(self) -> Saved:

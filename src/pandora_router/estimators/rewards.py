@@ -81,10 +81,10 @@ def blend_weights(estimates: Sequence[Matrix], reward: Matrix, mean: Matrix) -> 
     """
     from scipy.optimize import nnls  # half a second to import, and only a fit needs it
 
-    there = np.isfinite(reward) & np.isfinite(estimates).all(axis=0)
-    design = np.column_stack([(part - mean)[there] for part in estimates])
+    present = np.isfinite(reward) & np.isfinite(estimates).all(axis=0)
+    design = np.column_stack([(part - mean)[present] for part in estimates])
     turned, small = np.linalg.qr(design)  # the same least squares with as many rows as estimates
-    weights, _ = nnls(small, turned.T @ (reward - mean)[there])
+    weights, _ = nnls(small, turned.T @ (reward - mean)[present])
     return np.asarray(weights, dtype=np.float64)
 
 

@@ -42,7 +42,7 @@ class Shard:
 
 
 @dataclass(frozen=True)
-class Asked:
+class Campaign:
     """One experiment, the folder of its data, and the seeds to run (None: those of the experiment)."""
 
     experiment: Experiment
@@ -66,12 +66,12 @@ def run(
     progress: Progress | None = None,
 ) -> Results:
     """As `run_all`, for one experiment."""
-    asked = [Asked(experiment, root, seeds)]
-    return run_all(asked, output, cache=cache, runner=runner, progress=progress)[0]
+    campaigns = [Campaign(experiment, root, seeds)]
+    return run_all(campaigns, output, cache=cache, runner=runner, progress=progress)[0]
 
 
 def run_all(
-    asked: Sequence[Asked],
+    campaigns: Sequence[Campaign],
     output: Path,
     *,
     cache: Path | None = None,
@@ -81,8 +81,8 @@ def run_all(
     """Run what is missing and return all finished seeds; `cache` keeps estimates (numbers, no texts)."""
     say = progress or (lambda what, done, total: None)
     shards = []
-    for done, request in enumerate(asked):
-        say(f"{request.experiment.name}: reading", done, len(asked))
+    for done, request in enumerate(campaigns):
+        say(f"{request.experiment.name}: reading", done, len(campaigns))
         shards += _missing(request, output, cache)
     if shards:  # compile once for all workers
         kernels.warm(say)
@@ -95,7 +95,7 @@ def run_all(
             reliability.write(folder, shard.seed, measured[1])
             results.write(folder, shard.experiment, shard.seed, shard.key, measured[0], shard.settings)
             say(_words(waiting), len(shards) - len(waiting), len(shards))
-    return [_finished(request, output) for request in asked]
+    return [_finished(request, output) for request in campaigns]
 
 
 def compute(shard: Shard) -> tuple[Flat, Measured]:
@@ -117,7 +117,7 @@ def _table(shard: Shard) -> Table:
     return table_of(shard.experiment, shard.root)
 
 
-def _missing(request: Asked, output: Path, cache: Path | None) -> list[Shard]:
+def _missing(request: Campaign, output: Path, cache: Path | None) -> list[Shard]:
     """The seeds without results for the same settings, data and estimators."""
     experiment, folder = request.experiment, output / request.experiment.name
     settings = settings_of(experiment)
@@ -132,7 +132,7 @@ def settings_of(experiment: Experiment) -> str:
     return results.settings_of(experiment, arms, VERSION)
 
 
-def _finished(request: Asked, output: Path) -> Results:
+def _finished(request: Campaign, output: Path) -> Results:
     return results.read(output / request.experiment.name, settings_of(request.experiment), request.wanted)
 
 

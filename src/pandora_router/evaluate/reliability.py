@@ -137,8 +137,8 @@ def slope(x: Matrix, y: Matrix) -> float | None:
 def _reliability(g: Matrix, reward: Matrix) -> list[list[float]]:
     """Mean g and mean reward of the cells in each tenth of g, in order."""
     order = np.argsort(g, axis=None, kind="stable")
-    said, came = g.ravel()[order], reward.ravel()[order]
-    parts = zip(np.array_split(said, BINS), np.array_split(came, BINS), strict=True)
+    predicted, realised = g.ravel()[order], reward.ravel()[order]
+    parts = zip(np.array_split(predicted, BINS), np.array_split(realised, BINS), strict=True)
     return [[float(a.mean()), float(b.mean())] for a, b in parts if len(a)]
 
 

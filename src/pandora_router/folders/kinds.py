@@ -125,8 +125,8 @@ def parsed(content: bytes, path: Path, kind: Kind) -> dict[str, Any]:
 
 def seal_of(facts: Mapping[str, Any]) -> str:
     """A SHA-256 over everything a manifest says, its seal and signature apart."""
-    said = {name: value for name, value in facts.items() if name not in ("seal", "signature")}
-    text = json.dumps(said, sort_keys=True, separators=(",", ":"))
+    sealed = {name: value for name, value in facts.items() if name not in ("seal", "signature")}
+    text = json.dumps(sealed, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
 
 

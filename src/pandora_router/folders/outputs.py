@@ -94,10 +94,10 @@ def keep_apart(output: Path, inputs: Iterable[Path]) -> None:
 
 def _identity(path: Path) -> Identity:
     try:
-        there = path.stat()
+        status = path.stat()
     except OSError:
         return path
-    return there.st_dev, there.st_ino
+    return status.st_dev, status.st_ino
 
 
 def _with_parents(path: Path) -> set[Identity]:

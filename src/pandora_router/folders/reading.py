@@ -54,14 +54,14 @@ def _verified(file: Path, entry: Mapping[str, Any], kind: Kind, weigh: Weigh | N
     """The bytes of a file, which have the size and hash of its entry."""
     handle = os.open(file, os.O_RDONLY | os.O_NONBLOCK)  # a pipe in place of a file must not block
     with os.fdopen(handle, "rb") as source:
-        there = os.fstat(handle)
-        if not stat.S_ISREG(there.st_mode):
+        status = os.fstat(handle)
+        if not stat.S_ISREG(status.st_mode):
             raise kind.refusal(file, "a regular file", "something else")
         if weigh is not None:
-            weigh(file, there.st_size)
-        if there.st_size != entry["bytes"]:
-            raise kind.refusal(file, f"{entry['bytes']} bytes", f"{there.st_size}")
-        content = source.read(there.st_size)
+            weigh(file, status.st_size)
+        if status.st_size != entry["bytes"]:
+            raise kind.refusal(file, f"{entry['bytes']} bytes", f"{status.st_size}")
+        content = source.read(status.st_size)
     if hashlib.sha256(content).hexdigest() != entry["sha256"]:
         expected = f"SHA-256 {str(entry['sha256'])[:12]}..."
         raise kind.refusal(file, expected, "another: the file was changed")

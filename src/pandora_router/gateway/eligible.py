@@ -71,16 +71,16 @@ class Constraints:
 
 
 def _said(headers: Mapping[str, str], turn: Turn, name: str) -> str | None:
-    said = headers.get(f"{OURS}{name}", turn.metadata.get(f"{OURS}{name}"))
-    if said is not None and not isinstance(said, str):
+    value = headers.get(f"{OURS}{name}", turn.metadata.get(f"{OURS}{name}"))
+    if value is not None and not isinstance(value, str):
         raise UsageError(
-            f"metadata: {OURS}{name}", expected="a text", came=type(said).__name__, do='Write it in "".'
+            f"metadata: {OURS}{name}", expected="a text", came=type(value).__name__, do='Write it in "".'
         )
-    return said
+    return value
 
 
-def _names(said: str | None) -> list[str]:
-    return [name.strip() for name in (said or "").split(",") if name.strip()]
+def _names(listed: str | None) -> list[str]:
+    return [name.strip() for name in (listed or "").split(",") if name.strip()]
 
 
 def exclusions(

@@ -178,8 +178,8 @@ def _given(open_: Transaction, feedback: Feedback, key: str | None) -> str:
     return result
 
 
-def _read_feedback(said: Any, idempotency: str | None) -> Feedback:
-    given: dict[str, Any] = said if isinstance(said, dict) else {}
+def _read_feedback(body: Any, idempotency: str | None) -> Feedback:
+    given: dict[str, Any] = body if isinstance(body, dict) else {}
     metric, value = (
         ("reward", given["reward"]) if "reward" in given else (given.get("metric"), given.get("value"))
     )

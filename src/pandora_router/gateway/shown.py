@@ -59,8 +59,8 @@ class Glimpse:
             return None
         if self.peek.tokens and self.chances:
             first = self.chances[: self.peek.tokens]
-            said = "".join(token for token, _ in first)
-            return shown(said, tuple(chance for _, chance in first)) if self.peek.chances else said or None
+            text = "".join(token for token, _ in first)
+            return shown(text, tuple(chance for _, chance in first)) if self.peek.chances else text or None
         return "".join(self.reasoning or self.text)[: self.peek.characters] or None
 
     def _chat(self, event: Json) -> None:
@@ -80,11 +80,11 @@ class Glimpse:
             self.finished = self.finished or choice.get("finish_reason") is not None
 
     def _chance(self, token: Json) -> None:
-        said, chance = token.get("token"), token.get("logprob")
-        if not isinstance(said, str) or isinstance(chance, bool) or not isinstance(chance, int | float):
+        text, chance = token.get("token"), token.get("logprob")
+        if not isinstance(text, str) or isinstance(chance, bool) or not isinstance(chance, int | float):
             return
         if math.isfinite(chance) and LOWEST_CHANCE <= chance <= 0.0:
-            self.chances.append((said, float(chance)))
+            self.chances.append((text, float(chance)))
 
     def _responses(self, event: Json) -> None:
         kind = str(event.get("type"))
@@ -114,9 +114,9 @@ class Glimpse:
             self.finished = True
 
 
-def _keep(parts: list[str], said: object) -> None:
-    if isinstance(said, str) and said:
-        parts.append(said)
+def _keep(parts: list[str], text: object) -> None:
+    if isinstance(text, str) and text:
+        parts.append(text)
 
 
 def hides(wire: Name, request: Json) -> bool:

@@ -83,30 +83,30 @@ class Spoken:
     previous: str | None = None
 
 
-def _turn(body: Json, said: Spoken, limits: tuple[str, ...], *, wants_usage: bool = True) -> Turn:
+def _turn(body: Json, texts: Spoken, limits: tuple[str, ...], *, wants_usage: bool = True) -> Turn:
     """The `Turn` of a request; `limits` are the members that limit the answer's tokens, the first one wins.
 
     Raises `UsageError` for a model, flag or limit of the wrong kind.
     """
-    kinds = _kinds(said.items)
+    kinds = _kinds(texts.items)
     needs = {ability for kind, ability in _PARTS.items() if kind in kinds}
     asked = {
         "tools": bool(body.get("tools") or body.get("functions")),
-        "json_schema": mapping(said.shape).get("type") == "json_schema",
+        "json_schema": mapping(texts.shape).get("type") == "json_schema",
         "logprobs": bool(body.get("logprobs")),
     }
     return Turn(
         model=text_of(body, "model"),
         stream=flag_of(body, "stream"),
-        prompt=said.users[-1] if said.users else "",
-        system="\n".join(said.system),
-        first=said.users[0] if said.users else "",
-        continues=said.continues or said.previous is not None,
+        prompt=texts.users[-1] if texts.users else "",
+        system="\n".join(texts.system),
+        first=texts.users[0] if texts.users else "",
+        continues=texts.continues or texts.previous is not None,
         needs=frozenset(needs | {ability for ability, wanted in asked.items() if wanted}),
         parameters=frozenset(body),
         max_output=count_of(body, *limits),
         wants_usage=wants_usage,
-        previous=said.previous,
+        previous=texts.previous,
         cache_key=string(body.get("prompt_cache_key")),
         metadata=mapping(body.get("metadata")),
     )
@@ -166,7 +166,7 @@ class Chat:
     def read(self, body: Json) -> Turn:
         """Read a request; raises `UsageError` if it is not valid on this wire."""
         items = _messages(body)
-        said = Spoken(
+        texts = Spoken(
             users=_texts(items, ("user",)),
             system=_texts(items, _SYSTEM),
             items=items,
@@ -174,7 +174,7 @@ class Chat:
             shape=body.get("response_format"),
         )
         wants_usage = bool(mapping(body.get("stream_options")).get("include_usage"))
-        return _turn(body, said, ("max_completion_tokens", "max_tokens"), wants_usage=wants_usage)
+        return _turn(body, texts, ("max_completion_tokens", "max_tokens"), wants_usage=wants_usage)
 
     def usage(self, answer: Json) -> Usage | None:
         """The token counts of a complete answer, or None."""
@@ -216,7 +216,7 @@ class Responses:
         items = list(objects(given))
         kinds = ("input_text", "text", "output_text")
         instructions = string(body.get("instructions"))
-        said = Spoken(
+        texts = Spoken(
             users=[given] if isinstance(given, str) else _texts(items, ("user",), kinds),
             system=[*([instructions] if instructions else []), *_texts(items, _SYSTEM, kinds)],
             items=items,
@@ -228,7 +228,7 @@ class Responses:
             shape=mapping(body.get("text")).get("format"),
             previous=string(body.get("previous_response_id")),
         )
-        return _turn(body, said, ("max_output_tokens",))
+        return _turn(body, texts, ("max_output_tokens",))
 
     def usage(self, answer: Json) -> Usage | None:
         """The token counts of a complete answer, or None."""
@@ -239,9 +239,9 @@ class Responses:
         kind = str(event.get("type"))
         answer = mapping(event.get("response"))
         if kind in ("response.failed", "error"):
-            said = mapping(answer.get("error") or event)
+            error = mapping(answer.get("error") or event)
             return Piece(
-                failed=str(said.get("message") or "an error")[:200], last=True, usage=self.usage(answer)
+                failed=str(error.get("message") or "an error")[:200], last=True, usage=self.usage(answer)
             )
         if kind in ("response.completed", "response.incomplete"):
             return Piece(content=True, usage=self.usage(answer), last=True, response=string(answer.get("id")))
@@ -268,14 +268,14 @@ class Messages:
     def read(self, body: Json) -> Turn:
         """Read a request; raises `UsageError` if it is not valid on this wire."""
         items = _messages(body)
-        said = Spoken(
+        texts = Spoken(
             users=[text for text in _texts(items, ("user",)) if text],
             system=[spoken(body.get("system"), ("text",))],
             items=items,
             continues=any(item.get("role") == "assistant" for item in items)
             or "tool_result" in _kinds(items),
         )
-        return _turn(body, said, ("max_tokens",))
+        return _turn(body, texts, ("max_tokens",))
 
     def usage(self, answer: Json) -> Usage | None:
         """The token counts of a complete answer, or None."""

@@ -177,8 +177,8 @@ class PostedPrice:
 
     def next(self, book: Book) -> Call | Award:
         """Ask the others for their bids, post the best, and give the prompt away."""
-        for j, said in enumerate(book.answers):
-            if said is None and j != self.bidder:
+        for j, answer in enumerate(book.answers):
+            if answer is None and j != self.bidder:
                 return Call(j, -np.inf)
         limits = book.bids()
         own = limits.pop(self.bidder, None)
@@ -229,10 +229,10 @@ class Sequential:
     def next(self, book: Book) -> Call | Award:
         """Ask the next in order, unless somebody accepted."""
         for bidder, price in zip(self.order, self.prices, strict=True):
-            said = book.answers[bidder]
-            if said is None:
+            answer = book.answers[bidder]
+            if answer is None:
                 return Call(bidder, price)
-            if isinstance(said, Bid) and said.limit >= price:
+            if isinstance(answer, Bid) and answer.limit >= price:
                 return Award(bidder, price)
         gone = self.otherwise == OUTSIDE or isinstance(book.answers[self.otherwise], Leave)
         return Award(OUTSIDE if gone else self.otherwise, self.reserve)

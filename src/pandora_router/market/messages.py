@@ -76,8 +76,10 @@ class Book:
 
     def hear(self, call: Call, answer: Answer) -> Book:
         """Write down the answer to a call; a limit or a price to wait for must be a number."""
-        said = answer.limit if isinstance(answer, Bid) else answer.until if isinstance(answer, Wait) else 0.0
-        if np.isnan(said):
+        stated = (
+            answer.limit if isinstance(answer, Bid) else answer.until if isinstance(answer, Wait) else 0.0
+        )
+        if np.isnan(stated):
             raise UsageError(
                 f"the answer of bidder {call.bidder}",
                 expected="a price",
@@ -98,8 +100,8 @@ class Book:
 
     def bids(self) -> dict[int, float]:
         """The standing limits."""
-        return {j: said.limit for j, said in enumerate(self.answers) if isinstance(said, Bid)}
+        return {j: answer.limit for j, answer in enumerate(self.answers) if isinstance(answer, Bid)}
 
     def waits(self) -> dict[int, float]:
         """Who wants to be called again, and at which price."""
-        return {j: said.until for j, said in enumerate(self.answers) if isinstance(said, Wait)}
+        return {j: answer.until for j, answer in enumerate(self.answers) if isinstance(answer, Wait)}

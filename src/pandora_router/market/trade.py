@@ -96,20 +96,20 @@ def _answer(
     strategy: Strategy, call: Call, state: State, events: list[Event]
 ) -> Generator[tuple[State, Inspect], Shown, tuple[Answer, State]]:
     """Let one bidder look as often as it likes, then answer."""
-    while isinstance(said := strategy.next(call, state), Inspect):
-        if said.boxes != (call.bidder,):
+    while isinstance(action := strategy.next(call, state), Inspect):
+        if action.boxes != (call.bidder,):
             raise UsageError(
                 f"the inspection of bidder {call.bidder}",
                 expected="its own box",
-                came=f"boxes {said.boxes}",
+                came=f"boxes {action.boxes}",
                 do="A bidder can only look into its own box.",
             )
-        (value,) = tuple((yield state, said))
+        (value,) = tuple((yield state, action))
         cost = float(state.boxes.inspection_cost[call.bidder])
         state = state.lose(call.bidder) if value is None else state.observe(call.bidder, value)
         shown = None if value is None else value_of(value, call.bidder)
         events.append(Opened(call.bidder, shown, cost))
-    return said, state
+    return action, state
 
 
 def trade(mechanism: Mechanism, bidders: Sequence[Strategy], boxes: Boxes, open: Opener) -> Record:

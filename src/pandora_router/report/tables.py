@@ -252,17 +252,17 @@ def usd(
 
 def verdict(results: Results, k: int) -> str:
     """One or two sentences that say at which costs the router is better or worse than static arms."""
-    said = verdict_on(results, k)
+    outcome = verdict_on(results, k)
     parts = []
-    if said.better_than_all:
-        parts.append(f"beats every static arm with a star at c = {listed(said.better_than_all)}")
-    if said.behind:
+    if outcome.better_than_all:
+        parts.append(f"beats every static arm with a star at c = {listed(outcome.better_than_all)}")
+    if outcome.behind:
         parts.append(
-            f"**misses** the best of them by more than one standard error at c = {listed(said.behind)}"
+            f"**misses** the best of them by more than one standard error at c = {listed(outcome.behind)}"
         )
     if not parts:
         parts.append("is at every cost within one standard error of the best static arm, or below it")
-    mean = said.average
+    mean = outcome.average
     return (
         f"The default router {' and '.join(parts)}. Averaged over costs it is {mean} e-3 against the best "
         f"single static arm ({mean.static}), {len(results.seeds)} splits."

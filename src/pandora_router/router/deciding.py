@@ -159,8 +159,8 @@ class Bought:
                 came=f"{len(paid.estimates)}",
                 do="Return them in the order asked, NaN where there is none.",
             )
-        came = tuple(float(g) if np.isfinite(g) else None for g in paid.estimates)
-        arrived = {box: g for box, g in zip(at.boxes, came, strict=True) if g is not None}
+        estimates = tuple(float(g) if np.isfinite(g) else None for g in paid.estimates)
+        arrived = {box: g for box, g in zip(at.boxes, estimates, strict=True) if g is not None}
         means = self._means(arrived, paid)
         values = tuple(
             None
@@ -171,17 +171,17 @@ class Bought:
             for box in at.boxes
         )
         note = paid.failure
-        if note is None and None in came:
+        if note is None and None in estimates:
             note = "no finite number came back"
         self.purchases.append(
             Purchase(
                 names,
-                came,
+                estimates,
                 values,
                 worth(state, inspect),
                 state.bill(inspect.boxes),
                 paid.seconds,
-                _status(came, paid.late),
+                _status(estimates, paid.late),
                 paid.fee,
                 note,
                 () if means is None else means,
@@ -379,9 +379,9 @@ def _cut_short(policy: Policy, state: State) -> Trace:
     raise AssertionError("a policy asked for a box that is not for sale")
 
 
-def _status(came: Sequence[float | None], late: bool) -> PurchaseStatus:
-    if None not in came:
+def _status(estimates: Sequence[float | None], late: bool) -> PurchaseStatus:
+    if None not in estimates:
         return PurchaseStatus.ARRIVED
-    if any(g is not None for g in came):
+    if any(g is not None for g in estimates):
         return PurchaseStatus.PARTLY
     return PurchaseStatus.LATE if late else PurchaseStatus.FAILED

@@ -171,8 +171,10 @@ def ask(
     estimates = np.array(costly.predict(part.prompts, part.contexts))
     for j, name in enumerate(part.specialists):
         if name in costly.needs:
-            there = [part.contexts is not None and part.contexts[i, j] is not None for i in range(len(part))]
-            estimates[~np.array(there, dtype=np.bool_), j] = np.nan
+            present = [
+                part.contexts is not None and part.contexts[i, j] is not None for i in range(len(part))
+            ]
+            estimates[~np.array(present, dtype=np.bool_), j] = np.nan
     return estimates
 
 

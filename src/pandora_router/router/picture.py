@@ -139,8 +139,8 @@ def decision_svg(
     element has no CSS rules, and the page must include `style_sheet()`.
     """
     if row.get("declined_because"):
-        said = f"{row['specialist']} answers, the default: declined because {row['declined_because']}"
-        return _element([_text(8, 30, _cut(said, 110))], 60.0, title or said, styled)
+        line = f"{row['specialist']} answers, the default: declined because {row['declined_because']}"
+        return _element([_text(8, 30, _cut(line, 110))], 60.0, title or line, styled)
     boxes = _boxes(row)
     low, high = _range(boxes)
     scale = WIDTH / (high - low)
@@ -159,8 +159,8 @@ def decision_svg(
     for i, box in enumerate(boxes):
         parts += _row(box, top + ROW * i, place, unit)
     below = [_cut(LEGEND, 110), lead(row), _bill(row, unit) if bill is None else _lines(bill)]
-    for i, said in enumerate(filter(None, below)):
-        parts.append(_text(8, end + 46 + 20 * i, said, "" if i else "dim"))
+    for i, line in enumerate(filter(None, below)):
+        parts.append(_text(8, end + 46 + 20 * i, line, "" if i else "dim"))
     return _element(parts, end + 100, title or f"{row['specialist']} answers", styled)
 
 
@@ -248,13 +248,13 @@ def _range(boxes: list[_Box]) -> tuple[float, float]:
     return min(0.0, *ends), max(1.0, *ends)
 
 
-def _cut(said: str, most: int) -> str:
-    return said if len(said) <= most else said[: most - 1] + "…"
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else text[: most - 1] + "…"
 
 
-def _text(x: float, y: float, said: str, kind: str = "", anchor: str = "start") -> str:
+def _text(x: float, y: float, content: str, kind: str = "", anchor: str = "start") -> str:
     named = f' class="{kind}"' if kind else ""
-    return f'<text x="{x:.1f}" y="{y:.1f}"{named} text-anchor="{anchor}">{html.escape(said)}</text>'
+    return f'<text x="{x:.1f}" y="{y:.1f}"{named} text-anchor="{anchor}">{html.escape(content)}</text>'
 
 
 def _element(parts: list[str], height: float, label: str, styled: bool) -> str:

@@ -64,9 +64,9 @@ class Assembly:
     def _choice(self, choice: Mapping[str, Any]) -> None:
         delta = choice.get("delta") or {"content": choice.get("text")}
         for name, parts in self._texts.items():
-            said = delta.get(name) or (delta.get("reasoning") if name == "reasoning_content" else None)
-            if said:
-                parts.append(str(said))
+            text = delta.get(name) or (delta.get("reasoning") if name == "reasoning_content" else None)
+            if text:
+                parts.append(str(text))
                 self.bytes += len(parts[-1].encode("utf-8", "replace"))
         self._chances += (choice.get("logprobs") or {}).get("content") or []
         self._finish = choice.get("finish_reason") or self._finish
@@ -108,29 +108,31 @@ def read(reply: Mapping[str, Any], asking: Asking, prices: Tariff, *, seconds: f
     Raises `Failed`: "invalid reply" if the reply is not a completion or counts more than `MOST_COUNTED`
     tokens, "unpriced" if the fee needs token counts and there are none, "overcharged" if it exceeds `worst`.
     """
-    choice, said, refusal, reasoning = _said(reply)
+    choice, text, refusal, reasoning = _said(reply)
     finish: Finish = FINISHES.get(str(choice.get("finish_reason")), "stop")
     if refusal:
         finish = "refusal"
-    elif not said.strip() and finish == "stop":
+    elif not text.strip() and finish == "stop":
         finish = "empty"
     usage = reply.get("usage")
     tokens_in, tokens_out = (_count(usage, key) for key in ("prompt_tokens", "completion_tokens"))
     fee = prices.fee(tokens_in, tokens_out, seconds)
     if fee is None:
-        what = "the reply has no token counts, so it has no fee: price the specialist per call or per second"
-        raise Failed(what, "unpriced", again=False, charged=True, dead=True)
+        message = (
+            "the reply has no token counts, so it has no fee: price the specialist per call or per second"
+        )
+        raise Failed(message, "unpriced", again=False, charged=True, dead=True)
     if fee > worst * (1 + 1e-9):
-        what = f"charged {fee:.6g} where at most {worst:.6g} was agreed"
-        raise Failed(what, "overcharged", again=False, charged=True, dead=True, bill=fee)
-    context, logprobs = seen(choice, reasoning or said, asking)
-    return Answer(said or refusal, tokens_in, tokens_out, seconds, fee, context, finish, logprobs=logprobs)
+        message = f"charged {fee:.6g} where at most {worst:.6g} was agreed"
+        raise Failed(message, "overcharged", again=False, charged=True, dead=True, bill=fee)
+    context, logprobs = seen(choice, reasoning or text, asking)
+    return Answer(text or refusal, tokens_in, tokens_out, seconds, fee, context, finish, logprobs=logprobs)
 
 
 def look(reply: Mapping[str, Any], asking: Asking) -> tuple[str | None, tuple[float, ...] | None]:
     """The context and the log-probabilities in an incomplete completion; raises `Failed`."""
-    choice, said, _, reasoning = _said(reply)
-    return seen(choice, reasoning or said, asking)
+    choice, text, _, reasoning = _said(reply)
+    return seen(choice, reasoning or text, asking)
 
 
 def _said(reply: Mapping[str, Any]) -> tuple[Mapping[str, Any], str, str, str]:
@@ -138,16 +140,16 @@ def _said(reply: Mapping[str, Any]) -> tuple[Mapping[str, Any], str, str, str]:
     try:
         choice = reply["choices"][0]
         message = {"content": choice["text"]} if "text" in choice else choice["message"]
-        said = message.get("content") or ""
+        content = message.get("content") or ""
         refusal = message.get("refusal") or ""
         reasoning = message.get("reasoning_content") or message.get("reasoning") or ""
-        if not all(isinstance(text, str) for text in (said, refusal, reasoning)):
+        if not all(isinstance(text, str) for text in (content, refusal, reasoning)):
             raise TypeError
     except (KeyError, IndexError, TypeError, AttributeError):
         raise Failed(
             "the reply holds no chat completion", "invalid reply", again=True, charged=True
         ) from None
-    return choice, said, refusal, reasoning
+    return choice, content, refusal, reasoning
 
 
 def _count(usage: object, key: str) -> int | None:
@@ -156,8 +158,8 @@ def _count(usage: object, key: str) -> int | None:
     if not isinstance(count, int | float) or isinstance(count, bool) or count < 0 or count != count:
         return None
     if count > MOST_COUNTED:
-        what = f"the reply counts more than {MOST_COUNTED:,} tokens"
-        raise Failed(what, "invalid reply", again=False, charged=True)
+        message = f"the reply counts more than {MOST_COUNTED:,} tokens"
+        raise Failed(message, "invalid reply", again=False, charged=True)
     return int(count) if count == int(count) else None
 
 
@@ -166,10 +168,10 @@ def seen(choice: Mapping[str, Any], text: str, asking: Asking) -> tuple[str | No
     if asking.context_tokens:
         try:
             first = choice["logprobs"]["content"][: asking.context_tokens]
-            said = "".join(str(token["token"]) for token in first)
+            context = "".join(str(token["token"]) for token in first)
             chances = tuple(float(token["logprob"]) for token in first)
             if chances and all(math.isfinite(chance) and chance >= LOWEST_CHANCE for chance in chances):
-                return said or None, chances
+                return context or None, chances
         except (KeyError, TypeError, ValueError, OverflowError):
             pass
     return text[: asking.context_characters] or None, None

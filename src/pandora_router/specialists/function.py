@@ -57,11 +57,11 @@ class Function:
             return await begun.finish(self.name, request)
         most = self.most(request)
         try:
-            said, seconds = await self._timed(request.prompt)
+            returned, seconds = await self._timed(request.prompt)
         except Exception as error:
-            what = f"{self.name}: {type(error).__name__} instead of an answer"
-            raise Unanswered(what, failure="invalid reply", lost=most) from error
-        text = "" if said is None else str(said)
+            message = f"{self.name}: {type(error).__name__} instead of an answer"
+            raise Unanswered(message, failure="invalid reply", lost=most) from error
+        text = "" if returned is None else str(returned)
         fee = self.prices.fee(0, 0, seconds)
         assert fee is not None
         if fee > most:

@@ -176,13 +176,13 @@ class LocalModel:
             except UsageError:
                 raise
             except Exception as error:  # whatever a C++ library may throw
-                what = f"{self.name}: {type(error).__name__} instead of an answer"
-                raise Unanswered(what, failure="invalid reply", lost=most) from error
+                message = f"{self.name}: {type(error).__name__} instead of an answer"
+                raise Unanswered(message, failure="invalid reply", lost=most) from error
         try:
             answers = self._read(reply, seconds, most)
         except (Failed, ValueError, KeyError, TypeError) as error:
-            what = f"{self.name}: the model gave no answer"
-            raise Unanswered(what, failure="invalid reply", lost=most) from error
+            message = f"{self.name}: the model gave no answer"
+            raise Unanswered(message, failure="invalid reply", lost=most) from error
         if seconds > self.deadline:
             raise Unanswered(f"{self.name}: too slow", failure="timeout", lost=most)
         return answers, reply

@@ -71,8 +71,8 @@ class Request:
     def with_prompt(self, prompt: str) -> Request:
         """The same conversation with another text in the last message by the user."""
         at = self._last
-        said = replace(self.messages[at], content=prompt)
-        return Request((*self.messages[:at], said, *self.messages[at + 1 :]))
+        message = replace(self.messages[at], content=prompt)
+        return Request((*self.messages[:at], message, *self.messages[at + 1 :]))
 
     @property
     def _last(self) -> int:

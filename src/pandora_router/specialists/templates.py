@@ -57,12 +57,15 @@ def few_shot(*examples: tuple[str, str], question: str = "Q", answer: str = "A")
     `examples` are pairs of question and answer; `question` and `answer` are the labels before each. Raises
     `UsageError` if an example contains a word in braces, since that would be a field.
     """
-    for said in (text for pair in examples for text in pair):
-        if _FIELD.search(said):
+    for example in (text for pair in examples for text in pair):
+        if _FIELD.search(example):
             raise UsageError(
-                "an example", expected="no word in braces", came=repr(said), do="Reword it: {x} is a field."
+                "an example",
+                expected="no word in braces",
+                came=repr(example),
+                do="Reword it: {x} is a field.",
             )
-    shown = "".join(f"{question}: {asked}\n{answer}: {said}\n" for asked, said in examples)
+    shown = "".join(f"{question}: {asked}\n{answer}: {example}\n" for asked, example in examples)
     return Template(f"{shown}{question}: {{question}}\n{answer}:")
 
 

@@ -299,14 +299,14 @@ def decision(open_: Transaction, id_: str) -> dict[str, Any] | None:
     if not rows:
         return None
     attempts = open_.rows(f"SELECT {ATTEMPT} FROM attempts WHERE decision = ? ORDER BY at, id", id_)
-    said = open_.rows(
+    feedback = open_.rows(
         "SELECT id, at, metric, value, source, observed_at FROM feedback WHERE decision = ? ORDER BY at", id_
     )
     names = ("id", "at", "metric", "value", "source", "observed_at")
     return {
         **_decision(rows[0]),
         "attempts": [_named(ATTEMPT.split(", "), row) for row in attempts],
-        "feedback": [_named(names, row) for row in said],
+        "feedback": [_named(names, row) for row in feedback],
     }
 
 

@@ -186,12 +186,12 @@ class HttpCall:
         try:
             async with asyncio.timeout(min(ERROR_SECONDS, left / 2)):
                 error = parse(await self._read(self.endpoint.limits.error), "the error")["error"]
-            said = error.get("code") or error.get("type")
+            stated = error.get("code") or error.get("type")
         except (Failed, KeyError, AttributeError):
             return None
         except wire_errors():
             return None
-        code = self.redaction.text(said) if isinstance(said, str) else ""
+        code = self.redaction.text(stated) if isinstance(stated, str) else ""
         return code if _CODE.fullmatch(code) else None
 
     async def _read(self, limit: int) -> bytes:

@@ -179,14 +179,14 @@ def _text(path: Path, number: int, name: str, value: object) -> str | None:
     """A JSON value as text, None for null."""
     if value is None:
         return None
-    what = f"{path.name}, row {number}, column {name!r}"
+    place = f"{path.name}, row {number}, column {name!r}"
     if isinstance(value, dict | list):
         expected, do = "a text, a number, true, false or null", "Flatten it first."
-        raise UsageError(what, expected=expected, came=type(value).__name__, do=do)
+        raise UsageError(place, expected=expected, came=type(value).__name__, do=do)
     text = str(value)
     if lone_surrogate(text) is not None:
         do = "The text was cut inside a character: correct it or leave the row out."
-        raise UsageError(what, expected="whole characters", came="half of a surrogate pair", do=do)
+        raise UsageError(place, expected="whole characters", came="half of a surrogate pair", do=do)
     return text
 
 

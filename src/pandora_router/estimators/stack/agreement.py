@@ -33,10 +33,10 @@ def agreement(prompts: Sequence[str], contexts: Contexts, strength: Matrix) -> M
     features = np.full((*contexts.shape, AGREEMENT), np.nan)
     pull = np.exp(4.0 * (strength - strength.max()))
     for row, prompt in enumerate(prompts):
-        there = [j for j, text in enumerate(contexts[row]) if text is not None]
-        if there:
-            texts = [str(contexts[row, j]) for j in there]
-            features[row, there] = _among(prompt, texts, pull[there])
+        present = [j for j, text in enumerate(contexts[row]) if text is not None]
+        if present:
+            texts = [str(contexts[row, j]) for j in present]
+            features[row, present] = _among(prompt, texts, pull[present])
     return features
 
 

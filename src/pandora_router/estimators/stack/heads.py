@@ -58,9 +58,9 @@ def fit_ridge(
 def _fit_complete(
     features: Features, reward: Matrix, folds: Positions, penalties: Sequence[float]
 ) -> tuple[Matrix, Matrix]:
-    there = ~np.isnan(reward[:, 0])
+    present = ~np.isnan(reward[:, 0])
     count = int(folds.max()) + 1
-    sums = [_sums(features, reward, np.flatnonzero(there & (folds == k))) for k in range(count)]
+    sums = [_sums(features, reward, np.flatnonzero(present & (folds == k))) for k in range(count)]
     gram = np.sum([s[0] for s in sums], axis=0)
     cross = np.sum([s[1] for s in sums], axis=0)
     best: tuple[float, float, Matrix] | None = None
@@ -70,7 +70,7 @@ def _fit_complete(
             solution = _solve(gram - sums[k][0], cross - sums[k][1], penalty)
             rows = folds == k
             outside[rows] = features[rows] @ solution[:-1] + solution[-1]
-        error = float(np.mean((outside[there] - reward[there]) ** 2))
+        error = float(np.mean((outside[present] - reward[present]) ** 2))
         if best is None or error < best[0]:
             best = error, penalty, outside
     if best is None:

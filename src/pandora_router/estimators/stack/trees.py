@@ -71,13 +71,13 @@ def grow(
     contexts) missing, so that the trees can also predict specialists that were not looked at.
     """
     target, pair_folds = reward.ravel(), np.repeat(folds, reward.shape[1])
-    there = np.isfinite(target)
+    present = np.isfinite(target)
     outside = np.zeros(len(target))
     boosters = []
     count = int(folds.max()) + 1
     for k in range(count):
         say("growing trees", 0.4 + 0.6 * k / count)
-        learn, watch = there & (pair_folds != k), there & (pair_folds == k)
+        learn, watch = present & (pair_folds != k), present & (pair_folds == k)
         if not learn.any() or not watch.any():
             continue
         kept = stages.get(f"trees-{k}")

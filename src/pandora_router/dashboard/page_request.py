@@ -34,7 +34,7 @@ class PageRequest:
     """A request: its path below the root, its parameters, and its time (Unix seconds)."""
 
     path: str
-    said: Mapping[str, str]
+    query: Mapping[str, str]
     now: float
     theme: str = ""
 
@@ -46,14 +46,14 @@ class PageRequest:
             pairs = parse_qsl(query, max_num_fields=60, errors="replace")
         except ValueError:
             pairs = []
-        said = {name: clean(value) for name, value in pairs if name in MEMBERS}
+        members = {name: clean(value) for name, value in pairs if name in MEMBERS}
         path = str(scope["path"]).removeprefix(ROOT).strip("/")
-        return cls(path, {name: value for name, value in said.items() if value}, time.time(), theme)
+        return cls(path, {name: value for name, value in members.items() if value}, time.time(), theme)
 
     @property
     def window(self) -> Window:
         """The window of time: `since` to `until` if both are given, else the last `range`."""
-        since, until = moment(self.said.get("since")), moment(self.said.get("until"))
+        since, until = moment(self.query.get("since")), moment(self.query.get("until"))
         if since is not None and until is not None and since < until:
             return Window(since, min(until, since + 400 * 86_400))
         return Window(self.now - RANGES[self.range or USUAL], self.now)
@@ -61,37 +61,37 @@ class PageRequest:
     @property
     def range(self) -> str:
         """The name of the range that is shown, "" for a window with stated ends."""
-        if moment(self.said.get("since")) is not None and moment(self.said.get("until")) is not None:
+        if moment(self.query.get("since")) is not None and moment(self.query.get("until")) is not None:
             return ""
-        stated = self.said.get("range", USUAL)
+        stated = self.query.get("range", USUAL)
         return stated if stated in RANGES else USUAL
 
     @property
     def metric(self) -> str:
         """The metric of feedback that counts as quality."""
-        return self.said.get("metric", "reward")
+        return self.query.get("metric", "reward")
 
     @property
     def filter(self) -> Filter:
         """Which decisions are listed."""
-        said = self.said
+        query = self.query
         return Filter(
-            specialist=said.get("specialist", ""),
-            policy=said.get("policy", ""),
-            key=said.get("key", ""),
-            status=said.get("status", ""),
-            declined=SWITCHES.get(said.get("declined", "")),
-            inspected=SWITCHES.get(said.get("inspected", "")),
-            changed=SWITCHES.get(said.get("changed", "")),
-            least=_amount(said.get("least")),
-            most=_amount(said.get("most")),
-            text=said.get("text", ""),
+            specialist=query.get("specialist", ""),
+            policy=query.get("policy", ""),
+            key=query.get("key", ""),
+            status=query.get("status", ""),
+            declined=SWITCHES.get(query.get("declined", "")),
+            inspected=SWITCHES.get(query.get("inspected", "")),
+            changed=SWITCHES.get(query.get("changed", "")),
+            least=_amount(query.get("least")),
+            most=_amount(query.get("most")),
+            text=query.get("text", ""),
         )
 
     @property
     def before(self) -> tuple[float, str] | None:
         """Time and id of the last decision of the page before this one."""
-        at, _, id_ = self.said.get("before", "").partition("_")
+        at, _, id_ = self.query.get("before", "").partition("_")
         seconds = moment(at)
         return None if seconds is None or not id_ else (seconds, id_)
 
@@ -100,7 +100,7 @@ class PageRequest:
 
         The position within a list and the file format are never kept.
         """
-        kept = {name: value for name, value in self.said.items() if name not in ("before", "csv")}
+        kept = {name: value for name, value in self.query.items() if name not in ("before", "csv")}
         query = {name: value for name, value in {**kept, **changes}.items() if value}
         where = self.path if path is None else path
         address = f"{ROOT}/{where}".rstrip("/")
@@ -112,29 +112,29 @@ def clean(value: str) -> str:
     return "".join(letter for letter in value if letter.isprintable()).strip()[:LONGEST]
 
 
-def moment(said: str | None) -> float | None:
+def moment(text: str | None) -> float | None:
     """Unix seconds, or a date and time of ISO 8601 (UTC unless it states a zone); None if it is neither.
 
     >>> moment("60"), moment("1970-01-01T00:01"), moment("1970-01-01T01:01+01:00"), moment("x"), moment("nan")
     (60.0, 60.0, 60.0, None, None)
     """
-    if not said:
+    if not text:
         return None
     try:
-        at = float(said)
+        at = float(text)
     except ValueError:
         try:
-            read = datetime.fromisoformat(said)
+            read = datetime.fromisoformat(text)
             at = (read if read.tzinfo else read.replace(tzinfo=UTC)).timestamp()
         except (ValueError, OverflowError):
             return None
     return at if math.isfinite(at) and 0 <= at < 1e11 else None
 
 
-def _amount(said: str | None) -> int | None:
+def _amount(text: str | None) -> int | None:
     """Dollars as nanodollars; None if it is no amount."""
     try:
-        amount = float(said or "nan")
+        amount = float(text or "nan")
     except ValueError:
         return None
     return round(amount * UNIT) if math.isfinite(amount) and 0 <= amount < 1e9 else None
