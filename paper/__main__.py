@@ -81,7 +81,7 @@ def results_command(
         else:
             asked = [campaign.Campaign(one, root.resolve()) for one in settings]
             keep = (output / "cache").resolve()
-            found = campaign.run_all(asked, output, cache=keep, runner=runner, progress=progress)
+            found = campaign.run(asked, output, cache=keep, runner=runner, progress=progress)
         command = results_page.COMMAND + " --quick" * quick + (f" --seeds {seeds}" if seeds else "")
         if page_to is not None:
             progress("writing the short page", 0, 1)

@@ -187,7 +187,7 @@ def run(
             for one in settings
             if number < len(one.seeds)
         ]
-        campaign.run_all(asked, folder, cache=folder / "cache", runner=runner, progress=progress)
+        campaign.run(asked, folder, cache=folder / "cache", runner=runner, progress=progress)
         yield number
 
 

@@ -29,6 +29,7 @@ from pandora_router.config.experiments import read_experiment
 from pandora_router.errors import UsageError
 from pandora_router.evaluate import campaign, reliability, results
 from pandora_router.evaluate.arms import ARMS, BY_NAME, RAW
+from pandora_router.evaluate.campaign import Campaign
 from pandora_router.evaluate.estimates import estimates, recipe_of, table_of
 from pandora_router.evaluate.experiments import Experiment
 from pandora_router.evaluate.trials import trial_of
@@ -92,7 +93,7 @@ def test_finished_seeds_are_not_run_again_and_changed_ones_are(ran: Path) -> Non
     experiment = read_experiment(ran / "pair.yaml")
     files = sorted((ran / "results" / "pair").glob("*.parquet"))
     before = {path: path.stat().st_mtime_ns for path in files}
-    campaign.run(experiment, ran, ran / "results")
+    campaign.run([Campaign(experiment, ran)], ran / "results")
     assert {path: path.stat().st_mtime_ns for path in files} == before
     keys = {
         results.asked_for(results.settings_of(one, arms, version), data)
@@ -111,7 +112,7 @@ def test_splits_of_different_settings_are_never_mixed(ran: Path, tmp_path: Path)
     """Seed 1 as it is, seed 2 run with other costs: neither reading nor --finished averages them."""
     shutil.copytree(ran / "results" / "pair", tmp_path / "pair")
     other = replace(read_experiment(ran / "pair.yaml"), costs=(0.002,))
-    campaign.run(other, ran, tmp_path / "other", seeds=[2])
+    campaign.run([Campaign(other, ran, [2])], tmp_path / "other")
     for file in (tmp_path / "other" / "pair").glob("*-2.parquet"):
         shutil.copy(file, tmp_path / "pair" / file.name)
     with pytest.raises(UsageError, match="several settings: seed-1, seed-2"):
@@ -135,8 +136,8 @@ def test_a_change_of_data_reruns(ran: Path, tmp_path: Path) -> None:
     columns["score"] = [1.0 - x if i < 40 else x for i, x in enumerate(columns["score"])]
     pq.write_table(pa.table(columns), scores)
     experiment = read_experiment(ran / "pair.yaml")
-    again = campaign.run(experiment, tmp_path, tmp_path / "old", seeds=[1])
-    fresh = campaign.run(experiment, tmp_path, tmp_path / "new", seeds=[1])
+    wanted = [Campaign(experiment, tmp_path, [1])]
+    (again,), (fresh,) = (campaign.run(wanted, tmp_path / name) for name in ("old", "new"))
     assert again.seeds[1].rows == fresh.seeds[1].rows
     assert again.seeds[1].rows != results.read(ran / "results" / "pair").seeds[1].rows
 
@@ -145,9 +146,8 @@ def test_the_same_seed_gives_the_same_results_with_and_without_cache(ran: Path, 
     """The first ran over processes (the default), these in this process and in three."""
     first = results.read(ran / "results" / "pair")
     for runner in (None, Pool(3)):
-        again = campaign.run(
-            read_experiment(ran / "pair.yaml"), ran, tmp_path / repr(runner), seeds=[2, 1], runner=runner
-        )
+        wanted = [Campaign(read_experiment(ran / "pair.yaml"), ran, [2, 1])]
+        (again,) = campaign.run(wanted, tmp_path / repr(runner), runner=runner)
         assert again.seeds[1].rows == first.seeds[1].rows
         keys = first.keys
         for n in (1, 2):

@@ -155,7 +155,7 @@ def evaluate(nodes: Nodes, home: Path) -> subprocess.Popen[bytes]:
 
 def test_losing_workers_and_a_node_changes_no_result(nodes: Nodes, home: Path) -> None:
     """First Ctrl-C, then again from there: every busy worker is killed, and then the second node."""
-    here = campaign.run(read_experiment(home / "six.yaml"), home, home / "here")
+    (here,) = campaign.run([campaign.Campaign(read_experiment(home / "six.yaml"), home)], home / "here")
     run = evaluate(nodes, home)
     victims(nodes, run, home / "there" / "six")
     run.send_signal(signal.SIGINT)

@@ -101,7 +101,7 @@ def evaluate(
         keep = (cache or output / "cache").resolve()
         with SlowProgress(resumes=True) as progress:
             kernels.warm(progress)
-            measured = campaign.run_all(campaigns, output, cache=keep, runner=runner, progress=progress)
+            measured = campaign.run(campaigns, output, cache=keep, runner=runner, progress=progress)
     if as_json:
         echo_json([row for results_ in measured for row in _rows(results_)])
     else:

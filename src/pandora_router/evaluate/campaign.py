@@ -56,21 +56,6 @@ class Campaign:
 
 
 def run(
-    experiment: Experiment,
-    root: Path,
-    output: Path,
-    *,
-    seeds: Sequence[int] | None = None,
-    cache: Path | None = None,
-    runner: Runner | None = None,
-    progress: Progress | None = None,
-) -> Results:
-    """As `run_all`, for one experiment."""
-    campaigns = [Campaign(experiment, root, seeds)]
-    return run_all(campaigns, output, cache=cache, runner=runner, progress=progress)[0]
-
-
-def run_all(
     campaigns: Sequence[Campaign],
     output: Path,
     *,
