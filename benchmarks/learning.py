@@ -75,7 +75,7 @@ def measured(table: Table, size: int, seed: int) -> tuple[Any, float, dict[str, 
     standing = Standing(*(table.specialists.index(named[who]) for who in ("single", "cheapest")))
     routes = basic(router.signal, router.policy, test, router.costs, standing)
     nets = np.column_stack([routes[way].reward(test) - routes[way].spent for way in WAYS])
-    told = {"bought": float((routes[ROUTER].queries > 0).mean())}
+    told = {"bought": float((routes[ROUTER].inspections > 0).mean())}
     return np.column_stack([nets, prompts[complete], test.cluster]), time.process_time() - begun, told
 
 

@@ -53,8 +53,8 @@ def _pair(results: Results, worse: Way, better: Way) -> Found | None:
     return Found(says, difference(found, 0))
 
 
-def _queries(results: Results, way: Way) -> float:
-    return float(np.mean([results.mean("queries", (way[0], c, way[1])) for c in results.costs]))
+def _inspections(results: Results, way: Way) -> float:
+    return float(np.mean([results.mean("inspections", (way[0], c, way[1])) for c in results.costs]))
 
 
 def _over_inspection(results: Results, checked: Checks | None) -> Found | None:
@@ -63,7 +63,7 @@ def _over_inspection(results: Results, checked: Checks | None) -> Found | None:
     if pair is None or checked is None:
         return None
     shared, _ = checked.number(k, "residual_correlation")
-    more = _queries(results, (k, PAPER)), _queries(results, (k, DEFAULT))
+    more = _inspections(results, (k, PAPER)), _inspections(results, (k, DEFAULT))
     numbers = f"r = {shared:.2f}; {more[0]:.2f} against {more[1]:.2f} inspections; {pair.numbers}"
     correlated = shared > CORRELATED and more[0] > more[1]
     return Found(pair.says if correlated or pair.says == "reverse" else "not seen", numbers)

@@ -95,7 +95,7 @@ def short(found: Sequence[Results], asked: Sequence[Experiment], command: str = 
         k = one.neighbours[0]
         leads = {way: _lead(one, (k, way)) for way in ways}
         former = _lead(one, (k, OLD))
-        opened = float(np.mean([one.mean("queries", (k, cost, DEFAULT)) for cost in one.costs]))
+        opened = float(np.mean([one.mean("inspections", (k, cost, DEFAULT)) for cost in one.costs]))
         name = one.name + (" (control)" if one.control else "")
         cells = [_words(lead) for lead in (*leads.values(), former)]
         rows.append([name, str(len(one.seeds)), *cells, f"{opened:.2f}"])

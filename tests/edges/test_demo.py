@@ -268,7 +268,7 @@ def test_the_headline_says_what_the_decisions_earned(found: Study) -> None:
 
 def test_replayed_looks_are_bought_one_by_one(found: Study, kept: Recorded) -> None:
     asked = {one.id: one for one in questions.recorded()}
-    i = int(np.argmax(found.routed.queries))
+    i = int(np.argmax(found.routed.inspections))
     seen: list[str] = []
     question = asked[found.held_out.prompt_ids[i]]
     one = asyncio.run(

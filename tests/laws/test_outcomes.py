@@ -68,7 +68,9 @@ def test_the_sum_of_shards_is_the_whole(seed: int, prompts: int, cut: int) -> No
 
     def shard(rows: slice) -> Outcomes:
         part = every.rows(rows)
-        return Outcomes.of(Routed(decided.choice[rows], decided.spent[rows], decided.queries[rows]), part, 1)
+        return Outcomes.of(
+            Routed(decided.choice[rows], decided.spent[rows], decided.inspections[rows]), part, 1
+        )
 
     assert near(shard(slice(0, cut)) + shard(slice(cut, None)), shard(slice(None)))
 
@@ -168,8 +170,8 @@ def test_budgets_are_kept(seed: int, budget: int) -> None:
     one = instance(seed, 20)
     for kind in ("random", "margin"):
         done = Baseline("", kind).route(one, Costs([0.01] * 3), budget, np.random.default_rng(0))  # type: ignore[arg-type]
-        assert budget - 1 <= done.queries.sum() <= budget or kind == "margin"
-        assert done.queries.sum() <= budget
+        assert budget - 1 <= done.inspections.sum() <= budget or kind == "margin"
+        assert done.inspections.sum() <= budget
 
 
 @given(seeds)
@@ -199,7 +201,7 @@ def test_baseline_vectors_through_this_room(vector: dict[str, Any]) -> None:
     costs = Costs([given["cg"]] * f.shape[1])
     done = plan.route(Trial(test, test, Standing(0, 0)), costs, given.get("Npr", 0), np.random.default_rng(0))
     assert done.choice.tolist() == out["choice"]
-    assert done.queries.tolist() == out["queries"]
+    assert done.inspections.tolist() == out["queries"]
     means = Outcomes.of(done, test, 0).means()
     assert means["regret"] == pytest.approx(out["regret"])
     assert means["inspection_cost"] == pytest.approx(out["cost"])

@@ -191,7 +191,7 @@ def test_arms_count_refunds_as_driving_does(share: float) -> None:
     if share == 0.0:
         assert (aware.choice == blind.choice).all()
     else:
-        assert aware.queries.sum() > blind.queries.sum()
+        assert aware.inspections.sum() > blind.inspections.sum()
 
 
 def test_always_inspecting_gets_back_what_it_chose() -> None:

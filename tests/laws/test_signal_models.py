@@ -299,7 +299,7 @@ def test_static_policies_are_what_a_search_with_them_does() -> None:
             plain = run(policy, batch, values)
             np.testing.assert_array_equal(routed.choice, plain.choice)
             np.testing.assert_allclose(routed.spent, plain.spent)
-            np.testing.assert_array_equal(routed.queries, plain.inspections)
+            np.testing.assert_array_equal(routed.inspections, plain.inspections)
 
 
 def test_auto_never_inspects_when_it_is_dear_and_keeps_its_evidence() -> None:

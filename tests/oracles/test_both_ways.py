@@ -51,9 +51,9 @@ def test_the_router_arm_decides_as_the_router_that_is_fitted(
         told = [dict(zip(table.specialists, row, strict=True)) for row in judged.contexts]
     decisions = router.route_batch(judged.prompts, told)
     assert [one.specialist for one in decisions] == [table.specialists[j] for j in routed.choice]
-    assert [len(one.inspected) for one in decisions] == routed.queries.astype(int).tolist()
+    assert [len(one.inspected) for one in decisions] == routed.inspections.astype(int).tolist()
     assert [one.trace.spent for one in decisions] == pytest.approx(routed.spent.tolist())
-    assert len(set(routed.queries.tolist())) > 1  # prompts differ in how much is bought for them
+    assert len(set(routed.inspections.tolist())) > 1  # prompts differ in how much is bought for them
 
 
 def the_former_default_knows_training_prompts_alone(trial: Trial, split: Table, costs: Costs) -> None:

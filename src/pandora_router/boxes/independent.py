@@ -26,12 +26,12 @@ class NormalPrices(Bookkeeping):
         return normal_gain(opened, np.where(self.sealed, self.std, 0.0), outside)
 
     def reservation_price(self) -> Vector:
-        """U = mu + r + s T(c/s); the mean where nothing is left to open."""
+        """The price u = mu + r + s T(c/s); the mean where nothing is left to open."""
         offset = price_offset(self.std, self.inspection_cost)
         return self.mean + np.where(self.sealed, self.refund + offset, 0.0)
 
     def backup_price(self) -> Vector:
-        """B = mu + r - s T((c - r)/s); the mean where nothing is left to open."""
+        """The price b = mu + r - s T((c - r)/s); the mean where nothing is left to open."""
         offset = price_offset(self.std, self.inspection_cost - self.refund)
         return self.mean + np.where(self.sealed, self.refund - offset, 0.0)
 
@@ -70,7 +70,7 @@ class Independent(NormalPrices):
         return boxes
 
     def given(self, box: int, value: float) -> Self:
-        """Open `box`; the others know nothing of it."""
+        """Open `box`; the other boxes do not change."""
         fields = self._opened(box, value)
         std = self.std.copy()
         std[box] = 0.0

@@ -129,11 +129,11 @@ class Ladder(Bookkeeping):
         return normal_gain(self.mean + np.where(self.sealed, self.refund, 0.0), self.std, outside)
 
     def reservation_price(self) -> Vector:
-        """U = estimate + offset of the tier; the mean where nothing is left to open."""
+        """The price u = estimate + offset of the tier; the mean where nothing is left to open."""
         return self.mean + np.where(self.sealed, self._now(self.offsets), 0.0)
 
     def backup_price(self) -> Vector:
-        """B = estimate - offset: normal steps are symmetric, so the mirror image of u at costs c - r."""
+        """The price b = estimate - offset: normal steps are symmetric, so the mirror image of u at costs c - r."""
         return self.mean - np.where(self.sealed, self._now(self.backups), 0.0)
 
     def given(self, box: int, value: float) -> Self:

@@ -212,7 +212,7 @@ class Auto:
                 for k, runner in enumerate(runners):
                     model = _fitted(runner.signal, rest, training, fold, fits)
                     routed = search(runner.policy, model, judged, costs)
-                    made[k] = np.stack([routed.regret(judged), routed.spent, routed.queries])
+                    made[k] = np.stack([routed.regret(judged), routed.spent, routed.inspections])
                 parts.append(made)
         return np.concatenate(parts, axis=2)
 

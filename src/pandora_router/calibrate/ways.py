@@ -47,7 +47,7 @@ class Routed:
 
     choice: NDArray[np.intp]
     spent: Vector
-    queries: Vector
+    inspections: Vector
     kept: Mask | None = None
 
     @classmethod

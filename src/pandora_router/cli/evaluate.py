@@ -21,7 +21,7 @@ from pandora_router.report import summary, tables
 from pandora_router.run import Runner
 from pandora_router.search import kernels
 
-COLUMNS = ("total", "regret", "inspection_cost", "queries", "accuracy", "fee")
+COLUMNS = ("total", "regret", "inspection_cost", "inspections", "accuracy", "fee")
 FILE = click.Path(path_type=Path, dir_okay=False)
 FOLDER = click.Path(path_type=Path, file_okay=False)
 

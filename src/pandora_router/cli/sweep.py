@@ -14,7 +14,7 @@ from pandora_router.evaluate.experiments import COSTS
 from pandora_router.run import Runner
 from pandora_router.search import kernels
 
-SHOWN = ("total", "total_error", "regret", "inspection_cost", "queries", "accuracy", "fee", "gain")
+SHOWN = ("total", "total_error", "regret", "inspection_cost", "inspections", "accuracy", "fee", "gain")
 FILE = click.Path(path_type=Path, dir_okay=False)
 
 

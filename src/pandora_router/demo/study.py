@@ -216,7 +216,7 @@ def _way(
         right=right_mean,
         right_error=right_error,
         seconds=float(test.fee[rows, mine.choice].mean() / weight),
-        looks=float(mine.queries.mean()),
+        looks=float(mine.inspections.mean()),
         look_seconds=float(mine.spent.mean() / weight),
         net=net,
         net_error=net_error,

@@ -203,7 +203,7 @@ class Blind:
         routed = self.router.route(trial, bare, budget, rng)
         assert routed.kept is not None
         back = np.where(routed.kept, costs.refund[routed.choice], 0.0)
-        return Routed(routed.choice, routed.spent - back, routed.queries, routed.kept)
+        return Routed(routed.choice, routed.spent - back, routed.inspections, routed.kept)
 
 
 @dataclass(frozen=True)

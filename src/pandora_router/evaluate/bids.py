@@ -173,7 +173,7 @@ def _default(trial: Trial, costs: Costs) -> tuple[str, market.PromptResults]:
     test = trial.test
     routed = Shipped().route(trial, costs, 0, np.random.default_rng(0))
     nothing = np.full(len(test), np.nan)
-    return DEFAULT, market.PromptResults(routed.total(test), routed.queries, nothing, nothing)
+    return DEFAULT, market.PromptResults(routed.total(test), routed.inspections, nothing, nothing)
 
 
 @dataclass(frozen=True)

@@ -32,8 +32,8 @@ class UsdPrices:
 
         c_f = T embed / 1e6                  c_g = (T read + written write) / 1e6 + call
 
-    and a prompt over M specialists costs M c_f + queries c_g; inspecting everything needs no cheap estimates
-    and costs M c_g. That is how the points of the paper's figure come out (43 tokens, two specialists: 17 and
+    and a prompt over M specialists with n inspections costs M c_f + n c_g; inspecting everything needs no cheap
+    estimates and costs M c_g. That is how the points of the paper's figure come out (43 tokens, two specialists: 17 and
     100 USD per million prompts). The paper does not share one embedding among specialists, so neither does
     this. What a mistake costs is not known here: USD stand beside regret and are not added to it.
     """
@@ -53,10 +53,10 @@ class UsdPrices:
         """c_g: one inspection."""
         return (self._tokens(characters) * self.read + self.written * self.write) / 1e6 + self.call
 
-    def prompt(self, characters: float, specialists: int, queries: float, *, cheap: bool = True) -> float:
-        """One prompt with `queries` inspections; `cheap`: whether the way of routing uses f."""
+    def prompt(self, characters: float, specialists: int, inspections: float, *, cheap: bool = True) -> float:
+        """One prompt with so many inspections; `cheap`: whether the way of routing uses f."""
         looked = specialists * self.cheap(characters) if cheap else 0.0
-        return looked + queries * self.costly(characters)
+        return looked + inspections * self.costly(characters)
 
     def _tokens(self, characters: float) -> float:
         return self.tokens or characters / CHARACTERS_PER_TOKEN

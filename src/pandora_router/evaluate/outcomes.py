@@ -5,7 +5,7 @@ prompts together (up to rounding). Shards, hosts and seeds are merged by `sum`, 
 needs the memory of one chunk. Means and standard errors are computed at the end.
 
     regret           max_m R_m - R_chosen, on realised rewards
-    inspection cost  what was spent: mean(queries x cost), not mean(queries) x mean(cost)
+    inspection cost  what was spent: mean(inspections x cost), not mean(inspections) x mean(cost)
     total            regret + inspection cost
     gain             R_chosen - spent - R_single: compared with the best single specialist
     fee saving       fee_single - fee_chosen - spent: the same in money alone
@@ -48,8 +48,8 @@ def summands(routed: Routed, readings: Readings, single: int) -> dict[str, Vecto
     return {
         "regret": regret,
         "inspection_cost": routed.spent,
-        "queries": routed.queries,
-        "inspected": (routed.queries > 0).astype(np.float64),
+        "inspections": routed.inspections,
+        "inspected": (routed.inspections > 0).astype(np.float64),
         "score": score,
         "fee": fee,
         "gain": gain,
@@ -66,7 +66,7 @@ class Outcomes:
     prompts: int = 0
     regret: float = 0.0
     inspection_cost: float = 0.0
-    queries: float = 0.0
+    inspections: float = 0.0
     inspected: int = 0
     score: float = 0.0
     fee: float = 0.0
@@ -107,7 +107,7 @@ class Outcomes:
             "inspection_cost": self.inspection_cost / n,
             "total": total / n,
             "total_error": _error(total, self.total_square, self.prompts),
-            "queries": self.queries / n,
+            "inspections": self.inspections / n,
             "inspected": self.inspected / n,
             "accuracy": self.score / n,
             "fee": self.fee / n,
@@ -192,7 +192,7 @@ def sweep(
             routed = arm.route(trial, costs, budget, rng_for(seed, arm.name, level))
             seconds = time.process_time() - begun
             if arm.name == DEFAULT:
-                budget = int(routed.queries.sum())
+                budget = int(routed.inspections.sum())
             outcomes = Outcomes.of(routed, trial.test, trial.standing.single)
             runs.append(Run(arm.name, level, outcomes, routed.total(trial.test), routed, seconds))
     return runs

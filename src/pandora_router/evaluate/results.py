@@ -222,7 +222,9 @@ def read(folder: Path | str, settings: str | None = None, seeds: Sequence[int] |
         )
     made = {}
     for path in files:
-        rows = pq.read_table(path).to_pylist()
+        table = pq.read_table(path)
+        names = ["inspections" if name == "queries" else name for name in table.column_names]  # its old name
+        rows = table.rename_columns(names).to_pylist()
         by_key = {(row["neighbours"], row["cost"], row["arm"]): row for row in rows}
         made[int(path.stem.split("-")[1])] = Seed(by_key, folder / path.name.replace("seed-", "prompts-"))
     kept = facts[files[0]]

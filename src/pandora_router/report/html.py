@@ -29,7 +29,7 @@ BAND = 1.96
 METRICS = (  # name in results, label, unit
     ("total", "regret + cost", "reward per prompt"),
     ("above", "regret + cost above the router", "1e-3 of reward, paired"),
-    ("queries", "queries", "inspections per prompt"),
+    ("inspections", "inspections", "inspections per prompt"),
     ("regret", "regret", "reward per prompt"),
     ("accuracy", "accuracy", "mean score of the answers"),
 )
@@ -84,7 +84,7 @@ def curves(measured: Sequence[Results]) -> dict[str, Any]:
 def _frame(results: Results, k: int) -> dict[str, Any]:
     """metric -> arm -> {mean, band, star}, each a list over costs; null where unknown."""
     frame: dict[str, Any] = {"above": _above(results, k)}
-    for metric in ("total", "queries", "regret", "accuracy"):
+    for metric in ("total", "inspections", "regret", "accuracy"):
         frame[metric] = {}
         for arm in _arms(results, k):
             keys = [(k, cost, arm) for cost in results.costs]

@@ -9,7 +9,7 @@
   const BOX = { width: 720, height: 400, left: 64, right: 14, top: 14, bottom: 46 };
   const COLOURS = ["#1f86d0", "#d55e00", "#009e73", "#cc79a7", "#8a8a8a", "#b79a00", "#56b4e9", "#9467bd"];
   const DASHES = ["", "7 4", "2 3", "9 3 2 3"];
-  // the view in the address, so that it can be linked to: #experiment=NAME&f=50&metric=queries&costs=linear
+  // the view in the address, so that it can be linked to: #experiment=NAME&f=50&metric=inspections&costs=linear
   const NOTES = {
     above: "Paired difference to the router: below 0 is better. Bands: 95 %, the larger of the standard errors " +
       "over prompts and over splits. A star: both tests reject “no difference” at 5 %.",

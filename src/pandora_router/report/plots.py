@@ -64,7 +64,7 @@ def figure(results: Results, k: int, *, paper: Path | None = None, domain: str =
     arms = [arm for arm in MAIN if paired.has(results, k, arm)]
     _totals(axes[0, 0], results, k, arms)
     _above(axes[0, 1], results, k, [arm for arm in BANDED if arm in arms])
-    queries(axes[0, 2], results, k, [*arms, "obligatory"])
+    inspections(axes[0, 2], results, k, [*arms, "obligatory"])
     if below:
         draw_theirs(
             axes[1, 0], theirs[0], f"The paper's {domain}: regret + cost (other data)", "reward per prompt"
@@ -151,13 +151,16 @@ def _above(axis: Any, results: Results, k: int, arms: Sequence[str]) -> None:
     label_costs(axis, results.costs, title, "1e-3 of reward; below 0 is better")
 
 
-def queries(axis: Any, results: Results, k: int, arms: Sequence[str]) -> None:
+def inspections(axis: Any, results: Results, k: int, arms: Sequence[str]) -> None:
     """Inspections per prompt; margin-N has the router's own number by construction."""
     most = 0.0
     for arm in arms:
         if paired.has(results, k, arm) and not arm.startswith("margin"):
             each = np.array(
-                [[seed.rows[k, c, arm]["queries"] for c in results.costs] for seed in results.seeds.values()]
+                [
+                    [seed.rows[k, c, arm]["inspections"] for c in results.costs]
+                    for seed in results.seeds.values()
+                ]
             )
             half = BAND * each.std(axis=0, ddof=1) / np.sqrt(len(each)) if len(each) > 1 else None
             line(axis, arm, results.costs, each.mean(axis=0), half)

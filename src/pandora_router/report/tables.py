@@ -24,7 +24,7 @@ OVERALL = (
     "total",
     "regret",
     "inspection_cost",
-    "queries",
+    "inspections",
     "inspected",
     "accuracy",
     "fee",
@@ -93,7 +93,7 @@ def totals(results: Results, k: int) -> str:
 def overall(results: Results, k: int) -> str:
     """Every metric of every arm, averaged over costs; the last two columns use the paper's accounting.
 
-    The paper's cost is mean(queries) x mean(c), and its regret is the total minus that. Compare totals
+    The paper's cost is mean(inspections) x mean(c), and its regret is the total minus that. Compare totals
     (docs/method.md, section 5).
     """
     names = [name.replace("_", " ") for name in OVERALL]
@@ -101,7 +101,7 @@ def overall(results: Results, k: int) -> str:
     for arm in base_arms(results, k):
         keys = [(k, c, arm) for c in results.costs]
         mean = {m: float(np.mean([results.mean(m, key) for key in keys])) for m in OVERALL}
-        paper = mean["queries"] * middle
+        paper = mean["inspections"] * middle
         error = (
             paired.averages(results, (((k, arm), (k, "oracle")),)).doubt[0]
             if has(results, k, "oracle") and arm != "oracle"
@@ -148,7 +148,7 @@ def estimators(checks: Checks, ks: Sequence[int]) -> str:
 
 
 def signals(results: Results, k: int, checks: Checks | None) -> str:
-    """Regret + cost and queries of signal models, averaged over costs, with coverage of their intervals."""
+    """Regret + cost, inspections and coverage of signal models, averaged over costs."""
     shown = [DEFAULT, *(a for a in results.arms if a.startswith("signal: "))]
     shown += [PAPER, *(a for a in results.arms if a.startswith("committing on: "))]
     cover = {DEFAULT: "calibrated", PAPER: "Gaussian (paper)", "signal: empirical draws": "empirical draws"}
@@ -171,11 +171,13 @@ def signals(results: Results, k: int, checks: Checks | None) -> str:
     )
     rows = []
     for arm in shown:
-        mean = [np.mean([results.mean(m, (k, c, arm)) for c in results.costs]) for m in ("total", "queries")]
+        mean = [
+            np.mean([results.mean(m, (k, c, arm)) for c in results.costs]) for m in ("total", "inspections")
+        ]
         covered = [f"{x:.3f}" for x in inside[cover[arm]]] if arm in cover and inside else ["", ""]
         gap = difference(against_base, others.index(arm)) if arm in others else "0"
         rows.append([bold(arm), f"{mean[0]:.4f}", gap, f"{mean[1]:.2f}", *covered])
-    head = ["policy or signal model", "regret + cost", "1e-3 above its policy's usual model", "queries"]
+    head = ["policy or signal model", "regret + cost", "1e-3 above its policy's usual model", "inspections"]
     return grid([*head, "within 1 s.d.", "within 2 s.d."], rows)
 
 
@@ -224,9 +226,11 @@ def _averaged(results: Results, title: str, rows: Sequence[tuple[str, Way, Way]]
     against_usual = paired.averages(results, tuple((way, usual) for _, way, usual in rows))
     made = []
     for i, (name, (k, arm), _) in enumerate(rows):
-        mean = [np.mean([results.mean(m, (k, c, arm)) for c in results.costs]) for m in ("total", "queries")]
+        mean = [
+            np.mean([results.mean(m, (k, c, arm)) for c in results.costs]) for m in ("total", "inspections")
+        ]
         made.append([name, f"{mean[0]:.4f}", difference(against_usual, i), f"{mean[1]:.2f}"])
-    return grid([title, "regret + cost", f"1e-3 above {base}", "queries"], made)
+    return grid([title, "regret + cost", f"1e-3 above {base}", "inspections"], made)
 
 
 def money(results: Results, k: int, checks: Checks, prices: UsdPrices, arms: Sequence[str]) -> str:
@@ -244,9 +248,9 @@ def usd(
 ) -> tuple[float, float]:
     """USD per thousand prompts and regret of one run."""
     fact = next(iter(checks.facts.values()))
-    queries, specialists = results.mean("queries", (k, cost, arm)), len(fact["specialists"])
+    inspections, specialists = results.mean("inspections", (k, cost, arm)), len(fact["specialists"])
     looks = arm not in ("always inspect, raw g", "best single", "cheapest", "random", "oracle")
-    spent = prices.prompt(fact["characters"], specialists, queries, cheap=looks)
+    spent = prices.prompt(fact["characters"], specialists, inspections, cheap=looks)
     return 1e3 * spent, results.mean("regret", (k, cost, arm))
 
 

@@ -87,7 +87,7 @@ def routing(
             "spent": float(routed.spent.mean()),
             "cost": float((fee + routed.spent).mean()),
             "cost_error": float((fee + routed.spent).std(ddof=1) / root),
-            "inspections": float(routed.queries.mean()),
+            "inspections": float(routed.inspections.mean()),
         }
     by_lot = part.reward.mean(axis=1)
     oracle = ways.pop(ORACLE)

@@ -279,7 +279,7 @@ def _facts(routed: Routed, net: Vector) -> dict[str, float]:
         "net_reward": float(net.mean()),
         "standard_error": float(net.std(ddof=1) / np.sqrt(len(net))),
         "spent": float(routed.spent.mean()),
-        "inspections": float(routed.queries.mean()),
+        "inspections": float(routed.inspections.mean()),
     }
 
 
