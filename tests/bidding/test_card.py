@@ -12,11 +12,11 @@ import pytest
 from pandora_router.bidding.card import EXTENSION, PATH, card_of, read_card
 from pandora_router.bidding.network import Town, services_here
 from pandora_router.bidding.rules import Rules
-from pandora_router.bidding.service import reply
 from pandora_router.errors import UpstreamError, UsageError
 from pandora_router.market import WEAK, generate
 from pandora_router.store import auctions
 from pandora_router.store.worker import Store
+from pandora_router.transport.asgi import Reply
 from pandora_router.transport.client import HttpCall
 from pandora_router.transport.endpoint import Endpoint
 from tests.support.command import pandora
@@ -35,7 +35,7 @@ def served(body):
     async def application(scope, receive, send):
         if scope["type"] == "http":
             host = dict(scope["headers"])[b"host"]
-            await reply(send, 200, body.replace(b"HOST", b"http://" + host), {})
+            await Reply(body.replace(b"HOST", b"http://" + host)).send(send)
 
     return application
 

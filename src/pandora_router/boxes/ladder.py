@@ -133,7 +133,7 @@ class Ladder(Bookkeeping):
         return self.mean + np.where(self.sealed, self._now(self.offsets), 0.0)
 
     def backup_price(self) -> Vector:
-        """The price b = estimate - offset: normal steps are symmetric, so the mirror image of u at costs c - r."""
+        """The price b = estimate - offset: the mirror image of u at costs c - r, as steps are symmetric."""
         return self.mean - np.where(self.sealed, self._now(self.backups), 0.0)
 
     def given(self, box: int, value: float) -> Self:

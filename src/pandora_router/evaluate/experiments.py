@@ -32,10 +32,11 @@ class UsdPrices:
 
         c_f = T embed / 1e6                  c_g = (T read + written write) / 1e6 + call
 
-    and a prompt over M specialists with n inspections costs M c_f + n c_g; inspecting everything needs no cheap
-    estimates and costs M c_g. That is how the points of the paper's figure come out (43 tokens, two specialists: 17 and
-    100 USD per million prompts). The paper does not share one embedding among specialists, so neither does
-    this. What a mistake costs is not known here: USD stand beside regret and are not added to it.
+    and a prompt over M specialists with n inspections costs M c_f + n c_g; inspecting everything needs no
+    cheap estimates and costs M c_g. That is how the points of the paper's figure come out (43 tokens, two
+    specialists: 17 and 100 USD per million prompts). The paper does not share one embedding among
+    specialists, so neither does this. What a mistake costs is not known here: USD stand beside regret and
+    are not added to it.
     """
 
     embed: float = 0.20
