@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+from graphlib import TopologicalSorter
 from importlib import import_module
 from pathlib import Path
 
@@ -189,6 +190,32 @@ def test_modules_are_short_documented_and_import_numba_only_in_kernels(path: Pat
     assert ast.get_docstring(ast.parse(text))
     if PACKAGE / "search" / "kernels" not in path.parents:
         assert "numba" not in imports(path)
+
+
+def imported_at_load(path: Path) -> set[str]:
+    """The modules of ours that importing a module imports at once: not in functions, nor for types alone."""
+    statements, found = list(ast.parse(path.read_text()).body), set[str]()
+    for node in statements:  # grows while it is read
+        if isinstance(node, ast.If) and ast.unparse(node.test) != "TYPE_CHECKING":
+            statements += node.body
+        if isinstance(node, ast.ImportFrom) and str(node.module).startswith("pandora_router"):
+            for alias in node.names:
+                whole = f"{node.module}.{alias.name}"
+                found.add(whole if whole in NAMES else str(node.module))
+    return found
+
+
+NAMES = {
+    ".".join(("pandora_router", *path.relative_to(PACKAGE).with_suffix("").parts)).removesuffix(
+        ".__init__"
+    ): path
+    for path in MODULES
+}
+
+
+def test_no_module_imports_itself_through_others() -> None:
+    graph = {name: imported_at_load(path) - {name} for name, path in NAMES.items()}
+    assert len(list(TopologicalSorter(graph).static_order())) >= len(NAMES)  # raises CycleError
 
 
 def test_the_decision_core_knows_no_clock_no_files_and_no_global_randomness() -> None:
