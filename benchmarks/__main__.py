@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import ast
 import json
+import os
 import platform
 import runpy
 import sys
@@ -21,6 +22,7 @@ from rich.progress import Progress
 from rich.table import Table
 
 from benchmarks import gaps, loop, market, speed
+from pandora_router.folders import replace_text
 
 FOLDER = Path(__file__).parent
 PAGE = """# What `make bench` printed
@@ -183,6 +185,7 @@ def main() -> None:
         return
     console = Console(width=120, record=True)
     report: dict[str, object] = {"machine": platform.processor() or platform.machine()}
+    console.print(f"{os.cpu_count()} cores, load average {os.getloadavg()[0]:.1f} at the start")
     report["speed"] = measure_speed(console)
     report["growth"] = measure_growth(console)
     if not options.skip_million:
@@ -194,17 +197,11 @@ def main() -> None:
     rows = measure_gaps(console, options.instances, options.outcomes)
     report["gaps"] = rows
     report["gap_claims"] = print_gaps(console, rows)
-    write(options.out, json.dumps(report, indent=1))
+    console.print(f"load average {os.getloadavg()[0]:.1f} at the end")
+    replace_text(options.out, json.dumps(report, indent=1))
     if options.page:
-        write(options.page, PAGE.format(command=" ".join(sys.argv[1:]), printed=console.export_text()))
+        replace_text(options.page, PAGE.format(command=" ".join(sys.argv[1:]), printed=console.export_text()))
     console.print(f"written to {options.out}")
-
-
-def write(path: Path, text: str) -> None:
-    """Write a file whole or not at all."""
-    draft = path.with_suffix(".draft")
-    draft.write_text(text)
-    draft.replace(path)
 
 
 if __name__ == "__main__":

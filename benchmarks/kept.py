@@ -7,7 +7,6 @@ settings are another cell, made anew. Written under a temporary name and renamed
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -16,6 +15,8 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from pandora_router.folders import replace_text, replacing
 
 CACHE = Path("build/measured")
 Made = tuple[Any, float, dict[str, Any]]
@@ -50,9 +51,7 @@ def kept(
     if make is None:
         return None
     predicted, seconds, told = make()
-    folder.mkdir(parents=True, exist_ok=True)
-    partial = path.with_suffix(".partial")
-    with open(partial, "wb") as sink:
+    with replacing(path) as draft, draft.open("wb") as sink:
         np.savez(
             sink,
             predicted=np.asarray(predicted, dtype=np.float32),
@@ -60,16 +59,12 @@ def kept(
             settings=wanted,
             told=json.dumps(told),
         )
-    os.replace(partial, path)
     return Cell(np.asarray(predicted, dtype=np.float32).astype(np.float64), seconds, told)
 
 
 def write_json(path: Path, value: Any) -> None:
-    """The value as JSON, whole or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_suffix(".partial")
-    partial.write_text(json.dumps(value, indent=1, sort_keys=True) + "\n", encoding="utf-8")
-    os.replace(partial, path)
+    """Write the value as JSON, atomically."""
+    replace_text(path, json.dumps(value, indent=1, sort_keys=True) + "\n")
 
 
 def per_prompt(predicted: NDArray[Any], reward: NDArray[Any]) -> NDArray[Any]:

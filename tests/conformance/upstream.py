@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-import threading
 from typing import Any
 
 from aiohttp import web
@@ -18,40 +17,22 @@ from aiohttp import web
 from pandora_router.demo.speaking import SPEECHES, Said
 from pandora_router.gateway.frames import framed
 from pandora_router.gateway.wires import BY_PATH
+from tests.support.web_server import WebServer
 
 TEXT = "This is an answer of several words, one after the other, until it stops."
 
 
-class Model:
+class Model(WebServer):
     """The running model; `url` ends in /v1."""
 
-    def __init__(self) -> None:
-        self._loop = asyncio.new_event_loop()
-        self._ready = threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True)
-        self._thread.start()
-        assert self._ready.wait(60)
-        self.url = f"http://127.0.0.1:{self._port}/v1"
-
-    def close(self) -> None:
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(60)
-
-    def _run(self) -> None:
-        asyncio.set_event_loop(self._loop)
-        app = web.Application(client_max_size=64 * 2**20)
-        for path in BY_PATH:
-            app.router.add_post(path, answer)
-        app.router.add_post("/v1/messages/count_tokens", count)
-        app.router.add_post("/v1/embeddings", embed)
-        runner = web.AppRunner(app, shutdown_timeout=0.1)
-        self._loop.run_until_complete(runner.setup())
-        self._loop.run_until_complete(web.TCPSite(runner, "127.0.0.1", 0).start())
-        self._port = runner.addresses[0][1]
-        self._ready.set()
-        self._loop.run_forever()
-        self._loop.run_until_complete(runner.cleanup())
-        self._loop.close()
+    async def answer(self, request: web.Request) -> web.StreamResponse:
+        if request.path == "/v1/messages/count_tokens":
+            return await count(request)
+        if request.path == "/v1/embeddings":
+            return await embed(request)
+        if request.path not in BY_PATH:
+            raise web.HTTPNotFound
+        return await answer(request)
 
 
 async def count(request: web.Request) -> web.Response:
