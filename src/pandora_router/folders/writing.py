@@ -30,7 +30,7 @@ def replacing(path: Path) -> Iterator[Path]:
 
     Yields the path of a draft beside it, for the caller to write; when the block ends without an exception,
     the draft is synced to disk and renamed to `path`. Missing parent folders are made. An `OSError` about
-    the draft names `path` instead.
+    the draft or a folder above it names `path` instead.
     """
     draft = path.with_name(f".{path.name}.draft-{secrets.token_hex(8)}")
     try:
@@ -40,7 +40,7 @@ def replacing(path: Path) -> Iterator[Path]:
         draft.replace(path)
         sync(path.parent)
     except OSError as error:
-        if str(error.filename) != str(draft):
+        if Path(str(error.filename)) not in (draft, *path.parents):
             raise
         raise OSError(error.errno, error.strerror, str(path)) from error
     finally:
