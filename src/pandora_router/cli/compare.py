@@ -8,12 +8,11 @@ from pathlib import Path
 import click
 
 from pandora_router.cli.console import Screen, echo_json, table
+from pandora_router.cli.options import FOLDER
 from pandora_router.errors import UsageError
 from pandora_router.evaluate import results
 from pandora_router.evaluate.arms import DEFAULT
 from pandora_router.evaluate.results import Key
-
-FOLDER = click.Path(path_type=Path, file_okay=False)
 
 
 @click.command()

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from pandora_router.cli.console import Screen, SlowProgress, echo_json, table
-from pandora_router.cli.options import with_runner
+from pandora_router.cli.options import FOLDER, with_runner
 from pandora_router.config.experiments import read_experiment
 from pandora_router.errors import UsageError
 from pandora_router.evaluate import campaign, results
@@ -23,7 +23,6 @@ from pandora_router.search import kernels
 
 COLUMNS = ("total", "regret", "inspection_cost", "inspections", "accuracy", "fee")
 FILE = click.Path(path_type=Path, dir_okay=False)
-FOLDER = click.Path(path_type=Path, file_okay=False)
 
 
 def list_arms(context: click.Context, option: click.Parameter, wanted: bool) -> None:

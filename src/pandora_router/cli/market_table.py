@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from pandora_router.evaluate.statistics import Estimate
 
 FILE = click.Path(path_type=Path, dir_okay=False)
-FOLDER = click.Path(path_type=Path, file_okay=False)
 
 
 def experiment_on(table: Path, peek: int, complete: float) -> Experiment:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pandora_router.router import Router
     from pandora_router.run import Runner
 
+FOLDER = click.Path(path_type=Path, file_okay=False)
 ROUTER = click.option(
     "-r", "--router", "artifact", default="router", show_default=True, type=click.Path(path_type=Path),
     help="Folder that `pandora fit` wrote.",

@@ -27,14 +27,13 @@ from pandora_router.config.fitting import (
 )
 from pandora_router.data import Table
 from pandora_router.errors import UsageError
+from pandora_router.specialists.prices import CHARACTERS_PER_TOKEN
 from pandora_router.text import did_you_mean
 from pandora_router.types import Vector
 
 if TYPE_CHECKING:
     from pandora_router.config.file import Config
 
-CHARACTERS_PER_TOKEN = 4.0
-"""Characters per token: an assumption, the usual rule of thumb for English text."""
 STACK_SECONDS = 0.002
 """Processor seconds of the boosted stack for one prompt. Measured: a median of 1.7 ms with 4 specialists
 and of 2.0 with 11 (`python -m benchmarks.router FOLDER --peek 0` on gsm8k_6b_175b and routerbench_part)."""

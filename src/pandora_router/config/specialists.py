@@ -124,6 +124,10 @@ class Answering(Closed):
         """
         return 1.0
 
+    def decisive(self, config: Config) -> dict[str, Any]:
+        """The settings that affect answers."""
+        return self.model_dump(mode="json", by_alias=True, exclude=_NOT_ANSWERS)
+
 
 class AskedSettings(Answering):
     """Settings for asking a language model, and for the part of its answer that estimators may read."""
@@ -161,6 +165,20 @@ class AskedSettings(Answering):
             as_text=bool(pairs) or self.as_text,
             stream=stream,
         )
+
+    def look(self, prompt: float, seen: float) -> float | None:
+        """Price of a look at the first `seen` tokens, for a prompt of `prompt` tokens.
+
+        None if it is not known beforehand: with a price per second.
+        """
+        prices = prices_of(self.prices)
+        if prices.per_second:
+            return None
+        return (prompt * prices.per_million_in + seen * prices.per_million_out) / 1e6 + prices.per_call
+
+    def usual(self, prompt: float, config: Config) -> float:
+        """The fee of an answer of usual length to a prompt of `prompt` tokens."""
+        return _usual(prices_of(self.prices), prompt, self.tokens)
 
     @model_validator(mode="after")
     def _one_template(self) -> AskedSettings:
@@ -200,17 +218,9 @@ class ChatSettings(AskedSettings):
             cancelling=self.cancel,
         )
 
-    def look(self, prompt: float, seen: float) -> float | None:
-        """Price of a look at the first `seen` tokens, for a prompt of `prompt` tokens; None if unknown."""
-        return _look(prices_of(self.prices), prompt, seen)
-
-    def usual(self, prompt: float, config: Config) -> float:
-        """The fee of an answer of usual length to a prompt of `prompt` tokens."""
-        return _usual(prices_of(self.prices), prompt, self.tokens)
-
     def decisive(self, config: Config) -> dict[str, Any]:
-        """The settings that affect answers."""
-        return _decisive(self) | {"endpoint": config.endpoints[self.endpoint].base_url}
+        """The settings that affect answers, with the address of the endpoint."""
+        return super().decisive(config) | {"endpoint": config.endpoints[self.endpoint].base_url}
 
 
 class LocalSettings(AskedSettings):
@@ -226,18 +236,6 @@ class LocalSettings(AskedSettings):
         """The specialist."""
         path, prices = builder.folder / self.path, prices_of(self.prices)
         return LocalModel(name, path, prices, self.asking(), self.window, self.deadline)
-
-    def look(self, prompt: float, seen: float) -> float | None:
-        """As for a chat model."""
-        return _look(prices_of(self.prices), prompt, seen)
-
-    def usual(self, prompt: float, config: Config) -> float:
-        """As for a chat model."""
-        return _usual(prices_of(self.prices), prompt, self.tokens)
-
-    def decisive(self, config: Config) -> dict[str, Any]:
-        """The settings that affect answers."""
-        return _decisive(self)
 
 
 class RetrievalSettings(Answering):
@@ -278,8 +276,8 @@ class RetrievalSettings(Answering):
         return self.price + config.specialists[self.inner].usual(longer, config)
 
     def decisive(self, config: Config) -> dict[str, Any]:
-        """The settings that affect answers."""
-        return _decisive(self) | {"inner": config.specialists[self.inner].decisive(config)}
+        """The settings that affect answers, with those of the inner specialist."""
+        return super().decisive(config) | {"inner": config.specialists[self.inner].decisive(config)}
 
 
 class SamplingSettings(Answering):
@@ -304,8 +302,8 @@ class SamplingSettings(Answering):
         return self.n * config.specialists[self.inner].usual(prompt, config)
 
     def decisive(self, config: Config) -> dict[str, Any]:
-        """The settings that affect answers."""
-        return _decisive(self) | {"inner": config.specialists[self.inner].decisive(config)}
+        """The settings that affect answers, with those of the inner specialist."""
+        return super().decisive(config) | {"inner": config.specialists[self.inner].decisive(config)}
 
 
 class FunctionSettings(Answering):
@@ -332,10 +330,6 @@ class FunctionSettings(Answering):
         """The fee of one call."""
         return _usual(prices_of(self.prices), 0.0, 0)
 
-    def decisive(self, config: Config) -> dict[str, Any]:
-        """The settings that affect answers."""
-        return _decisive(self)
-
 
 SpecialistSettings = Annotated[
     ChatSettings | LocalSettings | RetrievalSettings | SamplingSettings | FunctionSettings,
@@ -355,17 +349,6 @@ _NOT_ANSWERS = {
     "looks",
 }
 """Keys that do not affect answers."""
-
-
-def _decisive(settings: Closed) -> dict[str, Any]:
-    return settings.model_dump(mode="json", by_alias=True, exclude=_NOT_ANSWERS)
-
-
-def _look(prices: Tariff, prompt: float, seen: float) -> float | None:
-    """The fee of reading a prompt and writing `seen` tokens; None if the price is per second."""
-    if prices.per_second:
-        return None
-    return (prompt * prices.per_million_in + seen * prices.per_million_out) / 1e6 + prices.per_call
 
 
 def _usual(prices: Tariff, prompt: float, tokens: int) -> float:

@@ -42,7 +42,7 @@ from pandora_router.transport.asgi import Gone, Receive, Refused, Reply, Scope, 
 
 View = Callable[[Transaction, PageRequest], Page | None]
 
-told = logging.getLogger("pandora_router.dashboard")
+logger = logging.getLogger("pandora_router.dashboard")
 _ID = re.compile(r"[A-Za-z0-9_.:-]{1,100}")
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
@@ -104,7 +104,7 @@ class Dashboard:
             return
         except Exception as error:
             id_ = f"{time.time_ns():x}"
-            told.error("bug %s: %s at %s", id_, type(error).__name__, frames_of(error))
+            logger.error("bug %s: %s at %s", id_, type(error).__name__, frames_of(error))
             answer = _problem(request, 500, f"A bug in the dashboard: {id_}.")
         headers = {"cache-control": "no-store", **SAFE, **answer.headers}
         await replace(answer, headers=headers).send(send, head=scope["method"] == "HEAD")

@@ -24,6 +24,7 @@ from pandora_router.calibrate import GaussianIndependent
 from pandora_router.evaluate.arms import Shipped
 from pandora_router.evaluate.estimates import estimates, table_of
 from pandora_router.evaluate.experiments import Experiment, cheap_name
+from pandora_router.evaluate.outcomes import CostsAt
 from pandora_router.evaluate.statistics import Clusters, Estimate, Split, compare
 from pandora_router.evaluate.trials import Trial, trial_of
 from pandora_router.market.posted import Bidding, Conduct, Measure, Opponents, Reference
@@ -50,7 +51,6 @@ KINDS: tuple[Kind, ...] = (
 )
 K = TypeVar("K")
 Setting = tuple[Opponents, Conduct, float]
-CostsAt = Callable[[float], Costs]
 
 
 @dataclass(frozen=True, eq=False)

@@ -44,7 +44,7 @@ from pandora_router.transport.asgi import (
     watched,
 )
 
-told = logging.getLogger("pandora_router.gateway")
+logger = logging.getLogger("pandora_router.gateway")
 requests = logging.getLogger("pandora_router.gateway.requests")
 
 
@@ -164,4 +164,4 @@ async def _lifespan(receive: Receive, send: Send) -> None:
 
 
 def _log_bug(id_: str, error: Exception) -> None:
-    told.error("bug %s: %s at %s", id_, type(error).__name__, frames_of(error))
+    logger.error("bug %s: %s at %s", id_, type(error).__name__, frames_of(error))

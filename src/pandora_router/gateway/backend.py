@@ -10,6 +10,7 @@ from pandora_router.errors import UsageError
 from pandora_router.gateway.splice import with_member, with_model
 from pandora_router.gateway.wires import Name, Turn
 from pandora_router.specialists.chat import Cancelling
+from pandora_router.specialists.prices import CHARACTERS_PER_TOKEN
 from pandora_router.store.money import nanodollars
 from pandora_router.store.rows import Usage
 from pandora_router.transport.endpoint import Endpoint
@@ -17,9 +18,6 @@ from pandora_router.transport.endpoint import Endpoint
 ABILITIES = frozenset({"tools", "images", "audio", "files", "json_schema", "logprobs"})
 BYTES_PER_TOKEN = 3
 """Bytes per token, to estimate the tokens of a request without counts; rather too many tokens."""
-
-CHARACTERS_PER_TOKEN = 4.0
-"""Characters per token: the usual rule of thumb for English text."""
 
 
 @dataclass(frozen=True)

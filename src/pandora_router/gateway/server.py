@@ -39,7 +39,7 @@ from pandora_router.transport.relay import LONGEST
 if TYPE_CHECKING:
     import uvicorn
 
-told = logging.getLogger("pandora_router.gateway")
+logger = logging.getLogger("pandora_router.gateway")
 
 GRACE = 30.0
 """Seconds that streams get to end after a stop signal."""
@@ -124,7 +124,9 @@ def _parent(plan: SitePlan, listening: socket.socket, workers: int, ready: Calla
         time.sleep(0.2)
         for i, process in enumerate(running):
             if not process.is_alive() and not stopping:
-                told.error("worker %s ended with code %s and is started again", process.pid, process.exitcode)
+                logger.error(
+                    "worker %s ended with code %s and is started again", process.pid, process.exitcode
+                )
                 running[i] = start()
     for process in running:
         process.terminate()
@@ -223,9 +225,9 @@ async def _reloading(plan: SitePlan, gateway: Gateway, changed: asyncio.Event) -
         try:
             site = await asyncio.to_thread(plan.site)
             await asyncio.to_thread(gateway.install, site)
-            told.warning("serving generation %s (%s)", gateway.site.generation, gateway.site.hash)
+            logger.warning("serving generation %s (%s)", gateway.site.generation, gateway.site.hash)
         except PandoraError as error:
-            told.error(
+            logger.error(
                 "the new configuration is not used, generation %s goes on: %s", gateway.site.generation, error
             )
 
@@ -255,5 +257,5 @@ async def _retaining(gateway: Gateway) -> None:
                 prune = functools.partial(chores.prune, now=time.time(), days=days, every=PRUNE_EVERY)
                 deleted = await gateway.store.run(prune)
                 if deleted:
-                    told.warning("deleted %s decisions older than %g days", deleted, days)
+                    logger.warning("deleted %s decisions older than %g days", deleted, days)
         await asyncio.sleep(PRUNE_EVERY)

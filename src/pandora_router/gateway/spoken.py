@@ -14,10 +14,11 @@ from typing import Any, Protocol
 
 import orjson
 
-from pandora_router.gateway.backend import BYTES_PER_TOKEN, CHARACTERS_PER_TOKEN
+from pandora_router.gateway.backend import BYTES_PER_TOKEN
 from pandora_router.gateway.frames import framed
 from pandora_router.gateway.members import objects, spoken, string
 from pandora_router.gateway.wires import Name
+from pandora_router.specialists.prices import CHARACTERS_PER_TOKEN
 
 Event = tuple[str | None, dict[str, Any]]
 KINDS = ("text", "input_text", "output_text")

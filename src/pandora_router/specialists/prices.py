@@ -7,6 +7,9 @@ from dataclasses import dataclass
 
 from pandora_router.errors import UsageError
 
+CHARACTERS_PER_TOKEN = 4.0
+"""Characters per token: an assumption, the usual rule of thumb for English text."""
+
 MARKERS = 64
 """Tokens that a provider may add to a request: separators between messages, its own system prompt."""
 

@@ -17,7 +17,7 @@ from pandora_router.transport.rate_limit import RateLimit
 
 T = TypeVar("T")
 
-told = logging.getLogger("pandora_router.transport")
+logger = logging.getLogger("pandora_router.transport")
 
 LONGEST_WAIT = 120.0
 """Most seconds that one purchase waits between its calls, in all, if `endpoint.timeout` is not longer."""
@@ -90,7 +90,7 @@ async def retried(
             raise GaveUp(last, attempt + 1, charged, why)
         longer = limit.rest(seconds) if last.busy else True
         if longer and seconds >= WORTH_SAYING:
-            told.warning("%s; the next call there is in %.0f s", last, seconds)
+            logger.warning("%s; the next call there is in %.0f s", last, seconds)
         if not last.busy:
             await asyncio.sleep(seconds)
     raise GaveUp(last, attempt + 1, charged)
