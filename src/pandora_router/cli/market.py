@@ -15,7 +15,8 @@ import click
 from pandora_router.cli.console import Screen, SlowProgress, echo_json, table
 from pandora_router.cli.market_network import instance_of, simulate_network
 from pandora_router.cli.market_service import accounts, join, leave, renew, serve
-from pandora_router.cli.market_table import FILE, FOLDER, experiment_on, simulate_table
+from pandora_router.cli.market_table import FILE, experiment_on, simulate_table
+from pandora_router.cli.options import FOLDER
 from pandora_router.errors import UsageError
 
 if TYPE_CHECKING:
