@@ -199,7 +199,7 @@ def test_a_dry_run_says_what_a_judge_may_cost(tmp_path: Path) -> None:
         ("kind: sampling", "kind: sample", "Did you mean 'sampling'"),
         ("prices: {in: 1000, out: 2000}, ", "", "the key prices in specialists.good"),
         ("{in: 1000, out: 2000}", "{in: 1000}", "both in and out"),
-        ("inner: poor", "inner: three", "Break the circle"),
+        ("inner: poor", "inner: three", "a chain of `inner` that ends"),
         ("budget: 500", "budget: lots", "a number, got 'lots' for collect.budget"),
         ("budget: 500", "budget: 500, budget: 6", "'budget' again"),
         ("grading:", "grader:", "Write instead:"),

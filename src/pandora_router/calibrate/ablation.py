@@ -78,7 +78,7 @@ def ablate(
     whole = np.flatnonzero(readings.complete)
     if len(whole) < FEWEST:
         raise UsageError(
-            "what parts are worth",
+            "measuring the parts of a signal model",
             expected=f"{FEWEST} or more prompts with every costly estimate and every reward",
             came=f"{len(whole)} of {len(readings)}",
             do="Fill in missing cells.",

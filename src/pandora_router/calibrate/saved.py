@@ -159,5 +159,5 @@ def _foreign(what: str, value: object) -> UsageError:
         f"the {what} to save",
         expected="a fitted one of this package",
         came=type(value).__name__,
-        do="Fit one first; one of your own has no form on disk.",
+        do="Fit one first; signal models of your own cannot be saved.",
     )

@@ -57,7 +57,7 @@ class Source:
                 raise UsageError(
                     option,
                     expected=f"none for format {form!r}, which has its own",
-                    came="what would be ignored",
+                    came="an option that would be ignored",
                     do="Leave it out.",
                 )
 

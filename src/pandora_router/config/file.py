@@ -95,9 +95,9 @@ class Config(Closed):
                 if inner.inner in chain:
                     raise UsageError(
                         f"specialists.{name}.inner",
-                        expected="somebody at the end of a chain of inner",
+                        expected="a chain of `inner` that ends",
                         came=" -> ".join([*chain, inner.inner]),
-                        do="Break the circle.",
+                        do="Change one of them.",
                     )
                 chain.append(inner.inner)
 

@@ -70,7 +70,7 @@ def save(router: Router, path: Path, *, replace: bool = False, inputs: Iterable[
             "the policy to keep",
             expected=f"one of {', '.join(POLICIES)}",
             came=repr(router.policy),
-            do="A policy of your own has no form on disk: save with `with_policy` and set it after loading.",
+            do="Policies of your own cannot be saved: pass yours to `with_policy` after loading.",
         )
 
     def files(folder: Path) -> dict[str, Any]:

@@ -38,7 +38,7 @@ def explore(policy: Policy, state: State) -> Generator[tuple[State, Inspect], Sh
         shown = tuple((yield state, action))
         if len(shown) != len(action.boxes):
             raise UsageError(
-                "what opening showed",
+                "the values of opened boxes",
                 expected=f"{len(action.boxes)} values for boxes {action.boxes}",
                 came=f"{len(shown)}",
                 do="Return one value per box in the order asked, None where the inspection failed.",
@@ -66,7 +66,7 @@ def check(action: Action, state: State, policy: Policy) -> None:
             sealed_box(sealed, box, 0.0)
     elif not isinstance(action, Select) or not OUTSIDE <= action.box < len(sealed):
         raise UsageError(
-            "what the policy said",
+            "the action of a policy",
             expected=f"Inspect with one or more different boxes, or Select from -1 to {len(sealed) - 1}",
             came=f"{action!r}",
             do=f"Repair the policy {policy!r}.",
