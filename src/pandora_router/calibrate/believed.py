@@ -103,9 +103,9 @@ def _left_out(x: Matrix, y: Matrix) -> Matrix:
     along, square = u.T @ y, u**2
     loss = np.empty((len(STRENGTHS) + 1, n))
     for k, strength in enumerate(STRENGTHS):
-        kept = s**2 / (s**2 + n * strength)
-        hat = 1.0 / n + square @ kept
-        error = (y - u @ (kept[:, None] * along)) / np.maximum(1.0 - hat, 1e-9)[:, None]
+        shrink = s**2 / (s**2 + n * strength)
+        hat = 1.0 / n + square @ shrink
+        error = (y - u @ (shrink[:, None] * along)) / np.maximum(1.0 - hat, 1e-9)[:, None]
         loss[k] = (error**2).sum(axis=1)
     loss[-1] = (y**2).sum(axis=1) * (n / max(n - 1, 1)) ** 2
     return loss

@@ -208,12 +208,12 @@ class Auto:
                 if (more := _some(train, chosen & (fold_of == fold))) is not None:
                     tests.append(more)
             for judged in tests:
-                made = np.empty((len(runners), 3, len(judged)))
+                losses = np.empty((len(runners), 3, len(judged)))
                 for k, runner in enumerate(runners):
                     model = _fitted(runner.signal, rest, training, fold, fits)
                     routed = search(runner.policy, model, judged, costs)
-                    made[k] = np.stack([routed.regret(judged), routed.spent, routed.inspections])
-                parts.append(made)
+                    losses[k] = np.stack([routed.regret(judged), routed.spent, routed.inspections])
+                parts.append(losses)
         return np.concatenate(parts, axis=2)
 
     def _judged(self, train: Readings | None) -> tuple[Mask, NDArray[np.intp]]:

@@ -116,9 +116,9 @@ def fit_ridge(x: Matrix, y: Matrix, strengths: Vector) -> tuple[Matrix, Vector, 
     along = u.T @ (y - level)
     best, least, errors = strengths[0] * np.ones(y.shape[1]), np.full(y.shape[1], np.inf), np.empty(y.shape)
     for strength in strengths:
-        kept = s**2 / (s**2 + n * strength)
-        hat = 1.0 / n + (u**2) @ kept
-        left_out = (y - level - u @ (kept[:, None] * along)) / np.maximum(1.0 - hat, 1e-9)[:, None]
+        shrink = s**2 / (s**2 + n * strength)
+        hat = 1.0 / n + (u**2) @ shrink
+        left_out = (y - level - u @ (shrink[:, None] * along)) / np.maximum(1.0 - hat, 1e-9)[:, None]
         mean_square = (left_out**2).mean(axis=0)
         better = mean_square < least
         best[better], least[better], errors[:, better] = strength, mean_square[better], left_out[:, better]

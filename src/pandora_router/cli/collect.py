@@ -103,16 +103,16 @@ def _run(plan: CollectPlan, path: Path, sign: str) -> Collected:
         spent = f"{money(now.spent, sign)}{lost} of {money(now.budget, sign)} spent"
         progress(f"answers ({spent}{left})", now.done, now.total)
 
-    with Journal(path) as kept, SlowProgress(resumes=True) as progress:
-        return asyncio.run(run(plan, kept, tell))
+    with Journal(path) as journal, SlowProgress(resumes=True) as progress:
+        return asyncio.run(run(plan, journal, tell))
 
 
 def _bill(config: Config, plan: CollectPlan, path: Path) -> Bill:
     """What is still to be paid; does not create the journal if it does not exist."""
     if not path.exists():
         return bill(config, plan)
-    with Journal(path) as kept:
-        return bill(config, plan, kept)
+    with Journal(path) as journal:
+        return bill(config, plan, journal)
 
 
 async def _preflight(config: Config) -> None:

@@ -117,6 +117,6 @@ def export(parquet: Path | None, folder: Path | None, metric: str, days: float, 
         click.echo(f"{rows:,} decisions in {parquet}")
         return
     assert folder is not None
-    made = within(store, lambda open_: routing_table(open_, metric, since, until))
-    save(made, folder)
-    click.echo(f"{len(made):,} prompts of {len(made.specialists)} specialists in {folder}")
+    traffic = within(store, lambda open_: routing_table(open_, metric, since, until))
+    save(traffic, folder)
+    click.echo(f"{len(traffic):,} prompts of {len(traffic.specialists)} specialists in {folder}")

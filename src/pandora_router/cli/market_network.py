@@ -23,8 +23,8 @@ def instance_of(experiment: Experiment, root: Path, cache: Path | None, prompts:
     from pandora_router.market import Instance
 
     with SlowProgress() as progress:
-        made = estimates(experiment, table_of(experiment, root), experiment.seeds[0], cache, progress)
-    market = market_of(trial_of(made, experiment.ks[0]))
+        arrays = estimates(experiment, table_of(experiment, root), experiment.seeds[0], cache, progress)
+    market = market_of(trial_of(arrays, experiment.ks[0]))
     rows = np.random.default_rng(0).permutation(len(market.mean))[:prompts]
     parts = (market.scores[rows], market.mean[rows], market.std[rows], market.values[rows])
     return Instance(*parts, market.rewards[rows])

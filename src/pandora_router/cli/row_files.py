@@ -230,10 +230,10 @@ def _write_parquet(path: Path, columns: Columns, rows: Iterable[Row], like: Path
     import pyarrow as pa
     from pyarrow import parquet
 
-    kept = {} if like is None else {field.name: field for field in parquet.read_schema(like)}
+    fields = {} if like is None else {field.name: field for field in parquet.read_schema(like)}
     types = {"text": pa.string(), "number": pa.float64(), "texts": pa.list_(pa.string())}
-    schema = pa.schema([kept.get(name, pa.field(name, types[kind])) for name, kind in columns.items()])
-    texts = [name for name, kind in columns.items() if name not in kept and kind == "text"]
+    schema = pa.schema([fields.get(name, pa.field(name, types[kind])) for name, kind in columns.items()])
+    texts = [name for name, kind in columns.items() if name not in fields and kind == "text"]
     with parquet.ParquetWriter(path, schema, compression="zstd") as writer:
         for chunk in chunked(rows, 1024):
             cells = [{**row, **{name: _text(row.get(name)) for name in texts}} for row in chunk]

@@ -38,8 +38,8 @@ def exact(answer: str, reference: str) -> float:
 def words(text: str) -> list[str]:
     """The words of a text in lower case, without punctuation and English articles; accents are kept."""
     folded = unicodedata.normalize("NFKC", text).casefold()
-    kept = "".join(c if c.isalnum() else " " if c not in "'’" else "" for c in folded)
-    return [word for word in kept.split() if word not in _ARTICLES]
+    plain = "".join(c if c.isalnum() else " " if c not in "'’" else "" for c in folded)
+    return [word for word in plain.split() if word not in _ARTICLES]
 
 
 def normalised(answer: str, reference: str) -> float:

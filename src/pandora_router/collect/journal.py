@@ -167,7 +167,7 @@ class Journal:
         before the replacement is refused like one that opens the new file.
         """
         bad = [text for text, readable in zip(lines, good, strict=True) if not readable]
-        kept = [text for text, readable in zip(lines, good, strict=True) if readable]
+        whole = [text for text, readable in zip(lines, good, strict=True) if readable]
         self.damaged = len(bad)
         with self.damaged_path.open("ab") as aside:
             aside.write(b"".join(text + b"\n" for text in bad))
@@ -180,7 +180,7 @@ class Journal:
         self._files.append(file)
         _lock(file, self.path)
         header = line(HEADER)
-        file.write(header + b"".join(text + b"\n" for text in kept if text + b"\n" != header))
+        file.write(header + b"".join(text + b"\n" for text in whole if text + b"\n" != header))
         file.flush()
         os.fsync(file.fileno())
         os.replace(name, self.path)

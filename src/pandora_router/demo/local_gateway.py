@@ -142,9 +142,9 @@ async def _load(specialists: Mapping[str, Specialist]) -> None:
 
 def fitted(say: Advance) -> Path:
     """The folder of the router for the five specialists, fitted now unless it is in the cache already."""
-    kept = _cache() / f"demo-{_hash()}"
+    folder = _cache() / f"demo-{_hash()}"
     try:
-        Router.load(kept)
+        Router.load(folder)
     except PandoraError:
         say("fitting the router", 0.0)
         record = recording.Recorded.read()
@@ -159,8 +159,8 @@ def fitted(say: Advance) -> Path:
             inspection_cost=Costs(looks, refund=looks),  # whoever was looked at goes on with what it began
             default=DEFAULT,
         )
-        router.save(kept, replace=True)
-    return kept
+        router.save(folder, replace=True)
+    return folder
 
 
 def _cache() -> Path:

@@ -53,14 +53,14 @@ def recorded(n: int = 2000) -> tuple[Question, ...]:
     rng = random.Random(SEED)
     asked = [(task, pair) for task, pair in _about_facts() if not _kept_back(pair)]
     rng.shuffle(asked)
-    made = [(task, pair) for task, pair in asked if task == "facts"][: n // 3]
-    made += [(task, pair) for task, pair in asked if task == "definitions"][: n * 23 // 100]
-    seen = {text for _, (text, _) in made}
-    while len(made) < n:
-        made.append(_computed(rng, seen))
-    rng.shuffle(made)
+    pairs = [(task, pair) for task, pair in asked if task == "facts"][: n // 3]
+    pairs += [(task, pair) for task, pair in asked if task == "definitions"][: n * 23 // 100]
+    seen = {text for _, (text, _) in pairs}
+    while len(pairs) < n:
+        pairs.append(_computed(rng, seen))
+    rng.shuffle(pairs)
     questions: dict[str, Question] = {}
-    for number, (task, (text, answers)) in enumerate(made):
+    for number, (task, (text, answers)) in enumerate(pairs):
         split = _split(rng.random())
         known = questions[text].references if text in questions else ()
         first = questions.get(text, Question(f"{number:05d}", text, (), task, split))
@@ -90,12 +90,12 @@ def balanced(questions: Sequence[Question]) -> list[Question]:
 
 def _puzzles(seen: frozenset[str], seed: int) -> Iterator[Question]:
     """The first `EACH` of every family that are neither kept back nor among `seen`, in a mixed order."""
-    rng, made = random.Random(seed), list[Asked]()
+    rng, puzzles = random.Random(seed), list[Asked]()
     for family in families().values():
         asked: list[Asked] = [(text, (answer,)) for text, answer in family if text not in seen]
-        made += [pair for pair in asked if not _kept_back(pair)][:EACH]
-    rng.shuffle(made)
-    for number, (text, answers) in enumerate(made):
+        puzzles += [pair for pair in asked if not _kept_back(pair)][:EACH]
+    rng.shuffle(puzzles)
+    for number, (text, answers) in enumerate(puzzles):
         yield Question(f"puzzle-{number:03d}", text, answers, "puzzles", _split(rng.random()))
 
 

@@ -128,8 +128,8 @@ def pack(
     asked, who = recorded(), people(strong)
     bought: dict[str, Answer] = {}
     for path in journals:
-        with Journal(path) as kept:
-            bought |= kept.answers
+        with Journal(path) as bought_before:
+            bought |= bought_before.answers
     answers = dict(known or {})
     for specialist in who.values():
         for cell in cells(CollectPlan(asked, (specialist,), GRADERS, ENOUGH), specialist):

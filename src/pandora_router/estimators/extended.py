@@ -52,9 +52,9 @@ class Extended:
         column = np.asarray(reward, dtype=np.float64).reshape(-1, 1)
         matrix = checked_reward(column, len(prompts), [newcomer])
         present = np.flatnonzero(np.isfinite(matrix[:, 0]))
-        kept = [prompts[int(i)] for i in present]
-        folds = grouped_folds(kept, 8, seed)
-        head, _ = fit_ridge(_features(unseen(base, kept)), matrix[present], folds, PENALTIES)
+        scored = [prompts[int(i)] for i in present]
+        folds = grouped_folds(scored, 8, seed)
+        head, _ = fit_ridge(_features(unseen(base, scored)), matrix[present], folds, PENALTIES)
         return cls(base, newcomer, head)
 
     @property
@@ -90,9 +90,11 @@ class Extended:
     @classmethod
     def from_state(cls, saved: Saved, *, embedder: Embedder | None = None) -> Extended:
         """The estimator whose `state` is `saved`; `embedder` as in `saved.load_estimator`."""
-        kept = saved.of_kind("extended")
-        head = Ridge(kept.arrays["weights"], kept.arrays["intercept"])
-        return cls(estimator_of(kept.parts["base"], embedder=embedder), str(kept.settings["newcomer"]), head)
+        state = saved.of_kind("extended")
+        head = Ridge(state.arrays["weights"], state.arrays["intercept"])
+        return cls(
+            estimator_of(state.parts["base"], embedder=embedder), str(state.settings["newcomer"]), head
+        )
 
     def save(self, folder: Path | str) -> Path:
         """Write the estimator to `folder`, atomically; an estimator already there is replaced."""

@@ -65,8 +65,8 @@ class LinearHead(PromptsOnly):
         live = np.flatnonzero(values > 1e-9 * max(float(values[-1]), 1e-300))[::-1][:count]
         signs = np.sign(directions[np.argmax(np.abs(directions), axis=0), np.arange(len(values))])
         whitening = (directions * signs)[:, live] / np.sqrt(values[live])
-        made = cls(embedder, tuple(specialists), middle, whitening.astype(np.float32), middle[:0], matrix)
-        return replace(made, components=made._components(vectors))
+        head = cls(embedder, tuple(specialists), middle, whitening.astype(np.float32), middle[:0], matrix)
+        return replace(head, components=head._components(vectors))
 
     def remember(self, prompts: Sequence[str], reward: ArrayLike) -> LinearHead:
         """The same components with more known prompts; `reward` (n, M) as in `fit`."""
@@ -143,10 +143,10 @@ class LinearHead(PromptsOnly):
     @classmethod
     def from_state(cls, saved: Saved, *, embedder: Embedder | None = None) -> LinearHead:
         """The estimator whose `state` is `saved`; `embedder` as in `saved.load_estimator`."""
-        kept = saved.of_kind("linear").arrays
+        arrays = saved.of_kind("linear").arrays
         names = ("middle", "whitening", "components", "reward")
         embedder_ = embedder_from(saved.parts["embedder"], embedder)
-        return cls(embedder_, tuple(saved.settings["specialists"]), *(kept[name] for name in names))
+        return cls(embedder_, tuple(saved.settings["specialists"]), *(arrays[name] for name in names))
 
 
 @dataclass(frozen=True, eq=False)

@@ -153,9 +153,9 @@ def embedder_from(saved: Saved, given: Embedder | None) -> Embedder:
     if saved.kind == "joined":
         from pandora_router.estimators.embedders.embedder import Joined
 
-        made = Joined(tuple(embedder_from(part, None) for part in saved.parts.values()))
-        _live[made.name] = made
-        return made
+        embedder = Joined(tuple(embedder_from(part, None) for part in saved.parts.values()))
+        _live[embedder.name] = embedder
+        return embedder
     if name == DEFAULT_NAME:
         return default_embedder()
     if name.startswith("all-MiniLM-L6-v2-"):

@@ -361,14 +361,14 @@ def variations(sweep: Sweep) -> tuple[Arm, ...]:
     """The arms of a sweep."""
     default = next(arm for arm in ARMS if arm.name == DEFAULT)
     assert isinstance(default, Shipped)
-    made: list[Arm] = []
+    arms: list[Arm] = []
     if sweep.signals:
-        made += [Search(f"signal: {name}", model, default.policy) for name, model in SIGNALS.items()]
+        arms += [Search(f"signal: {name}", model, default.policy) for name, model in SIGNALS.items()]
         others = ("Gaussian independent", "neighbours, K=16 (paper)")
-        made += [Search(f"committing on: {name}", SIGNALS[name], Committing()) for name in others]
-    made += [
+        arms += [Search(f"committing on: {name}", SIGNALS[name], Committing()) for name in others]
+    arms += [
         Search(f"calibration: {n}", default.signal, default.policy, calibration=n) for n in sweep.calibration
     ]
-    made += [Search(f"S: {n}", GaussianJoint(), Committing(samples=n)) for n in sweep.samples]
-    made += [Search(f"K: {n}", NeighbourSignal(n), Committing()) for n in sweep.signal_neighbours]
-    return tuple(made)
+    arms += [Search(f"S: {n}", GaussianJoint(), Committing(samples=n)) for n in sweep.samples]
+    arms += [Search(f"K: {n}", NeighbourSignal(n), Committing()) for n in sweep.signal_neighbours]
+    return tuple(arms)

@@ -117,8 +117,8 @@ class Bids:
             )
         gaps = compare(splits)
         numbers = zip(gaps.mean, gaps.error, gaps.split_error, gaps.star, strict=True)
-        made = [Estimate(float(m), float(e), float(s), bool(star)) for m, e, s, star in numbers]
-        return dict(zip(keys, made, strict=True))
+        values = [Estimate(float(m), float(e), float(s), bool(star)) for m, e, s, star in numbers]
+        return dict(zip(keys, values, strict=True))
 
 
 def _regret(split: Played, key: tuple[Setting, Kind]) -> Vector:
@@ -212,9 +212,9 @@ def _split(shard: tuple[Game, int]) -> Played:
     """One game on one split."""
     game, seed = shard
     table = table_of(game.experiment, game.root)
-    made = estimates(game.experiment, table, seed, game.cache)
-    costs_at = partial(_each_alone, game.experiment, table.specialists, bool(made["together"]))
-    trial = trial_of(made, game.neighbours)
+    arrays = estimates(game.experiment, table, seed, game.cache)
+    costs_at = partial(_each_alone, game.experiment, table.specialists, bool(arrays["together"]))
+    trial = trial_of(arrays, game.neighbours)
     return play(trial, game.costs, costs_at, traded=game.traded)
 
 

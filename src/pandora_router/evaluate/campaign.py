@@ -87,13 +87,13 @@ def compute(shard: Shard) -> tuple[Flat, Measured]:
     """All results of one seed: estimates, then every arm at every cost, for each number of neighbours."""
     experiment, seed = shard.experiment, shard.seed
     table = _table(shard) if shard.key else table_of(experiment, shard.root)
-    made = estimates(experiment, table, seed, shard.cache)
-    costs_at = partial(experiment.costs_at, specialists=table.specialists, together=bool(made["together"]))
+    arrays = estimates(experiment, table, seed, shard.cache)
+    costs_at = partial(experiment.costs_at, specialists=table.specialists, together=bool(arrays["together"]))
     runs = {}
     for k in experiment.ks:
-        trial = trial_of(made, k)
+        trial = trial_of(arrays, k)
         runs[k] = (trial, sweep(trial, arms_of(experiment, k), experiment.costs, costs_at, seed))
-    return results.flat(experiment, seed, runs), reliability.measure(table, made, runs)
+    return results.flat(experiment, seed, runs), reliability.measure(table, arrays, runs)
 
 
 @lru_cache(maxsize=1)

@@ -125,10 +125,10 @@ def table_of(experiment: Experiment, root: Path) -> Table:
     if experiment.specialists is not None:
         table = table.only(tuple(experiment.specialists))
     share = (~table.missing).mean(axis=0)
-    kept = [
+    names = [
         name for name, s in zip(table.specialists, share, strict=True) if s >= max(experiment.complete, 1e-9)
     ]
-    table = table.only(kept)
+    table = table.only(names)
     if experiment.specialists is not None:
         stated = np.array([experiment.specialists[name] for name in table.specialists])
         table = replace(table, fee=table.fee + stated)
@@ -155,11 +155,11 @@ def estimates(
     key = _key(experiment, split, seed)
     named = f"-{seed}-{key}.safetensors"  # other experiments on the same table share the cache
     path = next(cache.glob(f"*{named}"), cache / f"{experiment.name}{named}")
-    kept = _kept(path, experiment, split)
-    if kept is None:
-        kept = _make(experiment, split, table, seed, progress)
-        tensors.store(path, kept)
-    return kept
+    arrays = _kept(path, experiment, split)
+    if arrays is None:
+        arrays = _make(experiment, split, table, seed, progress)
+        tensors.store(path, arrays)
+    return arrays
 
 
 def _kept(path: Path, experiment: Experiment, split: Table) -> Made | None:
@@ -212,7 +212,7 @@ def _make(experiment: Experiment, split: Table, whole: Table, seed: int, progres
     cheap = knowing(fitted, calibration)
     costly = recipe_of(experiment).fit(train, say)
     standing = Standing.of(train.reward, train.fee)
-    made: Made = {
+    arrays: Made = {
         "standing": np.array([standing.single, standing.cheapest], dtype=np.float64),
         "together": np.array(float(costly.together)),
         "repeated": np.array(float(repeated)),
@@ -220,20 +220,20 @@ def _make(experiment: Experiment, split: Table, whole: Table, seed: int, progres
     number = {name: i for i, name in enumerate(whole.prompt_ids)}
     each = {f"f{k}": None if k == USUAL else k for k in experiment.ks}
     cheap_arrays = cheap_estimates(cheap, {"train": train, "calibration": calibration, "test": test}, each)
-    made |= {name.replace(".", "_"): f for name, f in cheap_arrays.items()}
+    arrays |= {name.replace(".", "_"): f for name, f in cheap_arrays.items()}
     for name, part in (("calibration", calibration), ("test", test)):
-        made[f"{name}_g"] = ask(costly, part)
+        arrays[f"{name}_g"] = ask(costly, part)
         vectors = fitted.embedder.embed(part.prompts)
-        made[f"{name}_{FORMER}"] = fitted.predict_each(vectors, [FORMER_NEIGHBOURS])[0]
-        made[f"{name}_score"] = part.score
-        made[f"{name}_fee"] = split.fee_weight * part.fee
-        made[f"{name}_prompt"] = np.array([number[i] for i in part.prompt_ids], dtype=np.float64)
-    made["train_g"] = out_of_fold(costly, np.full(train.reward.shape, np.nan))
-    made["train_score"], made["train_fee"] = train.score, split.fee_weight * train.fee
+        arrays[f"{name}_{FORMER}"] = fitted.predict_each(vectors, [FORMER_NEIGHBOURS])[0]
+        arrays[f"{name}_score"] = part.score
+        arrays[f"{name}_fee"] = split.fee_weight * part.fee
+        arrays[f"{name}_prompt"] = np.array([number[i] for i in part.prompt_ids], dtype=np.float64)
+    arrays["train_g"] = out_of_fold(costly, np.full(train.reward.shape, np.nan))
+    arrays["train_score"], arrays["train_fee"] = train.score, split.fee_weight * train.fee
     if experiment.opened:
-        made |= signs_of(costly, {"train": train, "calibration": calibration, "test": test}, seed)
-    made["seconds"] = np.array(time.process_time() - begun)
-    return made
+        arrays |= signs_of(costly, {"train": train, "calibration": calibration, "test": test}, seed)
+    arrays["seconds"] = np.array(time.process_time() - begun)
+    return arrays
 
 
 def _steps(progress: Progress | None) -> Advance:

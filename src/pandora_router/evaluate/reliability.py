@@ -55,17 +55,17 @@ class Measured:
 
 
 def measure(
-    table: Table, made: Mapping[str, NDArray[np.float64]], runs: Mapping[int, tuple[Trial, Sequence[Run]]]
+    table: Table, arrays: Mapping[str, NDArray[np.float64]], runs: Mapping[int, tuple[Trial, Sequence[Run]]]
 ) -> Measured:
-    """Measure one split from its estimates `made`; `runs` has each trial with its runs, by neighbours."""
+    """Measure one split from its estimates `arrays`; `runs` has each trial with its runs, by neighbours."""
     columns: dict[str, NDArray[Any]] = {}
     facts: dict[str, Any] = {
         "specialists": list(table.specialists),
         "fee_weight": table.fee_weight,
         "characters": float(np.mean([len(prompt) for prompt in table.prompts])),
-        "left_out": int((~np.isfinite(made["test_score"] + made["test_g"]).all(axis=1)).sum()),
+        "left_out": int((~np.isfinite(arrays["test_score"] + arrays["test_g"]).all(axis=1)).sum()),
         "seconds": {
-            "estimates": float(made["seconds"]) if "seconds" in made else None,
+            "estimates": float(arrays["seconds"]) if "seconds" in arrays else None,
             "arms": _seconds([run for _, each in runs.values() for run in each]),
         },
     }
@@ -81,8 +81,8 @@ def measure(
 
 def write(folder: Path, seed: int, measured: Measured) -> None:
     """Store one split's checks beside its results."""
-    kept = pa.table(dict(measured.columns)).replace_schema_metadata({"facts": json.dumps(measured.facts)})
-    write_parquet(folder / f"checks-{seed}.parquet", kept)
+    checks = pa.table(dict(measured.columns)).replace_schema_metadata({"facts": json.dumps(measured.facts)})
+    write_parquet(folder / f"checks-{seed}.parquet", checks)
 
 
 def _seconds(runs: Sequence[Run]) -> dict[str, float]:
@@ -197,4 +197,4 @@ def of(results: Results) -> Checks | None:
     if not all(path.is_file() for path in paths.values()):
         return None
     metadata = {seed: pq.read_schema(path).metadata or {} for seed, path in paths.items()}
-    return Checks({seed: json.loads(kept[b"facts"]) for seed, kept in metadata.items()}, paths)
+    return Checks({seed: json.loads(entries[b"facts"]) for seed, entries in metadata.items()}, paths)

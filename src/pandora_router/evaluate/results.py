@@ -66,10 +66,10 @@ def flat(experiment: Experiment, seed: int, runs: Mapping[int, tuple[Trial, Sequ
     """The runs of every number of neighbours with the test prompts they decided, ready to be written."""
     rows: list[dict[str, Any]] = []
     columns: dict[str, NDArray[Any]] = {}
-    for k, (trial, made) in runs.items():
+    for k, (trial, each) in runs.items():
         columns.setdefault("prompt", trial.prompt.astype(np.int32))
         columns[f"cluster|{k}"] = trial.test.cluster.astype(np.int32)
-        for run in made:
+        for run in each:
             place = {"experiment": experiment.name, "seed": seed, "neighbours": k, "cost": run.cost}
             rows.append({**place, "arm": run.arm, "prompts": run.outcomes.prompts, **run.outcomes.means()})
             columns[_column((k, run.cost, run.arm))] = run.total.astype(np.float32)
@@ -80,8 +80,8 @@ def write(folder: Path, experiment: Experiment, seed: int, key: str, flat: Flat,
     """Write one seed; the file that marks it as finished is written last."""
     facts = {"key": key, "settings": settings, "title": experiment.title, "control": str(experiment.control)}
     write_parquet(folder / f"prompts-{seed}.parquet", pa.table(dict(flat.columns)))
-    made = pa.Table.from_pylist([dict(row) for row in flat.rows])
-    write_parquet(folder / f"seed-{seed}.parquet", made.replace_schema_metadata(facts))
+    metrics = pa.Table.from_pylist([dict(row) for row in flat.rows])
+    write_parquet(folder / f"seed-{seed}.parquet", metrics.replace_schema_metadata(facts))
 
 
 def _column(key: Key) -> str:
@@ -180,8 +180,8 @@ class Results:
 
 def _facts(path: Path) -> dict[str, str]:
     """The metadata of one seed's file."""
-    kept = pq.read_schema(path).metadata or {}
-    return {name.decode(): value.decode() for name, value in kept.items()}
+    metadata = pq.read_schema(path).metadata or {}
+    return {name.decode(): value.decode() for name, value in metadata.items()}
 
 
 def read(folder: Path | str, settings: str | None = None, seeds: Sequence[int] | None = None) -> Results:
@@ -220,12 +220,12 @@ def read(folder: Path | str, settings: str | None = None, seeds: Sequence[int] |
             came="splits of several settings: " + ", ".join(path.stem for path in files),
             do="Run the experiment again: splits that are out of date are made anew.",
         )
-    made = {}
+    by_seed = {}
     for path in files:
         table = pq.read_table(path)
         names = ["inspections" if name == "queries" else name for name in table.column_names]  # its old name
         rows = table.rename_columns(names).to_pylist()
         by_key = {(row["neighbours"], row["cost"], row["arm"]): row for row in rows}
-        made[int(path.stem.split("-")[1])] = Seed(by_key, folder / path.name.replace("seed-", "prompts-"))
-    kept = facts[files[0]]
-    return Results(folder.name, kept.get("title") or folder.name, kept.get("control") == "True", made)
+        by_seed[int(path.stem.split("-")[1])] = Seed(by_key, folder / path.name.replace("seed-", "prompts-"))
+    common = facts[files[0]]
+    return Results(folder.name, common.get("title") or folder.name, common.get("control") == "True", by_seed)

@@ -41,13 +41,13 @@ def chunks(path: Path, group: int | None = None, boxes: int | None = None) -> It
         names = _columns(path, file.schema_arrow.names)
         groups = None if group is None else [group]
         for part in file.iter_batches(CHUNK, row_groups=groups, columns=list(names), use_threads=False):
-            made = {}
+            columns = {}
             for name in names:
-                made[name] = _matrix(path, name, part.column(name), boxes)
-                boxes = made[name].shape[1]
-            fee = made.get("fee", np.zeros_like(made["f"]))
-            reward = made["reward"] if "reward" in made else made["score"] - fee
-            readings = Readings(made["f"], made["g"], reward, fee)
+                columns[name] = _matrix(path, name, part.column(name), boxes)
+                boxes = columns[name].shape[1]
+            fee = columns.get("fee", np.zeros_like(columns["f"]))
+            reward = columns["reward"] if "reward" in columns else columns["score"] - fee
+            readings = Readings(columns["f"], columns["g"], reward, fee)
             if readings.complete.any():
                 yield readings.rows(readings.complete)
 

@@ -33,16 +33,16 @@ FOLDS = 5  # of the training prompts, for estimates from everything opened
 
 def signs_of(first: Boosted, parts: Mapping[str, Table], seed: int) -> dict[str, NDArray[np.float64]]:
     """The features of each split as arrays, and the folds of the training prompts; no texts."""
-    made: dict[str, NDArray[np.float64]] = {}
+    arrays: dict[str, NDArray[np.float64]] = {}
     for name, part in parts.items():
         assert part.contexts is not None
         if name == "train":
             signs = training_signs(first, part.prompts, part.contexts)
-            made["train_folds"] = second_folds(part.prompts, FOLDS, seed).astype(np.float64)
+            arrays["train_folds"] = second_folds(part.prompts, FOLDS, seed).astype(np.float64)
         else:
             signs = new_signs(first, part.prompts, part.contexts)
-        made |= {f"{name}_signs_{field.name}": getattr(signs, field.name) for field in fields(signs)}
-    return made
+        arrays |= {f"{name}_signs_{field.name}": getattr(signs, field.name) for field in fields(signs)}
+    return arrays
 
 
 @dataclass(frozen=True, eq=False)

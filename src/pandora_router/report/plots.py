@@ -91,10 +91,10 @@ def sheet(size: tuple[float, float]) -> Any:
 def save(page: Any, path: Path) -> tuple[Path, Path]:
     """Write a figure as PNG and SVG; returns both paths."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    made = path.with_suffix(".png"), path.with_suffix(".svg")
-    page.savefig(made[0], dpi=110)
-    made[1].write_text(svg(page), encoding="utf-8")
-    return made
+    paths = path.with_suffix(".png"), path.with_suffix(".svg")
+    page.savefig(paths[0], dpi=110)
+    paths[1].write_text(svg(page), encoding="utf-8")
+    return paths
 
 
 def titled(page: Any, text: str, size: int = 10) -> None:

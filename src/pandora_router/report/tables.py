@@ -224,13 +224,13 @@ def choices(results: Results, k: int) -> str:
 
 def _averaged(results: Results, title: str, rows: Sequence[tuple[str, Way, Way]], base: str) -> str:
     against_usual = paired.averages(results, tuple((way, usual) for _, way, usual in rows))
-    made = []
+    lines = []
     for i, (name, (k, arm), _) in enumerate(rows):
         mean = [
             np.mean([results.mean(m, (k, c, arm)) for c in results.costs]) for m in ("total", "inspections")
         ]
-        made.append([name, f"{mean[0]:.4f}", difference(against_usual, i), f"{mean[1]:.2f}"])
-    return grid([title, "regret + cost", f"1e-3 above {base}", "inspections"], made)
+        lines.append([name, f"{mean[0]:.4f}", difference(against_usual, i), f"{mean[1]:.2f}"])
+    return grid([title, "regret + cost", f"1e-3 above {base}", "inspections"], lines)
 
 
 def money(results: Results, k: int, checks: Checks, prices: UsdPrices, arms: Sequence[str]) -> str:

@@ -72,8 +72,8 @@ def averaged(results: Results, k: int, arm: str = DEFAULT) -> tuple[Gap, ...]:
     """The difference between `arm` and each static arm, averaged over costs; the best static arm first."""
     names = statics(results, k, arm)
     averages = paired.averages(results, tuple(((k, arm), (k, s)) for s in names))
-    made = _gaps([(float("nan"), s) for s in names], averages)
-    return tuple(sorted(made, key=lambda gap: -gap.mean))
+    found = _gaps([(float("nan"), s) for s in names], averages)
+    return tuple(sorted(found, key=lambda gap: -gap.mean))
 
 
 def chosen_elsewhere(results: Results, k: int, arm: str = DEFAULT) -> tuple[Gap, ...]:

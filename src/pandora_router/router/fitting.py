@@ -106,12 +106,12 @@ def fit(
     train, calibration, test, repeated = parted(order.table)
     say("fitting the cheap estimate", 0.0)
     cheap = _estimator(order, order.cheap, train, work, lambda what, share: say(what, 0.1 * share))
-    made = _costly(order, train, work, lambda what, share: say(what, 0.1 + 0.7 * share))
-    costly = made.estimator if isinstance(made, External) else made
+    fitted = _costly(order, train, work, lambda what, share: say(what, 0.1 + 0.7 * share))
+    costly = fitted.estimator if isinstance(fitted, External) else fitted
     say("estimating calibration and test prompts", 0.8)
     known = estimated(
         cheap,
-        made,
+        fitted,
         train,
         _held_out(order, calibration, test),
         _kept(order, work),
@@ -225,11 +225,11 @@ def _estimator(order: Order, recipe: Recipe, train: Table, work: Path | None, sa
     """The fitted estimator, read from the work folder if finished before."""
     if work is None:
         return recipe.fit(train, say)
-    kept = work / f"estimator-{order.key(recipe)}"
-    if is_saved(kept):
-        return load_estimator(kept, embedder=getattr(recipe, "embedder", None))
+    folder = work / f"estimator-{order.key(recipe)}"
+    if is_saved(folder):
+        return load_estimator(folder, embedder=getattr(recipe, "embedder", None))
     fitted = recipe.fit(train, say, work / "parts")
-    write_estimator(kept, fitted.state())
+    write_estimator(folder, fitted.state())
     shutil.rmtree(work / "parts", ignore_errors=True)
     return fitted
 

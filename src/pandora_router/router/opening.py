@@ -110,8 +110,8 @@ def estimated(predictor: Predictor, asks: Sequence[Ask]) -> list[Paid]:
 def missed(ask: Ask, paid: Paid, lost: Collection[str], why: str) -> Paid:
     """`paid` without the estimates of the specialists `lost`, whose looks failed for the reason `why`."""
     pairs = zip(ask.specialists, paid.estimates, strict=True)
-    kept = [math.nan if name in lost else float(g) for name, g in pairs]
-    return replace(paid, estimates=kept, failure=why) if lost else paid
+    estimates = [math.nan if name in lost else float(g) for name, g in pairs]
+    return replace(paid, estimates=estimates, failure=why) if lost else paid
 
 
 async def pay_outside(estimator: Estimator, ask: Ask, until: float = math.inf) -> Paid:

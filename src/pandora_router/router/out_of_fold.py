@@ -118,16 +118,16 @@ def cheap_estimates(
     if not isinstance(known, Remembering):
         return {f"{name}.f": known.predict(part.prompts) for name, part in parts.items() if name != "train"}
     counts = {name: k for name, k in each.items() if k is None or isinstance(known, Neighbours)}
-    made: dict[str, Matrix] = {}
+    by_name: dict[str, Matrix] = {}
     first = len(parts["train"])
     reward = np.concatenate([parts["train"].reward, parts["calibration"].reward])
     for name, outside in zip(counts, _left_out(known, list(counts.values())), strict=True):
         left = recentred(outside, reward)
-        made[f"train.{name}"], made[f"calibration.{name}"] = left[:first], left[first:]
+        by_name[f"train.{name}"], by_name[f"calibration.{name}"] = left[:first], left[first:]
     for part in [part for part in parts if part not in ("train", "calibration")]:
         estimates = _predicted(known, parts[part].prompts, list(counts.values()))
-        made |= {f"{part}.{name}": f for name, f in zip(counts, estimates, strict=True)}
-    return made
+        by_name |= {f"{part}.{name}": f for name, f in zip(counts, estimates, strict=True)}
+    return by_name
 
 
 def recentred(left: Matrix, reward: Matrix) -> Matrix:

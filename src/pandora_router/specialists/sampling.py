@@ -19,8 +19,8 @@ B = TypeVar("B", Answer, Beginning)
 
 def same(text: str) -> str:
     """Normal form of an answer for counting votes: letters and digits, lower case, single spaces."""
-    kept = "".join(c if c.isalnum() or c in ".-/" else " " for c in text.casefold())
-    return " ".join(word for word in (token.rstrip(".-/") for token in kept.split()) if word)
+    plain = "".join(c if c.isalnum() or c in ".-/" else " " for c in text.casefold())
+    return " ".join(word for word in (token.rstrip(".-/") for token in plain.split()) if word)
 
 
 @runtime_checkable

@@ -130,9 +130,11 @@ def find_specialists(sheet: Sheet, columns: WideColumns) -> tuple[str, ...]:
             candidates.append(inner)
     # a column that belongs to another specialist (its cost, its answer) is not a specialist
     theirs = {other for name in candidates for other in columns.of(name)[1:]}
-    kept = tuple(name for name in candidates if columns.of(name)[0] not in theirs)
-    lacking = [(name, other) for name in kept for other in columns.of(name) if other not in sheet.columns]
-    if lacking or not kept:
+    specialists = tuple(name for name in candidates if columns.of(name)[0] not in theirs)
+    lacking = [
+        (name, other) for name in specialists for other in columns.of(name) if other not in sheet.columns
+    ]
+    if lacking or not specialists:
         name, other = lacking[0] if lacking else ("NAME", columns.of("NAME")[0])
         raise UsageError(
             sheet.path.name,
@@ -140,7 +142,7 @@ def find_specialists(sheet: Sheet, columns: WideColumns) -> tuple[str, ...]:
             came=f"columns {', '.join(sheet.columns)}",
             do="Name the specialists, or say how their columns are called.",
         )
-    return kept
+    return specialists
 
 
 def reworded(sheet: Sheet, names: Sequence[str], reword: Reword) -> Sheet:

@@ -91,13 +91,13 @@ class Recent:
         vectors = {key: self.known.get(key) for key in keys}
         new = {key: text for key, text in zip(keys, texts, strict=True) if vectors[key] is None}
         if not texts or new:
-            made = embed(list(new.values()))
+            embedded = embed(list(new.values()))
             if not texts:
-                return made
-            vectors.update(zip(new, made, strict=True))
-            if len(self.known) + len(made) > REMEMBERED:
+                return embedded
+            vectors.update(zip(new, embedded, strict=True))
+            if len(self.known) + len(embedded) > REMEMBERED:
                 self.known.clear()
-            self.known.update(zip(new, made, strict=True))
+            self.known.update(zip(new, embedded, strict=True))
         return np.array([vectors[key] for key in keys], dtype=np.float32)
 
     def forget(self) -> None:

@@ -56,8 +56,10 @@ class TfidfSvd:
         """Fit the `largest` most frequent terms found in at least `rarest` texts, and `width` directions."""
         bags = [_bag(text) for text in checked_texts(texts)]
         seen = Counter(term for bag in bags for term in bag)
-        kept = sorted((term for term, n in seen.items() if n >= rarest), key=lambda term: (-seen[term], term))
-        terms = tuple(kept[:largest])
+        frequent = sorted(
+            (term for term, n in seen.items() if n >= rarest), key=lambda term: (-seen[term], term)
+        )
+        terms = tuple(frequent[:largest])
         if len(terms) < 2 or len(bags) < 2:
             raise UsageError(
                 "texts to fit TF-IDF on",
@@ -178,8 +180,8 @@ def fitted_embedder(prompts: Sequence[str], *, width: int = WIDTH) -> Embedder:
     if known is not None:
         return known
     try:
-        made = Joined((default_embedder(), TfidfSvd.fit(prompts, width=width)))
+        embedder = Joined((default_embedder(), TfidfSvd.fit(prompts, width=width)))
     except UsageError:
         return default_embedder()
-    _fitted[mark.hexdigest()] = made
-    return made
+    _fitted[mark.hexdigest()] = embedder
+    return embedder

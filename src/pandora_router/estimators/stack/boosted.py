@@ -162,9 +162,9 @@ def _prompt_stage(
     embedder: Embedder | None,
 ) -> tuple[PromptEvidence, Layer]:
     """The prompt evidence and its training layer, read from `stages` if finished before."""
-    kept = stages.get("prompts")
-    if kept is not None:
-        return PromptEvidence.from_state(kept.parts["evidence"], embedder=embedder), Layer(**kept.arrays)
+    stage = stages.get("prompts")
+    if stage is not None:
+        return PromptEvidence.from_state(stage.parts["evidence"], embedder=embedder), Layer(**stage.arrays)
     evidence, layer = PromptEvidence.fit(prompts, reward, specialists, folds, embedder)
     stages.put("prompts", Saved("stage", arrays=vars(layer), parts={"evidence": evidence.state()}))
     return evidence, layer
@@ -182,9 +182,9 @@ def _context_stage(
     embedder: Embedder | None,
 ) -> tuple[ContextEvidence, Matrix]:
     """The context evidence and its training columns, read from `stages` if finished before."""
-    kept = stages.get("contexts")
-    if kept is not None:
-        return ContextEvidence.from_state(kept.parts["contexts"], embedder=embedder), kept.arrays["columns"]
+    stage = stages.get("contexts")
+    if stage is not None:
+        return ContextEvidence.from_state(stage.parts["contexts"], embedder=embedder), stage.arrays["columns"]
     left, mean = reward - layer.ridge, evidence.neighbours.mean
     seen, columns = ContextEvidence.fit(peek, prompts, contexts, left, mean, folds, embedder)
     stages.put("contexts", Saved("stage", arrays={"columns": columns}, parts={"contexts": seen.state()}))

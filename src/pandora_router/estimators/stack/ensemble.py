@@ -160,8 +160,8 @@ class Ensemble:
     @classmethod
     def from_state(cls, saved: Saved) -> Ensemble:
         """Restore the trees from their `state`; `ValueError` if they are not valid trees."""
-        kept: Mapping[str, Any] = saved.of_kind("trees").arrays
-        return cls(features=saved.settings["features"], **kept)
+        arrays: Mapping[str, Any] = saved.of_kind("trees").arrays
+        return cls(features=saved.settings["features"], **arrays)
 
 
 def _goes_left(value: Numbers, bits: Integers, threshold: Numbers) -> NDArray[np.bool_]:

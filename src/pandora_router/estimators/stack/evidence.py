@@ -104,14 +104,14 @@ class PromptEvidence:
     @classmethod
     def from_state(cls, saved: Saved, *, embedder: Embedder | None = None) -> PromptEvidence:
         """Restore the evidence from its `state`."""
-        kept = saved.of_kind("prompt-evidence").arrays
+        arrays = saved.of_kind("prompt-evidence").arrays
         return cls(
             Neighbours.from_state(saved.parts["neighbours"], embedder=embedder),
-            Ridge(kept["weights"], kept["intercept"]),
-            kept["centre"],
-            kept["spread"],
-            kept["middle"],
-            kept["directions"],
+            Ridge(arrays["weights"], arrays["intercept"]),
+            arrays["centre"],
+            arrays["spread"],
+            arrays["middle"],
+            arrays["directions"],
         )
 
 

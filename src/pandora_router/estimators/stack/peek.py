@@ -145,13 +145,13 @@ class ContextEvidence:
     @classmethod
     def from_state(cls, saved: Saved, *, embedder: Embedder | None = None) -> ContextEvidence:
         """Restore the evidence from its `state`."""
-        kept = saved.of_kind("context-evidence").arrays
+        arrays = saved.of_kind("context-evidence").arrays
         return cls(
             Peek(**saved.settings),
             embedder_from(saved.parts["embedder"], embedder),
-            Ridge(kept["each_weights"], kept["each_intercept"]),
-            Ridge(kept["common_weights"], kept["common_intercept"]),
-            *(kept[name] for name in ("centre", "spread", "middle", "directions", "strength")),
+            Ridge(arrays["each_weights"], arrays["each_intercept"]),
+            Ridge(arrays["common_weights"], arrays["common_intercept"]),
+            *(arrays[name] for name in ("centre", "spread", "middle", "directions", "strength")),
         )
 
 

@@ -80,12 +80,12 @@ def grow(
         learn, watch = present & (pair_folds != k), present & (pair_folds == k)
         if not learn.any() or not watch.any():
             continue
-        kept = stages.get(f"trees-{k}")
-        if kept is None:
+        stage = stages.get(f"trees-{k}")
+        if stage is None:
             grown = _grown(table, target, learn, watch, trees, seed + k, blind)
             stages.put(f"trees-{k}", grown.state())
         else:
-            grown = Ensemble.from_state(kept)
+            grown = Ensemble.from_state(stage)
         boosters.append(grown)
         outside[pair_folds == k] = grown.predict(table[pair_folds == k])
     return tuple(boosters), outside.reshape(reward.shape)

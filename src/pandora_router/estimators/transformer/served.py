@@ -144,11 +144,16 @@ class Served:
     @classmethod
     def from_state(cls, saved: Saved, *, embedder: Embedder | None = None) -> Served:
         """Restore the estimator from its `state`; there is no embedder, and the argument is ignored."""
-        kept = saved.of_kind("transformer").settings
-        text = Text(kept["form"], kept["tokens"], kept["characters"])
+        settings = saved.of_kind("transformer").settings
+        text = Text(settings["form"], settings["tokens"], settings["characters"])
         graph, tokenizer = saved.blobs["model"], saved.texts["tokenizer"]
         return cls(
-            tuple(kept["specialists"]), text, graph, tokenizer, saved.arrays["mean"], frozenset(kept["needs"])
+            tuple(settings["specialists"]),
+            text,
+            graph,
+            tokenizer,
+            saved.arrays["mean"],
+            frozenset(settings["needs"]),
         )
 
     def save(self, folder: Path | str) -> Path:

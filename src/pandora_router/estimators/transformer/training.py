@@ -245,11 +245,11 @@ def _learnt(encoder: Encoder, optimiser: torch.optim.AdamW) -> dict[str, np.ndar
 
 def _recall(encoder: Encoder, optimiser: torch.optim.AdamW, stages: Stages, epoch: int) -> bool:
     """Restore the state at the end of `epoch` from `stages`; false if it was not reached before."""
-    kept = stages.get(f"epoch-{epoch}")
-    if kept is None:
+    stage = stages.get(f"epoch-{epoch}")
+    if stage is None:
         return False
     weights = dict(encoder.named_parameters())
-    for label, values in kept.arrays.items():
+    for label, values in stage.arrays.items():
         what, name = label.split(" ", 1)
         if what == "weight":
             weights[name].data.copy_(torch.tensor(values))
