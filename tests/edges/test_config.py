@@ -193,7 +193,7 @@ CHAT = "{kind: chat, endpoint: here, model: m, prices: free"
         ("fit:\n  costly: {agreement: true}\n", "line 2.*`peek` beside `agreement"),
         (f"specialists: {{a: {CHAT}}}}}", "specialists.a.endpoint.*a name that is defined.*'here'"),
         (PEOPLE + "  b: {kind: sampling, inner: smal}", "Did you mean 'small'"),
-        (PEOPLE + "  b: {kind: sampling, inner: c}\n  c: {kind: sampling, inner: b}", "a chain of `inner` that ends"),
+        (PEOPLE + "  b: {kind: sampling, inner: c}\n  c: {kind: sampling, inner: b}", "`inner` that ends"),
         (PEOPLE + "  b: {kind: chat, endpoint: here, model: m}", "the key prices in specialists.b"),
         (PEOPLE + "  b: {kind: chat, endpoint: here, model: m, prices: {in: 1}}", "both in and out"),
         (PEOPLE + f"  b: {CHAT}, supports: [tool]}}", r"Did you mean 'tools'"),

@@ -40,11 +40,11 @@ def fit_believed(cheap: Matrix, reward: Matrix) -> Linear:
     away, surprise = f - centre, r - level
     x, y = centred(away, surprise)
     b = _slope((x * y).sum(axis=1), (x * x).sum(axis=1))
-    known = ~np.isnan(r)
-    counts = known.sum(axis=1)
-    row_f, row_r = (np.where(known, a, 0.0).sum(axis=1) / counts for a in (away, surprise))
+    present = ~np.isnan(r)
+    counts = present.sum(axis=1)
+    row_f, row_r = (np.where(present, a, 0.0).sum(axis=1) / counts for a in (away, surprise))
     b_mean = _slope(row_f * row_r, row_f * row_f)
-    moved, strength = _ridge(away, np.where(known, y - b * x, np.nan))
+    moved, strength = _ridge(away, np.where(present, y - b * x, np.nan))
     alike = np.full((boxes, boxes), 1.0 / boxes)
     apart = np.eye(boxes) - alike
     weights = b_mean * alike + (b * np.eye(boxes) + moved) @ apart
@@ -65,10 +65,10 @@ def _slope(k: Vector, v: Vector) -> float:
 def _level(f: Matrix, r: Matrix) -> Vector:
     """d: the contrast of R - f per specialist, times tau^2 / (tau^2 + mean of its squared error)."""
     gap, _ = centred(r - f, r)
-    known = ~np.isnan(r)
-    counts = np.maximum(known.sum(axis=0), 1)
+    present = ~np.isnan(r)
+    counts = np.maximum(present.sum(axis=0), 1)
     mean = gap.sum(axis=0) / counts
-    square = np.where(known, (gap - mean) ** 2, 0.0).sum(axis=0) / np.maximum(counts - 1, 1) / counts
+    square = np.where(present, (gap - mean) ** 2, 0.0).sum(axis=0) / np.maximum(counts - 1, 1) / counts
     signal = max(float((mean**2 - square).mean()), 0.0)
     return mean * (signal / (signal + float(square.mean()))) if signal > 0.0 else np.zeros(len(mean))
 

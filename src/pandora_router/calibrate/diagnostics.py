@@ -107,8 +107,8 @@ def _report(readings: Readings, mean: Matrix, std: Matrix, training_mean: ArrayL
 
 
 def _mean(values: Matrix) -> float:
-    known = values[~np.isnan(values)]
-    return float(known.mean()) if len(known) else float("nan")
+    measured = values[~np.isnan(values)]
+    return float(measured.mean()) if len(measured) else float("nan")
 
 
 def _column_means(values: Matrix) -> Vector:
@@ -119,9 +119,9 @@ def _shared(residual: Matrix) -> tuple[float, float, float]:
     """Lowest, mean and highest correlation of residuals between two specialists; NaN for a single one."""
     if residual.shape[1] < 2:
         return (float("nan"),) * 3
-    known = ~np.isnan(residual)
-    centred = np.where(known, residual - _column_means(residual), 0.0)
-    together = np.maximum(known.astype(np.float64).T @ known, 1.0)
+    present = ~np.isnan(residual)
+    centred = np.where(present, residual - _column_means(residual), 0.0)
+    together = np.maximum(present.astype(np.float64).T @ present, 1.0)
     matrix = to_correlation(centred.T @ centred / together)
     pairs = matrix[np.triu_indices(len(matrix), 1)]
     return float(pairs.min()), float(pairs.mean()), float(pairs.max())

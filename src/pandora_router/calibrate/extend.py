@@ -41,13 +41,13 @@ def extend(signal: FittedSignal, readings: Readings) -> FittedSignal:
             came=f"{int(rows.sum())}",
             do="Score more prompts with it first.",
         )
-    known = readings.rows(rows)
-    fitted, mu, error = _new_mean(mean, known.cheap, known.costly[:, -1])
+    scored = readings.rows(rows)
+    fitted, mu, error = _new_mean(mean, scored.cheap, scored.costly[:, -1])
     scale = _new_scale(signal.scale, mu, error)
     extended = FittedSignal(fitted, scale, slope=signal.slope, decided=_new_decided(signal, fitted))
     if signal.correlation is not None:
-        before = signal.expected(known.cheap[:, :-1])
-        colleagues = (known.costly[:, :-1] - before) / signal.scale.of(before)
+        before = signal.expected(scored.cheap[:, :-1])
+        colleagues = (scored.costly[:, :-1] - before) / signal.scale.of(before)
         newcomer = error / scale.of(np.column_stack([before, mu]))[:, -1]
         extended = replace(extended, correlation=_new_row(signal.correlation, colleagues, newcomer))
     if signal.laws is not None:

@@ -55,8 +55,8 @@ class Readings:
     @property
     def complete(self) -> Mask:
         """The prompts with every costly estimate and every reward (N,)."""
-        known: Mask = np.isfinite((self.costly + self.reward).sum(axis=1))
-        return known
+        complete: Mask = np.isfinite((self.costly + self.reward).sum(axis=1))
+        return complete
 
     def rows(self, which: Positions | Mask | slice) -> Self:
         """The prompts picked by position or mask."""

@@ -227,8 +227,8 @@ def fit_laws(mean: Matrix, standardised: Matrix, kind: LawKind) -> Laws | None:
         return None
     edges = cut(mean, ~np.isnan(standardised), CLASSES)
     rank = classify(mean, edges)
-    known = ~np.isnan(standardised)
-    return Laws(np.stack([law_of(standardised[known & (rank == k)]) for k in range(CLASSES)]), edges)
+    present = ~np.isnan(standardised)
+    return Laws(np.stack([law_of(standardised[present & (rank == k)]) for k in range(CLASSES)]), edges)
 
 
 def classify(mean: Matrix, edges: Matrix) -> NDArray[np.intp]:
@@ -236,15 +236,15 @@ def classify(mean: Matrix, edges: Matrix) -> NDArray[np.intp]:
     return (mean[:, :, None] > edges[None]).sum(axis=2)
 
 
-def cut(mean: Matrix, known: NDArray[np.bool_], classes: int) -> Matrix:
+def cut(mean: Matrix, present: NDArray[np.bool_], classes: int) -> Matrix:
     """Edges (M, classes - 1) that divide each specialist's means into classes of equal size.
 
     An edge lies midway between two neighbouring means, so rounding never moves a mean across it.
     """
     edges = np.empty((mean.shape[1], classes - 1))
     for j in range(mean.shape[1]):
-        values = np.unique(mean[known[:, j], j])
-        at = np.quantile(mean[known[:, j], j], np.arange(1, classes) / classes)
+        values = np.unique(mean[present[:, j], j])
+        at = np.quantile(mean[present[:, j], j], np.arange(1, classes) / classes)
         above = np.clip(np.searchsorted(values, at, side="right"), 1, max(len(values) - 1, 1))
         upper = values[np.minimum(above, len(values) - 1)]
         edges[j] = 0.5 * (values[above - 1] + upper)

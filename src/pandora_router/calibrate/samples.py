@@ -183,16 +183,18 @@ class EmpiricalDraws:
         """Fit the mean and keep the residuals by class; rewards and training prompts are not used."""
         readings = readings.enough(max(self.draws, 8))
         mean, mu = self.mean.fit(readings)
-        known = ~np.isnan(readings.costly)
-        classes = int(np.clip(known.sum(axis=0).min() // self.draws, 1, self.classes))
-        edges = cut(mu, known, classes)
+        present = ~np.isnan(readings.costly)
+        classes = int(np.clip(present.sum(axis=0).min() // self.draws, 1, self.classes))
+        edges = cut(mu, present, classes)
         level = classify(mu, edges)
         residuals = np.empty((mu.shape[1], classes, self.draws))
         for j in range(mu.shape[1]):
             rest = (readings.costly - mu)[:, j]
             for k in range(classes):
-                own = rest[known[:, j] & (level[:, j] == k)]
-                residuals[j, k] = _compress(own if len(own) >= self.draws else rest[known[:, j]], self.draws)
+                own = rest[present[:, j] & (level[:, j] == k)]
+                residuals[j, k] = _compress(
+                    own if len(own) >= self.draws else rest[present[:, j]], self.draws
+                )
         return FittedDraws(mean, residuals, edges)
 
 

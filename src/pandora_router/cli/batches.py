@@ -198,11 +198,11 @@ class BatchFile:
         """Read and check all rows; returns their number and the columns that are copied to the output."""
         names: dict[str, None] = {}
         count = 0
-        known = set(self.router.specialists)
+        specialists = set(self.router.specialists)
         for count, row in enumerate(source.rows(), start=1):
             try:
                 self.prompts.text(row)
-                strangers = contexts_of(row).keys() - known
+                strangers = contexts_of(row).keys() - specialists
             except (ValueError, TypeError, KeyError, AttributeError) as error:
                 if isinstance(error, UsageError):
                     raise
@@ -215,7 +215,7 @@ class BatchFile:
             if strangers:
                 raise UsageError(
                     f"row {count:,}, {CONTEXTS!r}",
-                    expected=f"specialists among {', '.join(sorted(known)[:8])}",
+                    expected=f"specialists among {', '.join(sorted(specialists)[:8])}",
                     came=", ".join(sorted(map(repr, strangers))),
                     do="Check the spelling: names are compared exactly.",
                 )

@@ -190,15 +190,15 @@ def _picture(screen: Screen, result: Study, examples: page.Stories) -> None:
     screen.print("  ---- believed before any look   o mean, sealed   # seen in the look   > answers")
 
 
-def _specialists(screen: Screen, known: recording.Recorded) -> None:
+def _specialists(screen: Screen, record: recording.Recorded) -> None:
     """Print the specialists: accuracy by task, and the cost of an answer and of a look."""
-    scored, tasks = known.table, sorted(set(known.table.tasks))
+    scored, tasks = record.table, sorted(set(record.table.tasks))
     rows = []
     for j, name in enumerate(scored.specialists):
         present = ~scored.missing[:, j]
         of_task = [present & (np.array(scored.tasks) == task) for task in tasks]
         right = [f"{scored.score[row, j].mean():.2f}" for row in (*of_task, present)]
-        costs = [f"{scored.fee[present, j].mean():.4f}", f"{known.looks[present, j].mean():.4f}"]
+        costs = [f"{scored.fee[present, j].mean():.4f}", f"{record.looks[present, j].mean():.4f}"]
         rows.append([name, f"{present.sum():,}", *right, *costs])
     columns = ("specialist", "answers", *tasks, "all", "answer s", "look s")
     screen.show(table("Specialists: part of right answers by task, and processor seconds", columns, rows))
@@ -225,7 +225,7 @@ def _ways(screen: Screen, result: Study) -> None:
 def _route(
     screen: Screen,
     result: Study,
-    known: recording.Recorded,
+    record: recording.Recorded,
     count: int,
     seed: int,
     replay: bool,
@@ -247,7 +247,7 @@ def _route(
             "This is not the strong model that was recorded: the router expects of it what that one did.",
             soft_wrap=False,
         )
-    everybody = routing.cast(running, known.answers, questions)
+    everybody = routing.cast(running, record.answers, questions)
     return asyncio.run(_route_all(screen, result, everybody, questions))
 
 

@@ -87,8 +87,8 @@ def show(screen: Screen, story: Explanation, most: int) -> None:
             f"{decision.specialist}, the default: the router declined because {decision.declined_because}"
         )
         return
-    known = decision.estimates
-    cheap = {name: float(known.cheap[j]) for j, name in enumerate(known.specialists)}
+    estimates = decision.estimates
+    cheap = {name: float(estimates.cheap[j]) for j, name in enumerate(estimates.specialists)}
     refunds = any(line.refund > 0.0 for step in story.steps for line in step.lines)
     for number, step in enumerate(story.steps, 1):
         screen.show(_table(step, number, cheap if number == 1 else {}, most, refunds=refunds))
@@ -98,7 +98,9 @@ def show(screen: Screen, story: Explanation, most: int) -> None:
         if step.seen:
             screen.say(f"   {step.seen}")
         screen.print()
-    unseen = [n for n, s in zip(known.specialists, known.status, strict=True) if s is BoxStatus.UNAVAILABLE]
+    unseen = [
+        n for n, s in zip(estimates.specialists, estimates.status, strict=True) if s is BoxStatus.UNAVAILABLE
+    ]
     if unseen:
         screen.say(f"Estimates not for sale, because no context was given: {', '.join(unseen)}")
     screen.say(

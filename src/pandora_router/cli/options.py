@@ -89,23 +89,23 @@ class Wanted:
         """
         if self == Wanted():
             return None
-        known = router.specialists
+        specialists = router.specialists
         for option, names in (("--only", self.only), ("--exclude", self.exclude)):
             for name in names:
-                if name not in known:
+                if name not in specialists:
                     raise UsageError(
                         f"{option} {name}",
-                        expected=f"one of {', '.join(known[:8])}" + " ..." * (len(known) > 8),
+                        expected=f"one of {', '.join(specialists[:8])}" + " ..." * (len(specialists) > 8),
                         came="no such specialist",
-                        do=did_you_mean(name, known, "Names are compared exactly."),
+                        do=did_you_mean(name, specialists, "Names are compared exactly."),
                     )
         most = math.inf if self.max_fee is None else self.max_fee
-        left = tuple(
+        allowed = tuple(
             name
-            for name, fee in zip(known, router.fees.tolist(), strict=True)
+            for name, fee in zip(specialists, router.fees.tolist(), strict=True)
             if (not self.only or name in self.only) and name not in self.exclude and fee <= most
         )
-        if not left:
+        if not allowed:
             cheapest = min(router.fees.tolist())
             raise UsageError(
                 "--only, --exclude and --max-fee",
@@ -113,7 +113,7 @@ class Wanted:
                 came="none",
                 do=f"Allow more; the lowest mean fee is {cheapest:.4g}.",
             )
-        return left
+        return allowed
 
 
 def with_runner(command: Callable[..., Any]) -> Callable[..., Any]:

@@ -49,11 +49,11 @@ def sweep(
       pandora sweep part-*.parquet --calibration calibration.parquet --arm "never inspect" --json
       pandora sweep /shared/part-*.parquet --calibration /shared/calibration.parquet --ray 10.0.0.5:6379
     """
-    paths, known = [path.resolve() for path in files], calibration.resolve()
+    paths, calibration_path = [path.resolve() for path in files], calibration.resolve()
     with SlowProgress() as progress:
         kernels.warm(progress)
         swept = stream.sweep(
-            paths, known, costs or COSTS, arms=arms, seed=seed, runner=runner, progress=progress
+            paths, calibration_path, costs or COSTS, arms=arms, seed=seed, runner=runner, progress=progress
         )
     rows: list[dict[str, Any]] = [
         {"cost": cost, "arm": arm, "prompts": outcomes.prompts, **outcomes.means()}

@@ -220,9 +220,9 @@ def _is_journal(data: bytes, lines: list[bytes]) -> bool:
     header = line(HEADER)
     if header.startswith(data) or data.startswith(header):
         return True
-    known = [record for text in lines[:-1] if (record := _readable(text)) is not None]
-    other = any(record.get("kind") == "journal" and record != HEADER for record in known)
-    return not other and any(record.get("kind") in KINDS for record in known)
+    records = [record for text in lines[:-1] if (record := _readable(text)) is not None]
+    other = any(record.get("kind") == "journal" and record != HEADER for record in records)
+    return not other and any(record.get("kind") in KINDS for record in records)
 
 
 def _readable(text: bytes) -> dict[str, Any] | None:

@@ -173,7 +173,7 @@ class Config(Closed):
         costly = self.fit.costly
         if not isinstance(costly, JudgeSettings) and inspection.peek != costly.characters(table):
             costly = costly.model_copy(update={"peek": inspection.peek})
-        known = {name: identity(name, self) for name in table.specialists if name in self.specialists}
+        identities = {name: identity(name, self) for name in table.specialists if name in self.specialists}
         return Router.fit(
             table,
             cheap=self.fit.cheap.build(self),
@@ -188,7 +188,7 @@ class Config(Closed):
             on_estimates=on_estimates,
             settings={
                 "config": self.model_dump(mode="json", by_alias=True, exclude_defaults=True),
-                "specialists": known,
+                "specialists": identities,
                 "inspection": {"money": inspection.money, "why": inspection.why, "peek": inspection.peek},
             },
         )

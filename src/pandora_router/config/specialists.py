@@ -100,7 +100,7 @@ def template(text: str, fields: frozenset[str]) -> Template:
 
     Raises `ValueError` if there is no such template or it has fields other than `fields`.
     """
-    names = sorted(name for name, known in templates.NAMED.items() if known.fields <= fields)
+    names = sorted(name for name, named in templates.NAMED.items() if named.fields <= fields)
     if "{question}" not in text:
         if text not in names:
             raise ValueError(f"a template: one of {', '.join(names)}, or a text with {{question}}")

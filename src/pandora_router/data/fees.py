@@ -41,11 +41,11 @@ class Facts:
             return np.broadcast_to(self.per_specialist[name], self.scored.shape)
         if name in self.unreadable:
             raise self.unreadable[name]
-        known = sorted({*self.per_cell, *self.per_specialist})
+        columns = sorted({*self.per_cell, *self.per_specialist})
         raise UsageError(
             "a column to price answers from",
-            expected=f"one of {', '.join(known)}"
-            if known
+            expected=f"one of {', '.join(columns)}"
+            if columns
             else "a column of numbers (there is none beside the score)",
             came=repr(name),
             do="Name a column of numbers in the scores or models file.",

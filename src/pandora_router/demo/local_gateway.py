@@ -130,8 +130,8 @@ def cast() -> tuple[dict[str, Specialist], tuple[str, ...]]:
     asyncio.run(_load(now))
     if len(now) == len(SMALL):
         return now, SMALL
-    known = routing.cast(now, recording.Recorded.read().answers, recorded())
-    return {name: known[name] for name in SMALL}, tuple(now)
+    replayed = routing.cast(now, recording.Recorded.read().answers, recorded())
+    return {name: replayed[name] for name in SMALL}, tuple(now)
 
 
 async def _load(specialists: Mapping[str, Specialist]) -> None:

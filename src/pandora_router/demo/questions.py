@@ -62,9 +62,9 @@ def recorded(n: int = 2000) -> tuple[Question, ...]:
     questions: dict[str, Question] = {}
     for number, (task, (text, answers)) in enumerate(pairs):
         split = _split(rng.random())
-        known = questions[text].references if text in questions else ()
+        references = questions[text].references if text in questions else ()
         first = questions.get(text, Question(f"{number:05d}", text, (), task, split))
-        questions[text] = replace(first, references=(*known, *answers))
+        questions[text] = replace(first, references=(*references, *answers))
     while len(questions) < n:
         task, (text, answers) = _computed(rng, seen)
         number, split = number + 1, _split(rng.random())

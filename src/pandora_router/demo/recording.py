@@ -95,7 +95,7 @@ def record(
     `known` holds pairs of question id and specialist; `strong` is the GGUF file of the strong model, needed
     to record that one. Questions are asked in `balanced` order: stopped early, a record is a fair sample.
     """
-    asked, who = balanced(recorded()), people(strong)
+    asked, specialists = balanced(recorded()), people(strong)
     with Journal(journal) as kept:
         for start in range(0, len(asked), BLOCK):
             for name in names:
@@ -104,10 +104,10 @@ def record(
                 )
                 if not block:
                     continue
-                plan = CollectPlan(block, (who[name],), GRADERS, ENOUGH)
-                if any(cell.key not in kept.answers for cell in cells(plan, who[name])):
+                plan = CollectPlan(block, (specialists[name],), GRADERS, ENOUGH)
+                if any(cell.key not in kept.answers for cell in cells(plan, specialists[name])):
                     load = Request.of("Is this a question?")  # loads the model, outside of any answer's time
-                    asyncio.run(who[name].answer(load))
+                    asyncio.run(specialists[name].answer(load))
                     asyncio.run(collect(plan, kept, tell))
 
 
@@ -125,13 +125,13 @@ def pack(
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    asked, who = recorded(), people(strong)
+    asked, specialists = recorded(), people(strong)
     bought: dict[str, Answer] = {}
     for path in journals:
         with Journal(path) as bought_before:
             bought |= bought_before.answers
     answers = dict(known or {})
-    for specialist in who.values():
+    for specialist in specialists.values():
         for cell in cells(CollectPlan(asked, (specialist,), GRADERS, ENOUGH), specialist):
             if cell.key in bought:
                 answers.setdefault((cell.question.id, specialist.name), bought[cell.key])

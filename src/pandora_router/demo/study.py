@@ -181,8 +181,8 @@ def _routed(router: Router, calibration: Readings, test: Readings, standing: Sta
     oracle = usual.pop(ORACLE)
     gaussian = GaussianJoint().fit(calibration)
     always = {
-        name: Routed.unseen(np.full(len(test), router.specialists.index(who)))
-        for name, who in ((ALWAYS_STRONG, STRONG), (ALWAYS_SMALL, SMALL_WAY))
+        name: Routed.unseen(np.full(len(test), router.specialists.index(specialist)))
+        for name, specialist in ((ALWAYS_STRONG, STRONG), (ALWAYS_SMALL, SMALL_WAY))
     }
     paper = {PAPER: search(Committing(), gaussian, test, router.costs)}
     return {ROUTER: usual.pop(ROUTER), **always, **usual, **paper, ORACLE: oracle}

@@ -74,13 +74,13 @@ class Extended:
 
     def predict(self, prompts: Sequence[str], contexts: Contexts | None = None) -> Matrix:
         """Estimated rewards (prompts, specialists); contexts of the newcomer are ignored."""
-        known = self.base.predict(prompts, None if contexts is None else contexts[:, :-1])
-        return np.hstack([known, self.head.predict(_features(known))])
+        others = self.base.predict(prompts, None if contexts is None else contexts[:, :-1])
+        return np.hstack([others, self.head.predict(_features(others))])
 
     def predict_unseen(self, prompts: Sequence[str]) -> Matrix:
         """As `predict`, but prompts known to the base are predicted as if they were new to it."""
-        known = unseen(self.base, prompts)
-        return np.hstack([known, self.head.predict(_features(known))])
+        others = unseen(self.base, prompts)
+        return np.hstack([others, self.head.predict(_features(others))])
 
     def state(self) -> Saved:
         """The state to save; `from_state` restores it."""
@@ -101,7 +101,7 @@ class Extended:
         return write(folder, self.state())
 
 
-def _features(known: Matrix) -> Matrix:
+def _features(others: Matrix) -> Matrix:
     """Mean estimate over specialists (scaled up, so hardly penalised), and each estimate minus that mean."""
-    common = known.mean(axis=1, keepdims=True)
-    return np.hstack([4.0 * common, known - common])
+    common = others.mean(axis=1, keepdims=True)
+    return np.hstack([4.0 * common, others - common])

@@ -317,18 +317,18 @@ def named(names: Sequence[str] = ()) -> tuple[Arm, ...]:
 
     Raises `UsageError` for a name that is not in the list.
     """
-    known = {arm.name: arm for arm in (*ARMS, *BY_NAME)}
+    arms = {arm.name: arm for arm in (*ARMS, *BY_NAME)}
     for name in names:
-        if name not in known:
+        if name not in arms:
             raise UsageError(
                 "an arm",
-                expected="one of " + "; ".join(known),
+                expected="one of " + "; ".join(arms),
                 came=repr(name),
-                do=did_you_mean(name, known, "`pandora evaluate --list-arms` describes them."),
+                do=did_you_mean(name, arms, "`pandora evaluate --list-arms` describes them."),
             )
     if not names:
         return ARMS
-    return tuple(arm for arm in known.values() if arm.name in names or arm.name == DEFAULT)
+    return tuple(arm for arm in arms.values() if arm.name in names or arm.name == DEFAULT)
 
 
 SIGNALS: dict[str, Unfitted] = {

@@ -98,16 +98,16 @@ def _rule(experiment: Experiment) -> Fees:
 def _only_tasks(experiment: Experiment, table: Table) -> Table:
     if not experiment.tasks:
         return table
-    known = sorted(set(table.tasks))
+    tasks = sorted(set(table.tasks))
     keep = np.zeros(len(table), dtype=np.bool_)
     for wanted in experiment.tasks:
         hit = [task == wanted or (wanted.endswith("/") and task.startswith(wanted)) for task in table.tasks]
         if not any(hit):
             raise UsageError(
                 f"{experiment.name}: task {wanted!r}",
-                expected=f"one of {', '.join(known[:8])}" + (" ..." if len(known) > 8 else ""),
+                expected=f"one of {', '.join(tasks[:8])}" + (" ..." if len(tasks) > 8 else ""),
                 came="no such task",
-                do=did_you_mean(wanted, known, "See `pandora data check`."),
+                do=did_you_mean(wanted, tasks, "See `pandora data check`."),
             )
         keep |= hit
     return table.rows(keep)

@@ -93,8 +93,8 @@ def _seconds(runs: Sequence[Run]) -> dict[str, float]:
 
 
 def _errors(trial: Trial) -> dict[str, Vector]:
-    test, known = trial.test, trial.calibration
-    guesses = (known.reward.mean(axis=0), test.cheap, trial.signal().expected(test.cheap), test.costly)
+    test, calibration = trial.test, trial.calibration
+    guesses = (calibration.reward.mean(axis=0), test.cheap, trial.signal().expected(test.cheap), test.costly)
     squares = ((guess - test.reward) ** 2 for guess in guesses)
     return {f"error|{name}": square.mean(axis=1) for name, square in zip(PREDICTORS, squares, strict=True)}
 
@@ -167,8 +167,8 @@ class Checks:
         for times in spent:
             for arm, seconds in times["arms"].items():
                 arms[arm] = arms.get(arm, 0.0) + seconds
-        known = [times["estimates"] for times in spent if times["estimates"] is not None]
-        return float(sum(known)), arms, len(spent) - len(known)
+        measured = [times["estimates"] for times in spent if times["estimates"] is not None]
+        return float(sum(measured)), arms, len(spent) - len(measured)
 
     def compare(self, k: int, columns: Sequence[str], base: str | None = None) -> Comparison:
         """Means of columns such as "error|f", less those of `base`, with both standard errors."""

@@ -226,11 +226,11 @@ def sweep(
 def prepare(calibration: Path, costs: Sequence[float], arms: Sequence[str], seed: int) -> Streamed:
     """Fit every signal model that the arms need, once, on the calibration rows."""
     chosen = streamable(arms)
-    known = whole(calibration)
-    trial = Trial(known, known, Standing.of(known.reward, known.fee))
-    few = known.rows(slice(2))
+    readings = whole(calibration)
+    trial = Trial(readings, readings, Standing.of(readings.reward, readings.fee))
+    few = readings.rows(slice(2))
     small = replace(trial, test=few, prompt=np.arange(2))
-    boxes = known.cheap.shape[1]
+    boxes = readings.cheap.shape[1]
 
     def fit(levels: tuple[float, ...]) -> Streamed:
         for arm in chosen:  # routing two prompts makes an arm fit the signal model it needs

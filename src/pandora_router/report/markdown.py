@@ -27,13 +27,13 @@ def markdown(
     settings: Sequence[Experiment] = (),
 ) -> str:
     """The page on these results; `figures` are image paths relative to it, by name of experiment."""
-    known = {setting.name: setting for setting in settings}
+    by_name = {setting.name: setting for setting in settings}
     parts = ["# What routing earns", ""]
     for results in measured:
         parts += [f"**{results.title}.** {summary.sentence(results)}", "", summary.grid(results), ""]
     parts += [NOTES, ""]
     for results in measured:
-        parts += [section(results, known.get(results.name), figures or {}), ""]
+        parts += [section(results, by_name.get(results.name), figures or {}), ""]
     return "\n".join(parts)
 
 

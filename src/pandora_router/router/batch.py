@@ -119,13 +119,13 @@ def _without_purchases(
     for k in np.flatnonzero(first >= 0).tolist():
         row = cheap[rows[k]].row
         assert row is not None
-        known = Estimates(router.specialists, row, batch.mean[k], batch.std[k], sealed)
+        estimates = Estimates(router.specialists, row, batch.mean[k], batch.std[k], sealed)
         prices = Prices(above[k], below[k], *costs)
         taken = int(first[k])
         worth = dict(zip(router.specialists, batch.mean[k].tolist(), strict=True))
         trace = Trace((Select(taken),), (), 0.0)
         spent = cheap[rows[k]].seconds + seconds
-        decided[rows[k]] = conclude(router, known, prices, trace, taken, (), spent, worth)
+        decided[rows[k]] = conclude(router, estimates, prices, trace, taken, (), spent, worth)
     return decided
 
 

@@ -185,20 +185,20 @@ class Decision:
         declined decision every number of a specialist is null. `spent` is net of `refunded`: spent + refunded
         was paid before the choice.
         """
-        known, prices = self.estimates, self.prices
+        estimates, prices = self.estimates, self.prices
         specialists = {
             name: {
-                "cheap": plain(known.cheap[j]),
-                "mean": plain(known.mean[j]),
-                "std": plain(known.std[j]),
+                "cheap": plain(estimates.cheap[j]),
+                "mean": plain(estimates.mean[j]),
+                "std": plain(estimates.std[j]),
                 "reservation_price": plain(prices.reservation[j]),
                 "backup_price": plain(prices.backup[j]),
                 "inspection_cost": plain(prices.inspection_cost[j]),
                 "refund": plain(prices.refund[j]),
                 **({"group": int(prices.group[j])} if len(prices.shared) else {}),
-                "status": known.status[j].value,
+                "status": estimates.status[j].value,
             }
-            for j, name in enumerate(known.specialists)
+            for j, name in enumerate(estimates.specialists)
         }
         return {
             "schema": SCHEMA,

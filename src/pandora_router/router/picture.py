@@ -185,7 +185,7 @@ def _bill(row: Mapping[str, Any], unit: Unit) -> str:
     """What the looks cost, and an upper bound for all looks together."""
     sold = ("sealed", "opened", "lost", "too late")
     everything = sum(
-        known["inspection_cost"] or 0.0 for known in row["specialists"].values() if known["status"] in sold
+        line["inspection_cost"] or 0.0 for line in row["specialists"].values() if line["status"] in sold
     )
     back = row.get("refunded") or 0.0
     lines = {"looks": unit.text(row["spent"] + back)}
@@ -231,13 +231,13 @@ def _boxes(row: Mapping[str, Any]) -> list[_Box]:
         for name, value in zip(purchase["specialists"], purchase["values"], strict=True):
             shown[name] = number, value
     boxes = []
-    for name, known in row["specialists"].items():
+    for name, line in row["specialists"].items():
         order, value = shown.get(name, (None, None))
-        mean, std = known["mean"] or 0.0, known["std"] or 0.0
-        cost, chosen = known["inspection_cost"] or 0.0, name == row["specialist"]
+        mean, std = line["mean"] or 0.0, line["std"] or 0.0
+        cost, chosen = line["inspection_cost"] or 0.0, name == row["specialist"]
         back = row.get("refunded", 0.0) if chosen and order is not None else 0.0
-        price = known["reservation_price"] if std > 0.0 else None
-        boxes.append(_Box(name, known["status"], mean, std, cost, order, value, chosen, price, back))
+        price = line["reservation_price"] if std > 0.0 else None
+        boxes.append(_Box(name, line["status"], mean, std, cost, order, value, chosen, price, back))
     boxes.sort(key=lambda box: -box.mean)
     return [box for i, box in enumerate(boxes) if i < MOST or box.order is not None or box.chosen]
 

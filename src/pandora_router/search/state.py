@@ -66,16 +66,16 @@ class State:
 
     def observe(self, box: int, value: News) -> State:
         """Pay the marginal cost of `box` and learn its value, or the new means of all boxes."""
-        known = self.boxes.given(box, value)  # checks before anything is charged
+        boxes = self.boxes.given(box, value)  # checks before anything is charged
         spent = self.spent + float(self.boxes.inspection_cost[box])
         refunds = (*self.refunds, float(self.boxes.refund[box]))
-        return State(known, self.outside, spent, (*self.opened, Worth(box, value_of(value, box))), refunds)
+        return State(boxes, self.outside, spent, (*self.opened, Worth(box, value_of(value, box))), refunds)
 
     def lose(self, box: int) -> State:
         """Pay the marginal cost of `box` and learn nothing: it can no longer be inspected."""
-        known = self.boxes.without(box)
+        boxes = self.boxes.without(box)
         spent = self.spent + float(self.boxes.inspection_cost[box])
-        return State(known, self.outside, spent, self.opened, self.refunds)
+        return State(boxes, self.outside, spent, self.opened, self.refunds)
 
     def bill(self, boxes: Sequence[int]) -> float:
         """What opening these boxes costs: own costs, and the shared cost of each group not paid yet."""

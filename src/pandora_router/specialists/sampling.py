@@ -130,8 +130,8 @@ class Sampling:
         if failures:
             lost = _end(results) + sum(failure.lost for failure in failures)
             dead = any(failure.dead for failure in failures)
-            what = f"{self.name}: {failures[0]}"
-            raise Unanswered(what, failure=failures[0].failure, dead=dead, lost=lost) from failures[0]
+            message = f"{self.name}: {failures[0]}"
+            raise Unanswered(message, failure=failures[0].failure, dead=dead, lost=lost) from failures[0]
         return [result for result in results if not isinstance(result, BaseException)]
 
     def _beginning(

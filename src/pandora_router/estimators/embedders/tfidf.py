@@ -153,9 +153,9 @@ def _weights(bags: Iterable[Counter[str]], column: dict[str, int], idf: NDArray[
     columns: list[int] = []
     counts: list[int] = []
     for bag in bags:
-        known = sorted((column[term], n) for term, n in bag.items() if term in column)
-        columns.extend(j for j, _ in known)
-        counts.extend(n for _, n in known)
+        terms = sorted((column[term], n) for term, n in bag.items() if term in column)
+        columns.extend(j for j, _ in terms)
+        counts.extend(n for _, n in terms)
         starts.append(len(columns))
     where = np.asarray(columns, dtype=np.int64)
     values = (1.0 + np.log(np.asarray(counts, dtype=np.float64))) * idf[where]
@@ -176,9 +176,9 @@ def fitted_embedder(prompts: Sequence[str], *, width: int = WIDTH) -> Embedder:
     mark = hashlib.sha256(repr(width).encode())
     for prompt in prompts:
         mark.update(hashlib.sha256(prompt.encode("utf-8", "surrogatepass")).digest())
-    known = _fitted.get(mark.hexdigest())
-    if known is not None:
-        return known
+    cached = _fitted.get(mark.hexdigest())
+    if cached is not None:
+        return cached
     try:
         embedder = Joined((default_embedder(), TfidfSvd.fit(prompts, width=width)))
     except UsageError:

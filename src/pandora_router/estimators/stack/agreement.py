@@ -53,14 +53,14 @@ class Saying:
 
 def saying(prompt: str, texts: Sequence[str]) -> list[Saying]:
     """The parts of each text that are compared, without numbers, names and words of the prompt."""
-    known = set(WORD.findall(prompt.lower()))
+    prompt_words = set(WORD.findall(prompt.lower()))
     return [
         Saying(
             _last_number(text),
             _last_letter(text),
-            frozenset(_numbers(text) - known),
-            frozenset(_names(text) - known),
-            frozenset(_words(text) - known),
+            frozenset(_numbers(text) - prompt_words),
+            frozenset(_names(text) - prompt_words),
+            frozenset(_words(text) - prompt_words),
         )
         for text in texts
     ]
@@ -87,13 +87,13 @@ def said_alike(texts: Mapping[str, str]) -> list[str]:
 
 
 def _among(prompt: str, texts: list[str], pull: Matrix) -> Matrix:
-    known = set(WORD.findall(prompt.lower()))
+    prompt_words = set(WORD.findall(prompt.lower()))
     columns: list[Matrix] = []
     for read in (_last_number, _last_letter):
         columns.extend(_same([read(text) for text in texts], pull))
     readers: tuple[Callable[[str], set[str]], ...] = (_numbers, _names, _words)
     for reader in readers:
-        columns.extend(_shared([reader(text) - known for text in texts], pull))
+        columns.extend(_shared([reader(text) - prompt_words for text in texts], pull))
     size = np.asarray([len(text) for text in texts], dtype=np.float64)
     columns.append(size / max(size.mean(), 1.0))
     return np.column_stack(columns)
