@@ -61,7 +61,8 @@ class Stub(WebServer):
             if model == "bad":
                 return web.json_response({"error": {"message": "no such option", "code": "bad"}}, status=400)
             if wire == "embeddings":
-                return web.json_response({"object": "list", "model": model, "data": []})
+                usage = {"prompt_tokens": 10**9 if model == "liar" else 5, "total_tokens": 5}
+                return web.json_response({"object": "list", "model": model, "data": [], "usage": usage})
             if wire == "messages/count_tokens":
                 return web.json_response({"input_tokens": 7})
             if body.get("stream"):

@@ -179,8 +179,33 @@ def test_calls_that_are_passed_on_count_against_the_rate_and_need_a_budget(serve
         return [post(gateway, "embeddings", body, Authorization=f"Bearer {secret}")[0] for _ in range(3)]
 
     assert embed(per_minute=2) == [200, 200, 429]
-    assert embed(budget=1) == [200, 200, 200]
+    assert embed(budget=1) == [429, 429, 429]  # the worst case does not fit
     assert embed(budget=0) == [429, 429, 429]
+
+
+def test_embeddings_are_charged_for_the_tokens_that_the_reply_counts(serve: Serve, stub: Stub) -> None:
+    gateway = serve(backend(stub, "small"), backend(stub, "liar"), backend(stub, "broken"), keys=True)
+    store = gateway.gateway.store
+    secret = store.submit(
+        lambda open_: accounts.add_key(open_, "team", time.time(), budget=nanodollars(1))[1]
+    ).result()
+
+    def embed(model: str) -> tuple[int, dict[str, str], bytes]:
+        return post(gateway, "embeddings", {"model": model, "input": "x"}, Authorization=f"Bearer {secret}")
+
+    for model, expected in (("broken", "error"), ("small", "ok"), ("liar", "ok")):
+        status, headers, _ = embed(model)
+        assert (status == 200) == (expected == "ok"), model
+        if expected == "ok":
+            assert gateway.settled(headers["x-pandora-decision-id"])[0] == "ok"
+    prices = gateway.gateway.site.backend("small").prices
+    size = len(json.dumps({"model": "small", "input": "x"}))
+    rows = dict(gateway.rows("SELECT specialist, cost FROM attempts WHERE settled_at IS NOT NULL"))
+    assert rows["small"] == nanodollars(5 * prices.input / 1e6)
+    assert 0 < rows["liar"] < nanodollars(size * prices.input / 1e6)  # no more tokens than bytes are believed
+    assert gateway.rows("SELECT count(*) FROM decisions WHERE wire = 'embeddings'") == [(3,)]
+    assert gateway.rows("SELECT sum(cost) FROM decisions") == gateway.rows("SELECT sum(spent) FROM budgets")
+    assert gateway.rows("SELECT sum(reserved) FROM budgets") == [(0,)]
 
 
 def test_images_do_not_count_as_text(serve: Serve, stub: Stub) -> None:

@@ -20,7 +20,8 @@ sending     responses to a client: keep-alives, errors after the headers were se
 serving     one request from its first byte to its last
 calling     how its calls are made
 ledger      its rows in the store
-endpoints   models, decisions, feedback, health; calls passed on by name
+passing     embeddings and token counts, passed on by name
+endpoints   models, decisions, feedback, health
 metrics     for Prometheus
 telemetry   spans for OpenTelemetry
 logs        logs as JSON lines

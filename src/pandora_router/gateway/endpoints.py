@@ -1,4 +1,4 @@
-"""Endpoints other than the wires: models, decisions, feedback, health, metrics, calls passed on by name."""
+"""Endpoints other than the wires: models, decisions, feedback, health, metrics."""
 
 from __future__ import annotations
 
@@ -12,19 +12,15 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from pandora_router.gateway import description, metrics
-from pandora_router.gateway.attempts import LARGEST_ANSWER
-from pandora_router.gateway.calling import PASSED
-from pandora_router.gateway.ledger import identify, refusal
+from pandora_router.gateway.ledger import identify
 from pandora_router.gateway.members import read_object
-from pandora_router.gateway.splice import with_model
-from pandora_router.gateway.wires import BY_NAME, Name
+from pandora_router.gateway.passing import PASSED_ON, passed_on
+from pandora_router.gateway.wires import BY_NAME
 from pandora_router.router.decision import new_id
-from pandora_router.store import accounts, auctions, log
+from pandora_router.store import auctions, log
 from pandora_router.store.database import Transaction
-from pandora_router.store.rows import Feedback, Refusal
+from pandora_router.store.rows import Feedback
 from pandora_router.transport.asgi import Receive, Refused, Reply, Scope, read_body
-from pandora_router.transport.failures import Failed
-from pandora_router.transport.relay import Relay
 
 if TYPE_CHECKING:
     from pandora_router.gateway.app import Gateway
@@ -32,7 +28,6 @@ if TYPE_CHECKING:
 SMALL = 64 * 2**10
 """Most bytes of a request that is not passed on."""
 _ID = re.compile(r"[A-Za-z0-9_.:-]{1,100}")
-PASSED_ON: Mapping[str, Name] = {"/v1/messages/count_tokens": "messages", "/v1/embeddings": "chat"}
 
 
 async def answer(gateway: Gateway, scope: Scope, headers: Mapping[str, str], receive: Receive) -> Reply:
@@ -45,7 +40,7 @@ async def answer(gateway: Gateway, scope: Scope, headers: Mapping[str, str], rec
     if (method, path) == ("GET", "/readyz"):
         return await _ready(gateway)
     if path in PASSED_ON and method == "POST":
-        return await _passed_on(gateway, path, headers, receive)
+        return await passed_on(gateway, path, headers, receive)
     key = await _key(gateway, headers)
     if (method, path) == ("GET", "/metrics"):
         return Reply(await metrics.text(gateway), kind="text/plain; version=0.0.4; charset=utf-8")
@@ -78,22 +73,6 @@ async def _key(gateway: Gateway, headers: Mapping[str, str]) -> str | None:
         return None
     key, _ = await identify(gateway.store, headers, time.time())
     return key.id
-
-
-async def _admit(gateway: Gateway, headers: Mapping[str, str]) -> None:
-    """Count a call that is passed on against the rate of its key; raises `Refused` (401, 429).
-
-    Its cost is not known, so it is not charged, but a key whose budget is used up may not make it.
-    """
-    if not gateway.site.settings.keys:
-        return
-    now = time.time()
-    key, left = await identify(gateway.store, headers, now)
-    if left is not None and left <= 0:
-        raise refusal(Refusal("budget", f"The budget of the key {key.name} is used up."))
-    refused = await gateway.store.run(lambda open_: accounts.admit(open_, key, now))
-    if refused is not None:
-        raise refusal(refused)
 
 
 async def _ready(gateway: Gateway) -> Reply:
@@ -205,37 +184,3 @@ def _read_feedback(body: Any, idempotency: str | None) -> Feedback:
 
 def _number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-
-
-async def _passed_on(gateway: Gateway, path: str, headers: Mapping[str, str], receive: Receive) -> Reply:
-    """Pass a call that is not routed to the specialist it names, or to the default of its wire."""
-    wire = BY_NAME[PASSED_ON[path]]
-    body = await read_body(receive, gateway.site.settings.largest_request, gateway.site.settings.patience)
-    site = gateway.site
-    parsed = read_object(body)
-    if not isinstance(parsed.get("model"), str):
-        raise Refused(400, "model: expected a text.", "invalid_request")
-    await _admit(gateway, headers)
-    named = parsed["model"] if parsed["model"] in site.names else site.settings.default
-    backend = site.backend(named)
-    if wire.name not in backend.wires:
-        raise Refused(404, f"{named} does not serve {path}.", "model_not_found")
-    passed = {name: headers[name] for name in PASSED if name in headers}
-    try:
-        relay = await Relay.open(
-            backend.address(path),
-            with_model(body, parsed, backend.model),
-            backend.sent_headers(wire.name, passed),
-            backend.endpoint.timeout,
-            backend.endpoint.proxy(),
-        )
-        try:
-            whole = await relay.read(LARGEST_ANSWER)
-        finally:
-            relay.close()
-    except Failed as error:
-        raise Refused(502, f"{named} did not answer: {error}.", "upstream_failed") from error
-    if relay.status >= 500:
-        raise Refused(502, f"{named} answered with status {relay.status}.", "upstream_failed")
-    kind = relay.headers.get("Content-Type", "application/json")
-    return Reply(whole, relay.status, kind, {"x-pandora-specialist": named})

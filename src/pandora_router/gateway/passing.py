@@ -1,0 +1,165 @@
+"""Calls that are passed to a specialist by name without routing: embeddings and token counts.
+
+Embeddings cost money, so they have a decision with one attempt in the store: the worst case is reserved
+before the call and the cost is settled after it, as for requests that are routed. Counting tokens is free: it
+needs no more than a key within its rate and its budget.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from pandora_router.errors import UpstreamError
+from pandora_router.gateway.attempts import LARGEST_ANSWER
+from pandora_router.gateway.backend import Backend
+from pandora_router.gateway.calling import PASSED
+from pandora_router.gateway.ledger import identify, refusal
+from pandora_router.gateway.members import read_object
+from pandora_router.gateway.splice import with_model
+from pandora_router.gateway.wires import BY_NAME, Name
+from pandora_router.router.decision import new_id
+from pandora_router.store import accounts, log
+from pandora_router.store.database import Transaction
+from pandora_router.store.rows import Attempt, DecisionRow, Key, Outcome, Refusal, Settlement, Status, Usage
+from pandora_router.transport.asgi import Receive, Refused, Reply, read_body
+from pandora_router.transport.failures import Failed
+from pandora_router.transport.relay import Relay
+
+if TYPE_CHECKING:
+    from pandora_router.gateway.app import Gateway
+
+EMBEDDINGS = "/v1/embeddings"
+PASSED_ON: Mapping[str, Name] = {"/v1/messages/count_tokens": "messages", EMBEDDINGS: "chat"}
+
+
+async def passed_on(gateway: Gateway, path: str, headers: Mapping[str, str], receive: Receive) -> Reply:
+    """Pass a call to the specialist that it names, or to the default; raises `Refused`."""
+    begun, site, wire = time.time(), gateway.site, BY_NAME[PASSED_ON[path]]
+    body = await read_body(receive, site.settings.largest_request, site.settings.patience)
+    parsed = read_object(body)
+    if not isinstance(parsed.get("model"), str):
+        raise Refused(400, "model: expected a text.", "invalid_request")
+    name = parsed["model"] if parsed["model"] in site.names else site.settings.default
+    backend = site.backend(name)
+    if wire.name not in backend.wires:
+        raise Refused(404, f"{name} does not serve {path}.", "model_not_found")
+    given = {passed: headers[passed] for passed in PASSED if passed in headers}
+    sent = with_model(body, parsed, backend.model), backend.sent_headers(wire.name, given)
+    key = await _admitted(gateway, headers, begun)
+    if path != EMBEDDINGS:
+        return await _called(backend, path, *sent)
+    paid = _Paid(gateway, backend, key, len(body), begun)
+    await paid.begin()
+    try:
+        reply = await _called(backend, path, *sent)
+    except Refused as refused:
+        paid.end("error", backend.prices.cost(backend.estimate(len(body), 0)), refused.message)
+        raise
+    except BaseException:  # the client has gone
+        paid.end("cancelled", backend.prices.cost(backend.estimate(len(body), 0)))
+        raise
+    if reply.status < 400:
+        usage = _usage(reply.body, backend, len(body))
+        paid.end("ok", backend.prices.cost(usage), usage=usage)
+    else:
+        paid.end("error", 0, f"status {reply.status}")
+    return replace(reply, headers={**reply.headers, "x-pandora-decision-id": paid.id})
+
+
+async def _called(backend: Backend, path: str, body: bytes, headers: Mapping[str, str]) -> Reply:
+    """The specialist's reply; raises `Refused` (502) if there is none, or one with a status 5xx."""
+    endpoint = backend.endpoint
+    try:
+        relay = await Relay.open(backend.address(path), body, headers, endpoint.timeout, endpoint.proxy())
+        try:
+            whole = await relay.read(LARGEST_ANSWER)
+        finally:
+            relay.close()
+    except Failed as error:
+        raise Refused(502, f"{backend.name} did not answer: {error}.", "upstream_failed") from error
+    if relay.status >= 500:
+        raise Refused(502, f"{backend.name} answered with status {relay.status}.", "upstream_failed")
+    kind = relay.headers.get("Content-Type", "application/json")
+    return Reply(whole, relay.status, kind, {"x-pandora-specialist": backend.name})
+
+
+async def _admitted(gateway: Gateway, headers: Mapping[str, str], now: float) -> Key | None:
+    """Count a call against the rate of its key; raises `Refused` (401, 429), also if no budget is left."""
+    if not gateway.site.settings.keys:
+        return None
+    key, left = await identify(gateway.store, headers, now)
+    if left is not None and left <= 0:
+        raise refusal(Refusal("budget", f"The budget of the key {key.name} is used up."))
+    refused = await gateway.store.run(lambda open_: accounts.admit(open_, key, now))
+    if refused is not None:
+        raise refusal(refused)
+    return key
+
+
+def _usage(reply: bytes, backend: Backend, size: int) -> Usage:
+    """The token count of a reply if it is possible (no more tokens than bytes), else an estimate."""
+    try:
+        content: Any = orjson.loads(reply)
+        tokens = content["usage"]["prompt_tokens"]
+    except (ValueError, KeyError, TypeError):
+        tokens = None
+    if isinstance(tokens, int) and not isinstance(tokens, bool) and 0 <= tokens <= size:
+        return Usage(tokens)
+    return backend.estimate(size, 0)
+
+
+class _Paid:
+    """The rows of one call that costs money."""
+
+    def __init__(self, gateway: Gateway, backend: Backend, key: Key | None, size: int, begun: float) -> None:
+        self.id, self._attempt = new_id(), new_id()
+        self._gateway, self._backend, self._key, self._begun = gateway, backend, key, begun
+        self._worst = backend.failed_case(size)
+        self._estimate = backend.prices.cost(backend.estimate(size, 0))
+
+    async def begin(self) -> None:
+        """Reserve the worst case and write the decision; raises `Refused` (429, 503)."""
+        site, key, name = self._gateway.site, self._key, self._backend.name
+        row = DecisionRow(
+            id=self.id,
+            at=self._begun,
+            key=None if key is None else key.id,
+            wire="embeddings",
+            mode=site.settings.mode,
+            policy="named",
+            artifact="",
+            generation=site.generation,
+            specialist=name,
+            proposed=name,
+        )
+        attempt = Attempt(self._attempt, self.id, "answer", name, self._begun, self._estimate)
+
+        def write(open_: Transaction) -> Refusal | None:
+            if key is not None:
+                lease = site.settings.lease
+                refused = accounts.reserve(open_, key, self.id, self._worst, self._begun, lease)
+                if refused is not None:
+                    return refused
+            log.begin(open_, row, [attempt], worker=self._gateway.worker)
+            return None
+
+        try:
+            refused = await self._gateway.store.run(write)
+        except UpstreamError as error:
+            raise Refused(503, f"The call could not be recorded: {error}.", "store_failed") from error
+        if refused is not None:
+            raise refusal(refused)
+
+    def end(self, status: Status, cost: int, reason: str = "", *, usage: Usage | None = None) -> None:
+        """Settle the attempt and close the decision, soon and in any case."""
+        now, seconds = time.time(), time.time() - self._begun
+        outcome = Outcome(status, cost, usage or Usage(), seconds=seconds, reason=reason)
+        last = Settlement(self._attempt, outcome, now)
+        self._gateway.store.keep(
+            lambda open_: log.close(open_, self.id, now, status=status, seconds=seconds, last=last)
+        )
