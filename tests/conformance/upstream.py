@@ -14,8 +14,8 @@ from typing import Any
 
 from aiohttp import web
 
-from pandora_router.demo.speaking import SPEECHES, Said
 from pandora_router.gateway.frames import framed
+from pandora_router.gateway.speech import SPEECHES, WireAnswer
 from pandora_router.gateway.wires import BY_PATH
 from tests.support.web_server import WebServer
 
@@ -60,7 +60,9 @@ async def answer(request: web.Request) -> web.StreamResponse:
     text = "" if calls else spoken(body, turn.prompt)
     most = turn.max_output or 10_000
     words = text.split(" ")
-    said = Said("1", body["model"], 1, " ".join(words[:most]), 7, min(len(words), most), len(words) > most)
+    said = WireAnswer(
+        "1", body["model"], 1, " ".join(words[:most]), 7, min(len(words), most), len(words) > most
+    )
     speech = SPEECHES[wire.name]()
     if not turn.stream:
         whole = speech.whole(said)
@@ -145,7 +147,7 @@ def call_deltas(index: int, call: dict[str, str]) -> list[dict[str, Any]]:
     return [first, *({"index": index, "function": {"arguments": part}} for part in rest)]
 
 
-def chunk(said: Said, delta: dict[str, Any]) -> bytes:
+def chunk(said: WireAnswer, delta: dict[str, Any]) -> bytes:
     choice = {"index": 0, "delta": {"tool_calls": [delta]}, "finish_reason": None}
-    head = {"id": said.id, "object": "chat.completion.chunk", "created": said.made, "model": said.model}
+    head = {"id": said.id, "object": "chat.completion.chunk", "created": said.created, "model": said.model}
     return framed(None, {**head, "choices": [choice]})

@@ -10,7 +10,6 @@
     headline     what routing earns, in sentences and one small table
     routing      questions routed one by one, through running or recorded specialists
     page         everything as one HTML page, with example decisions
-    speaking     answers in the shapes of the three wires
     upstream     the specialists behind one HTTP address
     local_gateway  `pandora serve --demo`: the upstream behind a gateway, with a fitted router
 

@@ -15,8 +15,8 @@ from dataclasses import dataclass, replace
 
 import orjson
 
-from pandora_router.demo.speaking import SPEECHES, Said
 from pandora_router.errors import UsageError
+from pandora_router.gateway.speech import SPEECHES, WireAnswer
 from pandora_router.gateway.wires import BY_PATH, Turn, Wire
 from pandora_router.router.decision import stamp
 from pandora_router.specialists.answer import Answer, Unanswered
@@ -70,7 +70,7 @@ class Upstream:
             await send({"type": "http.response.start", "status": 200, "headers": [kind]})
             await send({"type": "http.response.body", "body": head, "more_body": True})
             answer = await specialist.answer(request, begun)
-        ended = replace(_said(turn.model, answer, chances), id=said.id, made=said.made)
+        ended = replace(_said(turn.model, answer, chances), id=said.id, created=said.created)
         for word in _WORD.findall(ended.text.removeprefix(first)):
             part = {"type": "http.response.body", "body": speech.delta(said, word), "more_body": True}
             await send(part)
@@ -78,12 +78,12 @@ class Upstream:
         await send({"type": "http.response.body", "body": tail, "more_body": False})
 
 
-def _said(model: str, answer: Answer | None, chances: bool, begun: Beginning | None = None) -> Said:
+def _said(model: str, answer: Answer | None, chances: bool, begun: Beginning | None = None) -> WireAnswer:
     id_, at = stamp()
     shown = begun if begun is not None else answer
     seen = (shown.logprobs or ()) if shown is not None and chances else ()
     first = (shown.context or "") if shown is not None else ""
-    said = Said(id_, model, int(at.timestamp()), logprobs=seen, first=first)
+    said = WireAnswer(id_, model, int(at.timestamp()), logprobs=seen, first=first)
     if answer is None:
         return said
     return replace(

@@ -14,6 +14,8 @@ baseline    what the best single specialist would have cost
 members     reading members of a JSON body
 splice      changing a member of a JSON body without rewriting it
 frames      server-sent events as bytes
+speech      plain texts as answers on the three wires
+spoken      answers of bidders as replies of an endpoint
 attempts    one call: held until its first content, settled exactly once
 health      circuit breakers
 sending     responses to a client: keep-alives, errors after the headers were sent
