@@ -1,4 +1,4 @@
-"""Texts: characters that are safe on a terminal or in a name, similar names, amounts of money.
+"""Texts: characters that are safe on a terminal or in a name, similar names, values for JSON, money.
 
 Prompts, names of specialists, columns and files, and replies of servers come from outside. A terminal obeys
 escape sequences inside them (ESC, the C1 controls) and shows bidirectional overrides in another order than
@@ -11,7 +11,8 @@ import difflib
 import math
 import re
 import unicodedata
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
+from typing import Any
 
 _CONTROL = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff]"
@@ -72,6 +73,21 @@ def did_you_mean(word: str, words: Collection[str], otherwise: str = "") -> str:
     """
     near = difflib.get_close_matches(word, words, 1, 0.5)
     return f"Did you mean {near[0]!r}?" if near else otherwise
+
+
+def json_values(value: Any) -> Any:
+    """Return `value` in types of JSON: NaN and infinities, which JSON does not have, become None.
+
+    >>> json_values({"mean": (0.5, float("nan")), 3: True})
+    {'mean': [0.5, None], '3': True}
+    """
+    if isinstance(value, Mapping):
+        return {str(name): json_values(part) for name, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [json_values(part) for part in value]
+    if isinstance(value, float):
+        return float(value) if math.isfinite(value) else None
+    return value
 
 
 def counted(number: int, noun: str) -> str:

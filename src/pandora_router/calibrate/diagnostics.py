@@ -19,6 +19,7 @@ from pandora_router.calibrate.readings import Readings
 from pandora_router.calibrate.residuals import to_correlation
 from pandora_router.calibrate.signals import SignalModel, Unfitted
 from pandora_router.errors import UsageError
+from pandora_router.text import json_values
 from pandora_router.types import Matrix, Vector
 
 
@@ -41,7 +42,8 @@ class Check:
 
     def to_dict(self) -> dict[str, Any]:
         """The results as plain values for JSON; None where nothing could be measured."""
-        return _plain(asdict(self))
+        facts: dict[str, Any] = json_values(asdict(self))
+        return facts
 
 
 def check(signal: SignalModel, readings: Readings, *, training_mean: ArrayLike | None = None) -> Check:
@@ -125,13 +127,3 @@ def _shared(residual: Matrix) -> tuple[float, float, float]:
     matrix = to_correlation(centred.T @ centred / together)
     pairs = matrix[np.triu_indices(len(matrix), 1)]
     return float(pairs.min()), float(pairs.mean()), float(pairs.max())
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {name: _plain(part) for name, part in value.items()}
-    if isinstance(value, tuple | list):
-        return [_plain(part) for part in value]
-    if isinstance(value, float):
-        return float(value) if np.isfinite(value) else None
-    return value

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,13 +13,13 @@ import click
 
 from pandora_router.cli.console import Screen, SlowProgress, echo_json, table
 from pandora_router.errors import UsageError
+from pandora_router.text import json_values
 
 if TYPE_CHECKING:
     from rich.table import Table as Grid
 
     from pandora_router.evaluate.bids import Bids
     from pandora_router.evaluate.experiments import Experiment
-    from pandora_router.evaluate.statistics import Estimate
 
 FILE = click.Path(path_type=Path, dir_okay=False)
 
@@ -58,10 +57,6 @@ def simulate_table(
             _show(played, cost)
 
 
-def _plain(estimate: Estimate) -> dict[str, float | bool | None]:
-    return {name: None if math.isnan(value) else value for name, value in estimate.__dict__.items()}
-
-
 def _rows(played: Bids) -> dict[str, Any]:
     """All results as values for JSON."""
     from pandora_router.evaluate.bids import KINDS
@@ -75,20 +70,20 @@ def _rows(played: Bids) -> dict[str, Any]:
                     "measure": m,
                     "against": a,
                     "others_counted": n,
-                    **_plain(played.regrets[setting, (m, a, n)]),
+                    **json_values(vars(played.regrets[setting, (m, a, n)])),
                 }
                 for m, a, n in KINDS
             ],
             "above_mean_only": {
-                "surplus": _plain(played.gaps[setting, "surplus"]),
-                "efficiency": _plain(played.gaps[setting, "efficiency"]),
+                "surplus": json_values(vars(played.gaps[setting, "surplus"])),
+                "efficiency": json_values(vars(played.gaps[setting, "efficiency"])),
             },
         }
         for setting in played.splits[0].bids
     ]
     trades = [
         {"mechanism": name, "cost": cost, "inspections": played.trade_looks(name, cost)}
-        | {"regret": _plain(level), "above_central_router": _plain(above)}
+        | {"regret": json_values(vars(level)), "above_central_router": json_values(vars(above))}
         for (name, cost), (level, above) in played.welfare.items()
     ]
     return {**facts, "splits": len(played.splits), "bidding": bids, "mechanisms": trades}

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import csv
 import json
-import math
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -20,6 +19,7 @@ from typing import IO, Any, Literal, TypeVar
 
 from pandora_router import folders
 from pandora_router.errors import UsageError
+from pandora_router.text import json_values
 
 Row = dict[str, Any]
 Columns = Mapping[str, Literal["text", "number", "texts"]]
@@ -196,15 +196,7 @@ def json_line(row: Row) -> str:
     try:
         return json.dumps(row, default=str, allow_nan=False) + "\n"
     except ValueError:  # NaN or an infinity, from a Parquet file
-        return json.dumps(_without_nan(row), default=str, allow_nan=False) + "\n"
-
-
-def _without_nan(value: Any) -> Any:
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, dict):
-        return {name: _without_nan(part) for name, part in value.items()}
-    return [_without_nan(part) for part in value] if isinstance(value, list) else value
+        return json.dumps(json_values(row), default=str, allow_nan=False) + "\n"
 
 
 def _write_json(path: Path, columns: Columns, rows: Iterable[Row], like: Path | None) -> None:

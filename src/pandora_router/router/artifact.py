@@ -18,8 +18,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from pandora_router import folders
 from pandora_router.boxes import Costs
 from pandora_router.calibrate.saved import signal_of
@@ -39,6 +37,7 @@ from pandora_router.search import (
     Relative,
     Rollout,
 )
+from pandora_router.text import json_values
 
 if TYPE_CHECKING:
     from pandora_router.router.router import Router
@@ -83,7 +82,7 @@ def save(router: Router, path: Path, *, replace: bool = False, inputs: Iterable[
             "fee_weight": router.fee_weight,
             "timeout": router.timeout,
             "ready": fitted(router.costly) is None,
-            "record": _plain(router.record),
+            "record": json_values(router.record),
         }
 
     folders.write(path, KIND, files, replace=replace, inputs=inputs, key=signing_key())
@@ -209,14 +208,3 @@ def _agree(path: Path, router: Router, boxes: int) -> None:
     counts = {len(router.costs), len(router.fees), boxes, len(router.specialists)}
     if len(counts) != 1:
         raise KIND.refusal(path, f"{len(router.specialists)} specialists in every part", f"{sorted(counts)}")
-
-
-def _plain(value: Any) -> Any:
-    """The value in JSON's types; None for numbers that JSON does not have."""
-    if isinstance(value, Mapping):
-        return {str(name): _plain(part) for name, part in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(part) for part in value]
-    if isinstance(value, float):
-        return float(value) if np.isfinite(value) else None
-    return value
