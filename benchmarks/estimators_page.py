@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.folders import SCORED
+from pandora_router.report.tables import grid
 
 Found = dict[str, Any]
 COMPARED = ("mean", "kNN-3", "kNN-50", "h(f)")
@@ -98,11 +99,6 @@ def _read(path: Path) -> Found | None:
     return value
 
 
-def _table(head: list[str], rows: list[list[str]]) -> str:
-    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
-    return "\n".join([*lines, *("| " + " | ".join(row) + " |" for row in rows)]) + "\n"
-
-
 def _number(value: float) -> str:
     return f"{value:.4f}".replace("0.", ".", 1) if 0 <= value < 1 else f"{value:.4f}"
 
@@ -147,7 +143,7 @@ def _prompt_only(there: dict[str, Found]) -> str:
     last column is a whole `Router.fit`: f, g, signal model, policies and parts weighed, report (the first one
     in a process may also compile kernels); most memory of one process: {peak:.1f} GiB.
     """
-    return "## The prompt alone\n\n" + prose(said) + "\n" + _table(head, rows)
+    return "## The prompt alone\n\n" + prose(said) + "\n" + grid(head, rows) + "\n"
 
 
 def _coverage(there: dict[str, Found]) -> str:
@@ -161,7 +157,7 @@ def _coverage(there: dict[str, Found]) -> str:
     if not rows:
         return ""
     head = ["folder", "g", "within 1 sd", "within 2 sd", "residual correlation"]
-    return "## Coverage of the default signal model\n\n" + prose(COVERAGE) + "\n" + _table(head, rows)
+    return "## Coverage of the default signal model\n\n" + prose(COVERAGE) + "\n" + grid(head, rows) + "\n"
 
 
 def _contexts(there: dict[str, Found]) -> str:
@@ -181,7 +177,11 @@ def _contexts(there: dict[str, Found]) -> str:
     head = ["folder", "cells with a context", "g", "own 400", "own - g (se)", "agreement 400"]
     head += ["agreement - g (se)", "fit with own 400, CPU-s"]
     return (
-        "## Looking at what a specialist has begun to say\n\n" + prose(CONTEXTS) + "\n" + _table(head, rows)
+        "## Looking at what a specialist has begun to say\n\n"
+        + prose(CONTEXTS)
+        + "\n"
+        + grid(head, rows)
+        + "\n"
     )
 
 
@@ -196,7 +196,7 @@ def _lengths(there: dict[str, Found]) -> str:
     if not rows:
         return ""
     head = ["folder", "g", *(f"own {far}: MSE, minus g (se)" for far in lengths)]
-    return "### By length of the peek, in characters\n\n" + _table(head, rows)
+    return "### By length of the peek, in characters\n\n" + grid(head, rows) + "\n"
 
 
 def _transformer(found: list[Found]) -> str:
@@ -227,5 +227,5 @@ def _transformer(found: list[Found]) -> str:
             ]
             for label, row in one["rows"].items()
         ]
-        blocks.append(_table(head, rows))
+        blocks.append(grid(head, rows) + "\n")
     return "\n".join(blocks)

@@ -19,7 +19,7 @@ from pandora_router.evaluate.bids import (
 )
 from pandora_router.evaluate.experiments import cheap_name
 from pandora_router.market.posted import Measure, Opponents
-from pandora_router.report.tables import level, signed
+from pandora_router.report.tables import grid, level, signed
 
 MEASURES: tuple[Measure, ...] = ("surplus", "efficiency")
 SIZES = (3, 10, 100)
@@ -168,56 +168,48 @@ def _section(one: Bids, images: Mapping[str, str]) -> list[str]:
     return lines
 
 
-def _row(cells: Sequence[str]) -> str:
-    return "| " + " | ".join(cells) + " |"
-
-
-def _rule(columns: int) -> str:
-    return "|---|" + "---|" * columns
-
-
 def _gaps(one: Bids, opponents: Opponents) -> str:
-    lines = [_row(["1e-3 above never inspecting", *(f"c = {c:g}" for c in one.costs)]), _rule(len(one.costs))]
+    rows = []
     for conduct in CONDUCTS:
         if conduct == PLAIN:
             continue
         for measure in MEASURES:
             cells = [signed(one.gaps[(opponents, conduct, c), measure]) for c in one.costs]
-            lines.append(_row([f"{conduct}, {measure}", *cells]))
+            rows.append([f"{conduct}, {measure}", *cells])
     looks = [f"{one.looks((opponents, 'bidder', c)):.2f}" for c in one.costs]
-    return "\n".join([*lines, _row(["how often the bidder looks", *looks])])
+    rows.append(["how often the bidder looks", *looks])
+    return grid(["1e-3 above never inspecting", *(f"c = {c:g}" for c in one.costs)], rows)
 
 
 def _regrets(one: Bids, opponents: Opponents) -> str:
-    lines = [_row(["regret", *(f"c = {c:g}" for c in one.costs)]), _rule(len(one.costs))]
+    rows = []
     for words, kind in REGRETS:
         if kind[2] and opponents == "weak":
             continue  # weak opponents never look: nothing to count
         for conduct in CONDUCTS:
             cells = [level(one.regrets[(opponents, conduct, c), kind]) for c in one.costs]
-            lines.append(_row([f"{words}: {conduct}", *cells]))
-    return "\n".join(lines)
+            rows.append([f"{words}: {conduct}", *cells])
+    return grid(["regret", *(f"c = {c:g}" for c in one.costs)], rows)
 
 
 def _mechanisms(one: Bids) -> str:
     words = "Welfare regret / inspections a prompt, then 1e-3 above the central router"
-    lines = [f"{words} ({CENTRAL}; + is worse).", ""]
     heads = [word for c in one.traded for word in (f"c = {c:g}", "above")]
-    lines += [_row(["mechanism", *heads]), _rule(len(heads))]
+    rows = []
     for name in dict.fromkeys(name for name, _ in one.welfare):
         cells = []
         for cost in one.traded:
             mean, above = one.welfare[name, cost]
             cells += [f"{level(mean)} / {one.trade_looks(name, cost):.2f}"]
             cells += ["" if name == CENTRAL else signed(above)]
-        lines.append(_row([name, *cells]))
-    return "\n".join(lines)
+        rows.append([name, *cells])
+    return f"{words} ({CENTRAL}; + is worse).\n\n" + grid(["mechanism", *heads], rows)
 
 
 def _generated(made: Generated, cost: float) -> str:
-    lines = [f"Welfare regret (standard error over instances) / inspections a prompt at c = {cost:g}.", ""]
-    lines += [_row(["mechanism", *(f"{s} f, M = {m}" for s, m in made)]), _rule(len(made))]
+    rows = []
     for name in next(iter(made.values())):
         cells = [f"{a:.4f} ({e:.4f}) / {n:.2f}" for a, e, n in (cells[name] for cells in made.values())]
-        lines.append(_row([name, *cells]))
-    return "\n".join(lines)
+        rows.append([name, *cells])
+    head = f"Welfare regret (standard error over instances) / inspections a prompt at c = {cost:g}.\n\n"
+    return head + grid(["mechanism", *(f"{s} f, M = {m}" for s, m in made)], rows)
