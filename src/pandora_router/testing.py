@@ -24,6 +24,8 @@ from pandora_router.bidding.contract import check_bidder as check_bidder
 from pandora_router.boxes import Boxes, Draws, Independent, Joint
 from pandora_router.errors import BrokenContract as BrokenContract
 from pandora_router.errors import UpstreamError, UsageError
+from pandora_router.estimators.estimator import Estimator, Predictor, Query
+from pandora_router.folders.saved import Saved
 from pandora_router.search import OUTSIDE, Inspect, Policy, Select, State, adrive, drive, replay, reveal
 from pandora_router.search.drive import Shown
 from pandora_router.specialists.answer import Answer, Unanswered
@@ -31,9 +33,6 @@ from pandora_router.specialists.beginning import Beginning
 from pandora_router.specialists.request import Request
 from pandora_router.specialists.specialist import Specialist
 from pandora_router.types import Contexts
-
-from .estimators.estimator import Estimator, Predictor, Query
-from .folders.saved import Saved
 
 DRAWS = 4000
 FINISHES = frozenset({"stop", "truncated", "empty", "refusal"})

@@ -34,7 +34,7 @@ from pandora_router.search import (
     Relative,
     Rollout,
 )
-from pandora_router.types import Mask
+from pandora_router.types import Mask, Positions
 
 SIMULATED = 20  # with more specialists the paper's simulated payoffs take too long to cross-validate
 WHOLE = -1  # no fold is held out
@@ -216,7 +216,7 @@ class Auto:
                 parts.append(losses)
         return np.concatenate(parts, axis=2)
 
-    def _judged(self, train: Readings | None) -> tuple[Mask, NDArray[np.intp]]:
+    def _judged(self, train: Readings | None) -> tuple[Mask, Positions]:
         """Which training prompts are judged (N,), and the fold of each."""
         if train is None:
             return np.zeros(0, dtype=np.bool_), np.zeros(0, dtype=np.intp)

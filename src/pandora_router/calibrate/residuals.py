@@ -23,11 +23,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pandora_router.calibrate.readings import frozen_fields
 from pandora_router.errors import UsageError
-from pandora_router.types import Matrix, Vector
+from pandora_router.types import Mask, Matrix, Positions, Vector
 
 ScaleKind = Literal["constant", "by_mean"]
 PENALTY = (0.0, 10.0, 10.0)  # on a, b, c: how much evidence a scale that varies with the mean needs
@@ -214,7 +213,7 @@ class Laws:
     def __post_init__(self) -> None:
         frozen_fields(self, "quantiles", "edges")
 
-    def rank(self, mean: Matrix) -> NDArray[np.intp]:
+    def rank(self, mean: Matrix) -> Positions:
         """Which law each box of each prompt follows (N, M)."""
         return classify(mean, self.edges)
 
@@ -231,12 +230,12 @@ def fit_laws(mean: Matrix, standardised: Matrix, kind: LawKind) -> Laws | None:
     return Laws(np.stack([law_of(standardised[present & (rank == k)]) for k in range(CLASSES)]), edges)
 
 
-def classify(mean: Matrix, edges: Matrix) -> NDArray[np.intp]:
+def classify(mean: Matrix, edges: Matrix) -> Positions:
     """The class of each mean: how many of its specialist's edges lie below it."""
     return (mean[:, :, None] > edges[None]).sum(axis=2)
 
 
-def cut(mean: Matrix, present: NDArray[np.bool_], classes: int) -> Matrix:
+def cut(mean: Matrix, present: Mask, classes: int) -> Matrix:
     """Edges (M, classes - 1) that divide each specialist's means into classes of equal size.
 
     An edge lies midway between two neighbouring means, so rounding never moves a mean across it.

@@ -25,7 +25,7 @@ from pandora_router.boxes import Costs
 from pandora_router.calibrate.readings import Readings
 from pandora_router.calibrate.signals import SignalModel
 from pandora_router.search import Always, Batch, Never, Policy, run
-from pandora_router.types import Mask, Matrix, Vector
+from pandora_router.types import Mask, Matrix, Positions, Vector
 
 ROUTER = "router"
 NEVER = "never inspect"
@@ -45,7 +45,7 @@ class Routed:
     cost came back; None if unknown.
     """
 
-    choice: NDArray[np.intp]
+    choice: Positions
     spent: Vector
     inspections: Vector
     kept: Mask | None = None

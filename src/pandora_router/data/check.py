@@ -10,10 +10,10 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from pandora_router.data.splits import crossing
 from pandora_router.data.table import Table, normalise
+from pandora_router.types import Vector
 
 
 @dataclass(frozen=True)
@@ -141,13 +141,13 @@ def baselines(table: Table) -> Baselines | None:
     )
 
 
-def _pick(table: Table, reward: npt.NDArray[np.float64], merit: npt.NDArray[np.float64]) -> Pick:
+def _pick(table: Table, reward: Vector, merit: Vector) -> Pick:
     j = int(np.argmax(merit))
     tied = int(np.isclose(merit, merit[j], rtol=1e-12, atol=0.0).sum()) - 1
     return Pick(table.specialists[j], tied, _mean(reward[~np.isnan(reward[:, j]), j]))
 
 
-def _mean(values: npt.NDArray[np.float64]) -> Mean:
+def _mean(values: Vector) -> Mean:
     n = len(values)
     error = float(values.std(ddof=1) / np.sqrt(n)) if n > 1 else None
     return Mean(float(values.mean()), error, n)
@@ -156,7 +156,7 @@ def _mean(values: npt.NDArray[np.float64]) -> Mean:
 def _column(table: Table, j: int) -> SpecialistSummary:
     present = ~table.missing[:, j]
 
-    def mean(values: npt.NDArray[np.float64]) -> float | None:
+    def mean(values: Vector) -> float | None:
         return float(values[present, j].mean()) if present.any() else None
 
     return SpecialistSummary(

@@ -9,11 +9,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
-import numpy.typing as npt
 
 from pandora_router.data.table import Table, normalise
 from pandora_router.errors import UsageError
-from pandora_router.types import Contexts
+from pandora_router.types import Contexts, Positions
 
 
 def beside(left: Table, right: Table, *, shared: bool = False) -> Table:
@@ -88,7 +87,7 @@ def _aligned(left: Table, right: Table, shared: bool) -> tuple[Table, Table]:
         )
     if shared and not common:
         raise _clash("prompts", "ids in common", "none", "Are these two tables over the same prompts?")
-    index: npt.NDArray[np.intp] = np.array(common, dtype=np.intp)
+    index: Positions = np.array(common, dtype=np.intp)
     return left.rows(index), right.rows(np.array([where[left.prompt_ids[i]] for i in common], dtype=np.intp))
 
 

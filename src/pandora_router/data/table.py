@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from pandora_router.errors import UsageError
 from pandora_router.text import unfit_for_name
-from pandora_router.types import Contexts, Mask, Matrix, Texts
+from pandora_router.types import Contexts, Mask, Matrix, Positions, Texts
 
 SPLITS = ("train", "calibration", "test", "")
 """The possible splits; the empty name means "in no split"."""
@@ -159,11 +159,11 @@ def _freeze(table: Table, name: str, array: npt.NDArray[np.generic]) -> None:
     object.__setattr__(table, name, frozen)
 
 
-def _pick(texts: tuple[str, ...], index: npt.NDArray[np.intp]) -> tuple[str, ...]:
+def _pick(texts: tuple[str, ...], index: Positions) -> tuple[str, ...]:
     return tuple(texts[i] for i in index.tolist())
 
 
-def _positions(which: npt.ArrayLike | slice, n: int) -> npt.NDArray[np.intp]:
+def _positions(which: npt.ArrayLike | slice, n: int) -> Positions:
     if isinstance(which, slice):
         return np.arange(n)[which]
     array = np.asarray(which)

@@ -17,7 +17,6 @@ from functools import reduce
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pandora_router.calibrate.ways import Standing
 from pandora_router.data import Free, FromColumn, PerParameter, Table, resplit, storage
@@ -32,7 +31,7 @@ from pandora_router.router.fitting import parted
 from pandora_router.router.out_of_fold import ask, cheap_estimates, knowing, out_of_fold
 from pandora_router.router.recipes import NeighbourRecipe, StackRecipe
 from pandora_router.text import did_you_mean
-from pandora_router.types import Advance, Matrix, Progress
+from pandora_router.types import Advance, Matrix, Progress, Vector
 
 
 def read(experiment: Experiment, root: Path) -> Table:
@@ -115,7 +114,7 @@ def _only_tasks(experiment: Experiment, table: Table) -> Table:
 
 VERSION = 7  # increase when the predictions of the estimators change
 FORMER_NEIGHBOURS = 50  # behind the cheap estimate of the former default, all of them training prompts
-Made = dict[str, NDArray[np.float64]]
+Made = dict[str, Vector]
 PARTS = ("train", "calibration", "test")
 
 

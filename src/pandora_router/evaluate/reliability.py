@@ -55,7 +55,7 @@ class Measured:
 
 
 def measure(
-    table: Table, arrays: Mapping[str, NDArray[np.float64]], runs: Mapping[int, tuple[Trial, Sequence[Run]]]
+    table: Table, arrays: Mapping[str, Vector], runs: Mapping[int, tuple[Trial, Sequence[Run]]]
 ) -> Measured:
     """Measure one split from its estimates `arrays`; `runs` has each trial with its runs, by neighbours."""
     columns: dict[str, NDArray[Any]] = {}
@@ -156,7 +156,7 @@ class Checks:
             return float("nan"), float("nan")
         return float(np.mean(values)), float(np.std(values, ddof=1)) if len(values) > 1 else float("nan")
 
-    def reliability(self, k: int) -> NDArray[np.float64]:
+    def reliability(self, k: int) -> Vector:
         """(splits, tenths, 2): mean g and mean reward."""
         return np.array([fact[str(k)]["reliability"] for fact in self.facts.values()])
 

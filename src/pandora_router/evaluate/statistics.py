@@ -22,11 +22,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pandora_router.errors import UsageError
-from pandora_router.types import Matrix, Vector
+from pandora_router.types import Mask, Matrix, Positions, Vector
 
 DRAWS = 1000
 LEVEL = 0.05
-Clusters = NDArray[np.intp] | NDArray[np.int64]
+Clusters = Positions | NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,7 +118,7 @@ class Comparison:
     mean: Vector
     error: Vector
     split_error: Vector
-    star: NDArray[np.bool_]
+    star: Mask
     splits: int
 
     @property

@@ -25,15 +25,15 @@ from pandora_router.estimators.sets import SetTrees, Signs, new_signs, second_fo
 from pandora_router.estimators.stack.boosted import Boosted
 from pandora_router.router.sets import HeldOut, Weighed, joined
 from pandora_router.search import Policy
-from pandora_router.types import Mask, Positions
+from pandora_router.types import Mask, Positions, Vector
 
 FORMER = "former"  # the cheap estimate of the former default, in the arrays that `estimates` made
 FOLDS = 5  # of the training prompts, for estimates from everything opened
 
 
-def signs_of(first: Boosted, parts: Mapping[str, Table], seed: int) -> dict[str, NDArray[np.float64]]:
+def signs_of(first: Boosted, parts: Mapping[str, Table], seed: int) -> dict[str, Vector]:
     """The features of each split as arrays, and the folds of the training prompts; no texts."""
-    arrays: dict[str, NDArray[np.float64]] = {}
+    arrays: dict[str, Vector] = {}
     for name, part in parts.items():
         assert part.contexts is not None
         if name == "train":
@@ -81,7 +81,7 @@ class SetTrial:
 
 
 def set_trial(
-    arrays: Mapping[str, NDArray[np.float64]],
+    arrays: Mapping[str, Vector],
     calibration: Readings,
     test: Readings,
     train: Readings,
@@ -170,7 +170,7 @@ class Trial:
         return self._ships[at]
 
 
-def trial_of(arrays: Mapping[str, NDArray[np.float64]], k: int) -> Trial:
+def trial_of(arrays: Mapping[str, Vector], k: int) -> Trial:
     """The trial whose cheap estimates use k neighbours, from the arrays made by `estimates`.
 
     Test prompts without every costly estimate and reward are left out. Raises `UsageError` if none is left.

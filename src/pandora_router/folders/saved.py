@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from pandora_router.errors import UsageError
 from pandora_router.folders.kinds import Kind, Stored, parsed
 from pandora_router.folders.tensors import packed, unpacked
+from pandora_router.types import Vector
 
 STATE, ARRAYS = "state.json", "arrays.safetensors"
 NEEDS = frozenset({STATE, ARRAYS})
@@ -51,7 +52,7 @@ class Saved:
             )
         return self
 
-    def array(self, name: str, *shape: int | None, missing: bool = False) -> NDArray[np.float64]:
+    def array(self, name: str, *shape: int | None, missing: bool = False) -> Vector:
         """An array of floats of this shape (None: any length), finite unless NaN may stand for `missing`.
 
         Raises `KeyError` if there is none of this name and `ValueError` if it is another.

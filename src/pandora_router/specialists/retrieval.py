@@ -17,7 +17,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pandora_router.errors import UsageError
 from pandora_router.specialists.answer import Answer, Unanswered
@@ -26,6 +25,7 @@ from pandora_router.specialists.request import Request
 from pandora_router.specialists.specialist import Specialist
 from pandora_router.specialists.templates import OPEN_BOOK, Template
 from pandora_router.specialists.threads import in_thread
+from pandora_router.types import Positions, Vector
 
 _TERM = re.compile(r"[^\W_]+")
 TEXTS = (".txt", ".md")
@@ -70,18 +70,16 @@ class Passages:
         object.__setattr__(self, "_postings", postings)
         object.__setattr__(self, "fingerprint", digest.hexdigest()[:16])
 
-    def _weigh(
-        self, pairs: Sequence[tuple[int, int]], size: NDArray[np.float64]
-    ) -> tuple[NDArray[np.intp], NDArray[np.float64]]:
+    def _weigh(self, pairs: Sequence[tuple[int, int]], size: Vector) -> tuple[Positions, Vector]:
         where = np.array([i for i, _ in pairs], dtype=np.intp)
         tf = np.array([count for _, count in pairs], dtype=np.float64)
         idf = np.log1p((len(size) - len(pairs) + 0.5) / (len(pairs) + 0.5))
         return where, idf * tf * (self.k1 + 1.0) / (tf + size[where])
 
-    def scores(self, query: str) -> NDArray[np.float64]:
+    def scores(self, query: str) -> Vector:
         """The BM25 score of every passage; (N,). A term that occurs twice in the query counts twice."""
         score = np.zeros(len(self.passages))
-        postings: dict[str, tuple[NDArray[np.intp], NDArray[np.float64]]] = vars(self)["_postings"]
+        postings: dict[str, tuple[Positions, Vector]] = vars(self)["_postings"]
         for term in terms(query):
             if term in postings:
                 where, weight = postings[term]

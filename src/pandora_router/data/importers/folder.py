@@ -11,7 +11,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
 from pandora_router.data.fees import Fees
 from pandora_router.data.importers.formats import Codes
@@ -30,7 +29,7 @@ from pandora_router.data.limits import Limits
 from pandora_router.data.splits import USUAL
 from pandora_router.data.table import Table
 from pandora_router.errors import UsageError
-from pandora_router.types import Contexts, Progress
+from pandora_router.types import Contexts, Matrix, Progress
 
 _CELLS = LongColumns(specialist="model", score="score", prompt_id="prompt_id")
 
@@ -123,7 +122,7 @@ def _with_models(answers: Answers, models: Sheet) -> Answers:
     order = np.array([have.get(name, -1) for name in listed.values])
     silent = order < 0
 
-    def spread(matrix: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    def spread(matrix: Matrix) -> Matrix:
         return np.where(silent, np.nan, matrix[:, order])
 
     numbers, unreadable = number_columns(models, ("model",))

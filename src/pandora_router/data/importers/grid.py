@@ -19,7 +19,7 @@ from pandora_router.data.limits import Limits
 from pandora_router.data.splits import USUAL, keep
 from pandora_router.data.table import Table
 from pandora_router.errors import UsageError
-from pandora_router.types import Contexts, Matrix
+from pandora_router.types import Contexts, Matrix, Vector
 
 Repeats = Literal["refuse", "first", "max"]
 """What to do if a cell occurs twice: refuse, take the first, or take the highest score."""
@@ -43,7 +43,7 @@ class Answers:
     specialists: tuple[str, ...]
     score: Matrix
     per_cell: Mapping[str, Matrix] = field(default_factory=dict)
-    per_specialist: Mapping[str, npt.NDArray[np.float64]] = field(default_factory=dict)
+    per_specialist: Mapping[str, Vector] = field(default_factory=dict)
     unreadable: Mapping[str, UsageError] = field(default_factory=dict)
     contexts: Contexts | None = None
 
@@ -98,7 +98,7 @@ def place(
     sheet: Sheet,
     rows: Codes,
     columns: Codes,
-    score: npt.NDArray[np.float64],
+    score: Vector,
     shape: tuple[int, int],
     *,
     repeats: Repeats,
@@ -134,7 +134,7 @@ def place(
     return chosen.reshape(shape)
 
 
-def gather(values: npt.NDArray[np.float64], chosen: npt.NDArray[np.int64]) -> Matrix:
+def gather(values: Vector, chosen: npt.NDArray[np.int64]) -> Matrix:
     """The numbers of the chosen rows, NaN where there is none."""
     return np.where(chosen < 0, np.nan, values[chosen])
 
@@ -148,7 +148,7 @@ def gather_texts(values: npt.NDArray[np.object_], chosen: npt.NDArray[np.int64])
 
 def number_columns(
     sheet: Sheet, besides: Sequence[str | None]
-) -> tuple[dict[str, npt.NDArray[np.float64]], dict[str, UsageError]]:
+) -> tuple[dict[str, Vector], dict[str, UsageError]]:
     """All other columns that have only numbers, and for the rest an error that says where they do not."""
     readable, unreadable = {}, {}
     for name in sheet.columns:

@@ -28,7 +28,7 @@ from pandora_router.data.importers.formats import (
 )
 from pandora_router.data.limits import Limits
 from pandora_router.errors import UsageError
-from pandora_router.types import Progress
+from pandora_router.types import Progress, Vector
 
 """Called with what is being read, how much is done and the total."""
 
@@ -74,7 +74,7 @@ class Sheet:
         values[:] = [None if value is None or value == "" else str(value) for value in column.values]
         return values[column.codes]
 
-    def numbers(self, name: str) -> npt.NDArray[np.float64]:
+    def numbers(self, name: str) -> Vector:
         """A number for every row, NaN for empty cells (empty, NaN, null, None, NA); true is 1."""
         column = self.column(name)
         values = np.empty(len(column.values))

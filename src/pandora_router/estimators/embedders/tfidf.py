@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pandora_router.errors import UsageError
 from pandora_router.estimators.embedders.embedder import (
@@ -31,6 +30,7 @@ from pandora_router.estimators.embedders.embedder import (
     normalised,
 )
 from pandora_router.estimators.saved import Saved
+from pandora_router.types import Vector
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
@@ -45,7 +45,7 @@ class TfidfSvd:
     """Fitted vocabulary (terms in order), their idf, and the right singular directions (terms, width)."""
 
     terms: tuple[str, ...] = field(repr=False)
-    idf: NDArray[np.float64] = field(repr=False)
+    idf: Vector = field(repr=False)
     directions: Vectors = field(repr=False)
     name: str = "tfidf-svd"
 
@@ -146,7 +146,7 @@ def _leading(weights: csr_array, width: int, rng: np.random.Generator) -> Vector
     return np.ascontiguousarray(right * signs, dtype=np.float32)
 
 
-def _weights(bags: Iterable[Counter[str]], column: dict[str, int], idf: NDArray[np.float64]) -> csr_array:
+def _weights(bags: Iterable[Counter[str]], column: dict[str, int], idf: Vector) -> csr_array:
     from scipy.sparse import csr_array
 
     starts: list[int] = [0]

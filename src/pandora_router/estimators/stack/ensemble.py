@@ -18,12 +18,12 @@ from numpy.typing import NDArray
 
 from pandora_router.folders.saved import Saved
 from pandora_router.search import kernels
+from pandora_router.types import Mask, Vector
 
 if TYPE_CHECKING:
     import lightgbm
 
 Integers = NDArray[np.int32]
-Numbers = NDArray[np.float64]
 CATEGORICAL, LEFT_IF_MISSING = 1, 2  # bits of `decision`; the next two say what counts as missing
 MISSING_ZERO, MISSING_NAN = 1, 2
 ZERO = 1e-35  # LightGBM's: nearer to zero is zero
@@ -50,11 +50,11 @@ class Ensemble:
     features: int
     leaves: Integers
     feature: Integers = field(repr=False)
-    threshold: Numbers = field(repr=False)
+    threshold: Vector = field(repr=False)
     decision: Integers = field(repr=False)
     left: Integers = field(repr=False)
     right: Integers = field(repr=False)
-    value: Numbers = field(repr=False)
+    value: Vector = field(repr=False)
     sets: Integers = field(repr=False)
     bounds: Integers = field(repr=False)
     words: NDArray[np.uint32] = field(repr=False)
@@ -89,7 +89,7 @@ class Ensemble:
             all_of("cat_threshold", np.uint32),
         )
 
-    def predict(self, rows: NDArray[Any]) -> Numbers:
+    def predict(self, rows: NDArray[Any]) -> Vector:
         """The sum over trees for each row (N, features); NaN is a missing number."""
         _need(rows.ndim == 2 and rows.shape[1] == self.features, "rows of another width")
         compiled = kernels.ready()
@@ -99,13 +99,13 @@ class Ensemble:
         compiled.tree_sums(np.array(rows, dtype=np.float64, order="C"), *self._flat, sums)
         return sums
 
-    def plain_predict(self, rows: NDArray[Any]) -> Numbers:
+    def plain_predict(self, rows: NDArray[Any]) -> Vector:
         """As `predict`, by numpy: all trees of a block of rows go down one level at a time."""
         height = max(BLOCK // len(self.leaves), 1)
         blocks = [self._sums(rows[lo : lo + height].astype(np.float64)) for lo in range(0, len(rows), height)]
         return np.concatenate(blocks) if blocks else np.empty(0)
 
-    def _sums(self, table: Numbers) -> Numbers:
+    def _sums(self, table: Vector) -> Vector:
         starts, nodes, thresholds, children, values, _, _ = self._flat
         at = np.tile(np.where(self.leaves > 1, 0, -1), (len(table), 1))  # node, or -1 - leaf: (rows, trees)
         while (at >= 0).any():
@@ -164,7 +164,7 @@ class Ensemble:
         return cls(features=saved.settings["features"], **arrays)
 
 
-def _goes_left(value: Numbers, bits: Integers, threshold: Numbers) -> NDArray[np.bool_]:
+def _goes_left(value: Vector, bits: Integers, threshold: Vector) -> Mask:
     """Whether numbers go to the left at nodes with these decision bits and thresholds, as in LightGBM."""
     missing_is = bits >> 2
     value = np.where(np.isnan(value) & (missing_is != MISSING_NAN), 0.0, value)

@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pandora_router.errors import UsageError
-from pandora_router.types import Matrix, Positions
+from pandora_router.types import Matrix, Positions, Vector
 
-Features = NDArray[np.float32] | NDArray[np.float64]
+Features = NDArray[np.float32] | Vector
 PENALTIES = (1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0)
 CHUNK = 8192
 
@@ -80,7 +80,7 @@ def _fit_complete(
     return _solve(gram, cross, best[1]), best[2]
 
 
-def _sums(features: Features, reward: Matrix, rows: NDArray[np.intp]) -> tuple[Matrix, Matrix]:
+def _sums(features: Features, reward: Matrix, rows: Positions) -> tuple[Matrix, Matrix]:
     width = features.shape[1] + 1
     gram, cross = np.zeros((width, width)), np.zeros((width, reward.shape[1]))
     for start in range(0, len(rows), CHUNK):

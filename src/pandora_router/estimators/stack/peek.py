@@ -55,7 +55,7 @@ class Peek:
 class Seen:
     """Contexts as numbers: positions of those that exist, their vectors, and surface features."""
 
-    at: tuple[NDArray[np.intp], NDArray[np.intp]]
+    at: tuple[Positions, Positions]
     vectors: Vectors
     outside: Matrix
     nearness: Matrix
@@ -156,7 +156,7 @@ class ContextEvidence:
 
 
 def _heads(
-    features: Features, target: Matrix, folds: Positions, columns: NDArray[np.intp], total: int
+    features: Features, target: Matrix, folds: Positions, columns: Positions, total: int
 ) -> tuple[Ridge, Matrix]:
     """One ridge per specialist with at least `FEWEST` scored contexts, zero for the others.
 
@@ -173,7 +173,7 @@ def _heads(
     return heads, outside
 
 
-def present(contexts: Contexts) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+def present(contexts: Contexts) -> tuple[Positions, Positions]:
     """Rows and columns of the cells that hold a text."""
     held = np.asarray([[cell is not None for cell in row] for row in contexts], dtype=bool)
     rows, columns = np.nonzero(held.reshape(contexts.shape))

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from pandora_router.estimators.saved import Stages
 from pandora_router.estimators.stack.ensemble import Ensemble
-from pandora_router.types import Advance, Matrix, Positions
+from pandora_router.types import Advance, Mask, Matrix, Positions
 
 SPECIALIST = 0
 BLIND_SHARE = 0.2
@@ -94,8 +94,8 @@ def grow(
 def _grown(
     table: Pairs,
     target: Matrix,
-    learn: NDArray[np.bool_],
-    watch: NDArray[np.bool_],
+    learn: Mask,
+    watch: Mask,
     trees: Trees,
     seed: int,
     blind: int | None,
