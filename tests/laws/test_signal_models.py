@@ -81,7 +81,7 @@ def test_boxes_are_valid_and_searchable(signal: Unfitted, missing: float) -> Non
 
 def test_each_model_makes_its_own_kind_of_boxes() -> None:
     data = generate()
-    made = {name: type(SIGNALS[name].fit(*data).boxes([0.2, 0.5, 0.9], 0.01)) for name in SIGNALS}
+    made = {name: type(SIGNALS[name].fit(Readings(*data)).boxes([0.2, 0.5, 0.9], 0.01)) for name in SIGNALS}
     assert made["calibrated"] is made["joint"] is made["no correlation"] is Joint
     assert made["independent"] is made["neighbours"] is Independent
     assert made["draws"] is Draws
@@ -260,7 +260,7 @@ def test_edges_never_fall_on_a_mean(means: list[int], classes: int) -> None:
 
 def test_adding_a_specialist_changes_no_colleague() -> None:
     for part in (Calibrated(), GaussianJoint(), GaussianIndependent(), Calibrated(mean=CheapMean())):
-        known = part.fit(*generate(300, 3))
+        known = part.fit(Readings(*generate(300, 3)))
         f, g, _ = generate(40, 4, seed=6)
         g[::2, 1] = np.nan
         grown = extend(known, Readings(f, g))
