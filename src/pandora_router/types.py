@@ -19,3 +19,7 @@ Contexts = NDArray[np.object_]  # (N, M): the beginning of each specialist's ans
 
 Progress = Callable[[str, int, int], None]  # what is being done, steps done, steps in all
 Advance = Callable[[str, float], None]  # what is being done, the share of it that is done (0 to 1)
+
+
+def silent(*_: object) -> None:
+    """Do nothing: the `Progress` or `Advance` of work that nobody watches."""

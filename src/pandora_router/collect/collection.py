@@ -25,6 +25,7 @@ from pandora_router.errors import UsageError
 from pandora_router.estimators.judge import Judge
 from pandora_router.specialists.answer import Answer, Unanswered
 from pandora_router.specialists.request import Request
+from pandora_router.types import silent
 
 LONGEST_JUDGED = 4096
 """Characters of an answer that are assumed in the reservation for a judge before the answer is known."""
@@ -92,7 +93,7 @@ async def collect(
     plan: CollectPlan, journal: Journal, tell: Callable[[Status], None] | None = None
 ) -> Collected:
     """Run `plan` to its end, or as far as the budget and the specialists allow; `tell` hears of progress."""
-    run = _Run(plan, journal, tell or (lambda _: None))
+    run = _Run(plan, journal, tell or silent)
     try:
         async with asyncio.TaskGroup() as group:
             admission = group.create_task(run.rows.admit())

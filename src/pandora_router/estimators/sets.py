@@ -27,7 +27,7 @@ from pandora_router.estimators.stack.ensemble import Ensemble
 from pandora_router.estimators.stack.heads import grouped_folds
 from pandora_router.estimators.stack.trees import Trees, grow
 from pandora_router.specialists.beginning import read_head
-from pandora_router.types import Advance, Contexts, Mask, Matrix, Positions, Vector
+from pandora_router.types import Advance, Contexts, Mask, Matrix, Positions, Vector, silent
 
 NEAR, FAR = 15, 50
 EVERY = 3  # with up to this many specialists, training uses every set
@@ -186,7 +186,7 @@ class SetTrees:
         rows = np.vstack([table(signs, opened, strength) for opened in shown])
         trees = Trees(rounds=400, smallest=50 * len(shown), folds=int(folds.max()) + 1)
         wanted, groups = np.tile(reward, (len(shown), 1)), np.tile(folds, len(shown))
-        boosters, _ = grow(rows, wanted, groups, trees, seed, say or (lambda what, share: None), None)
+        boosters, _ = grow(rows, wanted, groups, trees, seed, say or silent, None)
         return cls(boosters, strength)
 
     def predict(self, signs: Signs, opened: Mask) -> Matrix:

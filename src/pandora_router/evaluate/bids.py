@@ -30,7 +30,7 @@ from pandora_router.evaluate.trials import Trial, trial_of
 from pandora_router.market.posted import Bidding, Conduct, Measure, Opponents, Reference
 from pandora_router.run import InPlace, Runner
 from pandora_router.search import kernels
-from pandora_router.types import Progress, Vector
+from pandora_router.types import Progress, Vector, silent
 
 COSTS = (0.0001, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3)
 TRADED = (0.001, 0.01, 0.03)  # the costs of the mechanism table
@@ -191,7 +191,7 @@ class Game:
 
 def run(games: Sequence[Game], runner: Runner | None = None, progress: Progress | None = None) -> list[Bids]:
     """Run games over their fresh splits; a shard is one split."""
-    say = progress or (lambda what, done, total: None)
+    say = progress or silent
     shards = [(game, seed) for game in games for seed in game.seeds]
     kernels.warm(say)  # once for all workers
     coming = (runner or InPlace()).map(_split, shards)

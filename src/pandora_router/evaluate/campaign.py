@@ -23,7 +23,7 @@ from pandora_router.evaluate.results import Flat, Results
 from pandora_router.evaluate.trials import trial_of
 from pandora_router.run import InPlace, Runner
 from pandora_router.search import kernels
-from pandora_router.types import Progress
+from pandora_router.types import Progress, silent
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ def run(
     progress: Progress | None = None,
 ) -> list[Results]:
     """Run what is missing and return all finished seeds; `cache` keeps estimates (numbers, no texts)."""
-    say = progress or (lambda what, done, total: None)
+    say = progress or silent
     shards = []
     for done, request in enumerate(campaigns):
         say(f"{request.experiment.name}: reading", done, len(campaigns))

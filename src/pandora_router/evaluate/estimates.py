@@ -31,7 +31,7 @@ from pandora_router.router.fitting import parted
 from pandora_router.router.out_of_fold import ask, cheap_estimates, knowing, out_of_fold
 from pandora_router.router.recipes import NeighbourRecipe, StackRecipe
 from pandora_router.text import did_you_mean
-from pandora_router.types import Advance, Matrix, Progress, Vector
+from pandora_router.types import Advance, Matrix, Progress, Vector, silent
 
 
 def read(experiment: Experiment, root: Path) -> Table:
@@ -238,5 +238,5 @@ def _make(experiment: Experiment, split: Table, whole: Table, seed: int, progres
 def _steps(progress: Progress | None) -> Advance:
     """Progress of a recipe (share done) as that of a campaign (done, total)."""
     if progress is None:
-        return lambda what, share: None
+        return silent
     return lambda what, share: progress(what, round(100 * share), 100)

@@ -28,7 +28,7 @@ from pandora_router.evaluate.outcomes import Outcomes, exact_sums, rng_for, roun
 from pandora_router.evaluate.results import write_parquet
 from pandora_router.evaluate.trials import Trial
 from pandora_router.run import InPlace, Runner, on_one_core
-from pandora_router.types import Matrix, Progress
+from pandora_router.types import Matrix, Progress, silent
 
 CHUNK = 1 << 14
 NAMES = ("cheap", "costly", "reward", "fee")
@@ -204,7 +204,7 @@ def sweep(
     progress: Progress | None = None,
 ) -> dict[Place, Outcomes]:
     """The outcomes of arms at inspection costs over all rows of all files."""
-    say = progress or (lambda what, done, total: None)
+    say = progress or silent
     function = prepare(calibration, costs, arms, seed)
     sizes = {
         RowGroup(path, group, number): rows

@@ -31,7 +31,7 @@ from pandora_router.folders.saved import NEEDS, Saved, fill, saved_from
 from pandora_router.router.opening import finish
 from pandora_router.router.recipes import External
 from pandora_router.specialists.answer import Answer
-from pandora_router.types import Matrix, Vector
+from pandora_router.types import Matrix, Vector, silent
 
 READINGS = folders.Kind(
     format="pandora-router readings",
@@ -68,7 +68,7 @@ def estimated(
     train: Table,
     parts: Mapping[str, Table],
     kept: Path | None = None,
-    say: Callable[[int, int], None] = lambda done, total: None,
+    say: Callable[[int, int], None] = silent,
 ) -> Estimated:
     """F, G and R of the training prompts and of `parts`, which has "calibration" and possibly "test".
 
@@ -163,7 +163,7 @@ def ask(
     costly: Predictor | External,
     part: Table,
     journal: Path | None = None,
-    say: Callable[[int, int], None] = lambda done, total: None,
+    say: Callable[[int, int], None] = silent,
 ) -> Matrix:
     """Costly estimates (N, M); NaN where the estimator needs a context and the table has none."""
     if isinstance(costly, External):

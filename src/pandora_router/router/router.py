@@ -21,7 +21,7 @@ from pandora_router.router.decision import Decision
 from pandora_router.router.opening import drive, finish, here, judged
 from pandora_router.search import Never, Policy
 from pandora_router.specialists.threads import Work, Worker
-from pandora_router.types import Advance, Vector
+from pandora_router.types import Advance, Vector, silent
 
 if TYPE_CHECKING:
     from pandora_router.calibrate import Auto, Unfitted
@@ -117,7 +117,7 @@ class Router:
             settings=dict(settings or {}),
             remember_test=remember_test,
         )
-        say = progress or (lambda what, share: None)
+        say = progress or silent
         return fit(order, say, None if work is None else Path(work), on_estimates)
 
     def route(

@@ -29,7 +29,7 @@ from pandora_router.estimators.stack.evidence import Layer, PromptEvidence
 from pandora_router.estimators.stack.heads import grouped_folds
 from pandora_router.estimators.stack.peek import ContextEvidence, Peek
 from pandora_router.estimators.stack.trees import Trees, grow
-from pandora_router.types import Advance, Contexts, Matrix, Positions
+from pandora_router.types import Advance, Contexts, Matrix, Positions, silent
 
 __all__ = ["Boosted", "Trees"]
 
@@ -70,7 +70,7 @@ class Boosted:
         steps (evidence, contexts, the trees of each fold) are kept in `work`, so that an interrupted fit can
         resume. Raises `UsageError` if there is a peek but no contexts.
         """
-        say = progress or (lambda what, done: None)
+        say = progress or silent
         matrix = checked_reward(reward, len(prompts), specialists)
         checked = checked_contexts(contexts, matrix.shape) if peek is not None else None
         if peek is not None and checked is None:

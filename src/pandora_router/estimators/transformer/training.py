@@ -23,7 +23,7 @@ from pandora_router.estimators.rewards import checked_contexts, checked_reward, 
 from pandora_router.estimators.saved import Saved, Stages
 from pandora_router.estimators.transformer.encoder import Averaged, Encoder, exported, pretrained
 from pandora_router.estimators.transformer.served import Form, Served, Text, padded
-from pandora_router.types import Advance, Contexts, Matrix, Positions
+from pandora_router.types import Advance, Contexts, Matrix, Positions, silent
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ def fine_tune(
     The state after each epoch is kept in `work`, so that an interrupted fit resumes with the next epoch.
     """
     served, examples = _prepared(prompts, reward, specialists, contexts, form, text, tuning)
-    say = progress or (lambda what, done: None)
+    say = progress or silent
     stages = Stages.of(work, examples.rows, examples.target, tuning)
     frozen = Frozen(examples.rows, LAYERS - tuning.layers, tuning.memory)
     every = np.arange(len(examples.rows))
@@ -108,7 +108,7 @@ def cross_fit(
     resuming are as for `fine_tune`.
     """
     served, examples = _prepared(prompts, reward, specialists, contexts, form, text, tuning)
-    say, count = progress or (lambda what, done: None), int(folds.max()) + 1
+    say, count = progress or silent, int(folds.max()) + 1
     frozen = Frozen(examples.rows, LAYERS - tuning.layers, tuning.memory)
     outside, encoders = np.full(examples.target.shape, np.nan), []
     for fold in range(count):
