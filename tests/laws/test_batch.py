@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from pandora_router.boxes import Costs
+from pandora_router.boxes.checks import finite
 from pandora_router.errors import UsageError
 from pandora_router.search import (
     Batch,
@@ -226,3 +227,13 @@ def test_batches_scale_beyond_what_can_be_squared(k: float) -> None:
 def test_a_covariance_that_cannot_be_written_is_refused(k: float) -> None:
     with pytest.raises(UsageError, match="unit of the rewards"):
         Batch([[0.5 * k, 0.4 * k]], [[0.1 * k, 0.0]], 0.01 * k, correlation=np.eye(2))
+
+
+def test_kernels_get_arrays_in_one_memory_order() -> None:
+    """Compiled code depends on the order: another one would be compiled in the middle of a search."""
+    rng = np.random.default_rng(0)
+    mean, std = (np.asfortranarray(rng.random((6, 3))) for _ in range(2))
+    rank = np.asfortranarray(rng.integers(0, 2, (6, 3)))
+    batch = Batch(mean, std, 0.01, correlation=np.eye(3), quantiles=[[-1.0, 1.0], [-2.0, 2.0]], rank=rank)
+    arrays = [*batch.law(), finite("values", mean, ndim=2)]
+    assert all(part.flags.c_contiguous for part in arrays if isinstance(part, np.ndarray))

@@ -29,9 +29,9 @@ def unlocked(array: NDArray[Any]) -> NDArray[Any]:
 
 
 def finite(name: str, values: ArrayLike, *, ndim: int) -> Vector:
-    """Return a read-only float64 copy of `values`, refusing other shapes, NaN and infinities."""
+    """Return a read-only float64 copy of `values` in C order, refusing other shapes, NaN and infinities."""
     try:
-        array = np.array(values, dtype=np.float64)
+        array = np.array(values, dtype=np.float64, order="C")  # kernels are compiled for one order
     except (TypeError, ValueError) as problem:
         raise UsageError(
             name,
