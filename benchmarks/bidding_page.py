@@ -15,7 +15,6 @@ Row = Mapping[str, Any]
 Report = Mapping[str, Sequence[Row]]
 MECHANISMS = ("sequential", "descending", "ascending", "second price", "leave one out")
 GOAL = 200
-COUNTS = ("inspections", "calls", "milliseconds")
 
 
 def write(report: Report, page: Path) -> None:

@@ -252,7 +252,6 @@ class External:
 
 
 Costly = StackRecipe | SetRecipe | TransformerRecipe | BlendRecipe | External | Recipe
-Part = Literal["cheap", "costly"]
 
 
 def often_told(table: Table) -> bool:
