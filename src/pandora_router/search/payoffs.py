@@ -8,7 +8,7 @@ hand, it is worth
     nu_m = best + integral from best of (1 - H)                       otherwise,
 
 and nu_0, the obligatory policy that holds none, is the second line with all boxes. Boxes are independent;
-for dependent ones these are the mean-field marginals. `search.kernels.payoffs` is the fast twin.
+for correlated ones the correlation is ignored. `search.kernels.payoffs` is the compiled version.
 """
 
 from __future__ import annotations

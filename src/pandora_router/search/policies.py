@@ -34,7 +34,7 @@ NOBODY = -1  # no box is held
 
 
 def purchase(boxes: Boxes, box: int) -> Inspect:
-    """Open `box`, and with it every sealed box of its group that is then free: free news never hurts."""
+    """Open `box` and every sealed box of its group that costs nothing more: free information never hurts."""
     mates = boxes.costs.mates(box)
     if len(mates) == 1:
         return Inspect((box,))
@@ -43,7 +43,11 @@ def purchase(boxes: Boxes, box: int) -> Inspect:
 
 
 def climb(boxes: Boxes, price: Vector, best: Worth, held: int, at: float) -> Action:
-    """One step of Weitzman's search over all boxes but `held`, which stands behind them at `at`."""
+    """Next action of Weitzman's search with one box optionally kept sealed (paper, Algorithm 1).
+
+    Opens the sealed box j != held of highest `price[j]` (ties: lowest index) while max(best.value, at) <
+    price[j]; otherwise stops. `at` is the outside option of the held box, -inf if none is held.
+    """
     price = np.where(boxes.sealed, price, -np.inf)
     if held != NOBODY:
         price[held] = -np.inf
@@ -52,7 +56,7 @@ def climb(boxes: Boxes, price: Vector, best: Worth, held: int, at: float) -> Act
 
 
 def settle(best: Worth, held: int, at: float) -> Select:
-    """Take the held box iff nothing opened exceeds its outside option."""
+    """Stop: take the held box if the best opened value is at most its outside option, else that value."""
     return Select(held) if held != NOBODY and best.value <= at else Select(best.box)
 
 
@@ -60,7 +64,8 @@ def settle(best: Worth, held: int, at: float) -> Select:
 class Obligatory(Memoryless):
     """Weitzman's search: open by descending reservation price until the best opened value exceeds the rest.
 
-    Every box it takes was opened first. With correlated boxes prices follow the conditioned marginals.
+    Every box it takes was opened first. With correlated boxes, prices are those of the distribution of each
+    box given everything opened so far.
     """
 
     def next(self, state: State) -> Action:
@@ -73,13 +78,13 @@ class Obligatory(Memoryless):
 
 @dataclass(frozen=True)
 class Held(Memoryless):
-    """Search obligatorily around one held box, whose outside option was fixed when it was chosen."""
+    """Keep `box` sealed with the outside option `at`, and search the other boxes by Weitzman's rule."""
 
     box: int
     at: float
 
     def next(self, state: State) -> Action:
-        """Open the best other box while its price beats what is in hand and the held box's option."""
+        """Open the other box of highest price while that exceeds the best opened value and `at`."""
         boxes = state.boxes
         self.check(len(boxes.mean))
         # opened with the rest of its group, it is a value in hand like any other
@@ -139,8 +144,9 @@ class Committing:
 class Rollout(Memoryless):
     """After every opening, re-evaluate all committing policies and take the first step of the best.
 
-    Payoffs are exact on the mean-field marginals; within 3e-4 of the optimum on small independent instances
-    (`make bench`). With strongly correlated boxes it inspects too much: prefer `KnowledgeGradient`.
+    Payoffs are exact for independent boxes and ignore correlation. On small independent instances it is
+    within 3e-4 of the optimum (`make bench`). With strongly correlated boxes it inspects too much: prefer
+    `KnowledgeGradient`.
     """
 
     outside: Outside = "mean"
