@@ -18,7 +18,7 @@ import platform
 import shutil
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -48,7 +48,7 @@ from pandora_router.estimators.saved import is_saved, load_estimator
 from pandora_router.estimators.saved import write as write_estimator
 from pandora_router.router.fit_report import report
 from pandora_router.router.inspection import Inspection, purchase
-from pandora_router.router.out_of_fold import estimated
+from pandora_router.router.out_of_fold import Estimated, estimated
 from pandora_router.router.recipes import BlendRecipe, Costly, External, Recipe, SetRecipe, TransformerRecipe
 from pandora_router.search import Committing, KnowledgeGradient, Policy
 from pandora_router.types import Advance
@@ -123,19 +123,8 @@ def fit(
     costs = costs_of(order, costly)
     say("fitting the signal model and weighing policies", 0.85)
     signal, policy, evidence = choose(order, held["calibration"], learnt, costs)
-    say("checking on held-out prompts", 0.95)
-    usual, fees = np.nanmean(train.reward, axis=0), np.nanmean(train.fee, axis=0)
-    standing = Standing.of(train.reward, train.fee)
-    measured = report(
-        held, known.others, signal, order.signal, policy, costs, training_mean=usual, standing=standing
-    )
-    measured["standing"] = {
-        "single": train.specialists[standing.single],
-        "cheapest": train.specialists[standing.cheapest],
-    }
-    say("weighing the parts of the signal model", 0.97)
-    measured["parts"] = parts_of(order.signal, policy, held["calibration"], learnt, costs)
-    default = order.default or train.specialists[standing.single]
+    measured = _measured(order, train, known, signal, policy, costs, say)
+    default = order.default or measured["standing"]["single"]
     cheap, remembered = _shipped(order, known.cheap, train, calibration, test)
     counts = {"train": len(train), "calibration": len(calibration), "test": len(test), "left_out": repeated}
     counts["remembered"] = remembered
@@ -156,7 +145,7 @@ def fit(
         policy=policy,
         costs=costs,
         default=default,
-        fees=fees,
+        fees=np.nanmean(train.fee, axis=0),
         fee_weight=order.table.fee_weight,
         id=order.key(
             *_told(order).values(), *(vars(costs)[n].tolist() for n in COSTS), default, order.remember_test
@@ -170,6 +159,28 @@ def fit(
 
     parts = {"train": train, "calibration": calibration, "test": test}
     return with_sets(router, order.costly, order.signal, order.policy, parts, held, learnt, say)
+
+
+def _measured(
+    order: Order,
+    train: Table,
+    known: Estimated,
+    signal: SignalModel,
+    policy: Policy,
+    costs: Costs,
+    say: Advance,
+) -> dict[str, Any]:
+    """The report on held-out prompts, the best single and cheapest specialist, and the worth of each part."""
+    say("checking on held-out prompts", 0.95)
+    standing, mean = Standing.of(train.reward, train.fee), np.nanmean(train.reward, axis=0)
+    measured = report(
+        known.held, known.others, signal, order.signal, policy, costs, training_mean=mean, standing=standing
+    )
+    say("weighing the parts of the signal model", 0.97)
+    return measured | {
+        "standing": {name: train.specialists[place] for name, place in asdict(standing).items()},
+        "parts": parts_of(order.signal, policy, known.held["calibration"], known.train, costs),
+    }
 
 
 def _shipped(
