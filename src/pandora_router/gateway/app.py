@@ -33,8 +33,10 @@ from pandora_router.gateway.wires import BY_NAME, BY_PATH, Wire
 from pandora_router.store import log
 from pandora_router.store.worker import Store
 from pandora_router.transport.asgi import (
+    ON_DISCONNECT,
     Application,
     Gone,
+    OnDisconnect,
     Receive,
     Refused,
     Scope,
@@ -94,7 +96,8 @@ class Gateway:
         self.busy += 1
         try:
             if wire is not None and scope["method"] == "POST":
-                await self._serve(wire, headers, receive, send)
+                notify = scope.get("extensions", {}).get(ON_DISCONNECT, {}).get("notify")
+                await self._serve(wire, headers, receive, send, notify)
             else:
                 await self._question(scope, headers, receive, send)
         finally:
@@ -105,13 +108,20 @@ class Gateway:
         shared = (self.site, self.store, self.circuits, self.measured)
         return Exchange(*shared, wire, headers, self.rng, worker=self.worker)
 
-    async def _serve(self, wire: Wire, headers: Mapping[str, str], receive: Receive, send: Send) -> None:
+    async def _serve(
+        self,
+        wire: Wire,
+        headers: Mapping[str, str],
+        receive: Receive,
+        send: Send,
+        notify: OnDisconnect | None,
+    ) -> None:
         exchange = self.exchange(wire, headers)
         sending = Sending(send, wire, self.site.settings.ping)
         status = "error"
         try:
             body = await read_body(receive, self.site.settings.largest_request, self.site.settings.patience)
-            await watched(receive, exchange.serve(body, sending))
+            await watched(receive, exchange.serve(body, sending), notify)
             status = "error" if exchange.answered is None else exchange.answered.status
         except Refused as refused:
             await sending.refuse(refused, {"x-pandora-decision-id": exchange.id})

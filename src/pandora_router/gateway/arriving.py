@@ -1,16 +1,20 @@
-"""Limits on the time and size of request headers, which uvicorn does not have.
+"""Limits on the time and size of request headers, and notice of a disconnect, which uvicorn does not have.
 
 A connection on which the headers of a request are not complete after `patience` seconds, or exceed
-`LARGEST_HEAD` bytes, is answered with status 408 or 431 and closed. `asgi.read_body` limits bodies.
+`LARGEST_HEAD` bytes, is answered with status 408 or 431 and closed. `asgi.read_body` limits bodies. A request
+can ask to be told when its client disconnects (`asgi.ON_DISCONNECT`), in place of a task that waits for it.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from pandora_router.transport.asgi import ON_DISCONNECT
 
 if TYPE_CHECKING:
     from pandora_router.gateway.app import Gateway
@@ -48,6 +52,7 @@ class Arriving(HttpToolsProtocol):
     _due = 0.0
     _head = 0
     _in_head = True
+    _left: Callable[[], None] | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin to wait for the first request."""
@@ -61,6 +66,8 @@ class Arriving(HttpToolsProtocol):
             self._waiting.cancel()
             self._waiting = None
         super().connection_lost(exc)
+        if self._left is not None:
+            self._left()
 
     def data_received(self, data: bytes) -> None:
         """Count the bytes of a head that is not complete."""
@@ -77,11 +84,22 @@ class Arriving(HttpToolsProtocol):
         if self._waiting is None:
             self._waiting = self.loop.call_at(self._due, self._check)
         super().on_message_begin()
+        self.scope["extensions"] = {ON_DISCONNECT: {"notify": self._notify}}
 
     def on_headers_complete(self) -> None:
         """The head is complete."""
         self._in_head, self._head = False, 0
         super().on_headers_complete()
+
+    def _notify(self, left: Callable[[], None] | None) -> None:
+        """Call `left` when the client disconnects, soon if it already has; None for nothing any more."""
+        self._left = left
+        if left is None:
+            return
+        if self.transport.is_closing():
+            self.loop.call_soon(left)
+        else:
+            self.flow.resume_reading()  # a disconnect is only noticed while reading
 
     def _check(self) -> None:
         """Refuse a head that is late. One timer serves many requests: it is set anew only when it is due."""

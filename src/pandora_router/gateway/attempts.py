@@ -94,7 +94,7 @@ class RunningAttempt:
     def streams(self) -> bool:
         """Whether the answer is a stream of events."""
         assert self.relay is not None
-        kind = self.relay.headers.get("Content-Type", "")
+        kind = self.relay.headers.get("content-type", "")
         return 200 <= self.relay.status < 300 and kind.startswith("text/event-stream")
 
     @property
@@ -123,7 +123,7 @@ class RunningAttempt:
         if status in OVERLOADED:
             self.circuit.fail(time.monotonic())
             what, wait = f"{self.backend.name} answered with status {status}", self.relay.headers
-            raise Failed(what, "status", again=True, status=status, wait=waited(wait.get("Retry-After")))
+            raise Failed(what, "status", again=True, status=status, wait=waited(wait.get("retry-after")))
         return self.relay
 
     async def receive(self, reply: Awaitable[Incoming]) -> None:

@@ -262,9 +262,8 @@ class Exchange:
     async def _record(self, attempt: RunningAttempt) -> None:
         """Store or update the decision and reserve its worst-case cost; raises `Refused` if not allowed."""
         fresh = [] if attempt in self.attempts else [attempt]
-        first = not self.overhead
         self.attempts += fresh
-        if first:
+        if first := not self.overhead:
             self.overhead = time.time() - self.begun
             lost = sum(made.cost for made in self.attempts if made.kind in ("loser", "inspection"))
             self.inspection_cost = lost + nanodollars(self.chosen.estimates)
@@ -272,7 +271,8 @@ class Exchange:
             worst = self.calls.worst_case(attempt.backend.name)
             await (self.ledger.revise(self._row(), fresh) if first else self.ledger.add(fresh, worst))
             return
-        refused = await self._begin([attempt], self.calls.worst_of(calls_of(self.chosen.ranked)))
+        worst = 0 if self.key is None else self.calls.worst_of(calls_of(self.chosen.ranked))
+        refused = await self._begin([attempt], worst)
         if refused is not None:
             self.attempts.clear()
             raise refusal(refused)
@@ -330,7 +330,7 @@ class Exchange:
         else:
             await self.calls.open(attempt)
         assert attempt.relay is not None
-        kind = attempt.relay.headers.get("Content-Type", "application/json")
+        kind = attempt.relay.headers.get("content-type", "application/json")
         if not attempt.streams:
             status, answer = attempt.relay.status, await attempt.whole()
         elif self.asked.stream:

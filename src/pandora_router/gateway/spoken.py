@@ -62,7 +62,7 @@ class SpokenReply:
     broken = False
 
     def __init__(self, wire: Name, text: str, model: str, id_: str, size: int, *, stream: bool) -> None:
-        self.headers = {"Content-Type": "text/event-stream" if stream else "application/json"}
+        self.headers = {"content-type": "text/event-stream" if stream else "application/json"}
         answer = WireAnswer(
             f"chatcmpl-{id_}" if wire == "chat" else id_,
             model,

@@ -101,29 +101,46 @@ def _too_large(largest: int) -> NoReturn:
     raise Refused(413, f"The request is larger than {largest:,} bytes.", "request_too_large")
 
 
-async def watched(receive: Receive, work: Awaitable[None]) -> None:
-    """Run `work` until it ends or the client disconnects; then cancels it and raises `Gone`."""
+OnDisconnect = Callable[[Callable[[], None] | None], None]
+"""Registers what is called when the client disconnects, or nothing with None; given by a server."""
+ON_DISCONNECT = "pandora.on_disconnect"
+"""Name of an extension in an ASGI scope; its member `notify` is an `OnDisconnect`."""
+
+
+async def watched(receive: Receive, work: Awaitable[None], notify: OnDisconnect | None = None) -> None:
+    """Run `work` until it ends or the client disconnects; then cancels it and raises `Gone`.
+
+    `notify` is the server's own notice of a disconnect; without one, a task waits for it in `receive`.
+    """
     task = asyncio.current_task()
     assert task is not None
-    state = {"over": False, "gone": False}
+    over = gone = False
 
-    def left(leaving: asyncio.Task[None]) -> None:
-        if not state["over"] and not leaving.cancelled():
-            state["gone"] = True
+    def left() -> None:
+        nonlocal gone
+        if not over and not gone:
+            gone = True
             task.cancel()
 
-    leaving = asyncio.ensure_future(_left(receive))
-    leaving.add_done_callback(left)
+    leaving = None
+    if notify is not None:
+        notify(left)
+    else:
+        leaving = asyncio.ensure_future(_left(receive))
+        leaving.add_done_callback(lambda done: None if done.cancelled() else left())
     try:
         await work
     except BaseException:
-        if state["gone"]:
+        if gone:
             task.uncancel()
             raise Gone from None
         raise
     finally:
-        state["over"] = True
-        leaving.cancel()
+        over = True
+        if notify is not None:
+            notify(None)
+        if leaving is not None:
+            leaving.cancel()
 
 
 async def _left(receive: Receive) -> None:

@@ -6,6 +6,7 @@ import asyncio
 from types import ModuleType, TracebackType
 
 from pandora_router.errors import PandoraError, missing_package
+from pandora_router.transport.connections import Broken, Unreachable
 from pandora_router.transport.failures import Failed
 
 
@@ -45,10 +46,12 @@ def unheard(url: str, error: BaseException) -> Failed:
     """What went wrong on the wire, in our own words."""
     aiohttp = library()
     name = type(error).__name__
+    if isinstance(error, Unreachable):
+        return Failed(f"{url} could not be reached ({error})", "connection", again=True)
     if isinstance(error, aiohttp.ClientConnectorError | aiohttp.ClientConnectionResetError):
         reason = type(error.os_error).__name__ if isinstance(error, aiohttp.ClientConnectorError) else name
         return Failed(f"{url} could not be reached ({reason})", "connection", again=True)
-    if isinstance(error, aiohttp.ClientPayloadError):
+    if isinstance(error, aiohttp.ClientPayloadError) or (isinstance(error, Broken) and error.begun):
         return Failed(f"the reply of {url} was cut off", "cut", again=True, charged=True)
     if isinstance(error, aiohttp.ClientResponseError | ValueError):
         return Failed(f"{url} did not answer in HTTP ({name})", "invalid reply", again=True, charged=True)

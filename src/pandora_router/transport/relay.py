@@ -2,22 +2,26 @@
 
 Unlike `client.HttpCall`, nothing is parsed or redacted, and no status raises an exception: the caller decides
 what a status means and forwards the body. Long streams are normal here, so `timeout` limits each wait (for
-the headers, for the next bytes) and `LONGEST` the whole call.
+the headers, for the next bytes) and `LONGEST` the whole call. Calls are made on `connections`, those through
+a proxy by aiohttp.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Mapping
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from pandora_router.transport.client import sendable, session_of_loop
+from pandora_router.transport.connections import PIECE, Connection, Reply
 from pandora_router.transport.failures import Failed
 from pandora_router.transport.guard import Guard, late, unheard, wire_errors
+from pandora_router.transport.pool import head_of, pool_of_loop, target_of
 
 if TYPE_CHECKING:
     import aiohttp
 
+T = TypeVar("T")
 LONGEST = 3600.0
 """Seconds after which a call is ended even if bytes still arrive."""
 
@@ -26,14 +30,68 @@ class _Late(Exception):
     """The next bytes did not arrive in time."""
 
 
+class ReplyStream(Protocol):
+    """A reply of which bytes arrive: `connections.Reply` or `Proxied`."""
+
+    status: int
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """The headers of the reply."""
+        ...
+
+    async def readany(self) -> bytes:
+        """The next bytes, b"" at the end."""
+        ...
+
+    @property
+    def broken(self) -> bool:
+        """Whether the rest is known not to arrive."""
+        ...
+
+    def fail(self, error: Exception) -> None:
+        """Raise `error` in the coroutine that waits for bytes."""
+        ...
+
+    def close(self) -> None:
+        """End the call."""
+        ...
+
+
+class Proxied:
+    """A reply that came through a proxy, read by aiohttp."""
+
+    def __init__(self, response: aiohttp.ClientResponse) -> None:
+        self.status = response.status
+        self.headers = response.headers
+        self._response = response
+
+    async def readany(self) -> bytes:
+        """The next bytes, b"" at the end."""
+        return await self._response.content.readany()
+
+    @property
+    def broken(self) -> bool:
+        """Whether the rest is known not to arrive."""
+        return self._response.content.exception() is not None
+
+    def fail(self, error: Exception) -> None:
+        """Raise `error` in the coroutine that waits for bytes."""
+        self._response.content.set_exception(error)
+
+    def close(self) -> None:
+        """End the call."""
+        self._response.close()
+
+
 class Relay:
     """One POST whose status and headers have arrived. Created by `Relay.open`; must always be closed."""
 
-    def __init__(self, url: str, response: aiohttp.ClientResponse, end: float, timeout: float) -> None:
+    def __init__(self, url: str, reply: ReplyStream, end: float, timeout: float) -> None:
         self.url = url
-        self.status = response.status
-        self.headers = response.headers
-        self._response: aiohttp.ClientResponse | None = response
+        self.status = reply.status
+        self.headers: Mapping[str, str] = reply.headers
+        self._reply: ReplyStream | None = reply
         self._end = end
         self._timeout = timeout
         self._loop = asyncio.get_running_loop()
@@ -46,30 +104,55 @@ class Relay:
     ) -> Relay:
         """POST `body` and wait for status and headers, at most `timeout` seconds.
 
-        Raises `Failed` if there is no HTTP response. Redirects are not followed and are not an error here.
+        Header names of the reply are in lower case. Raises `Failed` if there is no HTTP response. Redirects
+        are not followed and are not an error here.
         """
         now = asyncio.get_running_loop().time()
-        async with Guard(url, now + timeout, timeout):
-            session = await session_of_loop()
-            response = await session.post(
-                url, data=sendable(body), headers=headers, proxy=proxy, allow_redirects=False
-            )
-        return cls(url, response, now + LONGEST, timeout)
+        if proxy is not None:
+            async with Guard(url, now + timeout, timeout):
+                session = await session_of_loop()
+                response = await session.post(
+                    url, data=sendable(body), headers=headers, proxy=proxy, allow_redirects=False
+                )
+            return cls(url, Proxied(response), now + LONGEST, timeout)
+        try:
+            target = target_of(url)
+            head = head_of(target, headers, len(body))
+        except ValueError as error:
+            raise unheard(url, error) from None
+        pool = await pool_of_loop()
+        connection = pool.idle(target)
+        if connection is None:
+            async with Guard(url, now + timeout, timeout):
+                connection = await pool.connect(target)
+        reply = connection.post(head, body)
+        relay = cls(url, reply, now + LONGEST, timeout)
+        try:
+            await relay._within(now + timeout, _begun(connection, reply, body))
+        except BaseException:
+            relay.close()
+            raise
+        relay.status, relay.headers = reply.status, reply.headers
+        return relay
 
     @property
     def broken(self) -> bool:
         """Whether the connection is known to have ended before the reply, without reading."""
-        return self._response is None or self._response.content.exception() is not None
+        return self._reply is None or self._reply.broken
 
     async def chunk(self) -> bytes:
         """The next bytes as they arrived, b"" at the end; raises `Failed` if they are late or it breaks."""
-        if self._response is None:
+        if self._reply is None:
             return b""
-        self._due = min(self._loop.time() + self._timeout, self._end)
+        return await self._within(self._loop.time() + self._timeout, self._reply.readany())
+
+    async def _within(self, due: float, arriving: Awaitable[T]) -> T:
+        """Wait for the reply until `due`; raises `Failed` if it is late or the connection breaks."""
+        self._due = min(due, self._end)
         if self._timer is None:
             self._timer = self._loop.call_at(self._due, self._check)
         try:
-            return await self._response.content.readany()
+            return await arriving
         except _Late:
             raise late(self.url, self._timeout) from None
         except wire_errors() as error:
@@ -80,12 +163,12 @@ class Relay:
     def _check(self) -> None:
         """Wake a reader that has waited too long; one timer serves many reads, set anew only when due."""
         self._timer = None
-        if self._due is None or self._response is None:
+        if self._due is None or self._reply is None:
             return
         if self._loop.time() < self._due:
             self._timer = self._loop.call_at(self._due, self._check)
         else:
-            self._response.content.set_exception(_Late())
+            self._reply.fail(_Late())
 
     async def read(self, limit: int) -> bytes:
         """The whole body; raises `Failed` beyond `limit` bytes."""
@@ -104,6 +187,13 @@ class Relay:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        if self._response is not None:
-            response, self._response = self._response, None
-            response.close()
+        if self._reply is not None:
+            reply, self._reply = self._reply, None
+            reply.close()
+
+
+async def _begun(connection: Connection, reply: Reply, body: bytes) -> None:
+    """Send what is left of `body` and wait for the head of the reply."""
+    if len(body) > PIECE:
+        await connection.finish(reply, body)
+    await reply.begun()
