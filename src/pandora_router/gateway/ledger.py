@@ -179,7 +179,7 @@ class Ledger:
 
     async def _stored(self, operation: Callable[[Transaction], Any], *, kept: bool = False) -> Any:
         try:
-            return await self.store.run(operation, kept=kept)
+            return await self.store.run(operation, kept=kept, short=True)
         except UpstreamError as error:
             raise Refused(503, f"The decision could not be recorded: {error}.", "store_failed") from error
 
@@ -199,7 +199,7 @@ async def identify(store: Store, headers: Mapping[str, str], now: float) -> tupl
         return key, key.budget - sum(accounts.account(open_, key, now))
 
     try:
-        identified, left = await store.run(find)
+        identified, left = await store.run(find, short=True)
     except UpstreamError as error:
         raise Refused(503, f"The key could not be checked: {error}.", "store_failed") from error
     if isinstance(identified, Refusal):

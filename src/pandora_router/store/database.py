@@ -92,6 +92,17 @@ def connect(url: str) -> Database:
     return SQLite(Path(url.removeprefix("sqlite:///")))
 
 
+def connect_without_waiting(url: str) -> Database | None:
+    """A second connection to a SQLite database, for short transactions; None for another database.
+
+    Its transactions raise `sqlite3.OperationalError` at once if another connection holds the lock, and it
+    makes no checkpoints.
+    """
+    if url.startswith(("postgresql://", "postgres://")):
+        return None
+    return SQLite(Path(url.removeprefix("sqlite:///")), waits=False)
+
+
 class _Cursor:
     """A transaction over any DB-API connection; `mark` is the driver's parameter placeholder."""
 
@@ -140,15 +151,23 @@ class _Cursor:
 
 
 class SQLite:
-    """An embedded database in one file, with a write-ahead log, shared by processes of one host."""
+    """An embedded database in one file, with a write-ahead log, shared by processes of one host.
 
-    def __init__(self, path: Path) -> None:
+    waits: whether transactions wait for the lock of another connection, and commits may make a checkpoint.
+    """
+
+    def __init__(self, path: Path, *, waits: bool = True) -> None:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            self._connection = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None)
+            seconds = BUSY_SECONDS if waits else 0.0
+            self._connection = sqlite3.connect(
+                path, timeout=seconds, isolation_level=None, check_same_thread=waits
+            )
             self._connection.execute("PRAGMA journal_mode = WAL")
             self._connection.execute("PRAGMA synchronous = NORMAL")
             self._connection.execute("PRAGMA foreign_keys = ON")
+            if not waits:
+                self._connection.execute("PRAGMA wal_autocheckpoint = 0")
         except (OSError, sqlite3.Error) as error:
             raise UsageError(
                 f"the store {path}",

@@ -6,6 +6,9 @@ are first run one after another; if one fails, the transaction is rolled back an
 its own savepoint, so that the others succeed. A caller gets its result only after the commit. Under load a
 commit waits `GATHER` seconds for more operations. If the connection to the database fails, all operations of
 the commit fail with `UpstreamError`; those that are `kept` are also retried until the database is back.
+
+Operations that are `short` are committed on the thread of their event loop instead, if the database is SQLite
+(`loop_writer`).
 """
 
 from __future__ import annotations
@@ -16,42 +19,24 @@ import queue
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from pandora_router.errors import UpstreamError
-from pandora_router.store.database import Database, Transaction, connect
+from pandora_router.store.database import Database, Transaction, connect, connect_without_waiting
+from pandora_router.store.loop_writer import GATHER, Job, LoopWriter, Operation
 from pandora_router.store.migrations import migrate
 
 T = TypeVar("T")
-Operation = Callable[[Transaction], Any]
 TOGETHER = 256
 """At most this many operations are committed together."""
-GATHER = 0.001
-"""Seconds that a commit waits for more operations, if the one before had several."""
 KEPT = 100_000
 """At most this many kept operations wait for an unreachable database; beyond that the oldest are dropped."""
 PAUSE = 0.2
 """Seconds between two attempts to reach an unreachable database."""
 LAST = 30.0
 """Seconds for which `close` waits for an unreachable database."""
-
-
-@dataclass(frozen=True, eq=False)
-class Job:
-    """An operation and the future that gets its result.
-
-    loop: the event loop of an asyncio future; None for a concurrent future.
-    done: the future; None if nobody waits for the result.
-    kept: retry the operation until the database is reachable again.
-    """
-
-    operation: Operation
-    loop: asyncio.AbstractEventLoop | None
-    done: Any
-    kept: bool = False
 
 
 Said = tuple[Job, Any, BaseException | None]
@@ -66,20 +51,29 @@ class Store:
         self._waiting: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
         self._kept: deque[Job] = deque(maxlen=KEPT)
         self._many = False
+        self._near: LoopWriter | None = None
         started: Future[None] = Future()
         self._thread = threading.Thread(target=self._serve, args=(started,), name="store", daemon=True)
         self._thread.start()
         started.result()
 
-    async def run(self, operation: Callable[[Transaction], T], *, kept: bool = False) -> T:
+    async def run(
+        self, operation: Callable[[Transaction], T], *, kept: bool = False, short: bool = False
+    ) -> T:
         """Run an operation and return its result after the commit. Cancellation does not undo it.
 
         Raises `UpstreamError` if the database is unreachable. If `kept` is true, the operation is still
-        retried until the database is back, so it must be idempotent.
+        retried until the database is back, so it must be idempotent. `short`: the operation changes and reads
+        a few rows by their keys, and comes before or after other short ones of the same event loop as called.
         """
         loop = asyncio.get_running_loop()
         done: asyncio.Future[T] = loop.create_future()
-        self._waiting.put(Job(operation, loop, done, kept))
+        job = Job(operation, loop, done, kept)
+        near = self._writer(loop) if short else None
+        if near is None:
+            self._waiting.put(job)
+        else:
+            near.add(job)
         return await done
 
     def submit(self, operation: Callable[[Transaction], T]) -> Future[T]:
@@ -89,13 +83,38 @@ class Store:
         return done
 
     def keep(self, operation: Operation) -> None:
-        """Queue an operation whose result is not needed; it is retried, so it must be idempotent."""
-        self._waiting.put(Job(operation, None, None, kept=True))
+        """Queue a short operation whose result is not needed; it is retried, so it must be idempotent."""
+        job = Job(operation, None, None, kept=True)
+        near = self._near
+        if near is not None and near.thread == threading.get_ident() and not near.loop.is_closed():
+            near.add(job)
+        else:
+            self._waiting.put(job)
 
     def close(self) -> None:
         """Commit what is queued and stop the thread; kept operations are dropped after `LAST` seconds."""
+        if self._near is not None:
+            self._hand_over(self._near.take())
         self._waiting.put(None)
         self._thread.join()
+        if self._near is not None:
+            self._near.close()
+
+    def _writer(self, loop: asyncio.AbstractEventLoop) -> LoopWriter | None:
+        """The writer of an event loop; None if the database is not SQLite or another loop has the writer."""
+        if self._near is None or (self._near.loop is not loop and self._near.loop.is_closed()):
+            database = connect_without_waiting(self._url)
+            if database is None:
+                return None
+            if self._near is not None:
+                self._hand_over(self._near.take())
+                self._near.close()
+            self._near = LoopWriter(database, self._hand_over)
+        return self._near if self._near.loop is loop else None
+
+    def _hand_over(self, jobs: Sequence[Job]) -> None:
+        for job in jobs:
+            self._waiting.put(job)
 
     def _serve(self, started: Future[None]) -> None:
         try:

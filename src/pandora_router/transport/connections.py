@@ -44,7 +44,7 @@ class Broken(OSError):
         super().__init__("the connection ended")
 
 
-class Reply:
+class PostReply:
     """The reply to one POST, as it arrives; `status` and `headers` (names in lower case) after `begun`."""
 
     def __init__(self, connection: Connection) -> None:
@@ -143,7 +143,7 @@ class Connection(asyncio.Protocol):
         self._pool = pool
         self._transport: asyncio.Transport | None = None
         self._parser: Any = library().HttpResponseParser(self)
-        self._reply: Reply | None = None
+        self._reply: PostReply | None = None
         self._headers: dict[str, str] = {}
         self._head = 0
         self._usable = True
@@ -154,14 +154,14 @@ class Connection(asyncio.Protocol):
         """Whether another call can be made on this connection."""
         return self._usable and self._transport is not None and not self._transport.is_closing()
 
-    def post(self, head: bytes, body: bytes) -> Reply:
+    def post(self, head: bytes, body: bytes) -> PostReply:
         """Begin to send a request; `finish` sends what is left of a large one."""
         assert self._transport is not None
-        self._reply, self._head, self._to_the_end = Reply(self), 0, False
+        self._reply, self._head, self._to_the_end = PostReply(self), 0, False
         self._transport.write(head + body[:PIECE])
         return self._reply
 
-    async def finish(self, reply: Reply, body: bytes) -> None:
+    async def finish(self, reply: PostReply, body: bytes) -> None:
         """Send the rest of `body`, unless the reply begins before: then the connection is not used again."""
         assert self._transport is not None
         for start in range(PIECE, len(body), PIECE):
@@ -234,7 +234,7 @@ class Connection(asyncio.Protocol):
         if not reply.status and self._head > LARGEST_HEAD:
             self._refuse(reply)
 
-    def _refuse(self, reply: Reply) -> None:
+    def _refuse(self, reply: PostReply) -> None:
         self._usable = False
         reply.fail(Garbled("the reply is not HTTP"))
         self.abort()

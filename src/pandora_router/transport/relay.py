@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Mapping
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from pandora_router.transport.client import sendable, session_of_loop
-from pandora_router.transport.connections import PIECE, Connection, Reply
+from pandora_router.transport.connections import PIECE, Connection, PostReply
 from pandora_router.transport.failures import Failed
 from pandora_router.transport.guard import Guard, late, unheard, wire_errors
 from pandora_router.transport.pool import head_of, pool_of_loop, target_of
@@ -31,7 +31,7 @@ class _Late(Exception):
 
 
 class ReplyStream(Protocol):
-    """A reply of which bytes arrive: `connections.Reply` or `Proxied`."""
+    """A reply of which bytes arrive: `connections.PostReply` or `Proxied`."""
 
     status: int
 
@@ -192,7 +192,7 @@ class Relay:
             reply.close()
 
 
-async def _begun(connection: Connection, reply: Reply, body: bytes) -> None:
+async def _begun(connection: Connection, reply: PostReply, body: bytes) -> None:
     """Send what is left of `body` and wait for the head of the reply."""
     if len(body) > PIECE:
         await connection.finish(reply, body)
