@@ -154,7 +154,8 @@ class Ledger:
         if self.touched:
             now = time.time()
             self.store.keep(
-                lambda open_: log.close(open_, self.id, now, status=status, seconds=now - self.begun)
+                lambda open_: log.close(open_, self.id, now, status=status, seconds=now - self.begun),
+                short=True,
             )
 
     async def pinned(self, sessions: Sequence[str]) -> str | None:

@@ -84,7 +84,7 @@ async def _called(backend: Backend, path: str, body: bytes, headers: Mapping[str
         raise Refused(502, f"{backend.name} did not answer: {error}.", "upstream_failed") from error
     if relay.status >= 500:
         raise Refused(502, f"{backend.name} answered with status {relay.status}.", "upstream_failed")
-    kind = relay.headers.get("Content-Type", "application/json")
+    kind = relay.headers.get("content-type", "application/json")
     return Reply(whole, relay.status, kind, {"x-pandora-specialist": backend.name})
 
 

@@ -198,7 +198,7 @@ async def _worker(plan: SitePlan, site: Site, listening: socket.socket, ready: C
             chore.cancel()
         await asyncio.gather(*chores, return_exceptions=True)
         mounted.close()
-        store.keep(lambda open_: presence.left(open_, worker))
+        store.keep(lambda open_: presence.left(open_, worker), short=True)
         store.close()
         if traces is not None:
             traces.close()

@@ -63,8 +63,9 @@ class Store:
         """Run an operation and return its result after the commit. Cancellation does not undo it.
 
         Raises `UpstreamError` if the database is unreachable. If `kept` is true, the operation is still
-        retried until the database is back, so it must be idempotent. `short`: the operation changes and reads
-        a few rows by their keys, and comes before or after other short ones of the same event loop as called.
+        retried until the database is back, so it must be idempotent. `short`: the operation reads and writes
+        a few rows by their keys. Short operations of an event loop are committed in the order of their calls,
+        and so are the others, but a short one may overtake another.
         """
         loop = asyncio.get_running_loop()
         done: asyncio.Future[T] = loop.create_future()
@@ -82,10 +83,13 @@ class Store:
         self._waiting.put(Job(operation, None, done))
         return done
 
-    def keep(self, operation: Operation) -> None:
-        """Queue a short operation whose result is not needed; it is retried, so it must be idempotent."""
+    def keep(self, operation: Operation, *, short: bool = False) -> None:
+        """Queue an operation whose result is not needed; it is retried, so it must be idempotent.
+
+        `short` as in `run`: an operation that has to come after a short one is short as well.
+        """
         job = Job(operation, None, None, kept=True)
-        near = self._near
+        near = self._near if short else None
         if near is not None and near.thread == threading.get_ident() and not near.loop.is_closed():
             near.add(job)
         else:
