@@ -70,7 +70,7 @@ class Cost:
 def measure(name: str, server: Server, model: str, stream: bool, count: int) -> Cost:
     """CPU at 16 requests at once, then latency one at a time and the first token at 16 streams."""
     bodies = [served.request(model, stream=stream, prompt=prompt) for prompt in PROMPTS]
-    asyncio.run(served.drive(server.url, bodies, 200, 16, server.key))  # warm
+    asyncio.run(served.drive(server.url, bodies, min(count, 200), 16, server.key))  # warm
     before = server.cpu()
     busy = asyncio.run(served.drive(server.url, bodies, count, 16, server.key))
     cpu = (server.cpu() - before) / count

@@ -32,6 +32,7 @@ ATTEMPT = (
     "usage_complete, first_token, seconds, reason, settled_at"
 )
 _COLUMNS = (*DECISION.split(", "), *NEWS.split(", "))
+_JSON = json.JSONEncoder(allow_nan=False).encode
 _PLAIN = operator.attrgetter(*DECISION.split(", ")[:-1])
 _BEGIN = (
     f"INSERT INTO decisions ({DECISION}, {NEWS}, worker, status, cost) "
@@ -83,7 +84,7 @@ def begin(
 def _values(decision: DecisionRow) -> list[Any]:
     """The columns `DECISION` and `NEWS` of a row."""
     news = rollups.news(decision.detail)
-    detail = json.dumps(decision.detail, allow_nan=False)
+    detail = _JSON(decision.detail)
     return [*_PLAIN(decision), detail, int(news.changed), news.gained]
 
 

@@ -18,7 +18,6 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
 from pandora_router.store.database import Row, Transaction
@@ -34,6 +33,21 @@ FINEST = 0.001
 """Latencies below this many seconds share the lowest bucket."""
 PER_OCTAVE = 5
 """Buckets per doubling of the latency: neighbouring buckets are 15% apart."""
+
+
+def _growing(table: str, key: str, columns: str) -> str:
+    """The statement that adds to the `columns` of the row of `table` whose primary key is `key`."""
+    grow = ", ".join(f"{name} = {table}.{name} + excluded.{name}" for name in columns.split(", "))
+    marks = ", ".join("?" * (key.count(",") + columns.count(",") + 2))
+    return f"INSERT INTO {table} ({key}, {columns}) VALUES ({marks}) ON CONFLICT ({key}) DO UPDATE SET {grow}"
+
+
+_MINUTES = _growing("minutes", "minute, specialist, key", SUMS)
+_HOURS = _growing("hours", "hour, specialist, key", SUMS)
+_SPREADS = _growing("spreads", "span, start, specialist, measure, bucket", "requests")
+_CALLS = _growing("calls", "hour, specialist, kind, status", CALLS)
+_LOOKED = _growing("looked", "hour, specialist", "looks, won")
+_JUDGED = _growing("judged", "hour, specialist, metric, changed", "judgements, total, squares")
 
 
 @dataclass(frozen=True)
@@ -102,18 +116,18 @@ def count_decision(open_: Transaction, id_: str, row: Row) -> None:
         *(baseline or 0, 0 if baseline is None else cost, overhead),
         *(first or 0.0, int(first is not None), whole or 0.0, int(whole is not None), changed, gained),
     )
-    for table, unit, span in (("minutes", "minute", MINUTE), ("hours", "hour", HOUR)):
-        where = (int(at // span), specialist, key)
-        open_.grow(_growing(table, f"{unit}, specialist, key", SUMS), where, sums)
-    spreads = _growing("spreads", "span, start, specialist, measure, bucket", "requests")
+    minute, hour, day = int(at // MINUTE), int(at // HOUR), int(at // DAY)
+    open_.grow(_MINUTES, (minute, specialist, key), sums)
+    open_.grow(_HOURS, (hour, specialist, key), sums)
     for measure, seconds in (("first", first), ("whole", whole)) if status == "ok" else ():
-        for span in (HOUR, DAY) if seconds is not None else ():
-            open_.grow(spreads, (span, int(at // span), specialist, measure, bucket(seconds)), (1,))
+        if seconds is not None:
+            place = specialist, measure, bucket(seconds)
+            open_.grow(_SPREADS, (HOUR, hour, *place), (1,))
+            open_.grow(_SPREADS, (DAY, day, *place), (1,))
     if looks:
         detail = open_.rows("SELECT detail FROM decisions WHERE id = ?", id_)[0][0]
         for name in opened(json.loads(detail)):
-            looked = _growing("looked", "hour, specialist", "looks, won")
-            open_.grow(looked, (int(at // HOUR), name), (1, int(name == specialist)))
+            open_.grow(_LOOKED, (hour, name), (1, int(name == specialist)))
 
 
 def count_cost(open_: Transaction, decision: str, more: int) -> None:
@@ -121,9 +135,8 @@ def count_cost(open_: Transaction, decision: str, more: int) -> None:
     rows = open_.rows("SELECT at, specialist, coalesce(key, '') FROM decisions WHERE id = ?", decision)
     at, specialist, key = rows[0]
     sums = [more if name == "cost" else 0 for name in SUMS.split(", ")]
-    for table, unit, span in (("minutes", "minute", MINUTE), ("hours", "hour", HOUR)):
-        where = (int(at // span), specialist, key)
-        open_.grow(_growing(table, f"{unit}, specialist, key", SUMS), where, sums)
+    open_.grow(_MINUTES, (int(at // MINUTE), specialist, key), sums)
+    open_.grow(_HOURS, (int(at // HOUR), specialist, key), sums)
 
 
 def count_call(
@@ -131,10 +144,10 @@ def count_call(
 ) -> None:
     """Add a settled attempt to the sums of the hour in which it began; `times` -1 takes it out again."""
     usage = outcome.usage
-    sums = (1, outcome.cost, usage.fresh, usage.cached, usage.written, usage.output, usage.reasoning)
+    tokens = (usage.fresh, usage.cached, usage.written, usage.output, usage.reasoning)
+    sums = (1, outcome.cost, *tokens, int(not usage.complete))
     where = (int(at // HOUR), specialist, kind, outcome.status)
-    growing = _growing("calls", "hour, specialist, kind, status", CALLS)
-    open_.grow(growing, where, [times * amount for amount in (*sums, int(not usage.complete))])
+    open_.grow(_CALLS, where, sums if times == 1 else [times * amount for amount in sums])
 
 
 def count_feedback(
@@ -148,13 +161,4 @@ def count_feedback(
     )[0]
     old = before or 0.0
     sums = (int(before is None), now - old, now * now - old * old)
-    growing = _growing("judged", "hour, specialist, metric, changed", "judgements, total, squares")
-    open_.grow(growing, (int(at // HOUR), specialist, metric, changed), sums)
-
-
-@cache
-def _growing(table: str, key: str, columns: str) -> str:
-    """The statement that adds to the `columns` of the row of `table` whose primary key is `key`."""
-    grow = ", ".join(f"{name} = {table}.{name} + excluded.{name}" for name in columns.split(", "))
-    marks = ", ".join("?" * (key.count(",") + columns.count(",") + 2))
-    return f"INSERT INTO {table} ({key}, {columns}) VALUES ({marks}) ON CONFLICT ({key}) DO UPDATE SET {grow}"
+    open_.grow(_JUDGED, (int(at // HOUR), specialist, metric, changed), sums)
