@@ -53,5 +53,5 @@ def test_the_page_goes_on_where_it_stopped(tmp_path: Path) -> None:
     assert "| A small pair | 2 |" in text
     assert "missing" not in text
     assert "Not measured" not in text
-    assert len(list((results / "cache").glob("*.npz"))) == 2  # both experiments share their estimates
+    assert len(list((results / "cache").glob("*.safetensors"))) == 2  # both experiments share their estimates
     assert look() == text  # nothing to run: the same page from what is finished

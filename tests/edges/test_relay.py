@@ -19,7 +19,7 @@ import pytest
 
 pytest.importorskip("httptools", reason="pip install 'pandora-router[serve]'")
 
-from pandora_router.transport import pool
+from pandora_router.transport import connection_pool as pool
 from pandora_router.transport.failures import Failed
 from pandora_router.transport.relay import Relay
 from tests.edges.test_transport import CHUNKED, DRIPS, HEAD

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from pandora_router.errors import missing_package
 
 if TYPE_CHECKING:
-    from pandora_router.transport.pool import Pool
+    from pandora_router.transport.connection_pool import ConnectionPool
 
 AHEAD = 2**16
 """Bytes of a reply that may wait to be taken before reading stops."""
@@ -134,7 +134,7 @@ class PostReply:
 class Connection(asyncio.Protocol):
     """One connection, for one call at a time. httptools calls the methods `on_...` while it parses."""
 
-    def __init__(self, pool: Pool, origin: tuple[str, int, bool]) -> None:
+    def __init__(self, pool: ConnectionPool, origin: tuple[str, int, bool]) -> None:
         self.loop = pool.loop
         self.full = False
         self.paused = False

@@ -13,10 +13,10 @@ from collections.abc import Awaitable, Mapping
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from pandora_router.transport.client import sendable, session_of_loop
+from pandora_router.transport.connection_pool import head_of, pool_of_loop, target_of
 from pandora_router.transport.connections import PIECE, Connection, PostReply
 from pandora_router.transport.failures import Failed
 from pandora_router.transport.guard import Guard, late, unheard, wire_errors
-from pandora_router.transport.pool import head_of, pool_of_loop, target_of
 
 if TYPE_CHECKING:
     import aiohttp

@@ -68,8 +68,11 @@ class Boosted:
 
         Identical prompts share a fold. `progress(what, fraction done)` is called between steps. Finished
         steps (evidence, contexts, the trees of each fold) are kept in `work`, so that an interrupted fit can
-        resume. Raises `UsageError` if there is a peek but no contexts.
+        resume. Linear algebra uses one thread, so that the result does not depend on the number of cores.
+        Raises `UsageError` if there is a peek but no contexts.
         """
+        from threadpoolctl import threadpool_limits
+
         say = progress or silent
         matrix = checked_reward(reward, len(prompts), specialists)
         checked = checked_contexts(contexts, matrix.shape) if peek is not None else None
@@ -80,19 +83,20 @@ class Boosted:
         folds = grouped_folds(checked_texts(prompts), trees.folds, seed)
         named = getattr(embedder, "name", None)
         stages = Stages.of(work, list(prompts), matrix, tuple(specialists), checked, peek, named, trees, seed)
-        say("embedding prompts", 0.0)
-        evidence, layer = _prompt_stage(stages, prompts, matrix, specialists, folds, embedder)
-        seen, columns = None, None
-        if peek is not None and checked is not None:
-            say("reading contexts", 0.2)
-            seen, columns = _context_stage(
-                stages, peek, prompts, checked, matrix, evidence, layer, folds, embedder
-            )
-        blind = None if columns is None else columns.shape[2]
-        boosters, outside = grow(_table(layer, columns), matrix, folds, trees, seed, say, blind, stages)
-        usual = evidence.neighbours.mean
-        blend = blend_weights((outside, layer.ridge, layer.far), matrix, usual)
-        mixed = _mix(blend, outside, layer, usual)
+        with threadpool_limits(1):  # more threads add in another order, and trees enlarge the difference
+            say("embedding prompts", 0.0)
+            evidence, layer = _prompt_stage(stages, prompts, matrix, specialists, folds, embedder)
+            seen, columns = None, None
+            if peek is not None and checked is not None:
+                say("reading contexts", 0.2)
+                seen, columns = _context_stage(
+                    stages, peek, prompts, checked, matrix, evidence, layer, folds, embedder
+                )
+            blind = None if columns is None else columns.shape[2]
+            boosters, outside = grow(_table(layer, columns), matrix, folds, trees, seed, say, blind, stages)
+            usual = evidence.neighbours.mean
+            blend = blend_weights((outside, layer.ridge, layer.far), matrix, usual)
+            mixed = _mix(blend, outside, layer, usual)
         return cls(tuple(specialists), evidence, seen, boosters, blend, mixed, told_of(specialists, checked))
 
     @property

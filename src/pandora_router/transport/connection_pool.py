@@ -70,7 +70,7 @@ def head_of(target: Target, headers: Mapping[str, str], length: int) -> bytes:
     return head.encode() + b"\r\n\r\n"
 
 
-class Pool:
+class ConnectionPool:
     """The connections of one event loop."""
 
     def __init__(self) -> None:
@@ -146,11 +146,11 @@ class Pool:
             await asyncio.sleep(0)
 
 
-_pools: dict[asyncio.AbstractEventLoop, Pool] = {}
-_closing: dict[asyncio.AbstractEventLoop, AsyncGenerator[Pool, None]] = {}
+_pools: dict[asyncio.AbstractEventLoop, ConnectionPool] = {}
+_closing: dict[asyncio.AbstractEventLoop, AsyncGenerator[ConnectionPool, None]] = {}
 
 
-async def pool_of_loop() -> Pool:
+async def pool_of_loop() -> ConnectionPool:
     """The connections of the running event loop; they are closed when it shuts down."""
     loop = asyncio.get_running_loop()
     pool = _pools.get(loop)
@@ -163,8 +163,8 @@ async def pool_of_loop() -> Pool:
     return pool
 
 
-async def _kept() -> AsyncGenerator[Pool, None]:
-    pool = Pool()
+async def _kept() -> AsyncGenerator[ConnectionPool, None]:
+    pool = ConnectionPool()
     try:
         yield pool
     finally:
