@@ -1,6 +1,7 @@
 """Kill workers and the database in the middle of traffic, and check that no money and no row is lost.
 
     python -m benchmarks.faults [--rounds 20] [--workers 4] [--postgresql] [--seed 0]
+                                [--page docs/gateway-load.md]
 
 Each round serves a key with a budget by several workers, sends requests to specialists that answer (at once
 or slowly), refuse, hang, drip, break off, claim too many tokens or say nothing, and at a random moment, while
@@ -23,7 +24,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,7 +33,9 @@ from typing import Any
 import aiohttp
 
 from benchmarks import served
+from benchmarks.marked import write_part
 from benchmarks.served import Server, Timed
+from pandora_router.report.tables import grid
 from pandora_router.store import accounts
 from pandora_router.store.database import connect
 from pandora_router.store.money import nanodollars
@@ -55,13 +58,16 @@ HANGING = 0.02
 TIMEOUT = 3.0
 RECOVERY = 60.0
 ANSWERED = (200, 429)  # 429: the budget of the key is used up
-BUDGET = 0.04
+BUDGET = 0.08
 CLIENTS = 16
 
 
 @dataclass(frozen=True)
 class Round:
-    """What one round did and whether the laws held; `broken` says which did not."""
+    """What one round did and whether the laws held; `broken` says which did not.
+
+    statuses: how many requests to each model ended with each HTTP status, 0 if the connection broke.
+    """
 
     requests: int
     answered: int
@@ -69,13 +75,15 @@ class Round:
     spent: float
     recovered: int
     broken: tuple[str, ...]
+    statuses: dict[str, dict[int, int]]
 
 
 async def traffic(
     url: str, key: str, rng: random.Random, requests: int, kill: Callable[[], None]
-) -> list[Timed]:
-    """Send requests from several clients; `kill` is called once, after a random number of them."""
-    when, done = rng.randrange(CLIENTS, max(requests - CLIENTS, CLIENTS + 1)), list[Timed]()
+) -> list[tuple[str, Timed]]:
+    """Send requests from several clients, to a model each; `kill` is called once, after a random number."""
+    when = rng.randrange(CLIENTS, max(requests - CLIENTS, CLIENTS + 1))
+    done: list[tuple[str, Timed]] = []
     left = iter(range(requests))
     limit = aiohttp.ClientTimeout(total=60)
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0), timeout=limit) as session:
@@ -86,7 +94,7 @@ async def traffic(
                     await asyncio.to_thread(kill)
                 model = "hang" if rng.random() < HANGING else rng.choice(ASKED)
                 body = served.request(model, stream=rng.random() < 0.5, max_tokens=100)
-                done.append(await served.ask(session, url, body, key))
+                done.append((model, await served.ask(session, url, body, key)))
 
         await asyncio.gather(*(client() for _ in range(CLIENTS)))
     return done
@@ -179,16 +187,50 @@ def run(
                     database.kill()
                     database.start()
 
-            answers = asyncio.run(traffic(server.url, secret, rng, requests, kill))
+            asked = asyncio.run(traffic(server.url, secret, rng, requests, kill))
             late = asyncio.run(until_answered(server.url, secret))
             recovers = settled(store)
+    answers = [answer for _, answer in asked]
     spent, recovered, broken = check(store, [*answers, *late], budget)
     if not recovers:
         broken = (*broken, f"decisions were open {RECOVERY:g} s after the traffic")
     if not any(reply.status in ANSWERED for reply in late):
         broken = (*broken, f"nothing is answered after the kill, only {[reply.status for reply in late]}")
     count = Counter(one.status for one in answers)
-    return Round(len(answers), count[200], count[429], spent / 1e9, recovered, broken)
+    statuses: dict[str, dict[int, int]] = {}
+    for model, answer in asked:
+        by_status = statuses.setdefault(model, {})
+        by_status[answer.status] = by_status.get(answer.status, 0) + 1
+    return Round(len(answers), count[200], count[429], spent / 1e9, recovered, broken, statuses)
+
+
+def summary(rounds: Sequence[Round], victim: str, workers: int) -> str:
+    """The rounds as Markdown; `victim` is what was killed in each."""
+    good = sum(not found.broken for found in rounds)
+    sums = [sum(getattr(found, name) for found in rounds) for name in ("requests", "answered", "refused")]
+    lost = sum(found.recovered for found in rounds)
+    most = max(found.spent for found in rounds)
+    lines = [
+        f"**{victim} killed at a random moment:** {good} of {len(rounds)} rounds kept every law",
+        f"({workers} workers on one key with a budget of ${BUDGET:g} a round). {sums[0]:,} requests,",
+        f"{sums[1]:,} answered, {sums[2]:,} refused with status 429; {lost} decisions that were open at the",
+        f"kill were settled by the gateway itself. The most that a round spent was ${most:.4f}.",
+        "",
+    ]
+    laws = [f"- round {number}: {law}" for number, found in enumerate(rounds) for law in found.broken]
+    found_statuses = sorted({status for found in rounds for by in found.statuses.values() for status in by})
+    rows = [
+        [
+            model,
+            *(
+                f"{sum(found.statuses.get(model, {}).get(status, 0) for found in rounds):,}"
+                for status in found_statuses
+            ),
+        ]
+        for model in ("auto", *MODELS)
+    ]
+    named = [str(status) if status else "cut off" for status in found_statuses]
+    return "\n".join([*lines, *laws, *([""] if laws else []), grid(["asked for", *named], rows)])
 
 
 def main() -> None:
@@ -198,8 +240,9 @@ def main() -> None:
     parser.add_argument("--requests", type=int, default=300)
     parser.add_argument("--postgresql", action="store_true", help="kill the database in place of a worker")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--page", type=Path, help="write the part of this page on these kills")
     given = parser.parse_args()
-    failures = 0
+    rounds: list[Round] = []
     for number in range(given.rounds):
         rng = random.Random(given.seed * 1000 + number)
         with tempfile.TemporaryDirectory() as name, _database(given.postgresql) as database:
@@ -207,10 +250,13 @@ def main() -> None:
             found = run(
                 Path(name), store, rng, workers=given.workers, requests=given.requests, database=database
             )
-        failures += bool(found.broken)
+        rounds.append(found)
         print(json.dumps({"round": number, **vars(found)}), flush=True)
-    print(f"{given.rounds - failures} of {given.rounds} rounds kept every law")
-    sys.exit(1 if failures else 0)
+    told = summary(rounds, "The database" if given.postgresql else "A worker", given.workers)
+    print(told)
+    if given.page is not None:
+        write_part(given.page, "database" if given.postgresql else "worker", told)
+    sys.exit(1 if any(found.broken for found in rounds) else 0)
 
 
 def _database(wanted: bool) -> Any:

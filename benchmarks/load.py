@@ -27,6 +27,7 @@ import numpy as np
 import uvloop
 
 from benchmarks import paced, served
+from benchmarks.marked import write_part
 from benchmarks.served import Server
 from pandora_router.store.database import connect
 
@@ -143,27 +144,11 @@ def judged(found: dict[str, float]) -> list[str]:
     return [f"{'met' if good else 'missed'}: {goal}" for goal, good in goals]
 
 
-def page(found: dict[str, float]) -> str:
-    """The page of a run, in Markdown."""
+def summary(found: dict[str, float]) -> str:
+    """A run as Markdown."""
     rows = "\n".join(f"| {name} | {value:,} |" for name, value in found.items())
     goals = "\n".join(f"- {line}" for line in judged(found))
-    return f"""# The gateway under load
-
-Written by `python -m benchmarks.load --page docs/gateway-load.md`. One worker on one core serves streams of
-{len(paced.EVENTS)} events from an upstream that sends them at a steady pace; the clients, the upstream and
-the probe share the other core. "Late" is how long `/healthz` took, asked twenty times a second from another
-process: its network time and the waiting for a turn on its core are part of it.
-
-| | |
-| --- | ---: |
-{rows}
-
-{goals}
-
-What a killed worker, a killed database and faulty upstreams do is measured by `python -m benchmarks.faults`
-and `python -m benchmarks.faults --postgresql`: 20 random kill points, four workers and one key with a budget.
-Both print which law was broken in a round, if one was, and how many rounds kept all of them.
-"""
+    return f"| | |\n| --- | ---: |\n{rows}\n\n{goals}"
 
 
 def main() -> None:
@@ -171,14 +156,14 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=300.0)
     parser.add_argument("--streams", type=int, default=256)
     parser.add_argument("--share", type=float, default=0.8)
-    parser.add_argument("--page", type=Path, help="write the page to this file")
+    parser.add_argument("--page", type=Path, help="write the part of this page on the load")
     given = parser.parse_args()
     found = measure(given.seconds, given.streams, given.share)
     print(json.dumps(found, indent=1))
     lines = judged(found)
     print("\n".join(lines))
     if given.page:
-        given.page.write_text(page(found))
+        write_part(given.page, "load", summary(found))
     sys.exit(1 if any(line.startswith("missed") for line in lines) else 0)
 
 
