@@ -195,7 +195,10 @@ def run(
     if not recovers:
         broken = (*broken, f"decisions were open {RECOVERY:g} s after the traffic")
     if not any(reply.status in ANSWERED for reply in late):
-        broken = (*broken, f"nothing is answered after the kill, only {[reply.status for reply in late]}")
+        broken = (
+            *broken,
+            f"nothing is answered after the kill, only {dict(Counter(reply.status for reply in late))}",
+        )
     count = Counter(one.status for one in answers)
     statuses: dict[str, dict[int, int]] = {}
     for model, answer in asked:

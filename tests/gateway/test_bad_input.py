@@ -134,7 +134,7 @@ def test_a_header_cannot_be_injected(serve: Serve, stub: Stub) -> None:
     for name in ("nobody\r\nx-injected: 1", "small\r\n\r\n", "\u2603" * 50):
         status, headers, _ = post(gateway, "chat/completions", {**body("chat"), "model": name})
         assert (status, "x-injected" in headers) == (404, False)
-    start = b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
+    start = b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
     sent = json.dumps(body("chat")).encode()
     length = b"Content-Length: %d\r\n\r\n" % len(sent)
     for odd in (
@@ -148,7 +148,7 @@ def test_a_header_cannot_be_injected(serve: Serve, stub: Stub) -> None:
 
 def test_a_request_that_does_not_arrive_is_let_go(serve: Serve, stub: Stub) -> None:
     gateway = serve(backend(stub, "small"), patience=0.3)
-    start = b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\n"
+    start = b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\n"
     assert raw(gateway, b"").startswith(b"HTTP/1.1 408")
     assert raw(gateway, start + b"X-Slow: ").startswith(b"HTTP/1.1 408")
     assert raw(gateway, start + b"Content-Length: 100\r\n\r\n{").startswith(b"HTTP/1.1 408")

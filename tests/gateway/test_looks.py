@@ -447,7 +447,7 @@ def test_every_attempt_is_settled_once_whatever_happens(
 def _leave(host: str, port: int, wire: str, prompt: str, after: float) -> None:
     """Send a request and go away."""
     body = json.dumps({**saying(wire, prompt), "stream": True, "max_tokens": 64}).encode()
-    head = f"POST /v1/{PATHS[wire]} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
+    head = f"POST /v1/{PATHS[wire]} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n\r\n"
     with socket.create_connection((host, port)) as client:
         client.sendall(head.encode() + body)
         time.sleep(after)
@@ -463,7 +463,7 @@ def test_a_slow_reader_does_not_grow_memory(talking: Talking, looking: Router, t
             client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
             client.connect((host, int(port)))
             body = json.dumps({**saying("chat", PROMPT), "stream": True}).encode()
-            head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
+            head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n\r\n"
             client.sendall(head.encode() + body)
             assert client.recv(1000)
             before = -1

@@ -21,6 +21,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from tests.gateway.stub import Stub
+from tests.store.databases import free_port
 from tests.support.command import listening
 
 CONFIG = """
@@ -155,6 +156,31 @@ def test_killed_workers_are_started_again_and_what_they_left_open_is_settled(
         assert [attempt["status"] for attempt in row["attempts"]] == ["lost"]
         assert sum("started again" in line for line in lines) == 2, lines
         assert {ask(url, "large")[0] for _ in range(8)} == {"large"}
+
+
+def test_a_worker_that_dies_while_others_start_is_started_again(stub: Stub, tmp_path: Path) -> None:
+    (tmp_path / "pandora.yaml").write_text(CONFIG.format(url=stub.url, default="small"))
+    port = free_port()
+    command = [sys.executable, "-m", "pandora_router", "serve", str(tmp_path / "pandora.yaml")]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
+    process = subprocess.Popen([*command, "--port", str(port), "--workers", "4"], env=environment)
+    try:
+        first, seen, until = 0, set[int](), time.monotonic() + 120
+        while len(seen) < 4 and time.monotonic() < until and process.poll() is None:
+            try:
+                worker = ready(f"http://127.0.0.1:{port}")["worker"]
+            except OSError:
+                continue  # nobody listens yet, or the killed worker had the connection
+            if not first:
+                first = worker
+                os.kill(first, signal.SIGKILL)
+            elif worker != first:
+                seen.add(worker)
+        assert process.poll() is None
+        assert len(seen) == 4
+    finally:
+        process.terminate()
+        process.wait(60)
 
 
 def decision(url: str, id_: str) -> dict[str, Any]:

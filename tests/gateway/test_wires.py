@@ -144,7 +144,7 @@ def test_a_client_that_leaves_cancels_the_call_and_is_settled(serve: Serve, stub
     body = json.dumps(request("chat", "slow", stream=True)).encode()
     host, port = gateway.url.removeprefix("http://").split(":")
     with socket.create_connection((host, int(port))) as client:
-        head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
+        head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n\r\n"
         client.sendall(head.encode() + body)
         assert b"200 OK" in client.recv(65536)
     until = time.monotonic() + 20

@@ -68,6 +68,24 @@ class Server:
         return f"postgresql://pandora@127.0.0.1:{self.port}/postgres"
 
     def start(self) -> None:
+        """Start it and wait until it answers.
+
+        After a kill it refuses to start until the processes of the one before have noticed: so it is tried
+        again.
+        """
+        for _ in range(400):
+            if self.process is None or self.process.poll() is not None:
+                self._launch()
+            ready = subprocess.run(
+                [self.programs / "pg_isready", "-q", "-h", "127.0.0.1", "-p", str(self.port), "-t", "1"],
+                check=False,
+            )
+            if ready.returncode == 0:
+                return
+            time.sleep(0.1)
+        raise RuntimeError("PostgreSQL did not start")
+
+    def _launch(self) -> None:
         settings = (
             "fsync=off",
             "unix_socket_directories=",
@@ -82,15 +100,6 @@ class Server:
             cwd=self.folder,
             **self.who,
         )
-        for _ in range(200):
-            ready = subprocess.run(
-                [self.programs / "pg_isready", "-q", "-h", "127.0.0.1", "-p", str(self.port), "-t", "1"],
-                check=False,
-            )
-            if ready.returncode == 0:
-                return
-            time.sleep(0.1)
-        raise RuntimeError("PostgreSQL did not start")
 
     def kill(self) -> None:
         assert self.process is not None

@@ -39,6 +39,7 @@ from pandora_router.store.reader import Reader
 from pandora_router.store.rows import Key
 from pandora_router.store.worker import Store
 from pandora_router.transport.asgi import Gone, Receive, Refused, Reply, Scope, Send, frames_of, read_body
+from pandora_router.transport.listening import on_loopback
 
 View = Callable[[Transaction, PageRequest], Page | None]
 
@@ -121,7 +122,7 @@ class Dashboard:
         if path.startswith("assets/"):
             return _asset(request)
         serving = self._serving()
-        if not serving.keys and not login.on_loopback(headers):
+        if not serving.keys and not on_loopback(headers.get("host", "")):
             return _problem(
                 request, 403, "Without keys the dashboard answers to 127.0.0.1 and localhost only."
             )

@@ -22,7 +22,6 @@ from pandora_router.store.rows import Key, Refusal
 COOKIE = "pandora-dashboard"
 LASTS = 12 * 3600
 """Seconds until a login expires."""
-LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 
 
 def sign(secret: str, key: str, expires: int) -> str:
@@ -69,14 +68,6 @@ def set_cookie(value: str, *, secure: bool, seconds: int = LASTS) -> str:
     """The header that sets the cookie, or removes it with 0 seconds."""
     parts = [f"{COOKIE}={value}", f"Path={ROOT}", f"Max-Age={seconds}", "HttpOnly", "SameSite=Strict"]
     return "; ".join([*parts, *(["Secure"] if secure else [])])
-
-
-def on_loopback(headers: Mapping[str, str]) -> bool:
-    """Whether a request addresses this server by a loopback name."""
-    try:
-        return urlsplit(f"//{headers.get('host', '')}").hostname in LOOPBACK
-    except ValueError:
-        return False
 
 
 def same_origin(headers: Mapping[str, str]) -> bool:

@@ -45,6 +45,7 @@ from pandora_router.transport.asgi import (
     read_body,
     watched,
 )
+from pandora_router.transport.listening import from_a_website
 
 logger = logging.getLogger("pandora_router.gateway")
 requests = logging.getLogger("pandora_router.gateway.requests")
@@ -95,7 +96,10 @@ class Gateway:
         wire = BY_PATH.get(scope["path"])
         self.busy += 1
         try:
-            if wire is not None and scope["method"] == "POST":
+            if scope["path"] != "/healthz" and not self.site.settings.keys and from_a_website(headers):
+                message = "Without keys a request must name 127.0.0.1 or localhost and not come from a website."
+                await Sending(send, wire or BY_NAME["chat"], 0.0).refuse(Refused(403, message, "website"), {})
+            elif wire is not None and scope["method"] == "POST":
                 notify = scope.get("extensions", {}).get(ON_DISCONNECT, {}).get("notify")
                 await self._serve(wire, headers, receive, send, notify)
             else:

@@ -3,11 +3,16 @@
 A connection on which the headers of a request are not complete after `patience` seconds, or exceed
 `LARGEST_HEAD` bytes, is answered with status 408 or 431 and closed. `asgi.read_body` limits bodies. A request
 can ask to be told when its client disconnects (`asgi.ON_DISCONNECT`), in place of a task that waits for it.
+
+The header `Upgrade` is taken out, since no other protocol is served here: the parser would end the request
+after its headers and read its body as another request (request smuggling). Where it cannot be taken out
+because the headers arrived in pieces, the request is refused.
 """
 
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +26,7 @@ if TYPE_CHECKING:
 
 LARGEST_HEAD = 64 * 2**10
 """Most bytes of request line and headers together."""
+_UPGRADE = re.compile(rb"\r\nupgrade:[^\r\n]*(?=\r\n)", re.IGNORECASE)
 
 
 def settings(gateway: Gateway, **more: Any) -> uvicorn.Config:
@@ -52,6 +58,7 @@ class Arriving(HttpToolsProtocol):
     _due = 0.0
     _head = 0
     _in_head = True
+    _upgrading = False
     _left: Callable[[], None] | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -70,25 +77,35 @@ class Arriving(HttpToolsProtocol):
             self._left()
 
     def data_received(self, data: bytes) -> None:
-        """Count the bytes of a head that is not complete."""
+        """Count the bytes of a head that is not complete, and take `Upgrade` out of it."""
         if self._in_head:
             self._head += len(data)
+            head, blank, rest = data.partition(b"\r\n\r\n")
+            data = _UPGRADE.sub(b"", head + blank[:2]) + blank[2:] + rest
         super().data_received(data)
         if self._in_head and self._head > LARGEST_HEAD and not self.transport.is_closing():
             self._refuse(b"431 Request Header Fields Too Large")
 
     def on_message_begin(self) -> None:
         """A request begins: its head has to be complete in time."""
-        self._in_head = True
+        self._in_head, self._upgrading = True, False
         self._due = self.loop.time() + self.patience
         if self._waiting is None:
             self._waiting = self.loop.call_at(self._due, self._check)
         super().on_message_begin()
         self.scope["extensions"] = {ON_DISCONNECT: {"notify": self._notify}}
 
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """One header is complete."""
+        self._upgrading = self._upgrading or name.lower() == b"upgrade"
+        super().on_header(name, value)
+
     def on_headers_complete(self) -> None:
         """The head is complete."""
         self._in_head, self._head = False, 0
+        if self._upgrading:
+            self._refuse(b"400 Bad Request")
+            return
         super().on_headers_complete()
 
     def _notify(self, left: Callable[[], None] | None) -> None:

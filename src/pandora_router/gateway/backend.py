@@ -148,7 +148,11 @@ class Backend:
 
         No tokenizer makes more tokens than bytes. Input is counted at its highest price.
         """
-        return self.bound(size, turn.max_output or self.max_output)
+        return self.bound(size, self.most_output(turn))
+
+    def most_output(self, turn: Turn) -> int:
+        """Most tokens that the answers to a request have together."""
+        return turn.answers * (turn.max_output or self.max_output)
 
     def bound(self, size: int, output: int) -> int:
         """The most that a call of `size` bytes costs that writes `output` tokens or fewer, in nanodollars."""

@@ -12,6 +12,7 @@ from typing import Any
 from pandora_router.gateway.attempts import RunningAttempt
 from pandora_router.gateway.auctioning import RequestAuction
 from pandora_router.gateway.backend import Backend
+from pandora_router.gateway.bounds import bounded
 from pandora_router.gateway.eligible import size_of
 from pandora_router.gateway.health import Circuit
 from pandora_router.gateway.measured import Lengths, prefix_of
@@ -99,8 +100,8 @@ class Caller:
             backend=backend,
             wire=self.wire,
             size=self.size,
-            most=turn.max_output or backend.max_output,
-            ceiling=None if turn.max_output is None else backend.worst_case(self.size, turn),
+            most=backend.most_output(turn),
+            ceiling=backend.worst_case(self.size, turn) if self._bounded else None,
             store=self.store,
             circuit=self.circuits[name],
             lengths=self.measured[name],
@@ -113,6 +114,10 @@ class Caller:
     def size(self) -> int:
         """The length of the request in bytes that can become tokens."""
         return size_of(self.body, self.turn)
+
+    @functools.cached_property
+    def _bounded(self) -> bool:
+        return bounded(self.wire.name, self.parsed, self.turn)
 
     async def open(self, attempt: RunningAttempt) -> None:
         """Make the call and wait for its status; raises `Failed`."""

@@ -164,3 +164,8 @@ def session_of(turn: Turn, headers: Mapping[str, str], key: str | None) -> str:
     stated = headers.get("x-pandora-session") or turn.cache_key
     identity = f"{key}\0stated\0{stated}" if stated else f"{key}\0{turn.system}\0{turn.first}"
     return hashlib.sha256(identity.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+
+
+def response_session(response: str, key: str | None) -> str:
+    """The name of the session that continues a response; clients with another API key cannot name it."""
+    return f"response:{key}:{response}"

@@ -21,10 +21,10 @@ from pandora_router.text import money
 OURS = "x-pandora-"
 SAID = ("allow", "deny", "kind", "max-fee", "router", "session")
 """Names that a request may use after the prefix `OURS`."""
-MEDIA = frozenset({"images", "audio", "files"})
 MEDIUM = 2**14
 """Bytes counted for an image, a sound or a file: no provider is known to make more tokens of one."""
-_BASE64 = re.compile(rb"[A-Za-z0-9+/=_\\-]{4096,}")
+_BASE64 = re.compile(rb"(?<![A-Za-z0-9+/=_\\-])[A-Za-z0-9+/=_\\-]{4096,}")
+"""A run of base64 text, from its first character: a search never reads the same run twice."""
 
 
 @dataclass(frozen=True)
@@ -106,12 +106,12 @@ def exclusions(
 def size_of(body: bytes, turn: Turn) -> int:
     """The length of a request in bytes that can become tokens; an image, sound or file counts `MEDIUM` bytes.
 
-    Base64 text is many times longer than the tokens of its content.
+    Base64 text is many times longer than the tokens of its content, and an address is shorter.
     """
-    if not turn.needs & MEDIA:
+    if not turn.media:
         return len(body)
     runs = [len(run) for run in _BASE64.findall(body)]
-    return len(body) - sum(runs) + len(runs) * MEDIUM
+    return len(body) - sum(runs) + max(len(runs), turn.media) * MEDIUM
 
 
 def unaffordable(costs: Mapping[str, int], left: int) -> dict[str, str]:

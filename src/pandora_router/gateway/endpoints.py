@@ -14,7 +14,7 @@ import orjson
 from pandora_router.gateway import description, metrics
 from pandora_router.gateway.ledger import identify
 from pandora_router.gateway.members import read_object
-from pandora_router.gateway.passing import PASSED_ON, passed_on
+from pandora_router.gateway.passing import PASSED_ON, admitted, passed_on
 from pandora_router.gateway.wires import BY_NAME
 from pandora_router.router.decision import new_id
 from pandora_router.store import auctions, log
@@ -47,6 +47,7 @@ async def answer(gateway: Gateway, scope: Scope, headers: Mapping[str, str], rec
     if (method, path) == ("GET", "/v1/models"):
         return _models(gateway)
     if (method, path) == ("POST", "/v1/routing/decision"):
+        await admitted(gateway, headers, time.time())
         return await _decide(gateway, headers, receive)
     if method == "GET" and path.startswith("/v1/routing/decisions/"):
         return await _decision(gateway, path.rsplit("/", 1)[-1], key)

@@ -41,6 +41,11 @@ class Ledger:
     touched: bool = False
     admitted: bool = False
 
+    @property
+    def owner(self) -> str | None:
+        """The id of the client's key; None where keys are not needed."""
+        return None if self.key is None else self.key.id
+
     async def begin(
         self,
         decision: DecisionRow,

@@ -19,7 +19,7 @@ from pandora_router.store.money import dollars
 LONGEST = 10_000
 _HIDDEN = re.compile(
     r"(?i)(?:bearer\s+\S+)|\b(?:sk|pk|rk|ghp|gho|xox[a-z]|AKIA|AIza)[-_A-Za-z0-9]{12,}"
-    r"|[\w.+-]+@[\w-]+\.[\w.-]+|\b\d(?:[ -]?\d){11,18}\b"
+    r"|[\w.+-]{1,64}@[\w-]+\.[\w.-]+|\b\d(?:[ -]?\d){11,18}\b"
 )
 
 

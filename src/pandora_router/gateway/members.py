@@ -11,6 +11,8 @@ from pandora_router.errors import UsageError
 from pandora_router.transport.asgi import Refused
 
 Json = Mapping[str, Any]
+LARGEST_COUNT = 10**9
+"""Most tokens that a request may ask for: more than any model writes, and little enough to be priced."""
 
 
 def read_object(body: bytes) -> dict[str, Any]:
@@ -48,16 +50,20 @@ def flag_of(body: Json, member: str) -> bool:
     raise wrong(member, "true or false", value)
 
 
-def count_of(body: Json, *members: str) -> int | None:
-    """The first of these members that is there, a whole number above 0."""
+def count_of(body: Json, *members: str, most: int = LARGEST_COUNT) -> int | None:
+    """The largest of these members, each a whole number from 1 to `most`; None if there is none.
+
+    A server may know only one of two names for the same limit, so the larger one has to be expected.
+    """
+    counts: list[int] = []
     for member in members:
         value = body.get(member)
         if value is None:
             continue
-        if isinstance(value, int) and not isinstance(value, bool) and value >= 1:
-            return value
-        raise wrong(member, "a whole number above 0", value)
-    return None
+        if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= most:
+            raise wrong(member, f"a whole number from 1 to {most:,}", value)
+        counts.append(value)
+    return max(counts, default=None)
 
 
 def tokens_of(counts: object, member: str) -> int:

@@ -19,8 +19,7 @@ from pandora_router.gateway.attempts import LARGEST_ANSWER
 from pandora_router.gateway.backend import Backend
 from pandora_router.gateway.calling import PASSED
 from pandora_router.gateway.ledger import identify, refusal
-from pandora_router.gateway.members import read_object
-from pandora_router.gateway.splice import with_model
+from pandora_router.gateway.splice import read_request, with_model
 from pandora_router.gateway.wires import BY_NAME, Name
 from pandora_router.router.decision import new_id
 from pandora_router.store import accounts, log
@@ -41,7 +40,7 @@ async def passed_on(gateway: Gateway, path: str, headers: Mapping[str, str], rec
     """Pass a call to the specialist that it names, or to the default; raises `Refused`."""
     begun, site, wire = time.time(), gateway.site, BY_NAME[PASSED_ON[path]]
     body = await read_body(receive, site.settings.largest_request, site.settings.patience)
-    parsed = read_object(body)
+    body, parsed = read_request(body)
     if not isinstance(parsed.get("model"), str):
         raise Refused(400, "model: expected a text.", "invalid_request")
     name = parsed["model"] if parsed["model"] in site.names else site.settings.default
@@ -50,7 +49,7 @@ async def passed_on(gateway: Gateway, path: str, headers: Mapping[str, str], rec
         raise Refused(404, f"{name} does not serve {path}.", "model_not_found")
     given = {passed: headers[passed] for passed in PASSED if passed in headers}
     sent = with_model(body, parsed, backend.model), backend.sent_headers(wire.name, given)
-    key = await _admitted(gateway, headers, begun)
+    key = await admitted(gateway, headers, begun)
     if path != EMBEDDINGS:
         return await _called(backend, path, *sent)
     paid = _Paid(gateway, backend, key, len(body), begun)
@@ -88,7 +87,7 @@ async def _called(backend: Backend, path: str, body: bytes, headers: Mapping[str
     return Reply(whole, relay.status, kind, {"x-pandora-specialist": backend.name})
 
 
-async def _admitted(gateway: Gateway, headers: Mapping[str, str], now: float) -> Key | None:
+async def admitted(gateway: Gateway, headers: Mapping[str, str], now: float) -> Key | None:
     """Count a call against the rate of its key; raises `Refused` (401, 429), also if no budget is left."""
     if not gateway.site.settings.keys:
         return None

@@ -85,7 +85,8 @@ def serve(plan: SitePlan, address: Address, workers: int, ready: Callable[[str],
 def _parent(plan: SitePlan, listening: socket.socket, workers: int, ready: Callable[[], None]) -> int:
     """Keep `workers` processes alive until a signal comes, then stop them all; returns the exit code.
 
-    It is 1 if a worker ended before it was ready: the same would happen to the next one.
+    It is 1 if one of the first workers ended before it was ready: the same would happen to the next one. A
+    worker that ends later is replaced, also while others are not ready yet.
     """
     spawn = multiprocessing.get_context("spawn")
     stopping = False
@@ -109,25 +110,25 @@ def _parent(plan: SitePlan, listening: socket.socket, workers: int, ready: Calla
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, stop)
     signal.signal(signal.SIGHUP, reload)
-    reported, failed = 0, False
-    while reported < workers and not stopping and not failed:
-        dead = any(not process.is_alive() for process in running)
-        if events.empty():
-            failed = dead
-            time.sleep(0.02)
-        else:
-            reported, failed = reported + 1, not events.get()
-    if reported == workers and not failed:
-        ready()
-    stopping = stopping or failed
-    while not stopping:
-        time.sleep(0.2)
+    prepared: set[int | None] = set()
+    announced = failed = False
+    while not stopping and not failed:
+        while not events.empty():
+            prepared.add(events.get())
         for i, process in enumerate(running):
-            if not process.is_alive() and not stopping:
+            if process.is_alive():
+                continue
+            if not announced and process.pid not in prepared:
+                failed = True
+            elif not stopping:
                 logger.error(
                     "worker %s ended with code %s and is started again", process.pid, process.exitcode
                 )
                 running[i] = start()
+        if not announced and not failed and prepared >= {process.pid for process in running}:
+            announced = True
+            ready()
+        time.sleep(0.2 if announced else 0.02)
     for process in running:
         process.terminate()
     for process in running:
@@ -142,13 +143,9 @@ def _send(pid: int, number: signal.Signals) -> None:
         os.kill(pid, number)
 
 
-def _child(plan: SitePlan, listening: socket.socket, events: multiprocessing.SimpleQueue[bool]) -> None:
-    try:
-        code = run_event_loop(_worker(plan, plan.site(), listening, lambda: events.put(True)))
-    except BaseException:
-        events.put(False)
-        raise
-    sys.exit(code)
+def _child(plan: SitePlan, listening: socket.socket, events: multiprocessing.SimpleQueue[int]) -> None:
+    """A worker; puts its process id into `events` when it is ready."""
+    sys.exit(run_event_loop(_worker(plan, plan.site(), listening, lambda: events.put(os.getpid()))))
 
 
 async def _worker(plan: SitePlan, site: Site, listening: socket.socket, ready: Callable[[], None]) -> int:

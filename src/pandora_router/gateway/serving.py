@@ -30,10 +30,10 @@ from pandora_router.gateway.health import Circuit
 from pandora_router.gateway.ledger import Ledger, identify, refusal
 from pandora_router.gateway.live import LiveLooks
 from pandora_router.gateway.measured import Lengths, at_speed
-from pandora_router.gateway.members import read_object
 from pandora_router.gateway.sending import Sending
 from pandora_router.gateway.shown import lookable
 from pandora_router.gateway.site import Profile, Site
+from pandora_router.gateway.splice import read_request
 from pandora_router.gateway.whole import joined_answer
 from pandora_router.gateway.wires import Turn, Wire
 from pandora_router.router import Router
@@ -115,7 +115,7 @@ class Exchange:
 
     def read(self) -> None:
         """Parse the body; raises `Refused` with status 400 if it is not a request of this wire."""
-        self.parsed = read_object(self.body)
+        self.body, self.parsed = read_request(self.body)
         try:
             self.turn = self.wire.read(self.parsed)
         except UsageError as error:
@@ -164,10 +164,9 @@ class Exchange:
         turn, settings = self.asked, self.site.settings
         if self.profile is None:
             return choosing.by_name(turn.model)
-        owner = self.key.id if self.key else None
-        self.ledger.session = session = choosing.session_of(turn, self.headers, owner)
+        self.ledger.session = session = choosing.session_of(turn, self.headers, self.ledger.owner)
         if turn.continues and (turn.previous or self.site.market is None):
-            sessions = [f"response:{turn.previous}"] if turn.previous else []
+            sessions = [choosing.response_session(turn.previous, self.ledger.owner)] if turn.previous else []
             kept = await self.ledger.pinned([*sessions, session])
             if kept in offered:
                 return choosing.pinned(kept, offered)
@@ -295,7 +294,7 @@ class Exchange:
         return DecisionRow(
             id=self.id,
             at=self.begun,
-            key=self.key.id if self.key else None,
+            key=self.ledger.owner,
             wire=self.wire.name,
             mode=self.site.settings.mode,
             policy=choice.policy,
@@ -373,8 +372,9 @@ class Exchange:
             await self.auction.end(answered=status == "ok")
         single = best_single(self.profile)
         renamed = attempt.backend.name != self.chosen.specialist
-        responded = attempt.response and self.wire.name == "responses"
-        pins = [f"response:{attempt.response}"] if responded else []
+        pins: list[str] = []
+        if attempt.response and self.wire.name == "responses":
+            pins.append(choosing.response_session(attempt.response, self.ledger.owner))
         if self.ledger.session is not None and renamed:
             pins.append(self.ledger.session)
         await self.ledger.close(
@@ -396,5 +396,4 @@ class Exchange:
             self.auction.abandon()
 
     def _headers(self, attempt: RunningAttempt, kind: str) -> list[tuple[bytes, bytes]]:
-        name = attempt.backend.name
-        return about(self.chosen, self.id, name, kind, self.inspection_cost, self.overhead)
+        return about(self.chosen, self.id, attempt.backend.name, kind, self.inspection_cost, self.overhead)

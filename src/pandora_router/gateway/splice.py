@@ -12,7 +12,42 @@ from typing import Any
 
 import orjson
 
+from pandora_router.gateway.members import read_object
+
 _MODEL = re.compile(rb'"model"\s*:\s*"(?:[^"\\]|\\.)*"')
+
+
+_ESCAPED_LETTER = re.compile(rb"\\u00[4-7]")
+LIMITS = (
+    "model",
+    "stream",
+    "stream_options",
+    "max_tokens",
+    "max_completion_tokens",
+    "max_output_tokens",
+    "n",
+)
+"""Members that decide who answers, how and for how much."""
+
+
+def unambiguous(body: bytes, parsed: Mapping[str, Any]) -> bytes:
+    """The object with each member once: serialised again if one of `LIMITS` may be there twice.
+
+    The last of two members of the same name counts here, but at some servers the first, which then would not
+    be the request that was admitted and charged. A name can also be hidden by escaping its letters, which no
+    serialiser does.
+
+    >>> unambiguous(b'{"n": 9, "n": 1}', {"n": 1}), unambiguous(b'{"n": 1.0}', {"n": 1.0})
+    (b'{"n":1}', b'{"n": 1.0}')
+    """
+    twice = any(name in parsed and body.count(b'"%s"' % name.encode()) > 1 for name in LIMITS)
+    return orjson.dumps(parsed) if twice or _ESCAPED_LETTER.search(body) else body
+
+
+def read_request(body: bytes) -> tuple[bytes, dict[str, Any]]:
+    """A request, `unambiguous`, and the JSON object in it; raises `Refused` (400) if there is none."""
+    parsed = read_object(body)
+    return unambiguous(body, parsed), parsed
 
 
 def with_model(body: bytes, parsed: Mapping[str, Any], model: str) -> bytes:

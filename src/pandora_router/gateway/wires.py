@@ -28,6 +28,8 @@ from pandora_router.gateway.members import (
 from pandora_router.store.rows import Usage
 
 Name = Literal["chat", "responses", "messages"]
+MOST_ANSWERS = 1000
+"""Most answers that one request may ask for; providers allow fewer."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +39,8 @@ class Turn:
     `prompt` is the text of the last user message, "" if there is none. `continues`: whether the request has
     earlier answers or tool results and so belongs to a conversation. `needs` are abilities that the
     specialist must have; `previous` is the id of an earlier response, known only to the specialist that wrote
-    it.
+    it. `max_output` limits the tokens of each of the `answers` that are asked for. `media` counts images,
+    sounds and files.
     """
 
     model: str
@@ -49,6 +52,8 @@ class Turn:
     needs: frozenset[str]
     parameters: frozenset[str]
     max_output: int | None
+    answers: int
+    media: int
     wants_usage: bool
     previous: str | None
     cache_key: str | None
@@ -88,8 +93,7 @@ def _turn(body: Json, texts: Spoken, limits: tuple[str, ...], *, wants_usage: bo
 
     Raises `UsageError` for a model, flag or limit of the wrong kind.
     """
-    kinds = _kinds(texts.items)
-    needs = {ability for kind, ability in _PARTS.items() if kind in kinds}
+    media = [_PARTS[kind] for kind in _kinds(texts.items) if kind in _PARTS]
     asked = {
         "tools": bool(body.get("tools") or body.get("functions")),
         "json_schema": mapping(texts.shape).get("type") == "json_schema",
@@ -102,9 +106,11 @@ def _turn(body: Json, texts: Spoken, limits: tuple[str, ...], *, wants_usage: bo
         system="\n".join(texts.system),
         first=texts.users[0] if texts.users else "",
         continues=texts.continues or texts.previous is not None,
-        needs=frozenset(needs | {ability for ability, wanted in asked.items() if wanted}),
+        needs=frozenset({*media} | {ability for ability, wanted in asked.items() if wanted}),
         parameters=frozenset(body),
         max_output=count_of(body, *limits),
+        answers=count_of(body, "n", "best_of", most=MOST_ANSWERS) or 1,
+        media=len(media),
         wants_usage=wants_usage,
         previous=texts.previous,
         cache_key=string(body.get("prompt_cache_key")),
@@ -120,9 +126,9 @@ def _messages(body: Json) -> list[Json]:
     return list(objects(messages))
 
 
-def _kinds(items: list[Json]) -> set[str | None]:
+def _kinds(items: list[Json]) -> list[str | None]:
     """The types of all content parts; one that is no text counts as None."""
-    return {string(part.get("type")) for item in items for part in objects(item.get("content"))}
+    return [string(part.get("type")) for item in items for part in objects(item.get("content"))]
 
 
 def _texts(items: list[Json], roles: tuple[str, ...], kinds: tuple[str, ...] = ("text",)) -> list[str]:

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import signal
 import socket
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
 from pandora_router.errors import UsageError
 
@@ -23,6 +25,33 @@ GRACE = 5
 """Seconds that requests in progress get to finish after a stop."""
 KEPT = 75
 """Seconds that an idle connection is kept: longer than clients do, so that none sends on a closing one."""
+
+
+@functools.lru_cache(1024)
+def on_loopback(netloc: str) -> bool:
+    """Whether the host in `netloc` ("host" or "host:port") is a name of the loopback interface.
+
+    >>> on_loopback("localhost:8080"), on_loopback("[::1]"), on_loopback("localhost.example.com")
+    (True, True, False)
+    """
+    try:
+        host = urlsplit(f"//{netloc}").hostname or ""
+    except ValueError:
+        return False
+    return host in LOOPBACK or host.endswith(".localhost")
+
+
+def from_a_website(headers: Mapping[str, str]) -> bool:
+    """Whether a page of another site may have sent a request to a server on the loopback interface.
+
+    Browsers name that site in the header `Origin` of every POST. A site can also make its own name point to
+    127.0.0.1 (DNS rebinding), which then is in the header `Host`. Programs send no `Origin`.
+    """
+    origin = headers.get("origin")
+    if not on_loopback(headers.get("host", "localhost")) or origin == "null":
+        return True
+    scheme, _, netloc = (origin or "").partition("://")
+    return scheme in ("http", "https") and not on_loopback(netloc)
 
 
 @dataclass(frozen=True)

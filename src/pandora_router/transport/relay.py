@@ -104,8 +104,9 @@ class Relay:
     ) -> Relay:
         """POST `body` and wait for status and headers, at most `timeout` seconds.
 
-        Header names of the reply are in lower case. Raises `Failed` if there is no HTTP response. Redirects
-        are not followed and are not an error here.
+        Header names of the reply are in lower case. Raises `Failed` if there is no HTTP response, or a
+        compressed one: nothing is decompressed here, and the client did not ask for it. Redirects are not
+        followed and are not an error here.
         """
         now = asyncio.get_running_loop().time()
         if proxy is not None:
@@ -133,6 +134,10 @@ class Relay:
             relay.close()
             raise
         relay.status, relay.headers = reply.status, reply.headers
+        if reply.headers.get("content-encoding", "identity").lower() != "identity":
+            relay.close()
+            why = f"{url} compressed its reply, although it was asked not to"
+            raise Failed(why, "invalid reply", again=True, charged=True)
         return relay
 
     @property

@@ -1,0 +1,257 @@
+"""The gateway as an attacker sees it: smuggled requests, hidden costs, websites, slow searches."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from urllib.parse import urlsplit
+
+import pytest
+from aiohttp import web
+
+from pandora_router.gateway.eligible import MEDIUM
+from pandora_router.gateway.logs import redacted
+from pandora_router.store import accounts
+from pandora_router.store.money import nanodollars
+from tests.gateway.conftest import Running, Serve, backend
+from tests.gateway.stub import Stub
+from tests.gateway.test_wires import PATHS, post, request
+from tests.support.web_server import WebServer
+
+BODY = json.dumps(request("chat", "small")).encode()
+INNER = b"GET /v1/models HTTP/1.1\r\nhost: localhost\r\n\r\n"
+
+
+def replies(gateway: Running, *parts: bytes) -> bytes:
+    """What the server sends to these bytes, with a pause between the parts, within a second of silence."""
+    where = urlsplit(gateway.url)
+    with socket.create_connection((where.hostname, where.port), timeout=1.0) as client:
+        received = b""
+        for i, part in enumerate(parts):
+            time.sleep(0.2 if i else 0.0)
+            client.sendall(part)
+        try:
+            while part := client.recv(65536):
+                received += part
+        except (TimeoutError, ConnectionResetError):
+            pass
+        return received
+
+
+def head(*lines: bytes) -> bytes:
+    return b"\r\n".join([b"POST /v1/chat/completions HTTP/1.1", b"host: localhost", *lines]) + b"\r\n\r\n"
+
+
+SIZED = b"content-length: %d" % len(BODY)
+CHUNKED = b"%x\r\n%s\r\n0\r\n\r\n" % (len(BODY), BODY)
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        head(SIZED, b"transfer-encoding: chunked") + b"0\r\n\r\n" + INNER,
+        head(b"transfer-encoding: chunked", SIZED) + CHUNKED + INNER,
+        head(SIZED, b"content-length: 5") + BODY,
+        head(b"transfer-encoding: chunked, identity") + CHUNKED,
+        head(b"transfer-encoding: xchunked") + CHUNKED,
+        head(b"content-length : %d" % len(BODY)) + BODY,
+        head(b"anthropic-beta: a\r\n b", SIZED) + BODY,
+        head(b"anthropic-beta: a\rx: b", SIZED) + BODY,
+        head(b"anthropic-beta: a\x00b", SIZED) + BODY,
+        head(SIZED).replace(b"\r\n", b"\n") + BODY,
+        head(b"transfer-encoding: chunked") + CHUNKED.replace(b"\r\n", b"\n"),
+    ],
+    ids=["both", "both-2", "lengths", "identity", "unknown", "space", "fold", "cr", "nul", "lf", "chunk-lf"],
+)
+def test_an_ambiguous_request_is_refused_once(serve: Serve, stub: Stub, sent: bytes) -> None:
+    gateway = serve(backend(stub, "small"))
+    before = stub.calls["small"]
+    received = replies(gateway, sent)
+    assert received.startswith(b"HTTP/1.1 400 ")
+    assert received.count(b"HTTP/1.1 ") == 1
+    assert stub.calls["small"] == before
+
+
+def test_the_body_of_an_upgrade_is_not_another_request(serve: Serve, stub: Stub) -> None:
+    gateway = serve(backend(stub, "small"))
+    sent = head(b"connection: Upgrade", b"Upgrade: h2c", b"content-length: %d" % len(INNER))
+    assert replies(gateway, sent, INNER).count(b"HTTP/1.1 ") == 1
+    assert replies(gateway, sent[:70], sent[70:], INNER).count(b"HTTP/1.1 ") == 1  # in pieces: "Upgr", "ade"
+
+
+def test_a_client_that_offers_another_protocol_is_served(serve: Serve, stub: Stub) -> None:
+    """As Java's HTTP client does with every request to an http address."""
+    gateway = serve(backend(stub, "small"))
+    offer = (b"connection: Upgrade, HTTP2-Settings", b"upgrade: h2c", b"http2-settings: AAEAAEAAAAIAAAAB")
+    for parts in ((head(*offer, SIZED) + BODY,), (head(*offer, SIZED), BODY)):
+        assert replies(gateway, *parts).startswith(b"HTTP/1.1 200 ")
+
+
+@pytest.mark.parametrize("wire", PATHS)
+def test_a_website_cannot_use_a_gateway_without_keys(serve: Serve, stub: Stub, wire: str) -> None:
+    gateway, body = serve(backend(stub, "small")), request(wire, "small")
+    before = stub.calls["small"]
+    for headers in (
+        {"Origin": "https://example.com"},
+        {"Origin": "null"},
+        {"Host": "example.com:8080"},
+        {"Host": "localhost.example.com", "Origin": "http://localhost"},
+    ):
+        status, _, answer = post(gateway, PATHS[wire], body, **headers)
+        assert (status, "error" in json.loads(answer)) == (403, True), headers
+    assert stub.calls["small"] == before
+    local = {"Host": "localhost:8080", "Origin": "http://localhost:3000"}
+    for headers in ({}, local, {"Host": "[::1]:80"}, {"Origin": "vscode-webview://x"}):
+        assert post(gateway, PATHS[wire], body, **headers)[0] == 200, headers
+
+
+def test_a_website_may_use_a_gateway_with_a_key(serve: Serve, stub: Stub) -> None:
+    gateway = serve(backend(stub, "small"), keys=True)
+    secret = key(gateway, "team")
+    headers = {
+        "Origin": "https://example.com",
+        "Host": "llm.example.com",
+        "Authorization": f"Bearer {secret}",
+    }
+    assert post(gateway, PATHS["chat"], request("chat", "small"), **headers)[0] == 200
+
+
+def key(gateway: Running, name: str, **limits: int) -> str:
+    store = gateway.gateway.store
+    return store.submit(lambda open_: accounts.add_key(open_, name, time.time(), **limits)[1]).result(30)
+
+
+TALL = 10_000  # output tokens that the model `liar` claims
+PRICE = nanodollars(TALL * 10 / 1e6)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"n": 500, "max_tokens": 50},
+        {"max_completion_tokens": 1, "max_tokens": TALL},
+        {"max_tokens": 1, "n_predict": TALL},
+        {"max_tokens": 1, "tools": [{"type": "web_search"}]},
+    ],
+    ids=["answers", "two limits", "another limit", "hosted tool"],
+)
+def test_what_a_request_may_cost_is_charged(serve: Serve, stub: Stub, more: dict[str, object]) -> None:
+    gateway = serve(backend(stub, "liar"))
+    _, headers, _ = post(gateway, PATHS["chat"], request("chat", "liar", **more))
+    assert gateway.settled(headers["x-pandora-decision-id"])[1] >= PRICE
+
+
+def test_a_provider_that_claims_more_than_was_asked_for_is_not_believed(serve: Serve, stub: Stub) -> None:
+    gateway = serve(backend(stub, "liar"))
+    _, headers, _ = post(gateway, PATHS["chat"], request("chat", "liar", max_tokens=50, temperature=1))
+    assert gateway.settled(headers["x-pandora-decision-id"])[1] < PRICE / 10
+
+
+def test_several_answers_are_reserved(serve: Serve, stub: Stub) -> None:
+    gateway = serve(backend(stub, "small"), keys=True)
+    secret = key(gateway, "team", budget=nanodollars(0.01))
+    asked = request("chat", "small", max_tokens=100)
+    bearer = f"Bearer {secret}"
+    assert post(gateway, PATHS["chat"], asked, Authorization=bearer)[0] == 200
+    assert post(gateway, PATHS["chat"], {**asked, "n": 20}, Authorization=bearer)[0] == 429
+
+
+def test_an_image_by_address_is_counted_like_one_in_the_request(serve: Serve, stub: Stub) -> None:
+    gateway = serve(backend(stub, "small"), keys=True)
+    secret = key(gateway, "team", budget=nanodollars(MEDIUM / 1e6))
+    parts = [{"type": "image_url", "image_url": {"url": "https://example.com/a.png"}}]
+    body = {**request("chat", "small", max_tokens=1), "messages": [{"role": "user", "content": parts}]}
+    assert post(gateway, PATHS["chat"], body, Authorization=f"Bearer {secret}")[0] == 429
+
+
+@pytest.mark.parametrize("wire", PATHS)
+def test_absurd_numbers_are_refused(serve: Serve, stub: Stub, wire: str) -> None:
+    gateway = serve(backend(stub, "small"))
+    limit = "max_output_tokens" if wire == "responses" else "max_tokens"
+    for name, value in ((limit, 10**18), (limit, 2**62), ("n", 10**9), ("n", "5"), ("n", 0)):
+        status, _, answer = post(gateway, PATHS[wire], {**request(wire, "small"), name: value})
+        assert (status, name in answer.decode()) == (400, True)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"max_tokens": 9, "max_tokens": 1, "model": "small", "messages": [{"role": "user"}]}',
+        b'{"model": "large", "model": "small", "messages": [{"role": "user", "content": "x"}]}',
+        b'{"\\u006dodel": "large", "model": "small", "messages": [{"role": "user", "content": "x"}]}',
+    ],
+    ids=["limit", "model", "escaped"],
+)
+def test_a_member_that_is_there_twice_is_passed_on_once(serve: Serve, stub: Stub, body: bytes) -> None:
+    """Some servers read the first of two, others the last."""
+    gateway = serve(backend(stub, "small"))
+    assert post(gateway, PATHS["chat"], body)[0] == 200
+    names = [name for name, _ in json.loads(stub.bodies[-1], object_pairs_hook=list)]
+    assert len(names) == len(set(names))
+    assert json.loads(stub.bodies[-1]) == json.loads(body)
+
+
+def test_texts_that_nearly_match_are_searched_in_time(serve: Serve, stub: Stub) -> None:
+    begun = time.process_time()
+    for text in ("a" * 10_000, "a." * 5_000, "1-" * 5_000, "bearer " * 1_400):
+        redacted(text)
+    assert time.process_time() - begun < 0.5
+    gateway = serve(backend(stub, "small"))
+    runs = {"type": "text", "text": ("A" * 4095 + " ") * 1_000}
+    parts = [{"type": "image_url", "image_url": {"url": "x"}}, runs]
+    body = {**request("chat", "small"), "messages": [{"role": "user", "content": parts}]}
+    begun = time.process_time()
+    post(gateway, PATHS["chat"], body)
+    assert time.process_time() - begun < 5.0
+
+
+def test_a_response_of_another_key_is_not_known(serve: Serve, stub: Stub) -> None:
+    gateway = serve(backend(stub, "small"), backend(stub, "large"), default="small", keys=True)
+    one, other = key(gateway, "one"), key(gateway, "other")
+    asked = request("responses", "large")
+    assert post(gateway, "responses", asked, Authorization=f"Bearer {one}")[0] == 200
+    id_ = json.loads(stub_answer(gateway, one))["id"]
+    asked = request("responses", "auto", previous_response_id=id_)
+    chosen = [
+        post(gateway, "responses", asked, Authorization=f"Bearer {secret}")[1]["x-pandora-specialist"]
+        for secret in (one, other)
+    ]
+    assert chosen == ["large", "small"]
+
+
+def stub_answer(gateway: Running, secret: str) -> bytes:
+    return post(gateway, "responses", request("responses", "large"), Authorization=f"Bearer {secret}")[2]
+
+
+class Compressing(WebServer):
+    """An upstream that sends a compressed answer although it was asked not to."""
+
+    async def answer(self, request: web.Request) -> web.StreamResponse:
+        bomb = gzip.compress(b" " * 10_000_000)
+        return web.Response(body=bomb, headers={"Content-Encoding": "gzip"}, content_type="application/json")
+
+
+@pytest.fixture
+def compressing() -> Iterator[Compressing]:
+    with closing(Compressing()) as running:
+        yield running
+
+
+def test_a_compressed_reply_is_not_passed_on(serve: Serve, compressing: Compressing) -> None:
+    gateway = serve(backend(compressing, "small"))  # type: ignore[arg-type]
+    status, _, answer = post(gateway, PATHS["chat"], request("chat", "small"))
+    assert (status, b"compressed" in answer) == (502, True)
+
+
+def test_decisions_are_counted_against_the_rate_of_a_key(serve: Serve, stub: Stub) -> None:
+    gateway = serve(backend(stub, "small"), keys=True)
+    secret = key(gateway, "team", per_minute=1)
+    asked = [
+        post(gateway, "routing/decision", request("chat", "auto"), Authorization=f"Bearer {secret}")[0]
+        for _ in "ab"
+    ]
+    assert asked == [200, 429]
