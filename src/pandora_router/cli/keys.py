@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, TypeVar
 
 import click
@@ -17,17 +18,27 @@ from pandora_router.store.money import PERIODS, dollars, nanodollars
 from pandora_router.text import money, printable
 
 T = TypeVar("T")
-STORE = "pandora.sqlite"
+CONFIG, STORE = Path("pandora.yaml"), "pandora.sqlite"
+
+
+def usual_store() -> str:
+    """The store of the gateway in this folder: `serve.store` of pandora.yaml, or pandora.sqlite without one.
+
+    Raises `UsageError` if pandora.yaml is invalid.
+    """
+    from pandora_router.config.gateway import ServePlan
+
+    return ServePlan(CONFIG.resolve()).store if CONFIG.is_file() else STORE
 
 
 def store_option(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the option `--store` to a command."""
     return click.option(
         "--store",
-        default=STORE,
-        show_default=True,
+        default=usual_store,
+        show_default="PANDORA_STORE, else serve.store of pandora.yaml, else pandora.sqlite",
         envvar="PANDORA_STORE",
-        help="A file for SQLite, or postgresql://...; also from the environment variable PANDORA_STORE.",
+        help="A file for SQLite, or postgresql://...",
     )(command)
 
 

@@ -97,7 +97,9 @@ class Gateway:
         self.busy += 1
         try:
             if scope["path"] != "/healthz" and not self.site.settings.keys and from_a_website(headers):
-                message = "Without keys a request must name 127.0.0.1 or localhost and not come from a website."
+                message = (
+                    "Without keys a request must name 127.0.0.1 or localhost and not come from a website."
+                )
                 await Sending(send, wire or BY_NAME["chat"], 0.0).refuse(Refused(403, message, "website"), {})
             elif wire is not None and scope["method"] == "POST":
                 notify = scope.get("extensions", {}).get(ON_DISCONNECT, {}).get("notify")
