@@ -463,7 +463,8 @@ def test_a_slow_reader_does_not_grow_memory(talking: Talking, looking: Router, t
             client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
             client.connect((host, int(port)))
             body = json.dumps({**saying("chat", PROMPT), "stream": True}).encode()
-            head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n\r\n"
+            lines = ("POST /v1/chat/completions HTTP/1.1", "Host: localhost", f"Content-Length: {len(body)}")
+            head = "\r\n".join(lines) + "\r\n\r\n"
             client.sendall(head.encode() + body)
             assert client.recv(1000)
             before = -1

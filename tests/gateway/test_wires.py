@@ -359,6 +359,8 @@ def test_questions(serve: Serve, stub: Stub) -> None:
         ({"decision_id": id_, "metric": "stars", "value": 4.5, "source": "user"}, 200),
         ({"decision_id": "none", "reward": 1}, 404),
         ({"decision_id": id_, "reward": "good"}, 400),
+        ({"decision_id": id_, "reward": 1e300}, 400),
+        ({"decision_id": id_, "metric": "reward", "value": -1}, 400),
         ({"decision_id": id_, "rewards": 1}, 400),
         ([], 400),
     ):

@@ -49,6 +49,7 @@ from pandora_router.transport.listening import from_a_website
 
 logger = logging.getLogger("pandora_router.gateway")
 requests = logging.getLogger("pandora_router.gateway.requests")
+WEBSITE = "Without keys a request must be addressed to 127.0.0.1 or localhost and not come from a website."
 
 
 @dataclass
@@ -97,10 +98,7 @@ class Gateway:
         self.busy += 1
         try:
             if scope["path"] != "/healthz" and not self.site.settings.keys and from_a_website(headers):
-                message = (
-                    "Without keys a request must name 127.0.0.1 or localhost and not come from a website."
-                )
-                await Sending(send, wire or BY_NAME["chat"], 0.0).refuse(Refused(403, message, "website"), {})
+                await Sending(send, wire or BY_NAME["chat"], 0.0).refuse(Refused(403, WEBSITE, "website"), {})
             elif wire is not None and scope["method"] == "POST":
                 notify = scope.get("extensions", {}).get(ON_DISCONNECT, {}).get("notify")
                 await self._serve(wire, headers, receive, send, notify)

@@ -54,7 +54,7 @@ NAMED = _object(("model",), model=TEXT)
 FEEDBACK = _object(
     ("decision_id",),
     decision_id={"type": "string", "pattern": "^[A-Za-z0-9_.:-]{1,100}$"},
-    reward={"type": "number"},
+    reward={"type": "number", "minimum": 0, "maximum": 1},
     metric={"type": "string", "pattern": "^[A-Za-z0-9_.:-]{1,100}$"},
     value={"type": "number"},
     source={"type": "string", "maxLength": 100},

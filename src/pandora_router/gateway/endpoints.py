@@ -168,6 +168,7 @@ def _read_feedback(body: Any, idempotency: str | None) -> Feedback:
         set(given) <= {"decision_id", "reward", "metric", "value", "source", "observed_at"}
         and all(isinstance(text, str) and _ID.fullmatch(text) for text in (given.get("decision_id"), metric))
         and _number(value)
+        and (metric != "reward" or 0.0 <= float(str(value)) <= 1.0)
         and isinstance(given.get("source", ""), str)
         and len(given.get("source", "")) <= 100
         and (observed is None or _number(observed))
