@@ -90,6 +90,16 @@ def test_a_judge_decides_live_and_its_verdicts_are_charged(
         assert row["cost"] == sum(one["cost"] for one in attempts.values())
 
 
+def test_a_decision_without_a_call_does_not_ask_the_judge(
+    talking: Talking, router: Router, tmp_path: Path
+) -> None:
+    talking.says["judge"] = Script(["80%"])
+    with closing(Served(talking, judged_by(talking, router), tmp_path)) as served:
+        status, _, told = post(served.running, "routing/decision", request("chat", "auto"))
+        assert (status, talking.calls["judge"]) == (200, 0)
+        assert json.loads(told)["specialist"] in router.specialists
+
+
 def test_a_judge_that_hangs_leaves_its_boxes_sealed_at_the_deadline(
     talking: Talking, tmp_path: Path, router: Router
 ) -> None:

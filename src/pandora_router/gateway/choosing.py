@@ -68,16 +68,20 @@ async def decide(
     settings: Settings,
     rng: random.Random,
     looks: LiveLooks | None = None,
+    *,
+    call: bool = True,
 ) -> Choice:
     """Let the router choose among `offered`; explore and observe as the settings say.
 
     With `looks`, answers are begun during the decision, except in observe mode, which must not call others.
+    Without `call` nobody is called, not even a judge: what it would have said stays sealed.
     """
     known = [name for name in router.specialists if name in offered]
     if not known:
         return fallback(settings, offered, "no specialist the router knows may answer this request")
     if looks is None:
-        decision = await router.aroute(asked(turn), among=known, timeout=settings.deadline)
+        deadline = settings.deadline if call or router.predictor is not None else 0.0
+        decision = await router.aroute(asked(turn), among=known, timeout=deadline)
     else:
         decision = await looks.decide(asked(turn), known, settings.deadline)
     ranked = tuple(ranking(decision, known))

@@ -182,7 +182,7 @@ class Exchange:
         router = at_speed(router, self.profile.second, self.measured)
         if call:
             self.looks = self._live(router, offered)
-        return await choosing.decide(router, turn, offered, settings, self.rng, self.looks)
+        return await choosing.decide(router, turn, offered, settings, self.rng, self.looks, call=call)
 
     async def _auctioned(self, offered: list[str], call: bool) -> Choice:
         request = AuctionRequest(self.id, self.wire, self.headers, self.parsed, self.asked, offered, call)
