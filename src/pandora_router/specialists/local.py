@@ -7,12 +7,17 @@ whole process while the model works: other programs do not increase them, but ot
 
 A beginning is an answer that stops after its first tokens. To continue, the model is given its own first
 tokens; their computation is still cached unless the model answered another prompt in between.
+
+A process that is forked from one with a loaded model loads the model again: threads do not survive a fork.
+Such a child must end as those of `multiprocessing` do (`os._exit`), since at a normal exit xllamacpp waits
+for the threads of the parent. A server that forks its workers had better load no model before it forks.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import os
 import threading
 import time
 from collections.abc import Awaitable, Callable, Mapping
@@ -31,7 +36,7 @@ from pandora_router.specialists.threads import in_thread
 from pandora_router.transport.failures import Failed
 from pandora_router.transport.rate_limit import RateLimit
 
-_LOADED: dict[tuple[str, int, int, str], Any] = {}
+_LOADED: dict[tuple[int, str, int, int, str], Any] = {}
 _LOADING = threading.Lock()
 _TURNS = RateLimit(at_once=1)  # one answer at a time in the whole process, so that seconds are comparable
 LOOK = 16
@@ -208,12 +213,21 @@ def _shortened(body: Mapping[str, Any], tokens: int, name: str) -> dict[str, Any
 
 
 def load(path: Path, window: int, places: int = 1, shared: str = "") -> Any:
-    """The model in this file, loaded once per window, number of parallel answers and shared text."""
+    """The model in this file, loaded once per process, window, number of parallel answers and shared text."""
     with _LOADING:
-        key = (str(path.resolve()), window, places, shared)
+        key = (os.getpid(), str(path.resolve()), window, places, shared)
         if key not in _LOADED:
             _LOADED[key] = _server(path, window, places)
         return _LOADED[key]
+
+
+def _after_fork() -> None:
+    """In a forked child: renew the lock, which another thread of the parent may have held."""
+    global _LOADING
+    _LOADING = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 def _server(path: Path, window: int, places: int) -> Any:

@@ -119,6 +119,15 @@ def _loop() -> asyncio.AbstractEventLoop:
         return _running[os.getpid()]
 
 
+def _after_fork() -> None:
+    """In a forked child: renew the lock, which another thread of the parent may have held."""
+    global _starting
+    _starting = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
 def _serve(ready: list[asyncio.AbstractEventLoop], started: threading.Event) -> None:
     async def idle() -> None:
         ready.append(asyncio.get_running_loop())
