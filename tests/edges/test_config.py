@@ -292,6 +292,22 @@ def test_functions_are_named_and_not_imported_by_a_dry_run(tmp_path: Path) -> No
         config.plan(tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("options", "tokens"), [("{n: 4}", 400), ("{max_completion_tokens: 150}", 150), ("{n_predict: 999}", 200)]
+)
+def test_the_expected_bill_follows_what_is_sent(tmp_path: Path, options: str, tokens: int) -> None:
+    (tmp_path / "q.csv").write_text("prompt,answer\none,1\ntwo,2\n")
+    text = (
+        "endpoints: {here: {base_url: http://127.0.0.1:9/v1}}\nspecialists:\n  small: {kind: chat, endpoint: "
+        f"here, model: s, prices: {{in: 0, out: 1000000}}, tokens: 100, options: {options}}}\n"
+        "prompts: q.csv\ngrading: exact\ncollect: {budget: 5}\n"
+    )
+    config = read(tmp_path, text)
+    cost = bill(config, config.plan(tmp_path, dry_run=True))
+    assert cost.expected == 2 * tokens  # a dollar a token
+    assert cost.worst >= cost.expected
+
+
 def test_init_writes_once(tmp_path: Path) -> None:
     path = tmp_path / "c.yaml"
     assert pandora("init", path, "--table", "x/y").exit_code == 0

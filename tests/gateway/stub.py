@@ -67,7 +67,7 @@ class Stub(WebServer):
                 return web.json_response({"input_tokens": 7})
             if body.get("stream"):
                 return await self._stream(request, wire, body)
-            answer = whole(wire, model, said(body) if model == "echo" else None)
+            answer = whole(wire, model, said(body) if model == "echo" else None, copies=body.get("n") or 1)
             return web.Response(body=answer, content_type="application/json")
         except asyncio.CancelledError:
             self.left[model] += 1
@@ -107,9 +107,9 @@ def said(body: dict[str, Any]) -> str:
     return str(body["input"] if "input" in body else body["messages"][-1]["content"])
 
 
-def whole(wire: str, model: str, text: str | None = None) -> bytes:
+def whole(wire: str, model: str, text: str | None = None, *, copies: int = 1) -> bytes:
     """A whole answer, with odd spacing so that rewriting it would be noticed."""
-    output = 10_000 if model == "liar" else 4
+    output = 10_000 if model == "liar" else 4 * copies
     text = "".join(WORDS) + f" called {model}" if text is None else text
     answer: dict[str, Any]
     if wire == "chat/completions":
@@ -119,7 +119,7 @@ def whole(wire: str, model: str, text: str | None = None) -> bytes:
             "object": "chat.completion",
             "created": 1,
             "model": model,
-            "choices": [{"index": 0, "message": message, "finish_reason": "stop"}],
+            "choices": [{"index": i, "message": message, "finish_reason": "stop"} for i in range(copies)],
             "usage": {
                 "prompt_tokens": 20,
                 "completion_tokens": output,

@@ -132,7 +132,7 @@ PRICE = nanodollars(TALL * 10 / 1e6)
 @pytest.mark.parametrize(
     "more",
     [
-        {"n": 500, "max_tokens": 50},
+        {"n": 100, "max_tokens": 250},
         {"max_completion_tokens": 1, "max_tokens": TALL},
         {"max_tokens": 1, "n_predict": TALL},
         {"max_tokens": 1, "tools": [{"type": "web_search"}]},

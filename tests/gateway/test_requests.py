@@ -177,6 +177,55 @@ def test_candidates_that_the_budget_cannot_pay_are_left_out(serve: Serve, stub: 
     assert post(gateway, "chat/completions", named, Authorization=f"Bearer {secret}")[0] == 429
 
 
+def test_several_answers_are_reserved_and_charged(serve: Serve, stub: Stub) -> None:
+    gateway = serve(backend(stub, "small", prices=TokenTariff(0.0, 1e6)), keys=True)  # a dollar a token
+    secrets = gateway.gateway.store.submit(
+        lambda open_: {
+            dollars: accounts.add_key(open_, f"{dollars}", time.time(), budget=nanodollars(dollars))[1]
+            for dollars in (20, 40)
+        }
+    ).result()
+    body = {**request("chat", "small"), "max_tokens": 4}
+
+    def asked(dollars: int, **members: Any) -> tuple[int, dict[str, str], bytes]:
+        return post(
+            gateway, "chat/completions", {**body, **members}, Authorization=f"Bearer {secrets[dollars]}"
+        )
+
+    assert asked(20, n=8)[0] == 429  # eight answers of four tokens may cost 32 dollars
+    assert asked(20, best_of=8)[0] == 429
+    assert asked(20, max_completion_tokens=32)[0] == 429  # the larger limit may be the one that is heeded
+    assert asked(20, n_predict=32)[0] == 429
+    for number in (0, 129, "8", 1.5, True):
+        assert asked(20, n=number)[0] == 400, number
+    status, headers, _ = asked(40, n=8)
+    assert status == 200
+    assert gateway.settled(headers["x-pandora-decision-id"])[1] == nanodollars(32)
+
+
+@pytest.mark.parametrize(
+    "members",
+    [
+        b'"max_tokens": 1000, "max_tokens": 4',
+        b'"n": 100, "n": 1, "max_tokens": 4',
+        b'"max_token\\u0073": 1000, "max_tokens": 4',
+        b'"model": "large", "max_tokens": 4, "model": "small"',
+        b'"mode\\u006c": "large", "max_tokens": 4, "model": "small"',
+    ],
+)
+def test_what_is_sent_is_what_was_read(serve: Serve, stub: Stub, members: bytes) -> None:
+    """Parsers differ in which of two members of one name they keep: the provider gets one of each."""
+    gateway = serve(backend(stub, "small"))
+    messages = b'"messages": [{"role": "user", "content": "caf\\u00e9 \\u0041: \\"n\\""}]'
+    model = b"" if b'"model"' in members else b', "model": "small"'
+    status, _, _ = post(gateway, "chat/completions", b"{" + members + b", " + messages + model + b"}")
+    pairs: list[tuple[str, Any]] = json.loads(stub.bodies[-1], object_pairs_hook=lambda pairs: pairs)
+    sent = dict(pairs)
+    assert (status, len(pairs), sent["max_tokens"], sent["model"]) == (200, len(sent), 4, "small")
+    assert sent.get("n", 1) == 1
+    assert dict(sent["messages"][0])["content"] == 'caf\u00e9 A: "n"'
+
+
 def test_calls_that_are_passed_on_count_against_the_rate_and_need_a_budget(serve: Serve, stub: Stub) -> None:
     gateway = serve(backend(stub, "small"), keys=True)
 

@@ -24,7 +24,7 @@ from pandora_router.config.values import (
     shape,
 )
 from pandora_router.specialists import templates
-from pandora_router.specialists.asking import Asking
+from pandora_router.specialists.asking import Asking, limits
 from pandora_router.specialists.chat import ChatEndpoint
 from pandora_router.specialists.function import Function
 from pandora_router.specialists.local import LocalModel
@@ -178,7 +178,8 @@ class AskedSettings(Answering):
 
     def usual(self, prompt: float, config: Config) -> float:
         """The fee of an answer of usual length to a prompt of `prompt` tokens."""
-        return _usual(prices_of(self.prices), prompt, self.tokens)
+        tokens, copies = limits({self.tokens_as: self.tokens, **self.options}, self.tokens_as)
+        return _usual(prices_of(self.prices), prompt, min(tokens, USUAL_ANSWER) * copies)
 
     @model_validator(mode="after")
     def _one_template(self) -> AskedSettings:
@@ -351,9 +352,8 @@ _NOT_ANSWERS = {
 """Keys that do not affect answers."""
 
 
-def _usual(prices: Tariff, prompt: float, tokens: int) -> float:
-    """The fee of an answer of usual length and duration."""
-    written = min(tokens, USUAL_ANSWER)
+def _usual(prices: Tariff, prompt: float, written: int) -> float:
+    """The fee of an answer of `written` tokens and of usual duration."""
     by_token = (prompt * prices.per_million_in + written * prices.per_million_out) / 1e6
     return by_token + USUAL_SECONDS * prices.per_second + prices.per_call
 

@@ -10,10 +10,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from pandora_router import __version__
+from pandora_router.specialists.asking import MOST_COPIES, MOST_TOKENS
 
 Json = dict[str, Any]
 TEXT: Json = {"type": "string", "minLength": 1}
-COUNT: Json = {"type": "integer", "minimum": 1}
+COUNT: Json = {"type": "integer", "minimum": 1, "maximum": MOST_TOKENS}
+COPIES: Json = {"type": "integer", "minimum": 1, "maximum": MOST_COPIES}
 
 
 def _object(required: tuple[str, ...], **members: Json) -> Json:
@@ -31,6 +33,7 @@ CHAT = _object(
     messages=MESSAGES,
     max_tokens=COUNT,
     max_completion_tokens=COUNT,
+    n=COPIES,
     tools={"type": "array", "items": {"type": "object"}},
     response_format={"type": "object"},
     stream_options={"type": ["object", "null"]},

@@ -11,8 +11,6 @@ from pandora_router.errors import UsageError
 from pandora_router.transport.asgi import Refused
 
 Json = Mapping[str, Any]
-LARGEST_COUNT = 10**9
-"""Most tokens that a request may ask for: more than any model writes, and little enough to be priced."""
 
 
 def read_object(body: bytes) -> dict[str, Any]:
@@ -50,7 +48,7 @@ def flag_of(body: Json, member: str) -> bool:
     raise wrong(member, "true or false", value)
 
 
-def count_of(body: Json, *members: str, most: int = LARGEST_COUNT) -> int | None:
+def count_of(body: Json, *members: str, most: int) -> int | None:
     """The largest of these members, each a whole number from 1 to `most`; None if there is none.
 
     A server may know only one of two names for the same limit, so the larger one has to be expected.

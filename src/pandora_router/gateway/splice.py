@@ -13,20 +13,11 @@ from typing import Any
 import orjson
 
 from pandora_router.gateway.members import read_object
+from pandora_router.specialists.asking import COPIES, TOKEN_LIMITS
 
 _MODEL = re.compile(rb'"model"\s*:\s*"(?:[^"\\]|\\.)*"')
-
-
 _ESCAPED_LETTER = re.compile(rb"\\u00[4-7]")
-LIMITS = (
-    "model",
-    "stream",
-    "stream_options",
-    "max_tokens",
-    "max_completion_tokens",
-    "max_output_tokens",
-    "n",
-)
+LIMITS = ("model", "stream", "stream_options", *TOKEN_LIMITS, *COPIES)
 """Members that decide who answers, how and for how much."""
 
 

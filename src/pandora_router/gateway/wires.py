@@ -25,11 +25,10 @@ from pandora_router.gateway.members import (
     tokens_of,
     wrong,
 )
+from pandora_router.specialists.asking import COPIES, MOST_COPIES, MOST_TOKENS, TOKEN_LIMITS
 from pandora_router.store.rows import Usage
 
 Name = Literal["chat", "responses", "messages"]
-MOST_ANSWERS = 1000
-"""Most answers that one request may ask for; providers allow fewer."""
 
 
 @dataclass(frozen=True)
@@ -88,10 +87,12 @@ class Spoken:
     previous: str | None = None
 
 
-def _turn(body: Json, texts: Spoken, limits: tuple[str, ...], *, wants_usage: bool = True) -> Turn:
-    """The `Turn` of a request; `limits` are the members that limit the answer's tokens, the first one wins.
+def _turn(body: Json, texts: Spoken, *, wants_usage: bool = True) -> Turn:
+    """The `Turn` of a request.
 
-    Raises `UsageError` for a model, flag or limit of the wrong kind.
+    The largest of the token limits counts, and the largest number of answers, whichever wire they belong to:
+    members are passed on, and only the provider knows which of them it heeds. Raises `UsageError` for a
+    model, flag, limit or number of the wrong kind.
     """
     media = [_PARTS[kind] for kind in _kinds(texts.items) if kind in _PARTS]
     asked = {
@@ -108,8 +109,8 @@ def _turn(body: Json, texts: Spoken, limits: tuple[str, ...], *, wants_usage: bo
         continues=texts.continues or texts.previous is not None,
         needs=frozenset({*media} | {ability for ability, wanted in asked.items() if wanted}),
         parameters=frozenset(body),
-        max_output=count_of(body, *limits),
-        answers=count_of(body, "n", "best_of", most=MOST_ANSWERS) or 1,
+        max_output=count_of(body, *TOKEN_LIMITS, most=MOST_TOKENS),
+        answers=count_of(body, *COPIES, most=MOST_COPIES) or 1,
         media=len(media),
         wants_usage=wants_usage,
         previous=texts.previous,
@@ -180,7 +181,7 @@ class Chat:
             shape=body.get("response_format"),
         )
         wants_usage = bool(mapping(body.get("stream_options")).get("include_usage"))
-        return _turn(body, texts, ("max_completion_tokens", "max_tokens"), wants_usage=wants_usage)
+        return _turn(body, texts, wants_usage=wants_usage)
 
     def usage(self, answer: Json) -> Usage | None:
         """The token counts of a complete answer, or None."""
@@ -234,7 +235,7 @@ class Responses:
             shape=mapping(body.get("text")).get("format"),
             previous=string(body.get("previous_response_id")),
         )
-        return _turn(body, texts, ("max_output_tokens",))
+        return _turn(body, texts)
 
     def usage(self, answer: Json) -> Usage | None:
         """The token counts of a complete answer, or None."""
@@ -281,7 +282,7 @@ class Messages:
             continues=any(item.get("role") == "assistant" for item in items)
             or "tool_result" in _kinds(items),
         )
-        return _turn(body, texts, ("max_tokens",))
+        return _turn(body, texts)
 
     def usage(self, answer: Json) -> Usage | None:
         """The token counts of a complete answer, or None."""

@@ -87,9 +87,8 @@ class Asking:
 
     def worst(self, body: Mapping[str, Any], prices: Tariff, seconds: float) -> float:
         """Upper bound of the fee of sending `body` once, if the server respects the limits in it."""
-        limits = [body[name] for name in {*TOKEN_LIMITS, self.tokens_as} if name in body]
-        copies = max([1, *(body[name] for name in COPIES if name in body)])
-        return prices.most(len(encoded(body)), max(limits) * copies, seconds)
+        tokens, copies = limits(body, self.tokens_as)
+        return prices.most(len(encoded(body)), tokens * copies, seconds)
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -102,6 +101,18 @@ class Asking:
     def path(self) -> str:
         """Path of the request below the base URL."""
         return "completions" if self.as_text else "chat/completions"
+
+
+def limits(body: Mapping[str, Any], tokens_as: str) -> tuple[int, int]:
+    """The most tokens of one answer that `body` allows, and how many answers it requests.
+
+    `tokens_as` names the field with the limit; other fields in `TOKEN_LIMITS` count if they are larger.
+
+    >>> limits({"max_tokens": 10, "max_completion_tokens": 30, "n": 4}, "max_tokens")
+    (30, 4)
+    """
+    tokens = max(body[name] for name in {*TOKEN_LIMITS, tokens_as} if name in body)
+    return tokens, max([1, *(body[name] for name in COPIES if name in body)])
 
 
 def _whole_number(what: str, value: object, most: int) -> None:
