@@ -104,16 +104,16 @@ def money(amount: float, currency: str = "$", significant: int = 2) -> str:
 
     It has two decimals, or as many as show `significant` digits of a small amount; zeros after the second
     decimal are left out. Amounts below `SMALLEST` are rounding errors of sums and shown as zero. A currency
-    of several letters stands behind the number.
+    of several letters stands behind the number; an empty one is left out.
 
     >>> [money(x) for x in (1234.5, 0.25, 0.0031, -0.00044, 0.00000271, -1e-17)]
     ['$1,234.50', '$0.25', '$0.0031', '-$0.00044', '$0.0000027', '$0.00']
-    >>> money(-2, "USD"), money(0.123456, significant=6)
-    ('-2.00 USD', '$0.123456')
+    >>> money(-2, "USD"), money(0.123456, significant=6), money(0.00004561, "", 4)
+    ('-2.00 USD', '$0.123456', '0.00004561')
     """
     size = 0.0 if abs(amount) < SMALLEST else abs(amount)
     digits = max(2, significant - 1 - math.floor(math.log10(size))) if size else 2
     whole, _, cents = f"{size:,.{digits}f}".partition(".")
     text = f"{whole}.{cents.rstrip('0'):0<2}"
     sign = "-" if amount < 0 and size else ""
-    return f"{sign}{currency}{text}" if len(currency) == 1 else f"{sign}{text} {currency}"
+    return f"{sign}{currency}{text}" if len(currency) <= 1 else f"{sign}{text} {currency}"

@@ -13,11 +13,13 @@ from pandora_router.calibrate import Auto, Calibrated, CheapMean, EmpiricalDraws
 from pandora_router.cli.init import TEMPLATE
 from pandora_router.config import open_router, read_config
 from pandora_router.config.bill import bill
+from pandora_router.config.experiments import read_experiment
 from pandora_router.config.file import Config
 from pandora_router.config.inspection import STACK_SECONDS, looking
 from pandora_router.data import save
 from pandora_router.data.table import Table
 from pandora_router.errors import UsageError
+from pandora_router.evaluate.estimates import table_of
 from pandora_router.router import External, NeighbourRecipe, SetRecipe, StackRecipe
 from pandora_router.search import Always, KnowledgeGradient, Rollout
 from tests.support.command import pandora
@@ -306,6 +308,56 @@ def test_the_expected_bill_follows_what_is_sent(tmp_path: Path, options: str, to
     cost = bill(config, config.plan(tmp_path, dry_run=True))
     assert cost.expected == 2 * tokens  # a dollar a token
     assert cost.worst >= cost.expected
+
+
+PRICED = """
+value: {right_answer: 0.05, second: 0.001}
+endpoints: {here: {base_url: "http://127.0.0.1:9/v1"}}
+specialists:
+  small: {kind: chat, endpoint: here, model: s, prices: {in: 1, out: 2}}
+  large: {kind: chat, endpoint: here, model: l, prices: {in: 10, out: 20}}
+table: table
+"""
+
+
+@pytest.mark.parametrize(
+    ("fit", "contexts"),
+    [
+        ("fit: {}", False),
+        ("fit: {inspection: 0.001}", False),
+        ("fit: {inspection: {shared: 0.002, own: {large: 0.003}, each: 0.001, refund: none}}", False),
+        ("fit: {costly: {peek: 40}}", True),
+        ("fit: {costly: {peek: 40, agreement: true}, inspection: 0.004}", True),
+        ("fit: {inspection: 0.001, split: {train: 0.5, calibration: 0.25, test: 0.25}}", False),
+    ],
+)
+def test_an_evaluation_of_a_config_charges_what_a_fit_with_it_charges(
+    tmp_path: Path, fit: str, contexts: bool
+) -> None:
+    save(generate(120, contexts=contexts).only(["small", "large"]), tmp_path / "table")
+    config = read(tmp_path, PRICED + fit)
+    table = config.routing_table(tmp_path)
+    price = looking(config, table)
+    experiment = read_experiment(tmp_path / "pandora.yaml")
+    evaluated = table_of(experiment, tmp_path)
+    assert evaluated.specialists == table.specialists
+    np.testing.assert_array_equal(evaluated.reward, table.reward)
+    assert (experiment.peek, len(experiment.costs)) == (price.peek, 1)
+    router = config.fitted(table)
+    together, fitted = router.costly.together, router.costs
+    charged = experiment.costs_at(experiment.costs[0], table.specialists, together=together)
+    for bought in range(2):
+        np.testing.assert_allclose(charged.paid(bought).marginal, fitted.paid(bought).marginal, rtol=1e-12)
+    np.testing.assert_allclose(charged.marginal, fitted.marginal, rtol=1e-12)
+    np.testing.assert_allclose(charged.refund, fitted.refund, rtol=1e-12)
+
+
+@pytest.mark.parametrize("fit", ["fit: {cheap: {kind: linear}}", "fit: {policy: {kind: never}}"])
+def test_a_config_that_an_experiment_cannot_measure_is_refused(tmp_path: Path, fit: str) -> None:
+    save(generate(120).only(["small", "large"]), tmp_path / "table")
+    read(tmp_path, PRICED + fit)
+    with pytest.raises(UsageError, match="the usual router"):
+        read_experiment(tmp_path / "pandora.yaml")
 
 
 def test_init_writes_once(tmp_path: Path) -> None:

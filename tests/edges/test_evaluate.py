@@ -323,7 +323,7 @@ def test_the_report_has_every_part(swept: Path) -> None:
         "## Summary",
         "## Where the paper's findings hold",
         "Weak f",
-        "Against each static arm by itself",
+        "Against each way that does not search",
         "cost, paper's way",
         "Value estimators",
         "within 2 s.d.",
@@ -355,9 +355,16 @@ def test_the_page_of_ones_own_data_speaks_of_that_data(swept: Path) -> None:
         words = file.read_text()
         assert "The router is right on" in words
         assert "findings hold" not in words
+        jargon = words.index("above the envelope")  # for those who open it
+        assert words.rindex("<details>", 0, jargon) > words.rfind("</details>", 0, jargon)
         refused = pandora(*asked, option, str(file))
         assert (refused.exit_code, "--replace" in refused.stderr) == (2, True)
         assert pandora(*asked, option, str(file), "--replace").exit_code == 0
+    page = (swept / "mine.html").read_text()
+    assert (
+        page.index("What routing earns") < page.index("The router is right on") < page.index('id="explorer"')
+    )
+    assert "the router's f" in page
 
 
 def test_the_first_table_is_small_and_verbose_shows_all(swept: Path) -> None:

@@ -13,8 +13,12 @@ import pytest
 from click.testing import CliRunner
 
 from pandora_router.cli.main import Verbs
-from pandora_router.errors import UpstreamError
-from tests.support.command import start
+from pandora_router.config import read_config
+from pandora_router.config.market import MarketPlan
+from pandora_router.data import save
+from pandora_router.errors import UpstreamError, UsageError
+from tests.support.command import pandora, start
+from tests.support.tables import generate
 
 
 def ended(*words: object, **environment: str) -> tuple[int, str, str]:
@@ -47,6 +51,34 @@ def test_wrong_usage_is_2_with_one_message(words: list[str], said: str) -> None:
     code, out, message = ended(*words)
     assert (code, out) == (2, "")
     assert said in message
+
+
+def test_messages_name_what_was_given_and_what_to_do(saved_router: Path, tmp_path: Path) -> None:
+    """Each was met by a new user and could not be understood: options that do not exist, empty lists."""
+    table, wide = tmp_path / "table", tmp_path / "wide.csv"
+    save(generate(60), table)
+    wide.write_text("prompt,mood\nhello,good\n")
+    market = tmp_path / "pandora.yaml"
+    market.write_text("table: t\n")
+    store = tmp_path / "none.sqlite"
+    for words, said in (
+        (["fit", "--data", saved_router, "-o", tmp_path / "r"], "another kind (pandora-router artifact)"),
+        (["fit", "--data", wide, "-o", tmp_path / "r"], "pandora data import wide.csv --format long|wide"),
+        (["data", "import", wide, "--format", "wide", "--free", "-o", tmp_path / "t"], "--score-column"),
+        (["route", "-r", saved_router, "hello", "--max-fee", "0.0000001"], "lowest mean fee is 0.01"),
+        (["log", "tail", "--store", store], "no such file"),
+        (["keys", "list", "--store", store], "PANDORA_STORE"),
+        (["keys", "revoke", "team", "--store", store], "no such file"),
+    ):
+        result = pandora(*words)
+        assert result.exit_code == 2, result.output
+        assert said in result.stderr
+        assert "--format (" not in result.stderr
+    assert not store.exists()
+    assert pandora("keys", "add", "team", "--store", store).exit_code == 0
+    assert pandora("keys", "list", "--store", store).exit_code == 0
+    with pytest.raises(UsageError, match="who answers prompts that nobody wins, and a file that describes"):
+        MarketPlan(read_config(market), market).market(None)  # type: ignore[arg-type]
 
 
 def test_an_unwritable_output_is_2_and_found_before_the_work(saved_router: Path, tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from pandora_router.folders import replace_text
 from pandora_router.report import summary, tables
 from pandora_router.run import Runner
 from pandora_router.search import kernels
+from pandora_router.text import counted
 
 COLUMNS = ("total", "regret", "inspection_cost", "inspections", "accuracy", "fee")
 FILE = click.Path(path_type=Path, dir_okay=False)
@@ -72,12 +73,14 @@ def evaluate(
 ) -> None:
     """Run EXPERIMENTS (YAML) over fresh splits; finished splits are not run again.
 
-    The router is fitted on each split as `pandora fit` would fit it, and measured on prompts of that split
+    A pandora.yaml is an experiment too: the router that `pandora fit` makes from it, at the same costs. The
+    router is fitted on each split as `pandora fit` would fit it, and measured on prompts of that split
     that it has not seen. Splits run on all cores; results do not depend on their number. With --ray, every
     machine needs this package and the data at the same path.
 
     \b
     Examples:
+      pandora evaluate pandora.yaml -o results
       pandora evaluate mine.yaml -o results --html results/mine.html
       pandora evaluate paper/experiments/math_gpt.yaml -o results --data ../shared/data --seeds 3
       pandora evaluate mine.yaml -o results --finished --verbose
@@ -130,7 +133,8 @@ def _show(measured: Results, verbose: bool) -> None:
     screen = Screen()
     screen.say(f"\n{measured.title}")
     screen.say(summary.sentence(measured))
-    title = f"Averaged over {len(measured.costs)} inspection costs and {len(measured.seeds)} splits"
+    costs, splits = counted(len(measured.costs), "inspection cost"), counted(len(measured.seeds), "split")
+    title = f"Averaged over {costs} and {splits}"
     screen.show(table(title, summary.HEAD, summary.cells(measured)))
     if not verbose:
         return

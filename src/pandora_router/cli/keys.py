@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import click
 
 from pandora_router.cli.console import Screen, table
+from pandora_router.errors import UsageError
 from pandora_router.store import accounts
 from pandora_router.store.database import Transaction, connect
 from pandora_router.store.migrations import migrate
@@ -42,8 +43,21 @@ def store_option(command: Callable[..., Any]) -> Callable[..., Any]:
     )(command)
 
 
-def within(store: str, operation: Callable[[Transaction], T]) -> T:
-    """Run an operation on the store at address `store` and commit it."""
+def within(store: str, operation: Callable[[Transaction], T], *, new: bool = False) -> T:
+    """Run an operation on the store at address `store` and commit it.
+
+    Raises `UsageError` if `store` is a file that does not exist, unless `new` is true: then it is made.
+    """
+    path = (
+        None if store.startswith(("postgresql://", "postgres://")) else Path(store.removeprefix("sqlite:///"))
+    )
+    if path is not None and not new and not path.exists():
+        raise UsageError(
+            store,
+            expected="the file in which the gateway keeps keys and decisions (serve.store of its config)",
+            came="no such file",
+            do="Go to its folder, or name it with --store or PANDORA_STORE; pandora serve makes it.",
+        )
     database = connect(store)
     try:
         migrate(database)
@@ -90,6 +104,7 @@ def add(
         lambda open_: accounts.add_key(
             open_, name, time.time(), budget=most, period=period, per_minute=per_minute, admin=admin
         ),
+        new=True,
     )
     click.echo(secret)
 

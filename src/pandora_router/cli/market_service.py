@@ -104,7 +104,9 @@ def join(name: str, url: str | None, card: str | None, stake: float, config: Pat
     Endpoint(address)  # raises UsageError for an invalid address
     secret = plan.secret()
     made = within(
-        plan.store, lambda open_: auctions.join(open_, name, address.rstrip("/"), time.time(), stake=stake)
+        plan.store,
+        lambda open_: auctions.join(open_, name, address.rstrip("/"), time.time(), stake=stake),
+        new=True,
     )
     click.echo(bidder_key(secret, name, made.version).decode())
 

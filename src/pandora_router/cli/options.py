@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pandora_router.errors import UsageError
-from pandora_router.text import did_you_mean
+from pandora_router.text import did_you_mean, money
 
 if TYPE_CHECKING:
     from pandora_router.router import Router
@@ -111,7 +111,7 @@ class Wanted:
                 "--only, --exclude and --max-fee",
                 expected="at least one specialist that may be chosen",
                 came="none",
-                do=f"Allow more; the lowest mean fee is {cheapest:.4g}.",
+                do=f"Allow more; the lowest mean fee is {money(cheapest, '')}.",
             )
         return allowed
 

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 import click
 
+from pandora_router import folders
 from pandora_router.data import importers, splits, storage
 from pandora_router.data.fees import Fees, FirstOf, Free, FromColumn, PerParameter, PerSpecialist, PerToken
 from pandora_router.data.limits import Limits
@@ -68,14 +69,14 @@ class Source:
             return "table"
         if (self.path / "prompts.parquet").is_file():
             return "folder"
-        raise UsageError(
-            str(self.path),
-            expected="a routing table or a folder with prompts.parquet",
-            came="something else" if self.path.exists() else "no such path",
-            do=f"Say what it is with --format ({', '.join(FORMATS[2:])})."
-            if self.path.exists()
-            else "Check the path.",
-        )
+        came, do = "no such path", "Check the path."
+        if (written := folders.format_of(self.path)) is not None:
+            came, do = f"a folder of another kind ({written})", "Name the folder of the table."
+        elif self.path.exists():
+            came = "a folder of other files" if self.path.is_dir() else "a file"
+            do = f"Say what it is: pandora data import {self.path.name} --format {'|'.join(FORMATS[2:])}"
+        expected = "a routing table or a folder with prompts.parquet"
+        raise UsageError(str(self.path), expected=expected, came=came, do=do)
 
     def _table(self, form: str, progress: Progress) -> Table:
         if form == "table":

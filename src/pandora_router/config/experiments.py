@@ -27,6 +27,9 @@ sweep: {calibration: [50, 200], samples: [10, 1000], signal_neighbours: [4, 64],
 usd: {embed: .2, read: .25, write: 2.5, written: 20, call: 0}  # prices, see `evaluate.experiments.UsdPrices`
 domain: MATH                                 # whose curves of the paper to draw beside
 control: true                                # a negative control: nothing to gain is expected
+
+A `pandora.yaml` is an experiment too: the router that `pandora fit` makes from it, at the inspection costs
+that it charges there, beside the ways to route that a fit reports.
 """
 
 from __future__ import annotations
@@ -34,14 +37,24 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any
 
+import numpy as np
 from pydantic import AfterValidator, BeforeValidator, Field
 
+from pandora_router.boxes import Costs
+from pandora_router.config import read_config
 from pandora_router.config.document import Document, read_document
+from pandora_router.config.file import Config
+from pandora_router.config.fitting import FitSettings
+from pandora_router.config.inspection import looking
 from pandora_router.config.mistakes import validated
 from pandora_router.config.values import Amount, Closed, Count, Name, Natural, Refund, Text
 from pandora_router.data import Fractions
+from pandora_router.errors import UsageError
 from pandora_router.evaluate.experiments import COSTS, Experiment, Sweep, UsdPrices
 from pandora_router.router.inspection import Inspection
+
+FITTED = ("router", "never inspect", "always inspect", "best single", "cheapest", "oracle")
+"""The ways to route that `pandora fit` reports."""
 
 
 def _once(values: list[int]) -> list[int]:
@@ -157,12 +170,72 @@ class ExperimentSettings(Closed):
 
 
 def read_experiment(path: Path | str) -> Experiment:
-    """Read an experiment from a YAML file; its name is the file name without suffix.
+    """Read an experiment from a YAML file or a `pandora.yaml`; its name is the file name without suffix.
 
     Raises `UsageError` with file and line for anything that differs from the description above.
     """
     path = Path(path)
-    return validated(ExperimentSettings, read_document(path)).build(path.stem)
+    document = read_document(path)
+    if isinstance(document.content, dict) and "data" not in document.content and "table" in document.content:
+        return _of_config(read_config(path), path)
+    return validated(ExperimentSettings, document).build(path.stem)
+
+
+def _of_config(config: Config, path: Path) -> Experiment:
+    """What `pandora fit` does with the config file at `path`, as an experiment over fresh splits.
+
+    Raises `UsageError` for a table that cannot be read, and for estimates, signal models and policies other
+    than the usual ones, which experiments do not fit.
+    """
+    fit, usual = config.fit, FitSettings()
+    kept = {"peek": getattr(fit.costly, "peek", None), "agreement": getattr(fit.costly, "agreement", False)}
+    same = {"costly": usual.costly.model_copy(update=kept)}
+    for key in ("cheap", "costly", "signal", "policy"):
+        if getattr(fit, key) != same.get(key, getattr(usual, key)):
+            raise UsageError(
+                f"{path}: fit.{key}",
+                expected="the default one: an experiment measures the usual router",
+                came=f"kind {getattr(fit, key).kind}",
+                do="Leave it out for pandora evaluate; pandora fit measures it on the test split.",
+            )
+    table = config.routing_table(path.parent)
+    price = looking(config, table)
+    at, inspection = _multiples(price.cost, table.specialists, path)
+    split = Fractions(0.5, 0.2, 0.3) if fit.split is None else fit.split.fractions
+    return Experiment(
+        name=path.stem,
+        data=config.table,
+        title=f"{config.table} with the settings of {path.name}",
+        specialists=None if fit.specialists is None else dict.fromkeys(fit.specialists, 0.0),
+        fee_weight=table.fee_weight,
+        peek=price.peek,
+        agreement=bool(kept["agreement"]),
+        neighbours=(),
+        costs=(at,),
+        inspection=inspection,
+        arms=FITTED,
+        split=split,
+    )
+
+
+def _multiples(
+    cost: float | Costs, specialists: tuple[str, ...], path: Path
+) -> tuple[float, Inspection | None]:
+    """A price, and the costs of a fit as multiples of it; raises `UsageError` if refunds differ in share."""
+    if not isinstance(cost, Costs):
+        return float(cost), None
+    price = float(cost.own.mean()) or float(cost.shared.sum()) or 1.0
+    shares = cost.refund[cost.own > 0.0] / cost.own[cost.own > 0.0]
+    if shares.size and not np.allclose(shares, shares[0]):
+        raise UsageError(
+            f"{path}: refunds",
+            expected="one share that comes back, the same for all specialists",
+            came="several",
+            do="State one: fit: {inspection: {each: 0.0001, refund: none}}.",
+        )
+    own = {name: float(part) / price for name, part in zip(specialists, cost.own, strict=True)}
+    refund = float(shares[0]) if shares.size else 0.0
+    return price, Inspection(float(cost.shared.sum()) / price, own, refund=refund)
 
 
 def experiment(name: str, content: object) -> Experiment:

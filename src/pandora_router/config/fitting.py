@@ -65,8 +65,12 @@ class SplitSettings(Closed):
 
     def draw(self, table: Table) -> Table:
         """The table with this split."""
-        shares = Fractions(self.train, self.calibration, self.test)
-        return resplit(table, seed=self.seed, fractions=shares)
+        return resplit(table, seed=self.seed, fractions=self.fractions)
+
+    @property
+    def fractions(self) -> Fractions:
+        """The shares of the three parts."""
+        return Fractions(self.train, self.calibration, self.test)
 
 
 class RemoteSettings(Closed):

@@ -71,9 +71,13 @@ class MarketPlan:
         if default is None or default not in names:
             raise UsageError(
                 "market.default",
-                expected=f"one of {', '.join(names)}, for prompts that nobody wins",
+                expected=f"who answers prompts that nobody wins: one of {', '.join(names)}"
+                if names
+                else "who answers prompts that nobody wins, and a file that describes specialists",
                 came="none" if default is None else repr(default),
-                do="Name one.",
+                do="Name one of them, market: {default: NAME}."
+                if names
+                else "Describe some under `specialists` (pandora init writes an example), then name one.",
             )
         router = None if settings.router is None else open_router(folder / settings.router)
         return Market(

@@ -12,7 +12,7 @@ Publishing writes a new subfolder, syncs it, and replaces `manifest.json` in one
 is the pointer (docs/decisions/0110-published-folders.md). This package does not know what the files mean.
 """
 
-from pandora_router.folders.kinds import MANIFEST, Kind, Stored, is_stored, manifest, parsed
+from pandora_router.folders.kinds import MANIFEST, Kind, Stored, format_of, is_stored, manifest, parsed
 from pandora_router.folders.outputs import check_file, check_output, keep_apart
 from pandora_router.folders.reading import read
 from pandora_router.folders.writing import replace_file, replace_text, replacing, sha256, sync, write
@@ -23,6 +23,7 @@ __all__ = [
     "Stored",
     "check_file",
     "check_output",
+    "format_of",
     "is_stored",
     "keep_apart",
     "manifest",

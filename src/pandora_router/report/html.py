@@ -1,4 +1,4 @@
-"""The report as one HTML file that works offline: interactive curves, then the tables of the Markdown report.
+"""The report as one HTML file that works offline: what routing earned, interactive curves, then the tables.
 
 Everything is inside the file: numbers as JSON, and the files `page.js` and `page.css` of this package. A
 content security policy forbids loading anything. Titles and names are text, never markup: Python escapes what
@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from pandora_router.evaluate.arms import DEFAULT
+from pandora_router.evaluate.experiments import cheap_name
 from pandora_router.evaluate.results import Key, Results
 from pandora_router.report.paired import has
 
@@ -39,24 +40,39 @@ POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inli
 
 
 def page(measured: Sequence[Results], words: str) -> str:
-    """The whole page: curves of `measured`, in this order, then the report in `words` (Markdown).
+    """The whole page: the opening of a report, the curves of `measured` in this order, the rest of it.
+
+    `words` is the report in Markdown; its rest begins with the first heading of the second level. There are
+    no curves if each experiment has a single inspection cost.
 
     Images in it are left out: the curves show the same, and image files may not be beside the page.
     """
     blocks = [block.strip() for block in re.split(r"\n\n+", words)]
-    body = [_element(block) for block in blocks if not block.startswith("![")]
-    data = json.dumps(curves(measured), allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
-    style, script = (files(__package__).joinpath(f"page.{kind}").read_text("utf-8") for kind in ("css", "js"))
+    shown = [block for block in blocks if not block.startswith("![")]
+    details = next((i for i, block in enumerate(shown) if block.startswith("## ")), len(shown))
+    opening, rest = ("\n".join(map(_element, part)) for part in (shown[:details], shown[details:]))
+    explorer, script = ("", "") if all(len(each.costs) == 1 for each in measured) else _explorer(measured)
+    style = _packaged("css")
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>pandora-router results</title>\n'
         f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">\n'
         f'<meta name="viewport" content="width=device-width"><style>\n{style}</style></head><body>\n'
-        '<main><section id="explorer" aria-label="Curves"><noscript>Curves need JavaScript; every number is '
-        "in the tables below.</noscript></section>\n"
-        + "\n".join(body)
-        + f'</main>\n<script type="application/json" id="data">{data}</script>\n<script>\n{script}</script>'
-        "</body></html>\n"
+        f"<main>{opening}\n{explorer}{rest}</main>\n{script}</body></html>\n"
     )
+
+
+def _explorer(measured: Sequence[Results]) -> tuple[str, str]:
+    """The element that the script fills with curves, and the data and the script."""
+    data = json.dumps(curves(measured), allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
+    return (
+        '<section id="explorer" aria-label="Curves"><noscript>Curves need JavaScript; every number is in the '
+        "tables below.</noscript></section>\n",
+        f'<script type="application/json" id="data">{data}</script>\n<script>\n{_packaged("js")}</script>',
+    )
+
+
+def _packaged(kind: str) -> str:
+    return files(__package__).joinpath(f"page.{kind}").read_text("utf-8")
 
 
 def curves(measured: Sequence[Results]) -> dict[str, Any]:
@@ -74,7 +90,9 @@ def curves(measured: Sequence[Results]) -> dict[str, Any]:
                 "prompts": round(results.mean("prompts", results.keys[0])),
                 "costs": results.costs,
                 "arms": results.arms,
-                "frames": [{"k": k, "curves": _frame(results, k)} for k in results.neighbours],
+                "frames": [
+                    {"k": k, "name": cheap_name(k), "curves": _frame(results, k)} for k in results.neighbours
+                ],
             }
             for results in measured
         ],

@@ -41,22 +41,23 @@ def section(results: Results, setting: Experiment | None, images: Mapping[str, s
     """The tables of one experiment, the longer ones collapsed."""
     kind = "Negative control. " if results.control else ""
     checked, first = reliability.of(results), results.neighbours[0]
-    lines = [f"## {results.name}", "", f"{results.title}", "", kind + tables.verdict(results, first), ""]
+    titled = [f"{kind}{results.title}", ""] if results.title not in ("", results.name) or kind else []
+    lines = [f"## {results.name}", "", *titled]
     if checked is not None and (left := sum(fact["left_out"] for fact in checked.facts.values())):
         kept = results.mean("prompts", (first, results.costs[0], DEFAULT)) * len(results.seeds)
         lines += [f"{left} of {left + kept:.0f} test prompts lack a score and could not be judged.", ""]
     for ending, alt in (("", results.title), ("-more", "Outside options; USD"), ("-sweeps", "Variations")):
         if results.name + ending in images:
             lines += [f"![{alt}]({images[results.name + ending]})", ""]
-    lines += [tables.envelope(results, first, COMPARED), ""]
-    lines += folded("Against each static arm by itself", tables.each_static(results, first))
+    if envelope := tables.envelope(results, first, COMPARED):
+        verdict = f"{tables.verdict(results, first)}\n\n{envelope}"
+        lines += folded("Against the best way that does not search, at every cost", verdict)
+    lines += folded("Against each way that does not search", tables.each_static(results, first))
     lines += folded(
         "Regret + cost at every cost (bold: the lowest; a star: differs from the router)",
         tables.totals(results, first),
     )
-    lines += folded(
-        "Every metric, averaged over costs; our accounting and the paper's", tables.overall(results, first)
-    )
+    lines += folded("Every metric, averaged over costs", tables.overall(results, first))
     if checked is not None:
         lines += folded(
             "Value estimators: MSE against rewards", tables.estimators(checked, results.neighbours[:2])

@@ -67,7 +67,7 @@
   const readout = make("div", { class: "readout", "aria-live": "polite" });
   const legend = make("div", { class: "legend", role: "group", "aria-label": "Arms to draw" });
   const heading = make("h2"), note = make("p", { class: "note" });
-  const controls = make("div", { class: "controls" }, ...experiments, make("label", { for: "choose-frame" }, "f of"), frames,
+  const controls = make("div", { class: "controls" }, ...experiments, make("label", { for: "choose-frame" }, "cheap estimate"), frames,
     ...metrics, tick("log", "log costs"), tick("bands", "bands"));
   root.replaceChildren(heading, controls, make("div", { class: "plot" }, svg, readout), legend, note,
     make("p", { class: "hint", id: "hint" }, "Point at the plot, or focus it and press ← → (Home, End, Escape), to read values. " +
@@ -123,9 +123,9 @@
     remember();
     const e = one(), metric = data.metrics.find((m) => m.id === now.metric);
     heading.textContent = (e.title || e.name) + (e.control ? " (negative control)" : "") +
-      ` — ${e.splits} splits, ${e.prompts} prompts each`;
+      ` — ${e.splits} split${e.splits === 1 ? "" : "s"}, ${e.prompts} prompts each`;
     note.textContent = NOTES[now.metric] || OTHERS;
-    frames.replaceChildren(...e.frames.map((f, i) => make("option", { value: String(i) }, `${f.k} neighbours`)));
+    frames.replaceChildren(...e.frames.map((f, i) => make("option", { value: String(i) }, f.name)));
     frames.value = String(now.frame);
     svg.setAttribute("aria-label", `${metric.label} against inspection cost, ${visible().length} arms`);
     svg.replaceChildren();
@@ -140,7 +140,8 @@
       svg.append(draw("line", { x1: x(c), x2: x(c), y1: down, y2: down + 4, class: "zero" }));
       if (x(c) - last < 34) continue;
       last = x(c);
-      svg.append(draw("text", { x: x(c), y: down + 18, "text-anchor": "middle" }, short(c)));
+      const outermost = x(c) > BOX.width - 20; // its label would be cut at the right edge
+      svg.append(draw("text", { x: x(c), y: down + 18, "text-anchor": outermost ? "end" : "middle" }, short(c)));
     }
     svg.append(draw("text", { x: (BOX.left + BOX.width) / 2, y: BOX.height - 8, "text-anchor": "middle" }, "inspection cost c"));
     svg.append(draw("text", { x: 12, y: (BOX.top + down) / 2, "text-anchor": "middle", class: "small",

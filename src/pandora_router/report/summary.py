@@ -14,6 +14,7 @@ from pandora_router.calibrate.ways import ALWAYS, BEST_SINGLE, F_ONLY, NEVER, OR
 from pandora_router.evaluate import reliability
 from pandora_router.evaluate.results import Results
 from pandora_router.report import paired, tables
+from pandora_router.text import money
 
 SHOWN = (ROUTER, NEVER, F_ONLY, BEST_SINGLE, ALWAYS)
 HEAD = ("way to route", "accuracy", "fees / 1,000", "inspections / 1,000", "net reward", "behind the router")
@@ -64,7 +65,7 @@ def earned(results: Results) -> tuple[Earned, ...]:
 def sentence(results: Results) -> str:
     """One or two sentences that compare the router with the best of the other ways."""
     router, *others = earned(results)
-    spent = f"{router.fees + router.inspections:.4g} per 1,000 prompts"
+    spent = f"{_amount(router.fees + router.inspections)} per 1,000 prompts"
     words = f"The router is right on {router.accuracy:.3f} of the prompts at {spent}"
     if not others:
         return words + "."
@@ -72,8 +73,9 @@ def sentence(results: Results) -> str:
     sure = "" if abs(best.behind) > 2.0 * best.error else ", within two standard errors"
     lead = "more" if best.behind >= 0.0 else "less"
     return (
-        f"{words}; {best.way}: {best.accuracy:.3f} at {best.fees + best.inspections:.4g}. Net of all costs "
-        f"the router earns {abs(best.behind):.4f} {lead} per prompt (s.e. {best.error:.4f}{sure})."
+        f"{words}; {best.way}: {best.accuracy:.3f} at {_amount(best.fees + best.inspections)}. "
+        f"Net of all costs the router earns {abs(best.behind):.4f} {lead} per prompt "
+        f"(s.e. {best.error:.4f}{sure})."
     )
 
 
@@ -83,8 +85,8 @@ def cells(results: Results) -> list[list[str]]:
         [
             way.way,
             f"{way.accuracy:.3f}",
-            f"{way.fees:.4g}",
-            f"{way.inspections:.4g}",
+            _amount(way.fees),
+            _amount(way.inspections),
             f"{way.net:z.4f}",
             "" if way.way == ROUTER else f"{way.behind:.4f} ({way.error:.4f})",
         ]
@@ -113,3 +115,8 @@ def _fee_weight(results: Results) -> float:
     if checked is None:
         return 1.0
     return float(next(iter(checked.facts.values())).get("fee_weight", 1.0)) or 1.0
+
+
+def _amount(number: float) -> str:
+    """Fees or costs in the unit of the data, without an exponent."""
+    return money(number, "", 4)

@@ -140,7 +140,8 @@ def find_specialists(sheet: Sheet, columns: WideColumns) -> tuple[str, ...]:
             sheet.path.name,
             expected=f"a column {other!r} for specialist {name!r}",
             came=f"columns {', '.join(sheet.columns)}",
-            do="Name the specialists, or say how their columns are called.",
+            do="Say how score columns are called, {} standing for the name (--score-column '{}_correct'), or "
+            "name the specialists (--specialist NAME, once for each).",
         )
     return specialists
 
