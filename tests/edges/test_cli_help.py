@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -60,3 +62,17 @@ def test_completion_names_verbs_and_their_summaries() -> None:
     with start(**asked) as shell:
         out, _ = shell.communicate(timeout=60)
     assert "route\n" + SUMMARIES["route"] in out
+
+
+@pytest.mark.parametrize("verb", ["fit", "init", "serve", "keys", "log", "bid"])
+def test_help_of_a_verb_imports_nothing_heavy(verb: str) -> None:
+    code = f"""
+import sys
+from pandora_router.cli.main import main
+main([{verb!r}, "--help"], standalone_mode=False)
+print("heavy:", sorted({{"numpy", "scipy", "pydantic", "pyarrow", "aiohttp"}} & set(sys.modules)))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stdout.endswith("heavy: []\n"), done.stdout[-200:]

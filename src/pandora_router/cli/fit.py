@@ -7,26 +7,18 @@ import time
 from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from pandora_router import folders
-from pandora_router.calibrate.readings import Readings
 from pandora_router.cli.console import Screen, SlowProgress, echo, echo_json
-from pandora_router.cli.earnings import details, headline
-from pandora_router.cli.sources import Source, fees_of
-from pandora_router.config import read_config
-from pandora_router.config.file import Config
-from pandora_router.config.fitting import BlendSettings, JudgeSettings, TransformerSettings
-from pandora_router.config.inspection import looking
-from pandora_router.data import Limits, Table, resplit, storage
 from pandora_router.errors import UsageError
-from pandora_router.evaluate import stream
-from pandora_router.router.artifact import KIND
-from pandora_router.router.out_of_fold import JOURNAL
-from pandora_router.search import Never, kernels
 from pandora_router.text import counted, did_you_mean, money
+
+if TYPE_CHECKING:  # what fitting needs takes half a second to import: `pandora fit --help` does without
+    from pandora_router.calibrate.readings import Readings
+    from pandora_router.config.file import Config
+    from pandora_router.data import Table
 
 HELD_OUT = ("calibration", "test")
 TRAINING = {"torch": "torch", "onnx": "onnx", "onnxruntime": "onnxruntime"}
@@ -87,6 +79,12 @@ def fit(
       pandora fit --data table -o router --write-estimates estimates
       pandora fit --data ../data/openllm_pool --fee-per-trillion-parameters 1 -o router
     """
+    from pandora_router import folders
+    from pandora_router.config import read_config
+    from pandora_router.evaluate import stream
+    from pandora_router.router.artifact import KIND
+    from pandora_router.search import Never, kernels
+
     if config is not None and (data is not None or inspection_cost is not None or any(fees.values())):
         raise UsageError(
             "pandora fit",
@@ -110,7 +108,8 @@ def fit(
         folders.check_file(path, replace=False, inputs=[given, output])
     work = output.with_name(f".{output.name}.work")
     echo(announcement(settings, table, work), err=True)
-    begun, held = time.monotonic(), dict[str, Readings]()
+    begun = time.monotonic()
+    held: dict[str, Readings] = {}
     with SlowProgress(resumes=True) as bar:
         kernels.warm(bar)
         router = settings.fitted(
@@ -137,6 +136,8 @@ def fit(
 
 def show(facts: Mapping[str, Any], config: Config, weight: float, needs: list[str], *, verbose: bool) -> None:
     """Print what the router earns; with `verbose` also the details."""
+    from pandora_router.cli.earnings import details, headline
+
     screen = Screen()
     headline(screen, facts, weight, config.value.currency, needs)
     known, test = facts["prompts"]["remembered"], facts["prompts"]["test"]
@@ -152,6 +153,10 @@ def show(facts: Mapping[str, Any], config: Config, weight: float, needs: list[st
 
 def usual(data: Path, cost: float | None, **fees: Any) -> tuple[Config, Table]:
     """Default settings for a routing table, or for a folder with prompts.parquet, and the table."""
+    from pandora_router.cli.sources import Source, fees_of
+    from pandora_router.config.file import Config
+    from pandora_router.data import Limits, resplit, storage
+
     settings = Config.model_validate({"table": str(data), "fit": {"inspection": cost}})
     columns = {
         "fee": (),
@@ -169,6 +174,9 @@ def usual(data: Path, cost: float | None, **fees: Any) -> tuple[Config, Table]:
 
 def check(config: Config, table: Table) -> None:
     """Check names, prices and packages before the long work; raises `UsageError`."""
+    from pandora_router.config.fitting import BlendSettings, TransformerSettings
+    from pandora_router.config.inspection import looking
+
     default = config.fit.default
     if default is not None and default not in table.specialists:
         raise UsageError(
@@ -190,6 +198,10 @@ def check(config: Config, table: Table) -> None:
 
 def announcement(config: Config, table: Table, work: Path) -> str:
     """Sentence on what will be fitted, and on the price of a judge's verdicts before they are bought."""
+    from pandora_router.config.fitting import JudgeSettings
+    from pandora_router.config.inspection import looking
+    from pandora_router.router.out_of_fold import JOURNAL
+
     train, held = int((table.split == "train").sum()), int((table.split == "calibration").sum())
     parts = f"{train:,} train, {held:,} calibration"
     size = f"{counted(len(table), 'prompt')} x {counted(len(table.specialists), 'specialist')} ({parts})"
