@@ -251,6 +251,15 @@ def test_the_page_of_the_manual_is_a_plan(tmp_path: Path, monkeypatch: pytest.Mo
     assert found.specialists[2].most(Request.of("x")) > found.specialists[0].most(Request.of("x"))
 
 
+def test_answers_without_a_verdict_are_counted_in_words(tmp_path: Path) -> None:
+    """A judge that talks instead of judging leaves cells empty: the summary says so."""
+    judged = PLAN.replace("sums: numeric", "sums: {judge: talker}")
+    judged += "  talker: {kind: chat, hidden: true, endpoint: here, model: good, prices: free}\n"
+    with Upstream() as upstream:
+        found = invoke(written(tmp_path, upstream.url, judged, questions=1), "-o", tmp_path / "t")
+    assert "3 answers got no verdict from the judge (invalid reply 3)" in " ".join(found.output.split())
+
+
 def test_a_dead_server_or_a_wrong_key_is_said_at_once_and_leaves_nothing_behind(tmp_path: Path) -> None:
     dead = written(tmp_path / "dead", "http://127.0.0.1:9/v1", PLAN.replace("retries: 4", "retries: 50"))
     found = invoke(dead, "-o", tmp_path / "t")

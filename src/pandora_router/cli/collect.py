@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
+from typing import get_args
 
 import click
 
@@ -23,6 +24,7 @@ from pandora_router.config.file import Config
 from pandora_router.config.specialists import ChatSettings, RetrievalSettings, SamplingSettings
 from pandora_router.data import storage
 from pandora_router.errors import UsageError
+from pandora_router.specialists.answer import Finish
 from pandora_router.text import counted, money
 
 EXAMPLES = """\b
@@ -230,6 +232,11 @@ def _show(collected: Collected, output: Path, sign: str) -> None:
     screen.show(table("Collected", columns, rows, words=2))
     for name, why in collected.stopped.items():
         screen.say(f"{name} was asked no more: {why}")
+    judged = collected.finishes.get("judge", {}).items()
+    if failed := {end: count for end, count in judged if end not in get_args(Finish)}:
+        why = ", ".join(f"{end} {count:,}" for end, count in failed.items())
+        answers = counted(sum(failed.values()), "answer")
+        screen.say(f"{answers} got no verdict from the judge ({why}); the same command asks it again")
     if collected.unaffordable:
         screen.say(f"{collected.unaffordable:,} calls did not fit into the budget")
     if collected.torn:
