@@ -7,10 +7,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pandora_router.errors import UsageError
-from pandora_router.folders.writing import replace_text
+from benchmarks.pages import put
 
-BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
 Row = Mapping[str, Any]
 Report = Mapping[str, Sequence[Row]]
 MECHANISMS = ("sequential", "descending", "ascending", "second price", "leave one out")
@@ -19,13 +17,8 @@ GOAL = 200
 
 def write(report: Report, page: Path) -> None:
     """Replace what stands between the marks of `page`; raises `UsageError` if it has none."""
-    text = page.read_text()
-    if BEGIN not in text or END not in text:
-        raise UsageError(str(page), expected=f"the marks {BEGIN} and {END}", came="none", do="Add them.")
-    before, _, rest = text.partition(BEGIN)
-    after = rest.partition(END)[2]
     parts = [section(report[name]) for name, section in SECTIONS.items() if report.get(name)]
-    replace_text(page, f"{before}{BEGIN}\n{chr(10).join(parts)}{END}{after}")
+    put("\n".join(parts), page)
 
 
 def grid(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -2,6 +2,7 @@
 
     --decisions N   how many decisions, over thirty days [1,000,000]
     --store PATH    a SQLite file, made if it is not there, so that a second run need not write it again
+    --page PATH     also write the table between the marks of this page, docs/dashboard.md
 
 Every page is asked for over a real socket, `TIMES` times after a first request. A page passes if its slowest
 answer is under `LIMIT`; exit code 1 if one does not. Run it on a quiet machine: the processor seconds of a
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import http.client
+import os
 import statistics
 import sys
 import tempfile
@@ -21,6 +23,8 @@ from pathlib import Path
 from tests.dashboard.conftest import Running
 from tests.support.traffic import fill, hold_auctions, team
 
+from benchmarks.pages import put
+from pandora_router.report.tables import grid
 from pandora_router.store.database import Transaction, connect
 from pandora_router.store.migrations import migrate
 
@@ -68,6 +72,7 @@ def main() -> None:
     )
     parser.add_argument("--decisions", type=int, default=1_000_000)
     parser.add_argument("--store", type=Path)
+    parser.add_argument("--page", type=Path)
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         path = asked.store or Path(folder) / "store.sqlite"
@@ -75,7 +80,7 @@ def main() -> None:
             write(path, asked.decisions)
         running = Running(path)
         try:
-            slow = measure(running)
+            slow = measure(running, asked.page)
         finally:
             running.close()
     sys.exit(f"over {LIMIT:g} s: {', '.join(slow)}" if slow else None)
@@ -126,14 +131,18 @@ def copied(open_: Transaction, table: str, copy: int) -> str:
     )
 
 
-def measure(running: Running) -> list[str]:
-    """Print median, slowest and processor time of every page; returns the pages that are too slow."""
-    slow = []
+def measure(running: Running, page: Path | None) -> list[str]:
+    """Print median, slowest and processor time of every page, also into the file `page` if it is given.
+
+    Returns the pages that are too slow.
+    """
+    slow, rows = [], []
     id_, count = running.store.submit(
         lambda open_: open_.rows("SELECT max(id), count(*) FROM decisions")[0]
     ).result()
-    print(f"{count:,} decisions; seconds of {TIMES} requests after the first\n")
-    print(f"| {'page':38} | median | slowest | processor | kB |\n|---|---|---|---|---|")
+    told = f"{count:,} decisions; seconds of {TIMES} requests after the first"
+    told += f"; {os.cpu_count()} cores, load average {os.getloadavg()[0]:.1f} at the start"
+    print(f"{told}\n")
     for title, path in PAGES.items():
         ask(running, path.format(id=id_))
         times: list[float] = []
@@ -144,9 +153,12 @@ def measure(running: Running) -> list[str]:
             times.append(time.perf_counter() - begun)
         used = (time.process_time() - used) / TIMES
         middle, worst = statistics.median(times), max(times)
-        print(f"| {title:38} | {middle:.3f} | {worst:.3f} | {used:.3f} | {size / 1000:.0f} |")
+        rows.append([title, f"{middle:.3f}", f"{worst:.3f}", f"{used:.3f}", f"{size / 1000:.0f}"])
+        print("  ".join([f"{title:38}", *rows[-1][1:]]))
         if worst > LIMIT:
             slow.append(title)
+    if page is not None:
+        put(f"{told}:\n\n{grid(['page', 'median', 'slowest', 'processor', 'kB'], rows)}\n", page)
     return slow
 
 

@@ -97,14 +97,31 @@ def test_the_keyboard_reaches_everything(board: Running, page: Chromium) -> None
 
 
 @pytest.mark.parametrize(
-    "name", ["", "decisions", "specialists", "looks", "calibration", "keys", "reconcile"]
+    "name", ["", "decisions", "specialists", "looks", "calibration", "keys", "reconcile", "market"]
 )
 def test_a_narrow_screen_shows_all_of_it(board: Running, page: Chromium, name: str) -> None:
     page.problems.clear()
     page.screen(390, 800)
     page.open(f"{board.url}/{name}".rstrip("/"))
     assert page.run("document.documentElement.scrollWidth") <= 390
+    left, right = page.run(
+        "(() => { const b = document.querySelector('nav a[aria-current]').getBoundingClientRect();"
+        " return [b.left, b.right] })()"
+    )
+    assert left >= 0  # the name of the page that is shown has not scrolled away
+    assert right <= 390
     assert page.problems == []
+
+
+def test_lines_of_a_chart_differ_without_colour(board: Running, page: Chromium) -> None:
+    page.screen(1280, 900)
+    page.open(board.url)
+    page.until("document.querySelectorAll('.plot canvas').length === 4")
+    styles = page.run(
+        "[...document.querySelectorAll('.charts figure')].map((f) => [...f.querySelectorAll('.u-marker')]"
+        ".slice(1).map((m) => getComputedStyle(m).borderTopStyle))"
+    )
+    assert [len(set(lines)) for lines in styles] == [2, 3, 2, 1]
 
 
 def test_what_users_typed_stays_text(board: Running, page: Chromium) -> None:

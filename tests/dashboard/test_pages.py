@@ -14,6 +14,7 @@ from pandora_router.dashboard import login
 from pandora_router.dashboard.layout import PAGES, amount
 from pandora_router.dashboard.page_request import ROOT
 from pandora_router.dashboard.reconcile import read_bill
+from pandora_router.dashboard.today import whole_steps
 from pandora_router.errors import UsageError
 from pandora_router.store import accounts, queries
 from pandora_router.store.queries import Filter, Window
@@ -129,6 +130,15 @@ def test_numbers_on_pages_are_the_numbers_of_the_store(board: Running) -> None:
     changed = rows(board.ask(f"{ROOT}/decisions?csv=decisions&changed=yes").text)
     assert [row["decision"] for row in changed] == [r["decision"] for r in listed if r["changed"] == "1"]
     assert 0 < len(changed) < count
+
+
+def test_charts_leave_out_steps_that_the_window_cuts() -> None:
+    window = Window(1000.0, 1400.0)
+    steps = [{"at": at, "requests": n} for at, n in ((900, 2), (1000, 5), (1200, 4), (1300, 9), (1400, 1))]
+    shown = [row["at"] for row in whole_steps(steps, 100, window)]
+    assert shown == [1000, 1200, 1300]
+    alone = [{"at": 900, "requests": 3}, {"at": 1000, "requests": 0}]
+    assert whole_steps(alone, 100, window) == alone
 
 
 def test_links_keep_filters(board: Running) -> None:

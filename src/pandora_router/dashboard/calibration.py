@@ -125,7 +125,7 @@ def _tiles(bins: Sequence[Mapping[str, float]], scores: Sequence[float]) -> Html
         tile("Judged decisions", f"{int(n):,}", "with an expectation"),
         tile("Calibration error", number(gap).shown, "mean distance from the diagonal"),
         tile("Bias", number(bias).shown, "real minus expected"),
-        tile("Looks within 80%", share(inside, len(scores)).shown, f"{len(scores):,} looks"),
+        tile("Inside the 80% interval", share(inside, len(scores)).shown, f"of {len(scores):,} looks"),
     )
 
 
@@ -184,8 +184,8 @@ def _coverage(scores: Sequence[float]) -> PageTable:
         for level, width in LEVELS.items()
         if scores
     ]
-    columns = ("interval stated before", "looks", "fell inside")
-    return PageTable("coverage", "Where looks fell", columns, rows, empty="No looks yet.")
+    columns = ("interval stated before the look", "looks", "values inside")
+    return PageTable("coverage", "Coverage of looks", columns, rows, empty="No looks yet.")
 
 
 def _drift(prompts: Sequence[float], rewards: Sequence[float]) -> PageTable:
@@ -205,5 +205,5 @@ def _drift(prompts: Sequence[float], rewards: Sequence[float]) -> PageTable:
                 number(chance, 4),
             ]
         )
-    columns = ("what", "verdict", "values", "older half", "newer half", "by chance")
+    columns = ("what", "verdict", "values", "older half", "newer half", "p-value")
     return PageTable("drift", "Drift", columns, rows, words=2)

@@ -40,7 +40,13 @@ def keys(open_: Transaction, request: PageRequest) -> Page:
                 money(mine["cost"]),
             ]
         )
-    explained = note("Make keys with `pandora keys add NAME --budget DOLLARS`; --admin opens this dashboard.")
+    explained = note(
+        "Make keys with ",
+        tag("code", "pandora keys add NAME --budget DOLLARS"),
+        "; a key made with ",
+        tag("code", "--admin"),
+        " opens this dashboard.",
+    )
     empty = "There are no keys."
     return Page(
         "Keys", [PageTable("keys", "Keys and budgets", COLUMNS, rows, words=4, empty=empty), explained]

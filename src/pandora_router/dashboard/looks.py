@@ -43,8 +43,8 @@ def looks(open_: Transaction, request: PageRequest) -> Page:
         tile("Expected gain", f"{now['gained']:.3f}", "reward, summed over requests"),
         tile("Per changed choice", money(paid / changed if changed else None).shown, "spent on looks"),
     )
-    _, steps = queries.series(open_, window)
-    over_time = whole_steps(steps)
+    step, steps = queries.series(open_, window)
+    over_time = whole_steps(steps, step, window)
     at = [row["at"] for row in over_time]
     drawn = charts(
         chart("Requests", at, {"with looks": [row["inspected"] for row in over_time],
@@ -77,8 +77,9 @@ def looks(open_: Transaction, request: PageRequest) -> Page:
     ]
     explained = note(
         "A look changes a choice if another specialist had the highest mean before it. Expected gain: what "
-        "the chosen one was worth at the end minus what that other one was worth then. A look that wins is "
-        "paid for as the beginning of its answer; money on looks is what losers and judges cost."
+        "the chosen one was worth at the end minus what that other one was worth then. If the specialist "
+        "that was looked at answers, the look is part of the price of its answer. Money spent on looks is "
+        "what all other looks and the verdicts of judges cost."
     )
     return Page(
         "Looks",
@@ -86,10 +87,10 @@ def looks(open_: Transaction, request: PageRequest) -> Page:
             head,
             drawn,
             PageTable("quality", f"Feedback ({request.metric})", ("requests", "judged", "reward"), quality),
-            PageTable("won", "Looks at", ("specialist", "looks", "won", "lost", "share won"), won),
+            PageTable("won", "Looks by specialist", ("specialist", "looks", "won", "lost", "share won"), won),
             PageTable(
                 "lost",
-                "Calls for looks",
+                "Calls that were only looks",
                 ("specialist", "kind", "status", "calls", "cost", "input tokens", "output tokens"),
                 spent,
                 words=3,

@@ -55,7 +55,11 @@ def market(open_: Transaction, request: PageRequest, reputation: Reputation) -> 
         _auctions(listed if file else listed[:ROWS], request),
         _pager(listed, request),
         _accounts(balances),
-        note("Amounts are in units of reward. Let a bidder join with `pandora market join NAME --url URL`."),
+        note(
+            "Amounts are in units of reward. Let a bidder join with ",
+            tag("code", "pandora market join NAME --url URL"),
+            ".",
+        ),
     ]
     return Page("Market", parts)
 

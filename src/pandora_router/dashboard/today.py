@@ -71,16 +71,20 @@ def today(open_: Transaction, request: PageRequest) -> Page:
     figures = read(open_, window, request.metric)
     parts: list[Html | PageTable] = [
         _tiles(figures, request.metric),
-        _charts(figures),
+        _charts(figures, window),
         explained(),
         _table(figures),
     ]
     return Page("Today", parts, live=True)
 
 
-def whole_steps(over_time: list[Sums]) -> list[Sums]:
-    """The steps without the first, incomplete one, unless all requests are in it."""
-    return over_time[1:] if any(row["requests"] for row in over_time[1:]) else over_time
+def whole_steps(over_time: list[Sums], step: int, window: Window) -> list[Sums]:
+    """The steps of `step` seconds that lie inside the window; all steps if those have no requests.
+
+    The first and the last step of a window are usually cut. In a chart they would look like a drop.
+    """
+    whole = [row for row in over_time if window.since <= row["at"] and row["at"] + step <= window.until]
+    return whole if any(row["requests"] for row in whole) else over_time
 
 
 def net_saving(sums: Sums) -> int:
@@ -126,8 +130,8 @@ def _change(now: float, before: float) -> str:
     return f"{100 * (now / before - 1):+.0f}% against the window before".replace("-", "−")
 
 
-def _charts(figures: Figures) -> Html:
-    rows = whole_steps(figures.over_time)
+def _charts(figures: Figures, window: Window) -> Html:
+    rows = whole_steps(figures.over_time, figures.step, window)
     at = [row["at"] for row in rows]
 
     def summed(name: str) -> list[float | None]:

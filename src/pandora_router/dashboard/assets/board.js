@@ -8,21 +8,24 @@
     root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
 
   const localTimes = (where) => {
-    const form = new Intl.DateTimeFormat(undefined, {
-      year: "numeric", month: "short", day: "2-digit", hour: "2-digit", minute: "2-digit", second: "2-digit",
-      hourCycle: "h23",
-    });
+    const parts = {
+      month: "short", day: "2-digit", hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23",
+    };
+    const form = new Intl.DateTimeFormat(undefined, parts);
+    const withYear = new Intl.DateTimeFormat(undefined, { year: "numeric", ...parts });
+    const thisYear = new Date().getFullYear();
     const zone = document.getElementById("zone");
     if (zone) zone.textContent = "times: " + form.resolvedOptions().timeZone;
     for (const time of all("time[datetime]", where)) {
       time.title = time.getAttribute("datetime");
-      time.textContent = form.format(new Date(time.dateTime));
+      const moment = new Date(time.dateTime);
+      time.textContent = (moment.getFullYear() === thisYear ? form : withYear).format(moment);
     }
   };
 
   const inUnit = (unit) => (_, value) => {
     if (value === null || value === undefined) return "–";
-    if (unit === "dollars") return "$" + value.toPrecision(3);
+    if (unit === "dollars") return "$" + value.toLocaleString("en", { maximumSignificantDigits: 3 });
     if (unit === "seconds") return value < 1 ? Math.round(1000 * value) + " ms" : value.toFixed(2) + " s";
     return value.toLocaleString(undefined, { maximumFractionDigits: 3 });
   };
@@ -48,6 +51,7 @@
       }
       const axis = { stroke: colour("--dim"), grid: { stroke: colour("--line"), width: 1 }, ticks: { show: false } };
       const dashes = [[], [6, 4], [2, 3], [8, 3, 2, 3]];
+      const borders = ["solid", "dashed", "dotted", "double"]; // the legend shows each line's dashes, not only its colour
       const options = {
         width: Math.max(240, box.clientWidth),
         height: 190,
@@ -60,6 +64,7 @@
             value: inUnit(told.unit), points: { show: told.at.length < 40 || line.values.filter(Boolean).length < 12 },
           })),
         ],
+        legend: { markers: { width: 3, dash: (_, i) => borders[i - 1] } },
         hooks: { setSelect: [(plot) => zoom(plot)] },
         cursor: { drag: { x: true, y: false, setScale: false } },
       };
@@ -115,8 +120,15 @@
     }
   });
 
+  // On a narrow screen the list of pages scrolls: move it to the page that is shown.
+  const showPage = () => {
+    const here = document.querySelector("nav a[aria-current]");
+    if (here) here.parentElement.scrollLeft = here.offsetLeft - here.parentElement.offsetLeft - 40;
+  };
+
   const start = () => {
     localTimes(document);
+    showPage();
     draw(document);
     document.getElementById("theme")?.addEventListener("click", acts.d);
     document.getElementById("help")?.addEventListener("click", acts["?"]);
