@@ -1,8 +1,8 @@
 """A search as a value: what is known and spent so far, and the only two things a policy can say.
 
-A policy sees a `State` and answers `Inspect` or `Select`; it never holds a value that was not opened, so
-every policy is admissible by construction. `State.observe` and `State.lose` are the only places that charge;
-what comes back of the cost of the box that is chosen is given back once, when the search ends.
+A policy sees a `State` and answers `Inspect` or `Select`. It never holds a value that was not opened, so no
+policy can use a value before it is paid for. Only `State.observe` and `State.lose` charge; what comes back of
+the cost of the box that is chosen is given back once, when the search ends.
 A failed inspection is data: the money is gone, the box stays worth its mean and cannot be inspected again.
 """
 
