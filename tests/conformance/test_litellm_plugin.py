@@ -21,5 +21,6 @@ def test_litellm_calls_whom_the_router_chooses(tmp_path: Path, monkeypatch: pyte
         monkeypatch.setenv("LITELLM_LOCAL_MODEL_COST_MAP", "True")  # nothing is fetched
         monkeypatch.setenv("PANDORA_ROUTER", str(tmp_path / "router"))
         said = there.run("python", "litellm_plugin.py")
+    assert "page: ok" in said
     assert "sdk: ok" in said
     assert "proxy: ok" in said
