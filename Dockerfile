@@ -6,7 +6,7 @@ RUN python -m venv /app \
  && /app/bin/pip install --no-cache-dir -c /src/constraints.txt '/src[serve,postgres]'
 # the compiled searches are kept in the image; a processor of another kind compiles them again at the start
 RUN apt-get update -qq && apt-get install -y -qq --no-install-recommends libgomp1 \
- && NUMBA_CACHE_DIR=/app/kernels /app/bin/pandora warm
+ && NUMBA_CACHE_DIR=/app/kernels /app/bin/pandora warm && chmod -R a+rX /app/kernels
 
 FROM python:3.11-slim
 RUN apt-get update -qq && apt-get install -y -qq --no-install-recommends libgomp1 \

@@ -139,8 +139,12 @@ def _keep(kernels: SimpleNamespace) -> None:
 
 
 def _complete() -> Path | None:
-    """The first folder in which every kernel is compiled and that nobody else can have written."""
-    return next((place for place in places() if (place / MARKER).is_file() and _private(place)), None)
+    """The first readable folder in which every kernel is compiled and that nobody else can have written."""
+    for place in places():
+        with suppress(PermissionError):
+            if (place / MARKER).is_file() and _private(place):
+                return place
+    return None
 
 
 def _private(folder: Path) -> bool:
