@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.pages import put
+from tools.pages import put
 
 Row = Mapping[str, Any]
 Report = Mapping[str, Sequence[Row]]

@@ -22,8 +22,8 @@ from pathlib import Path
 
 from tests.dashboard.conftest import Running
 from tests.support.traffic import fill, hold_auctions, team
+from tools.pages import put
 
-from benchmarks.pages import put
 from pandora_router.report.tables import grid
 from pandora_router.store.database import Transaction, connect
 from pandora_router.store.migrations import migrate
@@ -158,7 +158,7 @@ def measure(running: Running, page: Path | None) -> list[str]:
         if worst > LIMIT:
             slow.append(title)
     if page is not None:
-        put(f"{told}:\n\n{grid(['page', 'median', 'slowest', 'processor', 'kB'], rows)}\n", page)
+        put(f"{told}:\n\n{grid(['page', 'median', 'slowest', 'processor', 'kB'], rows)}", page)
     return slow
 
 

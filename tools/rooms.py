@@ -1,18 +1,21 @@
-"""Files and lines of each room of `src`: `python -m tools.rooms [REVISION ...]`.
+"""Files and lines of each room of `src`: `python -m tools.rooms [REVISION ...] [--page PAGE]`.
 
 Prints a Markdown table with a pair of columns (modules, lines) for each revision of git and for the working
 tree; the last column counts the lines of the working tree that are code: neither blank nor a
-comment nor inside a docstring. A revision is anything `git rev-parse` knows.
+comment nor inside a docstring. A revision is anything `git rev-parse` knows. `--page` also writes the table
+between the marks of a Markdown page.
 """
 
 from __future__ import annotations
 
+import argparse
 import ast
 import subprocess
-import sys
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
+
+from tools.pages import put
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = "src/pandora_router/"
@@ -64,7 +67,20 @@ def counts(modules: Iterable[tuple[str, str]]) -> tuple[Counter[str], Counter[st
 
 
 def main() -> None:
-    revisions = sys.argv[1:]
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("revisions", nargs="*")
+    parser.add_argument("--page", type=Path)
+    asked = parser.parse_args()
+    printed = table(asked.revisions)
+    print(printed)
+    if asked.page is not None:
+        put(printed, asked.page)
+
+
+def table(revisions: list[str]) -> str:
+    """The table in Markdown."""
     now = here()
     columns = [counts(at_revision(revision)) for revision in revisions] + [counts(now)]
     code = Counter[str]()
@@ -72,12 +88,12 @@ def main() -> None:
         for room in (room_of(path), "all"):
             code[room] += code_lines(text)
     heads = [f"{kind} {name}" for name in (*revisions, "now") for kind in ("modules", "lines")]
-    print("| room | " + " | ".join(heads) + " | code now |")
-    print("| --- |" + " ---: |" * (len(heads) + 1))
+    lines = ["| room | " + " | ".join(heads) + " | code now |", "| --- |" + " ---: |" * (len(heads) + 1)]
     rooms = sorted({room for files, _ in columns for room in files} - {"all"})
     for room in (*rooms, "all"):
         cells = [f"{counter[room]:,}" if counter[room] else "–" for pair in columns for counter in pair]
-        print(f"| {room} | " + " | ".join(cells) + f" | {code[room]:,} |")
+        lines.append(f"| {room} | " + " | ".join(cells) + f" | {code[room]:,} |")
+    return "\n".join(lines)
 
 
 if __name__ == "__main__":

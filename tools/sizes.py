@@ -3,7 +3,8 @@
 Follows the requirements in pyproject.toml, with the named extras, through the metadata of the packages that
 are installed in this environment, and adds up the files of each. Packages that are required but not installed
 are listed as missing. `--most MB` ends with exit code 1 if the sum is larger. `--all` prints a line for the
-core and for each extra that users install: its sum, and what it adds to the core.
+core and for each extra that users install: its sum, and what it adds to the core. `--page PAGE` writes
+them to the table of that Markdown page, in which rows of extras that are not installed here stay.
 
 Below the sizes are CPU seconds (`tools.starts`): of `import pandora_router`, of `pandora --help`, of loading
 a router (with `--router FOLDER`), and until the libraries of each extra are imported. Nothing is installed.
@@ -21,6 +22,7 @@ from pathlib import Path
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from tools.pages import put, table_rows
 from tools.starts import start_times
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -115,6 +117,23 @@ def summary() -> None:
         print(f"{total:8.1f} MB  [{extra}] = core + {total - sum(core.values()):.1f} ({largest}{lacking})")
 
 
+def write_table(page: Path, router: Path | None) -> None:
+    """Write size and start time of the core and of each extra to `page`; what is not installed here stays."""
+    rows = {row[0]: row for row in table_rows(page)}
+    for extra in (None, *EXTRAS):
+        files, missing = installed([extra] if extra else [])
+        times = {what: seconds for what, seconds in start_times(extra, router) if what != "python alone"}
+        if missing or None in times.values():
+            continue
+        name = f"`[{extra}]`" if extra else "`pandora-router`"
+        told = ", ".join(
+            f"{seconds:.2f}" + ("" if extra else f" for {what}") for what, seconds in times.items()
+        )
+        rows[name] = [name, f"{sum(map(size, files.values())):,.0f}", told]
+    lines = [["install", "MB", "seconds"], ["---"] * 3, *rows.values()]
+    put("\n".join(f"| {' | '.join(line)} |" for line in lines), page)
+
+
 def show_starts(extras: Iterable[str], router: Path | None) -> None:
     """Print the CPU seconds until the core and each of `extras` have started."""
     for part in (None, *extras):
@@ -130,10 +149,13 @@ def main() -> None:
     parser.add_argument("--most", type=float, help="largest sum allowed, in MB")
     parser.add_argument("--all", action="store_true", help="a line for the core and each of the usual extras")
     parser.add_argument("--router", type=Path, help="folder of a fitted router: also measure loading it")
+    parser.add_argument("--page", type=Path, help="with --all: write the table of this page")
     given = parser.parse_args()
     if given.all:
         summary()
         show_starts(EXTRAS, given.router)
+        if given.page is not None:
+            write_table(given.page, given.router)
         return
     files, missing = installed(given.extras)
     sizes = {name: size(some) for name, some in files.items()}

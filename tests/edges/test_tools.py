@@ -5,10 +5,14 @@ from __future__ import annotations
 import importlib.util
 import runpy
 import sys
+from pathlib import Path
 
 import pytest
+from tools.pages import BEGIN, END, put, table_rows
 from tools.sizes import EXTRAS, required
 from tools.starts import IMPORTS, cpu_seconds, start_times
+
+from pandora_router.errors import UsageError
 
 
 def test_extras_that_name_extras_of_this_project_are_followed_in_pyproject() -> None:
@@ -35,6 +39,19 @@ def test_start_times_count_the_seconds_of_the_process_and_what_cannot_start() ->
     times = dict(start_times(None))
     assert list(times) == ["python alone", "import pandora_router", "pandora --help"]
     assert all(times.values())
+
+
+def test_measured_numbers_are_put_between_the_marks_of_a_page(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("# Title\n\nBy hand.\n")
+    with pytest.raises(UsageError, match="measured: begin"):
+        put("| a |", page)
+    page.write_text(f"By hand.\n\n{BEGIN}\n{END}\n\nBelow.\n")
+    for number in ("1", "2", "2"):
+        put(f"| part | n |\n|---|---|\n| one | {number} |\n", page)
+    assert page.read_text().startswith("By hand.\n\n")
+    assert page.read_text().endswith(f"| one | 2 |\n\n{END}\n\nBelow.\n")
+    assert table_rows(page) == [["one", "2"]]
 
 
 def test_every_benchmark_is_listed_with_a_line(
