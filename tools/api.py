@@ -7,11 +7,15 @@ properties. Ends with exit code 1 if a public name, method or property has no do
 from __future__ import annotations
 
 import inspect
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pandora_router
+
+ARGUMENT = re.compile(r"([a-z_][a-z_0-9, ]*): (.*)", re.DOTALL)
+"""A line of a docstring that explains arguments or fields: their names, then what they mean."""
 
 
 def signature(thing: object) -> str:
@@ -19,7 +23,8 @@ def signature(thing: object) -> str:
     if not callable(thing):
         return ""
     try:
-        return str(inspect.signature(thing)).replace("'", "")
+        text = str(inspect.signature(thing)).replace("'", "")
+        return text.removesuffix(" -> None") if inspect.isclass(thing) else text
     except ValueError:  # protocols and enumerations written in C
         return "(...)"
 
@@ -34,29 +39,49 @@ def members(kind: type) -> Iterator[tuple[str, object]]:
 
 def section(name: str, thing: object) -> Iterator[str]:
     """Yield the lines about one public name."""
-    yield f"## `{name}{signature(thing) if inspect.isclass(thing) or inspect.isfunction(thing) else ''}`\n"
+    yield f"## `{name}`\n"
     if not (inspect.isclass(thing) or inspect.isfunction(thing)):
         yield f"The constant `{thing!r}`.\n"
         return
-    yield f"From `{thing.__module__}`.\n\n{documented(name, thing)}\n"
+    yield f"{code(name + signature(thing))}\n\nFrom `{thing.__module__}`.\n\n{documented(name, thing)}\n"
     if inspect.isclass(thing):
         for member, function in members(thing):
-            shown = "" if isinstance(function, property) else signature(function)
-            yield f"### `{name}.{member}{shown}`\n\n{documented(f'{name}.{member}', function)}\n"
+            yield f"### `{name}.{member}`\n"
+            if not isinstance(function, property):
+                yield f"{code(member + signature(function))}\n"
+            yield f"{documented(f'{name}.{member}', function)}\n"
 
 
 def documented(name: str, thing: object) -> str:
-    """Return the docstring of `thing`; ends the program if it has none."""
+    """Return the docstring of `thing` in Markdown; ends the program if it has none."""
     text = inspect.getdoc(thing)
     if not text:
         sys.exit(f"{name} has no docstring")
-    return text
+    return markdown(text)
+
+
+def code(text: str) -> str:
+    """Return a block of Python code."""
+    return f"```python\n{text}\n```"
+
+
+def markdown(text: str) -> str:
+    """Return a docstring in Markdown: examples become code, explained arguments a list."""
+    parts = []
+    for part in re.split(r"\n\s*\n", text):
+        entries = [" ".join(entry.split()) for entry in re.split(r"\n(?! )", part)]
+        if part.startswith(">>>"):
+            part = code(part)
+        elif not part.startswith(" ") and all(ARGUMENT.fullmatch(entry) for entry in entries):
+            part = "\n".join(ARGUMENT.sub(r"- `\1`: \2", entry) for entry in entries)
+        parts.append(part)
+    return "\n\n".join(parts)
 
 
 def main() -> None:
     folder = Path(sys.argv[1])
     folder.mkdir(parents=True, exist_ok=True)
-    lines = ["# pandora_router\n", inspect.getdoc(pandora_router) or "", ""]
+    lines = ["# pandora_router\n", documented("pandora_router", pandora_router), ""]
     for name in pandora_router.__all__:
         lines += section(name, getattr(pandora_router, name))
     (folder / "api.md").write_text("\n".join(lines), encoding="utf-8")

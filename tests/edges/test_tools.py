@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tools.api import markdown
 from tools.pages import BEGIN, END, put, table_rows
 from tools.sizes import EXTRAS, required
 from tools.starts import IMPORTS, cpu_seconds, start_times
@@ -52,6 +53,20 @@ def test_measured_numbers_are_put_between_the_marks_of_a_page(tmp_path: Path) ->
     assert page.read_text().startswith("By hand.\n\n")
     assert page.read_text().endswith(f"| one | 2 |\n\n{END}\n\nBelow.\n")
     assert table_rows(page) == [["one", "2"]]
+
+
+def test_the_reference_shows_examples_as_code_and_arguments_as_a_list() -> None:
+    docstring = (
+        "Add.\n\na, b: numbers;\n    finite.\nround: digits.\n\n>>> 1 + 1\n2\n\nEdges: none.\n\n    a + b"
+    )
+    parts = markdown(docstring).split("\n\n")
+    assert parts == [
+        "Add.",
+        "- `a, b`: numbers; finite.\n- `round`: digits.",
+        "```python\n>>> 1 + 1\n2\n```",
+        "Edges: none.",
+        "    a + b",
+    ]
 
 
 def test_every_benchmark_is_listed_with_a_line(
