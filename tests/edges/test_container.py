@@ -21,7 +21,7 @@ import yaml
 
 pytest.importorskip("uvicorn", reason="pip install 'pandora-router[serve]'")
 
-from tools.image import APART, ROOT, Stage, build, instructions
+from tools.image import ROOT, Stage, build, instructions
 
 from tests.gateway.stub import Stub
 from tests.support.command import listening
@@ -45,18 +45,22 @@ def words(name: str) -> list[str]:
 
 
 def possible() -> bool:
-    """Whether this process may make a mount namespace."""
-    try:
-        return subprocess.run([*APART, "mount -o remount,bind,ro /"], check=False).returncode == 0
-    except OSError:
-        return False
+    """Whether this process may mount an overlay over the root of this machine and run a command in it."""
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        stage = Stage(Path(folder) / "probe")
+        stage.prepare()
+        try:
+            stage.build_step("true")
+        except (OSError, subprocess.CalledProcessError):
+            return False
+    return True
 
 
 @pytest.fixture(scope="module")
 def image() -> Iterator[Stage]:
     """The image, built step by step."""
     if not possible():
-        pytest.skip("NOT TESTED: building the image needs root and mount namespaces")
+        pytest.skip("NOT TESTED: building the image needs root, mount namespaces and overlays")
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         os.chmod(folder, 0o755)
         try:
