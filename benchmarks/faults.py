@@ -33,7 +33,6 @@ from typing import Any
 import aiohttp
 
 from benchmarks import served
-from benchmarks.marked import write_part
 from benchmarks.served import Server, Timed
 from pandora_router.report.tables import grid
 from pandora_router.store import accounts
@@ -258,7 +257,7 @@ def main() -> None:
     told = summary(rounds, "The database" if given.postgresql else "A worker", given.workers)
     print(told)
     if given.page is not None:
-        write_part(given.page, "database" if given.postgresql else "worker", told)
+        put(told, given.page, "database" if given.postgresql else "worker")
     sys.exit(1 if any(found.broken for found in rounds) else 0)
 
 

@@ -27,7 +27,6 @@ import numpy as np
 import uvloop
 
 from benchmarks import paced, served
-from benchmarks.marked import write_part
 from benchmarks.served import Server
 from pandora_router.store.database import connect
 
@@ -163,7 +162,7 @@ def main() -> None:
     lines = judged(found)
     print("\n".join(lines))
     if given.page:
-        write_part(given.page, "load", summary(found))
+        put(summary(found), given.page, "load")
     sys.exit(1 if any(line.startswith("missed") for line in lines) else 0)
 
 

@@ -1,4 +1,8 @@
-"""Pages of docs/ that hold measured numbers between two marks; the text around them is written by hand."""
+"""Parts of the pages of docs/ that commands write; the text around them is written by hand.
+
+The part `load` stands between `<!-- load: begin -->` and `<!-- load: end -->`. A page with a single part calls
+it `measured`.
+"""
 
 from __future__ import annotations
 
@@ -7,29 +11,32 @@ from pathlib import Path
 from pandora_router.errors import UsageError
 from pandora_router.folders.writing import replace_text
 
-BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
+USUAL = "measured"
 
 
-def measured(page: Path) -> tuple[str, str, str]:
-    """The text before the marks of `page`, between and after them; raises `UsageError` if it has none."""
-    text = page.read_text()
-    if BEGIN not in text or END not in text:
-        raise UsageError(str(page), expected=f"the marks {BEGIN} and {END}", came="none", do="Add them.")
-    before, _, rest = text.partition(BEGIN)
-    between, _, after = rest.partition(END)
-    return before, between, after
+def parts(page: Path, name: str = USUAL) -> tuple[str, str, str]:
+    """The text of `page` up to the part `name`, the part, and what follows, with the marks in the outer two.
+
+    Raises `UsageError` if the page lacks a mark.
+    """
+    begin, end = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
+    before, opened, rest = page.read_text().partition(begin)
+    between, closed, after = rest.partition(end)
+    if not opened or not closed:
+        raise UsageError(str(page), expected=f"the marks {begin} and {end}", came="none", do="Add them.")
+    return before + opened, between, closed + after
 
 
 def table_rows(page: Path) -> list[list[str]]:
-    """The cells of the table between the marks of `page`, row by row, without its head."""
-    lines = [line.strip("| ") for line in measured(page)[1].splitlines() if line.startswith("|")]
+    """The cells of the table in the part `measured` of `page`, row by row, without its head."""
+    lines = [line.strip("| ") for line in parts(page)[1].splitlines() if line.startswith("|")]
     return [[cell.strip() for cell in line.split("|")] for line in lines[2:]]
 
 
-def put(new: str, page: Path) -> None:
-    """Replace what stands between the marks of `page`; raises `UsageError` if it has none.
+def put(new: str, page: Path, name: str = USUAL) -> None:
+    """Replace the part `name` of `page`; raises `UsageError` if the page has no such part.
 
     Blank lines keep the marks apart from a table, which would take a mark for one of its rows.
     """
-    before, _, after = measured(page)
-    replace_text(page, f"{before}{BEGIN}\n\n{new.strip()}\n\n{END}{after}")
+    before, _, after = parts(page, name)
+    replace_text(page, f"{before}\n\n{new.strip()}\n\n{after}")

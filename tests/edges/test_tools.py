@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from tools.api import markdown
-from tools.pages import BEGIN, END, put, table_rows
+from tools.pages import put, table_rows
 from tools.sizes import EXTRAS, required
 from tools.starts import IMPORTS, cpu_seconds, start_times
 
@@ -47,11 +47,11 @@ def test_measured_numbers_are_put_between_the_marks_of_a_page(tmp_path: Path) ->
     page.write_text("# Title\n\nBy hand.\n")
     with pytest.raises(UsageError, match="measured: begin"):
         put("| a |", page)
-    page.write_text(f"By hand.\n\n{BEGIN}\n{END}\n\nBelow.\n")
+    page.write_text("By hand.\n\n<!-- measured: begin -->\n<!-- measured: end -->\n\nBelow.\n")
     for number in ("1", "2", "2"):
         put(f"| part | n |\n|---|---|\n| one | {number} |\n", page)
     assert page.read_text().startswith("By hand.\n\n")
-    assert page.read_text().endswith(f"| one | 2 |\n\n{END}\n\nBelow.\n")
+    assert page.read_text().endswith("| one | 2 |\n\n<!-- measured: end -->\n\nBelow.\n")
     assert table_rows(page) == [["one", "2"]]
 
 
