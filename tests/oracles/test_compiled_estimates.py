@@ -74,6 +74,25 @@ def test_packed_search_is_exact_over_whole_numbers_for_one_query_and_for_many(pl
     np.testing.assert_array_equal(search.nearest(queries[:1], 90), expected[:1])
 
 
+@pytest.mark.parametrize("k", [1, 3, 200, 600, 1500])
+@pytest.mark.parametrize("kind", ["usual", "equal", "below zero", "zero", "in few classes"])
+def test_the_largest_entries_are_those_of_a_stable_sort(kind: str, k: int) -> None:
+    rng = np.random.default_rng(8)
+    entries = rng.normal(0.3, 1.0, (6, 1500)).astype(np.float32)
+    if kind == "equal":
+        entries = entries.round(1)
+    elif kind == "below zero":
+        entries = -np.abs(entries)
+    elif kind == "zero":
+        entries[:] = 0.0
+    elif kind == "in few classes":  # all large entries share three classes
+        entries = np.where(np.arange(1500) % 512 < 3, entries + 9.0, entries)
+    scale = rng.uniform(0.5, 2.0, 1500).astype(np.float32)
+    rows = np.empty((6, k), dtype=np.intp)
+    kernels.load().largest_rows(entries, scale, rows)
+    np.testing.assert_array_equal(rows, np.argsort(-(entries * scale), axis=1, kind="stable")[:, :k])
+
+
 def test_inner_products_of_codes_stay_exact_in_single_precision() -> None:
     assert packed.WIDTH * packed.HIGHEST**2 < 2**24
 

@@ -12,11 +12,11 @@ from pandora_router.boxes import Boxes, Costs, Draws, Independent, Joint, LowRan
 from pandora_router.boxes.joint import CorrelatedNormal
 from pandora_router.search import Inspect, KnowledgeGradient, State, kernels
 from pandora_router.search.gradient import (
+    compiled_group_gain,
     envelope_gain,
     gradient,
     group_normals,
     has_normal_parts,
-    normal_parts,
     plain_gradient,
     plain_group_gain,
 )
@@ -127,6 +127,23 @@ def test_one_box_alone_is_never_worth_opening() -> None:
         assert gradient(boxes, -np.inf).tolist() == [0.0]
 
 
+@pytest.mark.parametrize("digits", [0, 1, 16])
+@pytest.mark.parametrize("seed", range(8))
+def test_lines_that_are_left_out_are_nowhere_highest(seed: int, digits: int) -> None:
+    """Rounded heights and slopes make equal, parallel and meeting lines; the maximum is taken on a grid."""
+    kernels.load()
+    from pandora_router.search.kernels.gradient import upper_lines
+
+    rng = np.random.default_rng(seed)
+    a, b = rng.normal(size=40).round(digits), rng.normal(size=40).round(digits)
+    first, last = -rng.uniform(0.1, 3.0), rng.uniform(0.1, 3.0)
+    high, steep = np.empty(40), np.empty(40)
+    kept = upper_lines(a, b, 40, first, last, high, steep)
+    z = np.linspace(first, last, 2001)[:, None]
+    np.testing.assert_allclose((high[:kept] + steep[:kept] * z).max(1), (a + b * z).max(1), atol=1e-12)
+    assert kept < 40
+
+
 # --- groups -----------------------------------------------------------------------------------------------
 
 
@@ -135,21 +152,7 @@ def group_gain(boxes: Boxes, members: np.ndarray, outside: float, samples: int, 
     normals = group_normals(seed, samples, len(boxes.mean))
     plain = plain_group_gain(boxes, members, outside, normals)
     if has_normal_parts(boxes):
-        covariance, quantiles = normal_parts(boxes)
-        group = np.full(len(boxes.mean), -1)
-        group[members] = 0
-        compiled = kernels.load().group_gain(
-            boxes.mean,
-            covariance,
-            boxes.std,
-            boxes.refund,
-            boxes.sealed,
-            quantiles,
-            outside,
-            group,
-            0,
-            normals,
-        )
+        compiled = compiled_group_gain(kernels.load(), boxes, members, outside, normals)
         assert compiled == pytest.approx(plain, rel=1e-10, abs=1e-13)
     return plain
 

@@ -9,14 +9,30 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pandora_router.boxes import Costs, Independent, Joint
-from pandora_router.search import KnowledgeGradient, Optimal, State, run
+from pandora_router.boxes import Boxes, Costs, Independent, Joint
+from pandora_router.boxes.checks import unlocked
+from pandora_router.search import KnowledgeGradient, Optimal, State, kernels, run
 from pandora_router.search.batch import Batch
-from pandora_router.search.gradient import best_inspection, plain_inspection
+from pandora_router.search.gradient import normal_parts, plain_inspection
 from tests.oracles.correlated_optimum import correlated_optimum
 from tests.support.instances import make
 
 KINDS = ("independent", "joint", "low rank", "quantiles")
+
+
+def best_inspection(boxes: Boxes, outside: float, depth: int, width: int) -> tuple[int, float]:
+    """The best next inspection and its net worth by the compiled code within `gradient_step`."""
+    kernels.load()
+    from pandora_router.search.kernels import gradient
+
+    covariance, quantiles = normal_parts(boxes)
+    mean, std, cost = (unlocked(part) for part in (boxes.mean, boxes.std, boxes.inspection_cost))
+    own, group, refund = boxes.costs.own, boxes.costs.group, boxes.costs.refund
+    sealed = unlocked(boxes.sealed)
+    box, net = gradient.best_inspection(
+        mean, covariance, std, cost, own, group, refund, sealed, quantiles, outside, depth, width
+    )
+    return box, net
 
 
 @pytest.mark.parametrize("outside", [-np.inf, 0.45, 0.9])

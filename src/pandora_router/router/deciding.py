@@ -33,7 +33,7 @@ from pandora_router.router.decision import (
 )
 from pandora_router.search import Inspect, Policy, Select, State, Trace
 from pandora_router.search.drive import explore, search
-from pandora_router.search.gradient import gradient, group_normals, plain_group_gain
+from pandora_router.search.gradient import gradient, group_gain, group_normals
 from pandora_router.types import Mask, Positions, Vector
 
 if TYPE_CHECKING:
@@ -346,7 +346,7 @@ def worth(state: State, inspect: Inspect) -> float:
         return alone
     members = np.array(inspect.boxes, dtype=np.intp)
     normals = group_normals(0, OUTCOMES, len(state.boxes.mean))
-    return max(alone, plain_group_gain(state.boxes, members, state.outside, normals))
+    return max(alone, group_gain(state.boxes, members, state.outside, normals))
 
 
 def checked_contexts(contexts: Offered | None, specialists: tuple[str, ...]) -> dict[str, str]:

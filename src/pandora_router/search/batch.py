@@ -321,7 +321,7 @@ def _compiled(
     law = batch.law()
     written = (out.choice, out.spent, out.order, out.stage)
     if isinstance(policy, KnowledgeGradient):
-        how = (policy.depth, policy.width, policy.normals(batch.state(0).boxes))
+        how = (policy.depth, policy.width, policy.normals(batch.costs))
         return lambda lo, hi: kernel.gradient_rows(law, values, *how, lo, hi, *written)
     if isinstance(policy, Rollout | Relative):
         by_mean, relatively = policy.outside == "mean", isinstance(policy, Relative)

@@ -22,8 +22,9 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from pandora_router.boxes import Boxes, Draws, Independent
+from pandora_router.boxes import Boxes, Costs, Draws, Independent
 from pandora_router.boxes.checks import locked, unlocked
+from pandora_router.boxes.costs import NO_GROUP
 from pandora_router.boxes.joint import NOTHING, CorrelatedNormal
 from pandora_router.boxes.moving import Moving, News
 from pandora_router.errors import UsageError
@@ -198,37 +199,6 @@ def normal_rule(points: int = 24, reach: float = 3.6) -> tuple[Vector, Vector]:
     return z, weights / weights.sum()
 
 
-def best_inspection(boxes: Boxes, outside: float, depth: int, width: int) -> tuple[int, float]:
-    """`plain_inspection` at speed where the boxes are normal or carry quantiles."""
-    kernel = kernels.ready() if has_normal_parts(boxes) else None
-    if kernel is None:
-        return plain_inspection(boxes, outside, depth, width)
-    return compiled_inspection(kernel, boxes, outside, depth, width)
-
-
-def compiled_inspection(
-    kernel: SimpleNamespace, boxes: Boxes, outside: float, depth: int, width: int
-) -> tuple[int, float]:
-    """`plain_inspection` at speed."""
-    covariance, quantiles = normal_parts(boxes)
-    costs = boxes.costs
-    box, net = kernel.best_inspection(
-        unlocked(boxes.mean),
-        covariance,
-        unlocked(boxes.std),
-        unlocked(boxes.inspection_cost),
-        costs.own,
-        costs.group,
-        costs.refund,
-        unlocked(boxes.sealed),
-        quantiles,
-        outside,
-        depth,
-        width,
-    )
-    return box, net
-
-
 @dataclass(frozen=True)
 class KnowledgeGradient(Memoryless):
     """Open the box whose news is worth most net of its cost, while that is positive; take the argmax.
@@ -279,17 +249,15 @@ class KnowledgeGradient(Memoryless):
             state.outside,
             self.depth,
             self.width,
-            self.normals(boxes),
+            self.normals(costs),
         )
         if group >= 0:
             return Inspect(tuple(int(j) for j in np.flatnonzero((costs.group == group) & boxes.sealed)))
         return purchase(boxes, box) if box >= 0 else Select(state.richest.box)
 
-    def normals(self, boxes: Boxes) -> Matrix:
+    def normals(self, costs: Costs) -> Matrix:
         """The standard normals behind the joint outcomes of a group; none where no cost is shared."""
-        if not len(boxes.costs.shared):
-            return NOTHING_HERE
-        return group_normals(self.seed, self.samples, len(boxes.mean))
+        return group_normals(self.seed, self.samples, len(costs)) if len(costs.shared) else NOTHING_HERE
 
     def plain_next(self, state: State) -> Action:
         """`next` without compiled code, for laws the kernels do not serve and as their oracle."""
@@ -311,7 +279,7 @@ class KnowledgeGradient(Memoryless):
             members = np.flatnonzero((costs.group == g) & boxes.sealed)
             if len(members) > 1:
                 cost = float(costs.shared[g] + costs.own[members].sum())
-                net = plain_group_gain(boxes, members, state.outside, self.normals(boxes)) - cost
+                net = plain_group_gain(boxes, members, state.outside, self.normals(costs)) - cost
                 if net > best[1]:
                     best = (tuple(int(j) for j in members), net)
         return best
@@ -322,6 +290,36 @@ def group_normals(seed: int, samples: int, boxes: int) -> Matrix:
     """Standard normals (S, M) in pairs of opposite sign, so that their mean is 0 exactly."""
     half = np.random.Generator(np.random.Philox(key=[seed, boxes])).standard_normal((samples // 2, boxes))
     return locked(np.concatenate([half, -half]))
+
+
+def group_gain(boxes: Boxes, members: Positions, outside: float, normals: Matrix) -> float:
+    """`plain_group_gain` at speed where the boxes are normal or carry quantiles; `members` are sealed."""
+    kernel = kernels.ready() if has_normal_parts(boxes) else None
+    if kernel is None:
+        return plain_group_gain(boxes, members, outside, normals)
+    return compiled_group_gain(kernel, boxes, members, outside, normals)
+
+
+def compiled_group_gain(
+    kernel: SimpleNamespace, boxes: Boxes, members: Positions, outside: float, normals: Matrix
+) -> float:
+    """`plain_group_gain` at speed."""
+    covariance, quantiles = normal_parts(boxes)
+    group = np.full(len(boxes.mean), NO_GROUP)
+    group[members] = 0
+    worth: float = kernel.group_gain(
+        unlocked(boxes.mean),
+        covariance,
+        unlocked(boxes.std),
+        boxes.refund,
+        unlocked(boxes.sealed),
+        quantiles,
+        outside,
+        locked(group),
+        0,
+        normals,
+    )
+    return worth
 
 
 def plain_group_gain(boxes: Boxes, members: Positions, outside: float, normals: Matrix) -> float:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import importlib.util
+import itertools
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -145,10 +146,12 @@ class Pieces:
         if not text or any(mark in text for mark in self.special):
             encoded: list[int] = self.tokenizer.encode(text, add_special_tokens=False).ids
             return encoded
-        ids: list[int] = []
-        for piece in PIECE.findall(SPACE + text.replace(" ", SPACE)):
-            ids += self.known.get(piece) or self._encoded(piece)
-        return ids
+        pieces = PIECE.findall(SPACE + text.replace(" ", SPACE))
+        try:
+            return list(itertools.chain.from_iterable(map(self.known.__getitem__, pieces)))
+        except KeyError:  # a piece that is not in memory
+            each = (self.known.get(piece) or self._encoded(piece) for piece in pieces)
+            return list(itertools.chain.from_iterable(each))
 
     def _encoded(self, piece: str) -> list[int]:
         ids = [token.id for token in self.tokenizer.model.tokenize(piece)]
@@ -196,7 +199,7 @@ class WordVectors:
         compiled = kernels.ready() if len(encoded) > 1 else None
         if compiled is not None and self.table.dtype == np.float16:
             ends = np.cumsum([len(ids) for ids in encoded], dtype=np.intp)
-            every = np.array([i for ids in encoded for i in ids], dtype=np.intp)
+            every = np.fromiter(itertools.chain.from_iterable(encoded), dtype=np.intp)
             compiled.half_means(self._bits, every, ends, means)
             return means
         for row, ids in enumerate(encoded):

@@ -34,7 +34,8 @@ from pandora_router.types import Progress
 ENTRIES = {
     "special": ("unit_loss_inverse", "normal_prices"),
     "payoffs": ("committing_payoffs",),
-    "gradient": ("knowledge_gradient", "best_inspection", "gradient_step", "group_gain"),
+    "groups": ("group_gain",),
+    "gradient": ("knowledge_gradient", "gradient_step"),
     "simulate": ("simulated_payoffs",),
     "neighbours": ("half_means", "packed_nearest", "largest_rows", "neighbour_means", "tree_sums"),
     "batch": ("held_rows", "exact_holdouts", "rollout_step", "rollout_rows", "gradient_rows"),

@@ -51,13 +51,13 @@ def buy(law, i, box, value, mean, covariance, std, cost, sealed, left):  # type:
     if correlation.shape[0] > 0 and covariance[box, box] > NOTHING * (stds[i, box] * stds[i, box]):
         pivot = covariance[box, box]
         step = value - mean[box]
+        column = covariance[:, box].copy()
+        column[box] = 0.0  # the row and the column of the box are cleared below
         for k in range(boxes):
-            if k != box:
-                ratio = covariance[k, box] / pivot
-                mean[k] = mean[k] + ratio * step
-                for l in range(boxes):
-                    if l != box:
-                        covariance[k, l] = covariance[k, l] - ratio * covariance[l, box]
+            ratio = column[k] / pivot
+            mean[k] = mean[k] + ratio * step
+            for l in range(boxes):
+                covariance[k, l] = covariance[k, l] - ratio * column[l]
         for k in range(boxes):
             covariance[k, box] = 0.0
             covariance[box, k] = 0.0
@@ -131,7 +131,7 @@ def held_rows(law, values, held, at, lo, hi, choice, spent, order, stage):  # ty
     price = np.empty(boxes)
     for i in range(lo, hi):
         begin(law, i, mean, covariance, std, cost, sealed, left)
-        step, count, bill = 0, 0, 0.0
+        step, count, bill = np.int64(0), np.int64(0), 0.0
         while True:
             box, best = in_hand(mean, sealed, outside)
             for k in range(boxes):
@@ -218,7 +218,7 @@ def rollout_rows(law, values, by_mean, relatively, lo, hi, choice, spent, order,
     view = np.empty(boxes)
     for i in range(lo, hi):
         begin(law, i, mean, covariance, std, cost, sealed, left)
-        step, count, bill = 0, 0, 0.0
+        step, count, bill = np.int64(0), np.int64(0), 0.0
         while True:
             box, best = in_hand(mean, sealed, outside)
             if not sealed.any():
@@ -251,7 +251,7 @@ def gradient_rows(law, values, depth, width, normals, lo, hi, choice, spent, ord
         begin(law, i, mean, covariance, std, cost, sealed, left)
         for k in range(table.shape[0]):
             table[k] = quantiles[rank[i, k]]
-        step, count, bill = 0, 0, 0.0
+        step, count, bill = np.int64(0), np.int64(0), 0.0
         while True:
             top, whole = gradient_step(
                 mean,

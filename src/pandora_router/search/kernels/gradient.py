@@ -1,8 +1,8 @@
-"""The knowledge gradient of every sealed box, one or two inspections deep, and of whole groups.
+"""The knowledge gradient of every sealed box, one or two inspections deep, and the purchase it recommends.
 
 `covariance` (M, M) is the present covariance of all values; an empty one stands for independent boxes, and an
 empty `quantiles` for the normal law. Nothing here squares a standard deviation, so that scales from 1e-300 to
-1e300 do not matter. Oracles: `search.gradient.plain_gradient`, `plain_inspection`, `plain_group_gain`.
+1e300 do not matter. Oracles: `search.gradient.plain_gradient`, `plain_inspection`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ import math
 import numpy as np
 
 from pandora_router.search.gradient import normal_rule
-from pandora_router.search.kernels.special import NOTHING, cumulative, jit, loss
+from pandora_router.search.kernels.groups import group_gain
+from pandora_router.search.kernels.special import NOTHING, jit, loss
 
 REACH = 9.0  # crossings beyond so many standard deviations add less than 1e-20 of a slope
 PHI_0 = 0.3989422804014327
@@ -43,34 +44,62 @@ def envelope_gain(a, b, count):  # type: ignore[no-untyped-def]
 
 
 @jit
-def gain(a, b, count, quantiles, box, high, steep):  # type: ignore[no-untyped-def]
-    """E[max(a + b Z)] - max a, Z normal or, where there are quantiles, a residual of `box`.
+def upper_lines(a, b, count, first, last, high, steep):  # type: ignore[no-untyped-def]
+    """Copy the lines that can be highest somewhere from `first` to `last` to `high` and `steep`; how many.
 
-    Lines that lie below the highest one at the first and at the last quantile are below it at all of them and
-    are left out; `high` and `steep` hold the others.
+    A line that is below the highest one at 0, below the highest one at an end, and below both where these two
+    meet, is below them everywhere between 0 and that end. Usually few of many lines are left.
     """
-    if quantiles.shape[0] == 0:
-        return envelope_gain(a, b, count)
-    lead = 0
+    lead, left, right = 0, 0, 0
+    at_first, at_last = a[0] + b[0] * first, a[0] + b[0] * last
     for k in range(1, count):
         if a[k] > a[lead]:
             lead = k
-    first, last = quantiles[box, 0], quantiles[box, -1]
-    left, right = a[lead] + b[lead] * first, a[lead] + b[lead] * last
+        here = a[k] + b[k] * first
+        if here > at_first:
+            left, at_first = k, here
+        here = a[k] + b[k] * last
+        if here > at_last:
+            right, at_last = k, here
+    before, after = meeting(a, b, lead, left), meeting(a, b, lead, right)
+    at_before, at_after = a[lead] + b[lead] * before, a[lead] + b[lead] * after
     kept = 0
     for k in range(count):
-        if k == lead or a[k] + b[k] * first > left or a[k] + b[k] * last > right:
+        above = a[k] + b[k] * before > at_before or a[k] + b[k] * after > at_after
+        if above or k == lead or k == left or k == right:  # noqa: SIM109 (no tuples in compiled loops)
             high[kept], steep[kept] = a[k], b[k]
             kept += 1
+    return kept
+
+
+@jit
+def meeting(a, b, k, l):  # type: ignore[no-untyped-def]
+    """Where lines k and l meet; 0 if they are parallel."""
+    return (a[k] - a[l]) / (b[l] - b[k]) if b[k] != b[l] else 0.0
+
+
+@jit
+def gain(a, b, count, quantiles, box, high, steep):  # type: ignore[no-untyped-def]
+    """E[max(a + b Z)] - max a, Z normal or, where there are quantiles, a residual of `box`.
+
+    `high` and `steep` are filled with the lines that matter.
+    """
+    normal = quantiles.shape[0] == 0
+    first, last = (-REACH, REACH) if normal else (quantiles[box, 0], quantiles[box, -1])
+    kept = upper_lines(a, b, count, first, last, high, steep)
     if kept == 1:
         return 0.0
-    total = 0.0
+    if normal:
+        return envelope_gain(high, steep, kept)
+    before, total = -np.inf, 0.0
+    for k in range(kept):
+        before = max(before, high[k])
     for q in range(quantiles.shape[1]):
         top = -np.inf
         for k in range(kept):
             top = max(top, high[k] + steep[k] * quantiles[box, q])
         total += top
-    return max(total / quantiles.shape[1] - a[lead], 0.0)
+    return max(total / quantiles.shape[1] - before, 0.0)
 
 
 @jit
@@ -205,11 +234,12 @@ def best_inspection(  # type: ignore[no-untyped-def]
             if sealed[j] and worth[j] - cost[j] > highest:
                 top, highest = j, worth[j] - cost[j]
         return top, highest
-    promise = np.where(sealed, worth - cost, -np.inf)
+    promise = np.full(boxes, -np.inf)
     lead = np.argmax(mean)
-    if sealed[lead]:
-        promise[lead] = np.inf
-    rivals = np.argsort(-promise, kind="mergesort")[:width]
+    for j in range(boxes):
+        if sealed[j]:
+            promise[j] = np.inf if j == lead else worth[j] - cost[j]
+    rivals = most_promising(promise, width)
     after = np.empty(boxes)
     for r in range(len(rivals)):
         j = rivals[r]
@@ -227,106 +257,20 @@ def best_inspection(  # type: ignore[no-untyped-def]
 
 
 @jit
-def group_gain(mean, covariance, std, refund, sealed, quantiles, outside, group, which, normals):  # type: ignore[no-untyped-def]
-    """What opening all sealed boxes of group `which` at once is worth, before its cost.
-
-    E[best worth then] - E[what the present choice is worth then], over the joint outcomes that
-    `normals` (S, M) stand for: row by row for the members in descending order of (mean, std). The innermost
-    loops run over outcomes, so that they are vectorised; each outcome is summed as it would be alone.
-    """
-    boxes, outcomes = len(mean), len(normals)
-    members = in_order(mean, std, sealed, group, which)
-    factor = member_factor(covariance, std, members)
-    drawn, steps = np.empty((len(members), outcomes)), np.empty((len(members), outcomes))
-    shown = np.empty((boxes, outcomes))
-    for k in range(boxes):
-        shown[k] = mean[k]
-    for i in range(len(members)):
-        drawn[i] = normals[:, i]
-        if quantiles.shape[0] > 0:
-            residual_steps(drawn, factor, std[members[i]], quantiles[members[i]], members[i], i, steps)
-        else:
-            steps[i] = drawn[i]
-        for k in range(boxes):
-            for s in range(outcomes):
-                shown[k, s] += factor[i, k] * steps[i, s]
-    lead = np.argmax(mean)
-    kept = np.full(outcomes, outside)
-    if mean[lead] > outside:
-        kept[:] = shown[lead]
-    for m in members:
-        shown[m] += refund[m]
-    total = 0.0
-    for s in range(outcomes):
-        best = outside
-        for k in range(boxes):
-            best = max(best, shown[k, s])
-        total += best - kept[s]
-    return total / outcomes
-
-
-@jit
-def in_order(mean, std, sealed, group, which):  # type: ignore[no-untyped-def]
-    """The sealed boxes of group `which` in descending order of (mean, std), ties by number."""
-    members = np.empty(len(mean), dtype=np.int64)
+def most_promising(promise, width):  # type: ignore[no-untyped-def]
+    """Numbers of the `width` boxes of highest promise, highest first, ties by number."""
+    chosen = np.empty(min(width, len(promise)), dtype=np.int64)
     count = 0
-    for k in range(len(mean)):
-        if group[k] == which and sealed[k]:
-            at = count
-            while at > 0 and comes_before(mean, std, k, members[at - 1]):
-                members[at] = members[at - 1]
-                at -= 1
-            members[at] = k
-            count += 1
-    return members[:count]
-
-
-@jit
-def comes_before(mean, std, k, l):  # type: ignore[no-untyped-def]
-    """Whether box k comes before box l in descending order of (mean, std)."""
-    return mean[k] > mean[l] or (mean[k] == mean[l] and std[k] > std[l])
-
-
-@jit
-def member_factor(covariance, std, members):  # type: ignore[no-untyped-def]
-    """Row i: how every mean moves with the i-th of the independent steps that open `members` (n, M)."""
-    count, boxes = len(members), len(std)
-    factor = np.zeros((count, boxes))
-    rows = covariance[members] if covariance.shape[0] > 0 else np.zeros((count, boxes))
-    for i in range(count):
-        m = members[i]
-        if covariance.shape[0] == 0:
-            factor[i, m] = std[m]
-        elif std[m] > 0.0 and rows[i, m] > NOTHING * covariance[m, m]:
-            pivot = math.sqrt(rows[i, m])
-            for k in range(boxes):
-                factor[i, k] = rows[i, k] / pivot
-            for l in range(i + 1, count):
-                for k in range(boxes):
-                    rows[l, k] -= factor[i, members[l]] * factor[i, k]
-            for l in range(i):  # what was opened before no longer moves
-                factor[i, members[l]] = 0.0
-    return factor
-
-
-@jit
-def residual_steps(drawn, factor, std, quantiles, member, i, steps):  # type: ignore[no-untyped-def]
-    """Fill steps[i] (S,) so that `member` shows the residual quantile at the rank of its normal outcome.
-
-    `drawn` (n, S) are the standard normals of the members up to i; `std` and `quantiles` are the member's.
-    """
-    outcomes, size, own = steps.shape[1], len(quantiles), factor[i, member]
-    if own == 0.0:
-        steps[i] = 0.0
-        return
-    normal, before = np.zeros(outcomes), np.zeros(outcomes)
-    for l in range(i):
-        for s in range(outcomes):
-            normal[s] += factor[l, member] * drawn[l, s]
-            before[s] += factor[l, member] * steps[l, s]
-    for s in range(outcomes):
-        rank = min(int(cumulative((normal[s] + own * drawn[i, s]) / std) * size), size - 1)
-        steps[i, s] = (std * quantiles[rank] - before[s]) / own
+    for k in range(len(promise)):
+        at = count
+        while at > 0 and promise[k] > promise[chosen[at - 1]]:
+            if at < len(chosen):
+                chosen[at] = chosen[at - 1]
+            at -= 1
+        if at < len(chosen):
+            chosen[at] = k
+            count = min(count + 1, len(chosen))
+    return chosen
 
 
 @jit

@@ -15,7 +15,8 @@ from pandora_router.search.kernels.special import KEPT, jit
 ZERO = 1e-35  # LightGBM's: nearer to zero is zero
 CATEGORICAL, LEFT_IF_MISSING = 1, 2  # bits of a node's decision; the next two say what counts as missing
 MISSING_ZERO, MISSING_NAN = 1, 2
-PARTS = 1026  # of the range of similarities, in which a search counts them
+CLASSES = 512  # of known rows; a search counts the most similar row of each
+PARTS = 258  # of the range of similarities, in which they are counted
 HALF_TO_SINGLE = np.float32(2.0**112)  # makes up for the different offsets of the exponents
 
 # Sums of products of small whole numbers are exact in single precision, in whichever order they are added.
@@ -29,21 +30,24 @@ def half_means(bits, ids, ends, out):  # type: ignore[no-untyped-def]
     `bits` are the numbers of the table in half precision, all finite. out[i] stays 0 where there are no rows.
     """
     width = bits.shape[1]
+    total = np.empty(width, dtype=np.float32)
     word = np.empty(width, dtype=np.uint32)
     number = word.view(np.float32)
     start = 0
     for i in range(len(ends)):
+        total[:] = 0.0
         for t in range(start, ends[i]):
+            row = bits[ids[t]]
             for j in range(width):
-                half = np.uint32(bits[ids[t], j])
+                half = np.uint32(row[j])
                 sign, rest = half & np.uint32(0x8000), half & np.uint32(0x7FFF)
                 word[j] = np.uint32((sign << np.uint32(16)) | (rest << np.uint32(13)))
             for j in range(width):
-                out[i, j] += number[j] * HALF_TO_SINGLE
+                total[j] += number[j] * HALF_TO_SINGLE
         count = ends[i] - start
         if count > 0:
             for j in range(width):
-                out[i, j] = np.float32(np.float64(out[i, j]) / count)
+                out[i, j] = np.float32(np.float64(total[j]) / count)
         start = ends[i]
 
 
@@ -81,40 +85,55 @@ def sift(values, rows, at, size):  # type: ignore[no-untyped-def]
 
 
 @jit
-def candidates(products, scale, k, counts, kept):  # type: ignore[no-untyped-def]
+def candidates(products, scale, k, tops, counts, kept):  # type: ignore[no-untyped-def]
     """Numbers of the entries products[i] scale[i] that can be among the k largest, into `kept`; how many.
 
-    Entries are counted in `counts`, one for each of as many equal parts of the range from 0 to the largest
-    entry; those in the parts that hold the k largest are kept. Entries below 0 belong to the first part.
+    Entry i belongs to class i % len(tops), and `tops` is filled with the largest entry of each class, at
+    least 0. Entries below the k-th largest top are left out: k entries of different classes are above them.
     """
-    top = np.float32(0.0)
-    for i in range(len(products)):
-        top = max(top, products[i] * scale[i])
-    if not top > 0.0:
-        for i in range(len(products)):
-            kept[i] = i
-        return len(products)
-    factor = np.float32((len(counts) - 1) / top)
-    counts[:] = 0
-    for i in range(len(products)):
-        counts[max(np.int64(products[i] * scale[i] * factor), 0)] += 1
-    lowest, held = len(counts) - 1, counts[len(counts) - 1]
-    while held < k:
-        lowest -= 1
-        held += counts[lowest]
+    classes, total = len(tops), len(products)
+    tops[:] = 0.0
+    for start in range(0, total, classes):
+        near, far = products[start : start + classes], scale[start : start + classes]
+        for j in range(len(near)):
+            tops[j] = max(tops[j], near[j] * far[j])
+    least = below_largest(tops, k, counts)
     size = 0
-    for i in range(len(products)):
-        if lowest == 0 or np.int64(products[i] * scale[i] * factor) >= lowest:
-            kept[size] = i
-            size += 1
+    for i in range(total):
+        kept[size] = i
+        size += products[i] * scale[i] >= least
     return size
 
 
 @jit
-def largest(products, scale, counts, kept, values, rows):  # type: ignore[no-untyped-def]
+def below_largest(tops, k, counts):  # type: ignore[no-untyped-def]
+    """A number that the k largest of `tops` (none below 0) reach and few others; -inf if k reach only 0.
+
+    The range from 0 to the largest is cut into as many equal parts as `counts` is long.
+    """
+    top = tops.max()
+    if not top > 0.0:
+        return np.float32(-np.inf)
+    factor = np.float32((len(counts) - 1) / top)
+    counts[:] = 0
+    for j in range(len(tops)):
+        counts[np.int64(tops[j] * factor)] += 1
+    lowest, held = len(counts) - 1, counts[len(counts) - 1]
+    while held < k:
+        lowest -= 1
+        held += counts[lowest]
+    least = top
+    for j in range(len(tops)):
+        if np.int64(tops[j] * factor) >= lowest:
+            least = min(least, tops[j])
+    return least if least > 0.0 else np.float32(-np.inf)
+
+
+@jit
+def largest(products, scale, tops, counts, kept, values, rows):  # type: ignore[no-untyped-def]
     """Numbers of the k largest products[i] scale[i] into `rows` (k,), largest first, ties by number."""
     k = len(rows)
-    total = candidates(products, scale, k, counts, kept)
+    total = candidates(products, scale, k, tops, counts, kept)
     for i in range(k):
         values[i], rows[i] = products[kept[i]] * scale[kept[i]], kept[i]
     for i in range(k // 2 - 1, -1, -1):
@@ -131,23 +150,30 @@ def largest(products, scale, counts, kept, values, rows):  # type: ignore[no-unt
 
 
 @jit
+def counting(rows, k):  # type: ignore[no-untyped-def]
+    """Arrays for the search of the k largest of so many entries: `tops`, `counts` and `kept`."""
+    tops = np.empty(max(CLASSES, 2 * k), dtype=np.float32)
+    return tops, np.empty(PARTS, dtype=np.int64), np.empty(rows, dtype=np.int64)
+
+
+@jit
 def packed_nearest(queries, codes, scale, positions):  # type: ignore[no-untyped-def]
     """Rows of `codes` (N, d) nearest to each query (n, d), nearest first, into `positions` (n, k), k <= N."""
     products = np.empty(codes.shape[0], dtype=np.float32)
     values = np.empty(positions.shape[1], dtype=np.float32)
-    counts, kept = np.empty(PARTS, dtype=np.int64), np.empty(codes.shape[0], dtype=np.int64)
+    tops, counts, kept = counting(codes.shape[0], positions.shape[1])
     for i in range(queries.shape[0]):
         inner_products(queries[i], codes, products)
-        largest(products, scale, counts, kept, values, positions[i])
+        largest(products, scale, tops, counts, kept, values, positions[i])
 
 
 @jit
 def largest_rows(products, scale, positions):  # type: ignore[no-untyped-def]
     """As `packed_nearest` where the inner products (n, N) of queries and codes have been taken."""
     values = np.empty(positions.shape[1], dtype=np.float32)
-    counts, kept = np.empty(PARTS, dtype=np.int64), np.empty(products.shape[1], dtype=np.int64)
+    tops, counts, kept = counting(products.shape[1], positions.shape[1])
     for i in range(products.shape[0]):
-        largest(products[i], scale, counts, kept, values, positions[i])
+        largest(products[i], scale, tops, counts, kept, values, positions[i])
 
 
 @jit

@@ -32,7 +32,6 @@ def rehearse(kernels: SimpleNamespace, progress: Progress) -> None:
         "normal_prices": lambda: payoffs.compiled_prices(kernels, state.boxes),
         "committing_payoffs": lambda: payoffs.compiled_payoffs(kernels, state.boxes, "mean", -np.inf),
         "knowledge_gradient": lambda: gradient.compiled_gradient(kernels, state.boxes, -np.inf),
-        "best_inspection": lambda: gradient.compiled_inspection(kernels, state.boxes, -np.inf, 2, 6),
         "gradient_step": lambda: group.compiled_next(kernels, State(grouped)),
         "simulated_payoffs": lambda: simulation.compiled_payoffs(kernels, state, "mean", 2, 0),
         "rollout_step": lambda: policies.compiled_rollout(kernels, state, True),

@@ -70,7 +70,7 @@ def best_box(tree, exact, node, mean, cost, refund, shut, banned):  # type: igno
 def descend(tree, exact, child, used, node, box, depth, spare, covariance):  # type: ignore[no-untyped-def]
     """Return (node after opening `box`, nodes used): kept if there is room, else in a spare slot."""
     if node < NODES:
-        below = child[node, box]
+        below = np.int64(child[node, box])
         if below > 0:
             return below, used
     if node < NODES and used < NODES:
@@ -132,7 +132,7 @@ def simulated_payoffs(mean, covariance, cost, refund, sealed, held, best, normal
         variance[0, k] = max(covariance[k, k], 0.0)
         offsets[0, k] = refund[k] + offset(math.sqrt(variance[0, k]), cost[k])
         exact[0, k] = True
-    used = 1
+    used = np.int64(1)  # of a fixed type: numba compiles callees once more for a constant
     out[:] = 0.0
     path = np.empty(boxes + 1, dtype=np.int64)  # boxes of the obligatory path
     nodes = np.empty(boxes + 1, dtype=np.int64)
@@ -148,7 +148,7 @@ def simulated_payoffs(mean, covariance, cost, refund, sealed, held, best, normal
         # the obligatory path
         shut[:] = sealed
         means[0] = mean
-        node, steps, value, bill, low = 0, 0, best, 0.0, np.inf
+        node, steps, value, bill, low = np.int64(0), np.int64(0), best, 0.0, np.inf
         while True:
             top, price = best_box(tree, exact, node, means[steps], cost, refund, shut, -1)
             low = min(low, price)
