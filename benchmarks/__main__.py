@@ -14,6 +14,8 @@ import os
 import platform
 import runpy
 import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -23,16 +25,41 @@ from rich.table import Table
 
 from benchmarks import gaps, loop, market, speed
 from pandora_router.folders import replace_text
+from pandora_router.report.tables import grid
 
 FOLDER = Path(__file__).parent
-PAGE = """# What `make bench` printed
+HEAD = """# How fast decisions are, and how near to the optimum
 
-Every number of this page comes from one command: `python -m benchmarks {command}`.
-`python -m benchmarks --list` names the other benchmarks, `python -m benchmarks NAME` runs one of them.
-
-```
-{printed}```
+`python -m benchmarks {command}` measured and wrote everything on this page. `python -m benchmarks --list`
+names the other benchmarks, `python -m benchmarks NAME` runs one of them.
 """
+
+
+@dataclass(frozen=True)
+class Printout:
+    """What a run says: printed as it is found, and kept as the parts of a Markdown page."""
+
+    console: Console
+    parts: list[str] = field(default_factory=list)
+
+    def say(self, text: str) -> None:
+        """Add a paragraph."""
+        self.console.print(text)
+        self.parts.append(text)
+
+    def show(self, title: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+        """Add a table of these rows under a title."""
+        table = Table(title=title)
+        for i, heading in enumerate(head):
+            table.add_column(heading, justify="right" if i else "left")
+        for row in rows:
+            table.add_row(*row)
+        self.console.print(table)
+        self.parts += [f"## {title}", grid(head, rows)]
+
+    def page(self, command: str) -> str:
+        """The Markdown page of everything said so far; `command` are the arguments of this run."""
+        return "\n\n".join([HEAD.format(command=command).strip(), *self.parts]) + "\n"
 
 
 def measure_gaps(console: Console, count: int, n: int) -> list[dict[str, object]]:
@@ -46,18 +73,16 @@ def measure_gaps(console: Console, count: int, n: int) -> list[dict[str, object]
     return rows
 
 
-def print_gaps(console: Console, rows: list[dict[str, object]]) -> list[dict[str, object]]:
+def print_gaps(printout: Printout, rows: list[dict[str, object]]) -> list[dict[str, object]]:
     for boxes, rho in dict.fromkeys((r["boxes"], r["rho"]) for r in rows):
         own = [r for r in rows if (r["boxes"], r["rho"]) == (boxes, rho)]
         law = f"correlation {rho}" if rho else "independent"
-        table = Table(title=f"Gap to the optimum, 1e-4 of reward (standard error): M={boxes}, {law}")
-        table.add_column("policy")
-        for cost in gaps.COSTS:
-            table.add_column(f"c={cost}", justify="right")
-        for name in gaps.POLICIES:
-            cells = [r for r in own if r["policy"] == name]
-            table.add_row(name, *(f"{1e4 * r['gap']:.1f} ({1e4 * r['se']:.1f})" for r in cells))  # type: ignore[operator]
-        console.print(table)
+        lines = [
+            [name, *(f"{1e4 * r['gap']:.1f} ({1e4 * r['se']:.1f})" for r in own if r["policy"] == name)]  # type: ignore[operator]
+            for name in gaps.POLICIES
+        ]
+        title = f"Gap to the optimum, 1e-4 of reward (standard error): M={boxes}, {law}"
+        printout.show(title, ["policy", *(f"c={cost}" for cost in gaps.COSTS)], lines)
     claims = []
     for name, wanted, chosen in (
         ("Rollout", 3e-4, [r for r in rows if not r["rho"]]),
@@ -70,7 +95,7 @@ def print_gaps(console: Console, rows: list[dict[str, object]]) -> list[dict[str
         where = "independent, M=2..4" if name == "Rollout" else "equicorrelated grid, M=3, rho=0/.4/.8"
         claims.append({"policy": name, "where": where, "mean": mean, "worst_cell": worst, "wanted": wanted})
         verdict = "met" if mean <= wanted else "MISSED"
-        console.print(
+        printout.say(
             f"{name}, {where}: mean gap {1e4 * mean:.1f}e-4, worst cell {1e4 * worst:.1f}e-4; "
             f"wanted {1e4 * wanted:.0f}e-4: {verdict}"
         )
@@ -85,69 +110,72 @@ def duration(seconds: object) -> str:
     return f"{value * 1e9:.3g} ns"
 
 
-def measure_speed(console: Console) -> list[dict[str, object]]:
+def measure_speed(printout: Printout) -> list[dict[str, object]]:
     rng = np.random.default_rng(1)
     parts = (speed.inverse, speed.payoffs, speed.decisions, speed.monte_carlo, speed.batches)
     rows: list[dict[str, object]] = []
-    with Progress(console=console, transient=True) as progress:
+    with Progress(console=printout.console, transient=True) as progress:
         task = progress.add_task("speed", total=len(parts) + 1)
         for part in parts:
             rows += part(rng)
             progress.advance(task)
         rows += speed.start_up()
-    table = Table(title="Speed (naive: benchmarks/naive.py, same run)")
-    for heading in ("what", "time", "naive", "ratio", "wanted"):
-        table.add_column(heading, justify="left" if heading == "what" else "right")
+    cells = []
     for row in rows:
         ratio = float(row["naive"]) / float(row["fast"]) if "naive" in row else None  # type: ignore[arg-type]
         wishes = [f">= {row['wanted']}x"] if "wanted" in row else []
         if row.get("ceiling"):
             wishes.append(f"< {duration(row['ceiling'])}")
         row["ratio"] = ratio
-        table.add_row(
-            str(row["what"]),
-            duration(row["fast"]),
-            duration(row["naive"]) if ratio else "",
-            f"{ratio:,.0f}x" if ratio else "",
-            ", ".join(wishes),
-        )
-    console.print(table)
+        slow = [duration(row["naive"]), f"{ratio:,.0f}x"] if ratio else ["", ""]
+        cells.append([str(row["what"]), duration(row["fast"]), *slow, ", ".join(wishes)])
+    head = ["what", "time", "naive", "ratio", "wanted"]
+    printout.show("Speed (naive: benchmarks/naive.py, same run)", head, cells)
     return rows
 
 
-def measure_growth(console: Console) -> list[dict[str, object]]:
-    with console.status("growth with boxes, samples and queries"):
+def measure_growth(printout: Printout) -> list[dict[str, object]]:
+    with printout.console.status("growth with boxes, samples and queries"):
         rows = list(speed.growth(np.random.default_rng(2)))
     for key in ("boxes", "samples", "queries"):
         own = [r for r in rows if key in r]
-        table = Table(title=f"Time by number of {key} (joint, correlation .9, c=.01)")
-        for name in own[0]:
-            table.add_column(name, justify="right")
-        for row in own:
-            table.add_row(*(f"{v:,}" if k == key else duration(v) for k, v in row.items()))
-        console.print(table)
+        cells = [[f"{v:,}" if k == key else duration(v) for k, v in row.items()] for row in own]
+        printout.show(f"Time by number of {key} (joint, correlation .9, c=.01)", list(own[0]), cells)
     return rows
 
 
-def measure_market(console: Console) -> list[dict[str, object]]:
-    with console.status("leave-one-out markets"):
+def measure_market(printout: Printout) -> list[dict[str, object]]:
+    with printout.console.status("leave-one-out markets"):
         rows = market.rows()
     for row in rows:
-        console.print(", ".join(f"{k}: {v:.3g}" if isinstance(v, float) else f"{v}" for k, v in row.items()))
+        printout.say(", ".join(f"{k}: {v:.3g}" if isinstance(v, float) else f"{v}" for k, v in row.items()))
     return rows
 
 
-def measure_loop(console: Console) -> list[dict[str, object]]:
-    with console.status("decisions on an event loop"):
+def measure_loop(printout: Printout) -> list[dict[str, object]]:
+    with printout.console.status("decisions on an event loop"):
         rows = loop.rows()
-    table = Table(title=f"Delays of an event loop, {loop.CONCURRENT} decisions under way (ms; p99 under 20)")
-    for heading in ("decisions", "p50", "p99", "max", "decisions/s"):
-        table.add_column(heading, justify="left" if heading == "decisions" else "right")
-    for row in rows:
-        delays = [f"{row[key]:.2f}" for key in ("p50_ms", "p99_ms", "max_ms")]
-        table.add_row(str(row["event loop"]), *delays, str(row.get("decisions_per_second", "")))
-    console.print(table)
+    title = f"Delays of an event loop, {loop.CONCURRENT} decisions under way (ms; p99 under 20)"
+    cells = [
+        [
+            str(row["event loop"]),
+            *(f"{row[key]:.2f}" for key in ("p50_ms", "p99_ms", "max_ms")),
+            str(row.get("decisions_per_second", "")),
+        ]
+        for row in rows
+    ]
+    printout.show(title, ["decisions", "p50", "p99", "max", "decisions/s"], cells)
     return rows
+
+
+def measure_million(printout: Printout) -> dict[str, object]:
+    with printout.console.status("a million queries of 110 boxes"):
+        row = speed.million()
+    printout.say(
+        f"{row['queries']:,} queries of 110 boxes, KnowledgeGradient, c=.1, streamed: "
+        f"{row['seconds']:.0f} s, most memory {row['gib']:.2f} GiB"
+    )
+    return row
 
 
 def others() -> dict[str, str]:
@@ -183,25 +211,23 @@ def main() -> None:
         for name, about in others().items():
             print(f"{name:<12} {about}")
         return
-    console = Console(width=120, record=True)
+    printout = Printout(Console(width=120))
     report: dict[str, object] = {"machine": platform.processor() or platform.machine()}
-    console.print(f"{os.cpu_count()} cores, load average {os.getloadavg()[0]:.1f} at the start")
-    report["speed"] = measure_speed(console)
-    report["growth"] = measure_growth(console)
+    printout.say(f"{os.cpu_count()} cores, load average {os.getloadavg()[0]:.1f} at the start.")
+    report["speed"] = measure_speed(printout)
+    report["growth"] = measure_growth(printout)
     if not options.skip_million:
-        with console.status("a million queries of 110 boxes"):
-            report["million"] = speed.million()
-        console.print("A million queries of 110 boxes, KnowledgeGradient, c=.1, streamed:", report["million"])
-    report["market"] = measure_market(console)
-    report["event_loop"] = measure_loop(console)
-    rows = measure_gaps(console, options.instances, options.outcomes)
+        report["million"] = measure_million(printout)
+    report["market"] = measure_market(printout)
+    report["event_loop"] = measure_loop(printout)
+    rows = measure_gaps(printout.console, options.instances, options.outcomes)
     report["gaps"] = rows
-    report["gap_claims"] = print_gaps(console, rows)
-    console.print(f"load average {os.getloadavg()[0]:.1f} at the end")
+    report["gap_claims"] = print_gaps(printout, rows)
+    printout.say(f"Load average {os.getloadavg()[0]:.1f} at the end.")
     replace_text(options.out, json.dumps(report, indent=1))
     if options.page:
-        replace_text(options.page, PAGE.format(command=" ".join(sys.argv[1:]), printed=console.export_text()))
-    console.print(f"written to {options.out}")
+        replace_text(options.page, printout.page(" ".join(sys.argv[1:])))
+    printout.console.print(f"written to {options.out}")
 
 
 if __name__ == "__main__":
