@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import random
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -238,3 +239,31 @@ def test_clients_cannot_make_ever_more_kinds_of_reputation(database, monkeypatch
             auctions.settle(open_, f"a{i}", 0.5, 12.0)
         found = {score.kind: score.graded for score in auctions.scores(open_)}
         assert found == {"kind 0": 1, "kind 1": 1, "kind 2": 1, "": 3}
+
+
+def _win(url, worker, begin):
+    """One platform process that awards auctions to the same bidder as the others, as fast as it can."""
+    open_database = connect(url)
+    begin.wait()
+    for i in range(20):
+        with open_database.transaction() as open_:
+            auctions.award(open_, row(id_=f"{worker}-{i}", price=0.3), [ASKED], 11.0, funded=True)
+    open_database.close()
+
+
+def test_racing_platforms_award_a_bidder_no_more_than_it_can_pay(url, database):
+    """A deposit of 5 pays for 16 auctions at 0.3, in whichever order four processes award 80 of them."""
+    with database.transaction() as open_:
+        auctions.join(open_, "small", "http://127.0.0.1:1", 1.0, stake=5.0)
+    spawn = multiprocessing.get_context("spawn")
+    begin = spawn.Barrier(4)
+    platforms = [spawn.Process(target=_win, args=(url, worker, begin)) for worker in range(4)]
+    for platform in platforms:
+        platform.start()
+    for platform in platforms:
+        platform.join(120)
+        assert platform.exitcode == 0
+    with database.transaction() as open_:
+        assert open_.rows("SELECT count(*) FROM market_auctions") == [(16,)]
+        assert auctions.balances(open_)["bidder small"] == pytest.approx(-4.8)
+        assert auctions.funds(open_, "small") == auctions.units(0.2)

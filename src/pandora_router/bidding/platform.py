@@ -12,6 +12,7 @@ awarded at most once and can be settled.
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -66,6 +67,11 @@ class AuctionResult:
         for call in self.heard:
             looks[call.bidder] = max(looks.get(call.bidder, 0), call.looks)
         return looks
+
+    @property
+    def spending(self) -> dict[str, float]:
+        """What each bidder reported to have spent on looks, by its last reply."""
+        return {call.bidder: call.spent for call in self.heard}
 
 
 class Recorder(Protocol):
@@ -196,7 +202,7 @@ class Auction:
             self._closed = closed = await self.hall.close(self.mechanism, self._closed)
             won = closed.award.winner != OUTSIDE
             self.seat = self.hall.seats[closed.award.winner] if won else self.platform.default
-            price = self.seat.price(closed.award.price) if won else 0.0
+            price = self.seat.price(_paid(closed.award.price)) if won else 0.0
             winner, claim = self.seat.name if won else None, self.hall.claim(self.seat.name)
             sale = Sale(terms.auction, turn, winner, price, claim, self.seat.funded)
             if await self.platform.recorder.awarded(sale, terms, self.kind, self.hall.heard):
@@ -221,6 +227,11 @@ class Auction:
         """Record that it was not: its price goes back and part of its deposit is forfeited."""
         assert self.sale is not None
         await self.platform.recorder.stalled(self.sale)
+
+
+def _paid(price: float) -> float:
+    """The price of an award; 0 if nobody else replied, so that nothing set a price."""
+    return price if math.isfinite(price) else 0.0
 
 
 @dataclass

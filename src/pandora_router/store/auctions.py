@@ -163,9 +163,14 @@ def balances(open_: Transaction) -> dict[str, float]:
 
 
 def funds(open_: Transaction, bidder: str) -> int:
-    """Deposit plus earnings of a bidder; both stay as they are until the transaction ends."""
-    accounts = f"bidder {bidder}", f"deposit {bidder}"
-    for account in accounts:  # PostgreSQL locks the rows; SQLite has one writer at a time
+    """Deposit plus earnings of a bidder; both stay as they are until the transaction ends.
+
+    PostgreSQL locks the rows; SQLite has one writer at a time. The deposit comes first: the row of the
+    earnings is made by the first award, and writers that found no row to lock would deadlock with those that
+    did.
+    """
+    accounts = f"deposit {bidder}", f"bidder {bidder}"
+    for account in accounts:
         open_.run("UPDATE market_balances SET amount = amount WHERE account = ?", account)
     return sum(balance(open_, account) for account in accounts)
 
