@@ -1,8 +1,9 @@
-"""Services that die, hang and come back while auctions are held: what must hold all the same.
+"""Services that die, hang, are cut off and come back while auctions are held: what must hold all the same.
 
 Before each auction, with probability `share`, something happens to one service: it is killed, stopped (it
-keeps its connections and says nothing, as behind a partition), delayed (the same for less than
-`LONGEST_DELAY` seconds), continued or started again.
+keeps its connections and says nothing), delayed (the same for less than `LONGEST_DELAY` seconds), or it comes
+back. Where services are in network namespaces (`bidding_partition`) one may also be partitioned (no packet
+passes) or silenced (it hears the platform, and its replies are lost).
 `check_books` then compares the ledger with what the platform returned.
 """
 
@@ -17,6 +18,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from benchmarks.bidding_partition import Cables
 from pandora_router.bidding.network import Processes, Town, same_auction
 from pandora_router.bidding.platform import AuctionResult, Platform
 from pandora_router.bidding.recorder import StoreRecorder
@@ -25,6 +27,8 @@ from pandora_router.store.database import Transaction
 from pandora_router.store.worker import Store
 
 LONGEST_DELAY = 1.0
+MENDED = 0.6
+"""How likely a harmed service is mended when something happens, instead of another one being harmed."""
 
 
 @dataclass
@@ -34,6 +38,7 @@ class Chaos:
     processes: Processes
     rng: np.random.Generator
     share: float = 0.1
+    cables: Cables | None = None
     states: dict[int, str] = field(default_factory=dict)
     done: dict[str, int] = field(default_factory=dict)
     _timers: dict[int, threading.Timer] = field(default_factory=dict)
@@ -42,24 +47,32 @@ class Chaos:
         """Perhaps do something to one service. Blocks while a service starts."""
         if self.rng.random() >= self.share:
             return
-        bidder = int(self.rng.integers(len(self.processes.running)))
-        state = self.states.get(bidder, "running")
-        if state == "running":
-            state = str(self.rng.choice(["killed", "stopped", "delayed"]))
-            if state == "killed":
-                self.processes.kill(bidder)
-            else:
-                self._signal(bidder, signal.SIGSTOP)
+        harmed = [bidder for bidder, state in self.states.items() if state != "running"]
+        whole = [bidder for bidder in range(len(self.processes.running)) if bidder not in harmed]
+        if harmed and (not whole or self.rng.random() < MENDED):
+            self.mend(int(self.rng.choice(harmed)))
+            state = "mended"
+        else:
+            bidder = int(self.rng.choice(whole))
+            kinds = ["killed", "stopped", "delayed"]
+            kinds += ["partitioned", "silenced"] if self.cables is not None else []
+            state = str(self.rng.choice(kinds))
+            self._harm(bidder, state)
+        self.done[state] = self.done.get(state, 0) + 1
+
+    def _harm(self, bidder: int, state: str) -> None:
+        self.states[bidder] = state
+        if state == "killed":
+            self.processes.kill(bidder)
+        elif state in ("stopped", "delayed"):
+            self._signal(bidder, signal.SIGSTOP)
             if state == "delayed":
                 seconds = float(self.rng.uniform(0.0, LONGEST_DELAY))
                 timer = threading.Timer(seconds, self._signal, (bidder, signal.SIGCONT))
                 self._timers[bidder] = timer
                 timer.start()
-        else:
-            self.mend(bidder)
-            state = "running"
-        self.states[bidder] = state
-        self.done[state] = self.done.get(state, 0) + 1
+        elif self.cables is not None:
+            (self.cables.cut if state == "partitioned" else self.cables.silence)(bidder)
 
     def mend(self, bidder: int) -> None:
         """Bring a service back."""
@@ -67,10 +80,13 @@ class Chaos:
             timer = self._timers.pop(bidder)
             timer.cancel()
             timer.join()
-        if self.states.get(bidder) in ("stopped", "delayed"):
+        state = self.states.get(bidder)
+        if state in ("stopped", "delayed"):
             self._signal(bidder, signal.SIGCONT)
-        elif self.states.get(bidder) == "killed":
+        elif state == "killed":
             (self.processes.running[bidder],) = self.processes.start([bidder])
+        elif state in ("partitioned", "silenced") and self.cables is not None:
+            self.cables.mend(bidder)
         self.states[bidder] = "running"
 
     def _signal(self, bidder: int, number: signal.Signals) -> None:

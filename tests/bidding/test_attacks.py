@@ -163,7 +163,15 @@ def test_sybils_pay_more_at_second_price():
 # --- messages ---------------------------------------------------------------------------------------------
 
 
-def test_the_fastest_answer_has_no_advantage():
+class Late(BidderService):
+    """Replies 20 milliseconds after it was asked, so that others are the first."""
+
+    async def offers(self, offer):
+        await asyncio.sleep(0.02)
+        return await super().offers(offer)
+
+
+def test_the_fastest_answer_has_no_advantage(tmp_path):
     """Bidder 0 replies at once, the others after all offers are out: the same awards as in process."""
     market = town("descending", 20)
 
@@ -179,6 +187,9 @@ def test_the_fastest_answer_has_no_advantage():
 
     everybody = asyncio.Barrier(len(market.names) - 1)
     for row, result in enumerate(asyncio.run(play())):
+        same_auction(market, row, result)
+    results, _, _ = hold(BidderService, tmp_path, rows=20, others=Late)
+    for row, result in enumerate(results):
         same_auction(market, row, result)
 
 
@@ -210,7 +221,7 @@ class Pitch(BidReply):
     note: str
 
 
-def hold(kind, tmp_path, mechanism="descending", rows=10):
+def hold(kind, tmp_path, mechanism="descending", rows=10, others=BidderService):
     """Auctions in which bidder 0 is of this kind, recorded in a ledger; results and what the store holds."""
     market = town(mechanism, rows)
 
@@ -219,7 +230,8 @@ def hold(kind, tmp_path, mechanism="descending", rows=10):
         for name in market.names:
             await store.run(lambda open_, name=name: auctions.join(open_, name, "http://x", 1.0, stake=0.25))
         try:
-            async with services_here([*as_kind(kind, market.services()[:1]), *market.services()[1:]]) as urls:
+            first, *rest = market.services()
+            async with services_here([*as_kind(kind, [first]), *as_kind(others, rest)]) as urls:
                 platform = Platform(market.rules, market.platform().default, StoreRecorder(store, 0.1))
                 results = [await market.play(platform, market.seats(urls), row) for row in range(rows)]
             balances = await store.run(auctions.balances)

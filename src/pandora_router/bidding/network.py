@@ -16,7 +16,8 @@ import socket
 import sys
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from typing import Any
 
@@ -30,12 +31,15 @@ from pandora_router.bidding.service import TRUTHFUL, BidderService
 from pandora_router.bidding.signing import bidder_key
 from pandora_router.bidding.wire import MechanismName
 from pandora_router.boxes import Independent
+from pandora_router.errors import UpstreamError
 from pandora_router.market import Instance, Record, Strategy, trade
 from pandora_router.search import reveal
 from pandora_router.transport.listening import Address, run_event_loop, serve_until_stopped, serving, url_of
 from pandora_router.types import Vector
 
 Strategies = Mapping[MechanismName, Strategy]
+ATTEMPTS = 4
+"""How often `play_and_compare` holds an auction of which replies are lost."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,6 +51,7 @@ class Town:
     rules: mechanism, reserve and deadlines.
     strategies: one mapping from mechanism to strategy per bidder; truthful strategies unless given.
     secret: the signing keys of bidders are derived from it; random unless given.
+    attempt: part of the ids of auctions, so that the auction of a prompt can be held again.
     """
 
     instance: Instance
@@ -54,6 +59,7 @@ class Town:
     rules: Rules
     strategies: Sequence[Strategies] = ()
     secret: bytes = field(default_factory=lambda: secrets.token_bytes(32), repr=False)
+    attempt: int = 0
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -69,14 +75,8 @@ class Town:
 
     def service(self, bidder: int) -> BidderService:
         """The service of one bidder; it holds the columns of its own specialist only."""
-        table = self.instance
-        side = TableSide(
-            table.mean[:, bidder].copy(),
-            table.std[:, bidder].copy(),
-            table.values[:, bidder].copy(),
-            float(self.inspection_cost[bidder]),
-        )
-        name = self.names[bidder]
+        name, own = self.names[bidder], replace(self.instance.specialist(bidder), realised=None)
+        side = TableSide(own, float(self.inspection_cost[bidder]))
         return BidderService(name, side, bidder_key(self.secret, name), self._strategies(bidder))
 
     def services(self) -> list[BidderService]:
@@ -89,12 +89,16 @@ class Town:
         return [RemoteSeat(name, url, bidder_key(self.secret, name)) for name, url in pairs]
 
     def beliefs(self, row: int) -> Independent:
-        """The boxes that the platform knows for a prompt: means and deviations from cheap estimates."""
+        """The boxes that the platform knows for a prompt: means and deviations from cheap estimates.
+
+        As in `beliefs.RouterBeliefs` they are normal, whatever law the bidders know.
+        """
         return Independent(self.instance.mean[row], self.instance.std[row], self.inspection_cost)
 
     def auction(self, row: int) -> str:
         """The auction id of a prompt. It includes the mechanism, so services can be used for several."""
-        return f"{self.rules.mechanism.replace(' ', '-')}-{row}"
+        mechanism = self.rules.mechanism.replace(" ", "-")
+        return f"{mechanism}-{row}" if self.attempt == 0 else f"{mechanism}-{self.attempt}-{row}"
 
     def platform(self, recorder: Recorder | None = None) -> Platform:
         """A platform with these rules and a default specialist that never fails."""
@@ -113,9 +117,10 @@ class Town:
     def record(self, row: int) -> Record:
         """Hold the same auction in this process; bidders are numbered in the order they are called."""
         order = self.rules.order(self.auction(row), len(self.names))
-        boxes = self.beliefs(row).only(order)
+        mechanism = self.rules.build(self.beliefs(row).only(order))
+        boxes = self.instance.boxes(row, self.inspection_cost).only(order)
         strategies = [self.strategy(int(j)) for j in order]
-        return trade(self.rules.build(boxes), strategies, boxes, reveal(self.instance.values[row][order]))
+        return trade(mechanism, strategies, boxes, reveal(self.instance.values[row][order]))
 
 
 @asynccontextmanager
@@ -143,17 +148,24 @@ class Processes:
         return [url_of(listening) for listening in self.sockets]
 
     def start(self, bidders: Sequence[int]) -> list[BaseProcess]:
-        """Start the services of these bidders at the same time and wait until all of them answer."""
+        """Start the services of these bidders at the same time and wait until all of them answer.
+
+        Raises `UpstreamError` if one of them ends instead.
+        """
         spawn = multiprocessing.get_context("spawn")
-        ready = spawn.SimpleQueue()
-        started = [
-            spawn.Process(target=_serve, args=(self.town, j, self.sockets[j], ready), daemon=True)
-            for j in bidders
-        ]
-        for process in started:
+        waiting, started = {}, []
+        for j in bidders:
+            ready, tell = spawn.Pipe(duplex=False)
+            process = spawn.Process(target=_serve, args=(self.town, j, self.sockets[j], tell), daemon=True)
             process.start()
-        for _ in started:
-            ready.get()
+            tell.close()  # the service has its own end: if it dies, this one reads the end of the pipe
+            waiting[j] = ready
+            started.append(process)
+        for j, ready in waiting.items():
+            with ready, contextlib.suppress(EOFError):
+                ready.recv()
+                continue
+            raise UpstreamError(f"the service of {self.town.names[j]} ended before it could answer")
         return list(started)
 
     def kill(self, bidder: int) -> None:
@@ -163,9 +175,12 @@ class Processes:
 
 
 @contextmanager
-def services_apart(town: Town) -> Iterator[Processes]:
-    """Serve every bidder in a process of its own within a block."""
-    sockets = [Address("127.0.0.1", 0).bind(keys=False) for _ in town.names]
+def services_apart(town: Town, sockets: list[socket.socket] | None = None) -> Iterator[Processes]:
+    """Serve every bidder in a process of its own within a block.
+
+    sockets: where the services listen, one per bidder; free ports of 127.0.0.1 unless given. They are closed.
+    """
+    sockets = sockets or [Address("127.0.0.1", 0).bind(keys=False) for _ in town.names]
     apart = Processes(town, sockets)
     try:
         apart.running = apart.start(range(len(town.names)))
@@ -183,26 +198,30 @@ def services_apart(town: Town) -> Iterator[Processes]:
             listening.close()
 
 
-def _serve(town: Town, bidder: int, listening: socket.socket, ready: Any) -> None:
+def _serve(town: Town, bidder: int, listening: socket.socket, tell: Connection[str, Any]) -> None:
     async def serve() -> None:
         parent = multiprocessing.parent_process()
         if parent is not None:  # stop the service if its parent process is killed
             asyncio.get_running_loop().add_reader(parent.sentinel, signal.raise_signal, signal.SIGTERM)
-        await serve_until_stopped(town.service(bidder), listening, lambda url: ready.put(url))
+        with tell:
+            await serve_until_stopped(town.service(bidder), listening, tell.send)
 
-    try:
-        run_event_loop(serve())
-    except BaseException:
-        ready.put(None)
-        raise
+    run_event_loop(serve())
     sys.exit(0)
 
 
 async def play_all(
-    town: Town, urls: Sequence[str], rows: Sequence[int], at_once: int = 16
+    town: Town,
+    urls: Sequence[str],
+    rows: Sequence[int],
+    at_once: int = 16,
+    recorder: Recorder | None = None,
 ) -> list[AuctionResult]:
-    """Hold the auctions of all rows, `at_once` concurrently, in the order of the rows."""
-    platform, seats = town.platform(), town.seats(urls)
+    """Hold the auctions of all rows, `at_once` concurrently, and return results in the order of the rows.
+
+    recorder: records every step; nothing is recorded unless given.
+    """
+    platform, seats = town.platform(recorder), town.seats(urls)
     places = asyncio.Semaphore(at_once)
 
     async def one(row: int) -> AuctionResult:
@@ -221,7 +240,31 @@ def same_auction(town: Town, row: int, served: AuctionResult) -> None:
     here = winner, price, looks
     there = served.bidder, served.price, {name: n for name, n in served.inspections.items() if n}
     if here != there:
-        raise AssertionError(f"row {row}: {here} in process, {there} over HTTP")
+        faults = [f"{heard.bidder}: {heard.fault}" for heard in served.heard if heard.fault]
+        why = f" ({', '.join(faults)})" if faults else ""
+        raise AssertionError(f"row {row}: {here} in process, {there} over HTTP{why}")
+
+
+async def play_and_compare(
+    town: Town, urls: Sequence[str], rows: Sequence[int], at_once: int = 16
+) -> list[AuctionResult]:
+    """`play_all`, and compare every auction with the same one in this process (`same_auction`).
+
+    An auction of which a reply was late or lost, as on a machine that was suspended for a while, says nothing
+    about the rules: it is held again with another id, `ATTEMPTS` times in all. Raises `UpstreamError` if
+    replies are still lost then.
+    """
+    results: dict[int, AuctionResult] = {}
+    for attempt in range(ATTEMPTS):
+        left = [row for row in rows if row not in results]
+        again = replace(town, attempt=town.attempt + attempt)
+        for row, result in zip(left, await play_all(again, urls, left, at_once), strict=True):
+            if not any(heard.fault for heard in result.heard) and not result.stalled:
+                same_auction(again, row, result)
+                results[row] = result
+    if len(results) < len(rows):
+        raise UpstreamError(f"{len(rows) - len(results)} auctions lost replies {ATTEMPTS} times")
+    return [results[row] for row in rows]
 
 
 def rewards_of(town: Town, served: Sequence[AuctionResult], rows: Sequence[int]) -> Vector:
@@ -237,6 +280,16 @@ def rewards_of(town: Town, served: Sequence[AuctionResult], rows: Sequence[int])
     return np.asarray(town.instance.rewards[list(rows), chosen], dtype=np.float64)
 
 
+def regrets(town: Town, results: Sequence[AuctionResult]) -> Vector:
+    """The best reward of each prompt minus what the auction came to: its reward less all inspections.
+
+    `results` are the auctions of rows 0, 1, ... of the table.
+    """
+    reward = rewards_of(town, results, range(len(results)))
+    spent = np.array([sum(result.spending.values()) for result in results])
+    return np.asarray(town.instance.rewards[: len(results)].max(axis=1) - reward + spent, dtype=np.float64)
+
+
 def totals(town: Town, results: Sequence[AuctionResult]) -> dict[str, float]:
     """Averages over `results`, which are the auctions of rows 0, 1, ... of the table, by name:
 
@@ -247,10 +300,9 @@ def totals(town: Town, results: Sequence[AuctionResult]) -> dict[str, float]:
     milliseconds: median time until the award.
     """
     reward = rewards_of(town, results, range(len(results)))
-    reports = [{heard.bidder: heard.spent for heard in result.heard} for result in results]
-    spent = np.array([sum(last.values()) for last in reports])
+    spent = np.array([sum(result.spending.values()) for result in results])
     revenue = np.array([result.price for result in results])
-    regret = town.instance.rewards[: len(results)].max(axis=1) - reward + spent
+    regret = regrets(town, results)
     return {
         "regret": float(regret.mean()),
         "error": float(regret.std(ddof=1) / np.sqrt(len(regret))) if len(regret) > 1 else 0.0,

@@ -14,16 +14,16 @@ from typing import Protocol
 import numpy as np
 
 from pandora_router.bidding.wire import Delivery, Offer
-from pandora_router.boxes import Boxes, Costs, Independent
+from pandora_router.boxes import Boxes, Costs
 from pandora_router.calibrate.signals import Prior
 from pandora_router.errors import UpstreamError, UsageError
 from pandora_router.estimators.estimator import Query
 from pandora_router.estimators.looking import Looking
+from pandora_router.market import Instance
 from pandora_router.router import Router
 from pandora_router.router.opening import judged
 from pandora_router.specialists.request import Message, Request
 from pandora_router.specialists.specialist import Specialist
-from pandora_router.types import Vector
 
 
 class Private(Protocol):
@@ -48,26 +48,20 @@ class Private(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class TableSide:
-    """The columns of one specialist in a table: mean, standard deviation and value by prompt (N,).
+    """One specialist of a table; `table` has only its own column. A prompt is the text of its row number."""
 
-    A prompt is the text of its row number.
-    """
-
-    mean: Vector
-    std: Vector
-    values: Vector
+    table: Instance
     inspection_cost: float
     refund: float = 0.0
 
     async def box(self, offer: Offer) -> Boxes:
         """The box of the row."""
-        i = self._row(offer.prompt)
         costs = Costs([self.inspection_cost], refund=self.refund)
-        return Independent(self.mean[i : i + 1], self.std[i : i + 1], costs)
+        return self.table.boxes(self._row(offer.prompt), costs)
 
     async def look(self, offer: Offer) -> float:
         """The value of the row."""
-        return float(self.values[self._row(offer.prompt)])
+        return float(self.table.values[self._row(offer.prompt), 0])
 
     async def answer(self, delivery: Delivery) -> str:
         """A text that names the row."""
@@ -77,7 +71,7 @@ class TableSide:
         """Nothing is held."""
 
     def _row(self, prompt: str) -> int:
-        if not prompt.isdecimal() or int(prompt) >= len(self.mean):
+        if not prompt.isdecimal() or int(prompt) >= len(self.table.values):
             raise UpstreamError("no such row")
         return int(prompt)
 

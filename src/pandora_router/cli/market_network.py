@@ -17,17 +17,14 @@ def instance_of(experiment: Experiment, root: Path, cache: Path | None, prompts:
     """The test prompts of an experiment's first split as a market instance, at most `prompts` of them."""
     import numpy as np
 
-    from pandora_router.evaluate.bids import market_of
+    from pandora_router.evaluate.bids import shipped_market
     from pandora_router.evaluate.estimates import estimates, table_of
     from pandora_router.evaluate.trials import trial_of
-    from pandora_router.market import Instance
 
     with SlowProgress() as progress:
         arrays = estimates(experiment, table_of(experiment, root), experiment.seeds[0], cache, progress)
-    market = market_of(trial_of(arrays, experiment.ks[0]))
-    rows = np.random.default_rng(0).permutation(len(market.mean))[:prompts]
-    parts = (market.scores[rows], market.mean[rows], market.std[rows], market.values[rows])
-    return Instance(*parts, market.rewards[rows])
+    market = shipped_market(trial_of(arrays, experiment.ks[0]))
+    return market.prompts(np.random.default_rng(0).permutation(len(market.mean))[:prompts])
 
 
 def simulate_network(instance: Instance, costs: Sequence[float], seed: int, as_json: bool) -> None:
@@ -46,7 +43,7 @@ def simulate_network(instance: Instance, costs: Sequence[float], seed: int, as_j
 def _played(instance: Instance, mechanism: Any, cost: float, seed: int) -> dict[str, Any]:
     import numpy as np
 
-    from pandora_router.bidding.network import Town, play_all, same_auction, services_apart, totals
+    from pandora_router.bidding.network import Town, play_and_compare, services_apart, totals
     from pandora_router.bidding.rules import Rules
     from pandora_router.transport.listening import run_event_loop
 
@@ -54,9 +51,7 @@ def _played(instance: Instance, mechanism: Any, cost: float, seed: int) -> dict[
     town = Town(instance, np.full(instance.mean.shape[1], cost), patient)
     rows = range(len(instance.mean))
     with services_apart(town) as processes:
-        results = run_event_loop(play_all(town, processes.urls, rows))
-    for row, result in zip(rows, results, strict=True):
-        same_auction(town, row, result)
+        results = run_event_loop(play_and_compare(town, processes.urls, rows))
     return {"mechanism": mechanism, "cost": cost, **totals(town, results)}
 
 

@@ -20,7 +20,7 @@ import numpy as np
 
 from pandora_router import market
 from pandora_router.boxes import Costs
-from pandora_router.calibrate import GaussianIndependent
+from pandora_router.calibrate import Calibrated, GaussianIndependent
 from pandora_router.evaluate.arms import Shipped
 from pandora_router.evaluate.estimates import estimates, table_of
 from pandora_router.evaluate.experiments import Experiment, cheap_name
@@ -147,6 +147,20 @@ def market_of(trial: Trial) -> market.Instance:
     return market.Instance(test.cheap, mean, std, test.costly, test.reward)
 
 
+def shipped_market(trial: Trial) -> market.Instance:
+    """The test prompts as a market of bidders that each have the default signal model, as `pandora bid` does.
+
+    A bidder sees its own box alone: its mean, spread and law are those of the default router, and what it
+    sees is shrunk by the same slope. How its values depend on those of others is left out.
+    """
+    test, signal = trial.test, trial.signal(Calibrated())
+    boxes = signal.batch(test.cheap, 0.0)
+    values = signal.values(test.cheap, test.costly)
+    return market.Instance(
+        test.cheap, boxes.mean, boxes.std, values, test.reward, boxes.quantiles, boxes.rank
+    )
+
+
 def play(trial: Trial, costs: Sequence[float], costs_at: CostsAt, *, traded: Sequence[float] = ()) -> Played:
     """Run every conduct at every cost, and every mechanism at the costs `traded`, on one split."""
     table = market_of(trial)
@@ -162,18 +176,18 @@ def play(trial: Trial, costs: Sequence[float], costs_at: CostsAt, *, traded: Seq
         for cost in traded
         for name, outcome in (
             *market.outcomes(table, costs_at(cost)).items(),
-            _default(trial, costs_at(cost)),
+            (DEFAULT, default_router(trial, costs_at(cost))),
         )
     }
     return Played(trial.test.cheap.shape[1], trial.prompt, trial.test.cluster, bids, trades)
 
 
-def _default(trial: Trial, costs: Costs) -> tuple[str, market.PromptResults]:
+def default_router(trial: Trial, costs: Costs) -> market.PromptResults:
     """The default router on its own signal model; there is no trade, since nobody owns an estimate."""
     test = trial.test
     routed = Shipped().route(trial, costs, 0, np.random.default_rng(0))
     nothing = np.full(len(test), np.nan)
-    return DEFAULT, market.PromptResults(routed.total(test), routed.inspections, nothing, nothing)
+    return market.PromptResults(routed.total(test), routed.inspections, nothing, nothing)
 
 
 @dataclass(frozen=True)

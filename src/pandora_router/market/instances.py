@@ -7,16 +7,16 @@ over-dispersed, as kNN with few neighbours is. Rewards are the values themselves
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from pandora_router.boxes import Costs
+from pandora_router.boxes import Boxes, Costs
 from pandora_router.boxes.costs import as_costs
 from pandora_router.errors import UsageError
 from pandora_router.search import Batch
-from pandora_router.types import Matrix
+from pandora_router.types import Matrix, Positions
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,9 @@ STRONG = Signal(spread=0.25, std=0.1)
 class Instance:
     """Raw estimates f, means, standard deviations and values of N prompts and M specialists, all (N, M).
 
-    Welfare is counted in `rewards`: realised ones where there is a table, else the values themselves.
+    Welfare is counted in `rewards`: realised ones where there is a table, else the values themselves. Values
+    are normal around their means, unless `quantiles` (L, Q) has laws of standardised residuals; `rank` (N, M)
+    then says which of them each value follows.
     """
 
     scores: Matrix
@@ -53,6 +55,8 @@ class Instance:
     std: Matrix
     values: Matrix
     realised: Matrix | None = None
+    quantiles: Matrix | None = None
+    rank: Positions | None = None
 
     @property
     def rewards(self) -> Matrix:
@@ -61,7 +65,33 @@ class Instance:
 
     def batch(self, inspection_cost: ArrayLike | Costs) -> Batch:
         """The same prompts as independent boxes; costs are a number, one per specialist, or `Costs`."""
-        return Batch(self.mean, self.std, as_costs(inspection_cost, self.mean.shape[1]))
+        costs = as_costs(inspection_cost, self.mean.shape[1])
+        if self.quantiles is None:
+            return Batch(self.mean, self.std, costs)
+        alone = np.eye(self.mean.shape[1])
+        return Batch(self.mean, self.std, costs, correlation=alone, quantiles=self.quantiles, rank=self.rank)
+
+    def boxes(self, prompt: int, inspection_cost: ArrayLike | Costs) -> Boxes:
+        """The boxes of one prompt, independent of each other (M,)."""
+        return self._part(slice(prompt, prompt + 1), slice(None)).batch(inspection_cost).state(0).boxes
+
+    def prompts(self, chosen: Positions) -> Instance:
+        """The same market with these prompts alone, in this order."""
+        return self._part(chosen, slice(None))
+
+    def specialist(self, number: int) -> Instance:
+        """The same prompts with one specialist alone."""
+        return self._part(slice(None), slice(number, number + 1))
+
+    def _part(self, rows: Positions | slice, columns: slice) -> Instance:
+        tables = (self.scores, self.mean, self.std, self.values, self.realised)
+        cut = [None if table is None else table[rows, columns] for table in tables]
+        rank = None if self.rank is None else self.rank[rows, columns]
+        return replace(
+            self,
+            **dict(zip(("scores", "mean", "std", "values", "realised"), cut, strict=True)),
+            rank=rank,
+        )
 
 
 def generate(signal: Signal, prompts: int, specialists: int, rng: np.random.Generator) -> Instance:
