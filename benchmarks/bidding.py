@@ -135,7 +135,7 @@ PARTS = {
     "attacks": attacks,
     "voi": voi,
 }
-KEY = ("table", "model", "bidders", "opponents", "conduct", "mechanism", "attack")
+KEY = ("table", "model", "bidders", "opponents", "mechanism", "attack")
 
 
 def key_of(row: Row) -> tuple[Any, ...]:

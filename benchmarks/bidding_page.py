@@ -258,55 +258,43 @@ def chaos(rows: Sequence[Row]) -> str:
 
 def voi(rows: Sequence[Row]) -> str:
     """Whether looking by the value of information helps."""
-    cells = [row for row in rows if row["conduct"] == "voi"]
-    lines = []
-    for row in cells:
-        other = next(
-            one
-            for one in rows
-            if one["conduct"] == "always" and all(one[k] == row[k] for k in ("table", "model", "opponents"))
-        )
-        changes = [
-            thousandths(one, name, f"{name} error")
-            for one in (row, other)
-            for name in ("surplus", "efficiency")
+    lines = [
+        [
+            row["table"],
+            row["model"],
+            row["opponents"],
+            *(thousandths(row, name, f"{name} error") for name in ("surplus", "efficiency")),
+            f"{row['looks']:.0%}",
         ]
-        lines.append(
-            [row["table"], row["model"], row["opponents"], *changes[:2], f"{row['looks']:.0%}", *changes[2:]]
-        )
-    columns = ["table", "bidders' model", "opponents", "its surplus", "efficiency", "it looks at"]
+        for row in rows
+    ]
+    kinds = [(model, kind) for model in ("default", "paper") for kind in ("strong", "weak")]
+    cells = {kind: [row for row in rows if (row["model"], row["opponents"]) == kind] for kind in kinds}
     return (
         "\n"
         + words(
             "**Does value-of-information bidding help the bidder, the market, or both?** Over services: one",
-            "specialist is posted the best quote of the others, all take that part in turn. It looks iff",
-            "b <= p <= u, against never looking; the last two columns are for looking always. Strong",
-            "opponents",
-            "look before they quote, weak ones quote their means. Change in 1e-3 per prompt",
-            "(standard error),",
-            f"{cells[0]['prompts']:,} prompts a table.",
-            *(
-                _verdict([row for row in cells if row["opponents"] == kind], kind)
-                for kind in ("strong", "weak")
-            ),
+            "specialist is posted the best quote of the others, and all take that part. It looks iff",
+            "b <= p <= u, against never looking. Strong opponents look before they quote, weak ones quote",
+            "their means. Efficiency is the reward of the answer less the looks of that specialist. Change",
+            f"in 1e-3 per prompt (standard error), {rows[0]['prompts']:,} prompts a table.",
+            *(_verdict(found, *kind) for kind, found in cells.items() if found),
         )
-        + grid([*columns, "always: surplus", "always: efficiency"], lines)
+        + grid(["table", "bidders' model", "opponents", "its surplus", "efficiency", "it looks at"], lines)
     )
 
 
-def _verdict(cells: Sequence[Row], opponents: str) -> str:
-    """How many cells show a gain or a loss of two standard errors."""
+def _verdict(cells: Sequence[Row], model: str, opponents: str) -> str:
+    """On how many tables bidder and market gain or lose by two standard errors."""
 
     def beyond(name: str, sign: int) -> int:
         return sum(sign * row[name] > 2 * row[f"{name} error"] for row in cells)
 
     parts = [
-        f"{who} gains in {beyond(name, 1)} and loses in {beyond(name, -1)}"
+        f"{who} gains on {beyond(name, 1)} and loses on {beyond(name, -1)}"
         for who, name in (("the bidder", "surplus"), ("the market", "efficiency"))
     ]
-    return (
-        f"Against {opponents} opponents, of {len(cells)} cells {parts[0]}, {parts[1]} by two standard errors."
-    )
+    return f"Model {model}, {opponents} opponents, {len(cells)} tables: {parts[0]}, {parts[1]}."
 
 
 SECTIONS = {"law": law, "delay": delay, "speed": speed, "attacks": cheating, "chaos": chaos, "voi": voi}

@@ -2,12 +2,13 @@
 
 The paper's leave-one-out market: all but one quote, the best quote is posted to the last one, the strategic
 bidder, which is the first of the auction's random order. Strong opponents look before they quote, weak ones
-quote their means. The strategic bidder looks iff b <= p <= u (`voi`), always, or never.
+quote their means. The strategic bidder looks iff b <= p <= u, or never.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
@@ -17,54 +18,48 @@ import numpy as np
 from benchmarks.bidding_tables import MODELS, Done, Row, error_of, tables, town_of
 from pandora_router.bidding.network import play_all, rewards_of, services_apart
 from pandora_router.bidding.service import TRUTHFUL
-from pandora_router.market import Bid, Call, Instance, Quoting, Sealed
+from pandora_router.market import Bid, Call, Instance, Quoting
 from pandora_router.search import State
 from pandora_router.transport.listening import run_event_loop
 from pandora_router.types import Vector
 
-TURNS = 3
+TURNS = 2
 """How often a prompt is sold, each time with another random order."""
 
 
 @dataclass(frozen=True)
 class Conduct:
-    """Answers a posted price in one of three ways; may look before a quote."""
+    """Answers a posted price with a look where that pays, or without one; may look before a quote."""
 
-    way: str
+    looks: bool
     quotes_look: bool
 
     def next(self, call: Call, state: State) -> Any:
         """The answer to a call."""
-        if call.price == -np.inf or self.way == "always":
-            looks = self.quotes_look if call.price == -np.inf else True
-            return Sealed(looks).next(call, state)
-        if self.way == "voi":
-            return Quoting().next(call, state)
+        if call.price == -np.inf or self.looks:
+            return Quoting(self.quotes_look).next(call, state)
         return Bid(float(state.boxes.mean[call.bidder]))
 
 
 def voi(options: argparse.Namespace, done: Done) -> Iterator[Row]:
     """Changes against never looking, paired prompt by prompt; errors are over prompts, not over auctions."""
-    for table in tables(options):
-        for model in MODELS:
-            once = table.instance(model)
-            again = once.prompts(np.tile(np.arange(len(once.mean)), TURNS))
-            for opponents in ("strong", "weak"):
-                about: Row = {"table": table.name, "model": model, "opponents": opponents}
-                if (*about.values(), "voi") in done:
-                    continue
-                sides = {way: _sides(again, way, opponents == "strong") for way in ("never", "always", "voi")}
-                for way in ("always", "voi"):
-                    row = {**about, "conduct": way, "prompts": len(once.mean)}
-                    for at, measure in enumerate(("surplus", "efficiency")):
-                        change = (sides[way][at] - sides["never"][at]).reshape(TURNS, -1).mean(axis=0)
-                        row |= {measure: float(change.mean()), f"{measure} error": error_of(change)}
-                    yield {**row, "looks": float(sides[way][2].mean())}
+    for model, table in itertools.product(MODELS, tables(options)):
+        once = table.instance(model)
+        again = once.prompts(np.tile(np.arange(len(once.mean)), TURNS))
+        for opponents in ("strong", "weak"):
+            row: Row = {"table": table.name, "model": model, "opponents": opponents}
+            if tuple(row.values()) in done:
+                continue
+            with_looks, without = (_sides(again, looks, opponents == "strong") for looks in (True, False))
+            for at, measure in enumerate(("surplus", "efficiency")):
+                change = (with_looks[at] - without[at]).reshape(TURNS, -1).mean(axis=0)
+                row |= {measure: float(change.mean()), f"{measure} error": error_of(change)}
+            yield row | {"looks": float(with_looks[2].mean()), "prompts": len(once.mean)}
 
 
-def _sides(instance: Instance, way: str, strong: bool) -> tuple[Vector, Vector, Vector]:
+def _sides(instance: Instance, looks: bool, strong: bool) -> tuple[Vector, Vector, Vector]:
     """Surplus of the strategic bidder, reward less its looks, and whether it looked, by auction."""
-    plan = dict.fromkeys(TRUTHFUL, Conduct(way, strong))
+    plan = dict.fromkeys(TRUTHFUL, Conduct(looks, strong))
     town = replace(town_of(instance, "leave one out"), strategies=[plan] * instance.mean.shape[1])
     rows = range(len(instance.mean))
     with services_apart(town) as processes:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Protocol
 
 import numpy as np
@@ -54,10 +55,13 @@ class TableSide:
     inspection_cost: float
     refund: float = 0.0
 
+    @cached_property
+    def _costs(self) -> Costs:
+        return Costs([self.inspection_cost], refund=self.refund)
+
     async def box(self, offer: Offer) -> Boxes:
         """The box of the row."""
-        costs = Costs([self.inspection_cost], refund=self.refund)
-        return self.table.boxes(self._row(offer.prompt), costs)
+        return self.table.boxes(self._row(offer.prompt), self._costs)
 
     async def look(self, offer: Offer) -> float:
         """The value of the row."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import ArrayLike
 
-from pandora_router.boxes import Boxes, Costs
+from pandora_router.boxes import Boxes, Costs, Independent, Joint
 from pandora_router.boxes.costs import as_costs
 from pandora_router.errors import UsageError
 from pandora_router.search import Batch
@@ -73,7 +73,10 @@ class Instance:
 
     def boxes(self, prompt: int, inspection_cost: ArrayLike | Costs) -> Boxes:
         """The boxes of one prompt, independent of each other (M,)."""
-        return self._part(slice(prompt, prompt + 1), slice(None)).batch(inspection_cost).state(0).boxes
+        mean, std = self.mean[prompt], self.std[prompt]
+        if self.quantiles is None or self.rank is None:
+            return Independent(mean, std, inspection_cost)
+        return Joint(mean, np.diag(std * std), inspection_cost, self.quantiles[self.rank[prompt]])
 
     def prompts(self, chosen: Positions) -> Instance:
         """The same market with these prompts alone, in this order."""
