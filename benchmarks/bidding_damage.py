@@ -20,7 +20,7 @@ import numpy as np
 
 from benchmarks import bidding_attacks as attacks
 from benchmarks.bidding_attacks import Graded
-from benchmarks.bidding_tables import Row, error_of, town_of
+from benchmarks.bidding_tables import Done, Row, error_of, town_of
 from pandora_router.bidding.network import Town, rewards_of, services_here
 from pandora_router.bidding.platform import AuctionResult
 from pandora_router.bidding.reputation import Reputation
@@ -28,9 +28,12 @@ from pandora_router.bidding.service import BidderService
 from pandora_router.bidding.signing import Door, Forged, signed
 from pandora_router.market import WEAK, Instance, generate
 
+SYBIL = "sybil: one specialist under two names"
+IMPOSTOR = "replies signed with another key"
 
-def cheating(options: argparse.Namespace) -> Iterator[Row]:
-    """All attacks, one after the other."""
+
+def cheating(options: argparse.Namespace, done: Done) -> Iterator[Row]:
+    """All attacks, one after the other; those in `done` are left out."""
     instance = generate(WEAK, options.prompts, 5, np.random.default_rng(11))
     rows = range(len(instance.mean))
     away = {0: attacks.everywhere(attacks.Absent())}
@@ -41,6 +44,8 @@ def cheating(options: argparse.Namespace) -> Iterator[Row]:
         "shill pair: one stays away for the other": (away, (0, 1)),
     }
     for mechanism in ("sequential", "descending", "second price"):
+        if (mechanism, SYBIL) in done:
+            continue
         town = town_of(instance, mechanism, 0.02)
         honest = attacks.outcomes(town, rows)
         for kind, (cheats, gang) in kinds.items():
@@ -49,12 +54,11 @@ def cheating(options: argparse.Namespace) -> Iterator[Row]:
         twice = replace(town, instance=_doubled(instance), inspection_cost=np.full(6, 0.02))
         surplus, welfare, revenue = attacks.outcomes(twice, rows)
         joined = np.column_stack([surplus[:, 0] + surplus[:, 5], surplus[:, 1:5]])
-        yield _change(
-            "sybil: one specialist under two names", mechanism, honest, (joined, welfare, revenue), (0,)
-        )
-    yield from _messages()
-    yield from _strangers()
-    yield from _reputations(town_of(instance, "descending", 0.02), options)
+        yield _change(SYBIL, mechanism, honest, (joined, welfare, revenue), (0,))
+    if ("descending", IMPOSTOR) not in done:
+        yield from _messages()
+        yield from _strangers()
+    yield from _reputations(town_of(instance, "descending", 0.02), options, done)
 
 
 def _doubled(instance: Instance) -> Instance:
@@ -93,7 +97,7 @@ def _messages(rows: int = 100) -> Iterator[Row]:
     kinds = {
         "winning and stalling": cheats.Stalling,
         "text for a judge beside the bid": cheats.Chatty,
-        "replies signed with another key": cheats.Impostor,
+        IMPOSTOR: cheats.Impostor,
     }
 
     def played(kind: Any, others: Any = BidderService) -> tuple[Any, ...]:
@@ -132,7 +136,7 @@ def _strangers(messages: int = 2000) -> Iterator[Row]:
         )
 
 
-def _reputations(town: Town, options: argparse.Namespace) -> Iterator[Row]:
+def _reputations(town: Town, options: argparse.Namespace, done: Done) -> Iterator[Row]:
     """Blind over-claiming with and without reputation, over HTTP: the second half of the prompts."""
     cheating_town = attacks.with_cheats(town, {0: attacks.inflated(0.4, blind=True)})
     rows = range(min(600, options.prompts))
@@ -149,8 +153,10 @@ def _reputations(town: Town, options: argparse.Namespace) -> Iterator[Row]:
     rules = {"none": Reputation(0.0, 1e12), "evidence 20": Reputation(), "evidence 5": Reputation(0.0, 5.0)}
     for label, rule in rules.items():
         for who, market in (("honest", town), ("claiming .4 too much", cheating_town)):
-            after, handicap = asyncio.run(play(market, rule))
             kind = f"{who}, reputation: {label}"
+            if ("descending", kind) in done:
+                continue
+            after, handicap = asyncio.run(play(market, rule))
             yield _change(kind, "descending", _first(honest), after, (0,)) | {"handicap": handicap}
 
 

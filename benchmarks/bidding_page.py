@@ -72,7 +72,9 @@ def summary(report: Report) -> str:
         lines.append(f"Time to the award on one machine: {min(times):.1f} to {max(times):.1f} ms.")
     if rows := report.get("speed"):
         rates = [
-            f"{row['auctions a second']:.0f} ({row['mechanism']})" for row in rows if row["bidders"] == 5
+            f"{row['auctions a second']:.0f}, best {row['best']:.0f} ({row['mechanism']})"
+            for row in rows
+            if row["bidders"] == 5
         ]
         lines.append(f"Auctions a second with 5 bidders on two cores: {names(rates)}.")
     if rows := report.get("chaos"):
@@ -172,27 +174,28 @@ def delay(rows: Sequence[Row]) -> str:
 def speed(rows: Sequence[Row]) -> str:
     """Auctions a second."""
     five = [row for row in rows if row["bidders"] == 5]
-    met = [row["mechanism"] for row in five if row["auctions a second"] >= GOAL]
-    missed = [row["mechanism"] for row in five if row["mechanism"] not in met]
     kinds = list(dict.fromkeys(row["mechanism"] for row in rows))
+    sizes = list(dict.fromkeys(row["bidders"] for row in rows))
     cell = {
-        (row["bidders"], row["mechanism"]): f"{row['auctions a second']:.0f} ({row['processor ms']:.1f} ms, "
-        f"{row['calls']:.1f} calls)"
+        (row["bidders"], row["mechanism"]): f"{row['auctions a second']:.0f}, best {row['best']:.0f}; "
+        f"{row['processor ms']:.1f} ms, {row['calls']:.1f} calls"
         for row in rows
     }
-    sizes = list(dict.fromkeys(row["bidders"] for row in rows))
     lines = [[str(size), *(cell.get((size, kind), "") for kind in kinds)] for size in sizes]
-    goal = f"The goal of {GOAL} a second with 5 bidders is met by {names(met)}"
+    loads = [row["load"] for row in rows]
+    goals = [
+        f"{what} by {names([row['mechanism'] for row in five if row[name] >= GOAL])}"
+        for what, name in (("in the median batch", "auctions a second"), ("in the best one", "best"))
+    ]
     return (
         "\n"
         + words(
             "**Speed.** Auctions a second by the clock, on two cores that carry everything: one process per",
-            "bidder, the platform, and its ledger on disk; 16 auctions at a time. In brackets:",
-            "processor time",
-            "of an auction, all processes together.",
-            f"{goal}{f', missed by {names(missed)}' if missed else ''}.",
-            f"{max(row['auctions'] for row in rows):,} auctions per cell; load at most",
-            f"{max(row['load'] for row in rows):.1f}, the benchmark itself included.",
+            "bidder, the platform, and its ledger on disk; 16 auctions at a time. The median of ten batches",
+            "and the best of them, then the processor time of an auction in all processes together, and its",
+            f"calls. The goal of {GOAL} a second with 5 bidders is met {names(goals)}. The machine was",
+            f"shared: its load was {min(loads):.1f} to {max(loads):.1f},",
+            f"the benchmark itself included. {max(row['auctions'] for row in rows):,} auctions per cell.",
         )
         + grid(["bidders", *kinds], lines)
     )

@@ -23,6 +23,8 @@ BIDDERS = (2, 5, 10, 20)
 TIMED = ("sequential", "descending", "second price")
 WARM = 20
 """Auctions before the clock starts, in which connections are opened."""
+BATCHES = 10
+"""Each is timed alone: other work on the machine can only slow some of them down."""
 
 
 def processor_seconds(processes: Processes) -> float:
@@ -56,14 +58,19 @@ def _timed(town: Town, processes: Processes) -> Row:
         async def play() -> Row:
             recorder = StoreRecorder(store)
             await play_all(town, processes.urls, range(WARM), recorder=recorder)
-            before, began = processor_seconds(processes), time.perf_counter()
-            results = await play_all(town, processes.urls, rows, recorder=recorder)
-            seconds, used = time.perf_counter() - began, processor_seconds(processes) - before
+            before, rates, calls = processor_seconds(processes), [], 0
+            for batch in np.array_split(rows, BATCHES):
+                began = time.perf_counter()
+                results = await play_all(town, processes.urls, batch.tolist(), recorder=recorder)
+                rates.append(len(batch) / (time.perf_counter() - began))
+                calls += sum(len(result.heard) for result in results)
+            used = processor_seconds(processes) - before
             return {
                 "auctions": len(rows),
-                "auctions a second": len(rows) / seconds,
+                "auctions a second": float(np.median(rates)),
+                "best": max(rates),
                 "processor ms": 1e3 * used / len(rows),
-                "calls": float(np.mean([len(result.heard) for result in results])),
+                "calls": calls / len(rows),
                 "load": os.getloadavg()[0],
             }
 

@@ -121,7 +121,10 @@ class _Hall:
         if left <= 0.0:
             return [Leave()] * len(calls)
         terms = replace(self.terms, deadline=min(self.terms.deadline, left))
-        replies = await asyncio.gather(*(self._hear(call, terms) for call in calls))
+        if len(calls) == 1:  # most rounds: no task is needed
+            replies = [await self._hear(calls[0], terms)]
+        else:
+            replies = await asyncio.gather(*(self._hear(call, terms) for call in calls))
         if terms.sealed:
             replies = await asyncio.gather(
                 *(
