@@ -66,7 +66,7 @@ def law(options: argparse.Namespace, done: Done) -> Iterator[Row]:
                 row = {**about, "mechanism": router, "inspections": float(looks.mean())}
                 yield row | _against(regret, default)
         first, rows = town_of(table.instance("default"), "sequential"), range(len(default))
-        left = [name for name in MECHANISMS if (table.name, "default", name) not in done]
+        left = [name for name in options.mechanisms if (table.name, "default", name) not in done]
         if left:
             with services_apart(first) as processes:
                 for mechanism in left:
@@ -96,7 +96,7 @@ def _against(regret: Vector, default: Vector) -> Row:
 def chaos(options: argparse.Namespace, done: Done) -> Iterator[Row]:
     """The same while services are harmed; raises if an answer, an award or the ledger is wrong."""
     for table in tables(options):
-        left = [name for name in MECHANISMS if (table.name, name) not in done]
+        left = [name for name in options.mechanisms if (table.name, name) not in done]
         if not left:
             continue
         instance = table.instance("default")
@@ -154,6 +154,8 @@ def main() -> None:
     parser.add_argument("--data", type=Path, default=Path("../shared/data"))
     parser.add_argument("--cache", type=Path, default=Path("results/cache"), help="where estimates are kept")
     parser.add_argument("--tables", nargs="+", default=list(TABLES))
+    parser.add_argument("--mechanisms", nargs="+", default=list(MECHANISMS), help="of law and chaos")
+    parser.add_argument("--models", nargs="+", default=list(MODELS), help="what bidders of voi believe")
     parser.add_argument("--prompts", type=int, default=1000)
     parser.add_argument("--chaos", type=int, default=1000, help="prompts per mechanism under faults")
     parser.add_argument(

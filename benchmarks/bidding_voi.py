@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.bidding_tables import MODELS, Done, Row, error_of, tables, town_of
+from benchmarks.bidding_tables import Done, Row, error_of, tables, town_of
 from pandora_router.bidding.network import play_all, rewards_of, services_apart
 from pandora_router.bidding.service import TRUTHFUL
 from pandora_router.market import Bid, Call, Instance, Quoting
@@ -43,7 +43,7 @@ class Conduct:
 
 def voi(options: argparse.Namespace, done: Done) -> Iterator[Row]:
     """Changes against never looking, paired prompt by prompt; errors are over prompts, not over auctions."""
-    for model, table in itertools.product(MODELS, tables(options)):
+    for model, table in itertools.product(options.models, tables(options)):
         once = table.instance(model)
         again = once.prompts(np.tile(np.arange(len(once.mean)), TURNS))
         for opponents in ("strong", "weak"):
