@@ -61,8 +61,8 @@ def law(options: argparse.Namespace, done: Done) -> Iterator[Row]:
         for model in MODELS:
             about: Row = {"table": table.name, "model": model}
             instance = table.instance(model)
-            routers = central(instance) | ({"router: default": table.shipped} if model == "default" else {})
-            for router, (regret, looks) in routers.items():
+            routers = {"router: default": table.shipped} if model == "default" else {}
+            for router, (regret, looks) in (routers | central(instance)).items():
                 row = {**about, "mechanism": router, "inspections": float(looks.mean())}
                 yield row | _against(regret, default)
         first, rows = town_of(table.instance("default"), "sequential"), range(len(default))

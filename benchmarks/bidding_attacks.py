@@ -35,8 +35,7 @@ class Inflated:
         """The base's answer, raised; a posted price is judged as if it were lower by as much."""
         me = call.bidder
         if self.blind:
-            worth = float(state.boxes.mean[me]) + self.by
-            return Bid(min(worth, call.price) if np.isfinite(call.price) and worth >= call.price else worth)
+            return Bid(float(state.boxes.mean[me]) + self.by)
         said = self.base.next(replace(call, price=call.price - self.by), state)
         if isinstance(said, Wait) and said.until + self.by == call.price:  # it is there, but for rounding
             said = self.base.next(replace(call, price=said.until), state)

@@ -117,8 +117,9 @@ def law(rows: Sequence[Row]) -> str:
             "obligatory",
             "know all boxes and take them for independent, as bidders must. The default mechanism,",
             "sequential",
-            f"posted prices, is more than two standard errors behind the default router on {names(behind)}",
-            f"of {len(asked)} tables. The descending clock is the obligatory router, prompt by prompt.",
+            "posted prices, is more than two standard errors behind the default router on",
+            f"{len(behind)} of {len(asked)} tables. The descending clock is the obligatory router, prompt by",
+            "prompt.",
         )
         + grid(columns, lines)
         + "\n"
