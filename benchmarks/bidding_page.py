@@ -106,20 +106,17 @@ def law(rows: Sequence[Row]) -> str:
     return (
         words(
             f"**Over HTTP as in one process.** {same:,} auctions on {len(tables)} tables ({names(tables)}):",
-            "every one ended with the same winner, price and looks as the same auction in one process; a run",
-            "stops at the first difference.",
+            "every one ended with the same winner, price and looks as the same auction in one process; a",
+            "run stops at the first difference.",
         )
         + words(
-            "**What decentralisation costs in reward.** All numbers are per prompt. Regret is the",
-            "best reward",
-            "of the prompt minus the reward of the answer and all looks. The default router is what",
+            "**What decentralisation costs in reward.** All numbers are per prompt. Regret is the best",
+            "reward of the prompt minus the reward of the answer and all looks. The default router is what",
             "`pandora fit` ships: it knows all boxes and how they depend on each other. Rollout and",
-            "obligatory",
-            "know all boxes and take them for independent, as bidders must. The default mechanism,",
-            "sequential",
-            "posted prices, is more than two standard errors behind the default router on",
-            f"{len(behind)} of {len(asked)} tables. The descending clock is the obligatory router, prompt by",
-            "prompt.",
+            "obligatory know all boxes and take them for independent, as bidders must. The default",
+            "mechanism, sequential posted prices, is more than two standard errors behind the default",
+            f"router on {len(behind)} of {len(asked)} tables. The descending clock is the obligatory router,",
+            "prompt by prompt.",
         )
         + grid(columns, lines)
         + "\n"
@@ -137,10 +134,11 @@ def _models(rows: Sequence[Row], tables: Sequence[str]) -> str:
     ]
     columns = ["regret", *(f"{table}, {model}" for table in tables for model in ("default", "paper"))]
     return words(
-        "**The bidder's own model matters more than the mechanism.** `pandora bid` takes mean, spread, slope",
-        "and law of its box from the artifact of `pandora fit` (default); the paper's model is normal, and",
-        "believes a look without shrinking it (paper). Never inspecting stays hard to beat: a bidder that",
-        "sees only its own box cannot know that the others' values move with it, and so looks too often.",
+        "**The bidder's own model matters more than the mechanism.** `pandora bid` takes mean, spread,",
+        "slope and law of its box from the artifact of `pandora fit` (default); the paper's model is",
+        "normal, and believes a look without shrinking it (paper). Never inspecting stays hard to beat: a",
+        "bidder that sees only its own box cannot know that the others' values move with it, and so looks",
+        "too often.",
     ) + grid(columns, lines)
 
 
@@ -161,12 +159,10 @@ def delay(rows: Sequence[Row]) -> str:
         "\n"
         + words(
             "**What it costs in milliseconds.** 200 auctions one after the other, services on the same",
-            "machine:",
-            "the median from the first call to the award, beside the same auction in one process. Sequential",
-            f"posted prices take {min(asked):.1f} to {max(asked):.1f} ms. A real network adds one round",
-            "trip per",
-            f"round of calls. Load of the machine: at most {max(row['load'] for row in rows):.1f} on",
-            "two cores.",
+            "machine: the median from the first call to the award, beside the same auction in one process.",
+            f"Sequential posted prices take {min(asked):.1f} to {max(asked):.1f} ms. A real network adds one",
+            "round trip per round of calls. Load of the machine: at most",
+            f"{max(row['load'] for row in rows):.1f} on two cores.",
         )
         + grid(columns, lines)
     )
@@ -195,8 +191,8 @@ def speed(rows: Sequence[Row]) -> str:
             "bidder, the platform, and its ledger on disk; 16 auctions at a time. The median of ten batches",
             "and the best of them, then the processor time of an auction in all processes together, and its",
             f"calls. The goal of {GOAL} a second with 5 bidders is met {names(goals)}. The machine was",
-            f"shared: its load was {min(loads):.1f} to {max(loads):.1f},",
-            f"the benchmark itself included. {max(row['auctions'] for row in rows):,} auctions per cell.",
+            f"shared: its load was {min(loads):.1f} to {max(loads):.1f}, the benchmark itself included.",
+            f"{max(row['auctions'] for row in rows):,} auctions per cell.",
         )
         + grid(["bidders", *kinds], lines)
     )
@@ -225,9 +221,8 @@ def cheating(rows: Sequence[Row]) -> str:
         "\n"
         + words(
             "**Attacks**, in 1e-3 of reward per prompt against the same auctions with everybody honest",
-            "(standard error). Gain: of the attacker, or of both partners; welfare: of everybody;",
-            "revenue: of",
-            "the platform. Each attack is also a test (tests/bidding/test_attacks.py).",
+            "(standard error). Gain: of the attacker, or of both partners; welfare: of everybody; revenue:",
+            "of the platform. Each attack is also a test (tests/bidding/test_attacks.py).",
         )
         + grid(["attack", "mechanism", "its gain", "welfare", "revenue", "and"], lines)
     )
@@ -249,12 +244,12 @@ def chaos(rows: Sequence[Row]) -> str:
     return (
         "\n"
         + words(
-            f"**Faults.** {total:,} auctions by all five mechanisms while services were killed,",
-            "stopped, delayed",
-            "by up to a second, partitioned (each is in a network namespace; no packet passes) and silenced",
-            "(it hears the platform, its replies are lost), and came back. Every prompt was answered once,",
-            "nothing was awarded twice, the ledger summed to zero, and auctions in which nothing went wrong",
-            "(without a fault) ended as in one process. A run stops if one of these is not so.",
+            f"**Faults.** {total:,} auctions by all five mechanisms while services were killed, stopped,",
+            "delayed by up to a second, partitioned (each is in a network namespace; no packet passes) and",
+            "silenced (it hears the platform, its replies are lost), and came back. Every prompt was",
+            "answered once, nothing was awarded twice, the ledger summed to zero, and auctions in which",
+            "nothing went wrong (without a fault) ended as in one process. A run stops if one of these is",
+            "not so.",
         )
         + grid([*columns, "without a fault"], lines)
     )
@@ -278,10 +273,10 @@ def voi(rows: Sequence[Row]) -> str:
         "\n"
         + words(
             "**Does value-of-information bidding help the bidder, the market, or both?** Over services: one",
-            "specialist is posted the best quote of the others, and all take that part. It looks iff",
-            "b <= p <= u, against never looking. Strong opponents look before they quote, weak ones quote",
-            "their means. Efficiency is the reward of the answer less the looks of that specialist. Change",
-            f"in 1e-3 per prompt (standard error), {rows[0]['prompts']:,} prompts a table.",
+            "specialist is posted the best quote of the others, and all take that part. It looks iff b <= p",
+            "<= u, against never looking. Strong opponents look before they quote, weak ones quote their",
+            "means. Efficiency is the reward of the answer less the looks of that specialist. Change in",
+            f"1e-3 per prompt (standard error), {rows[0]['prompts']:,} prompts a table.",
             *(_verdict(found, *kind) for kind, found in cells.items() if found),
         )
         + grid(["table", "bidders' model", "opponents", "its surplus", "efficiency", "it looks at"], lines)
