@@ -16,8 +16,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
-import signal
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -164,7 +162,6 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("results/bidding.json"))
     parser.add_argument("--page", type=Path, default=Path("docs/market-network.md"))
     options = parser.parse_args()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that services and namespaces are removed
     report: dict[str, list[Row]] = json.loads(options.out.read_text()) if options.out.is_file() else {}
     for part in options.parts:
         if part == "page":

@@ -16,6 +16,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from pathlib import Path
 
 NETWORK_NAMESPACE = 0x40000000
 """CLONE_NEWNET of Linux: the kind of namespace that setns is to change."""
@@ -68,7 +69,13 @@ class Cables:
 
 @contextmanager
 def cables(size: int) -> Iterator[Cables]:
-    """Namespaces for `size` services (at most 250) within a block; they are removed at its end."""
+    """Namespaces for `size` services (at most 250) within a block; they are removed at its end.
+
+    Those of a process that was killed before its end are removed first: they have the same addresses.
+    """
+    for left in _listed():
+        if not Path(f"/proc/{left.split('-')[1]}").exists():
+            _ip("netns", "del", left)
     laid = Cables(size)
     try:
         for j in range(size):
@@ -84,6 +91,12 @@ def cables(size: int) -> Iterator[Cables]:
         for j in range(size):
             with suppress(subprocess.CalledProcessError):
                 _ip("netns", "del", laid.name(j))  # takes the pair of devices with it
+
+
+def _listed() -> list[str]:
+    """The names of all namespaces that this module made and that are still there."""
+    folder = Path("/run/netns")
+    return [entry.name for entry in folder.glob("pandora-*-*")] if folder.is_dir() else []
 
 
 def _address(service: int, end: int) -> str:
