@@ -31,6 +31,7 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+from tools.pages import put
 
 from benchmarks import served
 from benchmarks.served import Server, Timed

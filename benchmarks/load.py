@@ -25,6 +25,7 @@ from typing import Any
 
 import numpy as np
 import uvloop
+from tools.pages import put
 
 from benchmarks import paced, served
 from benchmarks.served import Server

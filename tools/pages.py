@@ -1,7 +1,7 @@
 """Parts of the pages of docs/ that commands write; the text around them is written by hand.
 
-The part `load` stands between `<!-- load: begin -->` and `<!-- load: end -->`. A page with a single part calls
-it `measured`.
+The part `load` stands between `<!-- load: begin -->` and `<!-- load: end -->`. If a page has a single part,
+its name is `measured`.
 """
 
 from __future__ import annotations
