@@ -16,6 +16,7 @@ from pathlib import Path
 import click
 import numpy as np
 
+from pandora_router.calibrate.ways import ROUTER
 from pandora_router.cli.console import SlowProgress
 from pandora_router.cli.options import with_runner
 from pandora_router.config.experiments import read_experiment
@@ -28,6 +29,7 @@ from pandora_router.run import Runner
 from pandora_router.types import Progress
 
 EXPERIMENTS = Path(__file__).parent / "experiments" / "looks"
+OWN = "own"
 STATIC = ("never inspect", "always inspect", "open everything")
 HEAD = """# What looks earn
 
@@ -47,9 +49,9 @@ is counted for both. "Obligatory" is Weitzman's rule, which full refunds make op
 OPENED = """
 ## Estimates from everything that was opened
 
-"own" is the router whose estimates read each specialist's own beginning. "opened" has estimates of all
-specialists from all beginnings opened so far and ships only where it loses less out of fold ("no choice": it
-always ships). "Everything" looks at everybody and reads all beginnings together. The envelope is, at each
+"Own" is the router whose estimates read each specialist's own beginning. "Opened" is the default: estimates
+of all specialists from all beginnings opened so far, used only where they lose less out of fold ("no choice":
+always used). "Everything" looks at everybody and reads all beginnings together. The envelope is, at each
 cost, the best of never looking, always looking with own beginnings, and everything. **Part of the gain is
 answers that are already visible in the beginnings**: specialists that agree on a number or a letter within
 the first 400 or 200 characters.
@@ -86,10 +88,10 @@ def envelope(found: Results) -> str:
     best = {c: min(STATIC, key=lambda arm: found.mean("total", (USUAL, c, arm))) for c in found.costs}
     splits = []
     for seed in found.seeds.values():
-        keys = [(USUAL, c, best[c]) for c in found.costs] + [(USUAL, c, "opened") for c in found.costs]
+        keys = [(USUAL, c, best[c]) for c in found.costs] + [(USUAL, c, ROUTER) for c in found.costs]
         totals = seed.totals(keys)
         splits.append(
-            np.mean([totals[USUAL, c, best[c]] - totals[USUAL, c, "opened"] for c in found.costs], axis=0)
+            np.mean([totals[USUAL, c, best[c]] - totals[USUAL, c, ROUTER] for c in found.costs], axis=0)
         )
     means = np.array([one.mean() for one in splits])
     error = np.sqrt(np.sum([clustered(*one) for one in _with_clusters(found, splits)])) / len(splits)
@@ -117,10 +119,10 @@ def refunds(folder: Path, experiments: Path) -> str:
     ]
     for found in finished(folder, experiments, "refund_").values():
         cells = [
-            difference(found, "blind to refunds", "router"),
-            difference(found, "blind to refunds", "router", found.costs[-1:]),
-            difference(found, "obligatory", "router"),
-            difference(found, "never inspect", "router"),
+            difference(found, "blind to refunds", ROUTER),
+            difference(found, "blind to refunds", ROUTER, found.costs[-1:]),
+            difference(found, "obligatory", ROUTER),
+            difference(found, "never inspect", ROUTER),
         ]
         lines.append(f"| {found.title} | {len(found.seeds)} | " + " | ".join(cells) + " |")
     return REFUNDS + "\n" + "\n".join(lines) + "\n"
@@ -135,9 +137,9 @@ def opened(folder: Path, experiments: Path) -> str:
     ]
     for name, found in finished(folder, experiments, "opened_").items():
         cells = [
-            difference(found, "router", "opened"),
-            difference(found, "router", "opened, no choice"),
-            difference(found, "router", "open everything"),
+            difference(found, OWN, ROUTER),
+            difference(found, OWN, "opened, no choice"),
+            difference(found, OWN, "open everything"),
             envelope(found),
         ]
         where = name.rsplit("_", 1)[1]
@@ -169,7 +171,7 @@ def by_cost(folder: Path, experiments: Path) -> str:
     lines.append("| experiment | " + " | ".join(f"{c:g}" for c in costs) + " |")
     lines.append("|---" * (len(costs) + 1) + "|")
     for name, found in every.items():
-        cells = [difference(found, "router", "opened", [c]) for c in costs]
+        cells = [difference(found, OWN, ROUTER, [c]) for c in costs]
         lines.append(f"| {name.removeprefix('opened_')} | " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n"
 

@@ -43,7 +43,7 @@ def read(tmp_path: Path, text: str) -> Config:
 def test_an_empty_file_has_the_defaults(tmp_path: Path) -> None:
     config = read(tmp_path, "")
     assert config.fit.cheap.build(config) == NeighbourRecipe((25, 50, 200))
-    assert config.fit.costly.build(config) == StackRecipe()
+    assert config.fit.costly.build(config) == SetRecipe()
     assert config.fit.signal.build() == Calibrated()
     assert config.fit.policy.build() == KnowledgeGradient()
 
@@ -88,7 +88,7 @@ def test_estimates_from_all_that_was_opened_are_a_recipe(tmp_path: Path) -> None
 
 
 def test_recipes_a_judge_and_a_remote_embedder_are_built_without_a_call(tmp_path: Path) -> None:
-    config = read(tmp_path, "fit: {costly: {peek: 100, agreement: true}, cheap: {k: 3}}")
+    config = read(tmp_path, "fit: {costly: {kind: stack, peek: 100, agreement: true}, cheap: {k: 3}}")
     assert config.fit.costly.build(config) == StackRecipe(100, True)
     assert config.fit.cheap.build(config) == NeighbourRecipe(3)
     remote = "{kind: remote, endpoint: here, model: e}"
@@ -141,12 +141,12 @@ def test_inspections_without_a_number_are_priced(tmp_path: Path) -> None:
     [
         ("{costly: {peek: 400}}", 1.0),  # a look begins the answer
         ("{costly: {peek: 400}, inspection: 0.001}", 1.0),
-        ("{costly: {kind: opened}}", 1.0),
+        ("{costly: {kind: opened, peek: 400}}", 1.0),
         ("{costly: {peek: 400}, inspection: {each: 0.001}}", 1.0),
         ("{costly: {peek: 400}, inspection: {each: 0.001, refund: none}}", 0.0),
         ("{costly: {peek: 400}, inspection: {each: 0.001, refund: 0.25}}", 0.25),
         ("{inspection: {each: 0.001, refund: full}, costly: {peek: 0}}", 1.0),
-        ("{costly: {peek: 400, agreement: true}, inspection: {each: 0.001}}", 0.0),  # one price for all looks
+        ("{costly: {kind: stack, peek: 400, agreement: true}, inspection: {each: 0.001}}", 0.0),  # one price
         ("{costly: {kind: judge, judge: referee}, inspection: {each: 0.001}}", 0.0),  # a verdict is no answer
         ("{costly: {peek: 0}, inspection: {each: 0.001}}", 0.0),
     ],
@@ -192,7 +192,7 @@ CHAT = "{kind: chat, endpoint: here, model: m, prices: free"
         ("fit: {inspection: -1}\n", "a number of at least 0, got -1 for fit.inspection. Change"),
         ("fit: {inspection: a lot}\n", "a number, got 'a lot' for fit.inspection. Change"),
         ("fit: {inspection: .nan}\n", "fit.inspection"),
-        ("fit:\n  costly: {agreement: true}\n", "line 2.*`peek` beside `agreement"),
+        ("fit:\n  costly: {kind: stack, agreement: true}\n", "line 2.*`peek` beside `agreement"),
         (f"specialists: {{a: {CHAT}}}}}", "specialists.a.endpoint.*a name that is defined.*'here'"),
         (PEOPLE + "  b: {kind: sampling, inner: smal}", "Did you mean 'small'"),
         (PEOPLE + "  b: {kind: sampling, inner: c}\n  c: {kind: sampling, inner: b}", "`inner` that ends"),

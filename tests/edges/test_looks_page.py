@@ -16,11 +16,10 @@ data: small
 specialists: {cheap: 0, dear: 0.2}
 peek: 40
 neighbours: []
-opened: true
 costs: [0.002, 0.05]
 seeds: 2
 """
-OPENED = "arms: [router, opened, 'opened, no choice', open everything, never inspect, always inspect]"
+OPENED = "arms: [router, own, 'opened, no choice', open everything, never inspect, always inspect]"
 REFUND = """inspection: {refund: full}
 arms: [router, blind to refunds, never inspect, obligatory]"""
 

@@ -167,9 +167,10 @@ def test_where_nothing_is_gained_own_beginnings_ship() -> None:
     made = Router.fit(part, costly=SetRecipe(rounds=10, folds=2), inspection_cost=Costs([0.002] * 2))
     found = made.record["report"]["opened"]
     assert found["chosen"] == isinstance(made.signal, SetSignal)
-    assert found["chosen"] == (found["lead"] > 0.0)
+    tolerated = found["error"] * min(1.0, found["prompts"] / 400)
+    assert found["chosen"] == (found["lead"] >= -tolerated and found["over_never"]["on"])
     with pytest.raises(UsageError, match="contexts"):
-        Router.fit(generate(300, 2), costly=SetRecipe(), inspection_cost=0.01)
+        Router.fit(generate(300, 2), costly=SetRecipe(400), inspection_cost=0.01)
 
 
 # --- parts ------------------------------------------------------------------------------------------------

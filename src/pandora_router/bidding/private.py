@@ -127,11 +127,12 @@ class RouterSide:
             everyone: Mapping[str, Specialist] = dict.fromkeys(predictor.needs, self.specialist)
             looking = Looking(request_of(offer), predictor, everyone, work=self.router.worker)
             self.held[offer.auction] = looking
-        estimate = float((await looking.estimate(Query(offer.prompt), [name]))[0])
-        if not np.isfinite(estimate):
+        estimates = await looking.estimate_all(Query(offer.prompt), [name])
+        if not np.isfinite(estimates[self.at]):
             raise UpstreamError("the look showed nothing")
         prior = await self.router.worker(self._prior, offer.prompt)
-        return prior.value(self.at, estimate)
+        means = prior.means(np.arange(len(estimates)) == self.at, estimates)
+        return prior.value(self.at, float(estimates[self.at])) if means is None else means[self.at]
 
     async def answer(self, delivery: Delivery) -> str:
         """Continue the beginning, or answer from the start."""

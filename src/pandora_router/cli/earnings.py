@@ -47,6 +47,9 @@ def headline(
     screen.show(table(title, columns, rows))
     if guard := facts["evidence"].get("guard"):
         screen.say(_guarded(guard, weight, sign))
+    opened = facts["report"].get("opened", {})
+    if "lead" in opened or (opened and needs):
+        screen.say(_opened(opened, weight, sign))
     if needs:
         screen.say(
             f"At routing time the router looks at what {', '.join(needs)} have begun to say: give it "
@@ -71,12 +74,7 @@ def _distinct(names: Mapping[str, str], ways: Mapping[str, Any]) -> list[str]:
 
 def _guarded(guard: Mapping[str, Any], weight: float, sign: str) -> str:
     """Sentence on what buying gained or lost in cross-validation, and whether it is switched off."""
-    gain, error = guard["gain"], guard["error"]
-    amount = f"{abs(gain):.4f} of reward per prompt (standard error {error:.4f})"
-    if weight > 0.0:
-        per = PROMPTS / weight
-        doubt = money(per * error, sign)
-        amount = f"{money(per * abs(gain), sign)} per {PROMPTS:,} prompts (standard error {doubt})"
+    gain = guard["gain"]
     if not guard["on"]:
         verdict = "it is off, and nothing is bought."
     elif gain >= 0.0:
@@ -85,8 +83,37 @@ def _guarded(guard: Mapping[str, Any], weight: float, sign: str) -> str:
         verdict = "it is kept, because the loss is within the noise."
     return (
         f"Cross-validated on {guard['prompts']:,} prompts, buying estimates where they seem worth it "
-        f"{'earns' if gain >= 0.0 else 'loses'} {amount} against never buying: {verdict}"
+        f"{_earned(gain, guard['error'], weight, sign)} against never buying: {verdict}"
     )
+
+
+def _opened(opened: Mapping[str, Any], weight: float, sign: str) -> str:
+    """Sentence on what reading everything opened gained or lost in cross-validation, and which is used."""
+    if "lead" not in opened:
+        return f"Each specialist is estimated from its own beginning alone: {opened['because']}"
+    lead = opened["lead"]
+    if not opened["chosen"]:
+        verdict = "it is not used" + (
+            "." if opened["over_never"]["on"] else ", because it loses to never buying."
+        )
+    elif lead >= 0.0:
+        verdict = "it is used."
+    else:
+        verdict = "it is used, because the loss is within the noise."
+    return (
+        f"Cross-validated on {opened['prompts']:,} prompts, reading all beginnings seen so far together "
+        f"{_earned(lead, opened['error'], weight, sign)} against reading each specialist's own: {verdict}"
+    )
+
+
+def _earned(gain: float, error: float, weight: float, sign: str) -> str:
+    """Phrase: "earns" or "loses" an amount per prompt; in money if `weight` converts it."""
+    verb = "earns" if gain >= 0.0 else "loses"
+    if weight <= 0.0:
+        return f"{verb} {abs(gain):.4f} of reward per prompt (standard error {error:.4f})"
+    per = PROMPTS / weight
+    doubt = money(per * error, sign)
+    return f"{verb} {money(per * abs(gain), sign)} per {PROMPTS:,} prompts (standard error {doubt})"
 
 
 def _money(way: Mapping[str, Any], key: str, weight: float) -> float:

@@ -43,7 +43,7 @@ collect: {{budget: 2.00}}             # at most 2.00 is spent, over all runs; --
 # fit:
 #   inspection: 0.0001              # money for one purchase; or in parts: {{shared: 0.0001, each: 0.00005}}
 #   cheap: {{kind: neighbours, k: [25, 50, 200]}}   # mean reward of the k most similar prompts, averaged
-#   costly: {{kind: stack}}           # the costly one; peek: characters of an answer that it may look at
+#   costly: {{kind: opened}}          # the costly one; peek: characters of an answer that it may look at
 #   signal: {{kind: calibrated}}      # how estimates become expectations
 #   policy: {{kind: knowledge_gradient}}                    # or auto, never, always
 #   default: small                  # who answers where the router declines

@@ -11,7 +11,6 @@ fee_column: cost_usd                         # instead: a column of the data
 fee_weight: 1                                # reward = score - fee_weight x fee; left out: the table's
 complete: 0.9                                # leave out specialists with a smaller share of scores
 peek: 400                                    # characters of its answer that g sees; 0: prompt only
-opened: true                                 # beside it, estimates from all that was opened (arms `opened`)
 neighbours: [3]                              # beside the router's own f: the mean reward of so many
 # nearest prompts; []: nothing beside it
 prompts: 12000                               # at most so many
@@ -127,7 +126,6 @@ class ExperimentSettings(Closed):
     complete: Share = 0.0
     peek: Natural = 0
     agreement: bool = False
-    opened: bool = False
     neighbours: Neighbours = Field(default_factory=lambda: [3])
     prompts: Count = 12000
     split: Annotated[list[Share], Field(min_length=3, max_length=3)] = Field(default=[0.5, 0.2, 0.3])
@@ -146,7 +144,7 @@ class ExperimentSettings(Closed):
         """The experiment with these settings and the name `name`."""
         wide = self.inspection
         same = ("title", "fee_per_trillion", "parameters", "fee_column", "fee_weight", "complete", "peek")
-        more = ("agreement", "opened", "prompts", "domain", "control")
+        more = ("agreement", "prompts", "domain", "control")
         return Experiment(
             name=name,
             data=self.data[0] if len(self.data) == 1 else tuple(self.data),

@@ -136,14 +136,14 @@ class LinearSettings(Closed):
 
 
 class StackSettings(Closed):
-    """The default costly estimate g: a boosted stack.
+    """A boosted stack, whose estimate of a specialist reads that specialist's own context.
 
     `peek` is the number of characters of a specialist's context that it reads (0: none). By default it reads
     400 where the table has contexts and a look can be priced. With `agreement` it reads the contexts of all
     specialists together.
     """
 
-    kind: Literal["stack"] = "stack"
+    kind: Literal["stack"]
     peek: Natural | None = None
     agreement: bool = False
     seed: Natural = 0
@@ -166,14 +166,15 @@ class StackSettings(Closed):
 
 
 class OpenedSettings(Closed):
-    """Estimates from all beginnings opened so far, bought one look at a time.
+    """The default costly estimate g: a boosted stack and, where contexts are read, all those opened so far.
 
-    `peek` is the number of characters of each context that are read. The fit keeps it only if its out-of-fold
-    loss is lower than that of a stack that reads each specialist's own beginning.
+    `peek` is as for the stack. With contexts, looks are bought one at a time, and estimates of all
+    specialists are read from all beginnings opened so far. The fit keeps that only if its out-of-fold loss is
+    lower than that of the stack, which reads each specialist's own beginning.
     """
 
-    kind: Literal["opened"]
-    peek: Count = 400
+    kind: Literal["opened"] = "opened"
+    peek: Natural | None = None
     seed: Natural = 0
     rounds: Count = 600
     folds: Annotated[int, Field(ge=2)] = 5
@@ -184,7 +185,7 @@ class OpenedSettings(Closed):
 
     def characters(self, table: Table) -> int:
         """Number of characters of contexts that are read with this table."""
-        return self.peek
+        return SetRecipe(self.peek).characters(table)
 
 
 class _Tuned(Closed):
@@ -370,8 +371,8 @@ class FitSettings(Closed):
             StackSettings | OpenedSettings | TransformerSettings | BlendSettings | JudgeSettings,
             Field(discriminator="kind"),
         ],
-        usual_kind("stack"),
-    ] = StackSettings()
+        usual_kind("opened"),
+    ] = OpenedSettings()
     signal: Annotated[
         Annotated[CalibratedSettings | OtherSignalSettings, Field(discriminator="kind")],
         usual_kind("calibrated"),

@@ -62,6 +62,23 @@ class Estimator(Protocol):
 
 
 @runtime_checkable
+class Rereading(Estimator, Protocol):
+    """An estimator whose later purchases may change the estimates of specialists that were not bought."""
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The specialists that `estimate_all` estimates, in order."""
+        ...
+
+    async def estimate_all(self, query: Query, specialists: Sequence[Named | str]) -> Vector:
+        """Buy the estimates of `specialists`; returns those of everybody, given all that was bought so far.
+
+        NaN for the specialists among those bought for which there is none.
+        """
+        ...
+
+
+@runtime_checkable
 class Predictor(Protocol):
     """A fitted estimator: computes in this process, for many prompts at once, and can be saved."""
 

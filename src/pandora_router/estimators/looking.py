@@ -91,6 +91,11 @@ class Looking:
         self.close()
 
     @property
+    def columns(self) -> tuple[str, ...]:
+        """The specialists of the predictor, in order."""
+        return self.predictor.specialists
+
+    @property
     def begun(self) -> Mapping[str, Beginning]:
         """All beginnings so far, by specialist, including those that have ended."""
         return MappingProxyType(self._begun)
@@ -107,10 +112,17 @@ class Looking:
         return failed + sum(beginning.lost for beginning in self._begun.values()) + self._broken_off
 
     async def estimate(self, query: Query, specialists: Sequence[Named | str]) -> Vector:
-        """Estimated rewards in the order given; NaN for specialists that could not begin.
+        """Estimated rewards in the order given; otherwise as `estimate_all`."""
+        column = columns_of(self.predictor, names(specialists))
+        everyone = await self.estimate_all(query, specialists)
+        return np.asarray(everyone[[column[name] for name in names(specialists)]])
 
-        A specialist begins once, however often it is asked about. Contexts in the query are used as they are.
-        Cancelling this call cancels the beginnings in progress.
+    async def estimate_all(self, query: Query, specialists: Sequence[Named | str]) -> Vector:
+        """Let `specialists` begin; returns the estimates of all specialists of the predictor, in its order.
+
+        NaN for those of `specialists` that could not begin. A specialist begins once, however often it is
+        asked about. Contexts in the query are used as they are. Cancelling this call cancels the beginnings
+        in progress.
         """
         wanted = names(specialists)
         column = columns_of(self.predictor, wanted)
@@ -126,7 +138,7 @@ class Looking:
         contexts = context_row(column, {**seen, **query.contexts})
         predicted = await self._work(self.predictor.predict, [query.prompt], contexts)
         lost = {name for name in wanted if name in self._failures and name not in query.contexts}
-        values = [math.nan if name in lost else float(predicted[0, column[name]]) for name in wanted]
+        values = [math.nan if name in lost else float(predicted[0, place]) for name, place in column.items()]
         return np.asarray(values, dtype=np.float64)
 
     async def answer(self, name: str) -> Answer:

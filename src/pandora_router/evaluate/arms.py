@@ -170,9 +170,14 @@ class Search:
 
 @dataclass(frozen=True)
 class Shipped:
-    """The default of `Router.fit`: the search, or never inspecting where the search was worse."""
+    """The default of `Router.fit`: the search, or never inspecting where the search was worse.
+
+    With `opened`, and where looks are bought one at a time, estimates from everything opened so far are used
+    if they lost less on known prompts than estimates from own beginnings; without it, the latter always.
+    """
 
     name: str = ROUTER
+    opened: bool = True
     signal: Unfitted = field(default_factory=Calibrated)
     policy: Policy = field(default_factory=KnowledgeGradient)
     calibration: int = 0
@@ -180,8 +185,10 @@ class Shipped:
     alone: bool = True
 
     def route(self, trial: Trial, costs: Costs, budget: int, rng: Rng) -> Routed:
-        """Compare the search with never inspecting on known prompts, then decide every test prompt."""
+        """Compare the ways on known prompts, then decide every test prompt."""
         policy = trial.shipped(self.signal, self.policy, costs)
+        if self.opened and trial.opens(self.policy, policy, costs):
+            return FromOpened(ROUTER, self.policy).route(trial, costs, budget, rng)
         return search(policy, trial.signal(self.signal), trial.test, costs)
 
 
@@ -208,28 +215,23 @@ class Blind:
 
 @dataclass(frozen=True)
 class FromOpened:
-    """Estimates from everything opened; with `choose`, only if their out-of-fold loss is lower."""
+    """Estimates from everything opened so far, whatever they lost on known prompts."""
 
     name: str
     policy: Policy = field(default_factory=KnowledgeGradient)
-    choose: bool = False
     about: str = ""
     alone: bool = True
 
     def route(self, trial: Trial, costs: Costs, budget: int, rng: Rng) -> Routed:
-        """Search every test prompt; raises `UsageError` unless the experiment has `opened: true`."""
+        """Search every test prompt; raises `UsageError` unless looks are bought one at a time."""
         sets = trial.sets
         if sets is None:
             raise UsageError(
                 f"the arm {self.name!r}",
-                expected="an experiment with `opened: true`",
-                came="one without",
-                do="Add it to the experiment, or leave this arm out.",
+                expected="an experiment with a `peek`, no `agreement` and no shared cost",
+                came="another one",
+                do="Leave this arm out.",
             )
-        if self.choose:
-            own = trial.shipped(Calibrated(), KnowledgeGradient(), costs)
-            if not sets.weighed.compare(self.policy, own, costs).better:
-                return Shipped().route(trial, costs, budget, rng)
         return route_sets(sets.signal(trial.signal()), self.policy, sets.test, sets.fresh.raw, costs)
 
 
@@ -296,11 +298,7 @@ ARMS: tuple[Arm, ...] = (
 SEARCHES = frozenset(arm.name for arm in ARMS if isinstance(arm, Search))  # take long over many prompts
 BY_NAME: tuple[Arm, ...] = (  # only where an experiment names them
     Blind(),
-    FromOpened(
-        "opened",
-        choose=True,
-        about="estimates from everything opened, or from own beginnings where that lost less out of fold",
-    ),
+    Shipped("own", opened=False, about="the router with estimates from own beginnings alone"),
     FromOpened("opened, no choice", about="estimates from everything opened, whatever they lost"),
     FromOpened("open everything", Always(), about="looks at everybody and reads all beginnings together"),
     Search(

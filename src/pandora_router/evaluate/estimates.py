@@ -186,13 +186,6 @@ def recipe_of(experiment: Experiment) -> StackRecipe:
             came="peek: 0",
             do="Say how many characters are seen, for example `peek: 400`.",
         )
-    if experiment.opened and (experiment.agreement or not experiment.peek):
-        raise UsageError(
-            f"{experiment.name}: opened",
-            expected="a peek, and no `agreement: true`: each look is bought by itself",
-            came=f"peek: {experiment.peek}, agreement: {str(experiment.agreement).lower()}",
-            do="Say how many characters are seen, for example `peek: 400`.",
-        )
     return StackRecipe(peek=experiment.peek, agreement=experiment.agreement)
 
 

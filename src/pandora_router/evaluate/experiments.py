@@ -89,7 +89,6 @@ class Experiment:
     complete: float = 0.0
     peek: int = 0
     agreement: bool = False
-    opened: bool = False
     neighbours: tuple[int, ...] = (3,)
     prompts: int = 12000
     split: Fractions = field(default_factory=lambda: Fractions(0.5, 0.2, 0.3))
@@ -106,6 +105,12 @@ class Experiment:
     def folders(self) -> tuple[str, ...]:
         """Folders of the data: one, or several to be joined side by side."""
         return (self.data,) if isinstance(self.data, str) else self.data
+
+    @property
+    def opened(self) -> bool:
+        """Whether looks are bought one at a time, so that estimates may read everything opened so far."""
+        shared = self.inspection is not None and self.inspection.shared > 0.0
+        return self.peek > 0 and not self.agreement and not shared
 
     @property
     def ks(self) -> tuple[int, ...]:

@@ -6,7 +6,7 @@ use it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 
@@ -122,6 +122,7 @@ class Trial:
     fits: Fits = field(default_factory=dict, repr=False)  # what `Auto` fitted at other costs
     _fitted: dict[tuple[Unfitted, int], SignalModel] = field(default_factory=dict, repr=False)
     _ships: dict[tuple[object, ...], Policy] = field(default_factory=dict, repr=False)
+    _opens: dict[tuple[object, ...], bool] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
         if not len(self.prompt):
@@ -151,16 +152,28 @@ class Trial:
             self._fitted[wanted] = wanted[0].fit(some, self.train)
         return self._fitted[wanted]
 
+    def opens(self, policy: Policy, own_policy: Policy, costs: Costs) -> bool:
+        """Whether a fit would use estimates from everything opened at these costs.
+
+        `own_policy` is what ships with estimates from own beginnings. As in a fit, those are used if there
+        are too few complete prompts to compare.
+        """
+        if self.sets is None or len(costs.shared):
+            return False
+        at = (policy, own_policy, *_parts(costs))
+        if at not in self._opens:
+            try:
+                self._opens[at] = self.sets.weighed.compare(policy, own_policy, costs).better
+            except UsageError:
+                self._opens[at] = False
+        return self._opens[at]
+
     def shipped(self, unfitted: Unfitted, policy: Policy, costs: Costs) -> Policy:
         """The policy that a fit would use at these costs: `policy`, or never inspecting if that was better.
 
         As in a fit, `policy` is used if there are too few complete prompts to compare.
         """
-        at = (
-            unfitted,
-            policy,
-            *(tuple(part.tolist()) for part in (costs.own, costs.shared, costs.group, costs.refund)),
-        )
+        at = (unfitted, policy, *_parts(costs))
         if at not in self._ships:
             try:
                 guarded = guard(unfitted, policy, self.calibration, costs, train=self.train, fits=self.fits)
@@ -168,6 +181,11 @@ class Trial:
             except UsageError:
                 self._ships[at] = policy
         return self._ships[at]
+
+
+def _parts(costs: Costs) -> Iterator[tuple[float, ...]]:
+    """The parts of costs as values that can be a key."""
+    return (tuple(part.tolist()) for part in (costs.own, costs.shared, costs.group, costs.refund))
 
 
 def trial_of(arrays: Mapping[str, Vector], k: int) -> Trial:

@@ -15,7 +15,7 @@ import numpy as np
 from pandora_router.boxes import Costs
 from pandora_router.calibrate import SignalModel, Unfitted, check, cross_check
 from pandora_router.calibrate.readings import Readings
-from pandora_router.calibrate.ways import ORACLE, RANDOM, ROUTER, Standing, basic
+from pandora_router.calibrate.ways import ORACLE, RANDOM, ROUTER, Routed, Standing, basic
 from pandora_router.errors import UsageError
 from pandora_router.search import Policy
 from pandora_router.types import Matrix, Vector
@@ -54,25 +54,22 @@ def report(
     facts["mse"] = {"training mean": facts["mse"]["training mean"], **errors, **facts["mse"]}
     facts["on"] = "test" if name == "test" else "calibration, cross-validated"
     if name == "test":
-        facts["routing"] = routing(part, signal, policy, costs, standing)
+        whole = part.rows(part.complete)
+        facts["routing"] = routing(whole, basic(signal, policy, whole, costs, standing))
     return facts
 
 
-def routing(
-    part: Readings, signal: SignalModel, policy: Policy, costs: Costs, standing: Standing
-) -> dict[str, Any]:
-    """Results of each way to route on complete prompts: means per prompt, with standard errors.
+def routing(part: Readings, routes: Mapping[str, Routed]) -> dict[str, Any]:
+    """Results of each way to route (`calibrate.ways.basic`) on complete prompts: means and standard errors.
 
     For each way: `net_reward` (reward minus inspection cost), `accuracy` (score), `fee` (weighted), `spent`
     on inspections, `cost` (fee plus spent), the number of `inspections`. `behind_error` is the standard error
     of the paired difference in net reward to the router.
     """
-    part = part.rows(part.complete)
     if len(part) < 2:
         return {"prompts": len(part)}
     rows, root = np.arange(len(part)), np.sqrt(len(part))
     ways = {}
-    routes = basic(signal, policy, part, costs, standing)
     router = routes[ROUTER].reward(part) - routes[ROUTER].spent
     for name, routed in routes.items():
         net = routed.reward(part) - routed.spent

@@ -153,12 +153,14 @@ def fit(
         record=record,
         timeout=order.timeout,
     )
-    if not isinstance(order.costly, SetRecipe):
+    if not isinstance(order.costly, SetRecipe) or not order.costly.characters(train):
         return router
     from pandora_router.router.sets import with_sets
 
     parts = {"train": train, "calibration": calibration, "test": test}
-    return with_sets(router, order.costly, order.signal, order.policy, parts, held, learnt, say)
+    router = with_sets(router, order.costly, order.signal, order.policy, parts, held, learnt, say)
+    seconds = {"fit_cpu_seconds": round(time.process_time() - begun, 2)}
+    return replace(router, record={**router.record, **seconds})
 
 
 def _measured(

@@ -18,9 +18,11 @@ from numpy.typing import ArrayLike
 from pandora_router.boxes import Costs
 from pandora_router.calibrate import FittedSignal, extend
 from pandora_router.calibrate.readings import Readings
+from pandora_router.calibrate.sets import SetSignal
 from pandora_router.errors import UsageError
 from pandora_router.estimators.estimator import Estimator, Predictor, Query, unseen
 from pandora_router.estimators.extended import Extended
+from pandora_router.estimators.sets import SetEstimate
 from pandora_router.estimators.stack.heads import grouped_folds
 from pandora_router.router.opening import finish
 from pandora_router.types import Matrix, Vector
@@ -44,10 +46,13 @@ def add_specialist(
 ) -> Router:
     """The router with `name` as last specialist, from its `score` (n,) and `fee`: (n,), or one for all.
 
-    Prompts that the costly estimate was not fitted on are best. Without `inspection_cost` the newcomer joins
-    the cost group of the others, or costs what they cost on average. Raises `UsageError` for a known name,
-    too few prompts, or a signal model that cannot be extended.
+    A router with estimates from everything opened goes back to estimates from each specialist's own
+    beginning, because nothing is known of how the newcomer's answers agree with others. Prompts that the
+    costly estimate was not fitted on are best. Without `inspection_cost` the newcomer joins the cost group of
+    the others, or costs what they cost on average. Raises `UsageError` for a known name, too few prompts, or
+    a signal model that cannot be extended.
     """
+    router = _own_beginnings(router)
     reward = _reward(router, name, prompts, score, fee)
     fees = np.broadcast_to(np.asarray(fee, dtype=np.float64), reward.shape)
     signal = router.signal
@@ -82,6 +87,13 @@ def add_specialist(
         id=identity,
         record={**router.record, "added": [*router.record.get("added", []), note]},
     )
+
+
+def _own_beginnings(router: Router) -> Router:
+    """The router with the estimates and the signal model that read each specialist's own beginning."""
+    if isinstance(router.costly, SetEstimate) and isinstance(router.signal, SetSignal):
+        return replace(router, costly=router.costly.first, signal=router.signal.base)
+    return router
 
 
 def _reward(router: Router, name: str, prompts: Sequence[str], score: ArrayLike, fee: ArrayLike) -> Vector:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
 import numpy as np
 
 from pandora_router.errors import UpstreamError, UsageError
-from pandora_router.estimators.estimator import Estimator, Predictor, Query
+from pandora_router.estimators.estimator import Estimator, Predictor, Query, Rereading
 from pandora_router.router.deciding import Ask, Cheap, Deciding, Paid
 from pandora_router.router.decision import Decision
 from pandora_router.specialists.threads import Work
@@ -121,14 +121,19 @@ async def pay_outside(estimator: Estimator, ask: Ask, until: float = math.inf) -
         return Paid.too_late()
     begun = time.perf_counter()
     clock = asyncio.timeout(left if math.isfinite(left) else None)
+    query, everyone = Query(ask.prompt, ask.contexts), None
     try:
         async with clock:
-            estimates = await estimator.estimate(Query(ask.prompt, ask.contexts), ask.specialists)
+            if isinstance(estimator, Rereading):
+                everyone = await estimator.estimate_all(query, ask.specialists)
+                estimates = everyone[[estimator.columns.index(name) for name in ask.specialists]]
+            else:
+                estimates = await estimator.estimate(query, ask.specialists)
     except FAILURES as error:
         late = clock.expired()
         why = "the deadline of the decision had passed" if late else reason(error)
         return Paid.nothing(ask, why, time.perf_counter() - begun, late=late)
-    return Paid(estimates, time.perf_counter() - begun)
+    return Paid(estimates, time.perf_counter() - begun, everyone=everyone)
 
 
 def reason(error: BaseException) -> str:

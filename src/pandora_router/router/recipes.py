@@ -72,7 +72,7 @@ class LinearRecipe:
 
 @dataclass(frozen=True)
 class StackRecipe:
-    """The default costly estimate: the boosted stack, which reads contexts if the table has them.
+    """The boosted stack, which reads each specialist's own context if the table has contexts.
 
     peek: characters of a specialist's own context that are read; 0: none; None: 400 if most answers have a
         context.
@@ -120,13 +120,14 @@ class StackRecipe:
 
 @dataclass(frozen=True)
 class SetRecipe:
-    """Estimates from everything opened: a second layer over a stack that reads contexts.
+    """The default costly estimate: the boosted stack and, over contexts, estimates from everything opened.
 
-    `peek` is the number of characters of each context that are read. Used only if its out-of-fold loss is
-    lower than that of the stack alone (`router.sets`).
+    `peek` is the number of characters of each context that are read, as for `StackRecipe`. Without contexts
+    it is the stack. With contexts a second layer estimates all specialists from all contexts opened so far;
+    it is used only if its out-of-fold loss is lower than that of the stack alone (`router.sets`).
     """
 
-    peek: int = 400
+    peek: int | None = None
     seed: int = 0
     rounds: int = 600
     folds: int = 5
@@ -139,6 +140,10 @@ class SetRecipe:
     def fit(self, train: Table, say: Advance, work: Path | None = None) -> Boosted:
         """Fit the first layer; the second one needs held-out prompts and is fitted by `router.sets`."""
         return self.first.fit(train, say, work)
+
+    def characters(self, table: Table) -> int:
+        """Number of characters of contexts that are read with this table."""
+        return self.first.characters(table)
 
 
 @dataclass(frozen=True)

@@ -102,13 +102,13 @@ class Router:
         """
         from pandora_router.calibrate import Calibrated
         from pandora_router.router.fitting import Order, fit
-        from pandora_router.router.recipes import NeighbourRecipe, StackRecipe
+        from pandora_router.router.recipes import NeighbourRecipe, SetRecipe
         from pandora_router.search import KnowledgeGradient
 
         order = Order(
             table=table,
             cheap=cheap or NeighbourRecipe(),
-            costly=costly or StackRecipe(),
+            costly=costly or SetRecipe(),
             signal=signal or Calibrated(),
             policy=policy or KnowledgeGradient(),
             inspection_cost=inspection_cost,
