@@ -74,6 +74,19 @@ def test_what_cannot_be_searched_keeps_own_beginnings_and_says_why(
         assert made.policy == asked["policy"]
 
 
+def test_where_most_prompts_lack_a_beginning_own_beginnings_stay() -> None:
+    """Such a prompt has no full set, so the model of sets would know less than that of own beginnings."""
+    whole = quarrel(300)
+    assert whole.contexts is not None
+    contexts = whole.contexts.copy()
+    contexts[np.random.default_rng(0).random(300) < 0.6, 0] = None
+    made = Router.fit(
+        replace(whole, contexts=contexts), costly=replace(QUICK, peek=400), inspection_cost=PRICE
+    )
+    assert isinstance(made.signal, FittedSignal)
+    assert "every beginning and every reward for most" in made.record["report"]["opened"]["because"]
+
+
 def test_the_report_is_that_of_the_router_that_ships() -> None:
     """Every number of the report again, from the decisions of the router itself on the test prompts."""
     made, test = router(), quarrel().in_split("test")

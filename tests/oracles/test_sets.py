@@ -234,7 +234,12 @@ def test_left_out_estimates_never_saw_their_prompt() -> None:
     before, after = (fit.boosters[0] for fit in (first, SetTrees.fit(made, changed, folds)))
     trees = min(len(before.leaves), len(after.leaves))
     assert before.leaves[:trees].tolist() == after.leaves[:trees].tolist()
-    assert first.left_out(made, opened, folds).shape == (160, 2)
+    every = first.left_out(made, opened, folds)
+    assert every.shape == (160, 2)
+    alone = first.left_out(
+        made.rows(folds == 1), opened[folds == 1], folds[folds == 1]
+    )  # a fold without prompts
+    np.testing.assert_array_equal(alone, every[folds == 1])
 
 
 def lattice(n: int, m: int, seed: int = 0) -> tuple[Readings, list[tuple[np.ndarray, np.ndarray]]]:

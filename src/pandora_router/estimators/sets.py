@@ -199,8 +199,9 @@ class SetTrees:
         estimates = np.full(opened.shape, np.nan)
         for k, booster in enumerate(self.boosters):
             here = folds == k
-            rows = table(signs.rows(here), opened[here], self.strength)
-            estimates[here] = booster.predict(rows).reshape(-1, opened.shape[1])
+            if here.any():
+                rows = table(signs.rows(here), opened[here], self.strength)
+                estimates[here] = booster.predict(rows).reshape(-1, opened.shape[1])
         return estimates
 
 

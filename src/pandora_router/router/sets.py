@@ -134,10 +134,18 @@ class Weighed:
     def compare(self, policy: Policy, own_policy: Policy, costs: Costs) -> Compared:
         """Route up to `MOST` held-out prompts both ways, each with models fitted without its fold.
 
-        Raises `UsageError` if no prompt has every beginning and every reward.
+        Raises `UsageError` unless most prompts have every beginning and every reward: the models of own
+        beginnings know the others, too.
         """
         known = self.known
         usable = np.flatnonzero(known.readings.complete & known.signs.there.all(axis=1))
+        if 2 * len(usable) < len(known.readings):
+            raise UsageError(
+                "held-out prompts",
+                expected="every beginning and every reward for most of them",
+                came=f"all of that for {len(usable):,} of {len(known.readings):,}",
+                do="Collect answers of all specialists.",
+            )
         judged = np.zeros(len(known.readings), dtype=np.bool_)
         judged[np.random.default_rng(0).permutation(usable)[:MOST]] = True
         leads, gains = [], []
@@ -149,13 +157,6 @@ class Weighed:
                 ours = route_sets(signal, policy, part, partial(_raw_of, known, rows), costs).total(part)
                 leads.append(search(own_policy, base, part, costs).total(part) - ours)
                 gains.append(search(Never(), base, part, costs).total(part) - ours)
-        if not leads:
-            raise UsageError(
-                "held-out prompts",
-                expected="some with every beginning and every reward",
-                came="none",
-                do="Collect answers of all specialists.",
-            )
         pair = (np.concatenate(values) for values in (leads, gains))
         return Compared(*(Guarded.of(policy, *_mean(values), len(values)) for values in pair))
 
