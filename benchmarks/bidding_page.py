@@ -20,8 +20,7 @@ def write(report: Report, page: Path) -> None:
     """Replace what stands between the marks of `page`; raises `UsageError` if it has none."""
     parts = [summary(report)]
     parts += [section(report[name]) for name, section in SECTIONS.items() if report.get(name)]
-    put("
-".join(parts), page)
+    put("\n".join(parts), page)
 
 
 def grid(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

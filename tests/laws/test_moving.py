@@ -113,6 +113,24 @@ def test_a_batch_decides_as_driving_does(policy: object, boxes: int) -> None:
         assert bought > 0 or isinstance(policy, Never)
 
 
+@pytest.mark.parametrize("depth", [1, 2])
+@pytest.mark.parametrize("boxes", [2, 4, 8])
+def test_the_fast_step_is_that_of_plain_code(depth: int, boxes: int) -> None:
+    """With nothing and something opened, with a look that was lost, and with something better outside."""
+    rng = np.random.default_rng(boxes)
+    policy, bought = KnowledgeGradient(depth), 0
+    for _ in range(12):
+        own = rng.uniform(0.002, 0.03, boxes)
+        costs = Costs(own, refund=own * rng.uniform(0.0, 1.0, boxes))
+        start = Moving(rng.normal(0.5, 0.1, boxes), MadeUpMovement(boxes, count=5), costs)
+        later = start.given(1, rng.normal(0.5, 0.1, boxes).tolist())
+        for state in (State(start), State(later), State(later.without(0)), State(start, outside=0.55)):
+            action = policy.next(state)
+            assert action == policy.plain_next(state)
+            bought += not isinstance(action, Select)
+    assert bought > 6
+
+
 def test_prices_of_a_batch_are_those_of_its_boxes() -> None:
     rng = np.random.default_rng(0)
     costs = Costs(rng.uniform(0.01, 0.05, 3), refund=0.005)
