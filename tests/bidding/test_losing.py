@@ -58,6 +58,7 @@ def test_bidders_that_looked_and_lost_end_what_they_began():
         services = town.services()
         for service in services:
             side = service.private
+            assert isinstance(side, TableSide)
             service.private = Watched(side.table, side.inspection_cost).watch(events, service.name)
         async with services_here(services) as urls:
             platform, seats = town.platform(), town.seats(urls)

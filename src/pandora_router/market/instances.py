@@ -87,13 +87,14 @@ class Instance:
         return self._part(slice(None), slice(number, number + 1))
 
     def _part(self, rows: Positions | slice, columns: slice) -> Instance:
-        tables = (self.scores, self.mean, self.std, self.values, self.realised)
-        cut = [None if table is None else table[rows, columns] for table in tables]
-        rank = None if self.rank is None else self.rank[rows, columns]
         return replace(
             self,
-            **dict(zip(("scores", "mean", "std", "values", "realised"), cut, strict=True)),
-            rank=rank,
+            scores=self.scores[rows, columns],
+            mean=self.mean[rows, columns],
+            std=self.std[rows, columns],
+            values=self.values[rows, columns],
+            realised=None if self.realised is None else self.realised[rows, columns],
+            rank=None if self.rank is None else self.rank[rows, columns],
         )
 
 
