@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pandora_router.boxes import Boxes, Costs, Independent, Ladder
+from pandora_router.boxes import Boxes, Costs, Independent, Joint, Ladder
+from pandora_router.boxes.base import discrete_backup_price
 from pandora_router.boxes.joint import CorrelatedNormal
 from pandora_router.errors import UsageError
 from tests.support.instances import KINDS, ONE_TIER, Spec, make, specs
@@ -231,3 +232,21 @@ def test_a_failed_inspection_also_pays_for_its_group() -> None:
     boxes = Independent([0.5, 0.4, 0.3], [0.1] * 3, Costs([0.01, 0.0, 0.02], [0.05], [0, 0, -1]))
     np.testing.assert_allclose(boxes.inspection_cost, [0.06, 0.05, 0.02])
     np.testing.assert_allclose(boxes.without(0).inspection_cost, [0.01, 0.0, 0.02])
+
+
+def test_a_covariance_is_symmetric_but_for_rounding() -> None:
+    """Judged in units of each box's own standard deviation: 1e-3 here, so an entry may be off by 1e-15."""
+    for off, accepted in ((5e-16, True), (2e-15, False), (5e-14, False)):
+        matrix = [[1e-6, 5e-7], [5e-7 + off, 1e-6]]
+        if accepted:
+            Joint([0.0, 0.0], matrix, 0.1)
+        else:
+            with pytest.raises(UsageError, match="a symmetric matrix"):
+                Joint([0.0, 0.0], matrix, 0.1)
+
+
+def test_the_backup_price_of_a_free_look_is_the_least_value_and_of_a_refunded_one_nothing() -> None:
+    """E[(b - G)+] = 0 for b up to the least value; a look that is wholly refunded is free at any b."""
+    support = np.array([[1.0, 2.0, 3.0]])
+    assert discrete_backup_price(support, np.zeros(1)).tolist() == [1.0]
+    assert discrete_backup_price(support, np.array([0.5]), 0.5).tolist() == [-np.inf]

@@ -24,6 +24,7 @@ from pandora_router.search import (
     drive,
     reveal,
 )
+from pandora_router.search.policies import relative_std
 
 FREE = Costs([0.0, 0.0, 0.0], shared=[0.05], group=[0, 0, -1])
 
@@ -164,6 +165,15 @@ def test_relative_measures_against_an_outside_option_as_it_is_certain() -> None:
     apart = Joint([0.5, 0.4], p, 0.01)
     assert play(Relative(), apart, [0.2, 0.1], outside=0.45) == [Inspect((0,)), Select(OUTSIDE)]
     assert play(Relative(), apart, [0.7, 0.6], outside=0.45) == [Inspect((0,)), Select(0)]
+
+
+@pytest.mark.parametrize(("outside", "expected"), [(0.5, [0.2, 0.2]), (0.4, [0.2, 0.1]), (0.3, [0.1, 0.1])])
+def test_an_outside_option_that_ties_with_a_box_is_the_certain_rival(
+    outside: float, expected: list[float]
+) -> None:
+    """At .5 it is the incumbent, at .4 the runner-up; below both, the boxes are each other's rivals."""
+    boxes = Joint([0.5, 0.4], [[0.04, 0.02], [0.02, 0.04]], 0.01)
+    np.testing.assert_allclose(relative_std(boxes, outside), expected, rtol=1e-12)
 
 
 # --- knowledge gradient -----------------------------------------------------------------------------------
