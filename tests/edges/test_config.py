@@ -327,7 +327,7 @@ table: table
         ("fit: {inspection: 0.001}", False),
         ("fit: {inspection: {shared: 0.002, own: {large: 0.003}, each: 0.001, refund: none}}", False),
         ("fit: {costly: {peek: 40}}", True),
-        ("fit: {costly: {peek: 40, agreement: true}, inspection: 0.004}", True),
+        ("fit: {costly: {kind: stack, peek: 40, agreement: true}, inspection: 0.004}", True),
         ("fit: {inspection: 0.001, split: {train: 0.5, calibration: 0.25, test: 0.25}}", False),
     ],
 )
@@ -352,7 +352,9 @@ def test_an_evaluation_of_a_config_charges_what_a_fit_with_it_charges(
     np.testing.assert_allclose(charged.refund, fitted.refund, rtol=1e-12)
 
 
-@pytest.mark.parametrize("fit", ["fit: {cheap: {kind: linear}}", "fit: {policy: {kind: never}}"])
+@pytest.mark.parametrize(
+    "fit", ["fit: {cheap: {kind: linear}}", "fit: {policy: {kind: never}}", "fit: {costly: {kind: stack}}"]
+)
 def test_a_config_that_an_experiment_cannot_measure_is_refused(tmp_path: Path, fit: str) -> None:
     save(generate(120).only(["small", "large"]), tmp_path / "table")
     read(tmp_path, PRICED + fit)

@@ -43,7 +43,7 @@ from pandora_router.boxes import Costs
 from pandora_router.config import read_config
 from pandora_router.config.document import Document, read_document
 from pandora_router.config.file import Config
-from pandora_router.config.fitting import FitSettings, OpenedSettings
+from pandora_router.config.fitting import FitSettings, OpenedSettings, StackSettings
 from pandora_router.config.inspection import looking
 from pandora_router.config.mistakes import validated
 from pandora_router.config.values import Amount, Closed, Count, Name, Natural, Refund, Text
@@ -186,10 +186,13 @@ def _of_config(config: Config, path: Path) -> Experiment:
     than the usual ones, which experiments do not fit.
     """
     fit, usual = config.fit, FitSettings()
-    if isinstance(fit.costly, OpenedSettings):
-        usual = FitSettings(costly=OpenedSettings(peek=fit.costly.peek))
-    for key in ("cheap", "costly", "signal", "policy"):
-        if getattr(fit, key) != getattr(usual, key):
+    agreement = isinstance(fit.costly, StackSettings) and fit.costly.agreement
+    costly: StackSettings | OpenedSettings = OpenedSettings(peek=fit.costly.peek)
+    if agreement:
+        costly = StackSettings(kind="stack", peek=fit.costly.peek, agreement=True)
+    known = {"cheap": usual.cheap, "costly": costly, "signal": usual.signal, "policy": usual.policy}
+    for key, default in known.items():
+        if getattr(fit, key) != default:
             raise UsageError(
                 f"{path}: fit.{key}",
                 expected="the default one: an experiment measures the usual router",
@@ -207,6 +210,7 @@ def _of_config(config: Config, path: Path) -> Experiment:
         specialists=None if fit.specialists is None else dict.fromkeys(fit.specialists, 0.0),
         fee_weight=table.fee_weight,
         peek=price.peek,
+        agreement=agreement,
         neighbours=(),
         costs=(at,),
         inspection=inspection,
