@@ -254,7 +254,7 @@ def test_an_output_that_cannot_be_written_is_named_without_the_draft(tmp_path: P
     assert "draft" not in str(caught.value)
     with pytest.raises(UsageError, match="which is a file"):
         folders.check_file(tmp_path / "file" / "out.md", replace=False)
-    with pytest.raises(UsageError, match="something is there"):
+    with pytest.raises(UsageError, match="one that is there already"):
         folders.check_file(tmp_path / "file", replace=False)
     folders.check_file(tmp_path / "file", replace=True)
     with pytest.raises(OSError, match=r"exists|Not a directory") as refused:

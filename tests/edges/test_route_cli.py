@@ -201,7 +201,7 @@ def test_other_files_are_refused_too(saved_router: Path, tmp_path: Path) -> None
     assert "'prompt' more than once" in refused("twice.csv", "out.csv")
     assert "'prompt' more than once" in refused("twice.parquet", "out.csv")
     assert "the input" in refused("good.csv", "good.csv")
-    assert "something is there" in refused("good.csv", "in.csv")
+    assert "one that is there already" in refused("good.csv", "in.csv")
     assert "ends in" in refused("good.csv", "out.xlsx")
     assert "none.csv" in refused("none.csv", "out.csv")
     done = pandora(

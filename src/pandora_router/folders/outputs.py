@@ -52,8 +52,8 @@ def check_file(path: Path, *, replace: bool, inputs: Iterable[Path] = ()) -> Non
     if path.is_dir() or (os.path.lexists(path) and not replace):
         raise UsageError(
             str(path),
-            expected="a name that is free",
-            came="a folder" if path.is_dir() else "something is there",
+            expected="a file that does not exist yet",
+            came="a folder" if path.is_dir() else "one that is there already",
             do="Choose another name" + ("." if path.is_dir() else ", or add --replace."),
         )
 
