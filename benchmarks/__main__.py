@@ -55,7 +55,7 @@ class Printout:
         for row in rows:
             table.add_row(*row)
         self.console.print(table)
-        self.parts += [f"## {title}", grid(head, rows)]
+        self.parts.extend([f"## {title}", grid(head, rows)])
 
     def page(self, command: str) -> str:
         """The Markdown page of everything said so far; `command` are the arguments of this run."""
