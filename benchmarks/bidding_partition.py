@@ -69,9 +69,9 @@ class Cables:
 
 @contextmanager
 def cables(size: int) -> Iterator[Cables]:
-    """Namespaces for `size` services (at most 250) within a block; they are removed at its end.
+    """Namespaces for `size` services (at most 64) within a block; they are removed at its end.
 
-    Those of a process that was killed before its end are removed first: they have the same addresses.
+    Those of a process that was killed before its end are removed first.
     """
     for left in _listed():
         if not Path(f"/proc/{left.split('-')[1]}").exists():
@@ -100,7 +100,9 @@ def _listed() -> list[str]:
 
 
 def _address(service: int, end: int) -> str:
-    return f"198.18.{service}.{end}"
+    """An address of 198.18.0.0/15: four for each service, in a range that differs between processes."""
+    place = 4 * (64 * (os.getpid() % 512) + service) + end
+    return f"198.{18 + (place >> 16)}.{place >> 8 & 255}.{place & 255}"
 
 
 def _listening(namespace: str, service: int) -> socket.socket:
