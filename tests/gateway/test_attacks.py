@@ -14,6 +14,7 @@ import pytest
 from aiohttp import web
 
 from pandora_router.gateway.eligible import MEDIUM
+from pandora_router.gateway.frames import Frames
 from pandora_router.gateway.logs import redacted
 from pandora_router.store import accounts
 from pandora_router.store.money import nanodollars
@@ -207,6 +208,14 @@ def test_texts_that_nearly_match_are_searched_in_time(serve: Serve, stub: Stub) 
     begun = time.process_time()
     post(gateway, PATHS["chat"], body)
     assert time.process_time() - begun < 5.0
+
+
+def test_one_event_in_many_small_pieces_is_read_once() -> None:
+    frames, begun = Frames(), time.process_time()
+    event = b"data: " + b"x" * 1_000_000 + b"\r\n\r\n"
+    found = [frame for i in range(0, len(event), 250) for frame in frames.feed(event[i : i + 250])]
+    assert found == [event]
+    assert time.process_time() - begun < 3.0
 
 
 def test_a_response_of_another_key_is_not_known(serve: Serve, stub: Stub) -> None:

@@ -26,8 +26,8 @@ class Frames:
         """The events that are complete now; raises `Failed` if one is too large."""
         data = self._rest + chunk if self._rest else chunk
         frames: list[bytes] = []
-        start = 0
-        for end in _END.finditer(data):
+        start, searched = 0, max(len(self._rest) - 3, 0)  # the end of an event has up to four bytes
+        for end in _END.finditer(data, searched):
             frames.append(data[start : end.end()])
             start = end.end()
         self._rest = data[start:]
