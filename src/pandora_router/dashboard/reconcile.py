@@ -129,7 +129,10 @@ def reconcile(
     parts: list[Html | PageTable] = [_form(request, wrong)]
     if bill is not None:
         parts += _compared(ours, models, bill)
-    return Page("Reconcile", [*parts, _ours(ours, models)])
+    explained = note(
+        "Estimated calls: the provider sent no token counts, so tokens and cost are our estimates."
+    )
+    return Page("Reconcile", [*parts, _ours(ours, models), explained])
 
 
 def _form(request: PageRequest, wrong: str) -> Html:
@@ -209,6 +212,6 @@ def _ours(ours: list[queries.Sums], models: Mapping[str, str]) -> PageTable:
     ]
     columns = (
         "day (UTC)", "specialist", "model", "calls", "cost", "input tokens", "cached", "cache written",
-        "output", "reasoning", "calls not counted by the provider",
+        "output", "reasoning", "estimated calls",
     )  # fmt: skip
     return PageTable("ours", "Our sums", columns, rows, words=3)
