@@ -169,8 +169,8 @@ class OpenedSettings(Closed):
     """The default costly estimate g: a boosted stack and, where contexts are read, all those opened so far.
 
     `peek` is as for the stack. With contexts, looks are bought one at a time, and estimates of all
-    specialists are read from all beginnings opened so far. The fit keeps that only if its out-of-fold loss is
-    lower than that of the stack, which reads each specialist's own beginning.
+    specialists are read from all beginnings opened so far. The fit uses the stack, which reads each
+    specialist's own beginning, if that did clearly better on held-out prompts.
     """
 
     kind: Literal["opened"] = "opened"
