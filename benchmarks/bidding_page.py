@@ -133,7 +133,7 @@ def _models(rows: Sequence[Row], tables: Sequence[str]) -> str:
     ]
     columns = ["regret", *(f"{table}, {model}" for table in tables for model in ("default", "paper"))]
     return words(
-        "**The bidder's own model matters more than the mechanism.** `pandora bid` takes mean, spread,",
+        "**What a bidder believes of its own box matters.** `pandora bid` takes mean, spread,",
         "slope and law of its box from the artifact of `pandora fit` (default); the paper's model is",
         "normal, and believes a look without shrinking it (paper). Never inspecting stays hard to beat: a",
         "bidder that sees only its own box cannot know that the others' values move with it, and so looks",
@@ -231,6 +231,7 @@ def cheating(rows: Sequence[Row]) -> str:
 def chaos(rows: Sequence[Row]) -> str:
     """What happened while services were harmed."""
     total = sum(int(row["auctions"]) for row in rows)
+    kinds = {row["mechanism"] for row in rows}
     lines = []
     for table in dict.fromkeys(row["table"] for row in rows):
         own = [row for row in rows if row["table"] == table]
@@ -244,7 +245,7 @@ def chaos(rows: Sequence[Row]) -> str:
     return (
         "\n"
         + words(
-            f"**Faults.** {total:,} auctions by all five mechanisms while services were killed, stopped,",
+            f"**Faults.** {total:,} auctions by {len(kinds)} mechanisms while services were killed, stopped,",
             "delayed by up to a second, partitioned (each is in a network namespace; no packet passes) and",
             "silenced (it hears the platform, its replies are lost), and came back. Every prompt was",
             "answered once, nothing was awarded twice, the ledger summed to zero, and auctions in which",
