@@ -105,9 +105,12 @@ class ConnectionPool:
 
     async def _opened(self, connected: socket.socket, target: Target) -> Connection:
         secure: dict[str, Any] = {"ssl": _context(), "server_hostname": target.host} if target.tls else {}
-        _, connection = await self.loop.create_connection(
-            lambda: Connection(self, target.origin), sock=connected, **secure
-        )
+        connection = Connection(self, target.origin)
+        try:
+            await self.loop.create_connection(lambda: connection, sock=connected, **secure)
+        except BaseException:  # uvloop closes such a connection without a word to its protocol
+            self.opened.discard(connection)
+            raise
         return connection
 
     def keep(self, connection: Connection) -> None:
