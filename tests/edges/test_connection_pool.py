@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
+from pandora_router.transport.connection_pool import ConnectionPool, target_of
 from pandora_router.transport.listening import run_event_loop
-from pandora_router.transport.pool import Pool, target_of
 
 
 @pytest.mark.parametrize("run", [run_event_loop, asyncio.run], ids=["uvloop", "asyncio"])
@@ -16,7 +16,7 @@ def test_a_connection_that_is_given_up_while_it_is_opened_is_forgotten(run):
 
     async def give_up():
         server = await asyncio.start_server(lambda reader, writer: writer.close(), "127.0.0.1", 0)
-        pool = Pool()
+        pool = ConnectionPool()
         target = target_of(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/")
         given_up = 0
         for _ in range(20):
