@@ -156,6 +156,7 @@ def test_bidders_join_renew_their_keys_and_leave(config):
     ],
 )
 def test_mistakes_of_the_commands_are_named(config, words, message):
+    assert pandora("market", "join", "near", "--url", "http://127.0.0.1:9", "--config", config).exit_code == 0
     result = pandora(*words, "--config", config)
     assert result.exit_code == 2
     assert message in result.stderr

@@ -69,4 +69,7 @@ def test_without_a_configuration_the_store_is_a_file_of_this_folder(
     assert pandora("keys", "add", "team").output.startswith("pk-")
     assert (tmp_path / "pandora.sqlite").is_file()
     monkeypatch.setenv("PANDORA_STORE", "other.db")
-    assert json.loads(pandora("keys", "list", "--json").output) == []
+    result = pandora("keys", "list", "--json")
+    assert result.exit_code == 2
+    assert "other.db" in result.stderr  # a misspelt store is not made
+    assert not (tmp_path / "other.db").exists()

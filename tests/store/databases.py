@@ -6,12 +6,13 @@ import glob
 import os
 import pwd
 import shutil
+import signal
 import socket
 import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 
@@ -102,9 +103,17 @@ class Server:
         )
 
     def kill(self) -> None:
+        """Kill the server and the processes of its connections, which would live on for a moment."""
         assert self.process is not None
+        pid = self.process.pid
+        children = [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
         self.process.kill()
         self.process.wait()
+        for child in children:
+            with suppress(ProcessLookupError):
+                os.kill(child, signal.SIGKILL)
+        while any(Path(f"/proc/{child}").exists() for child in children):
+            time.sleep(0.01)
 
     def stop(self) -> None:
         if self.process is not None and self.process.poll() is None:

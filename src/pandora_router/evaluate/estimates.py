@@ -29,7 +29,7 @@ from pandora_router.evaluate.trials import FORMER, signs_of
 from pandora_router.folders import tensors
 from pandora_router.router.fitting import parted
 from pandora_router.router.out_of_fold import ask, cheap_estimates, knowing, out_of_fold
-from pandora_router.router.recipes import NeighbourRecipe, StackRecipe
+from pandora_router.router.recipes import NeighbourRecipe, SetRecipe, StackRecipe
 from pandora_router.text import did_you_mean
 from pandora_router.types import Advance, Matrix, Progress, Vector, silent
 
@@ -191,7 +191,7 @@ def recipe_of(experiment: Experiment) -> StackRecipe:
 
 def _key(experiment: Experiment, split: Table, seed: int) -> str:
     settings = [VERSION, seed, repr(NeighbourRecipe()), repr(recipe_of(experiment)), sorted(experiment.ks)]
-    settings += ["opened"] * experiment.opened
+    settings += [repr(SetRecipe())] * experiment.opened
     content = json.dumps([split.fingerprint(), settings])
     return hashlib.sha256(content.encode()).hexdigest()[:20]
 
@@ -223,7 +223,7 @@ def _make(experiment: Experiment, split: Table, whole: Table, seed: int, progres
     arrays["train_g"] = out_of_fold(costly, np.full(train.reward.shape, np.nan))
     arrays["train_score"], arrays["train_fee"] = train.score, split.fee_weight * train.fee
     if experiment.opened:
-        arrays |= signs_of(costly, {"train": train, "calibration": calibration, "test": test}, seed)
+        arrays |= signs_of(costly, {"train": train, "calibration": calibration, "test": test}, SetRecipe())
     arrays["seconds"] = np.array(time.process_time() - begun)
     return arrays
 

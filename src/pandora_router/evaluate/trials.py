@@ -23,22 +23,22 @@ from pandora_router.data import Table
 from pandora_router.errors import UsageError
 from pandora_router.estimators.sets import SetTrees, Signs, new_signs, second_folds, training_signs
 from pandora_router.estimators.stack.boosted import Boosted
+from pandora_router.router.recipes import SetRecipe
 from pandora_router.router.sets import HeldOut, Weighed, joined
 from pandora_router.search import Policy
 from pandora_router.types import Mask, Positions, Vector
 
 FORMER = "former"  # the cheap estimate of the former default, in the arrays that `estimates` made
-FOLDS = 5  # of the training prompts, for estimates from everything opened
 
 
-def signs_of(first: Boosted, parts: Mapping[str, Table], seed: int) -> dict[str, Vector]:
-    """The features of each split as arrays, and the folds of the training prompts; no texts."""
+def signs_of(first: Boosted, parts: Mapping[str, Table], recipe: SetRecipe) -> dict[str, Vector]:
+    """The features of each split as arrays, and the folds of the training prompts as in a fit; no texts."""
     arrays: dict[str, Vector] = {}
     for name, part in parts.items():
         assert part.contexts is not None
         if name == "train":
             signs = training_signs(first, part.prompts, part.contexts)
-            arrays["train_folds"] = second_folds(part.prompts, FOLDS, seed).astype(np.float64)
+            arrays["train_folds"] = second_folds(part.prompts, recipe.folds, recipe.seed).astype(np.float64)
         else:
             signs = new_signs(first, part.prompts, part.contexts)
         arrays |= {f"{name}_signs_{field.name}": getattr(signs, field.name) for field in fields(signs)}
