@@ -31,7 +31,7 @@ CONFIG = """\
 fit:
   inspection: 0.002
   cheap: {k: 10}
-  costly: {rounds: 20, folds: 2}
+  costly: {kind: stack, rounds: 20, folds: 2}
 """
 
 

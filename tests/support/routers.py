@@ -9,7 +9,7 @@ from pathlib import Path
 from pandora_router.router import Router, StackRecipe
 from tests.support.tables import generate
 
-QUICK = StackRecipe(rounds=20, folds=2)  # the default costly estimator, too small to be good but fast to fit
+QUICK = StackRecipe(rounds=20, folds=2)  # a boosted stack, too small to be good but fast to fit
 CHEAP_TO_INSPECT = 0.002
 
 
