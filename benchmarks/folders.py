@@ -13,6 +13,8 @@ import numpy as np
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from pandora_router.data import Table
+
 DATA = Path(__file__).resolve().parents[1].parent / "shared" / "data"
 SCORED = (
     "openllm_pool",
@@ -83,3 +85,11 @@ def load(name: str, root: Path = DATA) -> Folder:
     return Folder(
         name, tuple(prompts["prompt"]), specialists, reward, contexts, split, np.asarray(prompts["task"])
     )
+
+
+def beginnings(table: Table) -> list[dict[str, str]] | None:
+    """The contexts of each prompt by specialist, for `Router.route_batch`; None without contexts."""
+    if table.contexts is None:
+        return None
+    named = (zip(table.specialists, row, strict=True) for row in table.contexts)
+    return [{name: text for name, text in row if text is not None} for row in named]

@@ -19,9 +19,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.folders import DATA
+from benchmarks.folders import DATA, beginnings
 from benchmarks.kept import CACHE, Cell, kept
 from pandora_router.calibrate.readings import Readings
+from pandora_router.calibrate.sets import SetSignal
 from pandora_router.calibrate.ways import BEST_SINGLE, F_ONLY, NEVER, ROUTER, Standing, basic
 from pandora_router.config.experiments import read_experiment
 from pandora_router.data import Table
@@ -29,6 +30,7 @@ from pandora_router.evaluate.estimates import table_of
 from pandora_router.evaluate.statistics import Comparison, Split, compare
 from pandora_router.router import Router
 from pandora_router.router.fitting import parted
+from pandora_router.search import Never
 
 EXPERIMENTS = Path(__file__).resolve().parents[1] / "paper" / "experiments"
 SETS = {
@@ -43,7 +45,7 @@ SETS = {
 SIZES = (100, 200, 400, 800, 1600)
 JUDGED = 1000  # prompts that a router is measured on, at most
 COST = 0.005
-VERSION = 2  # raise when the default router decides otherwise: cells of other versions are made anew
+VERSION = 3  # raise when the default router decides otherwise: cells of other versions are made anew
 WAYS = (ROUTER, F_ONLY, NEVER, BEST_SINGLE)
 
 
@@ -73,10 +75,16 @@ def measured(table: Table, size: int, seed: int) -> tuple[Any, float, dict[str, 
     test = held["test"].rows(complete)
     named = router.record["report"]["standing"]
     standing = Standing(*(table.specialists.index(named[who]) for who in ("single", "cheapest")))
-    routes = basic(router.signal, router.policy, test, router.costs, standing)
-    nets = np.column_stack([routes[way].reward(test) - routes[way].spent for way in WAYS])
-    told = {"bought": float((routes[ROUTER].inspections > 0).mean())}
-    return np.column_stack([nets, prompts[complete], test.cluster]), time.process_time() - begun, told
+    model = router.signal.base if isinstance(router.signal, SetSignal) else router.signal
+    routes = basic(model, Never(), test, router.costs, standing)
+    judged = parted(split)[2].rows(complete)
+    decisions = router.route_batch(judged.prompts, beginnings(judged))
+    chosen = np.array([table.specialists.index(decision.specialist) for decision in decisions])
+    spent = np.array([decision.trace.spent for decision in decisions])
+    nets = [test.reward[np.arange(len(chosen)), chosen] - spent]
+    nets += [routes[way].reward(test) - routes[way].spent for way in WAYS if way != ROUTER]
+    told = {"bought": float(np.mean([len(decision.inspected) > 0 for decision in decisions]))}
+    return np.column_stack([*nets, prompts[complete], test.cluster]), time.process_time() - begun, told
 
 
 def cells(name: str, seeds: int, cache: Path, *, fit: bool) -> dict[int, list[Cell]]:

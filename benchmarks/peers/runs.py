@@ -15,16 +15,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.folders import DATA
+from benchmarks.folders import DATA, beginnings
 from benchmarks.peers.adapters.shared import Task
 from benchmarks.peers.baselines import BASELINES
 from pandora_router.config.experiments import read_experiment
 from pandora_router.data import Fractions, Table, resplit
 from pandora_router.estimators.embedders.embedder import default_embedder
 from pandora_router.estimators.embedders.tfidf import fitted_embedder
-from pandora_router.evaluate.estimates import recipe_of, table_of
+from pandora_router.evaluate.estimates import table_of
 from pandora_router.evaluate.experiments import Experiment
-from pandora_router.router import Router
+from pandora_router.router import Router, SetRecipe
 from pandora_router.search import Never
 
 HERE = Path(__file__).resolve().parent
@@ -146,7 +146,7 @@ def ours(run: Run, version: str) -> dict[str, Chosen]:
         if not fitted:
             begun = time.process_time()
             made = Router.fit(
-                run.table, costly=recipe_of(run.experiment), inspection_cost=COST, remember_test=False
+                run.table, costly=SetRecipe(run.experiment.peek), inspection_cost=COST, remember_test=False
             )
             fitted.append((made, time.process_time() - begun))
         return fitted[0]
@@ -155,10 +155,7 @@ def ours(run: Run, version: str) -> dict[str, Chosen]:
         made, seconds = router()
         made = made if ways[way] is None else made.with_policy(Never())
         test = run.test
-        offered = None
-        if test.contexts is not None and run.experiment.peek:
-            named = [zip(test.specialists, row, strict=True) for row in test.contexts]
-            offered = [{name: text for name, text in row if text is not None} for row in named]
+        offered = beginnings(test) if run.experiment.peek else None
         decisions = made.route_batch(test.prompts, offered)
         default_embedder().forget()
         spent = []
