@@ -124,7 +124,8 @@ class SetRecipe:
 
     `peek` is the number of characters of each context that are read, as for `StackRecipe`. Without contexts
     it is the stack. With contexts a second layer estimates all specialists from all contexts opened so far;
-    it is used only if its out-of-fold loss is lower than that of the stack alone (`router.sets`).
+    it is used unless it lost clearly on held-out prompts, to the stack alone or to never inspecting
+    (`router.sets.Compared`).
     """
 
     peek: int | None = None
