@@ -161,7 +161,7 @@ def delay(rows: Sequence[Row]) -> str:
             "**What it costs in milliseconds.** 200 auctions one after the other, services on the same",
             "machine: from the first call to the award, the median and what the quickest tenth stays below,",
             "beside the same auction in one process. Sequential posted prices take",
-            f"{min(asked):.1f} to {max(asked):.1f} ms at the median; the machine was shared, with a load of",
+            f"{min(asked):.1f} to {max(asked):.1f} ms at the median, at a load of",
             f"{min(loads):.1f} to {max(loads):.1f} on two cores. A network adds one round trip per round.",
         )
         + grid(columns, lines)
@@ -190,8 +190,8 @@ def speed(rows: Sequence[Row]) -> str:
             "**Speed.** Auctions a second by the clock, on two cores that carry everything: one process per",
             "bidder, the platform, and its ledger on disk; 16 auctions at a time. The median of ten batches",
             "and the best of them, then the processor time of an auction in all processes together, and its",
-            f"calls. The goal of {GOAL} a second with 5 bidders is met {names(goals)}. The machine was",
-            f"shared: its load was {min(loads):.1f} to {max(loads):.1f}, the benchmark itself included.",
+            f"calls. The goal of {GOAL} a second with 5 bidders is met {names(goals)}. The load",
+            f"was {min(loads):.1f} to {max(loads):.1f}, the benchmark itself included.",
             f"{max(row['auctions'] for row in rows):,} auctions per cell.",
         )
         + grid(["bidders", *kinds], lines)
