@@ -50,9 +50,10 @@ from pandora_router.gateway.app import Gateway
 from pandora_router.gateway.backend import Backend, LookLength, TokenTariff
 from pandora_router.gateway.site import Settings, Site
 from pandora_router.router import Router
-from pandora_router.router.deciding import Ask, Looks, Paid, deciding
+from pandora_router.router.deciding import Looks, deciding
 from pandora_router.router.inspection import request_costs
 from pandora_router.router.opening import estimated, judged
+from pandora_router.router.purchases import Ask, Paid
 from pandora_router.search import Always, KnowledgeGradient, Never, Policy
 from pandora_router.search.state import Action, State
 from pandora_router.specialists.answer import Answer

@@ -6,7 +6,8 @@ import numpy as np
 
 from pandora_router.boxes import Independent
 from pandora_router.calibrate.signals import Prior
-from pandora_router.router.deciding import Bought, Paid
+from pandora_router.router.deciding import Bought
+from pandora_router.router.purchases import Paid
 from pandora_router.search import Inspect, State
 
 NAMES = ("small", "large", "lawyer")

@@ -195,7 +195,7 @@ def test_pairs_give_the_features_of_agreement() -> None:
     strength = rng.random(m)
     flat = np.zeros((n, m))
     made = Signs.of(prompts, contexts, flat, flat, flat, 400)
-    for opened in subsets(m):
+    for opened in subsets(m).astype(bool):
         shown = np.where(opened, contexts, None)
         want = agreement(prompts, shown, strength)[:, :, :-1]  # the last is the length
         rows = table(made, np.broadcast_to(opened, (n, m)), strength).reshape(n, m, -1)

@@ -131,7 +131,7 @@ class RouterSide:
         if not np.isfinite(estimates[self.at]):
             raise UpstreamError("the look showed nothing")
         prior = await self.router.worker(self._prior, offer.prompt)
-        means = prior.means(np.arange(len(estimates)) == self.at, estimates)
+        means = prior.means((np.arange(len(estimates)) == self.at).astype(np.intp), estimates)
         return prior.value(self.at, float(estimates[self.at])) if means is None else means[self.at]
 
     async def answer(self, delivery: Delivery) -> str:

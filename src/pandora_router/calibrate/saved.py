@@ -77,7 +77,8 @@ def state(signal: SignalModel) -> Saved:
         case SetSignal():
             parts = {"base": state(signal.base), "scale": Saved("scale", arrays=vars(signal.movement.scale))}
             arrays = {"weights": signal.weights, "intercept": signal.intercept, "steps": signal.movement.base}
-            return Saved("sets", {"specialists": signal.weights.shape[2]}, arrays, parts=parts)
+            settings = {"specialists": signal.weights.shape[2], "tiers": signal.movement.tiers}
+            return Saved("sets", settings, arrays, parts=parts)
     raise _foreign("signal model", signal)
 
 
@@ -106,11 +107,14 @@ def signal_of(saved: Saved) -> SignalModel:
 
 
 def _sets_of(saved: Saved, boxes: int) -> SetSignal:
-    base, count = signal_of(saved.parts["base"]), kinds(boxes)
+    tiers = int(saved.settings.get("tiers", 1))
+    if tiers not in (1, 2):
+        raise ValueError(f"{tiers} inspections of a specialist")
+    base, count, wide = signal_of(saved.parts["base"]), kinds(boxes, tiers), tiers * boxes
     if not isinstance(base, FittedSignal):
         raise ValueError("a base that is not a calibrated model")
-    steps = saved.array("steps", count, boxes, None, boxes)
-    movement = FittedMovement(steps, _scale_of(saved.parts["scale"], count * boxes), np.arange(boxes))
+    steps = saved.array("steps", count, wide, None, boxes)
+    movement = FittedMovement(steps, _scale_of(saved.parts["scale"], count * wide), np.arange(boxes))
     weights = saved.array("weights", count, 2 * boxes, boxes)
     return SetSignal(base, weights, saved.array("intercept", count, boxes), movement)
 

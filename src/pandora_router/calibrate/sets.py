@@ -7,8 +7,9 @@ full-information estimate is itself a ridge of rewards. The law of the next step
 when box j is opened next: a fitted table of equally likely joint changes times a scale that depends on the
 present mean of j, rescaled so that the gain it predicts on held-out prompts equals the realised gain.
 
-With up to `LATTICE` specialists there is a ridge and a law for every set, otherwise for every number of
-opened specialists.
+A set says how often each specialist was inspected, its tier: 0, 1 (a look), or 2 (a look and a judge's
+verdict on it). With up to `LATTICE` sets there is a ridge and a law for each, otherwise for each number of
+looks and verdicts.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from pandora_router.boxes import Boxes, Costs, Moving
+from pandora_router.boxes.costs import as_costs
 from pandora_router.calibrate.means import STRENGTHS, fit_ridge
 from pandora_router.calibrate.readings import Readings, estimates
 from pandora_router.calibrate.residuals import Scale, fit_scale
@@ -28,46 +30,60 @@ from pandora_router.calibrate.ways import Routed
 from pandora_router.errors import UsageError
 from pandora_router.search import Always, Policy
 from pandora_router.search.moving import MovingBatch, run_moving
-from pandora_router.types import Mask, Matrix, Positions, Vector
+from pandora_router.types import Matrix, Positions, Vector
 
-LATTICE = 4
+LATTICE = 16
 OUTCOMES = 32  # equally likely changes in a law
 FEWEST = 60  # held-out prompts below which no law is fitted
 FACTORS = np.linspace(0.5, 2.5, 41)
-Raw = Callable[[Positions, Mask], Matrix]
-"""(rows, opened (n, M)) -> raw estimates (n, M) of these prompts for all specialists, given what is open."""
+Raw = Callable[[Positions, Positions], Matrix]
+"""(rows, tier (n, M)) -> raw estimates (n, M) of these prompts for all specialists, given what is open."""
+Seen = tuple[Positions, Matrix]
+"""Tiers (N, M), and the estimates or means (N, M) given them."""
 
 
-def codes(opened: Mask) -> Positions:
-    """Code of the ridge and law for each opened set (N, M): its bits, or its size if there are many boxes."""
-    boxes = opened.shape[1]
-    weights = 2 ** np.arange(boxes) if boxes <= LATTICE else np.ones(boxes, dtype=np.intp)
-    return np.asarray(opened @ weights, dtype=np.intp)
+def codes(tier: Positions, tiers: int = 1) -> Positions:
+    """Code of the ridge and law for each set (N, M), if boxes can be inspected up to `tiers` times.
+
+    The tiers as digits, or with many sets the numbers of boxes inspected at least once and at least twice.
+    """
+    boxes = tier.shape[1]
+    if (tiers + 1) ** boxes <= LATTICE:
+        return np.asarray(tier @ (tiers + 1) ** np.arange(boxes), dtype=np.intp)
+    reached = [(tier > k).sum(axis=1) for k in range(tiers)]
+    return np.asarray(sum(count * (boxes + 1) ** k for k, count in enumerate(reached)), dtype=np.intp)
 
 
-def kinds(boxes: int) -> int:
+def kinds(boxes: int, tiers: int = 1) -> int:
     """The number of codes."""
-    return 2**boxes if boxes <= LATTICE else boxes + 1
+    every: int = (tiers + 1) ** boxes
+    return every if every <= LATTICE else (boxes + 1) ** tiers
 
 
 @dataclass(frozen=True, eq=False)
 class FittedMovement:
-    """Laws of the next step by code and next box: `base` (K, M, Q, M), and a column of `scale` for each.
+    """Laws of the next step by code and next inspection: `base` (K, T M, Q, M), and a column of `scale` each.
 
-    `columns` are the boxes that take part, out of all M; the others stay sealed.
+    Inspection number t M + j is that of box j after it was inspected t times. `columns` are the boxes that
+    take part, out of all M; the others stay sealed.
     """
 
     base: Matrix
     scale: Scale
     columns: Positions
 
-    def steps(self, opened: Mask, mean: Matrix, box: int) -> Matrix:
-        """The equally likely changes (N, Q, M) of all means when `box` is opened."""
-        total = self.base.shape[1]
-        whole = np.zeros((len(opened), total), dtype=np.bool_)
-        whole[:, self.columns] = opened
-        at, code = int(self.columns[box]), codes(whole)
-        law = code * total + at
+    @property
+    def tiers(self) -> int:
+        """How often a box can be inspected."""
+        return self.base.shape[1] // self.base.shape[3]
+
+    def steps(self, tier: Positions, mean: Matrix, box: int) -> Matrix:
+        """The equally likely changes (N, Q, M) of all means when `box` is inspected next."""
+        total = self.base.shape[3]
+        whole = np.zeros((len(tier), total), dtype=np.intp)
+        whole[:, self.columns] = tier
+        at, code = total * tier[:, box] + int(self.columns[box]), codes(whole, self.tiers)
+        law = code * self.base.shape[1] + at
         low, high = self.scale.lowest[law], self.scale.highest[law]
         z = (np.clip(mean[:, box], low, high) - self.scale.centre[law]) / self.scale.spread[law]
         a, b, c = self.scale.coefficients[law].T
@@ -87,13 +103,13 @@ class SetPrior(Prior):
     signal: SetSignal | None = None
     cheap: Vector | None = None
 
-    def means(self, opened: Mask, everyone: Vector) -> tuple[float, ...] | None:
-        """The means of all boxes once `opened` (M,) is open, given the estimates `everyone` (M,).
+    def means(self, tier: Positions, everyone: Vector) -> tuple[float, ...] | None:
+        """The means of all boxes, inspected `tier` (M,) times, given the estimates `everyone` (M,).
 
         They are relative to the means of the boxes, so a constant that was added to a box stays added.
         """
         assert self.signal is not None and self.cheap is not None  # noqa: PT018
-        shown = self.signal.means(self.cheap[None], opened[None], everyone[None])[0]
+        shown = self.signal.means(self.cheap[None], tier[None], everyone[None])[0]
         return tuple((self.boxes.mean + (shown - self.anchor)).tolist())
 
 
@@ -109,16 +125,16 @@ class SetSignal:
     intercept: Matrix
     movement: FittedMovement
 
-    def means(self, cheap: Matrix, opened: Mask, raw: Matrix) -> Matrix:
+    def means(self, cheap: Matrix, tier: Positions, raw: Matrix) -> Matrix:
         """m_S (N, M) from cheap estimates (N, M) and estimates given S (N, M), ignored where S is empty."""
-        code = codes(opened)
+        code = codes(tier, self.movement.tiers)
         inputs = np.concatenate([np.where((code == 0)[:, None], 0.0, raw), cheap], axis=1)
         means: Matrix = np.einsum("np,npm->nm", inputs, self.weights[code]) + self.intercept[code]
         return means
 
     def start(self, cheap: Matrix) -> Matrix:
         """The means before anything is opened (N, M)."""
-        return self.means(cheap, np.zeros(cheap.shape, dtype=np.bool_), np.zeros(cheap.shape))
+        return self.means(cheap, np.zeros(cheap.shape, dtype=np.intp), np.zeros(cheap.shape))
 
     def expected(self, cheap: ArrayLike) -> Matrix:
         """As for the model of own-beginning estimates."""
@@ -136,11 +152,16 @@ class SetSignal:
         """The boxes, and how estimates given everything opened become means."""
         cheap = estimates(row, self.weights.shape[2], ndim=1)
         start = self.start(cheap[None])[0]
-        return SetPrior(Moving(start, self.movement, inspection_cost), start, 1.0, self, cheap)
+        costs = self._sold(as_costs(inspection_cost, len(start)))
+        return SetPrior(Moving(start, self.movement, costs), start, 1.0, self, cheap)
 
     def batch(self, cheap: ArrayLike, inspection_cost: Costs) -> MovingBatch:
         """The boxes of many prompts (N, M) at once."""
-        return MovingBatch(self.start(np.asarray(cheap)), self.movement, inspection_cost)
+        return MovingBatch(self.start(np.asarray(cheap)), self.movement, self._sold(inspection_cost))
+
+    def _sold(self, costs: Costs) -> Costs:
+        """The costs of what this model knows: without verdicts if it was fitted without them."""
+        return costs if self.movement.tiers > 1 else costs.once
 
     def values(self, cheap: ArrayLike, costly: ArrayLike) -> Matrix:
         """As for the model of own-beginning estimates."""
@@ -151,25 +172,29 @@ def route_sets(signal: SetSignal, policy: Policy, readings: Readings, raw: Raw, 
     """Decide every prompt of `readings`; `raw` is called only for the sets that the search opens."""
     prompts, boxes = readings.cheap.shape
 
-    def told(rows: Positions, opened: Mask) -> Matrix:
-        return signal.means(readings.cheap[rows], opened, raw(rows, opened))
+    def told(rows: Positions, tier: Positions) -> Matrix:
+        return signal.means(readings.cheap[rows], tier, raw(rows, tier))
 
+    batch = signal.batch(readings.cheap, costs)
     if isinstance(policy, Always):
-        every = np.ones((prompts, boxes), dtype=np.bool_)
+        deepest = batch.costs.tiers
+        every = np.full((prompts, boxes), deepest)
         choice = (told(np.arange(prompts), every) + costs.refund).argmax(axis=1)
-        spent = costs.own.sum() + costs.shared.sum() - costs.refund[choice]
-        return Routed(choice, spent, np.full(prompts, float(boxes)), np.ones(prompts, dtype=np.bool_))
-    done = run_moving(policy, signal.batch(readings.cheap, costs), told)
+        spent = costs.own.sum() + batch.costs.then.sum() + costs.shared.sum() - costs.refund[choice]
+        count = np.full(prompts, float(deepest * boxes))
+        return Routed(choice, spent, count, np.ones(prompts, dtype=np.bool_))
+    done = run_moving(policy, batch, told)
     kept = (done.order == done.choice[:, None]).any(axis=1)
     return Routed(done.choice.astype(np.intp), done.spent, done.inspections.astype(np.float64), kept)
 
 
-def fit_sets(base: FittedSignal, readings: Readings, seen: Sequence[tuple[Mask, Matrix]]) -> SetSignal:
+def fit_sets(base: FittedSignal, readings: Readings, seen: Sequence[Seen], tiers: int = 1) -> SetSignal:
     """Fit projection and movement on held-out prompts.
 
     readings: cheap estimates and rewards (N, M) of prompts that trained none of the estimates.
-    seen: opened sets (N, M) with the raw estimates (N, M) given them: every set, or whole chains from nothing
-        to everything, each step with one specialist more.
+    seen: sets (N, M) with the raw estimates (N, M) given them: every set, or whole chains from nothing to
+        everything, each step with one inspection more.
+    tiers: how often a specialist can be inspected.
 
     Raises `UsageError` with fewer than `FEWEST` prompts that have every reward.
     """
@@ -183,64 +208,67 @@ def fit_sets(base: FittedSignal, readings: Readings, seen: Sequence[tuple[Mask, 
             do="Collect more, or use `costly: {kind: stack}`.",
         )
     cheap, reward = readings.cheap[whole], readings.reward[whole]
-    sets = [(opened[whole], raw[whole]) for opened, raw in seen]
-    weights = np.zeros((kinds(boxes), 2 * boxes, boxes))
-    intercept = np.zeros((kinds(boxes), boxes))
-    full = _stacked(sets, kinds(boxes) - 1)
+    sets = [(tier[whole], raw[whole]) for tier, raw in seen]
+    count = kinds(boxes, tiers)
+    weights, intercept = np.zeros((count, 2 * boxes, boxes)), np.zeros((count, boxes))
+    full = _stacked(sets, count - 1, tiers)
     at, raw = full[0], full[2]
     informed = np.concatenate([raw, cheap[at]], axis=1)
     weights[-1], intercept[-1], _, _ = fit_ridge(informed, reward[at], STRENGTHS)
     best = np.empty(cheap.shape)
     best[at] = informed @ weights[-1] + intercept[-1]
-    for code in range(kinds(boxes) - 1):
-        at, _, raw = _stacked(sets, code)
+    for code in range(count - 1):
+        at, _, raw = _stacked(sets, code, tiers)
+        if not len(at):
+            continue  # a set that cannot be: more verdicts than looks
         used = slice(boxes, None) if code == 0 else slice(None)
         inputs = np.concatenate([raw, cheap[at]], axis=1)[:, used]
         weights[code, used], intercept[code], _, _ = fit_ridge(inputs, best[at], STRENGTHS)
-    blank = FittedMovement(np.zeros((1, 1, 1, 1)), _no_scale(1), np.arange(boxes))
+    blank = FittedMovement(np.zeros((1, tiers * boxes, 1, boxes)), _no_scale(1), np.arange(boxes))
     signal = SetSignal(base, weights, intercept, blank)
-    means = [(opened, signal.means(cheap, opened, raw)) for opened, raw in sets]
-    return replace(signal, movement=fit_movement(means))
+    means = [(tier, signal.means(cheap, tier, raw)) for tier, raw in sets]
+    return replace(signal, movement=fit_movement(means, tiers))
 
 
-def _stacked(sets: Sequence[tuple[Mask, Matrix]], code: int) -> tuple[Positions, Mask, Matrix]:
-    """Row numbers, opened sets and raw estimates of all rows whose set has this code."""
+def _stacked(sets: Sequence[Seen], code: int, tiers: int) -> tuple[Positions, Positions, Matrix]:
+    """Row numbers, sets and raw estimates of all rows whose set has this code."""
     parts = []
-    for opened, raw in sets:
-        rows = np.flatnonzero(codes(opened) == code)
-        parts.append((rows, opened[rows], raw[rows]))
-    rows, opened, raw = (np.concatenate(part) for part in zip(*parts, strict=True))
-    return rows, opened, raw
+    for tier, raw in sets:
+        rows = np.flatnonzero(codes(tier, tiers) == code)
+        parts.append((rows, tier[rows], raw[rows]))
+    rows, tier, raw = (np.concatenate(part) for part in zip(*parts, strict=True))
+    return rows, tier, raw
 
 
-def fit_movement(means: Sequence[tuple[Mask, Matrix]]) -> FittedMovement:
-    """The laws of the next step, from means (N, M) given opened sets (N, M) of the same prompts.
+def fit_movement(means: Sequence[Seen], tiers: int = 1) -> FittedMovement:
+    """The laws of the next step, from means (N, M) given sets (N, M) of the same prompts.
 
-    A step is a pair of sets in which the second has one box more. With fewer than `FEWEST` steps of a kind
-    its law has no change, so that nothing is bought for it.
+    A step is a pair of sets in which the second has one inspection more. With fewer than `FEWEST` steps of a
+    kind its law has no change, so that nothing is bought for it.
     """
     boxes = means[0][1].shape[1]
-    laws = kinds(boxes) * boxes
-    base = np.zeros((kinds(boxes), boxes, OUTCOMES, boxes))
-    scale = _no_scale(laws)
+    count, wide = kinds(boxes, tiers), tiers * boxes
+    base = np.zeros((count, wide, OUTCOMES, boxes))
+    scale = _no_scale(count * wide)
     parts = {name: np.array(vars(scale)[name]) for name in vars(scale)}
     moves: dict[tuple[int, int], list[tuple[Matrix, Matrix]]] = {}
     for before, now in means:
         for after, then in means:
-            more = after & ~before
-            step = (more.sum(axis=1) == 1) & ~(before & ~after).any(axis=1)
-            for j in np.flatnonzero((more & step[:, None]).any(axis=0)).tolist():
-                rows = np.flatnonzero(step & more[:, j])
-                for code in np.unique(codes(before[rows])):
-                    at = rows[codes(before[rows]) == code]
-                    moves.setdefault((int(code), j), []).append((now[at], then[at]))
-    for (code, j), pairs in moves.items():
+            more = after.astype(np.intp) - before
+            step = (np.abs(more).sum(axis=1) == 1) & (more.sum(axis=1) == 1)
+            for j in np.flatnonzero((more[step] > 0).any(axis=0)).tolist():
+                rows = np.flatnonzero(step & (more[:, j] > 0))
+                code, number = codes(before[rows], tiers), boxes * before[rows, j].astype(np.intp) + j
+                for kind in np.unique(code * wide + number).tolist():
+                    at = rows[code * wide + number == kind]
+                    moves.setdefault(divmod(kind, wide), []).append((now[at], then[at]))
+    for (at_code, which), pairs in moves.items():
         now, then = (np.concatenate(part) for part in zip(*pairs, strict=True))
         if len(now) >= FEWEST:
-            table, fitted = _law(now, then, j)
-            base[code, j] = table
+            table, fitted = _law(now, then, which % boxes)
+            base[at_code, which] = table
             for name, part in parts.items():
-                part[code * boxes + j] = vars(fitted)[name][0]
+                part[at_code * wide + which] = vars(fitted)[name][0]
     return FittedMovement(base, Scale(**parts), np.arange(boxes))
 
 

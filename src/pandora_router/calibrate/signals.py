@@ -40,7 +40,7 @@ from pandora_router.calibrate.residuals import (
 from pandora_router.calibrate.slopes import fit_slope
 from pandora_router.errors import UsageError
 from pandora_router.search import Batch
-from pandora_router.types import Mask, Matrix, Vector
+from pandora_router.types import Matrix, Positions, Vector
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,8 +59,8 @@ class Prior:
         """The value of `box` if its costly estimate is g, on the scale of the boxes."""
         return float(self.boxes.mean[box]) + self.slope * (g - float(self.anchor[box]))
 
-    def means(self, opened: Mask, everyone: Vector) -> tuple[float, ...] | None:
-        """The means of all boxes once `opened` (M,) is open, if estimates depend on everything opened.
+    def means(self, tier: Positions, everyone: Vector) -> tuple[float, ...] | None:
+        """The means of all boxes, inspected `tier` (M,) times, if estimates depend on everything opened.
 
         `everyone` (M,) are the costly estimates of all specialists. None here: each box has its own value.
         """

@@ -201,17 +201,23 @@ def announcement(config: Config, table: Table, work: Path) -> str:
     from pandora_router.config.fitting import JudgeSettings
     from pandora_router.config.inspection import looking
     from pandora_router.router.out_of_fold import JOURNAL
+    from pandora_router.router.table_verdicts import unjudged
 
     train, held = int((table.split == "train").sum()), int((table.split == "calibration").sum())
     parts = f"{train:,} train, {held:,} calibration"
     size = f"{counted(len(table), 'prompt')} x {counted(len(table.specialists), 'specialist')} ({parts})"
     inspection, sign = looking(config, table), config.value.currency
     price = f"an inspection costs {money(inspection.money, sign)}: {inspection.why}"
-    if not isinstance(config.fit.costly, JudgeSettings):
+    if isinstance(config.fit.costly, JudgeSettings):
+        todo, fee = held * len(table.specialists), inspection.money
+    elif inspection.verdict is not None:
+        todo, fee = int(unjudged(table).sum()), inspection.verdict
+        price += f"; a verdict on it costs {money(fee, sign)}"
+    else:
         return f"Fitting on {size}; {price}."
     journal = work / JOURNAL
     before = max(0, journal.read_bytes().count(b"\n") - 1) if journal.exists() else 0
-    left = max(0, held * len(table.specialists) - before)
+    left = max(0, todo - before)
     bought = f" ({before:,} were bought before)" if before else ""
-    verdicts = f"{left:,} verdicts of the judge{bought}, {money(left * inspection.money, sign)}"
+    verdicts = f"{left:,} verdicts of the judge{bought}, {money(left * fee, sign)}"
     return f"Fitting on {size}: {verdicts}; {price}."

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pandora_router.errors import UsageError
+from pandora_router.estimators.judge import Judge
 from pandora_router.specialists.specialist import Specialist
 from pandora_router.transport.endpoint import Endpoint
 from pandora_router.transport.rate_limit import RateLimit
@@ -65,6 +66,10 @@ class Builder:
         if name not in self.built:
             self.built[name] = self.config.specialists[name].build(name, self)
         return self.built[name]
+
+    def judge(self, name: str) -> Judge:
+        """The specialist called `name` as a judge."""
+        return Judge(self.specialist(name))
 
     def imported(self, name: str) -> Callable[..., Any]:
         """The function called module:name; not imported in a dry run."""

@@ -196,7 +196,8 @@ def _of_config(config: Config, path: Path) -> Experiment:
             raise UsageError(
                 f"{path}: fit.{key}",
                 expected="the default one: an experiment measures the usual router",
-                came=f"kind {getattr(fit, key).kind}",
+                came=f"kind {getattr(fit, key).kind}"
+                + (" with settings of its own" if key == "costly" else ""),
                 do="Leave it out for pandora evaluate; pandora fit measures it on the test split.",
             )
     table = config.routing_table(path.parent)

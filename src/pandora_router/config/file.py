@@ -20,7 +20,7 @@ from pandora_router.config.collecting import (
     grader,
     grades,
 )
-from pandora_router.config.fitting import FitSettings, JudgeSettings, RemoteSettings
+from pandora_router.config.fitting import FitSettings, JudgeSettings, OpenedSettings, RemoteSettings
 from pandora_router.config.inspection import looking
 from pandora_router.config.services import BidSettings, MarketSettings, ServeSettings
 from pandora_router.config.specialists import (
@@ -113,7 +113,7 @@ class Config(Closed):
         for task, grade in grades(self.grading).items():
             if isinstance(grade, JudgeGrading):
                 named.append((f"grading.{task}.judge" if task else "grading.judge", grade.judge, everybody))
-        if isinstance(self.fit.costly, JudgeSettings):
+        if isinstance(self.fit.costly, JudgeSettings | OpenedSettings) and self.fit.costly.judge is not None:
             named.append(("fit.costly.judge", self.fit.costly.judge, everybody))
         if isinstance(self.fit.cheap.embedder, RemoteSettings):
             named.append(("fit.cheap.embedder.endpoint", self.fit.cheap.embedder.endpoint, endpoints))

@@ -171,6 +171,9 @@ class OpenedSettings(Closed):
     `peek` is as for the stack. With contexts, looks are bought one at a time, and estimates of all
     specialists are read from all beginnings opened so far. The fit uses the stack, which reads each
     specialist's own beginning, if that did clearly better on held-out prompts.
+
+    `judge` names a specialist of the file (usually a hidden one) that can be asked, after a look, how
+    probable a right answer is. The fit asks it about every context of the table.
     """
 
     kind: Literal["opened"] = "opened"
@@ -178,10 +181,17 @@ class OpenedSettings(Closed):
     seed: Natural = 0
     rounds: Count = 600
     folds: Annotated[int, Field(ge=2)] = 5
+    judge: Name | None = None
 
     def build(self, config: Config) -> Costly:
         """The recipe."""
-        return SetRecipe(self.peek, self.seed, self.rounds, self.folds)
+        judge = self.estimator(config)
+        named = None if judge is None else External(judge, f"judge {self.judge}")
+        return SetRecipe(self.peek, self.seed, self.rounds, self.folds, named)
+
+    def estimator(self, config: Config) -> Judge | None:
+        """The judge, if there is one; paths of its settings are relative to the working directory."""
+        return None if self.judge is None else Builder(config, Path()).judge(self.judge)
 
     def characters(self, table: Table) -> int:
         """Number of characters of contexts that are read with this table."""
@@ -247,7 +257,7 @@ class JudgeSettings(Closed):
 
     def estimator(self, config: Config) -> Judge:
         """The judge; paths of its settings are relative to the working directory."""
-        return Judge(Builder(config, Path()).specialist(self.judge))
+        return Builder(config, Path()).judge(self.judge)
 
     @property
     def peek(self) -> int:
@@ -263,13 +273,15 @@ class InspectionParts(Closed):
     """Inspection costs in money: `shared` once per prompt, and for each specialist its `own`, or else `each`.
 
     `refund` (full, none or a fraction) is the part of the specialist's own cost that comes back if it is
-    inspected and chosen. By default it follows from the kind of look (`config.inspection`).
+    inspected and chosen. By default it follows from the kind of look (`config.inspection`). `verdict` is the
+    price of a judge's verdict on a look; by default it follows from the judge's prices.
     """
 
     shared: Amount = 0.0
     each: Amount | None = None
     own: dict[Name, Amount] = Field(default_factory=dict)
     refund: Refund | None = None
+    verdict: Amount | None = None
 
 
 Inspection = Annotated[

@@ -17,6 +17,7 @@ from pandora_router.bidding.reputation import Reputation
 from pandora_router.config import open_router, read_config
 from pandora_router.config.building import Builder
 from pandora_router.config.file import Config
+from pandora_router.config.fitting import OpenedSettings
 from pandora_router.config.market import MarketPlan
 from pandora_router.config.specialists import ChatSettings, PriceParts
 from pandora_router.dashboard.app import Dashboard, Serving
@@ -77,7 +78,11 @@ class ServePlan:
         profiles = {name: profile(name, config, router) for name in config.serve.profiles}
         chosen = settings(config, default, router)
         market = auction_floor(config, self.path)
-        return Site(backends, chosen, router, profiles, config.value.second, market, hash=content)
+        costly = config.fit.costly
+        judge = costly.estimator(config) if isinstance(costly, OpenedSettings) else None
+        return Site(
+            backends, chosen, router, profiles, config.value.second, market, judge=judge, hash=content
+        )
 
     def mount(self, gateway: Gateway, closing: ExitStack) -> None:
         """Add the dashboard to the gateway."""

@@ -12,16 +12,18 @@ unless fit.inspection.refund says otherwise.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from pandora_router.boxes import Costs
+from pandora_router.boxes.costs import as_costs
 from pandora_router.config.fitting import (
     BlendSettings,
     InspectionParts,
     JudgeSettings,
+    OpenedSettings,
     StackSettings,
     TransformerSettings,
 )
@@ -53,6 +55,7 @@ class InspectionPrice:
     money: the price of one purchase; the mean over specialists if they differ.
     why: where the price comes from, in words.
     peek: characters of a specialist's context that the costly estimate reads; 0 if none.
+    verdict: the price of a judge's verdict on a look; None if there is no judge of looks.
 
     `cost.refund` is what comes back if an inspected specialist is chosen; there is no refund if `cost` is a
     number.
@@ -62,10 +65,35 @@ class InspectionPrice:
     money: float
     why: str
     peek: int
+    verdict: float | None = None
 
 
 def looking(config: Config, table: Table) -> InspectionPrice:
-    """The inspection cost stated in `config`, or computed from its prices, for this table."""
+    """The inspection cost stated in `config`, or computed from its prices, for this table.
+
+    With a judge of looks it includes the price of a verdict (`cost.then`).
+    """
+    price, costly = _of_looks(config, table), config.fit.costly
+    if not price.peek or not isinstance(costly, OpenedSettings) or costly.judge is None:
+        return price
+    weight, stated = table.fee_weight if table.fee_weight > 0 else 1.0, config.fit.inspection
+    fee = stated.verdict if isinstance(stated, InspectionParts) else None
+    if fee is None:
+        fee = _verdict(config, table, costly.judge, price.peek / CHARACTERS_PER_TOKEN)
+    boxes = len(table.specialists)
+    costs = as_costs(price.cost, boxes)
+    both = Costs(costs.own, costs.shared, costs.group, costs.refund, np.full(boxes, weight * fee))
+    return replace(price, cost=both, verdict=fee)
+
+
+def _verdict(config: Config, table: Table, judge: str, seen: float = 0.0) -> float:
+    """The fee of one verdict of `judge`, which reads the prompt and `seen` tokens of an answer."""
+    settings, read = config.specialists[judge], _tokens(table) + JUDGE_TEMPLATE + seen
+    fee = settings.look(read, VERDICT)
+    return settings.usual(read, config) if fee is None else fee
+
+
+def _of_looks(config: Config, table: Table) -> InspectionPrice:
     weight = table.fee_weight if table.fee_weight > 0 else 1.0
     stated, peek = config.fit.inspection, config.fit.costly.characters(table)
     if isinstance(stated, InspectionParts):
@@ -166,10 +194,7 @@ def _own_work(config: Config, table: Table) -> tuple[float, str]:
     """The price of one estimate without a look, and where it comes from."""
     costly = config.fit.costly
     if isinstance(costly, JudgeSettings):
-        judge, read = config.specialists[costly.judge], _tokens(table) + JUDGE_TEMPLATE
-        fee = judge.look(read, VERDICT)
-        if fee is None:
-            fee = judge.usual(read, config)
+        fee = _verdict(config, table, costly.judge)
         return fee, f"one verdict of {costly.judge}, at its prices"
     seconds = STACK_SECONDS
     if isinstance(costly, TransformerSettings | BlendSettings):

@@ -105,10 +105,11 @@ def _bill(row: Mapping[str, Any]) -> PageTable:
 
 
 def _beliefs(made: Mapping[str, Any]) -> PageTable:
-    order: dict[str, tuple[int, float | None]] = {}
+    order: dict[str, tuple[str, float | None]] = {}
     for place, purchase in enumerate(made["purchases"], 1):
         for name, value in zip(purchase["specialists"], purchase["values"], strict=True):
-            order[name] = place, value
+            before = f"{order[name][0]}, verdict " if name in order else ""
+            order[name] = f"{before}{place}", value
     worth = made["worth"]
     rows = []
     for name, known in sorted(made["specialists"].items(), key=lambda item: -(item[1]["mean"] or 0.0)):
@@ -117,7 +118,7 @@ def _beliefs(made: Mapping[str, Any]) -> PageTable:
             [
                 Entry(name, tag("strong", name) if name == made["specialist"] else name),
                 Entry(known["status"]),
-                Entry(opened, "" if opened is None else str(opened)),
+                Entry(opened, opened or ""),
                 number(shown),
                 *(number(known[kind]) for kind in ("cheap", "mean", "std", "reservation_price")),
                 number(known["inspection_cost"] if known["status"] in SOLD else None, 5),

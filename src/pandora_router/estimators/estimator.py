@@ -27,10 +27,14 @@ from pandora_router.types import Contexts, Matrix, Vector
 
 @dataclass(frozen=True)
 class Query:
-    """A prompt, and what was seen so far of each specialist's answer (`contexts`, by name)."""
+    """A prompt, and what was seen so far of each specialist's answer (`contexts`, by name).
+
+    `judged` are specialists whose beginning was bought before and which a judge is to read now.
+    """
 
     prompt: str
     contexts: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    judged: tuple[str, ...] = ()
 
 
 class Named(Protocol):
@@ -68,6 +72,11 @@ class Rereading(Estimator, Protocol):
     @property
     def columns(self) -> tuple[str, ...]:
         """The specialists that `estimate_all` estimates, in order."""
+        ...
+
+    @property
+    def judges(self) -> bool:
+        """Whether a judge can be asked about what was bought before (`Query.judged`)."""
         ...
 
     async def estimate_all(self, query: Query, specialists: Sequence[Named | str]) -> Vector:

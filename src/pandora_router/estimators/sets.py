@@ -6,6 +6,10 @@ opened, it reads the cheap estimates, the first-layer estimates of the opened sp
 beginnings agree (features of `stack.agreement`, from comparisons of pairs) and `beginnings.NUMBERS`
 (log-probabilities, hits of retrieved passages). One LightGBM ensemble per fold, squared loss. Part of the
 gain from agreement is that answers may already be visible in the beginnings (docs/method.md, section 9).
+
+A beginning that was opened can be opened further: a judge reads it and says how probable a right answer is.
+What is open is therefore held as tiers (N, M): 0 sealed, 1 a look, 2 a look and a verdict. Contexts carry
+verdicts on their first line (`specialists.beginning.with_verdict`).
 """
 
 from __future__ import annotations
@@ -26,12 +30,12 @@ from pandora_router.estimators.stack.boosted import Boosted
 from pandora_router.estimators.stack.ensemble import Ensemble
 from pandora_router.estimators.stack.heads import grouped_folds
 from pandora_router.estimators.stack.trees import Trees, grow
-from pandora_router.specialists.beginning import read_head
+from pandora_router.specialists.beginning import read_head, split_verdict
 from pandora_router.types import Advance, Contexts, Mask, Matrix, Positions, Vector, silent
 
 NEAR, FAR = 15, 50
-EVERY = 3  # with up to this many specialists, training uses every set
-DRAWN = 6  # sets drawn per training prompt if there are more specialists
+EVERY = 9  # with up to this many sets, training uses every one
+DRAWN = 6  # sets drawn per training prompt if there are more
 DIGITS = 5  # of features; beyond, the order of summation matters, and trees must not split on that
 WORDS = 3  # kinds of overlap that are compared: numbers, names, words
 SAME = 2  # kinds of statements that are equal or not: the last number, the last option letter
@@ -46,6 +50,7 @@ class Signs:
     same: whether two specialists end in the same number or letter (N, M, M, SAME), NaN where one has none.
     overlap: fraction of a specialist's numbers, names and words that another has too (N, M, M, WORDS).
     read: `NUMBERS` and the length of each beginning (N, M, len(NUMBERS) + 1).
+    verdict: a judge's verdict on each beginning (N, M), NaN where there is none.
 
     `own`, `same`, `overlap` and `read` are NaN where there is no beginning.
     """
@@ -56,6 +61,7 @@ class Signs:
     same: Matrix
     overlap: Matrix
     read: Matrix
+    verdict: Matrix
 
     def __len__(self) -> int:
         return len(self.own)
@@ -64,6 +70,11 @@ class Signs:
     def there(self) -> Mask:
         """Mask (N, M) of the beginnings that exist; other boxes cannot be opened."""
         return np.isfinite(self.read[:, :, -1])
+
+    @property
+    def reach(self) -> Positions:
+        """How often each box can be opened (N, M): 0 without a beginning, 2 with a verdict on it."""
+        return self.there.astype(np.intp) * (1 + np.isfinite(self.verdict))
 
     def rows(self, which: Positions | Mask | slice) -> Signs:
         """The features of some of the prompts."""
@@ -78,14 +89,18 @@ class Signs:
         same = np.full((*shape, shape[1], SAME), np.nan)
         overlap = np.full((*shape, shape[1], WORDS), np.nan)
         read = np.full((*shape, len(NUMBERS) + 1), np.nan)
+        verdict = np.full(shape, np.nan)
         for i, prompt in enumerate(prompts):
-            texts = {j: str(text)[:most] for j, text in enumerate(contexts[i]) if text is not None}
+            parts = {j: split_verdict(str(text)) for j, text in enumerate(contexts[i]) if text is not None}
+            texts = {j: text[:most] for j, (_, text) in parts.items()}
+            verdict[i, list(parts)] = [np.nan if said is None else said for said, _ in parts.values()]
             said = saying(prompt, [read_head(text)[1] for text in texts.values()])
             for (j, text), mine in zip(texts.items(), said, strict=True):
                 read[i, j] = [*numbers(prompt, text), len(text)]
                 for k, other in zip(texts, said, strict=True):
                     same[i, j, k], overlap[i, j, k] = _compared(mine, other)
-        return cls(near, far, np.where(np.isfinite(read[:, :, -1]), own, np.nan), same, overlap, read)
+        own = np.where(np.isfinite(read[:, :, -1]), own, np.nan)
+        return cls(near, far, own, same, overlap, read, verdict)
 
 
 def _compared(first: Saying, second: Saying) -> tuple[list[float], list[float]]:
@@ -97,10 +112,13 @@ def _compared(first: Saying, second: Saying) -> tuple[list[float], list[float]]:
     return same, [len(a & b) / len(a) if a else np.nan for a, b in pairs]
 
 
-def table(signs: Signs, opened: Mask, strength: Vector) -> NDArray[np.float32]:
-    """Features (N x M, F), one row per prompt and specialist, when the boxes `opened` (N, M) are open."""
-    prompts, boxes = opened.shape
-    opened = opened & signs.there
+def table(signs: Signs, tier: Positions, strength: Vector, tiers: int = 1) -> NDArray[np.float32]:
+    """Features (N x M, F), one row per prompt and specialist, when boxes were opened `tier` (N, M) times.
+
+    There are columns for verdicts if boxes can be opened more than once (`tiers`).
+    """
+    prompts, boxes = tier.shape
+    opened = (tier > 0) & signs.there
     own = np.where(opened, signs.own, np.nan)
     each = _agreement(signs, opened, np.exp(4.0 * (strength - strength.max())))
     read = np.where(opened[..., None], signs.read, np.nan)
@@ -113,8 +131,20 @@ def table(signs: Signs, opened: Mask, strength: Vector) -> NDArray[np.float32]:
     number = np.broadcast_to(np.arange(boxes), (prompts, boxes))
     alone = np.stack([number, signs.near, signs.far, opened, own], axis=2)
     shared = np.broadcast_to(common[:, None, :], (prompts, boxes, common.shape[1]))
-    rows = np.concatenate([alone, each, read, shared], axis=2)
+    parts = [alone, each, read, shared]
+    if tiers > 1:
+        parts.append(_verdicts(np.where(tier > 1, signs.verdict, np.nan)))
+    rows = np.concatenate(parts, axis=2)
     return np.round(rows, DIGITS).reshape(prompts * boxes, -1).astype(np.float32)
+
+
+def _verdicts(said: Matrix) -> Matrix:
+    """For each specialist the verdict on it, the mean and the highest verdict, and all of them (N, M, F)."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # of nothing
+        common = np.column_stack([np.nanmean(said, axis=1), np.nanmax(said, axis=1), said])
+    shared = np.broadcast_to(common[:, None, :], (*said.shape, common.shape[1]))
+    return np.concatenate([said[:, :, None], shared], axis=2)
 
 
 def _agreement(signs: Signs, opened: Mask, pull: Vector) -> Matrix:
@@ -143,29 +173,34 @@ def _share(agree: Matrix, heard: Matrix | Mask) -> Matrix:
     return np.where(total > 0, agree.sum(axis=2) / np.where(total > 0, total, 1.0), np.nan)
 
 
-def subsets(boxes: int) -> Mask:
-    """All sets of `boxes` specialists (2^M, M); row k contains the specialists at the one-bits of k."""
-    return np.array([[bool(k >> j & 1) for j in range(boxes)] for k in range(2**boxes)])
+def subsets(boxes: int, tiers: int = 1) -> Positions:
+    """All sets of `boxes` specialists ((T + 1)^M, M); row k has the digits of k to the base T + 1."""
+    base = tiers + 1
+    return np.array([[k // base**j % base for j in range(boxes)] for k in range(base**boxes)], dtype=np.intp)
 
 
-def chains(prompts: int, boxes: int, count: int, seed: int) -> Iterator[Mask]:
-    """`count` random orders of opening per prompt: the opened sets (N, M) after 0, 1, ..., M openings."""
+def chains(prompts: int, boxes: int, count: int, seed: int, tiers: int = 1) -> Iterator[Positions]:
+    """`count` random orders of opening per prompt: the sets (N, M) after 0, 1, ..., T M openings.
+
+    Each box takes T places in the order, the first of which opens it once, and so on.
+    """
     rng = np.random.default_rng(seed)
     for _ in range(count):
-        rank = np.argsort(rng.random((prompts, boxes)), axis=1)
-        for size in range(boxes + 1):
-            yield rank < size
+        rank = np.argsort(rng.random((prompts, tiers * boxes)), axis=1)
+        for size in range(tiers * boxes + 1):
+            yield (rank < size).reshape(prompts, tiers, boxes).sum(axis=1)
 
 
 @dataclass(frozen=True, eq=False)
 class SetTrees:
     """The second layer: the mean of `boosters` over the features of `table`.
 
-    `strength` (M,): mean rewards.
+    strength: mean rewards (M,). tiers: how often a box can be opened, 2 if it was trained with verdicts.
     """
 
     boosters: tuple[Ensemble, ...] = field(repr=False)
     strength: Vector
+    tiers: int = 1
 
     @classmethod
     def fit(
@@ -173,35 +208,38 @@ class SetTrees:
     ) -> SetTrees:
         """Fit on rewards (N, M), NaN where missing; one ensemble per fold, fitted on the other folds.
 
-        Uses every set of opened boxes if there are few specialists, otherwise sets drawn for each prompt.
+        Uses every set of opened boxes if there are few, otherwise sets drawn for each prompt. Uses verdicts
+        if most beginnings have one.
         """
         prompts, boxes = reward.shape
         strength = np.nanmean(reward, axis=0)
-        if boxes <= EVERY:
-            shown = [np.broadcast_to(subset, reward.shape) for subset in subsets(boxes)]
+        tiers = 2 if 2 * int((signs.reach > 1).sum()) > int(signs.there.sum()) else 1
+        if (tiers + 1) ** boxes <= EVERY:
+            shown = [np.broadcast_to(subset, reward.shape) for subset in subsets(boxes, tiers)]
         else:
-            rng = np.random.default_rng(seed)
-            size = rng.integers(0, boxes + 1, (DRAWN, prompts, 1))
-            shown = list(np.argsort(rng.random((DRAWN, prompts, boxes)), axis=2) < size)
-        rows = np.vstack([table(signs, opened, strength) for opened in shown])
+            rng, most = np.random.default_rng(seed), tiers * boxes
+            size = rng.integers(0, most + 1, (DRAWN, prompts, 1))
+            drawn = np.argsort(rng.random((DRAWN, prompts, most)), axis=2) < size
+            shown = list(drawn.reshape(DRAWN, prompts, tiers, boxes).sum(axis=2))
+        rows = np.vstack([table(signs, tier, strength, tiers) for tier in shown])
         trees = Trees(rounds=400, smallest=50 * len(shown), folds=int(folds.max()) + 1)
         wanted, groups = np.tile(reward, (len(shown), 1)), np.tile(folds, len(shown))
         boosters, _ = grow(rows, wanted, groups, trees, seed, say or silent, None)
-        return cls(boosters, strength)
+        return cls(boosters, strength, tiers)
 
-    def predict(self, signs: Signs, opened: Mask) -> Matrix:
-        """Estimated rewards (N, M) of all specialists when the boxes `opened` (N, M) are open."""
-        rows = table(signs, opened, self.strength)
-        return np.mean([booster.predict(rows) for booster in self.boosters], axis=0).reshape(opened.shape)
+    def predict(self, signs: Signs, tier: Positions) -> Matrix:
+        """Estimated rewards (N, M) of all specialists when boxes were opened `tier` (N, M) times."""
+        rows = table(signs, tier, self.strength, self.tiers)
+        return np.mean([booster.predict(rows) for booster in self.boosters], axis=0).reshape(tier.shape)
 
-    def left_out(self, signs: Signs, opened: Mask, folds: Positions) -> Matrix:
+    def left_out(self, signs: Signs, tier: Positions, folds: Positions) -> Matrix:
         """As `predict` for training prompts, each by the ensemble that was fitted without it."""
-        estimates = np.full(opened.shape, np.nan)
+        estimates = np.full(tier.shape, np.nan)
         for k, booster in enumerate(self.boosters):
             here = folds == k
             if here.any():
-                rows = table(signs.rows(here), opened[here], self.strength)
-                estimates[here] = booster.predict(rows).reshape(-1, opened.shape[1])
+                rows = table(signs.rows(here), tier[here], self.strength, self.tiers)
+                estimates[here] = booster.predict(rows).reshape(-1, tier.shape[1])
         return estimates
 
 
@@ -227,13 +265,18 @@ class SetEstimate:
         """False: each look is paid for."""
         return False
 
+    @property
+    def peek(self) -> int:
+        """Number of characters of a beginning that are read, also by a judge."""
+        return peeked(self.first)
+
     def predict(self, prompts: Sequence[str], contexts: Contexts | None = None) -> Matrix:
         """Estimated rewards (prompts, specialists) of sealed and opened boxes.
 
-        A box is sealed if its context is None.
+        A box is sealed if its context is None; it was opened twice if its context has a verdict.
         """
         signs = self.signs(prompts, contexts)
-        return self.second.predict(signs, signs.there)
+        return self.second.predict(signs, np.minimum(signs.reach, self.second.tiers))
 
     def signs(self, prompts: Sequence[str], contexts: Contexts | None) -> Signs:
         """Features of new prompts."""
@@ -242,17 +285,17 @@ class SetEstimate:
     def state(self) -> Saved:
         """The state to save; `from_state` restores it."""
         parts = {f"trees{i}": booster.state() for i, booster in enumerate(self.second.boosters)}
-        settings = {"trees": len(self.second.boosters)}
+        settings = {"trees": len(self.second.boosters), "tiers": self.second.tiers}
         parts["first"] = self.first.state()
         return Saved("sets", settings, {"strength": self.second.strength}, parts=parts)
 
     @classmethod
     def from_state(cls, saved: Saved, *, embedder: Embedder | None = None) -> SetEstimate:
         """Restore the estimator from its `state`."""
-        count = int(saved.of_kind("sets").settings["trees"])
+        count, tiers = (int(saved.of_kind("sets").settings.get(name, 1)) for name in ("trees", "tiers"))
         trees = tuple(Ensemble.from_state(saved.parts[f"trees{i}"]) for i in range(count))
         first = Boosted.from_state(saved.parts["first"], embedder=embedder)
-        return cls(first, SetTrees(trees, saved.arrays["strength"]))
+        return cls(first, SetTrees(trees, saved.arrays["strength"], tiers))
 
 
 def new_signs(first: Boosted, prompts: Sequence[str], contexts: Contexts | None) -> Signs:
@@ -260,10 +303,9 @@ def new_signs(first: Boosted, prompts: Sequence[str], contexts: Contexts | None)
     shape = (len(prompts), len(first.specialists))
     given = contexts if contexts is not None else np.full(shape, None, dtype=object)
     checked = checked_contexts(given, shape)
-    assert checked is not None
     neighbours = first.evidence.neighbours
     near, far = neighbours.predict_each(neighbours.embedder.embed(prompts), [NEAR, FAR])
-    return Signs.of(prompts, checked, near, far, first.predict(prompts, checked), peeked(first))
+    return Signs.of(prompts, given, near, far, first.predict(prompts, checked), peeked(first))
 
 
 def training_signs(first: Boosted, prompts: Sequence[str], contexts: Contexts) -> Signs:

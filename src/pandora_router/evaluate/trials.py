@@ -185,7 +185,7 @@ class Trial:
 
 def _parts(costs: Costs) -> Iterator[tuple[float, ...]]:
     """The parts of costs as values that can be a key."""
-    return (tuple(part.tolist()) for part in (costs.own, costs.shared, costs.group, costs.refund))
+    return (tuple(part.tolist()) for part in (costs.own, costs.shared, costs.group, costs.refund, costs.then))
 
 
 def trial_of(arrays: Mapping[str, Vector], k: int) -> Trial:

@@ -133,6 +133,11 @@ class Caller:
         """Most that one call to the specialist `name` can cost, in nanodollars."""
         return self.site.backend(name).worst_case(self.size, self.turn)
 
+    def worst_with(self, looked: frozenset[str], offered: Sequence[str]) -> int:
+        """Most that looks at all of `looked`, and an answer by one of `offered`, can cost."""
+        rest = self.worst_of(calls_of(sorted(set(offered) - looked)))
+        return sum(map(self.worst_case, looked)) + rest
+
     def worst_of(self, names: Sequence[str]) -> int:
         """Most that an answer by one of these can cost: all fail but the most expensive; 0 without any."""
         failed = [self.site.backend(name).failed_case(self.size) for name in names]

@@ -92,7 +92,7 @@ async def decide(
         decision.artifact,
         declined=decision.declined_because,
         inspected=decision.inspected,
-        estimates=0.0 if looks is not None else spent(router, decision),
+        estimates=looks.judged if looks is not None else spent(router, decision),
         outside=router.predictor is None,
         detail=decision.to_dict(),
     )

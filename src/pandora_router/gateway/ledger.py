@@ -111,6 +111,10 @@ class Ledger:
 
         await self._stored(write)
 
+    async def judged(self, cost: int) -> None:
+        """Write what a judge charged for verdicts on looks, in nanodollars."""
+        await self._stored(lambda open_: self._judged(open_, cost), kept=True)
+
     async def close(
         self,
         status: str,

@@ -5,6 +5,8 @@ request; the router's estimator reads their first tokens; their streams are held
 stream of the chosen specialist is sent from its first byte, and all others are cancelled and settled. A look
 that fails or is late is an estimate that did not arrive. A late look is kept: if its specialist is chosen
 anyway, its stream is the answer.
+
+A router that was fitted with verdicts may ask a judge about a look before it goes on (`gateway.judging`).
 """
 
 from __future__ import annotations
@@ -16,11 +18,13 @@ from dataclasses import dataclass, field, replace
 
 from pandora_router.boxes import Costs
 from pandora_router.gateway.attempts import RunningAttempt
+from pandora_router.gateway.judging import Judging
 from pandora_router.gateway.shown import Glimpse
 from pandora_router.router import Decision, Router
-from pandora_router.router.deciding import Ask, Deciding, Looks, Paid, deciding
+from pandora_router.router.deciding import Deciding, Looks, deciding
 from pandora_router.router.inspection import request_costs
 from pandora_router.router.opening import FAILURES, estimated, judged, missed, reason
+from pandora_router.router.purchases import Ask, Paid
 from pandora_router.store.money import dollars
 from pandora_router.transport.failures import Failed
 
@@ -63,7 +67,8 @@ class LiveLooks:
 
     names: specialists that may be looked at. start: makes the attempt of a specialist, without calling it.
     record: writes attempts before they are made, and says whether the budget allows them. call: makes the
-    call of an attempt and waits for its status. second: what a second of waiting costs, in dollars.
+    call of an attempt and waits for its status. second: what a second of waiting costs, in dollars. judging:
+    the judge of looks, if the router was fitted with one.
     """
 
     router: Router
@@ -72,6 +77,7 @@ class LiveLooks:
     record: Record
     call: Call
     second: float = 0.0
+    judging: Judging | None = None
     attempts: dict[str, RunningAttempt] = field(default_factory=dict)
     _made: dict[str, RunningAttempt] = field(default_factory=dict)
     _tasks: dict[str, asyncio.Task[None]] = field(default_factory=dict)
@@ -101,11 +107,25 @@ class LiveLooks:
         fares = {name: fare(made, now) for name, made in self._made.items()}
         money = {name: charge.money for name, charge in fares.items()}
         waiting = self.second * max((charge.seconds for charge in fares.values()), default=0.0)
-        router = self.router
+        router, judge = self.router, self.judging is not None
+        then = router.costs.then if judge else ()
         if router.fee_weight <= 0.0:
-            return Looks(self.names, Costs(router.costs.marginal, refund=router.costs.marginal))
-        costs = request_costs(router.specialists, router.fee_weight, money, refund=money, shared=waiting)
-        return Looks(self.names, costs)
+            free = Costs(router.costs.marginal, refund=router.costs.marginal, then=then)
+            return Looks(self.names, free, judge)
+        costs = request_costs(router.specialists, router.fee_weight, money, money, waiting, then)
+        return Looks(self.names, costs, judge)
+
+    @property
+    def judged(self) -> float:
+        """What the judge charged, in dollars."""
+        return 0.0 if self.judging is None else self.judging.spent
+
+    def most_judging(self, prompt: str) -> int:
+        """The most that verdicts on all looks can cost, in nanodollars."""
+        if self.judging is None:
+            return 0
+        tokens = {name: self._made[name].backend.peek.length for name in self.names}
+        return sum(self.judging.most(prompt, name, count) for name, count in tokens.items())
 
     async def pay(self, ask: Ask, until: float) -> Paid:
         """Begin the streams of an ask together, hold them, and estimate rewards from their first tokens."""
@@ -122,11 +142,11 @@ class LiveLooks:
         for name, attempt in attempts.items():
             self._tasks[name] = asyncio.ensure_future(self._look(attempt))
         running = [self._tasks[name] for name in todo]
-        if running:
-            await asyncio.wait(running, timeout=max(until - time.monotonic(), 0.0))
-        seen = {name: text for name in todo if (text := self._seen(name)) is not None}
+        verdicts = asyncio.ensure_future(self._verdicts(ask, until))
+        await asyncio.wait([*running, verdicts], timeout=max(until - time.monotonic(), 0.0))
+        seen = {name: text for name in todo if (text := self._seen(name)) is not None} | await verdicts
         late = any(not task.done() for task in running)
-        lost = frozenset(todo) - set(seen)
+        lost = frozenset([*todo, *ask.judged]) - set(seen)
         seconds = time.perf_counter() - begun
         if lost == set(ask.specialists):
             lacking = f"no look at {', '.join(sorted(lost))}"
@@ -135,6 +155,13 @@ class LiveLooks:
         paid = await self.router.worker(self._estimated, replace(ask, contexts={**ask.contexts, **seen}))
         paid = missed(ask, paid, lost, f"no look at {', '.join(sorted(lost))}")
         return replace(paid, seconds=time.perf_counter() - begun, late=late, contexts=seen)
+
+    async def _verdicts(self, ask: Ask, until: float) -> dict[str, str]:
+        """The contexts of which the ask wants a verdict, with those that came before `until`."""
+        if self.judging is None or not ask.judged:
+            return {}
+        texts = {name: ask.contexts[name] for name in ask.judged if name in ask.contexts}
+        return await self.judging.read(ask.prompt, texts, until)
 
     def _estimated(self, ask: Ask) -> Paid:
         predictor = self.router.predictor

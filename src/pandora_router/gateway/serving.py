@@ -27,6 +27,7 @@ from pandora_router.gateway.choosing import Choice, about
 from pandora_router.gateway.eligible import Constraints, exclusions, unaffordable
 from pandora_router.gateway.frames import framed
 from pandora_router.gateway.health import Circuit
+from pandora_router.gateway.judging import judging_of
 from pandora_router.gateway.ledger import Ledger, identify, refusal
 from pandora_router.gateway.live import LiveLooks
 from pandora_router.gateway.measured import Lengths, at_speed
@@ -205,7 +206,8 @@ class Exchange:
             return await self._record_looks(router, offered, attempts)
 
         start = functools.partial(self.calls.attempt, kind="inspection")
-        return LiveLooks(router, names, start, record, self.calls.open, self.profile.second)
+        second, judging = self.profile.second, judging_of(self.site, router, self.ledger.judged)
+        return LiveLooks(router, names, start, record, self.calls.open, second, judging)
 
     async def _record_looks(
         self, router: Router, offered: Sequence[str], attempts: Sequence[RunningAttempt]
@@ -218,9 +220,8 @@ class Exchange:
         assert self.looks is not None
         first = attempts[0].backend.name
         self.choice = Choice((first,), first, router.policy_text, router.id)
-        looked, calls = self.looks.names, self.calls
-        worst = sum(map(calls.worst_case, looked)) + calls.worst_of(calls_of(sorted(set(offered) - looked)))
-        refused = await self._begin(attempts, worst)
+        judging = self.looks.most_judging(choosing.asked(self.asked))
+        refused = await self._begin(attempts, self.calls.worst_with(self.looks.names, offered) + judging)
         if refused is None:
             return True
         self.attempts.clear()

@@ -12,6 +12,7 @@ from typing import Literal
 
 from pandora_router.bidding.floor import Floor
 from pandora_router.errors import UsageError
+from pandora_router.estimators.judge import Judge
 from pandora_router.gateway.backend import Backend
 from pandora_router.router import Router
 from pandora_router.transport.relay import LONGEST
@@ -76,7 +77,8 @@ class Site:
     """Everything needed to answer requests, with a generation number and a hash of its content.
 
     `router` and `second` belong to `auto`; `profiles` are other ways to route by name, for `auto@name`. With
-    `market` every routed request is an auction; the router then says what the platform believes.
+    `market` every routed request is an auction; the router then says what the platform believes. `judge` can
+    be asked about looks by a router that was fitted with its verdicts.
     """
 
     backends: tuple[Backend, ...]
@@ -85,6 +87,7 @@ class Site:
     profiles: Mapping[str, Profile] = field(default_factory=dict)
     second: float = 0.0
     market: Floor | None = None
+    judge: Judge | None = None
     generation: int = 0
     hash: str = ""
 

@@ -23,7 +23,7 @@ on who asks. Recipes load on first use, so that routing imports nothing that onl
 
 from typing import TYPE_CHECKING, Any
 
-from pandora_router.router.deciding import Ask, Cheap, Looks, Paid, deciding
+from pandora_router.router.deciding import Cheap, Looks, deciding
 from pandora_router.router.decision import (
     BoxStatus,
     Decision,
@@ -33,6 +33,7 @@ from pandora_router.router.decision import (
     PurchaseStatus,
 )
 from pandora_router.router.explanation import Explanation, explain
+from pandora_router.router.purchases import Ask, Paid
 from pandora_router.router.router import Router
 
 if TYPE_CHECKING:

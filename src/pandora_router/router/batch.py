@@ -20,7 +20,6 @@ from pandora_router.errors import UsageError
 from pandora_router.router.deciding import (
     Cheap,
     Deciding,
-    Offered,
     checked_contexts,
     conclude,
     deciding,
@@ -29,6 +28,7 @@ from pandora_router.router.deciding import (
 )
 from pandora_router.router.decision import Decision, Estimates, Prices
 from pandora_router.router.opening import drive, here, judged
+from pandora_router.router.purchases import Offered
 from pandora_router.search import (
     Batch,
     Committing,
@@ -114,7 +114,8 @@ def _without_purchases(
     every = np.arange(len(router.specialists))
     sealed = statuses(router.specialists, (), np.zeros(len(every), dtype=np.bool_), late=False, inside=every)
     seconds = (time.perf_counter() - begun) / len(rows)
-    costs = router.costs.marginal, router.costs.refund, router.costs.shared, router.costs.group
+    then = batch.costs.then if isinstance(batch, MovingBatch) else np.zeros(0)
+    costs = router.costs.marginal, router.costs.refund, router.costs.shared, router.costs.group, then
     decided = {}
     for k in np.flatnonzero(first >= 0).tolist():
         row = cheap[rows[k]].row
@@ -133,7 +134,7 @@ def _first_moving(policy: Policy, batch: MovingBatch) -> Positions | None:
     """`_first` for boxes of type `Moving`."""
     if not isinstance(policy, KnowledgeGradient) or len(batch.costs.shared):
         return None
-    nothing = np.zeros(batch.mean.shape, dtype=np.bool_)
+    nothing = np.zeros(batch.mean.shape, dtype=np.intp)
     box = next_boxes(policy, batch.law, batch.costs, nothing, batch.mean)
     return np.where(box < 0, batch.mean.argmax(axis=1), -1)
 

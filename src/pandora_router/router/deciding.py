@@ -9,15 +9,15 @@ gateway) handles time, money and failures. Therefore all drivers take the same d
 
 from __future__ import annotations
 
-import math
 import time
+from collections import Counter
 from collections.abc import Collection, Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pandora_router.boxes import Costs
+from pandora_router.boxes import Boxes, Costs, Moving
 from pandora_router.boxes.moving import News
 from pandora_router.calibrate.signals import Prior
 from pandora_router.errors import UsageError
@@ -27,75 +27,21 @@ from pandora_router.router.decision import (
     Estimates,
     Prices,
     Purchase,
-    PurchaseStatus,
     declined,
     stamp,
 )
+from pandora_router.router.purchases import LONGEST_CONTEXT, Ask, Offered, Paid, status_of, worth
 from pandora_router.search import Inspect, Policy, Select, State, Trace
 from pandora_router.search.drive import explore, search
-from pandora_router.search.gradient import gradient, group_gain, group_normals
+from pandora_router.specialists.beginning import split_verdict
 from pandora_router.types import Mask, Positions, Vector
 
 if TYPE_CHECKING:
     from pandora_router.router.router import Router
 
-Offered = Mapping[str, str]
-"""Beginnings of answers, by specialist."""
-LONGEST_CONTEXT = 1_000_000
-"""Most characters of a context; the rest is ignored."""
-OUTCOMES = 256  # joint outcomes over which the worth of opening several boxes is averaged
-
-
-@dataclass(frozen=True)
-class Ask:
-    """A request for costly estimates of one prompt, in one purchase.
-
-    specialists: those to estimate now; looks at them can be made at the same time.
-    opened: those bought before whose estimates arrived, in order.
-    contexts: what the estimator may read: the contexts of specialists paid for so far, including these if
-        known.
-    """
-
-    prompt: str
-    specialists: tuple[str, ...]
-    contexts: Mapping[str, str]
-    opened: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class Paid:
-    """The result of an `Ask`: one estimate per specialist, in order, NaN where there is none.
-
-    seconds: how long it took. fee: what an upstream charged in money, None if unknown.
-    failure: why there is no estimate, for people to read.
-    late: whether the deadline of the decision has passed, so that nothing more is bought.
-    begun: false if the purchase was not made and costs nothing; then there are no estimates.
-    contexts: what was seen during the purchase, by specialist; later asks carry it.
-    everyone: the estimates of all specialists of the router given everything opened, for routers whose
-        estimates depend on that; others ignore it.
-    """
-
-    estimates: Sequence[float] | Vector
-    seconds: float = 0.0
-    fee: float | None = None
-    failure: str | None = None
-    late: bool = False
-    begun: bool = True
-    contexts: Mapping[str, str] = field(default_factory=dict)
-    everyone: Sequence[float] | Vector | None = None
-
-    @classmethod
-    def nothing(cls, ask: Ask, failure: str, seconds: float = 0.0, *, late: bool = False) -> Paid:
-        """The purchase was made, but no estimate arrived."""
-        return cls([math.nan] * len(ask.specialists), seconds, failure=failure, late=late)
-
-    @classmethod
-    def too_late(cls) -> Paid:
-        """The purchase was not made because the deadline of the decision has passed."""
-        return cls([], late=True, begun=False)
-
 
 Deciding = Generator[Ask, Paid, Decision]
+NO_VERDICTS = np.zeros(0)
 
 
 @dataclass(frozen=True)
@@ -104,10 +50,12 @@ class Looks:
 
     names: the specialists that can be looked at; they can be inspected even without an offered context.
     costs: inspection costs of this request, in units of reward, in the order of the router's specialists.
+    judge: whether the driver can ask a judge about a look.
     """
 
     names: frozenset[str]
     costs: Costs
+    judge: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,13 +83,18 @@ class Bought:
     def ask(self, prompt: str, given: Offered, at: Inspect) -> Ask:
         """The next request; it has the contexts of everything paid for, including `at`."""
         wanted = tuple(self.specialists[box] for box in at.boxes)
-        paid = {*wanted, *(name for purchase in self.purchases for name in purchase.specialists)}
-        shown = {name: text for name, text in given.items() if name in paid}
-        return Ask(prompt, wanted, shown, self.opened)
+        paid = Counter([*wanted, *(name for purchase in self.purchases for name in purchase.specialists)])
+        shown = {
+            name: text if paid[name] > 1 else split_verdict(text)[1]
+            for name, text in given.items()
+            if name in paid
+        }
+        opened = self.opened
+        return Ask(prompt, wanted, shown, opened, tuple(name for name in wanted if name in opened))
 
     @property
     def opened(self) -> tuple[str, ...]:
-        """The specialists whose estimates were bought and arrived, in order."""
+        """The specialists whose estimates were bought and arrived, in order; twice with a verdict."""
         pairs = (zip(paid.specialists, paid.values, strict=True) for paid in self.purchases)
         return tuple(name for purchase in pairs for name, value in purchase if value is not None)
 
@@ -162,6 +115,7 @@ class Bought:
         estimates = tuple(float(g) if np.isfinite(g) else None for g in paid.estimates)
         arrived = {box: g for box, g in zip(at.boxes, estimates, strict=True) if g is not None}
         means = self._means(arrived, paid)
+        again = bool(set(names) & set(self.opened))
         values = tuple(
             None
             if box not in arrived
@@ -181,10 +135,11 @@ class Bought:
                 worth(state, inspect),
                 state.bill(inspect.boxes),
                 paid.seconds,
-                _status(estimates, paid.late),
+                status_of(estimates, paid.late),
                 paid.fee,
                 note,
                 () if means is None else means,
+                again,
             )
         )
         self.actions.append(at)
@@ -195,9 +150,9 @@ class Bought:
         """The present means of all specialists, if the router's estimates depend on everything opened."""
         if paid.everyone is None or not arrived:
             return None
-        names = {*self.opened, *(self.specialists[box] for box in arrived)}
-        opened = np.array([name in names for name in self.specialists])
-        return self.prior.means(opened, np.asarray(paid.everyone, dtype=np.float64))
+        times = Counter([*self.opened, *(self.specialists[box] for box in arrived)])
+        tier = np.array([times[name] for name in self.specialists])
+        return self.prior.means(tier, np.asarray(paid.everyone, dtype=np.float64))
 
 
 def deciding(
@@ -226,8 +181,13 @@ def deciding(
     inside = candidates(router.specialists, among)
     prior = router.signal.prior(cheap.row, costs)
     boxes = prior.boxes.shut(shut) if shut.any() else prior.boxes
+    sold = NO_VERDICTS
+    if len(costs.then):
+        everyone = looks.judge if looks is not None else router.judges
+        boxes = judgeable(boxes, router.specialists, given, everyone=everyone)
+        sold = verdict_prices(boxes)
     priced = boxes.reservation_price(), boxes.backup_price(), costs.marginal
-    prices = Prices(*priced, costs.refund, costs.shared, costs.group)
+    prices = Prices(*priced, costs.refund, costs.shared, costs.group, sold)
     std = boxes.std
     bought, late = Bought(router.specialists, prior), False
     searching = explore(router.policy, State(boxes if among is None else boxes.only(inside)))
@@ -254,21 +214,6 @@ def deciding(
     worth = {router.specialists[j]: mean for j, mean in zip(inside, last.boxes.mean.tolist(), strict=True)}
     seconds = time.perf_counter() - begun
     return conclude(router, known, prices, whole, taken, bought.purchases, seconds, worth)
-
-
-def candidates(specialists: tuple[str, ...], among: Collection[str] | None) -> Positions:
-    """Positions of the specialists that may be chosen; raises `UsageError` for an unknown name."""
-    if among is None:
-        return np.arange(len(specialists))
-    strangers = sorted(set(among) - set(specialists))
-    if strangers or not among:
-        raise UsageError(
-            "the candidates of a decision",
-            expected=f"one or more of {', '.join(specialists)}",
-            came=repr(strangers[0]) if strangers else "none",
-            do="Name specialists that the router knows.",
-        )
-    return np.array([j for j, name in enumerate(specialists) if name in among], dtype=np.intp)
 
 
 def news_of(values: Sequence[float | None], means: tuple[float, ...] | None) -> list[News | None]:
@@ -315,11 +260,6 @@ def conclude(
     )
 
 
-def unavailable(router: Router, given: Collection[str]) -> Mask:
-    """Mask (M,) of specialists whose costly estimate needs a context that is not in `given`."""
-    return np.array([name in router.needs and name not in given for name in router.specialists])
-
-
 def statuses(
     specialists: tuple[str, ...], purchases: Sequence[Purchase], shut: Mask, *, late: bool, inside: Positions
 ) -> tuple[BoxStatus, ...]:
@@ -335,18 +275,35 @@ def statuses(
     return tuple(status)
 
 
-def worth(state: State, inspect: Inspect) -> float:
-    """Expected improvement of the best choice by opening these boxes, before their cost.
+def _cut_short(policy: Policy, state: State) -> Trace:
+    """End a search at its deadline: sealed boxes stay sealed, and the policy selects a box."""
+    last = replace(state, boxes=state.boxes.shut(state.boxes.sealed))
+    try:
+        next(search(policy, last))
+    except StopIteration as end:
+        trace: Trace = end.value
+        return trace
+    raise AssertionError("a policy asked for a box that is not for sale")
 
-    For several boxes an average over joint outcomes, but at least the worth of the best of them alone, since
-    more information is never worth less.
-    """
-    alone = float(gradient(state.boxes, state.outside)[list(inspect.boxes)].max())
-    if len(inspect.boxes) == 1:
-        return alone
-    members = np.array(inspect.boxes, dtype=np.intp)
-    normals = group_normals(0, OUTCOMES, len(state.boxes.mean))
-    return max(alone, group_gain(state.boxes, members, state.outside, normals))
+
+def candidates(specialists: tuple[str, ...], among: Collection[str] | None) -> Positions:
+    """Positions of the specialists that may be chosen; raises `UsageError` for an unknown name."""
+    if among is None:
+        return np.arange(len(specialists))
+    strangers = sorted(set(among) - set(specialists))
+    if strangers or not among:
+        raise UsageError(
+            "the candidates of a decision",
+            expected=f"one or more of {', '.join(specialists)}",
+            came=repr(strangers[0]) if strangers else "none",
+            do="Name specialists that the router knows.",
+        )
+    return np.array([j for j, name in enumerate(specialists) if name in among], dtype=np.intp)
+
+
+def unavailable(router: Router, given: Collection[str]) -> Mask:
+    """Mask (M,) of specialists whose costly estimate needs a context that is not in `given`."""
+    return np.array([name in router.needs and name not in given for name in router.specialists])
 
 
 def checked_contexts(contexts: Offered | None, specialists: tuple[str, ...]) -> dict[str, str]:
@@ -368,20 +325,16 @@ def checked_contexts(contexts: Offered | None, specialists: tuple[str, ...]) -> 
     return given
 
 
-def _cut_short(policy: Policy, state: State) -> Trace:
-    """End a search at its deadline: sealed boxes stay sealed, and the policy selects a box."""
-    last = replace(state, boxes=state.boxes.shut(state.boxes.sealed))
-    try:
-        next(search(policy, last))
-    except StopIteration as end:
-        trace: Trace = end.value
-        return trace
-    raise AssertionError("a policy asked for a box that is not for sale")
+def judgeable(boxes: Boxes, specialists: tuple[str, ...], given: Offered, *, everyone: bool) -> Boxes:
+    """The boxes, a second inspection only of those of whose context a verdict is known or can be had."""
+    if not isinstance(boxes, Moving) or boxes.fares.tiers == 1:
+        return boxes
+    known = [everyone or split_verdict(given.get(name, ""))[0] is not None for name in specialists]
+    return boxes.capped(1 + np.array(known, dtype=np.intp))
 
 
-def _status(estimates: Sequence[float | None], late: bool) -> PurchaseStatus:
-    if None not in estimates:
-        return PurchaseStatus.ARRIVED
-    if any(g is not None for g in estimates):
-        return PurchaseStatus.PARTLY
-    return PurchaseStatus.LATE if late else PurchaseStatus.FAILED
+def verdict_prices(boxes: Boxes) -> Vector:
+    """What verdicts cost (M,), NaN where none can be had; empty if none is sold."""
+    if not isinstance(boxes, Moving) or boxes.fares.tiers == 1:
+        return NO_VERDICTS
+    return np.where(boxes.limit > 1, boxes.fares.then, np.nan)

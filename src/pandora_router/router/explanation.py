@@ -14,9 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from pandora_router.boxes import Moving
 from pandora_router.estimators.stack.agreement import said_alike
-from pandora_router.router.deciding import news_of, worth
+from pandora_router.router.deciding import news_of
 from pandora_router.router.decision import BoxStatus, Decision, Purchase, plain
+from pandora_router.router.purchases import worth
 from pandora_router.search import Inspect, State
 from pandora_router.search.drive import learnt
 from pandora_router.search.gradient import gradient
@@ -112,6 +114,8 @@ def explain(router: Router, decision: Decision, contexts: Mapping[str, str] | No
     status = [whole_status[j] for j in inside]
     fees = router.fees[inside]
     boxes = router.signal.boxes(decision.estimates.cheap, decision.prices.costs()).only(inside)
+    if isinstance(boxes, Moving) and boxes.fares.tiers > 1:
+        boxes = boxes.capped(1 + np.isfinite(decision.prices.then[inside]))
     shut = np.array([box_status is BoxStatus.UNAVAILABLE for box_status in status])
     state = State(boxes.shut(shut) if shut.any() else boxes)
     now = [BoxStatus.UNAVAILABLE if closed else BoxStatus.SEALED for closed in shut]
@@ -130,7 +134,8 @@ def explain(router: Router, decision: Decision, contexts: Mapping[str, str] | No
         opened = [name for name, box_status in zip(names, now, strict=True) if box_status is BoxStatus.OPENED]
         texts = {name: contexts[name] for name in opened if contexts and name in contexts}
         seen = _seen(names, before, state.boxes.mean, texts) if means else ""
-        steps.append(Step(spent, lines, f"inspect {bought}", why, purchase, seen))
+        action_text = f"ask the judge about {bought}" if purchase.verdict else f"inspect {bought}"
+        steps.append(Step(spent, lines, action_text, why, purchase, seen))
     late = BoxStatus.LATE in status
     last = _lines(state, names, status)
     stop = "the deadline of the decision had passed" if late else _why_stop(state, names, decision.policy)
@@ -142,7 +147,7 @@ def explain(router: Router, decision: Decision, contexts: Mapping[str, str] | No
         for j in np.argsort(-mean, kind="stable").tolist()
         if j != taken
     )
-    whole = boxes.costs.own.sum() + boxes.costs.shared.sum()
+    whole = boxes.costs.own.sum() + boxes.costs.shared.sum() + np.nansum(decision.prices.then)
     back = decision.trace.refunded
     bills = {"this decision": decision.trace.spent}
     if back > 0.0:
@@ -181,7 +186,7 @@ def _lines(state: State, names: tuple[str, ...], status: list[BoxStatus]) -> tup
                 name,
                 status[j],
                 float(boxes.mean[j]),
-                0.0 if status[j] is BoxStatus.OPENED else float(std[j]),
+                0.0 if status[j] is BoxStatus.OPENED and not sold else float(std[j]),
                 plain(above[j]) if sold else None,
                 plain(below[j]) if sold else None,
                 float(boxes.inspection_cost[j]),
@@ -221,6 +226,7 @@ def _why_buy(purchase: Purchase, refunds: Mapping[str, float]) -> str:
         who = "it" if count == 1 else "one of them"
         cost += f" (of which {amount(most)} is refunded if {who} is chosen)"
     what = "its estimate is" if count == 1 else f"one purchase opens {count} specialists and is"
+    what = "a verdict on what it showed is" if purchase.verdict else what
     if purchase.worth > purchase.cost:
         return f"{what} expected to improve the choice by {gain} and costs {cost}"
     return (
@@ -244,6 +250,8 @@ def _why_stop(state: State, names: tuple[str, ...], policy: str) -> str:
         key=lambda option: option[0] - option[1],
     )
     what = names[best.boxes[0]] if len(best.boxes) == 1 else f"{len(best.boxes)} specialists together"
+    again = isinstance(boxes, Moving) and boxes.tier[best.boxes[0]] > 0
+    what = f"a verdict on {what}" if again else what
     closest = f"the best is {what}: expected improvement {amount(gain)}, cost {amount(cost)}"
     if gain > cost:
         return f"the policy {policy} buys nothing more ({closest})"

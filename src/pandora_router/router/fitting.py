@@ -58,7 +58,6 @@ if TYPE_CHECKING:
 
 PACKAGES = ("pandora-router", "numpy", "scipy", "lightgbm", "wordllama", "tokenizers")
 ENOUGH = 40  # prompts, of which the usual split keeps the 8 that calibration needs
-COSTS = ("own", "shared", "refund")  # the parts of costs that distinguish one router from another
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,7 +101,8 @@ def fit(
     """Run all stages; see `Router.fit`."""
     from pandora_router.router.router import Router
 
-    begun = time.process_time()
+    begun, fingerprint = time.process_time(), order.table.fingerprint()
+    order = judged(order, work, say)
     train, calibration, test, repeated = parted(order.table)
     say("fitting the cheap estimate", 0.0)
     cheap = _estimator(order, order.cheap, train, work, lambda what, share: say(what, 0.1 * share))
@@ -129,7 +129,7 @@ def fit(
     counts = {"train": len(train), "calibration": len(calibration), "test": len(test), "left_out": repeated}
     counts["remembered"] = remembered
     record = {
-        "fingerprint": order.table.fingerprint(),
+        "fingerprint": fingerprint,
         "prompts": counts,
         "versions": order.versions(),
         "settings": {**_told(order), **order.settings},
@@ -147,9 +147,7 @@ def fit(
         default=default,
         fees=np.nanmean(train.fee, axis=0),
         fee_weight=order.table.fee_weight,
-        id=order.key(
-            *_told(order).values(), *(vars(costs)[n].tolist() for n in COSTS), default, order.remember_test
-        ),
+        id=order.key(*_told(order).values(), *_numbers(costs), default, order.remember_test),
         record=record,
         timeout=order.timeout,
     )
@@ -161,6 +159,30 @@ def fit(
     router = with_sets(router, order.costly, order.signal, order.policy, parts, held, learnt, say)
     seconds = {"fit_cpu_seconds": round(time.process_time() - begun, 2)}
     return replace(router, record={**router.record, **seconds})
+
+
+def judged(order: Order, work: Path | None, say: Advance) -> Order:
+    """The order with the verdicts of its judge in the table, if it has one and contexts are read."""
+    recipe = order.costly
+    if not isinstance(recipe, SetRecipe) or recipe.judge is None:
+        return order
+    characters = recipe.characters(order.table)
+    if not characters:
+        return order
+    from pandora_router.router.table_verdicts import check_price, with_verdicts
+
+    check_price(_costs(order, together=False))
+
+    def buying(done: int, total: int) -> None:
+        say(f"buying verdicts ({done:,} of {total:,})", 0.0)
+
+    return replace(order, table=with_verdicts(order.table, recipe.judge, characters, work, buying))
+
+
+def _numbers(costs: Costs) -> list[list[float]]:
+    """The parts of costs that distinguish one router from another."""
+    names = ("own", "shared", "refund", *(["then"] if len(costs.then) else []))
+    return [vars(costs)[name].tolist() for name in names]
 
 
 def _measured(
@@ -255,13 +277,17 @@ def _costly(order: Order, train: Table, work: Path | None, say: Advance) -> Pred
 
 def costs_of(order: Order, costly: Predictor | Estimator) -> Costs:
     """Inspection costs for boxes; one number is the price of one purchase."""
+    return _costs(order, together=costly.together)
+
+
+def _costs(order: Order, *, together: bool) -> Costs:
     boxes = len(order.table.specialists)
     if isinstance(order.inspection_cost, Inspection):
         return order.inspection_cost.costs(1.0, order.table.specialists)
     if isinstance(order.inspection_cost, Costs) or np.ndim(order.inspection_cost) > 0:
         return as_costs(order.inspection_cost, boxes)
     price = float(np.asarray(order.inspection_cost, dtype=np.float64))
-    return purchase(price, boxes, together=costly.together)
+    return purchase(price, boxes, together=together)
 
 
 def choose(

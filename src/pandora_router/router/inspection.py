@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from pandora_router.boxes import Costs
 from pandora_router.errors import UsageError
@@ -37,6 +38,7 @@ def request_costs(
     own: Mapping[str, float],
     refund: Mapping[str, float] | None = None,
     shared: float = 0.0,
+    then: ArrayLike = (),
 ) -> Costs:
     """Costs of the looks in one request, in units of reward, from prices in money.
 
@@ -46,6 +48,7 @@ def request_costs(
         are among the `names` of `Looks`.
     refund: the part of it that comes back if the specialist is chosen; 0 where left out.
     shared: paid once, with the first look: the price of waiting for looks that are made together.
+    then: price of a judge's verdict on each look, in units of reward; none is sold if it is empty.
 
     >>> costs = request_costs(("a", "b"), 10.0, {"a": 0.001, "b": 0.002}, {"a": 0.001}, shared=0.003)
     >>> costs.marginal.round(6).tolist(), costs.refund.round(6).tolist()
@@ -54,7 +57,7 @@ def request_costs(
     money = np.array([own.get(name, 0.0) for name in specialists])
     back = np.array([(refund or {}).get(name, 0.0) for name in specialists])
     shared_part, all_in_it = ([fee_weight * shared], [0] * len(money)) if shared else ([], [])
-    return Costs(fee_weight * money, shared_part, all_in_it, fee_weight * back)
+    return Costs(fee_weight * money, shared_part, all_in_it, fee_weight * back, then)
 
 
 @dataclass(frozen=True)
@@ -62,7 +65,7 @@ class Inspection:
     """Prices as multiples of a number: `shared` once a prompt, `own` by specialist, `each` for the others.
 
     `refund` (0 to 1) is the fraction of the own cost that comes back if the specialist is inspected and
-    chosen.
+    chosen. `verdict` is the price of a judge's verdict on a look; None: none is sold.
 
     >>> Inspection(shared=2.0, own={"a": 0.0}).costs(0.01, ("a", "b")).marginal.tolist()
     [0.02, 0.03]
@@ -74,6 +77,7 @@ class Inspection:
     own: Mapping[str, float] = field(default_factory=dict)
     each: float = 1.0
     refund: float = 0.0
+    verdict: float | None = None
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.refund <= 1.0:
@@ -96,4 +100,5 @@ class Inspection:
                 )
         own = price * np.array([self.own.get(name, self.each) for name in specialists])
         shared, group = ([price * self.shared], [0] * len(specialists)) if self.shared else ([], [])
-        return Costs(own, shared, group, self.refund * own)
+        then = () if self.verdict is None else np.full(len(specialists), price * self.verdict)
+        return Costs(own, shared, group, self.refund * own, then)

@@ -18,8 +18,9 @@ import numpy as np
 
 from pandora_router.errors import UpstreamError, UsageError
 from pandora_router.estimators.estimator import Estimator, Predictor, Query, Rereading
-from pandora_router.router.deciding import Ask, Cheap, Deciding, Paid
+from pandora_router.router.deciding import Cheap, Deciding
 from pandora_router.router.decision import Decision
+from pandora_router.router.purchases import Ask, Paid
 from pandora_router.specialists.threads import Work
 
 if TYPE_CHECKING:
@@ -121,7 +122,7 @@ async def pay_outside(estimator: Estimator, ask: Ask, until: float = math.inf) -
         return Paid.too_late()
     begun = time.perf_counter()
     clock = asyncio.timeout(left if math.isfinite(left) else None)
-    query, everyone = Query(ask.prompt, ask.contexts), None
+    query, everyone = Query(ask.prompt, ask.contexts, ask.judged), None
     try:
         async with clock:
             if isinstance(estimator, Rereading):

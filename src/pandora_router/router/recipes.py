@@ -119,6 +119,14 @@ class StackRecipe:
 
 
 @dataclass(frozen=True)
+class External:
+    """An estimator that needs no fitting."""
+
+    estimator: Estimator = field(repr=False)
+    name: str = "external"
+
+
+@dataclass(frozen=True)
 class SetRecipe:
     """The default costly estimate: the boosted stack and, over contexts, estimates from everything opened.
 
@@ -126,12 +134,17 @@ class SetRecipe:
     it is the stack. With contexts a second layer estimates all specialists from all contexts opened so far;
     it is used unless it lost clearly on held-out prompts, to the stack alone or to never inspecting
     (`router.sets.Compared`).
+
+    `judge` reads a beginning that was looked at and says how probable a right answer is. Its verdict is a
+    second inspection of the specialist, at a price of its own (`Costs.then`); the fit asks it about every
+    context of the table (`router.table_verdicts`).
     """
 
     peek: int | None = None
     seed: int = 0
     rounds: int = 600
     folds: int = 5
+    judge: External | None = field(default=None, repr=False)
 
     @property
     def first(self) -> StackRecipe:
@@ -247,14 +260,6 @@ class BlendRecipe:
     def characters(self, table: Table) -> int:
         """Number of characters of contexts that are read with this table."""
         return max(self.stack.characters(table), self.transformer.reads(table)[1])
-
-
-@dataclass(frozen=True)
-class External:
-    """An estimator that needs no fitting."""
-
-    estimator: Estimator = field(repr=False)
-    name: str = "external"
 
 
 Costly = StackRecipe | SetRecipe | TransformerRecipe | BlendRecipe | External | Recipe

@@ -15,10 +15,11 @@ from numpy.typing import ArrayLike
 from pandora_router.boxes import Costs
 from pandora_router.calibrate.signals import SignalModel
 from pandora_router.errors import UsageError
-from pandora_router.estimators.estimator import Estimator, Predictor, fitted
-from pandora_router.router.deciding import Deciding, Offered, deciding
+from pandora_router.estimators.estimator import Estimator, Predictor, Rereading, fitted
+from pandora_router.router.deciding import Deciding, deciding
 from pandora_router.router.decision import Decision
 from pandora_router.router.opening import drive, finish, here, judged
+from pandora_router.router.purchases import Offered
 from pandora_router.search import Never, Policy
 from pandora_router.specialists.threads import Work, Worker
 from pandora_router.types import Advance, Vector, silent
@@ -243,6 +244,11 @@ class Router:
     def needs(self) -> frozenset[str]:
         """The specialists whose costly estimate needs a context."""
         return self.costly.needs
+
+    @property
+    def judges(self) -> bool:
+        """Whether the costly estimate can ask a judge about looks that were bought."""
+        return isinstance(self.costly, Rereading) and self.costly.judges
 
     @functools.cached_property
     def policy_text(self) -> str:

@@ -21,7 +21,7 @@ from pandora_router.calibrate import Auto, FittedSignal, Unfitted
 from pandora_router.calibrate.choose import Guarded
 from pandora_router.calibrate.diagnostics import folds_of
 from pandora_router.calibrate.readings import Readings
-from pandora_router.calibrate.sets import LATTICE, SetSignal, codes, fit_sets, route_sets
+from pandora_router.calibrate.sets import LATTICE, Seen, SetSignal, codes, fit_sets, route_sets
 from pandora_router.calibrate.ways import ROUTER, Standing, basic, search
 from pandora_router.data import Table
 from pandora_router.errors import UsageError
@@ -62,40 +62,55 @@ class HeldOut:
     second: SetTrees
     _kept: dict[int, Matrix] = field(default_factory=dict, repr=False)
 
-    def raw(self, rows: Positions, opened: Mask) -> Matrix:
-        """Raw estimates (n, M) of these prompts when `opened` (n, M) is open; NaN where it cannot be."""
-        if opened.shape[1] > LATTICE:
-            return self._estimated(rows, opened)
-        means, code = np.empty(opened.shape), codes(opened)
+    @property
+    def tiers(self) -> int:
+        """How often a specialist can be inspected: 2 with verdicts."""
+        return self.second.tiers
+
+    @property
+    def whole(self) -> Mask:
+        """Mask (N,) of the prompts of which everything can be opened."""
+        return np.all(self.signs.reach >= self.tiers, axis=1)
+
+    def raw(self, rows: Positions, tier: Positions) -> Matrix:
+        """Raw estimates (n, M) of these prompts, opened `tier` (n, M) times; NaN where that cannot be."""
+        if not self._few:
+            return self._estimated(rows, tier)
+        means, code = np.empty(tier.shape), codes(tier, self.tiers)
         for subset in np.unique(code).tolist():
             here = np.flatnonzero(code == subset)
             if subset not in self._kept:
-                every = np.broadcast_to(opened[here[0]], self.readings.cheap.shape)
+                every = np.broadcast_to(tier[here[0]], self.readings.cheap.shape)
                 self._kept[subset] = self._estimated(np.arange(len(self.readings)), every)
             means[here] = self._kept[subset][rows[here]]
         return means
 
-    def _estimated(self, rows: Positions, opened: Mask) -> Matrix:
+    @property
+    def _few(self) -> bool:
+        every: int = (self.tiers + 1) ** self.readings.cheap.shape[1]
+        return every <= LATTICE
+
+    def _estimated(self, rows: Positions, tier: Positions) -> Matrix:
         some, fold = self.signs.rows(rows), self.fold[rows]
-        estimates = np.full(opened.shape, np.nan)
+        estimates = np.full(tier.shape, np.nan)
         known = fold < 0
         if known.any():
-            estimates[known] = self.second.predict(some.rows(known), opened[known])
+            estimates[known] = self.second.predict(some.rows(known), tier[known])
         if not known.all():
-            estimates[~known] = self.second.left_out(some.rows(~known), opened[~known], fold[~known])
-        estimates[(opened & ~some.there).any(axis=1)] = np.nan
+            estimates[~known] = self.second.left_out(some.rows(~known), tier[~known], fold[~known])
+        estimates[(tier > some.reach).any(axis=1)] = np.nan
         return estimates
 
-    def seen(self, seed: int = 0) -> list[tuple[Mask, Matrix]]:
-        """Opened sets and raw estimates to fit on: every set, or chains of sets if there are many."""
+    def seen(self, seed: int = 0) -> list[Seen]:
+        """Sets and raw estimates to fit on: every set, or chains of sets if there are many."""
         shape = self.readings.cheap.shape
         every = (
-            [np.broadcast_to(subset, shape) for subset in subsets(shape[1])]
-            if shape[1] <= LATTICE
-            else list(chains(shape[0], shape[1], CHAINS, seed))
+            [np.broadcast_to(subset, shape) for subset in subsets(shape[1], self.tiers)]
+            if self._few
+            else list(chains(shape[0], shape[1], CHAINS, seed, self.tiers))
         )
         rows = np.arange(shape[0])
-        return [(opened, self.raw(rows, opened)) for opened in every]
+        return [(tier, self.raw(rows, tier)) for tier in every]
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,13 +126,13 @@ class Weighed:
     _fits: dict[int, tuple[FittedSignal, SetSignal]] = field(default_factory=dict, repr=False)
 
     @cached_property
-    def seen(self) -> list[tuple[Mask, Matrix]]:
+    def seen(self) -> list[Seen]:
         """The opened sets, with the raw estimates given them, on which models are fitted."""
         return self.known.seen(self.seed)
 
     def signal(self, base: FittedSignal) -> SetSignal:
         """The model fitted on all held-out prompts."""
-        return fit_sets(base, self.known.readings, self.seen)
+        return fit_sets(base, self.known.readings, self.seen, self.known.tiers)
 
     def without(self, fold: int, held: Mask) -> tuple[FittedSignal, SetSignal]:
         """Both models fitted without the prompts `held` of this fold."""
@@ -127,8 +142,9 @@ class Weighed:
             more = self.known.readings.rows(~held & trained)
             base = self.unfitted.fit(rest, more)
             assert isinstance(base, FittedSignal)
-            sets = [(opened[~held], raw[~held]) for opened, raw in self.seen]
-            self._fits[fold] = base, fit_sets(base, self.known.readings.rows(~held), sets)
+            sets = [(tier[~held], raw[~held]) for tier, raw in self.seen]
+            fitted = fit_sets(base, self.known.readings.rows(~held), sets, self.known.tiers)
+            self._fits[fold] = base, fitted
         return self._fits[fold]
 
     def compare(self, policy: Policy, own_policy: Policy, costs: Costs) -> Compared:
@@ -138,11 +154,12 @@ class Weighed:
         beginnings know the others, too.
         """
         known = self.known
-        usable = np.flatnonzero(known.readings.complete & known.signs.there.all(axis=1))
+        usable = np.flatnonzero(known.readings.complete & known.whole)
         if 2 * len(usable) < len(known.readings):
             raise UsageError(
                 "held-out prompts",
-                expected="every beginning and every reward for most of them",
+                expected="every beginning and every reward for most of them"
+                + (", and a verdict on each beginning" if known.tiers > 1 else ""),
                 came=f"all of that for {len(usable):,} of {len(known.readings):,}",
                 do="Collect answers of all specialists.",
             )
@@ -167,9 +184,9 @@ def _mean(values: Vector) -> tuple[float, float]:
     return float(values.mean()), error
 
 
-def _raw_of(known: HeldOut, rows: Positions, which: Positions, opened: Mask) -> Matrix:
+def _raw_of(known: HeldOut, rows: Positions, which: Positions, tier: Positions) -> Matrix:
     """Raw estimates of the prompts `which` among `rows`."""
-    return known.raw(rows[which], opened)
+    return known.raw(rows[which], tier)
 
 
 @dataclass(frozen=True, eq=False)
@@ -308,9 +325,10 @@ def tested(
     """
     assert isinstance(made.costly, SetEstimate) and isinstance(made.signal, SetSignal)  # noqa: PT018
     signs = made.costly.signs(test.prompts, test.contexts)
-    rows = np.flatnonzero(readings.complete & signs.there.all(axis=1))
+    every = HeldOut(readings, signs, np.full(len(readings), -1, dtype=np.intp), made.costly.second)
+    rows = np.flatnonzero(readings.complete & every.whole)
     part = readings.rows(rows)
-    fresh = HeldOut(part, signs.rows(rows), np.full(len(rows), -1, dtype=np.intp), made.costly.second)
+    fresh = replace(every, readings=part, signs=signs.rows(rows), fold=every.fold[rows], _kept={})
     routed = route_sets(made.signal, made.policy, part, fresh.raw, made.costs)
     ways = basic(own.signal, own.policy, part, own.costs, standing)
     facts: dict[str, Any] = {"prompts": len(rows)}

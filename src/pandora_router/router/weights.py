@@ -72,7 +72,9 @@ def weighed(router: Router, fee_weight: float, bonus: ArrayLike = 0.0, name: str
     return replace(
         router,
         signal=Moved(router.signal, by) if np.any(by != 0.0) else router.signal,
-        costs=Costs(scale * costs.own, scale * costs.shared, costs.group, scale * costs.refund),
+        costs=Costs(
+            scale * costs.own, scale * costs.shared, costs.group, scale * costs.refund, scale * costs.then
+        ),
         fee_weight=fee_weight,
         id=f"{router.id}@{name}" if name else router.id,
     )

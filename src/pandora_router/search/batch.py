@@ -199,10 +199,10 @@ class Decisions:
     stage: NDArray[np.int32]
 
     @classmethod
-    def empty(cls, queries: int, boxes: int) -> Decisions:
+    def empty(cls, queries: int, openings: int) -> Decisions:
         """Nothing opened and nothing spent yet; `choice` is still to be filled."""
         choice = np.empty(queries, dtype=np.int32)
-        order, stage = np.full((2, queries, boxes), -1, dtype=np.int32)
+        order, stage = np.full((2, queries, openings), -1, dtype=np.int32)
         return cls(choice, np.zeros(queries), np.zeros(queries), order, stage)
 
     @property

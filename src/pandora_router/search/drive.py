@@ -16,7 +16,7 @@ from pandora_router.boxes.checks import sealed_box
 from pandora_router.boxes.moving import Moving, News
 from pandora_router.errors import UsageError
 from pandora_router.search.state import OUTSIDE, Action, Inspect, Policy, Select, State, Trace
-from pandora_router.types import Mask
+from pandora_router.types import Positions
 
 Shown = Sequence[News | None]
 Opener = Callable[[State, Inspect], Shown]
@@ -141,14 +141,14 @@ def reveal(values: ArrayLike) -> Opener:
     return open
 
 
-def reveal_means(means: Callable[[Mask], ArrayLike]) -> Opener:
-    """Return an opener for `Moving` boxes: `means(opened)` are those of all boxes (M,) for what is open."""
+def reveal_means(means: Callable[[Positions], ArrayLike]) -> Opener:
+    """Return an opener for `Moving` boxes: `means(tier)` are those of all boxes (M,) inspected so often."""
 
     def open(state: State, inspect: Inspect) -> Shown:
         assert isinstance(state.boxes, Moving)
-        opened = state.boxes.opened.copy()
-        opened[list(inspect.boxes)] = True
-        news = tuple(np.asarray(means(opened), dtype=np.float64).tolist())
+        tier = state.boxes.tier.copy()
+        tier[list(inspect.boxes)] += 1
+        news = tuple(np.asarray(means(tier), dtype=np.float64).tolist())
         return [news] * len(inspect.boxes)
 
     return open

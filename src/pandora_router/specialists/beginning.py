@@ -23,6 +23,8 @@ LOG_PROBABILITIES = "log-probabilities:"
 """How the first line of a context begins when it holds log-probabilities of the first tokens."""
 SCORES = "scores:"
 """How the first line of a context begins when it holds the scores of retrieved passages, best first."""
+VERDICT = "verdict:"
+"""How the line before all others begins when a judge has read the context."""
 
 
 def shown(context: str | None, logprobs: tuple[float, ...] | None) -> str:
@@ -37,6 +39,35 @@ def scored(passages: str, scores: Sequence[float]) -> str:
 
 def _headed(head: str, values: Sequence[float], text: str | None) -> str:
     return f"{head} {' '.join(f'{value:.3f}' for value in values)}\n{text or ''}"
+
+
+def with_verdict(context: str, verdict: float) -> str:
+    r"""A context with a judge's verdict on it, the probability of a right answer, on a line before the rest.
+
+    >>> split_verdict(with_verdict("It is 42", 0.75)), split_verdict("verdict: perhaps")
+    ((0.75, 'It is 42'), (None, 'verdict: perhaps'))
+    """
+    return _headed(VERDICT, (verdict,), split_verdict(context)[1])
+
+
+def split_verdict(context: str) -> tuple[float | None, str]:
+    """The verdict on a context, None if there is none, and the context without it.
+
+    Contexts come from outside: only one number from 0 to 1 alone on the first line is a verdict.
+    """
+    first, line, rest = context.partition("\n")
+    if not line or not first.startswith(VERDICT):
+        return None, context
+    try:
+        verdict = float(first.removeprefix(VERDICT))
+    except ValueError:
+        return None, context
+    return (verdict, rest) if 0.0 <= verdict <= 1.0 else (None, context)
+
+
+def told_to_judge(context: str, characters: int) -> str:
+    """What a judge reads of a context: its first `characters`, without lines of numbers."""
+    return read_head(split_verdict(context)[1][:characters])[1]
 
 
 def read_head(context: str) -> tuple[list[float], str]:
