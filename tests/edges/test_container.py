@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import tempfile
@@ -106,9 +107,7 @@ def test_the_built_image_serves_from_a_read_only_root_as_an_unprivileged_user(
         with listening(process, 600) as (url, lines):
             check = [word.replace("http://127.0.0.1:8080", url) for word in words("HEALTHCHECK")]
             assert image.inside(process.pid, check).returncode == 0
-            added = image.inside(
-                process.pid, ["pandora", "keys", "add", "team", "--store", "/data/pandora.sqlite"]
-            )
+            added = image.inside(process.pid, told_to_run())
             key = added.stdout.strip()
             assert ask(url, "count the river king", key)["x-pandora-policy"] != "default", added
             with pytest.raises(urllib.error.HTTPError, match="401"):
@@ -128,6 +127,13 @@ def test_the_built_image_serves_from_a_read_only_root_as_an_unprivileged_user(
             assert looked.returncode == 0, looked.stderr
             process.send_signal(signal.SIGTERM)
             assert process.wait(300) == 0, lines
+
+
+def told_to_run() -> list[str]:
+    """The command that the page tells its reader to run in the container."""
+    page = (ROOT / "docs" / "container.md").read_text()
+    (command,) = re.findall(r"`docker exec CONTAINER ([^`]+)`", page)
+    return shlex.split(command)
 
 
 def compiled(folder: Path) -> dict[str, str]:
