@@ -1,7 +1,7 @@
 """`python -m paper`: everything about reproducing the paper, from data to pages.
 
     python -m paper results --data ../shared/data     experiments -> results/, docs/results.md
-    python -m paper bidding --data ../shared/data     markets -> results/bids.md, docs/bids.md
+    python -m paper bidding --data ../shared/data     markets -> results/bidding.md, docs/bidding.md
 
 Finished splits are not run again; a run that is broken off goes on when started again. The seeds of
 paper/experiments were chosen so that no rule of the router was tuned on their splits.
@@ -117,7 +117,7 @@ def _finished(output: Path, setting: Experiment) -> Results | None:
 @click.option("--data", "root", required=True, type=FOLDER, help="Where the data folders lie.")
 @click.option("-o", "--output", default=Path("results"), type=FOLDER, help="Where the long page goes.")
 @click.option("--seeds", type=click.IntRange(1), help="Only the first so many splits.")
-@click.option("--page", "page_to", type=FILE, help="The short page to write, usually docs/bids.md.")
+@click.option("--page", "page_to", type=FILE, help="The short page to write, usually docs/bidding.md.")
 @click.option("--paper", type=FILE, help="figures.json: the paper's numbers, to stand beside ours.")
 @click.option("--generated", type=click.IntRange(0), default=20, help="Generated instances; 0: none.")
 @with_runner
