@@ -3,11 +3,14 @@
 Follows the requirements in pyproject.toml, with the named extras, through the metadata of the packages that
 are installed in this environment, and adds up the files of each. Packages that are required but not installed
 are listed as missing. `--most MB` ends with exit code 1 if the sum is larger. `--all` prints a line for the
-core and for each extra that users install: its sum, and what it adds to the core. `--page PAGE` writes
-them to the table of that Markdown page, in which rows of extras that are not installed here stay.
+core and for each extra that users install: its sum, and what it adds to the core.
 
 Below the sizes are CPU seconds (`tools.starts`): of `import pandora_router`, of `pandora --help`, of loading
 a router (with `--router FOLDER`), and until the libraries of each extra are imported. Nothing is installed.
+
+`--page PAGE` also writes size and seconds to the table of that Markdown page: with `--all` those of the core
+and of every extra that is installed here, else those of the named extras alone. The other rows stay: an extra
+that needs an environment of its own is measured there.
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ from __future__ import annotations
 import argparse
 import sys
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from importlib.metadata import Distribution, PackageNotFoundError, distribution
 from pathlib import Path
 
@@ -30,6 +33,14 @@ MEGABYTE = 1e6
 EXTRAS = (
     "http", "fit", "serve", "postgres", "otel", "litellm", "demo", "plots", "index", "transformer", "ray"
 )  # fmt: skip
+Starts = dict[str, float | None]
+"""What was started (`tools.starts`), and its CPU seconds; None where it does not start here."""
+IN_A_ROW = {
+    "import pandora_router": " to import",
+    "pandora --help": " for `pandora --help`",
+    "a router loaded": " with a router loaded",
+}
+"""How the row of the core names what was started."""
 
 
 def required(extras: Iterable[str]) -> list[Requirement]:
@@ -117,28 +128,37 @@ def summary() -> None:
         print(f"{total:8.1f} MB  [{extra}] = core + {total - sum(core.values()):.1f} ({largest}{lacking})")
 
 
-def write_table(page: Path, router: Path | None) -> None:
-    """Write size and start time of the core and of each extra to `page`; what is not installed here stays."""
+def write_table(page: Path, times: Mapping[str | None, Starts]) -> None:
+    """Write size and start `times` of the core (None) and of extras to the table of `page`.
+
+    Rows of extras that are not in `times`, lack a package here or do not start stay as they are.
+    """
     rows = {row[0]: row for row in table_rows(page)}
-    for extra in (None, *EXTRAS):
+    for extra, starts in times.items():
         files, missing = installed([extra] if extra else [])
-        times = {what: seconds for what, seconds in start_times(extra, router) if what != "python alone"}
-        if missing or None in times.values():
+        seconds = {what: f"{least:.2f}" for what, least in starts.items() if least is not None}
+        if missing or len(seconds) < len(starts):
             continue
         name = f"`[{extra}]`" if extra else "`pandora-router`"
-        told = ", ".join(
-            f"{seconds:.2f}" + ("" if extra else f" for {what}") for what, seconds in times.items()
-        )
-        rows[name] = [name, f"{sum(map(size, files.values())):,.0f}", told]
-    lines = [["install", "MB", "seconds"], ["---"] * 3, *rows.values()]
-    put("\n".join(f"| {' | '.join(line)} |" for line in lines), page)
+        said = [seconds[what] + words for what, words in IN_A_ROW.items() if what in seconds]
+        rows[name] = [
+            name,
+            f"{sum(map(size, files.values())):,.0f}",
+            ", ".join(said if extra is None else seconds.values()),
+        ]
+    lines = ["| install | MB | seconds |", "|---|---|---|"]
+    put("\n".join(lines + [f"| {' | '.join(row)} |" for row in rows.values()]), page)
 
 
-def show_starts(extras: Iterable[str], router: Path | None) -> None:
-    """Print the CPU seconds until the core and each of `extras` have started."""
-    for part in (None, *extras):
+def measured(extras: Iterable[str | None], router: Path | None) -> dict[str | None, Starts]:
+    """Print and return the CPU seconds until the core (None) and each of `extras` have started."""
+    times: dict[str | None, Starts] = {}
+    for part in extras:
+        times[part] = {}
         for what, seconds in start_times(part, router):
             print(f"{'does not start here' if seconds is None else f'{seconds:8.2f} s '}  {what}")
+            times[part][what] = seconds
+    return times
 
 
 def main() -> None:
@@ -149,13 +169,13 @@ def main() -> None:
     parser.add_argument("--most", type=float, help="largest sum allowed, in MB")
     parser.add_argument("--all", action="store_true", help="a line for the core and each of the usual extras")
     parser.add_argument("--router", type=Path, help="folder of a fitted router: also measure loading it")
-    parser.add_argument("--page", type=Path, help="with --all: write the table of this page")
+    parser.add_argument("--page", type=Path, help="write the rows of the extras to the table of this page")
     given = parser.parse_args()
     if given.all:
         summary()
-        show_starts(EXTRAS, given.router)
+        times = measured((None, *EXTRAS), given.router)
         if given.page is not None:
-            write_table(given.page, given.router)
+            write_table(given.page, times)
         return
     files, missing = installed(given.extras)
     sizes = {name: size(some) for name, some in files.items()}
@@ -166,7 +186,9 @@ def main() -> None:
     print(f"{total:8.1f} MB  in all; and {compiled:.0f} MB of byte-code (none with pip install --no-compile)")
     if missing:
         print(f"not installed here: {', '.join(sorted(missing))}")
-    show_starts(given.extras, given.router)
+    times = measured((None, *given.extras), given.router)
+    if given.page is not None:
+        write_table(given.page, {extra: times[extra] for extra in given.extras})
     if given.most is not None and total > given.most:
         sys.exit(f"more than {given.most:g} MB")
 

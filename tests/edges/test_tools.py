@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from tools.api import markdown
 from tools.pages import put, table_rows
-from tools.sizes import EXTRAS, required
+from tools.sizes import EXTRAS, required, write_table
 from tools.starts import IMPORTS, cpu_seconds, start_times
 
 from pandora_router.errors import UsageError
@@ -53,6 +53,22 @@ def test_measured_numbers_are_put_between_the_marks_of_a_page(tmp_path: Path) ->
     assert page.read_text().startswith("By hand.\n\n")
     assert page.read_text().endswith("| one | 2 |\n\n<!-- measured: end -->\n\nBelow.\n")
     assert table_rows(page) == [["one", "2"]]
+
+
+def test_the_table_of_sizes_keeps_rows_of_what_does_not_start_here(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(
+        "<!-- measured: begin -->\n\n| install | MB | seconds |\n|---|---|---|\n"
+        "| `[litellm]` | 629 | 4.2 |\n\n<!-- measured: end -->\n"
+    )
+    core = {"python alone": 0.01, "import pandora_router": 0.021, "pandora --help": 0.05}
+    write_table(page, {"http": {"[http] imported": 0.1}, "litellm": {"[litellm] imported": None}, None: core})
+    kept, http, whole = table_rows(page)
+    assert kept == ["`[litellm]`", "629", "4.2"]
+    assert (http[0], http[2]) == ("`[http]`", "0.10")
+    assert (whole[0], whole[2]) == ("`pandora-router`", "0.02 to import, 0.05 for `pandora --help`")
+    assert 300 < float(whole[1]) < float(http[1]) < 1000
+    assert "\n|---|---|---|\n" in page.read_text()
 
 
 def test_the_reference_shows_examples_as_code_and_arguments_as_a_list() -> None:
