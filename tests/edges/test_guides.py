@@ -121,7 +121,7 @@ SETTINGS = {
         {
             "python -m paper bidding": "python -m paper bidding pair.yaml --generated 0",
             "../shared/data": ".",
-            "docs/bidding.md": "docs/bidding.md && cat docs/bidding.md",
+            "docs/bidding.md": "docs/bidding.md; cat docs/bidding.md",
         },
         (r"# Bidding",),
     ),
@@ -145,7 +145,7 @@ SETTINGS = {
             "paper/experiments/math_small_pro.yaml": "pair.yaml",
             "python -m paper results": "python -m paper results pair.yaml",
             "../shared/data": ".",
-            "docs/results.md": "docs/results.md && cat docs/results.md",
+            "docs/results.md": "docs/results.md; cat docs/results.md",
         },
         ("The router is right on", "# Results"),
     ),

@@ -50,6 +50,7 @@ def test_every_block_is_run_or_read(page: Path) -> None:
         assert block.fence.startswith("```"), f"an indented fence: {block.fence}"
         if block.info == "sh":
             assert block.text in run
+            assert "&&" not in block.text, "bash goes on if the first command of such a line fails"
         elif block.info == "python":
             assert ROOT / "docs" in page.parents or page.name == "README.md", (
                 "doctest does not read this page"

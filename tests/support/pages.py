@@ -49,7 +49,7 @@ def prose(text: str) -> str:
 
 def commands(text: str) -> list[str]:
     """Every command of a page: the lines of `sh` blocks, continued lines joined, and what is in backticks."""
-    script = "\n".join(blocks(text, "sh")).replace("\\\n", " ").replace(" && ", "\n")
+    script = "\n".join(blocks(text, "sh")).replace("\\\n", " ")
     return script.splitlines() + [
         " ".join(words.split()) for words in re.findall(r"(?<!`)`([^`]+)`(?!`)", prose(text))
     ]
