@@ -54,7 +54,8 @@ of all specialists from all beginnings opened so far, used only where they lose 
 always used). "Everything" looks at everybody and reads all beginnings together. The envelope is, at each
 cost, the best of never looking, always looking with own beginnings, and everything. **Part of the gain is
 answers that are already visible in the beginnings**: specialists that agree on a number or a letter within
-the first 400 or 200 characters.
+the first 400 or 200 characters. rag_adarague is not here: one of its specialists has no beginning to look at,
+so the default reads own beginnings there.
 """
 
 

@@ -138,10 +138,26 @@ def test_lines_that_are_left_out_are_nowhere_highest(seed: int, digits: int) -> 
     a, b = rng.normal(size=40).round(digits), rng.normal(size=40).round(digits)
     first, last = -rng.uniform(0.1, 3.0), rng.uniform(0.1, 3.0)
     high, steep = np.empty(40), np.empty(40)
-    kept = upper_lines(a, b, 40, first, last, high, steep)
+    kept = upper_lines(a, b, 40, int(a.argmax()), first, last, high, steep)
     z = np.linspace(first, last, 2001)[:, None]
     np.testing.assert_allclose((high[:kept] + steep[:kept] * z).max(1), (a + b * z).max(1), atol=1e-12)
     assert kept < 40
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_bound_on_a_gain_is_above_it_and_not_far(seed: int) -> None:
+    """Against the envelope in plain code, for lines near and far from the leading one."""
+    kernels.load()
+    from pandora_router.search.kernels.gradient import most_gain
+
+    rng = np.random.default_rng(seed)
+    for count in (1, 2, 3, 8, 16):
+        for size in (0.01, 0.1, 1.0):
+            a, b = rng.normal(size=count), size * rng.normal(size=count)
+            most, gained = most_gain(a, b, count, int(a.argmax())), envelope_gain(a, b)
+            assert gained <= most + 1e-15
+            if count == 2:
+                assert most <= 2.5 * gained + 0.00039 * abs(b[0] - b[1])
 
 
 # --- groups -----------------------------------------------------------------------------------------------
