@@ -168,3 +168,18 @@ def test_a_key_pays_for_verdicts(upstream: Judged, folder: Path, tmp_path: Path)
     finally:
         gateway.close()
         store.close()
+
+
+def test_the_command_line_asks_the_judge_during_a_decision(upstream: Judged, folder: Path) -> None:
+    upstream.says = {"small": Script(["I get ", "101"]), "large": Script(["it is ", "7"])}
+    before = upstream.calls["judge"]
+    done = pandora(
+        "route", "count the kings of case 7", "--live", "--config", folder / "pandora.yaml",
+        "-r", folder / "router", "--json",
+    )  # fmt: skip
+    assert done.exit_code == 0, done.output
+    decision = json.loads(done.stdout)
+    asked = sum(one["verdict"] for one in decision["purchases"])
+    assert asked == upstream.calls["judge"] - before > 0
+    assert decision["specialist"] == "small"
+    assert decision["lost"] >= asked * (20 * 2e-6 + 1 * 20e-6)
