@@ -19,6 +19,7 @@ from pandora_router.report import paired, summary, tables
 from pandora_router.report.markdown import NOTES, section
 from pandora_router.report.verdicts import gaps, verdict_on
 from paper import findings, paper_tables
+from paper.chance import behind_by_chance
 
 COMMAND = "python -m paper results"
 SUMMARY = """*Averaged*: regret + cost over all costs, 1e-3 above the best static arm at all costs; below 0
@@ -60,8 +61,9 @@ splits). A star: both tests reject "no difference" at 5 %.
 **Where it does not.** {not_}
 
 **Never worse?** The router is more than one standard error behind the best static way, f-only among them,
-in {behind} of {cells} cells (experiment x inspection cost); a router exactly as good as that way would be
-in about {chance}.{worst}
+in {behind} of {cells} cells (experiment x inspection cost). A router exactly as good as that way would be in
+about {chance}. Cells on the same prompts are behind together, so that it would be in {often} or more in
+one case of ten, and in {behind} or more with probability {probability} (`paper/chance.py`).{worst}
 
 **Better than every static way**, with a star against each, at some cost or on average: {better} (goal: at
 least {wanted} experiments that are no controls: {met}).
@@ -111,7 +113,7 @@ def short(found: Sequence[Results], asked: Sequence[Experiment], command: str = 
         table=tables.grid(head, rows),
         pays=lead + (", ".join(pays) or "none of them") + ".",
         not_="It is not on " + (", ".join(not_) or "none of them") + ".",
-        **_standing(found),
+        **_standing(found, {one.name: str(one.data) for one in asked}),
         **_gained(found),
     )
 
@@ -143,7 +145,18 @@ def _missing(found: Sequence[Results], asked: Sequence[Experiment]) -> str:
     return words + (f" Splits that are missing: {', '.join(some)}." if some else "")
 
 
-def _standing(found: Sequence[Results]) -> dict[str, object]:
+def _by_chance(found: Sequence[Results], data: Mapping[str, str], behind: int) -> dict[str, object]:
+    """How many cells of a router that is as good as the best static way would be behind."""
+    draws = behind_by_chance(found, data)
+    probability = float((draws >= behind).mean())
+    return {
+        "chance": f"{draws.mean():.0f}",
+        "often": f"{np.quantile(draws, 0.9):.0f}",
+        "probability": f"{probability:.2f}",
+    }
+
+
+def _standing(found: Sequence[Results], data: Mapping[str, str]) -> dict[str, object]:
     """How often the router is behind the best static way, and where it is better than all of them."""
     cells, behind, better = 0, [], []
     for one in found:
@@ -160,7 +173,7 @@ def _standing(found: Sequence[Results]) -> dict[str, object]:
     return {
         "behind": len(behind),
         "cells": cells,
-        "chance": f"{CHANCE * cells:.0f}",
+        **_by_chance(found, data, len(behind)),
         "worst": worst,
         "better": ", ".join(better) or "none",
         "wanted": BETTER,
