@@ -7,6 +7,7 @@ import re
 import time
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -165,6 +166,16 @@ def test_a_key_pays_for_verdicts(upstream: Judged, folder: Path, tmp_path: Path)
         assert found["judge", "inspection"] > 0
         charged = gateway.rows("SELECT cost FROM decisions WHERE id = ?", headers["x-pandora-decision-id"])
         assert charged[0][0] == sum(found.values())
+        reserved = []
+        for site in (gateway.gateway.site, replace(gateway.gateway.site, judge=None)):
+            gateway.gateway.install(site)
+            _, headers, _ = ask(gateway, authorization=f"Bearer {secret}")
+            at = gateway.rows(
+                "SELECT reserved FROM leases WHERE decision = ?", headers["x-pandora-decision-id"]
+            )
+            reserved.append(at[0][0])
+        most = 2 * nanodollars((150 + 12 * 400) * 2e-6)  # two verdicts that read as many bytes as can be
+        assert reserved[0] - reserved[1] > most
     finally:
         gateway.close()
         store.close()

@@ -149,7 +149,8 @@ def _route_live(
     for name, seen in routed.looked.items():
         echo(f"looked at {name}: {seen}", err=True)
     if routed.looked:
-        echo(f"at most {money(routed.lost, routed.currency)} for looks that led to no answer and for verdicts", err=True)
+        lost = money(routed.lost, routed.currency)
+        echo(f"at most {lost} for looks that led to no answer and for verdicts", err=True)
     text = "" if routed.answer is None else f": {routed.answer.text}"
     echo(routed.decision.specialist + text)
 

@@ -8,14 +8,15 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 
 from pandora_router.estimators.judge import Judge
+from pandora_router.estimators.looking import Judged
 from pandora_router.gateway.site import Site
 from pandora_router.router import Router
 from pandora_router.specialists.answer import Unanswered
-from pandora_router.specialists.beginning import with_verdict
+from pandora_router.specialists.beginning import told_to_judge, with_verdict
 from pandora_router.store.money import nanodollars
 
-CHARACTERS = 4
-"""Most characters of a token that are counted when the worst case of a verdict is reserved."""
+LONGEST = "\N{MUSICAL SYMBOL G CLEF}"
+"""A character that takes most bytes, twelve, when it is quoted for a judge."""
 
 
 Charge = Callable[[int], Awaitable[None]]
@@ -24,16 +25,17 @@ Charge = Callable[[int], Awaitable[None]]
 
 @dataclass
 class Judging:
-    """The verdicts of one request, and what they cost in dollars."""
+    """The verdicts of one request on the first `characters` of looks, and what they cost in dollars."""
 
     judge: Judge
+    characters: int
     charge: Charge
     spent: float = 0.0
 
-    def most(self, prompt: str, name: str, tokens: float) -> int:
-        """The most that a verdict on a look of `tokens` can cost, in nanodollars."""
-        look = "x" * int(CHARACTERS * tokens)
-        return nanodollars(self.judge.most(self.judge.asked_before(prompt, name, look)))
+    def most(self, prompt: str, name: str) -> int:
+        """The most that a verdict can cost, in nanodollars."""
+        longest = self.judge.asked_before(prompt, name, LONGEST * self.characters)
+        return nanodollars(self.judge.most(longest))
 
     async def read(self, prompt: str, contexts: Mapping[str, str], until: float) -> dict[str, str]:
         """The contexts with a verdict, of those on which one came before `until` (`time.monotonic`).
@@ -55,7 +57,7 @@ class Judging:
         return {name: with_verdict(text, score) for (name, text), score in pairs if isinstance(score, float)}
 
     async def _verdict(self, prompt: str, name: str, context: str) -> float | None:
-        request = self.judge.asked_before(prompt, name, context)
+        request = self.judge.asked_before(prompt, name, told_to_judge(context, self.characters))
         try:
             score, answer = await self.judge.verdict(request)
         except Unanswered as error:
@@ -70,4 +72,6 @@ class Judging:
 
 def judging_of(site: Site, router: Router, charge: Charge) -> Judging | None:
     """The judge of the site, if there is one and the router was fitted with its verdicts."""
-    return None if site.judge is None or router.costs.tiers == 1 else Judging(site.judge, charge)
+    if site.judge is None or router.costs.tiers == 1 or not isinstance(router.predictor, Judged):
+        return None
+    return Judging(site.judge, router.predictor.peek, charge)

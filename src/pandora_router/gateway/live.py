@@ -122,10 +122,7 @@ class LiveLooks:
 
     def most_judging(self, prompt: str) -> int:
         """The most that verdicts on all looks can cost, in nanodollars."""
-        if self.judging is None:
-            return 0
-        tokens = {name: self._made[name].backend.peek.length for name in self.names}
-        return sum(self.judging.most(prompt, name, count) for name, count in tokens.items())
+        return 0 if self.judging is None else sum(self.judging.most(prompt, name) for name in self.names)
 
     async def pay(self, ask: Ask, until: float) -> Paid:
         """Begin the streams of an ask together, hold them, and estimate rewards from their first tokens."""
