@@ -72,6 +72,7 @@ class Judging:
 
 def judging_of(site: Site, router: Router, charge: Charge) -> Judging | None:
     """The judge of the site, if there is one and the router was fitted with its verdicts."""
-    if site.judge is None or router.costs.tiers == 1 or not isinstance(router.predictor, Judged):
+    reader: object = router.predictor
+    if site.judge is None or router.costs.tiers == 1 or not isinstance(reader, Judged):
         return None
-    return Judging(site.judge, router.predictor.peek, charge)
+    return Judging(site.judge, reader.peek, charge)
