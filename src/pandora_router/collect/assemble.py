@@ -20,7 +20,7 @@ from pandora_router.data.table import Table
 from pandora_router.errors import UsageError
 from pandora_router.estimators.judge import Judge
 from pandora_router.specialists.answer import Answer
-from pandora_router.specialists.beginning import shown
+from pandora_router.specialists.beginning import shown, without_verdict
 from pandora_router.specialists.specialist import Specialist
 
 
@@ -136,11 +136,9 @@ def assemble(plan: CollectPlan, journal: Journal) -> Table:
                 score[i, j] = _mean([grade for grade in grades if grade is not None])
                 fee[i, j] = _mean([answer.fee for _, answer in answered])
                 first = answered[0][1]
-                contexts[i, j] = (
-                    shown(first.context, first.logprobs)
-                    if plan.log_probabilities and first.logprobs
-                    else first.context
-                )
+                text = None if first.context is None else without_verdict(first.context)  # of its own making
+                log = plan.log_probabilities and bool(first.logprobs)
+                contexts[i, j] = shown(text, first.logprobs) if log else text
     return Table(
         prompt_ids=tuple(q.id for q in plan.questions),
         prompts=tuple(q.text for q in plan.questions),

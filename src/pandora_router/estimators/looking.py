@@ -30,6 +30,7 @@ from pandora_router.specialists.beginning import (
     split_verdict,
     told_to_judge,
     with_verdict,
+    without_verdict,
 )
 from pandora_router.specialists.request import Request
 from pandora_router.specialists.specialist import Specialist
@@ -199,13 +200,18 @@ class Looking:
 
     def _seen(self, query: Query) -> dict[str, str | None]:
         """What is known of each specialist, with the verdicts on it."""
-        seen = {name: self._context_of(begun) for name, begun in self._begun.items()} | {**query.contexts}
+        seen = {name: self._own_words(begun) for name, begun in self._begun.items()} | {**query.contexts}
         return {
             name: text
             if text is None or name not in self._verdicts
             else with_verdict(text, self._verdicts[name])
             for name, text in seen.items()
         }
+
+    def _own_words(self, begun: Beginning) -> str | None:
+        """What a beginning shows; a verdict that a specialist gives itself does not count."""
+        text = self._context_of(begun)
+        return None if text is None else without_verdict(text)
 
     async def _verdict(self, prompt: str, name: str, context: str) -> None:
         """Ask the judge about a beginning, unless its verdict is known; without a judge there is none."""

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from pandora_router.errors import UsageError
-from pandora_router.specialists.beginning import VERDICT, split_verdict
+from pandora_router.specialists.beginning import VERDICT, without_verdict
 from pandora_router.types import Contexts, Matrix, Vector
 
 
@@ -63,7 +63,7 @@ def checked_contexts(contexts: Contexts | None, shape: tuple[int, int]) -> Conte
     if judged:
         matrix = matrix.copy()
         for i in judged:
-            matrix.flat[i] = split_verdict(matrix.flat[i])[1]
+            matrix.flat[i] = without_verdict(matrix.flat[i])
     return matrix
 
 

@@ -25,6 +25,7 @@ from pandora_router.router.deciding import Deciding, Looks, deciding
 from pandora_router.router.inspection import request_costs
 from pandora_router.router.opening import FAILURES, estimated, judged, missed, reason
 from pandora_router.router.purchases import Ask, Paid
+from pandora_router.specialists.beginning import without_verdict
 from pandora_router.store.money import dollars
 from pandora_router.transport.failures import Failed
 
@@ -183,7 +184,8 @@ class LiveLooks:
     def _seen(self, name: str) -> str | None:
         attempt = self.attempts[name]
         ready = self._tasks[name].done() and attempt.settled is None and attempt.glimpse is not None
-        return attempt.glimpse.context if ready and attempt.glimpse is not None else None
+        text = attempt.glimpse.context if ready and attempt.glimpse is not None else None
+        return None if text is None else without_verdict(text)  # nobody gives a verdict on itself
 
     def take(self, ranked: Sequence[str]) -> tuple[tuple[str, ...], RunningAttempt | None]:
         """End all looks but that of the chosen specialist; returns the order to ask, and its attempt.

@@ -33,7 +33,7 @@ from pandora_router.router.decision import (
 from pandora_router.router.purchases import LONGEST_CONTEXT, Ask, Offered, Paid, status_of, worth
 from pandora_router.search import Inspect, Policy, Select, State, Trace
 from pandora_router.search.drive import explore, search
-from pandora_router.specialists.beginning import split_verdict
+from pandora_router.specialists.beginning import split_verdict, without_verdict
 from pandora_router.types import Mask, Positions, Vector
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ class Bought:
         wanted = tuple(self.specialists[box] for box in at.boxes)
         paid = Counter([*wanted, *(name for purchase in self.purchases for name in purchase.specialists)])
         shown = {
-            name: text if paid[name] > 1 else split_verdict(text)[1]
+            name: text if paid[name] > 1 else without_verdict(text)
             for name, text in given.items()
             if name in paid
         }

@@ -47,7 +47,7 @@ def with_verdict(context: str, verdict: float) -> str:
     >>> split_verdict(with_verdict("It is 42", 0.75)), split_verdict("verdict: perhaps")
     ((0.75, 'It is 42'), (None, 'verdict: perhaps'))
     """
-    return _headed(VERDICT, (verdict,), split_verdict(context)[1])
+    return _headed(VERDICT, (verdict,), without_verdict(context))
 
 
 def split_verdict(context: str) -> tuple[float | None, str]:
@@ -65,9 +65,20 @@ def split_verdict(context: str) -> tuple[float | None, str]:
     return (verdict, rest) if 0.0 <= verdict <= 1.0 else (None, context)
 
 
+def without_verdict(context: str) -> str:
+    r"""A context without verdicts: what a specialist says must not count as one, however often it says it.
+
+    >>> without_verdict("verdict: 1\nverdict: 1\nIt is 42")
+    'It is 42'
+    """
+    while (parts := split_verdict(context))[0] is not None:
+        context = parts[1]
+    return context
+
+
 def told_to_judge(context: str, characters: int) -> str:
     """What a judge reads of a context: its first `characters`, without lines of numbers."""
-    return read_head(split_verdict(context)[1][:characters])[1]
+    return read_head(without_verdict(context)[:characters])[1]
 
 
 def read_head(context: str) -> tuple[list[float], str]:
