@@ -135,7 +135,8 @@ def _table(step: Step, number: int, cheap: dict[str, float], most: int, *, refun
 
 
 def _numbers(line: Line, refunds: bool) -> list[str]:
-    sold = line.status is BoxStatus.SEALED
+    judged = line.status is BoxStatus.OPENED and line.reservation_price is not None  # a verdict is for sale
+    sold = line.status is BoxStatus.SEALED or judged
     prices = [
         "-" if not sold else endless if price is None else f"{price:z.3f}"
         for price, endless in ((line.reservation_price, "inf"), (line.backup_price, "-inf"))

@@ -94,7 +94,8 @@ class _Box:
             text = f"look {self.order} ({price}): {self.shown:.2f}"
         else:
             number, cost = self.verdict
-            text = f"look {self.order} ({price}), verdict {number} ({unit.text(cost)}): {self.shown:.2f}"
+            both = unit.number(self.cost + cost)
+            text = f"look {self.order}, verdict {number} ({both}): {self.shown:.2f}"
         if self.refund > 0.0:
             text += f", {unit.number(self.refund)} back"
         return f"{text}, answers" if self.chosen else text
