@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
+import socket
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import closing
@@ -51,12 +54,16 @@ class Judged(Talking):
     """The upstream, whose model `judge` thinks that small is right if its number is odd."""
 
     verdict = True
+    thinks = threading.Event()
+    thinks.set()
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
         body = await request.json()
         if body["model"] != "judge":
             return await super().answer(request)
         self.calls["judge"] += 1
+        while not self.thinks.is_set():
+            await asyncio.sleep(0.01)
         said = re.search(r"(I get|it is) (\d+)", body["messages"][-1]["content"])
         assert said is not None, body
         odd = int(said[2]) % 2 == 1 or said[1] == "it is"
@@ -149,6 +156,36 @@ def test_a_judge_without_a_verdict_is_charged_and_the_look_decides(
         assert rows(gateway, headers)["judge", "inspection"] > 0
     finally:
         upstream.verdict = True
+        gateway.close()
+        gateway.gateway.store.close()
+
+
+def test_a_client_that_leaves_while_the_judge_reads_is_charged_for_it(
+    upstream: Judged, folder: Path, tmp_path: Path
+) -> None:
+    gateway = serving(folder, tmp_path / "store.sqlite")
+    upstream.says = {"small": Script(["I get ", "101"]), "large": Script(["it is ", "7"])}
+    upstream.thinks.clear()
+    before = upstream.calls["judge"]
+    try:
+        said = {"model": "auto", "messages": [{"role": "user", "content": "count the kings of case 7"}]}
+        host, port = gateway.url.removeprefix("http://").split(":")
+        with socket.create_connection((host, int(port))) as client:
+            body = json.dumps(said).encode()
+            head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: {host}:{port}\r\nContent-Length: {len(body)}"
+            client.sendall(f"{head}\r\nContent-Type: application/json\r\n\r\n".encode() + body)
+            until = time.monotonic() + 30
+            while upstream.calls["judge"] == before and time.monotonic() < until:
+                time.sleep(0.01)
+        until = time.monotonic() + 30
+        found: list[tuple[object, ...]] = []
+        while not found and time.monotonic() < until:
+            found = gateway.rows("SELECT cost FROM attempts WHERE specialist = 'judge' AND cost > 0")
+            time.sleep(0.02)
+        assert upstream.calls["judge"] > before
+        assert found
+    finally:
+        upstream.thinks.set()
         gateway.close()
         gateway.gateway.store.close()
 

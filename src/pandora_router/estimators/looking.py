@@ -145,7 +145,7 @@ class Looking:
 
     @property
     def judging(self) -> float:
-        """What the judge charged."""
+        """What the judge charged; at most, where it was interrupted."""
         return self._judging
 
     async def estimate(self, query: Query, specialists: Sequence[Named | str]) -> Vector:
@@ -220,10 +220,14 @@ class Looking:
         text = told_to_judge(
             context, self.predictor.peek if isinstance(self.predictor, Judged) else len(context)
         )
+        request = self._judge.asked_before(prompt, name, text)
         try:
-            score, answer = await self._judge.verdict(self._judge.asked_before(prompt, name, text))
+            score, answer = await self._judge.verdict(request)
         except Unanswered as error:
             self._judging += error.lost
+        except asyncio.CancelledError:
+            self._judging += self._judge.most(request)
+            raise
         else:
             self._judging += answer.fee + answer.lost
             self._verdicts[name] = score

@@ -17,8 +17,6 @@ from pandora_router.store.money import nanodollars
 
 LONGEST = "\N{MUSICAL SYMBOL G CLEF}"
 """A character that takes most bytes, twelve, when it is quoted for a judge."""
-
-
 Charge = Callable[[int], Awaitable[None]]
 """Writes a cost in nanodollars."""
 
@@ -40,8 +38,11 @@ class Judging:
     async def read(self, prompt: str, contexts: Mapping[str, str], until: float) -> dict[str, str]:
         """The contexts with a verdict, of those on which one came before `until` (`time.monotonic`).
 
-        What the judge charged is written before this returns, for verdicts that did not come in time too.
+        What the judge charged is written before this ends: also for verdicts that did not come in time, and
+        if the client has gone.
         """
+        if not contexts:
+            return {}
         before = self.spent
         calls = {
             name: asyncio.ensure_future(self._verdict(prompt, name, text)) for name, text in contexts.items()
@@ -52,7 +53,7 @@ class Judging:
             for call in calls.values():
                 call.cancel()
             said = await asyncio.gather(*calls.values(), return_exceptions=True)
-        await self.charge(nanodollars(self.spent - before))
+            await self.charge(nanodollars(self.spent - before))
         pairs = zip(contexts.items(), said, strict=True)
         return {name: with_verdict(text, score) for (name, text), score in pairs if isinstance(score, float)}
 

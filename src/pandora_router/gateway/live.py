@@ -82,6 +82,7 @@ class LiveLooks:
     attempts: dict[str, RunningAttempt] = field(default_factory=dict)
     _made: dict[str, RunningAttempt] = field(default_factory=dict)
     _tasks: dict[str, asyncio.Task[None]] = field(default_factory=dict)
+    _reading: asyncio.Task[dict[str, str]] | None = None
 
     async def decide(self, prompt: str, among: Collection[str], timeout: float) -> Decision:
         """Decide among specialists, looking where that is worth its price, within `timeout` seconds."""
@@ -140,7 +141,7 @@ class LiveLooks:
         for name, attempt in attempts.items():
             self._tasks[name] = asyncio.ensure_future(self._look(attempt))
         running = [self._tasks[name] for name in todo]
-        verdicts = asyncio.ensure_future(self._verdicts(ask, until))
+        self._reading = verdicts = asyncio.ensure_future(self._verdicts(ask, until))
         await asyncio.wait([*running, verdicts], timeout=max(until - time.monotonic(), 0.0))
         seen = {name: text for name in todo if (text := self._seen(name)) is not None} | await verdicts
         late = any(not task.done() for task in running)
@@ -220,9 +221,10 @@ class LiveLooks:
 
     async def close(self) -> None:
         """Cancel looks in progress and wait until they have ended; their owner settles the attempts."""
-        for task in self._tasks.values():
+        tasks = [*self._tasks.values(), *([self._reading] if self._reading is not None else [])]
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def _advance(choosing: Deciding, paid: Paid | None) -> Ask | Decision:
