@@ -1,6 +1,6 @@
 """The fine-tuned transformer blended with the boosted stack: squared error against kNN-3, the paper's f.
 
-    OMP_NUM_THREADS=1 nice -n 19 python -m benchmarks.blend [folder ...] [--cache build/measured]
+    OMP_NUM_THREADS=1 nice -n 19 python -m benchmarks.blend [folder ...] [--page docs/blend.md]
 
 Per folder (`PLANS`): `BlendRecipe` is fitted on at least 4,000 training prompts (or all there are), and the
 squared error of kNN-3, of the stack, of the transformers and of their blend is measured on the same test
@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from tools.pages import put
 
 from benchmarks.estimators import read
 from benchmarks.kept import CACHE, kept, paired, per_prompt, write_json
@@ -144,6 +145,7 @@ def main() -> None:
     options.add_argument("folders", nargs="*", default=list(PLANS))
     options.add_argument("--cache", type=Path, default=CACHE)
     options.add_argument("--kept", action="store_true", help="fit nothing: only what is in the cache")
+    options.add_argument("--page", type=Path, help="write the table of this page, usually docs/blend.md")
     told = options.parse_args()
     found = []
     for name in told.folders:
@@ -152,6 +154,8 @@ def main() -> None:
             write_json(told.cache / name / "blend.json", one)
             found.append(one)
     print(table(found, told.folders))
+    if told.page is not None:
+        put(table(found, told.folders), told.page)
 
 
 if __name__ == "__main__":
