@@ -151,11 +151,11 @@ def page(cache: Path, seeds: int) -> str:
                    f"{share:.2f}")  # fmt: skip
             lines.append(f"| {' | '.join(row)} |")
     said = "; ".join(
-        f"against the {way}, of {len(found)} rows, more than two standard errors ahead in "
-        f"{sum(score > 2.0 for score in found)} and behind in {sum(score < -2.0 for score in found)}"
+        f"against the {way} it is ahead by more than two standard errors in {sum(s > 2.0 for s in found)} of "
+        f"{len(found)} rows and behind in {sum(s < -2.0 for s in found)}"
         for way, found in scores.items()
     )
-    return f"The short look with a verdict for sale is, {said}.\n\n" + "\n".join(lines)
+    return f"The short look with a verdict for sale: {said}.\n\n" + "\n".join(lines)
 
 
 def main() -> None:
