@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ import pytest
 from pandora_router import folders
 from pandora_router.data import load, save
 from pandora_router.errors import UsageError
+from pandora_router.folders.outputs import check_output
 from pandora_router.folders.saved import NEEDS, Saved, fill, saved_from
 from pandora_router.folders.tensors import packed, unpacked
 from tests.support.command import pandora
@@ -68,6 +70,24 @@ print(len(seen))
 """
 
 
+def test_a_folder_that_another_writer_replaces_during_the_check_is_no_obstacle(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other writer removes the former files when this one has begun to list them."""
+    thing = tmp_path / "thing"
+    put(thing, 0)
+    usual = os.scandir
+
+    def gone(folder: Any = ".") -> Any:
+        if Path(folder).name.startswith("data-"):
+            Path(folder).rename(tmp_path / "removed")
+        return usual(folder)
+
+    monkeypatch.setattr(os, "scandir", gone)
+    check_output(thing, THING, replace=True)
+    assert (tmp_path / "removed").is_dir()
+
+
 def test_readers_never_see_a_mixture_while_writers_publish(tmp_path: Path) -> None:
     thing = tmp_path / "thing"
     put(thing, 0)
@@ -76,11 +96,13 @@ def test_readers_never_see_a_mixture_while_writers_publish(tmp_path: Path) -> No
         assert reader.stdout is not None
         assert reader.stdout.readline() == "ready\n"
     writers = [started(WRITER, thing, start, start + 60) for start in (100, 200)]
-    for process in writers:
-        process.communicate(timeout=600)
-        assert process.returncode == 0
-    (tmp_path / "stop").write_text("")
-    seen = [int(reader.communicate(timeout=600)[0]) for reader in readers]
+    try:
+        ended = [(process.communicate(timeout=600), process.returncode)[1] for process in writers]
+    finally:
+        (tmp_path / "stop").write_text("")
+        told = [reader.communicate(timeout=600)[0] for reader in readers]
+    assert ended == [0, 0]
+    seen = [int(said) for said in told]
     assert min(seen) > 2, "the readers saw nothing being published"
     (tmp_path / "stop").unlink()
     assert get(thing) <= {159, 259}

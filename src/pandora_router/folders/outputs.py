@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from pandora_router.errors import UsageError
@@ -131,7 +132,9 @@ def _strangers(path: Path, content: str, listed: set[str]) -> Iterator[str]:
     """Files in `path` that neither the manifest lists nor an earlier or unfinished publication left there."""
     for entry in path.iterdir():
         if entry.name == content:
-            inside = (p for p in entry.rglob("*") if p.is_symlink() or p.is_file())
+            inside: list[Path] = []
+            with suppress(FileNotFoundError):  # another writer has just published and removed it
+                inside = [p for p in entry.rglob("*") if p.is_symlink() or p.is_file()]
             names = (p.relative_to(entry).as_posix() for p in inside)
             yield from (f"{content}/{name}" for name in names if name not in listed)
         elif entry.name not in (MANIFEST, LOCK) and not is_leftover(entry):
