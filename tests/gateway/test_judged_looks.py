@@ -93,8 +93,14 @@ def folder(upstream: Judged, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
-def serving(folder: Path, store: Path) -> Running:
-    return Running(Gateway(ServePlan(folder / "pandora.yaml").site(), Store(str(store))))
+@pytest.fixture
+def gateway(folder: Path, tmp_path: Path) -> Iterator[Running]:
+    """A gateway with that router, until the end of the test."""
+    store = Store(str(tmp_path / "store.sqlite"))
+    running = Running(Gateway(ServePlan(folder / "pandora.yaml").site(), store))
+    yield running
+    running.close()
+    store.close()
 
 
 def ask(gateway: Running, **headers: str) -> tuple[int, dict[str, str], bytes]:
@@ -111,43 +117,33 @@ def rows(gateway: Running, headers: dict[str, str]) -> dict[tuple[str, str], int
 
 
 def test_the_judge_is_asked_about_a_look_and_its_fee_is_in_the_bill(
-    upstream: Judged, folder: Path, tmp_path: Path
+    upstream: Judged, gateway: Running
 ) -> None:
-    gateway = serving(folder, tmp_path / "store.sqlite")
-    try:
-        for said, winner in (("I get 101", "small"), ("I get 102", "large"), (BOAST, "large")):
-            upstream.says = {"small": Script([said]), "large": Script(["it is ", "7"])}
-            before = upstream.calls["judge"]
-            status, headers, body = ask(gateway)
-            assert (status, headers["x-pandora-specialist"]) == (200, winner), body
-            asked = upstream.calls["judge"] - before
-            assert asked >= 1
-            found = rows(gateway, headers)
-            fee = nanodollars(20 * 2e-6 + 1 * 20e-6)  # what `undivided` says the judge used, at its prices
-            assert found["judge", "inspection"] in range(fee, asked * fee + 1, fee)
-            spent = float(headers["x-pandora-inspection-cost"])
-            lost = sum(cost for (_, kind), cost in found.items() if kind in ("inspection", "loser"))
-            assert spent == pytest.approx(dollars(lost), rel=1e-4)
-            detail = json.loads(
-                gateway.rows("SELECT detail FROM decisions WHERE id = ?", headers["x-pandora-decision-id"])[
-                    0
-                ][0]
-            )
-            bought = [
-                (name, one["verdict"])
-                for one in detail["decision"]["purchases"]
-                for name in one["specialists"]
-            ]
-            assert bought.index(("small", False)) < bought.index(("small", True))
-    finally:
-        gateway.close()
-        gateway.gateway.store.close()
+    for said, winner in (("I get 101", "small"), ("I get 102", "large"), (BOAST, "large")):
+        upstream.says = {"small": Script([said]), "large": Script(["it is ", "7"])}
+        before = upstream.calls["judge"]
+        status, headers, body = ask(gateway)
+        assert (status, headers["x-pandora-specialist"]) == (200, winner), body
+        asked = upstream.calls["judge"] - before
+        assert asked >= 1
+        found = rows(gateway, headers)
+        fee = nanodollars(20 * 2e-6 + 1 * 20e-6)  # what `undivided` says the judge used, at its prices
+        assert found["judge", "inspection"] in range(fee, asked * fee + 1, fee)
+        spent = float(headers["x-pandora-inspection-cost"])
+        lost = sum(cost for (_, kind), cost in found.items() if kind in ("inspection", "loser"))
+        assert spent == pytest.approx(dollars(lost), rel=1e-4)
+        detail = json.loads(
+            gateway.rows("SELECT detail FROM decisions WHERE id = ?", headers["x-pandora-decision-id"])[0][0]
+        )
+        bought = [
+            (name, one["verdict"]) for one in detail["decision"]["purchases"] for name in one["specialists"]
+        ]
+        assert bought.index(("small", False)) < bought.index(("small", True))
 
 
 def test_a_judge_without_a_verdict_is_charged_and_the_look_decides(
-    upstream: Judged, folder: Path, tmp_path: Path
+    upstream: Judged, gateway: Running
 ) -> None:
-    gateway = serving(folder, tmp_path / "store.sqlite")
     upstream.verdict = False
     try:
         upstream.says = {"small": Script(["I get ", "101"]), "large": Script(["it is ", "7"])}
@@ -156,14 +152,11 @@ def test_a_judge_without_a_verdict_is_charged_and_the_look_decides(
         assert rows(gateway, headers)["judge", "inspection"] > 0
     finally:
         upstream.verdict = True
-        gateway.close()
-        gateway.gateway.store.close()
 
 
 def test_a_client_that_leaves_while_the_judge_reads_is_charged_for_it(
-    upstream: Judged, folder: Path, tmp_path: Path
+    upstream: Judged, gateway: Running
 ) -> None:
-    gateway = serving(folder, tmp_path / "store.sqlite")
     upstream.says = {"small": Script(["I get ", "101"]), "large": Script(["it is ", "7"])}
     upstream.thinks.clear()
     before = upstream.calls["judge"]
@@ -186,8 +179,6 @@ def test_a_client_that_leaves_while_the_judge_reads_is_charged_for_it(
         assert found
     finally:
         upstream.thinks.set()
-        gateway.close()
-        gateway.gateway.store.close()
 
 
 def test_a_key_pays_for_verdicts(upstream: Judged, folder: Path, tmp_path: Path) -> None:
