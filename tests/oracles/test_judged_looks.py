@@ -14,7 +14,7 @@ import pytest
 
 from pandora_router.boxes import Costs
 from pandora_router.calibrate.sets import SetSignal, codes, kinds
-from pandora_router.data import Table, resplit
+from pandora_router.data import Table
 from pandora_router.errors import UsageError
 from pandora_router.estimators.judge import Judge
 from pandora_router.estimators.looking import Looking, plain
@@ -27,7 +27,7 @@ from pandora_router.specialists.beginning import split_verdict, with_verdict
 from pandora_router.specialists.function import Function
 from pandora_router.specialists.prices import FREE
 from pandora_router.specialists.request import Request
-from tests.support.tables import row_contexts
+from tests.support.tables import row_contexts, small_and_large
 
 COSTS = Costs([0.02, 0.02], refund=[0.01, 0.01], then=[0.03, 0.03])
 
@@ -42,17 +42,7 @@ def riddle(n: int = 500, seed: int = 0) -> Table:
     contexts = np.array([[f"I get {a}", f"it is {b}"] for a, b in numbers], dtype=object)
     score = np.stack([numbers[:, 0] % 2, np.ones(n)], axis=1).astype(float)
     score = np.where(rng.random(score.shape) < 0.05, 1.0 - score, score)
-    made = Table(
-        prompt_ids=tuple(f"p{i}" for i in range(n)),
-        prompts=tuple(f"count the {rng.choice(['kings', 'rivers', 'poems'])} of case {i}" for i in range(n)),
-        tasks=("count",) * n,
-        split=np.full(n, ""),
-        specialists=("small", "large"),
-        score=score,
-        fee=np.broadcast_to(np.array([0.0, 0.45]), (n, 2)),
-        contexts=contexts,
-    )
-    return resplit(made, seed=seed)
+    return small_and_large(score, contexts, rng, seed)
 
 
 class Parity:

@@ -14,7 +14,7 @@ from pandora_router.calibrate import Calibrated, FittedSignal
 from pandora_router.calibrate.readings import Readings
 from pandora_router.calibrate.sets import SetSignal, codes, fit_movement, fit_sets, kinds, route_sets
 from pandora_router.cli.batches import decided
-from pandora_router.data import Table, resplit
+from pandora_router.data import Table
 from pandora_router.errors import UsageError
 from pandora_router.estimators.sets import SetTrees, Signs, chains, subsets, table
 from pandora_router.estimators.stack.agreement import agreement
@@ -24,7 +24,7 @@ from pandora_router.router.opening import estimated, judged
 from pandora_router.router.recipes import SetRecipe
 from pandora_router.router.weights import weighed
 from pandora_router.search import Always, KnowledgeGradient, Never
-from tests.support.tables import generate, row_contexts
+from tests.support.tables import generate, row_contexts, small_and_large
 
 
 def quarrel(n: int = 600, seed: int = 0) -> Table:
@@ -41,17 +41,7 @@ def quarrel(n: int = 600, seed: int = 0) -> Table:
         contexts[i] = [f"so the result is {first}", f"adding up we get {second}"]
     score = np.stack([agree, np.ones(n)], axis=1).astype(float)
     score = np.where(rng.random(score.shape) < 0.05, 1.0 - score, score)
-    made = Table(
-        prompt_ids=tuple(f"p{i}" for i in range(n)),
-        prompts=tuple(f"count the {rng.choice(['kings', 'rivers', 'poems'])} of case {i}" for i in range(n)),
-        tasks=("count",) * n,
-        split=np.full(n, ""),
-        specialists=("small", "large"),
-        score=score,
-        fee=np.broadcast_to(np.array([0.0, 0.45]), (n, 2)),
-        contexts=contexts,
-    )
-    return resplit(made, seed=seed)
+    return small_and_large(score, contexts, rng, seed)
 
 
 @cache

@@ -43,3 +43,19 @@ def generate(
 def row_contexts(table: Table, i: int) -> dict[str, str]:
     assert table.contexts is not None
     return dict(zip(table.specialists, table.contexts[i].tolist(), strict=True))
+
+
+def small_and_large(score: np.ndarray, contexts: np.ndarray, rng: np.random.Generator, seed: int) -> Table:
+    """A table of two specialists with beginnings, small for free and large at a fee of .45, with a split."""
+    n = len(score)
+    made = Table(
+        prompt_ids=tuple(f"p{i}" for i in range(n)),
+        prompts=tuple(f"count the {rng.choice(['kings', 'rivers', 'poems'])} of case {i}" for i in range(n)),
+        tasks=("count",) * n,
+        split=np.full(n, ""),
+        specialists=("small", "large"),
+        score=score,
+        fee=np.broadcast_to(np.array([0.0, 0.45]), (n, 2)),
+        contexts=contexts,
+    )
+    return resplit(made, seed=seed)

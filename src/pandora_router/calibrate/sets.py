@@ -38,7 +38,7 @@ FEWEST = 60  # held-out prompts below which no law is fitted
 FACTORS = np.linspace(0.5, 2.5, 41)
 Raw = Callable[[Positions, Positions], Matrix]
 """(rows, tier (n, M)) -> raw estimates (n, M) of these prompts for all specialists, given what is open."""
-Seen = tuple[Positions, Matrix]
+SetEstimates = tuple[Positions, Matrix]
 """Tiers (N, M), and the estimates or means (N, M) given them."""
 
 
@@ -188,7 +188,9 @@ def route_sets(signal: SetSignal, policy: Policy, readings: Readings, raw: Raw, 
     return Routed(done.choice.astype(np.intp), done.spent, done.inspections.astype(np.float64), kept)
 
 
-def fit_sets(base: FittedSignal, readings: Readings, seen: Sequence[Seen], tiers: int = 1) -> SetSignal:
+def fit_sets(
+    base: FittedSignal, readings: Readings, seen: Sequence[SetEstimates], tiers: int = 1
+) -> SetSignal:
     """Fit projection and movement on held-out prompts.
 
     readings: cheap estimates and rewards (N, M) of prompts that trained none of the estimates.
@@ -230,7 +232,7 @@ def fit_sets(base: FittedSignal, readings: Readings, seen: Sequence[Seen], tiers
     return replace(signal, movement=fit_movement(means, tiers))
 
 
-def _stacked(sets: Sequence[Seen], code: int, tiers: int) -> tuple[Positions, Positions, Matrix]:
+def _stacked(sets: Sequence[SetEstimates], code: int, tiers: int) -> tuple[Positions, Positions, Matrix]:
     """Row numbers, sets and raw estimates of all rows whose set has this code."""
     parts = []
     for tier, raw in sets:
@@ -240,7 +242,7 @@ def _stacked(sets: Sequence[Seen], code: int, tiers: int) -> tuple[Positions, Po
     return rows, tier, raw
 
 
-def fit_movement(means: Sequence[Seen], tiers: int = 1) -> FittedMovement:
+def fit_movement(means: Sequence[SetEstimates], tiers: int = 1) -> FittedMovement:
     """The laws of the next step, from means (N, M) given sets (N, M) of the same prompts.
 
     A step is a pair of sets in which the second has one inspection more. With fewer than `FEWEST` steps of a

@@ -15,7 +15,7 @@ from pandora_router.specialists.answer import Unanswered
 from pandora_router.specialists.beginning import told_to_judge, with_verdict
 from pandora_router.store.money import nanodollars
 
-LONGEST = "\N{MUSICAL SYMBOL G CLEF}"
+WIDEST = "\N{MUSICAL SYMBOL G CLEF}"
 """A character that takes most bytes, twelve, when it is quoted for a judge."""
 Charge = Callable[[int], Awaitable[None]]
 """Writes a cost in nanodollars."""
@@ -32,7 +32,7 @@ class Judging:
 
     def most(self, prompt: str, name: str) -> int:
         """The most that a verdict can cost, in nanodollars."""
-        longest = self.judge.asked_before(prompt, name, LONGEST * self.characters)
+        longest = self.judge.asked_before(prompt, name, WIDEST * self.characters)
         return nanodollars(self.judge.most(longest))
 
     async def read(self, prompt: str, contexts: Mapping[str, str], until: float) -> dict[str, str]:

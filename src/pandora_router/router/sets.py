@@ -21,7 +21,7 @@ from pandora_router.calibrate import Auto, FittedSignal, Unfitted
 from pandora_router.calibrate.choose import Guarded
 from pandora_router.calibrate.diagnostics import folds_of
 from pandora_router.calibrate.readings import Readings
-from pandora_router.calibrate.sets import LATTICE, Seen, SetSignal, codes, fit_sets, route_sets
+from pandora_router.calibrate.sets import LATTICE, SetEstimates, SetSignal, codes, fit_sets, route_sets
 from pandora_router.calibrate.ways import ROUTER, Standing, basic, search
 from pandora_router.data import Table
 from pandora_router.errors import UsageError
@@ -101,7 +101,7 @@ class HeldOut:
         estimates[(tier > some.reach).any(axis=1)] = np.nan
         return estimates
 
-    def seen(self, seed: int = 0) -> list[Seen]:
+    def seen(self, seed: int = 0) -> list[SetEstimates]:
         """Sets and raw estimates to fit on: every set, or chains of sets if there are many."""
         shape = self.readings.cheap.shape
         every = (
@@ -126,7 +126,7 @@ class Weighed:
     _fits: dict[int, tuple[FittedSignal, SetSignal]] = field(default_factory=dict, repr=False)
 
     @cached_property
-    def seen(self) -> list[Seen]:
+    def seen(self) -> list[SetEstimates]:
         """The opened sets, with the raw estimates given them, on which models are fitted."""
         return self.known.seen(self.seed)
 
