@@ -23,7 +23,7 @@ from pandora_router.router.deciding import deciding
 from pandora_router.router.opening import estimated, judged
 from pandora_router.router.recipes import SetRecipe
 from pandora_router.router.weights import weighed
-from pandora_router.search import Always, KnowledgeGradient, Never
+from pandora_router.search import Always, KnowledgeGradient, Never, run
 from tests.support.tables import generate, row_contexts, small_and_large
 
 
@@ -259,7 +259,8 @@ def test_means_are_a_martingale_and_movements_have_the_gains_there_were(m: int) 
     readings, seen = lattice(1500, m)
     made = fit_sets(base(m), readings, seen)
     means = [(opened, made.means(readings.cheap, opened, raw)) for opened, raw in seen]
-    start = made.start(readings.cheap)
+    shape = readings.cheap.shape
+    start = made.means(readings.cheap, np.zeros(shape, dtype=int), np.zeros(shape))
     for _, now in means:
         np.testing.assert_allclose((now - start).mean(axis=0), 0.0, atol=0.01)
         slope = ((now - start) * start).mean() / (start**2).mean()
@@ -273,6 +274,22 @@ def test_means_are_a_martingale_and_movements_have_the_gains_there_were(m: int) 
         promised = ((start[rows, None] + steps).max(axis=2).mean(axis=1) - start[rows].max(axis=1)).mean()
         had = (after[1][rows].max(axis=1) - start[rows].max(axis=1)).mean()
         assert promised == pytest.approx(had, rel=0.35, abs=2e-3)
+
+
+def test_a_search_that_opens_nothing_chooses_as_never_inspecting_does() -> None:
+    made, test = router(), quarrel().in_split("test")
+    assert isinstance(made.signal, SetSignal)
+    dear = replace(made, costs=Costs(np.full(len(made.specialists), 5.0)))
+    offered = [row_contexts(test, i) for i in range(len(test))]
+    cheap = np.array([judgement.row for judgement in judged(made.cheap, test.prompts)])
+    never = run(Never(), made.signal.base.batch(cheap, dear.costs), cheap).choice
+    one_by_one = [dear.route(*asked) for asked in zip(test.prompts, offered, strict=True)]
+    assert not any(decision.purchases for decision in one_by_one)
+    for decisions in (one_by_one, dear.route_batch(test.prompts, offered)):
+        chosen = [made.specialists.index(decision.specialist) for decision in decisions]
+        assert chosen == never.tolist()
+        mean = np.array([decision.estimates.mean for decision in decisions])
+        np.testing.assert_allclose(mean, made.signal.base.believed(cheap))
 
 
 @pytest.mark.parametrize("m", [2, 5])

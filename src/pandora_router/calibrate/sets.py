@@ -7,6 +7,9 @@ full-information estimate is itself a ridge of rewards. The law of the next step
 when box j is opened next: a fitted table of equally likely joint changes times a scale that depends on the
 present mean of j, rescaled so that the gain it predicts on held-out prompts equals the realised gain.
 
+A search starts at m(f), the mean of `FittedSignal`, so that it chooses as never inspecting does if it opens
+nothing; the projection for the empty set only serves to fit the law.
+
 A set says how often each specialist was inspected, its tier: 0, 1 (a look), or 2 (a look and a judge's
 verdict on it). With up to `LATTICE` sets there is a ridge and a law for each, otherwise for each number of
 looks and verdicts.
@@ -133,8 +136,8 @@ class SetSignal:
         return means
 
     def start(self, cheap: Matrix) -> Matrix:
-        """The means before anything is opened (N, M)."""
-        return self.means(cheap, np.zeros(cheap.shape, dtype=np.intp), np.zeros(cheap.shape))
+        """The means before anything is opened (N, M): m(f), so that not opening is never inspecting."""
+        return self.base.believed(cheap)
 
     def expected(self, cheap: ArrayLike) -> Matrix:
         """As for the model of own-beginning estimates."""
