@@ -22,6 +22,7 @@ from pandora_router.estimators.sets import SetEstimate
 from pandora_router.evaluate.arms import BY_NAME, Shipped
 from pandora_router.evaluate.estimates import estimates, table_of
 from pandora_router.evaluate.trials import trial_of
+from pandora_router.folders import tensors
 from pandora_router.router import Router, StackRecipe
 from pandora_router.router.recipes import SetRecipe
 from pandora_router.router.sets import Compared
@@ -196,3 +197,15 @@ def test_an_experiment_measures_what_would_ship(tmp_path: Path) -> None:
         np.testing.assert_array_equal(ours, opened if better else own)
     whole = {"data": "small", "peek": 40, "inspection": {"shared": 1, "each": 0}}
     assert not experiment("whole", whole).opened  # one price for all looks
+
+
+def test_features_that_an_older_version_kept_are_made_anew(tmp_path: Path) -> None:
+    write_folder(tmp_path / "small")
+    asked = experiment("pair", {"data": "small", "specialists": {"cheap": 0, "dear": 0.2}, "peek": 40})
+    found = table_of(asked, tmp_path)
+    first = estimates(asked, found, 1, tmp_path / "cache")
+    [path] = (tmp_path / "cache").iterdir()
+    tensors.store(path, {name: array for name, array in first.items() if not name.endswith("_verdict")})
+    again = estimates(asked, found, 1, tmp_path / "cache")
+    assert trial_of(again, 0).sets is not None
+    assert again.keys() == first.keys() == tensors.stored(path).keys()

@@ -25,7 +25,7 @@ from pandora_router.data.importers import read_folder
 from pandora_router.data.joins import beside
 from pandora_router.errors import UsageError
 from pandora_router.evaluate.experiments import USUAL, Experiment
-from pandora_router.evaluate.trials import FORMER, signs_of
+from pandora_router.evaluate.trials import FORMER, sign_names, signs_of
 from pandora_router.folders import tensors
 from pandora_router.router.fitting import parted
 from pandora_router.router.out_of_fold import ask, cheap_estimates, knowing, out_of_fold
@@ -171,6 +171,9 @@ def _kept(path: Path, experiment: Experiment, split: Table) -> Made | None:
             names = ("g", "score", "fee", *(f"f{k}" for k in experiment.ks))
             wanted |= {f"{part}_{name}": (count, len(split.specialists)) for name in names}
         fits = all(arrays[name].shape == shape for name, shape in wanted.items())
+        fits &= not experiment.opened or arrays.keys() >= {
+            n for part in PARTS for n in sign_names(part).values()
+        }
         fits &= all(len(a) == rows[name.partition("_")[0]] for name, a in arrays.items() if "_" in name)
     except (OSError, ValueError, KeyError, TypeError, MemoryError):
         return None

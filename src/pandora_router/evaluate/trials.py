@@ -31,6 +31,11 @@ from pandora_router.types import Mask, Positions, Vector
 FORMER = "former"  # the cheap estimate of the former default, in the arrays that `estimates` made
 
 
+def sign_names(split: str) -> dict[str, str]:
+    """The name of the array of each feature of a split."""
+    return {field.name: f"{split}_signs_{field.name}" for field in fields(Signs)}
+
+
 def signs_of(first: Boosted, parts: Mapping[str, Table], recipe: SetRecipe) -> dict[str, Vector]:
     """The features of each split as arrays, and the folds of the training prompts as in a fit; no texts."""
     arrays: dict[str, Vector] = {}
@@ -41,7 +46,7 @@ def signs_of(first: Boosted, parts: Mapping[str, Table], recipe: SetRecipe) -> d
             arrays["train_folds"] = second_folds(part.prompts, recipe.folds, recipe.seed).astype(np.float64)
         else:
             signs = new_signs(first, part.prompts, part.contexts)
-        arrays |= {f"{name}_signs_{field.name}": getattr(signs, field.name) for field in fields(signs)}
+        arrays |= {array: getattr(signs, field) for field, array in sign_names(name).items()}
     return arrays
 
 
@@ -90,7 +95,7 @@ def set_trial(
     """The part of a trial that `signs_of` computed; `whole` are the complete test prompts."""
 
     def signs(split: str) -> Signs:
-        return Signs(*(arrays[f"{split}_signs_{field.name}"] for field in fields(Signs)))
+        return Signs(**{field: arrays[name] for field, name in sign_names(split).items()})
 
     fold = np.concatenate([arrays["train_folds"], np.full(len(calibration), -1.0)]).astype(np.intp)
     known = joined(signs("train"), signs("calibration"))
