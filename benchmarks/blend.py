@@ -14,7 +14,7 @@ import argparse
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from tools.pages import put
@@ -36,18 +36,19 @@ class Plan:
     specialists: tuple[str, ...] | None = None
     peek: int = 0
     tokens: int = 128
+    layers: int = 2
     epochs: int = 2
     folds: int = 3
 
     def recipe(self) -> BlendRecipe:
         """The blend that a router with these settings would be fitted with."""
-        tuned = TransformerRecipe(peek=self.peek or None, tokens=self.tokens, epochs=self.epochs)
-        form = TransformerRecipe("all", tokens=self.tokens, epochs=self.epochs)
-        return BlendRecipe(StackRecipe(peek=self.peek), tuned if self.peek else form, self.folds)
+        form: Literal["all", "named"] = "named" if self.peek else "all"
+        tuned = TransformerRecipe(form, self.peek or None, self.tokens, self.layers, self.epochs)
+        return BlendRecipe(StackRecipe(peek=self.peek), tuned, self.folds)
 
 
 PLANS = {
-    "routerdc7": Plan(epochs=3),
+    "routerdc7": Plan(layers=4, epochs=4, folds=5),
     "zeroeval_math": Plan(specialists=("gemma-2-2b-it", "gemini-1.5-pro"), peek=400, tokens=160),
     "openllm_pool": Plan(train=4000),
     "rag_mirage": Plan(train=4000, test=1500, peek=400, tokens=160),
