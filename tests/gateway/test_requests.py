@@ -316,6 +316,33 @@ def test_a_circuit_lets_one_probe_through_and_closes_when_it_succeeds(serve: Ser
     assert circuit.state(time.monotonic()) == "closed"
 
 
+@pytest.mark.parametrize(
+    ("probe", "stream", "state"),
+    [
+        (Script(["fine"], status=400), False, "half-open"),  # the request was bad: that says nothing of it
+        (Script(["one", "two"], cut=1), True, "open"),  # broke after its first word
+    ],
+)
+def test_a_probe_that_ends_badly_is_not_the_last_one(
+    talking: Talking, tmp_path: Path, probe: Script, stream: bool, state: str
+) -> None:
+    router = listening()
+    script(talking, router, "large", large=Script(["fine"], status=500))
+    with closing(Served(talking, router, tmp_path, pause=0.01)) as served:
+        circuit = served.running.gateway.circuits["large"]
+        while circuit.state(time.monotonic()) == "closed":
+            served.ask("chat", model="large")
+        assert circuit.opened_at is not None
+        circuit.opened_at -= circuit.pause  # as if the pause were over
+        talking.says["large"] = probe
+        served.ask("chat", model="large", stream=stream)
+        assert circuit.state(time.monotonic()) == state
+        circuit.opened_at -= circuit.pause
+        talking.says["large"] = Script(["fine"])
+        assert served.ask("chat", model="large")[0] == 200
+        assert circuit.state(time.monotonic()) == "closed"
+
+
 def test_a_named_specialist_is_asked_again_after_a_pause(talking: Talking, tmp_path: Path) -> None:
     router = listening()
     script(talking, router, "large", large=Script(["fine"], status=500, mends=2))

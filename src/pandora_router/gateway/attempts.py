@@ -116,12 +116,10 @@ class RunningAttempt:
             )
         except Failed as error:
             self.owes = error.charged
-            self.circuit.fail(time.monotonic())
             raise
         status = self.relay.status
         self.owes = status < 400
         if status in OVERLOADED:
-            self.circuit.fail(time.monotonic())
             what, wait = f"{self.backend.name} answered with status {status}", self.relay.headers
             raise Failed(what, "status", again=True, status=status, wait=waited(wait.get("retry-after")))
         return self.relay
@@ -129,11 +127,7 @@ class RunningAttempt:
     async def receive(self, reply: Awaitable[Incoming]) -> None:
         """Take the answer of a bidder instead of making a call; raises `Failed` if it does not deliver."""
         self.circuit.begin(time.monotonic())
-        try:
-            self.relay = await reply
-        except Failed:
-            self.circuit.fail(time.monotonic())
-            raise
+        self.relay = await reply
 
     async def whole(self) -> bytes:
         """The body of an answer that is not streamed, with its usage read; raises `Failed`."""
@@ -153,7 +147,6 @@ class RunningAttempt:
         while self.first_token is None and not self._ended:
             await self._read()
         if self.first_token is None:
-            self.circuit.fail(time.monotonic())
             raise Failed(f"{self.backend.name} ended without an answer", "cut", again=True, charged=True)
 
     async def look(self, glimpse: Glimpse) -> None:
@@ -194,7 +187,6 @@ class RunningAttempt:
         for frame in self._frames.feed(chunk):
             content = self._take(frame)
             if self.failed is not None and not begun:
-                self.circuit.fail(time.monotonic())
                 raise Failed(f"{self.backend.name} failed at the start", "cut", again=True, charged=True)
             if content and self.first_token is None:
                 self.first_token = self._last_read - self.begun
@@ -244,6 +236,11 @@ class RunningAttempt:
             self.lengths.waited.add(time.time() - self.seen_at)
         self.settle("ok" if self._ended else "cancelled", "another specialist was chosen")
 
+    def fail(self, reason: str) -> None:
+        """Settle a call that its specialist failed, which counts against the specialist."""
+        self.failed = self.failed or reason
+        self.settle("error", reason)
+
     def settle(self, status: Status, reason: str = "") -> None:
         """Close the call and queue its row; only the first call does anything."""
         if self.settled is None:
@@ -258,7 +255,9 @@ class RunningAttempt:
         self.status = status
         if status == "ok" or (status == "cancelled" and self.first_token is not None):
             self.circuit.succeed()
-        elif status == "cancelled":
+        elif status == "error" and self.failed is not None:
+            self.circuit.fail(time.monotonic())
+        else:  # the client left, or what it sent was refused
             self.circuit.abandon()
         usage = self._used(status, now)
         self.cost = self.backend.prices.cost(usage) if self.owes else 0

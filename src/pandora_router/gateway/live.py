@@ -180,7 +180,7 @@ class LiveLooks:
                 assert attempt.relay is not None
                 attempt.settle("error", f"no stream to look at (status {attempt.relay.status})")
         except Failed as error:
-            attempt.settle("error", str(error))
+            attempt.fail(str(error))
 
     def _seen(self, name: str) -> str | None:
         attempt = self.attempts[name]
@@ -202,7 +202,7 @@ class LiveLooks:
                 attempt.kind = "answer"
                 continue
             if name in dead:
-                attempt.settle("error", "broke while it was held")
+                attempt.fail("broke while it was held")
             else:
                 self._tasks[name].cancel()
                 attempt.lose()

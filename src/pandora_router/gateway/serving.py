@@ -249,7 +249,7 @@ class Exchange:
                 return
             except Failed as error:
                 failure = error
-                attempt.settle("error", str(error))
+                attempt.fail(str(error))
             name = await succession.after(failure)
         status = 504 if failure is not None and failure.failure == "timeout" else 502
         raise Refused(status, f"No specialist answered: {failure}.", "upstream_failed")
