@@ -24,6 +24,7 @@ from benchmarks.kept import CACHE, kept, paired, per_prompt, write_json
 from pandora_router.data import Table
 from pandora_router.estimators.blend import Blend
 from pandora_router.estimators.neighbours import Neighbours
+from pandora_router.folders import replace_text
 from pandora_router.router import BlendRecipe, StackRecipe, TransformerRecipe
 
 
@@ -48,7 +49,7 @@ class Plan:
 
 
 PLANS = {
-    "routerdc7": Plan(layers=4, epochs=4, folds=5),
+    "routerdc7": Plan(layers=4, epochs=4),
     "zeroeval_math": Plan(specialists=("gemma-2-2b-it", "gemini-1.5-pro"), peek=400, tokens=160),
     "openllm_pool": Plan(train=4000),
     "rag_mirage": Plan(train=4000, test=1500, peek=400, tokens=160),
@@ -70,19 +71,25 @@ def chosen(table: Table, plan: Plan) -> tuple[Table, Table]:
 
 
 def fitted(name: str, plan: Plan, train: Table, test: Table, work: Path) -> tuple[Any, float, dict[str, Any]]:
-    """Predictions of stack, transformers and blend on the test prompts, one above the other."""
-    begun = time.process_time()
+    """Predictions of stack, transformers and blend on the test prompts, one above the other.
+
+    The CPU-seconds are those of all runs that had a part in it, also of runs that were broken off.
+    """
+    clock = work / "cpu-seconds"
+    begun = time.process_time() - (float(clock.read_text()) if clock.exists() else 0.0)
     seen: dict[str, int] = {}
 
     def say(what: str, share: float) -> None:
         percent = int(100 * share)
         if seen.get("share") != percent:
             seen["share"] = percent
+            replace_text(clock, f"{time.process_time() - begun:.0f}\n")
             print(f"{name} {what} {percent} %, {time.process_time() - begun:.0f} CPU-s", flush=True)
 
     blend = plan.recipe().fit(train, say, work)
     assert isinstance(blend, Blend)
     parts = [part.predict(test.prompts, test.contexts) for part in (*blend.parts, blend)]
+    clock.unlink(missing_ok=True)
     told = {"weights": blend.weights.tolist()}
     return np.stack(parts), time.process_time() - begun, told
 
