@@ -163,9 +163,13 @@ class _Hall:
             return closed
 
     def unfunded(self, bidder: str) -> None:
-        """The last bid of a bidder does not count: other auctions took the money for it meanwhile."""
-        last = max(i for i, call in enumerate(self.heard) if call.bidder == bidder)
-        self.heard[last] = replace(self.heard[last], answer=Leave(), fault="unfunded")
+        """The last bid of a bidder does not count: other auctions took the money for it meanwhile.
+
+        A bidder that was chosen without a call has no bid, and nothing is marked.
+        """
+        calls = [i for i, call in enumerate(self.heard) if call.bidder == bidder]
+        for last in calls[-1:]:
+            self.heard[last] = replace(self.heard[last], answer=Leave(), fault="unfunded")
 
     def losers(self, winner: Seat) -> list[Seat]:
         """Bidders that inspected and did not win; they may have begun an answer."""
