@@ -6,11 +6,13 @@ import asyncio
 from dataclasses import dataclass
 
 import numpy as np
+import pytest
 
 from pandora_router.bidding.app import Market, PromptIn
 from pandora_router.bidding.floor import Floor
 from pandora_router.bidding.rules import Rules
 from pandora_router.boxes import Independent
+from pandora_router.errors import UpstreamError
 from pandora_router.specialists.function import Function
 from pandora_router.specialists.prices import Tariff
 from pandora_router.store import auctions
@@ -61,3 +63,41 @@ def test_the_best_bidder_without_money_is_passed_over(tmp_path):
     assert served.answer == "answer of small"
     assert row.status == "delivered"
     assert row.bidder != "far"
+
+
+def test_a_bidder_has_nothing_to_do_with_what_an_endpoint_of_its_name_won(tmp_path):
+    """It starts with its deposit and no reputation, loses nothing to a stall, and gets its deposit back."""
+
+    async def work(market, store):
+        won = [await market.serve(PromptIn(prompt=f"x {i}")) for i in range(12)]
+        await store.run(lambda open_: auctions.settle(open_, won[0].auction, -3.0, 2.0))
+        await store.run(lambda open_: auctions.join(open_, "small", NOWHERE, 1.0, stake=5.0))
+        standing = await Floor(SECRET, market.floor.rules).standing(store)
+        before = await store.run(auctions.balances)
+        await store.run(lambda open_: auctions.leave(open_, "small", 3.0))
+        return won, standing, before, await store.run(auctions.balances)
+
+    won, standing, before, after = held(tmp_path, "descending", {"small": 0.5}, work)
+    assert [result.bidder for result in won] == ["small"] * 12
+    assert standing.funds == {"small": 5.0}
+    assert standing.scores == []
+    assert before["proxy small"] == pytest.approx(-12 * 0.5 - 3.0)
+    assert sum(before.values()) == pytest.approx(0.0, abs=1e-9)
+    assert after["world"] == before["world"] + 5.0
+
+
+def test_an_endpoint_that_stalls_forfeits_no_deposit_of_a_bidder_of_its_name(tmp_path):
+    async def fails(prompt):
+        raise UpstreamError("down")
+
+    async def work(market, store):
+        market.proxies["small"] = Function("small", fails, Tariff(0.0, 0.0, per_call=0.001))
+        await market.floor.standing(store)  # known for a second: the bidder takes part only after that
+        await store.run(lambda open_: auctions.join(open_, "small", NOWHERE, 1.0, stake=5.0))
+        served = await market.serve(PromptIn(prompt="x"))
+        return served, await store.run(auctions.balances)
+
+    served, balances = held(tmp_path, "descending", {"small": 0.9, "solid": 0.5}, work, "solid")
+    assert (served.stalled, served.bidder) == (("small",), "solid")
+    assert balances["deposit small"] == 5.0
+    assert balances["proxy small"] == 0.0

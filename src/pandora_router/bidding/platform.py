@@ -32,6 +32,7 @@ class Sale:
     """One award: the winner (None: the default answers), the price, and the limit that it stated.
 
     funded: whether the winner pays from a deposit and from what it has earned.
+    proxy: whether the winner is a plain endpoint, for which the platform bids.
     """
 
     auction: str
@@ -40,6 +41,7 @@ class Sale:
     price: float
     claim: float | None
     funded: bool = False
+    proxy: bool = False
 
 
 @dataclass(frozen=True)
@@ -211,7 +213,7 @@ class Auction:
             self.seat = self.hall.seats[closed.award.winner] if won else self.platform.default
             price = self.seat.price(_paid(closed.award.price)) if won else 0.0
             winner, claim = self.seat.name if won else None, self.hall.claim(self.seat.name)
-            sale = Sale(terms.auction, turn, winner, price, claim, self.seat.funded)
+            sale = Sale(terms.auction, turn, winner, price, claim, self.seat.funded, self.seat.proxy)
             if await self.platform.recorder.awarded(sale, terms, self.kind, self.hall.heard):
                 break
             self.hall.unfunded(self.seat.name)

@@ -40,7 +40,9 @@ class StoreRecorder:
             None,
         )
         asked = [asked_row(call) for call in heard]
-        return await self.store.run(lambda open_: auctions.award(open_, row, asked, now, funded=sale.funded))
+        return await self.store.run(
+            lambda open_: auctions.award(open_, row, asked, now, funded=sale.funded, proxy=sale.proxy)
+        )
 
     async def delivered(self, sale: Sale) -> None:
         """Record that the winner answered."""

@@ -98,6 +98,11 @@ class Seat(Protocol):
         """Whether it pays from a deposit and from what it has earned, and not more than that."""
         ...
 
+    @property
+    def proxy(self) -> bool:
+        """Whether the platform bids for it; its account is not that of a bidder of the same name."""
+        ...
+
     async def hear(self, call: Call, turn: int, terms: Terms) -> Heard:
         """Make one call; ends within `terms.deadline` seconds and never raises for what the bidder does."""
         ...
@@ -127,6 +132,7 @@ class ProxySeat:
     worth: float
     answer: Callable[[Terms], Awaitable[str]]
     funded: bool = False
+    proxy: bool = True
 
     async def hear(self, call: Call, turn: int, terms: Terms) -> Heard:
         """Bid what it is believed to be worth."""
@@ -161,6 +167,7 @@ class RemoteSeat:
     key: bytes = field(repr=False)
     handicap: float = 0.0
     funds: float = math.inf
+    proxy: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "handicap", round(self.handicap / GRID) * GRID)

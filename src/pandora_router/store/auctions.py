@@ -8,9 +8,10 @@ once: repeating it (a settlement, a recovery after a crash) has no effect.
     platform          earnings of the platform
     bidder NAME       earnings of a bidder: rewards minus prices
     deposit NAME      deposit of a bidder; partly forfeited if it wins and does not deliver
+    proxy NAME        rewards minus prices of a plain endpoint, for which the platform bids
 
-An award moves the price from the bidder to the platform. If the winner does not deliver (a stall), the price
-is moved back and part of the deposit goes to the platform. Feedback moves the realised reward to the bidder.
+An award moves the price from the winner to the platform. If the winner does not deliver (a stall), the price
+is moved back and part of the deposit goes to the platform. Feedback moves the realised reward to the winner.
 """
 
 from __future__ import annotations
@@ -176,12 +177,19 @@ def funds(open_: Transaction, bidder: str) -> int:
 
 
 def award(
-    open_: Transaction, row: AuctionRow, asked: Iterable[AskedRow], now: float, *, funded: bool = False
+    open_: Transaction,
+    row: AuctionRow,
+    asked: Iterable[AskedRow],
+    now: float,
+    *,
+    funded: bool = False,
+    proxy: bool = False,
 ) -> bool:
     """Record an award with all calls before it; the price moves from the winner to the platform.
 
     With `funded` the winner pays from its deposit and its earnings: if they do not cover the price, nothing
-    is recorded and the result is False. The award of a later turn replaces that of a winner that stalled.
+    is recorded and the result is False. With `proxy` the winner is a plain endpoint, whose account is never
+    that of a bidder of the same name. The award of a later turn replaces that of a winner that stalled.
     Raises `UsageError` if an answer to this auction was delivered already: nothing is awarded twice.
     """
     if funded and row.bidder is not None and 0 < units(row.price) > funds(open_, row.bidder):
@@ -210,7 +218,8 @@ def award(
             *(call.looks, units(call.spent), call.seconds, call.fault),
         )
     if row.bidder is not None:
-        move(open_, row.id, f"price {row.turn}", f"bidder {row.bidder}", PLATFORM, units(row.price), now)
+        payer = f"{'proxy' if proxy else 'bidder'} {row.bidder}"
+        move(open_, row.id, f"price {row.turn}", payer, PLATFORM, units(row.price), now)
     return True
 
 
@@ -244,11 +253,18 @@ def _undo(open_: Transaction, auction: str, turn: int, status: str, now: float, 
     )[0]
     if bidder is not None:
         funds(open_, str(bidder))  # lock its accounts before that of the platform, as `award` does
-        move(open_, auction, f"back {turn}", PLATFORM, f"bidder {bidder}", int(price), now)
+        payer = _payer(open_, auction, turn)
+        move(open_, auction, f"back {turn}", PLATFORM, payer, int(price), now)
         lost = min(units(forfeit), balance(open_, f"deposit {bidder}"))
-        if claim is not None and lost > 0:
+        if claim is not None and lost > 0 and payer == f"bidder {bidder}":
             move(open_, auction, f"forfeit {turn}", f"deposit {bidder}", PLATFORM, lost, now)
     return True
+
+
+def _payer(open_: Transaction, auction: str, turn: int) -> str:
+    """The account that paid the price of this turn."""
+    paid = "SELECT debit FROM market_entries WHERE auction = ? AND what = ?"
+    return str(open_.rows(paid, auction, f"price {turn}")[0][0])
 
 
 def abandon(open_: Transaction, auction: str, turn: int, now: float) -> bool:
@@ -268,10 +284,11 @@ def grade(open_: Transaction, auction: str, reward: float, now: float) -> bool:
 def settle(open_: Transaction, auction: str, reward: float, now: float) -> bool:
     """Pay the realised reward of a delivered answer to its bidder and score its claim, once.
 
+    The claim of a plain endpoint is the platform's own estimate: it scores nobody.
     Returns False if nothing changed: already settled, or won by nobody. Raises `UsageError` for an auction
     that is not known or not delivered.
     """
-    rows = open_.rows("SELECT status, bidder, kind, claim FROM market_auctions WHERE id = ?", auction)
+    rows = open_.rows("SELECT status, bidder, kind, claim, turn FROM market_auctions WHERE id = ?", auction)
     if not rows or rows[0][0] != "delivered":
         raise UsageError(
             f"the auction {auction[:64]!r}",
@@ -279,15 +296,16 @@ def settle(open_: Transaction, auction: str, reward: float, now: float) -> bool:
             came="no such auction" if not rows else f"one that is {rows[0][0]}",
             do="Send the id that came with the answer.",
         )
-    _, bidder, kind, claim = rows[0]
+    _, bidder, kind, claim, turn = rows[0]
     changed = open_.run(
         "UPDATE market_auctions SET reward = ?, settled_at = ? WHERE id = ? AND settled_at IS NULL",
         *(reward, now, auction),
     )
     if bidder is None or not changed:
         return False
-    move(open_, auction, "reward", WORLD, f"bidder {bidder}", units(reward), now)
-    if claim is not None:
+    payer = _payer(open_, auction, int(turn))
+    move(open_, auction, "reward", WORLD, payer, units(reward), now)
+    if claim is not None and payer == f"bidder {bidder}":
         miss, kind = float(claim) - reward, _counted_kind(open_, str(bidder), str(kind))
         open_.run(
             "INSERT INTO market_scores (bidder, kind, graded, total, squares) VALUES (?, ?, 1, ?, ?) "
