@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
+from typing import get_args
 
 import numpy as np
 import pytest
 
 from pandora_router.bidding.app import Market, PromptIn
 from pandora_router.bidding.floor import Floor
+from pandora_router.bidding.network import Town, play_and_compare, services_here
 from pandora_router.bidding.rules import Rules
+from pandora_router.bidding.wire import MechanismName
 from pandora_router.boxes import Independent
 from pandora_router.errors import UpstreamError
+from pandora_router.market import WEAK, generate
 from pandora_router.specialists.function import Function
 from pandora_router.specialists.prices import Tariff
 from pandora_router.store import auctions
@@ -101,3 +105,28 @@ def test_an_endpoint_that_stalls_forfeits_no_deposit_of_a_bidder_of_its_name(tmp
     assert (served.stalled, served.bidder) == (("small",), "solid")
     assert balances["deposit small"] == 5.0
     assert balances["proxy small"] == 0.0
+
+
+@pytest.mark.parametrize("mechanism", get_args(MechanismName))
+def test_one_endpoint_alone_answers_by_every_mechanism(tmp_path, mechanism):
+    served = held(
+        tmp_path, mechanism, {"small": 0.5}, lambda market, store: market.serve(PromptIn(prompt="x"))
+    )
+    assert served.answer == "answer of small"
+    assert 0.0 <= served.price <= 0.5
+
+
+@pytest.mark.parametrize("mechanism", get_args(MechanismName))
+def test_one_bidder_service_alone_answers_by_every_mechanism(mechanism):
+    """As docs/market-network.md says: where nobody else sets a price, the winner pays 0."""
+    instance = generate(WEAK, 6, 2, np.random.default_rng(5)).specialist(0)
+    town = Town(instance, np.array([0.02]), Rules(mechanism, deadline=30.0, auction=60.0, deliver=30.0))
+
+    async def play():
+        async with services_here(town.services()) as urls:
+            return await play_and_compare(town, urls, range(6))
+
+    results = asyncio.run(play())
+    assert all(result.answer.startswith(("answer to", "default answer")) for result in results)
+    if mechanism in ("ascending", "leave one out"):
+        assert {(result.bidder, result.price) for result in results} == {("bidder-0", 0.0)}

@@ -17,6 +17,7 @@ from pandora_router.market import (
     Mechanism,
     PostedPrice,
     SecondPrice,
+    Sequential,
     asking_prices,
 )
 from pandora_router.types import Positions
@@ -74,15 +75,17 @@ class Rules:
         """The mechanism for bidders of whom the platform believes this, in the order of the auction.
 
         The reserve at second price is the second highest mean; the others have none, or bring their own
-        prices. The strategic bidder of `leave one out` is the first.
+        prices. The strategic bidder of `leave one out` is the first. One bidder alone is asked for its answer
+        at price 0 where others would have to set the price.
         """
+        alone = len(beliefs.mean) == 1
         if self.mechanism == "sequential":
             return asking_prices(beliefs)
         if self.mechanism == "descending":
             return Descending()
         if self.mechanism == "ascending":
-            return Ascending()
+            return Ascending(0.0) if alone else Ascending()
         if self.mechanism == "leave one out":
-            return PostedPrice(0)
+            return Sequential((0,), (0.0,)) if alone else PostedPrice(0)
         means = np.sort(beliefs.mean)
         return SecondPrice(float(means[-2] if len(means) > 1 else means[-1]))
