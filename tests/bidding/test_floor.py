@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from dataclasses import dataclass
 from typing import get_args
 
@@ -130,3 +131,32 @@ def test_one_bidder_service_alone_answers_by_every_mechanism(mechanism):
     assert all(result.answer.startswith(("answer to", "default answer")) for result in results)
     if mechanism in ("ascending", "leave one out"):
         assert {(result.bidder, result.price) for result in results} == {("bidder-0", 0.0)}
+
+
+def test_an_award_that_a_killed_process_left_open_is_taken_back_without_another_start(tmp_path):
+    """A process that starts again at once finds the award too young; it looks again while it serves."""
+
+    def award(open_, id_, age):
+        at = time.time() - age
+        row = auctions.AuctionRow(id_, at, "sequential", "", "awarded", 0, "far", 0.5, 0.6, None)
+        assert auctions.award(open_, row, [], at, funded=True)
+
+    async def work(market, store):
+        rules = market.floor.rules
+        longest = rules.auction + 60.0 + 3 * rules.deliver  # one endpoint, one bidder, then the default
+        await store.run(lambda open_: auctions.join(open_, "far", NOWHERE, 1.0, stake=2.0))
+        await store.run(lambda open_: award(open_, "left", longest - 0.5))
+        await store.run(lambda open_: award(open_, "running", longest - 60.0))
+        at_start = await market.recover()
+        recovering = asyncio.ensure_future(market.keep_recovering(every=0.05))
+        async with asyncio.timeout(30.0):
+            while (await store.run(lambda open_: auctions.auction(open_, "left")))[0].status == "awarded":
+                await asyncio.sleep(0.05)
+        recovering.cancel()
+        running = await store.run(lambda open_: auctions.auction(open_, "running"))
+        return at_start, running[0].status, await store.run(auctions.balances)
+
+    at_start, running, balances = held(tmp_path, "sequential", {"small": 0.5}, work)
+    assert (at_start, running) == (0, "awarded")
+    assert balances["bidder far"] == -0.5
+    assert balances["deposit far"] == 2.0

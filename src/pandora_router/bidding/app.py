@@ -12,6 +12,8 @@ auction, 502 if no specialist answers.
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import secrets
 import time
 from collections.abc import Mapping
@@ -30,6 +32,7 @@ from pandora_router.errors import UpstreamError, UsageError
 from pandora_router.specialists.request import Message, Request
 from pandora_router.specialists.specialist import Specialist
 from pandora_router.store import accounts, auctions
+from pandora_router.store.database import Transaction
 from pandora_router.store.rows import Refusal
 from pandora_router.store.worker import Store
 from pandora_router.transport.asgi import Gone, Receive, Refused, Reply, Scope, Send, read_body
@@ -98,6 +101,27 @@ class Market:
             text = await seat.deliver(terms, 0.0, rules.deliver)
             return AuctionResult(terms.auction, text, None, 0.0, (), ())
         return await answered(auction)
+
+    async def recover(self) -> int:
+        """Take back awards that a dead process left open; returns their number.
+
+        An award is taken back if it is older than any auction can last: every participant may win once and
+        fail to deliver in time. Another process that serves the same store is therefore not disturbed.
+        """
+        rules, now = self.floor.rules, time.time()
+
+        def run(open_: Transaction) -> int:
+            winners = len(self.proxies) + len(auctions.bidders(open_, everybody=True)) + 1
+            return auctions.recover(open_, now - rules.auction - rules.deliver * winners - 60.0, now)
+
+        return await self.store.run(run)
+
+    async def keep_recovering(self, every: float = 60.0) -> None:
+        """`recover` once in `every` seconds until cancelled; tries again if the store cannot be reached."""
+        while True:
+            await asyncio.sleep(every)
+            with contextlib.suppress(UpstreamError):
+                await self.recover()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one HTTP request."""

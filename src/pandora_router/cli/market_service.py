@@ -54,22 +54,20 @@ def serve(config: Path, host: str | None, port: int | None) -> None:
 
 
 async def _serve(plan: MarketPlan, host: str | None, port: int | None) -> None:
-    from pandora_router.store import auctions
     from pandora_router.store.worker import Store
     from pandora_router.transport.listening import serve_until_stopped
 
     store = Store(plan.store)
     try:
         app = plan.market(store)
-        now = time.time()
-        rules = app.floor.rules
-        before = now - rules.auction - rules.deliver * (len(app.proxies) + 1) - 60.0
-        await store.run(lambda open_: auctions.recover(open_, before, now))
+        await app.recover()
         listening = plan.address(host, port).bind(keys=plan.settings.keys)
         summary = f"{plan.settings.mechanism}; ledger in {plan.store}"
+        recovering = asyncio.ensure_future(app.keep_recovering())
         await serve_until_stopped(
             app, listening, lambda url: echo(f"Market on {url} ({summary}). Stop with Ctrl-C.")
         )
+        recovering.cancel()
     finally:
         store.close()
 
