@@ -16,6 +16,7 @@ from pandora_router.bidding.private import RouterSide
 from pandora_router.bidding.rules import Rules
 from pandora_router.bidding.service import BidderService
 from pandora_router.bidding.signing import bidder_key
+from pandora_router.bidding.wire import Offer
 from pandora_router.errors import UsageError
 from pandora_router.specialists.function import Function
 from pandora_router.specialists.prices import Tariff
@@ -114,6 +115,42 @@ def test_what_is_not_understood_is_refused_with_a_reason(tmp_path):
     assert [status for status, _ in replies] == [400, 400, 400, 400, 400, 404]
     assert all(body["error"] for _, body in replies)
     assert "no such auction" in replies[3][1]["error"]
+
+
+UNREADABLE = [
+    [{"role": "wizard", "content": "x"}, {"role": "user", "content": PROMPTS[0]}],
+    [{"role": "system", "content": "x"}],
+]
+"""Messages that no specialist can answer: an unknown role, and none by the user."""
+
+
+@pytest.mark.parametrize("messages", UNREADABLE)
+def test_messages_that_nobody_can_answer_cost_no_bidder_its_deposit(tmp_path, messages):
+    async def work(url, store):
+        sent = {"prompt": PROMPTS[0], "messages": messages}
+        replies = [await ask(url, "/prompts", sent) for _ in range(4)]
+        awarded = await store.run(lambda open_: open_.rows("SELECT count(*) FROM market_auctions"))
+        return replies, awarded, await store.run(auctions.balances)
+
+    (replies, awarded, balances), service = in_market(tmp_path, work)
+    assert [status for status, _ in replies] == [400] * 4
+    assert "by the user" in replies[0][1]["error"] or "a role among" in replies[0][1]["error"]
+    assert awarded == [(0,)]
+    assert balances[f"deposit {service.name}"] == 5.0
+
+
+@pytest.mark.parametrize("messages", UNREADABLE)
+def test_a_bidder_leaves_if_it_could_not_answer_the_messages(messages):
+    first = NAMES[0]
+    service = BidderService(first, RouterSide(fitted(contexts=True), specialist(first)), b"key")
+    common = {"turn": 0, "mechanism": "second price", "price": -1.0, "deadline": 60.0, "keep": 60.0}
+    plain = Offer(auction="plain", prompt=PROMPTS[0], **common)
+    unreadable = Offer(auction="unreadable", prompt=PROMPTS[0], messages=messages, **common)
+
+    async def both():
+        return [(await service.offers(offer)).say for offer in (plain, unreadable)]
+
+    assert asyncio.run(both()) == ["bid", "leave"]
 
 
 def test_a_bidder_needs_a_router_that_knows_it():

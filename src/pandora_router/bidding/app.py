@@ -26,10 +26,10 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pandora_router.bidding.beliefs import Beliefs
 from pandora_router.bidding.floor import BidderStandings, Floor
 from pandora_router.bidding.platform import AuctionResult, answered
+from pandora_router.bidding.private import request_of
 from pandora_router.bidding.seats import ProxySeat, Terms
 from pandora_router.bidding.wire import LARGEST, MOST, Id, OfferMessage, broken
 from pandora_router.errors import UpstreamError, UsageError
-from pandora_router.specialists.request import Message, Request
 from pandora_router.specialists.specialist import Specialist
 from pandora_router.store import accounts, auctions
 from pandora_router.store.database import Transaction
@@ -75,15 +75,14 @@ class Market:
     keys: bool = False
 
     async def _ask(self, name: str, terms: Terms) -> str:
-        messages = terms.messages or (OfferMessage(role="user", content=terms.prompt),)
-        request = Request(tuple(Message(message.role, message.content) for message in messages))
-        return (await self.proxies[name].answer(request)).text
+        return (await self.proxies[name].answer(request_of(terms))).text
 
     async def serve(self, asked: PromptIn) -> AuctionResult:
         """Hold the auction of one prompt and return the answer.
 
         If the platform cannot estimate rewards for the prompt, the default endpoint answers without an
-        auction. Raises `Refused` (400) if the request has no prompt.
+        auction. Raises `Refused` (400) if the request has no prompt, and `UsageError` if a specialist could
+        not read its messages: a winner would lose its deposit for an answer that it cannot give.
         """
         turns = [message.content for message in asked.messages or () if message.role == "user"]
         prompt = asked.prompt or (turns[-1] if turns else "")
@@ -93,6 +92,7 @@ class Market:
             )
         rules = self.floor.rules
         terms = Terms(secrets.token_hex(12), rules.mechanism, prompt, asked.messages)
+        request_of(terms)
         sides = (self.beliefs, self.default, self._ask)
         try:
             auction = await self.floor.open(self.store, terms, [*self.proxies], *sides, kind=asked.kind)

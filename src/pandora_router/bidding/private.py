@@ -14,6 +14,7 @@ from typing import Protocol
 
 import numpy as np
 
+from pandora_router.bidding.seats import Terms
 from pandora_router.bidding.wire import Delivery, Offer
 from pandora_router.boxes import Boxes, Costs
 from pandora_router.calibrate.signals import Prior
@@ -28,7 +29,7 @@ from pandora_router.specialists.specialist import Specialist
 
 
 class Private(Protocol):
-    """The private side of one bidder. `UpstreamError` of any method means that it cannot take part."""
+    """The private side of one bidder. A `PandoraError` of any method means that it cannot take part."""
 
     async def box(self, offer: Offer) -> Boxes:
         """One box: the bidder's belief about the offered prompt before it inspects."""
@@ -106,7 +107,11 @@ class RouterSide:
         return self.router.specialists.index(self.specialist.name)
 
     async def box(self, offer: Offer) -> Boxes:
-        """The specialist's own box, from the cheap estimates of the prompt."""
+        """The specialist's own box, from the cheap estimates of the prompt.
+
+        Raises `UsageError` for messages that the specialist could not answer.
+        """
+        request_of(offer)
         prior = await self.router.worker(self._prior, offer.prompt)
         return prior.boxes.only(np.array([self.at]))
 
@@ -149,8 +154,11 @@ class RouterSide:
             looking.close()
 
 
-def request_of(message: Offer | Delivery) -> Request:
-    """The conversation of a message, or its prompt alone."""
+def request_of(message: Offer | Delivery | Terms) -> Request:
+    """The conversation of a message, or its prompt alone.
+
+    Raises `UsageError` if a role is unknown or no message is by the user.
+    """
     if not message.messages:
         return Request.of(message.prompt)
     return Request(tuple(Message(turn.role, turn.content) for turn in message.messages))
