@@ -311,6 +311,23 @@ def test_a_judge_is_paid_once_and_kept(tmp_path: Path) -> None:
     assert judged.spent > float(judged.table.fee.sum())
 
 
+def test_a_specialist_named_judge_has_counts_of_its_own(tmp_path: Path) -> None:
+    def talks(prompt: str) -> str:
+        return "Well, it depends."
+
+    wanted = plan(
+        Function("judge", talks, Tariff(0.0, 0.0, per_call=0.01)),
+        graders={"": Judge(Function("talker", talks, FREE, at_once=1))},
+        at_once=1,
+        give_up=3,
+    )
+    found = run(wanted, tmp_path / "j")
+    assert found.finishes == {"judge": {"stop": 20}}
+    assert found.stopped == {}
+    assert found.verdicts == {"invalid reply": 3}
+    assert found.judge_stopped == "the judge gave no verdict"
+
+
 def test_keys_are_in_no_file_and_no_message(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     with Upstream(lambda model, *_: "401" if model == "poor" else None) as upstream:
         people = chat(upstream, "good"), chat(upstream, "poor")

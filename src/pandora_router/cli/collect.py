@@ -213,6 +213,8 @@ def _facts(collected: Collected) -> dict[str, object]:
         "lost": collected.lost,
         "ends": collected.finishes,
         "stopped": collected.stopped,
+        "verdicts": collected.verdicts,
+        "judge_stopped": collected.judge_stopped,
         "torn_bytes": collected.torn,
         "damaged_lines": collected.damaged,
         "fingerprint": collected.table.fingerprint(),
@@ -232,7 +234,9 @@ def _show(collected: Collected, output: Path, sign: str) -> None:
     screen.show(table("Collected", columns, rows, words=2))
     for name, why in collected.stopped.items():
         screen.say(f"{name} was asked no more: {why}")
-    judged = collected.finishes.get("judge", {}).items()
+    if collected.judge_stopped:
+        screen.say(f"the judge was asked no more: {collected.judge_stopped}")
+    judged = collected.verdicts.items()
     if failed := {end: count for end, count in judged if end not in get_args(Finish)}:
         why = ", ".join(f"{end} {count:,}" for end, count in failed.items())
         answers = counted(sum(failed.values()), "answer")

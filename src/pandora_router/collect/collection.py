@@ -52,6 +52,8 @@ class Collected:
 
     finishes: per specialist, how answers ended and why calls failed in this run, with counts.
     stopped: why a specialist was not asked any more.
+    verdicts, judge_stopped: the same of the judge, which may have the name of a specialist; "" if it was
+        asked to the end.
     unaffordable: number of answers and verdicts that did not fit the budget.
     torn, damaged: bytes and lines of the journal that could not be read.
     """
@@ -65,6 +67,8 @@ class Collected:
     unaffordable: int
     finishes: Mapping[str, Mapping[str, int]]
     stopped: Mapping[str, str]
+    verdicts: Mapping[str, int]
+    judge_stopped: str
     torn: int
     damaged: int
 
@@ -232,7 +236,6 @@ class _Run:
 
     def result(self) -> Collected:
         """The table and the bill."""
-        every = [*self.columns, self.judging]
         return Collected(
             table=assemble(self.plan, self.journal),
             spent=float(self.budget.spent),
@@ -240,9 +243,11 @@ class _Run:
             answers=self.held,
             wanted=len(self.keys),
             bought=sum(column.bought for column in self.columns),
-            unaffordable=sum(column.unaffordable for column in every),
-            finishes={column.name: dict(column.ends) for column in every if column.ends},
-            stopped={column.name: column.stopped for column in every if column.stopped},
+            unaffordable=sum(column.unaffordable for column in (*self.columns, self.judging)),
+            finishes={column.name: dict(column.ends) for column in self.columns if column.ends},
+            stopped={column.name: column.stopped for column in self.columns if column.stopped},
+            verdicts=dict(self.judging.ends),
+            judge_stopped=self.judging.stopped,
             torn=self.journal.torn,
             damaged=self.journal.damaged,
         )
