@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from dataclasses import dataclass
 from typing import get_args
@@ -14,10 +15,12 @@ from pandora_router.bidding.app import Market, PromptIn
 from pandora_router.bidding.floor import Floor
 from pandora_router.bidding.network import Town, play_and_compare, services_here
 from pandora_router.bidding.rules import Rules
+from pandora_router.bidding.service import BidderService
+from pandora_router.bidding.signing import bidder_key
 from pandora_router.bidding.wire import MechanismName
 from pandora_router.boxes import Independent
 from pandora_router.errors import UpstreamError
-from pandora_router.market import WEAK, generate
+from pandora_router.market import WEAK, Unseen, generate
 from pandora_router.specialists.function import Function
 from pandora_router.specialists.prices import Tariff
 from pandora_router.store import auctions
@@ -160,3 +163,50 @@ def test_an_award_that_a_killed_process_left_open_is_taken_back_without_another_
     assert (at_start, running) == (0, "awarded")
     assert balances["bidder far"] == -0.5
     assert balances["deposit far"] == 2.0
+
+
+class Asking:
+    """A bidder that names a fixed limit."""
+
+    async def box(self, offer):
+        return Independent([0.5], [0.1], 0.01)
+
+    async def look(self, offer):
+        raise UpstreamError("never looks")
+
+    async def answer(self, delivery):
+        return "answer of a bidder"
+
+    def drop(self, auction):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "limits"),
+    [
+        ("descending", {"dear": -1000.0}),
+        ("leave one out", {"dear": -1000.0}),
+        ("ascending", {"dear": -1000.0, "near": 0.3}),  # the one would set the price of the other
+    ],
+)
+def test_nobody_names_its_own_price_while_all_endpoints_fail(tmp_path, mechanism, limits):
+    async def fails(prompt):
+        raise UpstreamError("down")
+
+    async def work(market, store):
+        market.proxies["small"] = Function("small", fails, Tariff(0.0, 0.0, per_call=0.001))
+        services = [
+            BidderService(name, Asking(), bidder_key(SECRET, name), {mechanism: Unseen(limit)})
+            for name, limit in limits.items()
+        ]
+        async with services_here(services) as urls:
+            for name, url in zip(limits, urls, strict=True):
+                await store.run(lambda open_, n=name, u=url: auctions.join(open_, n, u, 1.0, stake=9.0))
+            for i in range(6):
+                with contextlib.suppress(UpstreamError):  # nobody is left who could answer
+                    await market.serve(PromptIn(prompt=f"x {i}"))
+        return await store.run(auctions.balances)
+
+    balances = held(tmp_path, mechanism, {**dict.fromkeys(limits, 0.5), "small": 0.5}, work)
+    assert balances["platform"] >= 0.0
+    assert all(balances.get(f"bidder {name}", 0.0) <= 0.0 for name in limits)

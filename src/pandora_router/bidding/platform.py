@@ -23,7 +23,7 @@ from pandora_router.bidding.rules import Rules
 from pandora_router.bidding.seats import Heard, Seat, Terms
 from pandora_router.boxes import Boxes
 from pandora_router.errors import UpstreamError
-from pandora_router.market import Answer, AuctionEnd, Call, Leave, Mechanism, Wait, rounds
+from pandora_router.market import Answer, AuctionEnd, Bid, Call, Leave, Mechanism, Wait, rounds
 from pandora_router.search import OUTSIDE
 
 
@@ -108,12 +108,16 @@ class Forgetful:
 
 @dataclass
 class _Hall:
-    """One auction in progress: the seats, the number of calls to each, and the replies."""
+    """One auction in progress: the seats, the number of calls to each, and the replies.
+
+    low: who names a limit below this asks for more money than an answer could be worth, and leaves.
+    """
 
     seats: Sequence[Seat]
     terms: Terms
     until: float
     turns: list[int]
+    low: float = -math.inf
     waited: dict[int, Call] = field(default_factory=dict)
     heard: list[Heard] = field(default_factory=list)
 
@@ -144,7 +148,9 @@ class _Hall:
         return await self.seats[call.bidder].hear(call, turn, terms)
 
     def _possible(self, call: Call, heard: Heard) -> Heard:
-        """A bidder that waits a second time for a price that is gone leaves."""
+        """A bidder that waits a second time for a price that is gone, or bids below `low`, leaves."""
+        if isinstance(heard.answer, Bid) and self.seats[call.bidder].price(heard.answer.limit) < self.low:
+            return replace(heard, answer=Leave(), fault="impossible")
         if not isinstance(heard.answer, Wait):
             return heard
         if self.waited.get(call.bidder) == call:
@@ -238,6 +244,17 @@ class Auction:
         await self.platform.recorder.stalled(self.sale)
 
 
+def _lowest(beliefs: Boxes) -> float:
+    """The lowest price that the platform accepts; below 0 it pays the winner.
+
+    That is the lowest of its estimates minus six standard deviations, or minus one unit of reward if that is
+    lower: nothing that an honest bidder can see is worth less, and nobody can name a price of its own if all
+    others fail.
+    """
+    deviation = float(beliefs.gain(beliefs.mean).max()) / 0.4  # exact enough: E[(G - mu)+] of a normal law
+    return float(beliefs.mean.min()) - max(6.0 * deviation, 1.0)
+
+
 def _paid(price: float) -> float:
     """The price of an award; 0 if nobody else replied, so that nothing set a price."""
     return price if math.isfinite(price) else 0.0
@@ -266,7 +283,7 @@ class Platform:
             sealed=self.rules.sealed,
         )
         until = time.monotonic() + self.rules.auction
-        hall = _Hall([seats[j] for j in order], terms, until, [0] * len(seats))
+        hall = _Hall([seats[j] for j in order], terms, until, [0] * len(seats), _lowest(beliefs))
         return Auction(self, hall, self.rules.build(beliefs.only(order)), kind, self.default)
 
     async def serve(
