@@ -239,6 +239,33 @@ def test_one_failure_among_samples_is_no_answer_and_the_rest_is_lost() -> None:
     assert caught.value.lost == pytest.approx(0.3)
 
 
+async def _hangs(prompt: str) -> str:
+    await asyncio.get_running_loop().create_future()
+    return "never"
+
+
+def _computes(prompt: str) -> str:
+    begun = time.thread_time()
+    while time.thread_time() - begun < 0.1:
+        pass
+    return "late"
+
+
+@pytest.mark.parametrize("prices", [FREE, Tariff(0, 0, per_call=0.1), Tariff(0, 0, per_second=1.0)])
+@pytest.mark.parametrize("call", [_hangs, lambda prompt: _hangs(prompt), _computes])
+def test_a_function_has_a_deadline_whatever_it_is_paid_for(call: Any, prices: Tariff) -> None:
+    late = Function("late", call, prices, deadline=0.05)
+
+    async def answer() -> Answer:
+        async with asyncio.timeout(30.0):
+            return await late.answer(Request.of("x"))
+
+    with pytest.raises(Unanswered) as failed:
+        asyncio.run(answer())
+    assert failed.value.failure == "timeout"
+    assert failed.value.lost == late.most(Request.of("x"))
+
+
 def test_functions_may_be_async_and_silent() -> None:
     async def silent(prompt: str) -> None:
         return None

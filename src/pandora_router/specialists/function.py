@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import time
 from collections.abc import Awaitable, Callable
@@ -12,6 +13,7 @@ from pandora_router.specialists.beginning import Beginning
 from pandora_router.specialists.prices import Tariff
 from pandora_router.specialists.request import Request
 from pandora_router.specialists.threads import in_thread
+from pandora_router.transport.failures import Failure
 
 CONTEXT = 400
 
@@ -25,7 +27,8 @@ class Function:
     prices: per call or per second; there are no tokens.
     version: part of the identity; change it with the function, so that recorded answers of the old function
         are not used for the new one.
-    deadline: most seconds of a call, which bounds its fee; a slower call is charged and counts as failed.
+    deadline: most seconds of a call, which bounds its fee; a slower call is charged and counts as failed. An
+        async function is cancelled then; a plain one cannot be, and is waited for.
     at_once: most concurrent calls.
 
     The seconds of a plain function are processor time, those of an async function wall-clock time.
@@ -60,11 +63,12 @@ class Function:
             returned, seconds = await self._timed(request.prompt)
         except Exception as error:
             message = f"{self.name}: {type(error).__name__} instead of an answer"
-            raise Unanswered(message, failure="invalid reply", lost=most) from error
+            failure: Failure = "timeout" if isinstance(error, TimeoutError) else "invalid reply"
+            raise Unanswered(message, failure=failure, lost=most) from error
         text = "" if returned is None else str(returned)
         fee = self.prices.fee(0, 0, seconds)
         assert fee is not None
-        if fee > most:
+        if seconds > self.deadline:
             raise Unanswered(f"{self.name}: took {seconds:.1f} s", failure="timeout", lost=most)
         finish: Finish = "stop" if text.strip() else "empty"
         return Answer(text, None, None, seconds, fee, text[:CONTEXT] or None, finish, context_seconds=seconds)
@@ -72,7 +76,8 @@ class Function:
     async def _timed(self, prompt: str) -> tuple[str | None, float]:
         begun = time.monotonic()
         if inspect.iscoroutinefunction(self.call):
-            return await self.call(prompt), time.monotonic() - begun
+            async with asyncio.timeout(self.deadline):
+                return await self.call(prompt), time.monotonic() - begun
 
         def work() -> tuple[str | Awaitable[str | None] | None, float]:
             start = time.thread_time()
@@ -80,5 +85,6 @@ class Function:
 
         value, seconds = await in_thread(work)
         if inspect.isawaitable(value):
-            return await value, time.monotonic() - begun
+            async with asyncio.timeout(self.deadline):
+                return await value, time.monotonic() - begun
         return value, seconds
