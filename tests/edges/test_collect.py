@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import math
+import resource
 import time
 import zlib
 from dataclasses import replace
@@ -574,6 +575,31 @@ def test_a_call_begun_and_never_ended_is_lost_money(tmp_path: Path) -> None:
             file.write(line({"kind": "begin", "key": "k", "most": 0.25}))
     with Journal(tmp_path / "j") as journal:
         assert float(journal.lost) == 0.5
+
+
+def test_a_full_disk_ends_the_run_and_the_next_one_continues(tmp_path: Path) -> None:
+    wanted = plan(Function("echo", lambda prompt: prompt, Tariff(0.0, 0.0, per_call=0.01)))
+    unlimited = resource.getrlimit(resource.RLIMIT_FSIZE)
+
+    async def bounded(journal: Journal) -> None:
+        async with asyncio.timeout(30.0):
+            await collect(wanted, journal)
+
+    def on_a_full_disk(journal: Journal) -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (4000, unlimited[1]))
+        try:
+            asyncio.run(bounded(journal))
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, unlimited)
+
+    with Journal(tmp_path / "j") as journal:
+        with pytest.raises(OSError, match="too large"):
+            on_a_full_disk(journal)
+        kept = len(journal.answers)
+    assert 0 < kept < 20
+    found = run(wanted, tmp_path / "j")
+    assert found.complete
+    assert found.bought <= 20 - kept  # of the last lines some may have come through whole
 
 
 def test_two_collects_cannot_share_a_journal(tmp_path: Path) -> None:

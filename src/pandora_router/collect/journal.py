@@ -23,6 +23,7 @@ import tempfile
 import threading
 import zlib
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict
 from fractions import Fraction
 from pathlib import Path
@@ -85,7 +86,8 @@ class Journal:
 
     def _close(self) -> None:
         for file in self._files:
-            file.close()
+            with suppress(OSError):  # closing tries again to write what a full disk has just refused
+                file.close()
 
     async def begin(self, key: str, most: float) -> None:
         """Record that a call of cost `most` or less is about to be made."""
