@@ -207,6 +207,15 @@ def test_a_market_without_a_secret_or_a_bidder_without_a_key_does_not_start(conf
     assert "one of small" in pandora("bid", config, "--as", "other").stderr
 
 
+@pytest.mark.parametrize(("setting", "value"), [("deliver_seconds", 7200), ("deadline_ms", 7_200_000)])
+def test_times_that_no_message_to_a_bidder_can_state_are_refused_at_the_start(config, setting, value):
+    config.write_text(config.read_text().replace("{default:", f"{{{setting}: {value}, default:"))
+    result = pandora("market", "accounts", "--config", config)
+    assert result.exit_code == 2
+    assert f"market.{setting}" in result.stderr
+    assert "a number of at most 3" in result.stderr
+
+
 def test_simulate_over_a_network_compares_every_auction(tmp_path):
     words = ("market", "simulate", "--network", "-m", "2", "--prompts", "4", "--signal", "weak", "--json")
     rows = json.loads(pandora(*words).stdout)

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from pandora_router.bidding.wire import MechanismName
+from pandora_router.bidding.wire import MechanismName, Seconds
 from pandora_router.config.values import Above, Amount, Closed, Count, Name, Natural, Text
 
 Port = Annotated[int, Field(ge=0, le=65535)]
@@ -37,9 +37,9 @@ class MarketSettings(Closed):
     secret_from: Text | None = "PANDORA_MARKET_SECRET"
     secret_file: Text | None = None
     keys: bool = False
-    deadline_ms: Count = 500
+    deadline_ms: Annotated[Count, Field(le=3_600_000)] = 500
     auction_ms: Count = 5000
-    deliver_seconds: Above = 60.0
+    deliver_seconds: Seconds = 60.0
     forfeit: Amount = 0.1
     newcomer: Amount = 0.0
     evidence: Above = 20.0
