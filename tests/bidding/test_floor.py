@@ -20,7 +20,7 @@ from pandora_router.bidding.signing import bidder_key
 from pandora_router.bidding.wire import MechanismName
 from pandora_router.boxes import Independent
 from pandora_router.errors import UpstreamError
-from pandora_router.market import WEAK, Unseen, generate
+from pandora_router.market import WEAK, Unseen, Wait, generate
 from pandora_router.specialists.function import Function
 from pandora_router.specialists.prices import Tariff
 from pandora_router.store import auctions
@@ -210,3 +210,30 @@ def test_nobody_names_its_own_price_while_all_endpoints_fail(tmp_path, mechanism
     balances = held(tmp_path, mechanism, {**dict.fromkeys(limits, 0.5), "small": 0.5}, work)
     assert balances["platform"] >= 0.0
     assert all(balances.get(f"bidder {name}", 0.0) <= 0.0 for name in limits)
+
+
+@dataclass(frozen=True)
+class Creeping:
+    """Waits for a price a hair beyond the one it is called at, again and again."""
+
+    step: float
+
+    def next(self, call, state):
+        return Wait(float(np.clip(call.price, -0.5, 0.9)) + self.step)
+
+
+@pytest.mark.parametrize(("mechanism", "step"), [("descending", -1e-8), ("ascending", 1e-8)])
+def test_a_bidder_that_waits_for_ever_smaller_steps_of_the_clock_leaves(tmp_path, mechanism, step):
+    async def work(market, store):
+        service = BidderService(
+            "creeping", Asking(), bidder_key(SECRET, "creeping"), {mechanism: Creeping(step)}
+        )
+        async with services_here([service]) as (url,):
+            await store.run(lambda open_: auctions.join(open_, "creeping", url, 1.0, stake=1.0))
+            return await market.serve(PromptIn(prompt="x"))
+
+    served = held(tmp_path, mechanism, {"creeping": 0.5, "small": 0.5, "solid": 0.4}, work)
+    assert served.answer == "answer of small"
+    own = [heard.fault for heard in served.heard if heard.bidder == "creeping"]
+    assert set(own[:-1]) == {None}
+    assert own[-1] == "impossible"

@@ -26,6 +26,9 @@ from pandora_router.errors import UpstreamError
 from pandora_router.market import Answer, AuctionEnd, Bid, Call, Leave, Mechanism, Wait, rounds
 from pandora_router.search import OUTSIDE
 
+MOST_CALLS = 1000
+"""Most calls to one bidder in one auction."""
+
 
 @dataclass(frozen=True)
 class Sale:
@@ -148,12 +151,15 @@ class _Hall:
         return await self.seats[call.bidder].hear(call, turn, terms)
 
     def _possible(self, call: Call, heard: Heard) -> Heard:
-        """A bidder that waits a second time for a price that is gone, or bids below `low`, leaves."""
+        """A bidder that waits a second time for a price that is gone, or bids below `low`, leaves.
+
+        So does one that still waits after `MOST_CALLS` calls: it would keep everybody else waiting.
+        """
         if isinstance(heard.answer, Bid) and self.seats[call.bidder].price(heard.answer.limit) < self.low:
             return replace(heard, answer=Leave(), fault="impossible")
         if not isinstance(heard.answer, Wait):
             return heard
-        if self.waited.get(call.bidder) == call:
+        if self.waited.get(call.bidder) == call or self.turns[call.bidder] >= MOST_CALLS:
             return replace(heard, answer=Leave(), fault="impossible")
         self.waited[call.bidder] = call
         return heard
