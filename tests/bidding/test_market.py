@@ -190,6 +190,7 @@ def test_bidders_join_renew_their_keys_and_leave(config):
     [
         (("market", "join", "far", "--url", "nowhere"), "http:// or https://"),
         (("market", "renew", "nobody"), "one that has joined"),
+        (("market", "leave", "naer"), "expected a bidder that takes part, got 'naer'"),
     ],
 )
 def test_mistakes_of_the_commands_are_named(config, words, message):

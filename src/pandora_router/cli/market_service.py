@@ -140,9 +140,12 @@ def leave(name: str, config: Path) -> None:
       pandora market leave small
       pandora market leave small --config pandora.yaml
     """
+    from pandora_router.errors import UsageError
     from pandora_router.store import auctions
 
-    within(_plan(config).store, lambda open_: auctions.leave(open_, name, time.time()))
+    if not within(_plan(config).store, lambda open_: auctions.leave(open_, name, time.time())):
+        do = "Check the name. See: pandora market accounts"
+        raise UsageError("NAME", expected="a bidder that takes part", came=repr(name), do=do)
     echo(f"{name} no longer takes part.")
 
 

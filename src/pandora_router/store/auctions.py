@@ -114,14 +114,15 @@ def renew_key(open_: Transaction, name: str) -> int:
     return int(open_.rows("SELECT version FROM market_bidders WHERE name = ?", name)[0][0])
 
 
-def leave(open_: Transaction, name: str, now: float) -> None:
-    """Remove a bidder from the market and return its deposit, less what it owes for auctions it won."""
-    if open_.run("UPDATE market_bidders SET left_at = ? WHERE name = ? AND left_at IS NULL", now, name):
-        left = max(0, min(funds(open_, name), balance(open_, f"deposit {name}")))
-        owed = balance(open_, f"deposit {name}") - left
-        if owed:
-            move(open_, f"leave {name} {now!r}", "debt", f"deposit {name}", f"bidder {name}", owed, now)
-        move(open_, f"leave {name} {now!r}", "leave", f"deposit {name}", WORLD, left, now)
+def leave(open_: Transaction, name: str, now: float) -> bool:
+    """Remove a bidder and return its deposit, less what it owes; False if no such bidder takes part."""
+    if not open_.run("UPDATE market_bidders SET left_at = ? WHERE name = ? AND left_at IS NULL", now, name):
+        return False
+    left = max(0, min(funds(open_, name), balance(open_, f"deposit {name}")))
+    owed = balance(open_, f"deposit {name}") - left
+    if owed:
+        move(open_, f"leave {name} {now!r}", "debt", f"deposit {name}", f"bidder {name}", owed, now)
+    return move(open_, f"leave {name} {now!r}", "leave", f"deposit {name}", WORLD, left, now)
 
 
 def bidders(open_: Transaction, *, everybody: bool = False) -> list[Membership]:
