@@ -148,7 +148,7 @@ def test_an_award_that_a_killed_process_left_open_is_taken_back_without_another_
         rules = market.floor.rules
         longest = rules.auction + 60.0 + 3 * rules.deliver  # one endpoint, one bidder, then the default
         await store.run(lambda open_: auctions.join(open_, "far", NOWHERE, 1.0, stake=2.0))
-        await store.run(lambda open_: award(open_, "left", longest - 0.5))
+        await store.run(lambda open_: award(open_, "left", longest - 2.0))
         await store.run(lambda open_: award(open_, "running", longest - 60.0))
         at_start = await market.recover()
         recovering = asyncio.ensure_future(market.keep_recovering(every=0.05))
