@@ -78,6 +78,17 @@ def test_the_same_seed_gives_the_same_stack_and_a_prompt_does_not_see_its_neighb
     np.testing.assert_allclose(together, alone, atol=1e-3)
 
 
+def test_prompts_of_one_form_are_estimated_alike_alone_and_among_others() -> None:
+    """They vary in few directions; along the others trees would split rounding errors."""
+    rng = np.random.default_rng(5)
+    prompts = [f"count the {rng.choice(WORDS[:3])} of case {i}" for i in range(300)]
+    contexts = np.array([[f"I get {a}", f"it is {b}"] for a, b in rng.integers(100, 999, (300, 2))], object)
+    reward = rng.random((300, 2))
+    fitted = Boosted.fit(prompts, reward, ["a", "b"], contexts=contexts, peek=Peek(), trees=Trees(rounds=30))
+    alone = [fitted.predict(prompts[i : i + 1], contexts[i : i + 1])[0] for i in range(60)]
+    assert np.allclose(fitted.predict(prompts[:60], contexts[:60]), alone, rtol=0.0, atol=1e-9)
+
+
 def test_a_peek_that_tells_all_is_believed_and_its_absence_falls_back_to_the_prompt() -> None:
     prompts, reward = prompts_and_rewards(500, 5)
     told = np.where(reward > 0.5, "surely it is forty two", "perhaps, not sure, maybe").astype(object)

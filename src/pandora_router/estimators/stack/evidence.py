@@ -85,7 +85,7 @@ class PromptEvidence:
 
     def _layer(self, outside: Matrix, vectors: Vectors, ridge: Matrix, near: Matrix, far: Matrix) -> Layer:
         means = [part.mean(axis=1, keepdims=True) for part in (ridge, near, far)]
-        shared = np.hstack([outside, (vectors - self.middle) @ self.directions, *means])
+        shared = np.hstack([outside, components(vectors, self.middle, self.directions), *means])
         usual = np.broadcast_to(self.neighbours.mean, ridge.shape)
         return Layer(shared, np.stack([ridge, near, far, usual], axis=2), ridge, far)
 
@@ -121,3 +121,12 @@ def leading_directions(rows: Vectors, count: int) -> Vectors:
     chosen = vectors[:, np.argsort(-values, kind="stable")[:count]]
     signs = np.sign(chosen[np.argmax(np.abs(chosen), axis=0), np.arange(chosen.shape[1])])
     return np.ascontiguousarray(chosen * signs, dtype=np.float32)
+
+
+def components(rows: Vectors, middle: Vectors, directions: Vectors) -> Matrix:
+    """The components (n, count) of rows, less their `middle`, along `directions`.
+
+    In double precision, so that trees read the same of a row alone and among others. Where prompts vary in
+    few directions, the components along the others are small, and trees split them at small numbers too.
+    """
+    return (rows.astype(np.float64) - middle) @ directions

@@ -19,7 +19,7 @@ from pandora_router.errors import UsageError
 from pandora_router.estimators.embedders.embedder import Embedder, Vectors, default_embedder
 from pandora_router.estimators.saved import Saved, embedder_from, embedder_state
 from pandora_router.estimators.stack.agreement import agreement
-from pandora_router.estimators.stack.evidence import leading_directions
+from pandora_router.estimators.stack.evidence import components, leading_directions
 from pandora_router.estimators.stack.heads import Features, Ridge, fit_ridge
 from pandora_router.estimators.stack.surface import PEEKED, asked_for, peeked
 from pandora_router.types import Contexts, Matrix, Positions
@@ -117,8 +117,8 @@ class ContextEvidence:
         return self._columns(prompts, seen, each, self.common.predict(features)[:, 0])
 
     def _columns(self, prompts: Sequence[str], seen: Seen, each: Matrix, common: Matrix) -> Matrix:
-        blocks = [seen.outside, (seen.vectors - self.middle) @ self.directions, seen.nearness[:, None]]
-        filled = np.hstack([*blocks, each[:, None], common[:, None]])
+        parts = components(seen.vectors, self.middle, self.directions)
+        filled = np.column_stack([seen.outside, parts, seen.nearness, each, common])
         columns = np.full((*seen.contexts.shape, filled.shape[1]), np.nan)
         columns[seen.at] = filled
         if not self.peek.agreement:
