@@ -172,6 +172,7 @@ def test_a_prompt_that_cannot_be_judged_declines_its_row_alone(
         (b'{"prompt": "a", "contexts": {"nobody": "x"}}\n', "nobody"),
         (b'{"prompt": "a", "contexts": 7}\n', "row 1"),
         (b'{"messages": [7]}\n', "row 1"),
+        (b'{"prompt": "a"}\n{"prompt": "b", "contexts": "' + b"[" * 100_000 + b'"}\n', "row 2"),
         (b'{"prompt": "\xff"}\n', "line 1"),
         (b"[" * 100_000 + b"\n", "line 1"),
     ],
@@ -183,6 +184,8 @@ def test_a_file_that_cannot_be_read_is_refused_before_any_work(
     done = pandora("route", "-r", saved_router, "--batch", tmp_path / "in.jsonl", "-o", tmp_path / "o.csv")
     assert (done.exit_code, said in done.stderr) == (2, True), done.stderr
     assert [p.name for p in tmp_path.iterdir()] == ["in.jsonl"]
+    piped = pandora("route", "-r", saved_router, "--batch", "-", stdin=content)
+    assert (piped.exit_code, said in piped.stderr, piped.stdout) == (2, True, ""), piped.stderr
 
 
 def test_other_files_are_refused_too(saved_router: Path, tmp_path: Path) -> None:

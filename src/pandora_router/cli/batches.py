@@ -163,7 +163,7 @@ class BatchFile:
 
     def route_rows(self, rows: Iterable[Row]) -> Iterator[Row]:
         """Yield `rows` with their decisions, in order, as they arrive (for pipes); nothing is stored."""
-        for chunk in chunked(rows, CHUNK // 4):
+        for chunk in chunked(self._checked(rows), CHUNK // 4):
             for row, decision in zip(chunk, route_shard(self.shard(chunk)), strict=True):
                 yield carried(row) | decision
 
@@ -198,12 +198,19 @@ class BatchFile:
         """Read and check all rows; returns their number and the columns that are copied to the output."""
         names: dict[str, None] = {}
         count = 0
+        for row in self._checked(source.rows()):
+            count += 1
+            names.update(dict.fromkeys(carried(row)))
+        return count, list(names)
+
+    def _checked(self, rows: Iterable[Row]) -> Iterator[Row]:
+        """Yield `rows`; raises `UsageError` for the first one whose prompt or contexts cannot be read."""
         specialists = set(self.router.specialists)
-        for count, row in enumerate(source.rows(), start=1):
+        for count, row in enumerate(rows, start=1):
             try:
                 self.prompts.text(row)
                 strangers = contexts_of(row).keys() - specialists
-            except (ValueError, TypeError, KeyError, AttributeError) as error:
+            except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
                 if isinstance(error, UsageError):
                     raise
                 raise UsageError(
@@ -219,8 +226,7 @@ class BatchFile:
                     came=", ".join(sorted(map(repr, strangers))),
                     do="Check the spelling: names are compared exactly.",
                 )
-            names.update(dict.fromkeys(carried(row)))
-        return count, list(names)
+            yield row
 
     def _route_missing(self, source: RowSource, work: Path, count: int, progress: Progress) -> None:
         chunks = -(-count // CHUNK)
