@@ -97,6 +97,11 @@ def test_a_part_that_the_config_switches_off_is_not_weighed(tmp_path: Path) -> N
         ([os.devnull], "got no regular file"),
         (["pandora.yaml", "--data", "table"], "both"),
         (["pandora.yaml", "--free"], "both"),
+        (["pandora.yaml", "--fee-per-trillion-parameters", "0"], "both"),
+        (["--inspection-cost", "0"], "without it"),
+        (["--free"], "without it"),
+        (["--data", "table", "--inspection-cost", "nan"], "got nan"),
+        (["--data", "table", "--inspection-cost", "inf"], "got inf"),
         (["--data", "nowhere"], "no such path"),
     ],
 )

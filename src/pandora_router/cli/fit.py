@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 import time
 from collections.abc import Mapping
@@ -85,11 +86,12 @@ def fit(
     from pandora_router.router.artifact import KIND
     from pandora_router.search import Never, kernels
 
-    if config is not None and (data is not None or inspection_cost is not None or any(fees.values())):
+    stated = any(option is not None and option is not False for option in (inspection_cost, *fees.values()))
+    if (config is not None and data is not None) or (data is None and stated):
         raise UsageError(
             "pandora fit",
             expected="a config file, or --data (and its options) instead of one",
-            came="both",
+            came="options of --data without it" if config is None else "both",
             do="See pandora fit --help; pandora init writes a config.",
         )
     if data is not None:
@@ -157,6 +159,10 @@ def usual(data: Path, cost: float | None, **fees: Any) -> tuple[Config, Table]:
     from pandora_router.config.file import Config
     from pandora_router.data import Limits, resplit, storage
 
+    if cost is not None and not math.isfinite(cost):
+        raise UsageError(
+            "--inspection-cost", expected="a finite amount of money", came=str(cost), do="Try 0.0001."
+        )
     settings = Config.model_validate({"table": str(data), "fit": {"inspection": cost}})
     columns = {
         "fee": (),
