@@ -101,6 +101,17 @@ def test_standard_input_and_output(saved_router: Path, router: Router, tmp_path:
     assert (refused.exit_code, "Redirect" in refused.stderr) == (2, True)
 
 
+@pytest.mark.parametrize("name", ["in.csv", "in.jsonl"])
+def test_files_as_windows_writes_them(name: str, saved_router: Path, tmp_path: Path) -> None:
+    """A byte order mark before the first line, and lines that end in CR LF."""
+    written = write(tmp_path / name, [{"prompt": prompt} for prompt in PROMPTS]).read_bytes()
+    lines = written.replace(b"\r\n", b"\n").replace(b"\n", b"\r\n")
+    (tmp_path / name).write_bytes(b"\xef\xbb\xbf" + lines)
+    done = pandora("route", "-r", saved_router, "--batch", tmp_path / name)
+    assert done.exit_code == 0, done.output
+    assert [json.loads(line)["prompt"] for line in done.stdout.splitlines()] == list(PROMPTS)
+
+
 def test_bytes_that_are_no_text_are_declined_and_an_endless_prompt_ends(saved_router: Path) -> None:
     binary = pandora("route", "-r", saved_router, "-", stdin=b"add up \xff\xfe and 9")
     assert "not valid text" in binary.output

@@ -109,7 +109,7 @@ def json_rows(file: IO[bytes], name: Path) -> Iterator[Row]:
         if line.isspace():
             continue
         try:
-            row = DECODER.decode(line.decode())
+            row = DECODER.decode(line.decode("utf-8-sig" if number == 1 else "utf-8"))
         except (ValueError, RecursionError) as error:
             raise _unreadable(name, number, "a JSON object on one line", error) from error
         if not isinstance(row, dict):
