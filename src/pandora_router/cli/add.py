@@ -26,7 +26,9 @@ from pandora_router.router.artifact import KIND
 @click.option("--fee", type=float, help="Fee of an answer, in the unit of the router's fees.")
 @click.option("--fee-column", help="Column with the fee of each answer, instead of --fee.")
 @click.option("--inspection-cost", type=float, help="Price of its costly estimate [as for the others].")
-@click.option("--seed", type=int, default=0, show_default=True, help="Seed of the cross-validation.")
+@click.option(
+    "--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of the cross-validation."
+)
 @click.option("--replace", is_flag=True, help="Replace an existing router.")
 @click.option("--json", "as_json", is_flag=True, help="Print a summary as JSON.")
 def add(

@@ -25,6 +25,7 @@ from pandora_router.estimators.extended import Extended
 from pandora_router.estimators.sets import SetEstimate
 from pandora_router.estimators.stack.heads import grouped_folds
 from pandora_router.router.opening import finish
+from pandora_router.text import lone_surrogate, unfit_for_name
 from pandora_router.types import Matrix, Vector
 
 if TYPE_CHECKING:
@@ -49,9 +50,10 @@ def add_specialist(
     A router with estimates from everything opened goes back to estimates from each specialist's own
     beginning, because nothing is known of how the newcomer's answers agree with others. Prompts that the
     costly estimate was not fitted on are best. Without `inspection_cost` the newcomer joins the cost group of
-    the others, or costs what they cost on average. Raises `UsageError` for a known name, too few prompts, or
-    a signal model that cannot be extended.
+    the others, or costs what they cost on average. Raises `UsageError` for a known or an unfit name, a
+    negative fee, too few prompts, or a signal model that cannot be extended.
     """
+    _check(router, name, prompts)
     router = _own_beginnings(router)
     reward = _reward(router, name, prompts, score, fee)
     fees = np.broadcast_to(np.asarray(fee, dtype=np.float64), reward.shape)
@@ -96,19 +98,41 @@ def _own_beginnings(router: Router) -> Router:
     return router
 
 
-def _reward(router: Router, name: str, prompts: Sequence[str], score: ArrayLike, fee: ArrayLike) -> Vector:
+def _check(router: Router, name: str, prompts: Sequence[str]) -> None:
+    """Raise `UsageError` for a name or a prompt that no routing table could have."""
     if name in router.specialists:
         raise UsageError(
             "a new specialist", expected="a new name", came=repr(name), do="Fit the router anew to change it."
         )
+    if fault := "no character" if not name else unfit_for_name(name):
+        raise UsageError(
+            f"the new specialist {name!r}",
+            expected="a name of visible characters, without white space at its ends",
+            came=fault,
+            do="Name it otherwise: nobody could see or type the difference.",
+        )
+    for number, prompt in enumerate(prompts, start=1):
+        if lone_surrogate(prompt) is not None:
+            raise UsageError(
+                f"prompt {number:,}",
+                expected="whole characters",
+                came="half of a surrogate pair",
+                do="The text was cut inside a character: correct it or leave the row out.",
+            )
+
+
+def _reward(router: Router, name: str, prompts: Sequence[str], score: ArrayLike, fee: ArrayLike) -> Vector:
     column = np.asarray(score, dtype=np.float64)
     if column.shape != (len(prompts),):
         raise UsageError(
             "score", expected=f"{len(prompts)} numbers", came=f"shape {column.shape}", do="One per prompt."
         )
-    reward: Vector = column - router.fee_weight * np.broadcast_to(
-        np.asarray(fee, dtype=np.float64), column.shape
-    )
+    fees = np.broadcast_to(np.asarray(fee, dtype=np.float64), column.shape)
+    if (fees < 0.0).any():
+        raise UsageError(
+            "the fee", expected="zero or more", came=f"{fees.min()}", do="A fee is what the answer costs."
+        )
+    reward: Vector = column - router.fee_weight * fees
     if np.isfinite(reward).sum() < FEWEST:
         raise UsageError(
             f"scored prompts of {name!r}",
