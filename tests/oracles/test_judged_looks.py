@@ -131,6 +131,27 @@ def test_a_context_without_a_verdict_can_be_looked_at_only_once() -> None:
         assert Decision.from_dict(decision.to_dict()).to_dict() == decision.to_dict()
 
 
+def test_a_batch_sells_no_other_verdicts_than_a_single_decision() -> None:
+    """Looks are too dear to be bought, so that compiled code decides the batch."""
+    made, table = fitted()
+    dear = replace(made, costs=Costs([0.5, 0.5], then=[0.5, 0.5]))
+    test, bare = table.in_split("test"), riddle().in_split("test")
+    offered = [row_contexts(bare, 0), row_contexts(test, 1), {**row_contexts(test, 2), "small": "I get 7"}]
+    together = dear.route_batch(test.prompts[:3], offered)
+    sold = [[False, False], [True, True], [False, True]]
+    for prompt, given, decision, wanted in zip(test.prompts, offered, together, sold, strict=False):
+        assert decision.purchases == ()
+        np.testing.assert_array_equal(np.isfinite(decision.prices.then), wanted)
+        np.testing.assert_array_equal(dear.route(prompt, given).prices.then, decision.prices.then)
+
+
+def test_inspecting_everything_is_priced_without_those_who_are_not_candidates() -> None:
+    made, table = fitted()
+    test = table.in_split("test")
+    decision = made.route(test.prompts[0], row_contexts(test, 0), among=["small"])
+    assert explain(made, decision).bills["inspect everything"] == pytest.approx(0.05)
+
+
 def test_live_looks_and_verdicts_decide_as_the_table_does() -> None:
     made, table = fitted()
     test = table.in_split("test")

@@ -25,6 +25,7 @@ from pandora_router.router.deciding import (
     deciding,
     statuses,
     unavailable,
+    verdicts_sold,
 )
 from pandora_router.router.decision import Decision, Estimates, Prices
 from pandora_router.router.opening import drive, here, judged
@@ -115,13 +116,14 @@ def _without_purchases(
     sealed = statuses(router.specialists, (), np.zeros(len(every), dtype=np.bool_), late=False, inside=every)
     seconds = (time.perf_counter() - begun) / len(rows)
     then = batch.costs.then if isinstance(batch, MovingBatch) else np.zeros(0)
-    costs = router.costs.marginal, router.costs.refund, router.costs.shared, router.costs.group, then
+    costs = router.costs.marginal, router.costs.refund, router.costs.shared, router.costs.group
     decided = {}
     for k in np.flatnonzero(first >= 0).tolist():
         row = cheap[rows[k]].row
         assert row is not None
         estimates = Estimates(router.specialists, row, batch.mean[k], batch.std[k], sealed)
-        prices = Prices(above[k], below[k], *costs)
+        sold = verdicts_sold(router.specialists, offered[rows[k]], everyone=router.judges)
+        prices = Prices(above[k], below[k], *costs, np.where(sold, then, np.nan) if len(then) else then)
         taken = int(first[k])
         worth = dict(zip(router.specialists, batch.mean[k].tolist(), strict=True))
         trace = Trace((Select(taken),), (), 0.0)

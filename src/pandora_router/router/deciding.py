@@ -329,8 +329,12 @@ def judgeable(boxes: Boxes, specialists: tuple[str, ...], given: Offered, *, eve
     """The boxes, a second inspection only of those of whose context a verdict is known or can be had."""
     if not isinstance(boxes, Moving) or boxes.fares.tiers == 1:
         return boxes
-    known = [everyone or split_verdict(given.get(name, ""))[0] is not None for name in specialists]
-    return boxes.capped(1 + np.array(known, dtype=np.intp))
+    return boxes.capped(1 + verdicts_sold(specialists, given, everyone=everyone).astype(np.intp))
+
+
+def verdicts_sold(specialists: tuple[str, ...], given: Offered, *, everyone: bool) -> Mask:
+    """Mask (M,) of the specialists of whose context a verdict is known or can be had (`everyone`: of all)."""
+    return np.array([everyone or split_verdict(given.get(name, ""))[0] is not None for name in specialists])
 
 
 def verdict_prices(boxes: Boxes) -> Vector:

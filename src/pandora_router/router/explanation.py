@@ -147,7 +147,8 @@ def explain(router: Router, decision: Decision, contexts: Mapping[str, str] | No
         for j in np.argsort(-mean, kind="stable").tolist()
         if j != taken
     )
-    whole = boxes.costs.own.sum() + boxes.costs.shared.sum() + np.nansum(decision.prices.then)
+    verdicts = decision.prices.then[inside] if len(decision.prices.then) else decision.prices.then
+    whole = boxes.costs.own.sum() + boxes.costs.shared.sum() + np.nansum(verdicts)
     back = decision.trace.refunded
     bills = {"this decision": decision.trace.spent}
     if back > 0.0:
