@@ -195,6 +195,8 @@ def test_a_judge_that_does_not_answer_is_paid_and_the_look_stays() -> None:
     assert lost
     assert all(one.values == (None,) for one in lost)
     assert decision.trace.spent + decision.trace.refunded == pytest.approx(0.02 + 0.03 * len(lost))
+    assert decision.to_dict()["specialists"]["small"]["status"] == "opened"
+    assert [line.status for line in explain(made, decision).steps[-1].lines] == ["opened", "sealed"]
 
 
 def test_a_saved_router_decides_alike(tmp_path: Path) -> None:

@@ -271,7 +271,10 @@ def statuses(
     place = {name: j for j, name in enumerate(specialists)}
     for purchase in purchases:
         for name, value in zip(purchase.specialists, purchase.values, strict=True):
-            status[place[name]] = BoxStatus.LOST if value is None else BoxStatus.OPENED
+            if value is not None:
+                status[place[name]] = BoxStatus.OPENED
+            elif not purchase.verdict:  # a look stays open if the verdict on it is lost
+                status[place[name]] = BoxStatus.LOST
     return tuple(status)
 
 
