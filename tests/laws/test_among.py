@@ -64,6 +64,14 @@ def test_only_candidates_are_inspected_and_chosen(router: Router, policy: object
         assert (whole.specialist, whole.trace) == (plain.specialist, plain.trace)
 
 
+def test_a_declined_prompt_goes_to_a_candidate(router: Router) -> None:
+    others = [name for name in router.specialists if name != router.default]
+    cheapest = min(others, key=lambda name: float(router.fees[router.specialists.index(name)]))
+    for decision in (router.route(" ", among=others), router.route_batch([" "], among=others)[0]):
+        assert (decision.specialist, decision.declined_because) == (cheapest, "the prompt is empty")
+    assert router.route(" ", among=router.specialists).specialist == router.default
+
+
 def test_candidates_nobody_knows_are_refused(router: Router) -> None:
     for among in ([], ["nobody"]):
         with pytest.raises(UsageError, match="candidates"):

@@ -131,7 +131,8 @@ def _route_one(artifact: Path, prompt: str, contexts: dict[str, str], wanted: Wa
     if as_json:
         echo_json(decision.to_dict())
     elif decision.declined_because:
-        echo(f"{decision.specialist} (the default: {decision.declined_because})")
+        who = "the default" if decision.specialist == router.default else "the cheapest candidate"
+        echo(f"{decision.specialist} ({who}: {decision.declined_because})")
     else:
         echo(decision.specialist)
 

@@ -174,7 +174,7 @@ def deciding(
     """
     begun = time.perf_counter() - cheap.seconds
     if cheap.row is None:
-        return decline(router, str(cheap.because), cheap.seconds)
+        return decline(router, str(cheap.because), cheap.seconds, among)
     given = checked_contexts(offered, router.specialists)
     shut = unavailable(router, given if looks is None else {*given, *looks.names})
     costs = router.costs if looks is None else looks.costs
@@ -221,11 +221,16 @@ def news_of(values: Sequence[float | None], means: tuple[float, ...] | None) -> 
     return [value if value is None or means is None else means for value in values]
 
 
-def decline(router: Router, because: str, seconds: float) -> Decision:
-    """The decision for the router's default, with the reason why the prompt could not be judged."""
+def decline(router: Router, because: str, seconds: float, among: Collection[str] | None = None) -> Decision:
+    """The decision for the router's default, with the reason why the prompt could not be judged.
+
+    If the default is not `among` the candidates, it is for the candidate with the lowest mean fee.
+    """
+    inside = candidates(router.specialists, among)
+    cheapest = router.specialists[min(inside.tolist(), key=lambda j: float(router.fees[j]))]
     return declined(
         router.specialists,
-        router.default,
+        router.default if among is None or router.default in among else cheapest,
         because,
         policy=router.policy_text,
         artifact=router.id,

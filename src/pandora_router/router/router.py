@@ -132,7 +132,8 @@ class Router:
         """Choose the specialist for a prompt; `contexts` are beginnings of answers, by specialist.
 
         Prompts that cannot be judged are declined with a reason. `timeout` replaces the router's. With
-        `among`, only these specialists are inspected or chosen (a declined decision names the default).
+        `among`, only these specialists are inspected or chosen (a declined decision names the default, or the
+        one of them with the lowest mean fee if the default is not among them).
         Raises `UsageError` for a prompt that is not text, for a context of an unknown specialist, and if
         costly estimates must be awaited while an event loop runs in this thread.
         """
