@@ -44,9 +44,9 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Upst
         yield folder, upstream
 
 
-def live(folder: Path, *words: object) -> Any:
+def live(folder: Path, *words: object, prompt: str = PROMPT) -> Any:
     return pandora(
-        "route", PROMPT, "--live", "-r", folder / "router", "--config", folder / "pandora.yaml", *words
+        "route", prompt, "--live", "-r", folder / "router", "--config", folder / "pandora.yaml", *words
     )
 
 
@@ -80,6 +80,12 @@ def test_the_chosen_specialist_goes_on_and_is_not_asked_twice(place: tuple[Path,
     assert upstream.asked.total() - before == len(Router.load(folder / "router").specialists)
     assert f"looked at {name}: " in found.stderr
     assert "for looks that led to no answer" in found.stderr
+
+
+def test_a_declined_prompt_says_why(place: tuple[Path, Upstream]) -> None:
+    found = live(place[0], prompt=" ")
+    assert found.stdout.strip() == Router.load(place[0] / "router").default
+    assert "the router declined: the prompt is empty" in found.stderr
 
 
 def test_who_cannot_be_looked_at_costs_only_its_look(place: tuple[Path, Upstream]) -> None:

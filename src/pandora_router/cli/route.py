@@ -147,6 +147,8 @@ def _route_live(
     if as_json:
         echo_json(routed.to_dict())
         return
+    if routed.decision.declined_because is not None:
+        echo(f"the router declined: {routed.decision.declined_because}", err=True)
     for name, seen in routed.looked.items():
         echo(f"looked at {name}: {seen}", err=True)
     if routed.looked:
