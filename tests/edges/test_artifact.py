@@ -197,6 +197,8 @@ def test_route_and_explain_as_a_user_types_them(tmp_path: Path) -> None:
     shown = pandora("explain", "-r", tmp_path / "r", prompt, *pairs[:2]).stdout
     for word in ("Step 1", "reservation", "backup", "runner-up", "not inspected", "not for sale", "gives up"):
         assert word in shown
+    both = pandora("explain", "-r", tmp_path / "r", prompt, "--json", "--html", tmp_path / "page.html")
+    assert json.loads(both.stdout)["decision"]["specialist"] in (tmp_path / "page.html").read_text()
     for wrong in (["--context", "small"], ["--context", "nobody=x"], ["--contexts", tmp_path / "pandora"]):
         assert pandora("route", "-r", tmp_path / "r", prompt, *wrong).exit_code == 2
     assert pandora("route", "-r", tmp_path / "r").exit_code == 2

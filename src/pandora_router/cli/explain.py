@@ -59,10 +59,11 @@ def explain(
     story = tell(router, router.route(prompt, contexts), contexts)
     if page is not None:
         replace_text(page, drawn(story, prompt))
-        echo(f"The decision is drawn in {page}")
-        return
     if as_json:
         echo_json(story.to_dict())
+        return
+    if page is not None:
+        echo(f"The decision is drawn in {page}")
         return
     show(Screen(), story, 10**6 if everybody else MOST)
 
