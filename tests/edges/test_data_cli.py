@@ -86,6 +86,16 @@ def test_the_split_is_kept_when_asked(tmp_path, long_csv):
     assert [(split == name).sum() for name in ("train", "calibration", "test")] == [12, 3, 5]
 
 
+def test_specialists_are_listed_by_reward(tmp_path):
+    """Also one that earns exactly nothing."""
+    (tmp_path / "wide.csv").write_text("prompt,dear,zero,good\nq1,0,1,1\nq2,0,0,1\n")
+    fees = ["dear=1", "zero=0.5", "good=0"]
+    words = ["import", tmp_path / "wide.csv", "--format", "wide", "-o", tmp_path / "t"]
+    shown = run(*words, *(word for fee in fees for word in ("--fee", fee))).stdout
+    rows = [line.split()[1] for line in shown.splitlines() if line.startswith("\u2502")]
+    assert rows[:3] == ["good", "zero", "dear"]
+
+
 def test_seeds_and_fractions(tmp_path, long_csv):
     splits = []
     for i, words in enumerate((("--seed", 1), ("--seed", 1), ("--seed", 2), ("--fractions", 0.5, 0, 0.5))):
@@ -153,7 +163,7 @@ def test_mistakes_are_one_message_and_exit_code_2(tmp_path, long_csv, words, sai
 
 def test_other_mistakes(tmp_path, long_csv):
     assert "Check the path" in run("check", tmp_path / "none").stderr
-    assert "--format" in run("check", long_csv).stderr
+    assert f"pandora data import {long_csv} --format" in run("check", long_csv).stderr
     words = ("import", long_csv, "--format", "long", *COLUMNS, "--free", "-o", tmp_path / "t")
     assert run(*words).exit_code == 0
     again = run(*words)

@@ -63,7 +63,7 @@ def test_messages_name_what_was_given_and_what_to_do(saved_router: Path, tmp_pat
     store = tmp_path / "none.sqlite"
     for words, said in (
         (["fit", "--data", saved_router, "-o", tmp_path / "r"], "another kind (pandora-router artifact)"),
-        (["fit", "--data", wide, "-o", tmp_path / "r"], "pandora data import wide.csv --format long|wide"),
+        (["fit", "--data", wide, "-o", tmp_path / "r"], f"pandora data import {wide} --format long|wide"),
         (["data", "import", wide, "--format", "wide", "--free", "-o", tmp_path / "t"], "--score-column"),
         (["route", "-r", saved_router, "hello", "--max-fee", "0.0000001"], "lowest mean fee is 0.01"),
         (["log", "tail", "--store", store], "no such file"),

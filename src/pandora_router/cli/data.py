@@ -13,7 +13,7 @@ from pandora_router.cli.console import Screen, SlowProgress, echo, echo_json
 from pandora_router.cli.console import table as grid_of
 from pandora_router.cli.sources import Source, Splitting, source_options, split_options
 from pandora_router.data import storage
-from pandora_router.data.check import Baselines, Mean, Summary, summarise
+from pandora_router.data.check import Baselines, Mean, SpecialistSummary, Summary, summarise
 from pandora_router.data.table import Table
 
 
@@ -109,11 +109,16 @@ def _show(summary: Summary) -> None:
 
 def _specialists(summary: Summary) -> Grid:
     rows = []
-    for column in sorted(summary.specialists, key=lambda column: -(column.reward or -math.inf)):
+    for column in sorted(summary.specialists, key=_unrewarded):
         numbers = [f"{x:.4g}" if x is not None else "-" for x in (column.score, column.fee, column.reward)]
         rows.append([column.specialist, f"{column.missing:,}", *numbers])
     columns = ("specialist", "missing", "score", "fee", "reward")
     return grid_of("Specialists (means over their own cells)", columns, rows)
+
+
+def _unrewarded(column: SpecialistSummary) -> float:
+    """Sorts by mean reward, highest first; specialists without a score are last."""
+    return math.inf if column.reward is None else -column.reward
 
 
 def _rewards(summary: Summary) -> Grid:

@@ -74,7 +74,7 @@ class Source:
             came, do = f"a folder of another kind ({written})", "Name the folder of the table."
         elif self.path.exists():
             came = "a folder of other files" if self.path.is_dir() else "a file"
-            do = f"Say what it is: pandora data import {self.path.name} --format {'|'.join(FORMATS[2:])}"
+            do = f"Say what it is: pandora data import {self.path} --format {'|'.join(FORMATS[2:])}"
         expected = "a routing table or a folder with prompts.parquet"
         raise UsageError(str(self.path), expected=expected, came=came, do=do)
 
