@@ -8,6 +8,8 @@ import os
 import signal
 import time
 from collections.abc import Sequence
+from datetime import date
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +84,15 @@ def test_parquet_columns_keep_their_types(saved_router: Path, tmp_path: Path) ->
     )
     assert done.exit_code == 0, done.output
     assert pq.read_table(tmp_path / "o.parquet").select(["n", "prompt", "x"]).equals(table)
+
+
+def test_prices_and_times_of_parquet_are_plain_cells_in_csv(saved_router: Path, tmp_path: Path) -> None:
+    row = {"prompt": PROMPTS[0], "usd": Decimal("1.20"), "day": date(2026, 2, 3), "tags": ["a", "b"]}
+    source = write(tmp_path / "in.parquet", [row])
+    done = pandora("route", "-r", saved_router, "--batch", source, "-o", tmp_path / "out.csv")
+    assert done.exit_code == 0, done.output
+    found = read(tmp_path / "out.csv")[0]
+    assert (found["usd"], found["day"], found["tags"]) == ("1.20", "2026-02-03", '["a", "b"]')
 
 
 def test_standard_input_and_output(saved_router: Path, router: Router, tmp_path: Path) -> None:

@@ -182,10 +182,10 @@ def _unreadable(path: Path, line: int, expected: str, error: Exception | None = 
 def write_rows(path: Path, columns: Columns, rows: Iterable[Row], *, like: Path | None = None) -> None:
     """Write `rows` to `path`, atomically, in the format of its suffix.
 
-    CSV and Parquet have `columns` in that order. In CSV, values that are not texts or numbers are written as
-    JSON text. In Parquet, a column has the type it has in the Parquet file `like`, if that has the column,
-    and otherwise the type given in `columns`; text columns hold other values as JSON text. In JSON lines, NaN
-    and infinities become null.
+    CSV and Parquet have `columns` in that order. In CSV, lists and maps are written as JSON text. In Parquet,
+    a column has the type it has in the Parquet file `like`, if that has the column, and otherwise the type
+    given in `columns`; text columns hold lists and maps as JSON text. In JSON lines, NaN and infinities
+    become null.
     """
     with folders.replacing(path) as draft:
         WRITERS[kind_of(path)](draft, columns, rows, like)
@@ -212,10 +212,10 @@ def _write_csv(path: Path, columns: Columns, rows: Iterable[Row], like: Path | N
 
 
 def plain(value: Any) -> Any:
-    """A value as one cell: texts, numbers and None as they are, anything else as JSON text."""
+    """A value as one cell: texts, numbers and None as they are, lists and maps as JSON, others as `str`."""
     if value is None or isinstance(value, str | int | float):
         return value
-    return json.dumps(value, default=str)
+    return json.dumps(value, default=str) if isinstance(value, list | dict) else str(value)
 
 
 def _write_parquet(path: Path, columns: Columns, rows: Iterable[Row], like: Path | None) -> None:
