@@ -75,6 +75,8 @@ def test_messages_name_what_was_given_and_what_to_do(saved_router: Path, tmp_pat
         assert said in result.stderr
         assert "--format (" not in result.stderr
     assert not store.exists()
+    for name in ("", "team ", "te\nam", "te\u200bam"):
+        assert "visible characters" in pandora("keys", "add", name, "--store", store).stderr
     assert pandora("keys", "add", "team", "--store", store).exit_code == 0
     assert pandora("keys", "list", "--store", store).exit_code == 0
     with pytest.raises(UsageError, match="who answers prompts that nobody wins, and a file that describes"):

@@ -15,6 +15,7 @@ from pandora_router.errors import UsageError
 from pandora_router.store.database import Row, Transaction
 from pandora_router.store.money import in_dollars, period_of
 from pandora_router.store.rows import Key, Refusal
+from pandora_router.text import unfit_for_name
 
 PREFIX = "pk-"
 COLUMNS = "id, name, created_at, budget, period, per_minute, revoked_at, admin"
@@ -38,9 +39,12 @@ def add_key(
     """Create a key and return it with its secret, which is shown once and not stored.
 
     `budget` is in nanodollars per `period`; `admin` opens the dashboard. Raises `UsageError` if the name is
-    taken.
+    taken, empty or not visible.
     """
     period_of(period, now)
+    if fault := unfit_for_name(name) if name else "none":
+        expected = "visible characters, without white space at the ends"
+        raise UsageError("the name of a key", expected=expected, came=fault, do="Name it otherwise.")
     for what, bound in (("budget", budget), ("requests per minute", per_minute)):
         if bound is not None and bound < 0:
             raise UsageError(f"the {what} of a key", expected="zero or more", came=str(bound), do="Raise it.")
