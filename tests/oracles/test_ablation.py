@@ -62,6 +62,18 @@ def test_every_number_against_scipy_and_the_driver() -> None:
             assert one.standard_error == pytest.approx(gap.std(ddof=1) / np.sqrt(len(gap)), abs=1e-9)
 
 
+def test_specialists_that_are_always_wrong_alike_have_a_likelihood() -> None:
+    """Their residuals are two values of equal size: nothing shrinks their correlation of one."""
+    rng = np.random.default_rng(0)
+    wrong = np.where(np.arange(200) % 2, 0.1, -0.1)[:, None]
+    cheap = np.tile(rng.random((200, 1)), 2)
+    model = Calibrated(CheapMean(), "constant", law="normal", slope=False)
+    told = Readings(cheap, cheap + wrong, cheap + wrong)
+    found = ablate(model, KnowledgeGradient(), told, Costs(np.full(2, COST)))
+    assert all(np.isfinite(one.nll) for one in found)
+    assert found[0].nll < found[1].nll
+
+
 def test_parts_that_the_world_has_are_worth_something() -> None:
     found = {
         one.off: one

@@ -28,6 +28,7 @@ from pandora_router.search import Policy
 from pandora_router.types import Matrix, Vector
 
 MOST = 1500  # prompts searched: each part takes as long as evaluating one more policy
+SINGULAR = 1e-12
 CENTRAL = 0.9
 FOLDS = 5
 
@@ -121,10 +122,13 @@ def _measured(fitted: FittedSignal, policy: Policy, test: Readings, costs: Costs
 
 
 def _nll(fitted: FittedSignal, away: Matrix, std: Matrix) -> Vector:
-    """-log N(g; mu, D C D) / M = (|L^-1 away|^2 + log det C) / 2M + mean log std + log(2 pi) / 2."""
+    """-log N(g; mu, D C D) / M = (|L^-1 away|^2 + log det C) / 2M + mean log std + log(2 pi) / 2.
+
+    `SINGULAR` is added to the diagonal of C, which is singular if two specialists are always wrong alike.
+    """
     boxes = away.shape[1]
     matrix = np.eye(boxes) if fitted.correlation is None else fitted.correlation.matrix
-    root = np.linalg.cholesky(matrix)
+    root = np.linalg.cholesky(matrix + SINGULAR * np.eye(boxes))
     from scipy.linalg import solve_triangular
 
     squares = (solve_triangular(root, away.T, lower=True) ** 2).sum(axis=0)
