@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from pandora_router.errors import UpstreamError
-from pandora_router.store import log
-from pandora_router.store.database import Transaction
+from pandora_router.store import accounts, log
+from pandora_router.store.database import Transaction, connect
+from pandora_router.store.rows import Key
 from pandora_router.store.worker import Store
 from tests.store.databases import Server
 from tests.store.test_laws import opened
@@ -80,3 +82,37 @@ def test_kept_operations_wait_for_a_database_that_is_gone(server: Server, url: s
     rows = store.submit(lambda open_: open_.rows("SELECT id, status FROM decisions")).result(120)
     assert rows == [("d1", "ok")]
     store.close()
+
+
+def test_processes_that_commit_many_keys_together_do_not_block_each_other(url: str) -> None:
+    stores = [Store(url) for _ in range(2)]
+    names = [f"team {i}" for i in range(5)]
+    keys = [
+        stores[0].submit(lambda open_, n=name: accounts.add_key(open_, n, 0.0)).result() for name in names
+    ]
+
+    def begin(open_: Transaction, id_: str, key: Key) -> None:
+        accounts.reserve(open_, key, id_, 10, 0.0, 60.0)
+        log.begin(open_, opened(id_, key.id))
+
+    begun = []
+    for i in range(200):
+        for number, store in enumerate(stores):
+            id_, key = f"{number} {i}", keys[(i if number else -i) % len(keys)][0]
+            begun.append(store.submit(lambda open_, id_=id_, key=key: begin(open_, id_, key)))
+            store.keep(lambda open_, id_=id_: log.close(open_, id_, 1.0, status="ok"))
+    assert [future.exception(120) for future in begun] == [None] * len(begun)
+    for store in stores:
+        store.close()
+    database = connect(url)
+    with database.transaction() as open_:
+        assert open_.rows("SELECT count(*) FROM decisions WHERE closed_at IS NOT NULL") == [(400,)]
+        assert open_.rows("SELECT sum(reserved) FROM budgets") == [(0,)]
+    database.close()
+
+
+def test_processes_that_start_together_find_one_schema(url: str) -> None:
+    with ThreadPoolExecutor(6) as threads:
+        starting = [threads.submit(Store, url) for _ in range(6)]
+        for future in starting:
+            future.result(120).close()

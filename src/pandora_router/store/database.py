@@ -1,9 +1,10 @@
 """One SQL dialect over two drivers: SQLite, embedded, and PostgreSQL, for several hosts.
 
 Statements are written once, with `?` for parameters and only SQL that both databases support (INSERT ... ON
-CONFLICT, conditional UPDATE, TEXT / BIGINT / DOUBLE PRECISION columns). Concurrent writers are safe: SQLite
-takes its write lock at BEGIN; PostgreSQL locks each updated row and evaluates the condition of an UPDATE
-again after waiting.
+CONFLICT, conditional UPDATE, TEXT / BIGINT / DOUBLE PRECISION columns). Concurrent writers are safe, because
+they take turns: SQLite takes its write lock at BEGIN, and a transaction on PostgreSQL begins with an advisory
+lock. Operations of many keys are committed together, in any order, and would deadlock on the rows that they
+lock.
 """
 
 from __future__ import annotations
@@ -21,6 +22,10 @@ from pandora_router.errors import UpstreamError, UsageError, missing_package
 Row = tuple[Any, ...]
 BUSY_SECONDS = 30.0
 """Time that a SQLite writer waits for the lock of another process."""
+TURN = 0x70616E64
+"""Name of the advisory lock of PostgreSQL that a writer holds until its transaction ends."""
+IDLE = "30s"
+"""PostgreSQL ends a writer that is silent for this long, so that a host that is cut off blocks no other."""
 
 
 class Transaction(Protocol):
@@ -246,27 +251,35 @@ class PostgreSQL:
 
     @contextmanager
     def transaction(self) -> Iterator[Transaction]:
-        """Yield a transaction; commit it, or roll it back on an exception.
+        """Yield a transaction that holds the lock of writers; commit it, or roll it back on an exception.
 
         Raises `UpstreamError` if the connection is lost; the next transaction connects again.
         """
-        connection = self._open()
-        try:
-            with connection.transaction():
-                cursor = _Cursor(connection, "%s")
-                yield cursor
-                cursor.write_sums()
-        except (self._psycopg.OperationalError, self._psycopg.InterfaceError) as error:
-            connection.close()
-            raise UpstreamError(f"PostgreSQL did not answer ({type(error).__name__})") from error
+        with self._begun() as cursor:
+            cursor.rows(
+                "SELECT set_config('idle_in_transaction_session_timeout', ?, true), pg_advisory_xact_lock(?)",
+                *(IDLE, TURN),
+            )
+            yield cursor
+            cursor.write_sums()
 
     @contextmanager
     def reading(self, seconds: float) -> Iterator[Transaction]:
         """Yield a read-only transaction; raises `UpstreamError` if a query runs longer than `seconds`."""
-        with self.transaction() as open_:
+        with self._begun() as open_:
             open_.run("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
             open_.run(f"SET LOCAL statement_timeout = {int(1000 * seconds)}")
             yield open_
+
+    @contextmanager
+    def _begun(self) -> Iterator[_Cursor]:
+        connection = self._open()
+        try:
+            with connection.transaction():
+                yield _Cursor(connection, "%s")
+        except (self._psycopg.OperationalError, self._psycopg.InterfaceError) as error:
+            connection.close()
+            raise UpstreamError(f"PostgreSQL did not answer ({type(error).__name__})") from error
 
     @contextmanager
     def part(self, transaction: _Cursor) -> Iterator[None]:
