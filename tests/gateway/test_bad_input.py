@@ -151,6 +151,7 @@ def test_a_request_that_does_not_arrive_is_let_go(serve: Serve, stub: Stub) -> N
     start = b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\n"
     assert raw(gateway, b"").startswith(b"HTTP/1.1 408")
     assert raw(gateway, start + b"X-Slow: ").startswith(b"HTTP/1.1 408")
+    assert raw(gateway, start + b"Content-Length: 100\r\n\r\n").startswith(b"HTTP/1.1 408")
     assert raw(gateway, start + b"Content-Length: 100\r\n\r\n{").startswith(b"HTTP/1.1 408")
     assert raw(gateway, start + b"Transfer-Encoding: chunked\r\n\r\n5\r\nhel").startswith(b"HTTP/1.1 408")
     assert raw(gateway, start + b"X: " + b"y" * (LARGEST_HEAD + 10)).startswith(b"HTTP/1.1 431")

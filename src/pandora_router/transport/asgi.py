@@ -69,22 +69,19 @@ async def read_body(receive: Receive, largest: int, patience: float = PATIENCE) 
     Of a body that is too large up to four times the limit is read and discarded, because most clients read
     the response only after they have sent everything.
     """
-    message = await receive()  # most bodies have already arrived and need no timer
-    if message["type"] != "http.disconnect" and not message.get("more_body", False):
-        body: bytes = message.get("body", b"")
-        return body if len(body) <= largest else _too_large(largest)
     try:
         async with asyncio.timeout(patience):
-            return await _rest_of_body(message, receive, largest)
+            return await _whole_body(receive, largest)
     except TimeoutError:
         late = f"The body of the request did not arrive within {patience:g} seconds."
         raise Refused(408, late, "request_timeout", {"connection": "close"}) from None
 
 
-async def _rest_of_body(message: Message, receive: Receive, largest: int) -> bytes:
+async def _whole_body(receive: Receive, largest: int) -> bytes:
     parts: list[bytes] = []
     size, more = 0, True
     while more and size <= 4 * largest:
+        message = await receive()
         if message["type"] == "http.disconnect":
             raise Gone
         part = message.get("body", b"")
@@ -92,8 +89,6 @@ async def _rest_of_body(message: Message, receive: Receive, largest: int) -> byt
         if size <= largest:
             parts.append(part)
         more = message.get("more_body", False)
-        if more:
-            message = await receive()
     return b"".join(parts) if size <= largest else _too_large(largest)
 
 
