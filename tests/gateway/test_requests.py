@@ -243,7 +243,12 @@ def test_calls_that_are_passed_on_count_against_the_rate_and_need_a_budget(serve
 
 
 def test_embeddings_are_charged_for_the_tokens_that_the_reply_counts(serve: Serve, stub: Stub) -> None:
-    gateway = serve(backend(stub, "small"), backend(stub, "liar"), backend(stub, "broken"), keys=True)
+    away = replace(backend(stub, "away"), endpoint=Endpoint("http://127.0.0.1:1/v1"))
+    gateway = serve(
+        *(backend(stub, name) for name in ("small", "liar", "broken")),
+        *(away, backend(stub, "hang", timeout=0.2)),
+        keys=True,
+    )
     store = gateway.gateway.store
     secret = store.submit(
         lambda open_: accounts.add_key(open_, "team", time.time(), budget=nanodollars(1))[1]
@@ -252,7 +257,8 @@ def test_embeddings_are_charged_for_the_tokens_that_the_reply_counts(serve: Serv
     def embed(model: str) -> tuple[int, dict[str, str], bytes]:
         return post(gateway, "embeddings", {"model": model, "input": "x"}, Authorization=f"Bearer {secret}")
 
-    for model, expected in (("broken", "error"), ("small", "ok"), ("liar", "ok")):
+    failing = [(model, "error") for model in ("broken", "away", "hang")]
+    for model, expected in (*failing, ("small", "ok"), ("liar", "ok")):
         status, headers, _ = embed(model)
         assert (status == 200) == (expected == "ok"), model
         if expected == "ok":
@@ -262,7 +268,9 @@ def test_embeddings_are_charged_for_the_tokens_that_the_reply_counts(serve: Serv
     rows = dict(gateway.rows("SELECT specialist, cost FROM attempts WHERE settled_at IS NOT NULL"))
     assert rows["small"] == nanodollars(5 * prices.input / 1e6)
     assert 0 < rows["liar"] < nanodollars(size * prices.input / 1e6)  # no more tokens than bytes are believed
-    assert gateway.rows("SELECT count(*) FROM decisions WHERE wire = 'embeddings'") == [(3,)]
+    assert rows["broken"] == rows["away"] == 0  # an error is not charged, nor a call that was not made
+    assert rows["hang"] > 0  # it may have done the work
+    assert gateway.rows("SELECT count(*) FROM decisions WHERE wire = 'embeddings'") == [(5,)]
     assert gateway.rows("SELECT sum(cost) FROM decisions") == gateway.rows("SELECT sum(spent) FROM budgets")
     assert gateway.rows("SELECT sum(reserved) FROM budgets") == [(0,)]
 

@@ -57,10 +57,12 @@ async def passed_on(gateway: Gateway, path: str, headers: Mapping[str, str], rec
     try:
         reply = await _called(backend, path, *sent)
     except Refused as refused:
-        paid.end("error", backend.prices.cost(backend.estimate(len(body), 0)), refused.message)
+        failed = refused.__cause__
+        charged = isinstance(failed, Failed) and failed.charged
+        paid.end("error", paid.estimate if charged else 0, refused.message)
         raise
     except BaseException:  # the client has gone
-        paid.end("cancelled", backend.prices.cost(backend.estimate(len(body), 0)))
+        paid.end("cancelled", paid.estimate)
         raise
     if reply.status < 400:
         usage = _usage(reply.body, backend, len(body))
@@ -119,7 +121,7 @@ class _Paid:
         self.id, self._attempt = new_id(), new_id()
         self._gateway, self._backend, self._key, self._begun = gateway, backend, key, begun
         self._worst = backend.failed_case(size)
-        self._estimate = backend.prices.cost(backend.estimate(size, 0))
+        self.estimate = backend.prices.cost(backend.estimate(size, 0))
 
     async def begin(self) -> None:
         """Reserve the worst case and write the decision; raises `Refused` (429, 503)."""
@@ -136,7 +138,7 @@ class _Paid:
             specialist=name,
             proposed=name,
         )
-        attempt = Attempt(self._attempt, self.id, "answer", name, self._begun, self._estimate)
+        attempt = Attempt(self._attempt, self.id, "answer", name, self._begun, self.estimate)
 
         def write(open_: Transaction) -> Refusal | None:
             if key is not None:
