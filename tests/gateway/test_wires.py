@@ -8,6 +8,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -83,7 +84,7 @@ def test_unknown_members_reach_the_specialist_untouched(serve: Serve, stub: Stub
 
 @pytest.mark.parametrize("wire", PATHS)
 @pytest.mark.parametrize("stream", [False, True])
-@pytest.mark.parametrize("fault", ["busy", "broken", "silent", "nowhere"])
+@pytest.mark.parametrize("fault", ["busy", "broken", "silent", "nowhere", "keyless"])
 def test_another_specialist_takes_over_before_the_first_content(
     serve: Serve, stub: Stub, wire: str, stream: bool, fault: str
 ) -> None:
@@ -95,6 +96,8 @@ def test_another_specialist_takes_over_before_the_first_content(
             probe.bind(("127.0.0.1", 0))
             port = probe.getsockname()[1]
         object.__setattr__(first.endpoint, "base_url", f"http://127.0.0.1:{port}/v1")
+    if fault == "keyless":  # the file with its key has gone
+        object.__setattr__(first.endpoint, "key_file", Path("/nowhere"))
     gateway = serve(first, backend(stub, "small"))
     status, headers, body = post(gateway, PATHS[wire], request(wire, "auto", stream=stream))
     assert status == 200
@@ -103,6 +106,17 @@ def test_another_specialist_takes_over_before_the_first_content(
     assert gateway.settled(headers["x-pandora-decision-id"])[2] == "small"
     rows = gateway.rows("SELECT kind, specialist, status FROM attempts ORDER BY at")
     assert rows == [("answer", fault, "error"), ("retry", "small", "ok")]
+
+
+def test_a_key_that_cannot_be_read_is_no_mistake_of_the_client(serve: Serve, stub: Stub) -> None:
+    keyless = backend(stub, "small")
+    object.__setattr__(keyless.endpoint, "key_file", Path("/nowhere/key"))
+    gateway = serve(keyless)
+    for path in ("chat/completions", "embeddings"):
+        status, _, body = post(gateway, path, {**request("chat", "small"), "input": "x"})
+        assert (status, json.loads(body)["error"]["code"]) == (502, "upstream_failed")
+        assert b"nowhere" not in body
+    assert gateway.rows("SELECT sum(cost) FROM decisions") == [(0,)]
 
 
 @pytest.mark.parametrize("stream", [False, True])

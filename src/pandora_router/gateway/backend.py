@@ -14,6 +14,7 @@ from pandora_router.specialists.prices import CHARACTERS_PER_TOKEN
 from pandora_router.store.money import nanodollars
 from pandora_router.store.rows import Usage
 from pandora_router.transport.endpoint import Endpoint
+from pandora_router.transport.failures import Failed
 
 ABILITIES = frozenset({"tools", "images", "audio", "files", "json_schema", "logprobs"})
 BYTES_PER_TOKEN = 3
@@ -129,14 +130,20 @@ class Backend:
         return self.endpoint.url(path.removeprefix("/v1"))
 
     def sent_headers(self, wire: Name, passed: Mapping[str, str]) -> dict[str, str]:
-        """The headers of a call: ours, `passed` ones of the client, and the key in the form of the wire."""
+        """The headers of a call: ours, `passed` ones of the client, and the key in the form of the wire.
+
+        Raises `Failed` if the key cannot be read, as for a server that cannot be reached.
+        """
         headers = {
             "Content-Type": "application/json",
             "Accept-Encoding": "identity",
             **self.headers,
             **passed,
         }
-        key = self.endpoint.key()
+        try:
+            key = self.endpoint.key()
+        except UsageError:
+            raise Failed(f"the key of {self.name} cannot be read", "connection", again=True) from None
         if key is not None:
             headers |= {"x-api-key": key} if wire == "messages" else {"Authorization": f"Bearer {key}"}
         if wire == "messages":

@@ -48,7 +48,7 @@ async def passed_on(gateway: Gateway, path: str, headers: Mapping[str, str], rec
     if wire.name not in backend.wires:
         raise Refused(404, f"{name} does not serve {path}.", "model_not_found")
     given = {passed: headers[passed] for passed in PASSED if passed in headers}
-    sent = with_model(body, parsed, backend.model), backend.sent_headers(wire.name, given)
+    sent = with_model(body, parsed, backend.model), wire.name, given
     key = await admitted(gateway, headers, begun)
     if path != EMBEDDINGS:
         return await _called(backend, path, *sent)
@@ -72,10 +72,14 @@ async def passed_on(gateway: Gateway, path: str, headers: Mapping[str, str], rec
     return replace(reply, headers={**reply.headers, "x-pandora-decision-id": paid.id})
 
 
-async def _called(backend: Backend, path: str, body: bytes, headers: Mapping[str, str]) -> Reply:
-    """The specialist's reply; raises `Refused` (502) if there is none, or one with a status 5xx."""
+async def _called(backend: Backend, path: str, body: bytes, wire: Name, given: Mapping[str, str]) -> Reply:
+    """The specialist's reply; raises `Refused` (502) if there is none, or one with a status 5xx.
+
+    `given` are the headers of the client that are passed on.
+    """
     endpoint = backend.endpoint
     try:
+        headers = backend.sent_headers(wire, given)
         relay = await Relay.open(backend.address(path), body, headers, endpoint.timeout, endpoint.proxy())
         try:
             whole = await relay.read(LARGEST_ANSWER)
