@@ -90,6 +90,7 @@ def test_a_client_that_offers_another_protocol_is_served(serve: Serve, stub: Stu
     offer = (b"connection: Upgrade, HTTP2-Settings", b"upgrade: h2c", b"http2-settings: AAEAAEAAAAIAAAAB")
     for parts in ((head(*offer, SIZED) + BODY,), (head(*offer, SIZED), BODY)):
         assert replies(gateway, *parts).startswith(b"HTTP/1.1 200 ")
+        assert replies(gateway, *parts, *parts).count(b"HTTP/1.1 200 ") == 2  # the connection is kept
 
 
 @pytest.mark.parametrize("wire", PATHS)

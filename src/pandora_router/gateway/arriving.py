@@ -58,6 +58,7 @@ class Arriving(HttpToolsProtocol):
     _due = 0.0
     _head = 0
     _in_head = True
+    _in_body = False
     _upgrading = False
     _left: Callable[[], None] | None = None
 
@@ -80,6 +81,7 @@ class Arriving(HttpToolsProtocol):
         """Count the bytes of a head that is not complete, and take `Upgrade` out of it."""
         if self._in_head:
             self._head += len(data)
+        if not self._in_body:
             head, blank, rest = data.partition(b"\r\n\r\n")
             data = _UPGRADE.sub(b"", head + blank[:2]) + blank[2:] + rest
         super().data_received(data)
@@ -102,11 +104,16 @@ class Arriving(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         """The head is complete."""
-        self._in_head, self._head = False, 0
+        self._in_head, self._in_body, self._head = False, True, 0
         if self._upgrading:
             self._refuse(b"400 Bad Request")
             return
         super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        """The body is complete: another request may follow on this connection."""
+        self._in_body = False
+        super().on_message_complete()
 
     def _notify(self, left: Callable[[], None] | None) -> None:
         """Call `left` when the client disconnects, soon if it already has; None for nothing any more."""
