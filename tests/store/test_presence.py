@@ -115,3 +115,15 @@ def test_sums_of_a_commit_are_written_once_and_undone_with_their_part(database: 
 def _fail(open_: Transaction, sql: str) -> None:
     open_.grow(sql, (1, "small"), (100, 100))
     raise RuntimeError
+
+
+def test_a_retry_of_a_decision_given_up_for_lost_is_charged_and_reserves_nothing(database: Database) -> None:
+    with database.transaction() as open_:
+        key = begin(open_, Process())
+        assert log.recover(open_, NOW) == 1  # never registered: dead
+        log.settle(open_, Settlement("a1", Outcome("error", 0), NOW))  # but it lives, and calls another
+        assert accounts.extend(open_, key, "d1", 600) is None
+        log.attempt(open_, Attempt("a2", "d1", "retry", "large", NOW, 250))
+        log.close(open_, "d1", NOW, status="ok", last=Settlement("a2", Outcome("ok", 30), NOW))
+        assert accounts.account(open_, key, NOW) == (30, 0)
+        assert sum(minute["cost"] for minute in log.minutes(open_, NOW, NOW + 60)) == 30

@@ -165,10 +165,12 @@ def _taken(open_: Transaction, key: Key, period: str, amount: int, bound: int) -
 def extend(open_: Transaction, key: Key, decision: str, worst: int) -> Refusal | None:
     """Increase a decision's reservation until `worst` of it is left; returns None, or why it was refused.
 
-    A failed call may have been charged, so another call needs its own worst case.
+    A failed call may have been charged, so another call needs its own worst case. Nothing is reserved for a
+    decision that was given up for lost while its process was alive: it has ended, and nobody would release
+    the rest. What its calls cost is charged all the same.
     """
     lease = _locked_lease(open_, decision)
-    if lease is None or lease[2] >= worst:
+    if lease is None or lease[2] >= worst or lease[3] is not None:
         return None
     _, period, remaining, _ = lease
     need, bound = worst - remaining, 2**62 if key.budget is None else key.budget

@@ -183,6 +183,7 @@ def close(
     if not rows:
         if cost:
             _charge(open_, id_, cost)
+            rollups.count_cost(open_, id_, cost)
         elif last is not None:
             _corrected(open_, last)
         return False
