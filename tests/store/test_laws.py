@@ -57,6 +57,14 @@ def test_a_key_is_found_by_its_secret_which_is_not_stored(database: Database) ->
             accounts.revoke_key(open_, "nobody", NOW)
 
 
+def test_a_prompt_may_have_any_character(database: Database) -> None:
+    with database.transaction() as open_:
+        log.begin(open_, opened(), prompt="a\0b")
+        (prompt,) = open_.rows("SELECT prompt FROM bodies")[0]
+        assert prompt.replace("\N{REPLACEMENT CHARACTER}", "\0") == "a\0b"
+        assert log.pinned(open_, "response:None:a\0b", NOW) is None
+
+
 @pytest.mark.parametrize("per_minute", [1, 7, 60])
 def test_a_rate_limit_is_what_a_list_of_arrivals_says(database: Database, per_minute: int) -> None:
     """Oracle: over any minute at most 2 x the allowance (a burst, then evenly), in the long run the rate."""

@@ -118,7 +118,9 @@ class _Cursor:
 
     def _execute(self, sql: str, values: Sequence[Any]) -> Any:
         cursor = self._connection.cursor()
-        cursor.execute(sql if self._mark == "?" else sql.replace("?", self._mark), values)
+        if self._mark != "?":
+            sql, values = sql.replace("?", self._mark), [_storable(value) for value in values]
+        cursor.execute(sql, values)
         return cursor
 
     def run(self, sql: str, *values: Any) -> int:
@@ -153,6 +155,11 @@ class _Cursor:
         cursor = self._execute(sql, values)
         while block := cursor.fetchmany(1000):
             yield from (tuple(row) for row in block)
+
+
+def _storable(value: Any) -> Any:
+    """A text without the character NUL, which a prompt may have and a text in PostgreSQL may not."""
+    return value.replace("\0", "\N{REPLACEMENT CHARACTER}") if isinstance(value, str) else value
 
 
 class SQLite:
