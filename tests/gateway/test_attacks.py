@@ -13,13 +13,14 @@ from urllib.parse import urlsplit
 import pytest
 from aiohttp import web
 
+from pandora_router.gateway.arriving import Arriving
 from pandora_router.gateway.eligible import MEDIUM
 from pandora_router.gateway.frames import Frames
 from pandora_router.gateway.logs import redacted
 from pandora_router.store import accounts
 from pandora_router.store.money import nanodollars
 from tests.gateway.conftest import Running, Serve, backend
-from tests.gateway.stub import Stub
+from tests.gateway.stub import Stub, chat_event
 from tests.gateway.test_wires import PATHS, post, request
 from tests.support.web_server import WebServer
 
@@ -265,3 +266,32 @@ def test_decisions_are_counted_against_the_rate_of_a_key(serve: Serve, stub: Stu
         for _ in "ab"
     ]
     assert asked == [200, 429]
+
+
+class Endless(WebServer):
+    """Streams as fast as it is read; `streams` are those that are open."""
+
+    streams = 0
+
+    async def answer(self, request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        await response.prepare(request)
+        self.streams += 1
+        try:
+            while True:
+                await response.write(chat_event("small", "x" * 60_000))
+        finally:
+            self.streams -= 1
+
+
+def test_a_client_that_does_not_read_is_disconnected(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Arriving, "stall", 0.3)
+    with closing(Endless()) as endless:
+        gateway = serve(backend(endless, "small"))
+        body, where = json.dumps(request("chat", "small", stream=True)).encode(), urlsplit(gateway.url)
+        with socket.create_connection((where.hostname, where.port)) as client:
+            client.sendall(head(b"content-length: %d" % len(body)) + body)
+            until = time.monotonic() + 20
+            while not gateway.rows("SELECT 1 FROM decisions WHERE status = 'cancelled'") or endless.streams:
+                assert time.monotonic() < until
+                time.sleep(0.05)

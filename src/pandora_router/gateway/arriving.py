@@ -1,8 +1,10 @@
-"""Limits on the time and size of request headers, and notice of a disconnect, which uvicorn does not have.
+"""Limits on request headers and on clients that do not read, notice of a disconnect: uvicorn has none of it.
 
 A connection on which the headers of a request are not complete after `patience` seconds, or exceed
 `LARGEST_HEAD` bytes, is answered with status 408 or 431 and closed. `asgi.read_body` limits bodies. A request
-can ask to be told when its client disconnects (`asgi.ON_DISCONNECT`), in place of a task that waits for it.
+can ask to be told when its client disconnects (`asgi.ON_DISCONNECT`), in place of a task that waits for it. A
+client that reads nothing of its answer for `stall` seconds is disconnected: otherwise it could keep a stream
+of a specialist, and the money that is reserved for it, for ever.
 
 The header `Upgrade` is taken out, since no other protocol is served here: the parser would end the request
 after its headers and read its body as another request (request smuggling). Where it cannot be taken out
@@ -54,6 +56,8 @@ class Arriving(HttpToolsProtocol):
     """uvicorn's protocol with limits on the time and size of request headers."""
 
     patience: float = 60.0
+    stall: float = 300.0
+    _stalled: asyncio.TimerHandle | None = None
     _waiting: asyncio.TimerHandle | None = None
     _due = 0.0
     _head = 0
@@ -73,9 +77,22 @@ class Arriving(HttpToolsProtocol):
         if self._waiting is not None:
             self._waiting.cancel()
             self._waiting = None
+        if self._stalled is not None:
+            self._stalled.cancel()
         super().connection_lost(exc)
         if self._left is not None:
             self._left()
+
+    def pause_writing(self) -> None:
+        """The client reads more slowly than it is written to: disconnect it unless it reads on in time."""
+        super().pause_writing()
+        self._stalled = self.loop.call_later(self.stall, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        """The client has read."""
+        if self._stalled is not None:
+            self._stalled.cancel()
+        super().resume_writing()
 
     def data_received(self, data: bytes) -> None:
         """Count the bytes of a head that is not complete, and take `Upgrade` out of it."""
