@@ -8,6 +8,8 @@ import threading
 import time
 import urllib.error
 import urllib.request
+from contextlib import closing
+from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
 
@@ -341,6 +343,20 @@ def test_a_failing_specialist_is_left_alone_and_tried_again(serve: Serve, stub: 
     assert stub.calls["broken"] == before
     status, _, body = post(gateway, "chat/completions", request("chat", "broken"))
     assert status == 503, body
+
+
+def test_a_connection_waits_for_its_next_request(serve: Serve, stub: Stub) -> None:
+    """Longer than the five seconds of uvicorn: load balancers keep connections for about a minute."""
+    gateway = serve(backend(stub, "small"))
+    with closing(HTTPConnection(gateway.url.removeprefix("http://"), timeout=30)) as client:
+        for pause in (0.0, 5.5):
+            time.sleep(pause)
+            client.request("POST", "/v1/chat/completions", json.dumps(request("chat", "small")))
+            if pause == 0.0:
+                kept = client.sock
+            answer = client.getresponse()
+            answer.read()
+            assert (answer.status, client.sock) == (200, kept)
 
 
 def test_questions(serve: Serve, stub: Stub) -> None:

@@ -22,6 +22,7 @@ import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from pandora_router.transport.asgi import ON_DISCONNECT
+from pandora_router.transport.listening import KEPT
 
 if TYPE_CHECKING:
     from pandora_router.gateway.app import Gateway
@@ -48,6 +49,7 @@ def settings(gateway: Gateway, **more: Any) -> uvicorn.Config:
         proxy_headers=False,
         server_header=False,
         date_header=False,
+        timeout_keep_alive=KEPT,
         **more,
     )
 
