@@ -1,8 +1,9 @@
-"""`pandora keys` and `pandora log` beside a running gateway, in the folder of its pandora.yaml."""
+"""What an operator uses beside a running gateway: `pandora keys`, `pandora log`, metrics."""
 
 from __future__ import annotations
 
 import json
+import time
 import urllib.error
 import urllib.request
 from pathlib import Path
@@ -10,6 +11,9 @@ from pathlib import Path
 import pyarrow.parquet as parquet
 import pytest
 
+from pandora_router.store import rollups
+from pandora_router.store.database import Transaction
+from tests.gateway.conftest import Serve, backend
 from tests.gateway.stub import Stub
 from tests.gateway.test_serve import CONFIG, served
 from tests.support.command import pandora
@@ -73,3 +77,25 @@ def test_without_a_configuration_the_store_is_a_file_of_this_folder(
     assert result.exit_code == 2
     assert "other.db" in result.stderr  # a misspelt store is not made
     assert not (tmp_path / "other.db").exists()
+
+
+def test_metrics_of_a_month_are_read_in_no_time(serve: Serve, stub: Stub) -> None:
+    """A scrape comes every few seconds, and requests wait for the store meanwhile."""
+    gateway = serve(backend(stub, "small"))
+    sums = rollups.SUMS.split(", ")
+
+    def month(open_: Transaction, table: str, unit: str, steps: int, each: int) -> None:
+        open_.run(
+            f"WITH RECURSIVE time(at) AS (SELECT 1 UNION ALL SELECT at + 1 FROM time WHERE at < {steps}), "
+            "team(name) AS (SELECT 0 UNION ALL SELECT name + 1 FROM team WHERE name < 7) "
+            f"INSERT INTO {table} ({unit}, specialist, key, {rollups.SUMS}) "
+            f"SELECT at, 'small', name, {', '.join([str(each)] * len(sums))} FROM time, team"
+        )
+
+    store = gateway.gateway.store
+    store.submit(lambda open_: month(open_, "minutes", "minute", 30 * 24 * 60, 1)).result()
+    store.submit(lambda open_: month(open_, "hours", "hour", 30 * 24, 60)).result()
+    before = time.process_time()
+    with urllib.request.urlopen(f"{gateway.url}/metrics") as reply:
+        assert f'pandora_requests_total{{specialist="small"}} {8 * 30 * 24 * 60}' in reply.read().decode()
+    assert time.process_time() - before < 0.1

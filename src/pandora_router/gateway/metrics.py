@@ -1,6 +1,6 @@
 """Metrics for Prometheus, read from the store, so that all workers report the same counters.
 
-Counters are sums over the roll-ups per minute, which retention never deletes, so they only grow. Gauges
+Counters are sums over the roll-ups per hour, which retention never deletes, so they only grow. Gauges
 describe the worker that answered.
 """
 
@@ -37,7 +37,7 @@ COUNTERS = {
 
 def _sums(open_: Transaction) -> list[Row]:
     columns = ", ".join(f"sum({column})" for column, _, _ in COUNTERS.values())
-    return open_.rows(f"SELECT specialist, {columns} FROM minutes GROUP BY specialist ORDER BY specialist")
+    return open_.rows(f"SELECT specialist, {columns} FROM hours GROUP BY specialist ORDER BY specialist")
 
 
 async def text(gateway: Gateway) -> bytes:
