@@ -109,6 +109,30 @@ def test_a_changed_file_is_served_and_a_broken_one_is_not(stub: Stub, tmp_path: 
     assert not any("Traceback" in line for line in lines), lines
 
 
+def test_a_file_that_changes_while_a_worker_starts_is_served(stub: Stub, tmp_path: Path) -> None:
+    for default in ("small", "large"):
+        (tmp_path / f"{default}.yaml").write_text(CONFIG.format(url=stub.url, default=default))
+    (tmp_path / "small.yaml").replace(tmp_path / "pandora.yaml")
+    script = tmp_path / "changing.py"
+    script.write_text(
+        "import sys\nfrom pathlib import Path\n"
+        "from pandora_router.config.gateway import ServePlan\n"
+        "from pandora_router.gateway.server import serve\n"
+        "class Changing(ServePlan):\n"
+        "    def mount(self, gateway, closing):\n"  # after the site was built, before requests are answered
+        "        self.path.with_name('large.yaml').replace(self.path)\n"
+        "plan = Changing(Path(sys.argv[1]))\n"
+        "serve(plan, plan.address(None, 0), 1, lambda url: print(f'Serving on {url}', flush=True))\n"
+    )
+    with launched([sys.executable, str(script), str(tmp_path / "pandora.yaml")]) as (process, url, _):
+        until = time.monotonic() + 30
+        while ask(url)[0] != "large":
+            assert time.monotonic() < until
+            time.sleep(0.2)
+        process.send_signal(signal.SIGTERM)
+        process.wait(60)
+
+
 def test_without_keys_only_loopback_is_served(stub: Stub, tmp_path: Path) -> None:
     (tmp_path / "pandora.yaml").write_text(CONFIG.format(url=stub.url, default="small"))
     done = subprocess.run(
@@ -194,7 +218,8 @@ def test_workers_that_die_before_they_are_ready_end_the_server(tmp_path: Path) -
     script.write_text(
         "import os, socket\n"
         "from pandora_router.gateway import server\n"
-        "class Dying:\n    store = 'none'\n    def site(self):\n        os._exit(3)\n"
+        "class Dying:\n    store = 'none'\n    def fingerprint(self):\n        return ''\n"
+        "    def site(self):\n        os._exit(3)\n"
         "if __name__ == '__main__':\n"
         "    print(server._parent(Dying(), socket.socket(), 2, lambda: print('ready')))\n"
     )

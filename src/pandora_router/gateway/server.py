@@ -25,7 +25,7 @@ from contextlib import ExitStack
 from multiprocessing.process import BaseProcess
 from typing import TYPE_CHECKING, Protocol
 
-from pandora_router.errors import PandoraError
+from pandora_router.errors import PandoraError, UpstreamError
 from pandora_router.gateway import logs
 from pandora_router.gateway.app import Gateway
 from pandora_router.gateway.site import Site
@@ -74,11 +74,11 @@ class SitePlan(Protocol):
 
 def serve(plan: SitePlan, address: Address, workers: int, ready: Callable[[str], None]) -> int:
     """Serve until a signal; returns the exit code. Calls `ready(url)` when requests are accepted."""
-    site = plan.site()  # mistakes are found here, before the socket is opened
+    known, site = _read(plan)  # mistakes are found here, before the socket is opened
     listening = address.bind(keys=site.settings.keys)
     url = url_of(listening)
     if workers == 1:
-        return run_event_loop(_worker(plan, site, listening, lambda: ready(url)))
+        return run_event_loop(_worker(plan, known, site, listening, lambda: ready(url)))
     return _parent(plan, listening, workers, lambda: ready(url))
 
 
@@ -145,11 +145,18 @@ def _send(pid: int, number: signal.Signals) -> None:
 
 def _child(plan: SitePlan, listening: socket.socket, events: multiprocessing.SimpleQueue[int]) -> None:
     """A worker; puts its process id into `events` when it is ready."""
-    sys.exit(run_event_loop(_worker(plan, plan.site(), listening, lambda: events.put(os.getpid()))))
+    sys.exit(run_event_loop(_worker(plan, *_read(plan), listening, lambda: events.put(os.getpid()))))
 
 
-async def _worker(plan: SitePlan, site: Site, listening: socket.socket, ready: Callable[[], None]) -> int:
-    """One process: warm up, then answer requests until a signal comes."""
+def _read(plan: SitePlan) -> tuple[str, Site]:
+    """The fingerprint of the files and their site. A change while they are read is noticed later."""
+    return plan.fingerprint(), plan.site()
+
+
+async def _worker(
+    plan: SitePlan, known: str, site: Site, listening: socket.socket, ready: Callable[[], None]
+) -> int:
+    """One process: warm up, then answer requests until a signal comes; `known`: fingerprint of `site`."""
     import uvicorn
 
     from pandora_router.gateway import arriving
@@ -183,7 +190,7 @@ async def _worker(plan: SitePlan, site: Site, listening: socket.socket, ready: C
     # uvicorn would raise the signal again after stopping; here a stop that was asked for is a success
     server.capture_signals = contextlib.nullcontext  # type: ignore[method-assign, assignment]
     chores = [
-        asyncio.ensure_future(_reloading(plan, gateway, changed)),
+        asyncio.ensure_future(_reloading(plan, known, gateway, changed)),
         asyncio.ensure_future(_recovering(store, worker)),
         asyncio.ensure_future(_retaining(gateway)),
         asyncio.ensure_future(_announcing(server, ready)),
@@ -208,16 +215,17 @@ async def _announcing(server: uvicorn.Server, ready: Callable[[], None]) -> None
     ready()
 
 
-async def _reloading(plan: SitePlan, gateway: Gateway, changed: asyncio.Event) -> None:
-    """Make a new site when the files change or SIGHUP comes; an invalid one is reported and not used."""
-    known = plan.fingerprint()
+async def _reloading(plan: SitePlan, known: str, gateway: Gateway, changed: asyncio.Event) -> None:
+    """Make a new site when the files differ from `known` or SIGHUP comes; an invalid one is not used.
+
+    It is reported. If the store is unavailable, the change is tried again until it is back.
+    """
     while True:
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(changed.wait(), LOOK_EVERY)
         now = plan.fingerprint()
         if now == known and not changed.is_set():
             continue
-        known = now
         changed.clear()
         try:
             site = await asyncio.to_thread(plan.site)
@@ -227,6 +235,9 @@ async def _reloading(plan: SitePlan, gateway: Gateway, changed: asyncio.Event) -
             logger.error(
                 "the new configuration is not used, generation %s goes on: %s", gateway.site.generation, error
             )
+            if isinstance(error, UpstreamError):
+                continue
+        known = now
 
 
 async def _recovering(store: Store, worker: presence.Process) -> None:
