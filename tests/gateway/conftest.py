@@ -22,6 +22,7 @@ from pandora_router.gateway.site import Settings, Site
 from pandora_router.store.worker import Store
 from pandora_router.transport.endpoint import Endpoint
 from tests.gateway.stub import Stub
+from tests.support.web_server import WebServer
 
 WIRES = frozenset({"chat", "responses", "messages"})
 
@@ -66,7 +67,7 @@ class Running:
         raise AssertionError(f"{decision} was not closed")
 
 
-def backend(stub: Stub, name: str, **more: Any) -> Backend:
+def backend(stub: WebServer, name: str, **more: Any) -> Backend:
     endpoint = Endpoint(stub.url, timeout=more.pop("timeout", 30.0))
     return Backend(name, endpoint, name, more.pop("prices", TokenTariff(1.0, 10.0)), wires=WIRES, **more)
 

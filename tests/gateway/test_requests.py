@@ -351,6 +351,14 @@ def test_a_probe_that_ends_badly_is_not_the_last_one(
         assert circuit.state(time.monotonic()) == "closed"
 
 
+@pytest.mark.parametrize("status", [429, 500, 520, 524, 599])
+def test_every_failure_of_a_server_is_a_failure(serve: Serve, talking: Talking, status: int) -> None:
+    talking.says = {"large": Script(["no"], status=status), "small": Script(["fine"])}
+    gateway = serve(backend(talking, "large"), backend(talking, "small"), default="large")
+    code, headers, _ = post(gateway, "chat/completions", request("chat", "auto"))
+    assert (code, headers["x-pandora-specialist"]) == (200, "small")
+
+
 def test_a_named_specialist_is_asked_again_after_a_pause(talking: Talking, tmp_path: Path) -> None:
     router = listening()
     script(talking, router, "large", large=Script(["fine"], status=500, mends=2))

@@ -29,8 +29,8 @@ from pandora_router.transport.relay import Relay
 from pandora_router.transport.retries import waited
 
 LARGEST_ANSWER = 64 * 2**20
-OVERLOADED = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
-"""Statuses after which another specialist, or the same one later, may answer."""
+OVERLOADED = frozenset({408, 409, 425, 429, *range(500, 600)})
+"""Statuses after which another specialist, or the same one later, may answer; proxies send 520 to 526."""
 
 
 @dataclass(eq=False)
