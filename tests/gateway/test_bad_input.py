@@ -62,6 +62,9 @@ def test_members_of_the_wrong_kind(serve: Serve, stub: Stub, wire: str) -> None:
         for value in ([], {}, "x", 5, None, [[]], {"type": []}):
             status, _, answer = post(gateway, PATHS[wire], body(wire, **{name: value}))
             assert status in (200, 400), (name, value, answer)
+    for value in ("x", 5, [1]):
+        sent = {**request("chat", "small"), "stream": True, "stream_options": value}
+        assert post(gateway, PATHS["chat"], sent)[0] == 400, value
 
 
 @pytest.mark.parametrize("wire", PATHS)

@@ -180,8 +180,10 @@ class Chat:
             continues=any(item.get("role") in ("assistant", "tool", "function") for item in items),
             shape=body.get("response_format"),
         )
-        wants_usage = bool(mapping(body.get("stream_options")).get("include_usage"))
-        return _turn(body, texts, wants_usage=wants_usage)
+        options = body.get("stream_options")
+        if not isinstance(options, Mapping | None):
+            raise wrong("stream_options", "an object", options)
+        return _turn(body, texts, wants_usage=bool(mapping(options).get("include_usage")))
 
     def usage(self, answer: Json) -> Usage | None:
         """The token counts of a complete answer, or None."""
