@@ -359,6 +359,20 @@ def test_every_failure_of_a_server_is_a_failure(serve: Serve, talking: Talking, 
     assert (code, headers["x-pandora-specialist"]) == (200, "small")
 
 
+@pytest.mark.parametrize("status", [401, 402])
+def test_a_key_that_a_provider_refuses_is_not_that_of_the_client(
+    serve: Serve, talking: Talking, status: int
+) -> None:
+    talking.says = {"large": Script(["no"], status=status), "small": Script(["fine"])}
+    gateway = serve(backend(talking, "large"), backend(talking, "small"), default="large")
+    code, headers, _ = post(gateway, "chat/completions", request("chat", "auto"))
+    assert (code, headers["x-pandora-specialist"]) == (200, "small")
+    for path in ("chat/completions", "embeddings"):
+        code, _, body = post(gateway, path, {**request("chat", "large"), "input": "x"})
+        assert (code, json.loads(body)["error"]["code"]) == (502, "upstream_failed")
+        assert str(status) in json.loads(body)["error"]["message"]
+
+
 def test_a_named_specialist_is_asked_again_after_a_pause(talking: Talking, tmp_path: Path) -> None:
     router = listening()
     script(talking, router, "large", large=Script(["fine"], status=500, mends=2))

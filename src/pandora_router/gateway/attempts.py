@@ -31,6 +31,8 @@ from pandora_router.transport.retries import waited
 LARGEST_ANSWER = 64 * 2**20
 OVERLOADED = frozenset({408, 409, 425, 429, *range(500, 600)})
 """Statuses after which another specialist, or the same one later, may answer; proxies send 520 to 526."""
+OURS = frozenset({401, 402})
+"""Statuses for which the gateway's own key or account is to blame; its client would look for its own key."""
 
 
 @dataclass(eq=False)
@@ -119,7 +121,7 @@ class RunningAttempt:
             raise
         status = self.relay.status
         self.owes = status < 400
-        if status in OVERLOADED:
+        if status in OVERLOADED | OURS:
             what, wait = f"{self.backend.name} answered with status {status}", self.relay.headers
             raise Failed(what, "status", again=True, status=status, wait=waited(wait.get("retry-after")))
         return self.relay

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from pandora_router.errors import UpstreamError
-from pandora_router.gateway.attempts import LARGEST_ANSWER
+from pandora_router.gateway.attempts import LARGEST_ANSWER, OURS
 from pandora_router.gateway.backend import Backend
 from pandora_router.gateway.calling import PASSED
 from pandora_router.gateway.ledger import identify, refusal
@@ -73,7 +73,7 @@ async def passed_on(gateway: Gateway, path: str, headers: Mapping[str, str], rec
 
 
 async def _called(backend: Backend, path: str, body: bytes, wire: Name, given: Mapping[str, str]) -> Reply:
-    """The specialist's reply; raises `Refused` (502) if there is none, or one with a status 5xx.
+    """The specialist's reply; raises `Refused` (502) if there is none, or one with a status 5xx or of `OURS`.
 
     `given` are the headers of the client that are passed on.
     """
@@ -87,7 +87,7 @@ async def _called(backend: Backend, path: str, body: bytes, wire: Name, given: M
             relay.close()
     except Failed as error:
         raise Refused(502, f"{backend.name} did not answer: {error}.", "upstream_failed") from error
-    if relay.status >= 500:
+    if relay.status >= 500 or relay.status in OURS:
         raise Refused(502, f"{backend.name} answered with status {relay.status}.", "upstream_failed")
     kind = relay.headers.get("content-type", "application/json")
     return Reply(whole, relay.status, kind, {"x-pandora-specialist": backend.name})
