@@ -5,8 +5,8 @@ from __future__ import annotations
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
-from pandora_router.store import chores, log
-from pandora_router.store.database import connect
+from pandora_router.store import accounts, chores, log
+from pandora_router.store.database import Transaction, connect
 from pandora_router.store.worker import Store
 from tests.store.test_laws import opened
 
@@ -46,4 +46,23 @@ def test_old_decisions_go_and_their_sums_stay(url: str) -> None:
     assert store.submit(lambda open_: chores.prune(open_, now, 5.0, 60.0)).result() == 0
     assert store.submit(lambda open_: open_.rows("SELECT id FROM decisions")).result() == [("new",)]
     assert store.submit(lambda open_: open_.rows("SELECT sum(requests) FROM minutes")).result() == [(2,)]
+    store.close()
+
+
+def test_many_old_decisions_go_in_blocks_between_which_others_are_served(url: str) -> None:
+    store = Store(url)
+
+    def write(open_: Transaction) -> None:
+        key, _ = accounts.add_key(open_, "team", 0.0)
+        for i in range(2 * log.BLOCK + 5):
+            accounts.reserve(open_, key, f"d{i}", 1, 0.0, 60.0)
+            log.begin(open_, opened(f"d{i}", key.id, at=float(i)), prompt="hi")
+            log.close(open_, f"d{i}", float(i), status="ok")
+
+    store.submit(write).result()
+    now = 12 * chores.DAY
+    deleted = [store.submit(lambda open_: chores.prune(open_, now, 5.0, 60.0)).result() for _ in range(4)]
+    assert deleted == [log.BLOCK, log.BLOCK, 5, 0]
+    for table in ("decisions", "bodies", "leases"):
+        assert store.submit(lambda open_, t=table: open_.rows(f"SELECT count(*) FROM {t}")).result() == [(0,)]
     store.close()

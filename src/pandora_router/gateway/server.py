@@ -49,6 +49,8 @@ LOOK_EVERY = 2.0
 """Seconds between two checks of the files of a site."""
 PRUNE_EVERY = 600.0
 """Seconds between two deletions of old decisions."""
+PRUNE_PAUSE = 0.2
+"""Seconds between two blocks of one deletion."""
 
 
 class SitePlan(Protocol):
@@ -257,13 +259,19 @@ def _recovered(open_: Transaction, worker: presence.Process) -> int:
 
 
 async def _retaining(gateway: Gateway) -> None:
-    """Delete what is older than the configuration says; one worker does it, once in `PRUNE_EVERY`."""
+    """Delete what is older than the configuration says; one worker does it, once in `PRUNE_EVERY`.
+
+    Many decisions are deleted in blocks, with a pause after each in which requests are answered.
+    """
+    total = 0
     while True:
-        days = gateway.site.settings.retention
+        days, deleted = gateway.site.settings.retention, 0
         if days is not None:
             with contextlib.suppress(PandoraError):
                 prune = functools.partial(chores.prune, now=time.time(), days=days, every=PRUNE_EVERY)
                 deleted = await gateway.store.run(prune)
-                if deleted:
-                    logger.warning("deleted %s decisions older than %g days", deleted, days)
-        await asyncio.sleep(PRUNE_EVERY)
+                total += deleted
+        if total and deleted < log.BLOCK:
+            logger.warning("deleted %s decisions older than %g days", total, days)
+            total = 0
+        await asyncio.sleep(PRUNE_PAUSE if deleted == log.BLOCK else PRUNE_EVERY)

@@ -20,9 +20,15 @@ def due(open_: Transaction, name: str, now: float, every: float) -> bool:
 
 
 def prune(open_: Transaction, now: float, days: float, every: float) -> int:
-    """Delete decisions and auctions older than `days`, if that is due; returns the number of decisions."""
+    """Delete decisions and auctions older than `days`, if that is due; returns the number of decisions.
+
+    If there may be more than one block of decisions (`log.BLOCK`), it is due again at once.
+    """
     if not due(open_, "prune", now, every):
         return 0
     before = now - days * DAY
     auctions.prune(open_, before)
-    return log.prune(open_, before, before)
+    deleted = log.prune(open_, before, before)
+    if deleted == log.BLOCK:
+        open_.run("UPDATE chores SET next_at = ? WHERE name = ?", now, "prune")
+    return deleted

@@ -55,6 +55,8 @@ _CLOSE = (
 )
 LATE = 30.0
 """Seconds after the expiry of a lease before another process settles it."""
+BLOCK = 1000
+"""At most this many decisions are deleted at once."""
 
 
 def begin(
@@ -288,11 +290,18 @@ def generation(open_: Transaction, hash_: str, artifact: str, now: float) -> int
 
 
 def prune(open_: Transaction, before: float, bodies_before: float) -> int:
-    """Delete decisions older than `before` and bodies older than `bodies_before`; sums per minute stay."""
-    open_.run("DELETE FROM bodies WHERE decision IN (SELECT id FROM decisions WHERE at < ?)", bodies_before)
-    open_.run("DELETE FROM leases WHERE closed_at < ?", before)
-    open_.run("DELETE FROM sessions WHERE expires_at < ?", before)
-    return open_.run("DELETE FROM decisions WHERE at < ? AND closed_at IS NOT NULL", before)
+    """Delete decisions older than `before` and bodies older than `bodies_before`; sums per minute stay.
+
+    At most `BLOCK` of each, the oldest first, because all other operations wait meanwhile. Returns the number
+    of decisions deleted.
+    """
+    old = "SELECT b.decision FROM bodies b JOIN decisions d ON d.id = b.decision WHERE d.at < ? LIMIT ?"
+    open_.run(f"DELETE FROM bodies WHERE decision IN ({old})", bodies_before, BLOCK)
+    for table, id_, ended in (("leases", "decision", "closed_at"), ("sessions", "id", "expires_at")):
+        old = f"SELECT {id_} FROM {table} WHERE {ended} < ? LIMIT ?"
+        open_.run(f"DELETE FROM {table} WHERE {id_} IN ({old})", before, BLOCK)
+    old = "SELECT id FROM decisions WHERE at < ? AND closed_at IS NOT NULL ORDER BY at LIMIT ?"
+    return open_.run(f"DELETE FROM decisions WHERE id IN ({old})", before, BLOCK)
 
 
 def decision(open_: Transaction, id_: str) -> dict[str, Any] | None:
