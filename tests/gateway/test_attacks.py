@@ -8,6 +8,7 @@ import socket
 import time
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from urllib.parse import urlsplit
 
 import pytest
@@ -19,6 +20,7 @@ from pandora_router.gateway.frames import Frames
 from pandora_router.gateway.logs import redacted
 from pandora_router.store import accounts
 from pandora_router.store.money import nanodollars
+from pandora_router.transport.endpoint import Endpoint
 from tests.gateway.conftest import Running, Serve, backend
 from tests.gateway.stub import Stub, chat_event
 from tests.gateway.test_wires import PATHS, post, request
@@ -253,9 +255,20 @@ def compressing() -> Iterator[Compressing]:
 
 
 def test_a_compressed_reply_is_not_passed_on(serve: Serve, compressing: Compressing) -> None:
-    gateway = serve(backend(compressing, "small"))  # type: ignore[arg-type]
+    gateway = serve(backend(compressing, "small"))
     status, _, answer = post(gateway, PATHS["chat"], request("chat", "small"))
     assert (status, b"compressed" in answer) == (502, True)
+
+
+def test_a_compressed_reply_through_a_proxy_is_not_passed_on(
+    serve: Serve, compressing: Compressing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("http_proxy", compressing.url.removesuffix("/v1"))
+    monkeypatch.delenv("no_proxy", raising=False)
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    endpoint = Endpoint("http://models.example/v1", use_proxy=True)
+    gateway = serve(replace(backend(compressing, "small"), endpoint=endpoint))
+    assert post(gateway, "chat/completions", request("chat", "small"))[0] == 502
 
 
 def test_decisions_are_counted_against_the_rate_of_a_key(serve: Serve, stub: Stub) -> None:

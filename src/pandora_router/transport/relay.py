@@ -115,7 +115,7 @@ class Relay:
                 response = await session.post(
                     url, data=sendable(body), headers=headers, proxy=proxy, allow_redirects=False
                 )
-            return cls(url, Proxied(response), now + LONGEST, timeout)
+            return cls(url, Proxied(response), now + LONGEST, timeout)._checked()
         try:
             target = target_of(url)
             head = head_of(target, headers, len(body))
@@ -134,11 +134,15 @@ class Relay:
             relay.close()
             raise
         relay.status, relay.headers = reply.status, reply.headers
-        if reply.headers.get("content-encoding", "identity").lower() != "identity":
-            relay.close()
-            why = f"{url} compressed its reply, although it was asked not to"
+        return relay._checked()
+
+    def _checked(self) -> Relay:
+        """The relay itself; closes it and raises `Failed` if the reply is compressed."""
+        if self.headers.get("content-encoding", "identity").lower() != "identity":
+            self.close()
+            why = f"{self.url} compressed its reply, although it was asked not to"
             raise Failed(why, "invalid reply", again=True, charged=True)
-        return relay
+        return self
 
     @property
     def broken(self) -> bool:
