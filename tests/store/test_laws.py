@@ -65,6 +65,13 @@ def test_a_prompt_may_have_any_character(database: Database) -> None:
         assert log.pinned(open_, "response:None:a\0b", NOW) is None
 
 
+def test_a_clock_that_is_set_back_does_not_lock_a_key_out(database: Database) -> None:
+    with database.transaction() as open_:
+        key, _ = accounts.add_key(open_, "team", NOW, per_minute=2)
+        for now in (NOW, NOW - 3600.0):
+            assert [accounts.admit(open_, key, now) is None for _ in range(3)] == [True, True, False]
+
+
 @pytest.mark.parametrize("per_minute", [1, 7, 60])
 def test_a_rate_limit_is_what_a_list_of_arrivals_says(database: Database, per_minute: int) -> None:
     """Oracle: over any minute at most 2 x the allowance (a burst, then evenly), in the long run the rate."""

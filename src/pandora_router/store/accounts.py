@@ -18,6 +18,8 @@ from pandora_router.store.rows import Key, Refusal
 from pandora_router.text import unfit_for_name
 
 PREFIX = "pk-"
+AHEAD = 300.0
+"""Most seconds that requests of a key are counted out of order: bodies arrive late, clocks differ."""
 COLUMNS = "id, name, created_at, budget, period, per_minute, revoked_at, admin"
 
 
@@ -98,18 +100,19 @@ def admit(open_: Transaction, key: Key, now: float) -> Refusal | None:
     """Count one request against the rate limit of a key; if it is exceeded, return a refusal with the wait.
 
     Requests may come in bursts of up to one minute's allowance and are then spaced evenly (the generic cell
-    rate algorithm). One conditional UPDATE, so the limit holds over all workers.
+    rate algorithm). One conditional UPDATE, so the limit holds over all workers. A time that is further ahead
+    than any request can have written was written before the clock was set back, and is not kept.
     """
     if key.per_minute is None:
         return None
     if key.per_minute == 0:
         return Refusal("rate", f"The key {key.name} allows no requests.")
     step = 60.0 / key.per_minute
-    latest = now + 60.0 - step + 1e-9
+    latest, ahead = now + 60.0 - step + 1e-9, now + 60.0 + AHEAD
     if open_.run(
-        "UPDATE keys SET next_at = (CASE WHEN next_at > ? THEN next_at ELSE ? END) + ? "
-        "WHERE id = ? AND next_at <= ?",
-        *(now, now, step, key.id, latest),
+        "UPDATE keys SET next_at = (CASE WHEN next_at > ? AND next_at <= ? THEN next_at ELSE ? END) + ? "
+        "WHERE id = ? AND (next_at <= ? OR next_at > ?)",
+        *(now, ahead, now, step, key.id, latest, ahead),
     ):
         return None
     next_at = float(open_.rows("SELECT next_at FROM keys WHERE id = ?", key.id)[0][0])
