@@ -149,7 +149,7 @@ def test_if_nobody_delivers_the_client_hears_of_it():
     town = market("sequential", 1, deadline=5.0, auction=5.0, deliver=5.0)
 
     class Dead:
-        name, funded = "default", False
+        name, funded, proxy = "default", False, True
 
         async def deliver(self, terms, price, seconds):
             raise UpstreamError("the default is down")
