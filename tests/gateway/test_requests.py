@@ -170,7 +170,7 @@ def test_candidates_that_the_budget_cannot_pay_are_left_out(serve: Serve, stub: 
         return accounts.add_key(open_, "team", time.time(), budget=nanodollars(0.01))[1]
 
     secret = gateway.gateway.store.submit(make).result()
-    headers, row = ask(gateway, headers={"Authorization": f"Bearer {secret}"})
+    headers, row = ask(gateway, headers={"Authorization": f"bearer {secret}"})  # in any case
     assert headers["x-pandora-specialist"] == "small"
     assert "left of the budget" in row["detail"]["excluded"]["large"]
     named = request("chat", "large")

@@ -35,7 +35,7 @@ from pandora_router.store import accounts, auctions
 from pandora_router.store.database import Transaction
 from pandora_router.store.rows import Refusal
 from pandora_router.store.worker import Store
-from pandora_router.transport.asgi import Gone, Receive, Refused, Reply, Scope, Send, read_body
+from pandora_router.transport.asgi import Gone, Receive, Refused, Reply, Scope, Send, bearer, read_body
 
 
 class PromptIn(BaseModel):
@@ -177,7 +177,6 @@ class Market:
     async def _admit(self, scope: Scope) -> None:
         """Check the bearer token of a request; raises `Refused` (401) if the store does not know it."""
         stated = dict(scope["headers"]).get(b"authorization", b"").decode("latin-1")
-        secret = stated.removeprefix("Bearer ")
-        key = await self.store.run(lambda open_: accounts.identify(open_, secret))
+        key = await self.store.run(lambda open_: accounts.identify(open_, bearer(stated)))
         if isinstance(key, Refusal):
             raise Refused(401, key.message, "invalid_api_key")

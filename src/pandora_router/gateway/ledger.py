@@ -19,7 +19,7 @@ from pandora_router.store import accounts, log
 from pandora_router.store.database import Transaction
 from pandora_router.store.rows import Attempt, DecisionRow, Key, Outcome, Refusal, Settlement
 from pandora_router.store.worker import Store
-from pandora_router.transport.asgi import Refused
+from pandora_router.transport.asgi import Refused, bearer
 
 STATUS = {"unknown key": 401, "revoked key": 401, "rate": 429, "budget": 429}
 JUDGE = "judge"
@@ -199,8 +199,7 @@ async def identify(store: Store, headers: Mapping[str, str], now: float) -> tupl
 
     Raises `Refused`: 401 if there is no such key or it was revoked, 503 if the store does not answer.
     """
-    bearer = headers.get("authorization", "").removeprefix("Bearer ").strip()
-    secret = headers.get("x-api-key") or bearer
+    secret = headers.get("x-api-key") or bearer(headers.get("authorization", ""))
 
     def find(open_: Transaction) -> tuple[Key | Refusal, int | None]:
         key = accounts.identify(open_, secret)

@@ -60,6 +60,16 @@ class Gone(Exception):
     """The client has disconnected."""
 
 
+def bearer(header: str) -> str:
+    """The token in the value of a header `Authorization`; the word before it may be written in any case.
+
+    >>> bearer("Bearer pk-1"), bearer("bearer  pk-1"), bearer("pk-1"), bearer("")
+    ('pk-1', 'pk-1', 'pk-1', '')
+    """
+    scheme, _, token = header.strip().partition(" ")
+    return token.strip() if scheme.lower() == "bearer" else header.strip()
+
+
 async def read_body(receive: Receive, largest: int, patience: float = PATIENCE) -> bytes:
     """The whole body of a request, which must arrive within `patience` seconds.
 
