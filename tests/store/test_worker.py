@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import select
+import socket
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from benchmarks.bidding_partition import cables, can_partition
 
 from pandora_router.errors import UpstreamError
 from pandora_router.store import accounts, log
@@ -116,3 +121,35 @@ def test_processes_that_start_together_find_one_schema(url: str) -> None:
         starting = [threads.submit(Store, url) for _ in range(6)]
         for future in starting:
             future.result(120).close()
+
+
+def _forward(listening: socket.socket, port: int) -> None:
+    """Pass one connection on to a port of this host, until either end closes it."""
+    client, _ = listening.accept()
+    with suppress(OSError), client, socket.create_connection(("127.0.0.1", port)) as server:
+        while ready := select.select([client, server], [], [])[0]:
+            for end in ready:
+                data = end.recv(2**16)
+                if not data:
+                    return
+                (server if end is client else client).sendall(data)
+
+
+@pytest.mark.skipif(not can_partition(), reason="network namespaces need Linux, root and ip")
+def test_a_database_that_vanishes_from_the_network_is_given_up(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pandora_router.store.database.SILENT_SECONDS", 2.0)
+    with cables(1) as net, net.socket(0) as listening:
+        host, port = listening.getsockname()
+        threading.Thread(target=_forward, args=(listening, server.port), daemon=True).start()
+        database = connect(f"postgresql://pandora@{host}:{port}/postgres")
+        with database.transaction() as open_:
+            assert open_.rows("SELECT 1") == [(1,)]
+        net.cut(0)
+        begun = time.monotonic()
+        with pytest.raises(UpstreamError), database.transaction() as open_:
+            open_.rows("SELECT 1")
+        assert time.monotonic() - begun < 60.0
+        net.mend(0)
+        database.close()

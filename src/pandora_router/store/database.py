@@ -24,6 +24,8 @@ BUSY_SECONDS = 30.0
 """Time that a SQLite writer waits for the lock of another process."""
 TURN = 0x70616E64
 """Name of the advisory lock of PostgreSQL that a writer holds until its transaction ends."""
+SILENT_SECONDS = 20.0
+"""Time after which a PostgreSQL host that vanished from the network is given up, instead of many minutes."""
 IDLE = "30s"
 """PostgreSQL ends a writer that is silent for this long, so that a host that is cut off blocks no other."""
 
@@ -250,7 +252,13 @@ class PostgreSQL:
     def _open(self) -> Any:
         if self._connection is None or self._connection.closed:
             try:
-                self._connection = self._psycopg.connect(self._url, connect_timeout=10)
+                self._connection = self._psycopg.connect(
+                    self._url,
+                    connect_timeout=10,
+                    keepalives_idle=5,
+                    keepalives_interval=5,
+                    tcp_user_timeout=round(1000 * SILENT_SECONDS),
+                )
             except self._psycopg.Error as error:
                 # the message of the driver may repeat the URL, and the URL may hold a password
                 raise UpstreamError(f"PostgreSQL cannot be reached ({type(error).__name__})") from None
