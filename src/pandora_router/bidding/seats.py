@@ -45,8 +45,8 @@ Fault = Literal["late", "unreachable", "broken", "forged", "impossible", "unfund
 """Why a reply does not count.
 
 `impossible`: it waits for a price that is gone, for the second time, or too often (`platform.MOST_CALLS`), or
-asks to be paid more than an answer could be worth. `unfunded`: other auctions took the
-money of the bidder between its bid and the award.
+asks to be paid more than an answer could be worth. `unfunded`: other auctions took the money of the bidder
+between its bid and the award.
 """
 Change = dict[str, Any]
 GRID = 2.0**-30
