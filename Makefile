@@ -36,7 +36,7 @@ extras: .venv/extras
 	|| echo "The model of the demo could not be installed here: answers will be recorded ones."
 
 demo: .venv/demo
-	@echo "Fitting a router on recorded answers and routing with it (about a minute) ..."
+	@echo "Fitting a router on recorded answers and routing with it (two to three minutes) ..."
 	@$(BIN)/pandora demo --html demo.html
 
 # All tests, on two cores. The compiled kernels are compiled first, by one process, and kept for all.
@@ -52,7 +52,7 @@ quick: .venv/dev
 # Clients and conformance suites that others wrote, each group in an environment of its own; the tests in
 # tests/conformance run them against a live gateway and are skipped where the environment is missing.
 CLIENTS := trustedrouter-provider-check==0.1.8 langchain-tests==1.1.9 langchain-openai openai anthropic llm \
-	pydantic-ai-slim[openai] schemathesis pytest a2a-sdk
+	pydantic-ai-slim[openai] schemathesis pytest
 .venv-clients/stamp: Makefile
 	$(PYTHON) -m venv .venv-clients
 	.venv-clients/bin/pip install --quiet --disable-pip-version-check $(CLIENTS)
@@ -118,7 +118,7 @@ site: .venv/dev .venv-site/stamp
 	cp -r docs build/pages
 	$(BIN)/python -m tools.api build/pages
 	NO_MKDOCS_2_WARNING=1 .venv-site/bin/mkdocs build --strict --quiet
-	@echo "The site is in build/site: open build/site/index.html"
+	@echo "The site is in build/site. Search needs a server: python3 -m http.server -d build/site -b 127.0.0.1 8000"
 
 # The wheel, checked: all of src and nothing else, no exact pins.
 wheel: .venv/dev

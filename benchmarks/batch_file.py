@@ -20,7 +20,7 @@ import numpy as np
 
 from pandora_router.cli.row_files import Row, write_rows
 from pandora_router.data import Table
-from pandora_router.demo import recording
+from pandora_router.demo import records
 from pandora_router.demo.headline import PRICE
 from pandora_router.demo.study import WEIGHT, in_dollars
 from pandora_router.router import Router
@@ -58,7 +58,7 @@ def main() -> None:
     options.add_argument("--form", choices=FORMS, action="append")
     given = options.parse_args()
     kernels.warm()
-    table = in_dollars(recording.Recorded.read(recording.FILE), WEIGHT, PRICE)
+    table = in_dollars(records.Recorded.read(records.FILE), WEIGHT, PRICE)
     with tempfile.TemporaryDirectory() as made:
         folder = Path(made)
         Router.fit(table, policy=Never(), inspection_cost=0.0).save(folder / "router")

@@ -29,6 +29,7 @@ from benchmarks import bidding_page, bidding_speed
 from benchmarks.bidding_attacks import outcomes
 from benchmarks.bidding_chaos import Chaos, check_books, play_in_chaos
 from benchmarks.bidding_damage import cheating
+from benchmarks.bidding_network import play_and_compare, regrets, services_apart, totals
 from benchmarks.bidding_partition import cables, can_partition
 from benchmarks.bidding_tables import (
     MECHANISMS,
@@ -42,10 +43,9 @@ from benchmarks.bidding_tables import (
     town_of,
 )
 from benchmarks.bidding_voi import voi
-from pandora_router.bidding.network import play_and_compare, regrets, services_apart, totals
-from pandora_router.folders.writing import replace_text
+from pandora_router.folders.publication import replace_text
 from pandora_router.store.worker import Store
-from pandora_router.transport.listening import run_event_loop
+from pandora_router.transport.listener import run_event_loop
 from pandora_router.types import Vector
 
 

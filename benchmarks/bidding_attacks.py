@@ -12,10 +12,10 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from pandora_router.bidding.network import Strategies, Town
+from benchmarks.bidding_network import SimulatedMarket, Strategies
+from pandora_router.bidding.beliefs import Reputation
+from pandora_router.bidding.participants import RemoteParticipant
 from pandora_router.bidding.platform import AuctionResult
-from pandora_router.bidding.reputation import Reputation
-from pandora_router.bidding.seats import RemoteSeat
 from pandora_router.bidding.service import TRUTHFUL
 from pandora_router.market import Answer, Bid, Call, Leave, Strategy, Wait
 from pandora_router.search import OUTSIDE, Inspect, State
@@ -74,13 +74,13 @@ class Damage:
     revenue: float
 
 
-def with_cheats(town: Town, cheats: Mapping[int, Strategies]) -> Town:
+def with_cheats(town: SimulatedMarket, cheats: Mapping[int, Strategies]) -> SimulatedMarket:
     """The same market in which some bidders cheat."""
     honest: Sequence[Strategies] = town.strategies or [TRUTHFUL] * len(town.names)
     return replace(town, strategies=[cheats.get(j, own) for j, own in enumerate(honest)])
 
 
-def outcomes(town: Town, rows: Sequence[int]) -> tuple[Matrix, Vector, Vector]:
+def outcomes(town: SimulatedMarket, rows: Sequence[int]) -> tuple[Matrix, Vector, Vector]:
     """Surplus of each bidder (N, M), welfare (N,) and revenue (N,) of the auctions, held in this process."""
     surplus = np.zeros((len(rows), len(town.names)))
     welfare, revenue = np.zeros(len(rows)), np.zeros(len(rows))
@@ -96,7 +96,7 @@ def outcomes(town: Town, rows: Sequence[int]) -> tuple[Matrix, Vector, Vector]:
     return surplus, welfare, revenue
 
 
-def damage(town: Town, cheats: Mapping[int, Strategies], rows: Sequence[int]) -> Damage:
+def damage(town: SimulatedMarket, cheats: Mapping[int, Strategies], rows: Sequence[int]) -> Damage:
     """The total gain of the cheats, and the damage to the market."""
     before, after = outcomes(town, rows), outcomes(with_cheats(town, cheats), rows)
     who = list(cheats)
@@ -116,8 +116,8 @@ def damage(town: Town, cheats: Mapping[int, Strategies], rows: Sequence[int]) ->
 class Graded:
     """A platform that learns: every answer is graded at once, and handicaps follow (`reputation`)."""
 
-    town: Town
-    seats: Sequence[RemoteSeat]
+    town: SimulatedMarket
+    participants: Sequence[RemoteParticipant]
     reputation: Reputation
     scores: dict[str, Score] = field(default_factory=dict)
 
@@ -125,11 +125,11 @@ class Graded:
         """Hold the auctions one after the other."""
         platform, results = self.town.platform(), []
         for row in rows:
-            seats = [
-                replace(seat, handicap=self.reputation.handicap(self.scores.get(seat.name)))
-                for seat in self.seats
+            participants = [
+                replace(participant, handicap=self.reputation.handicap(self.scores.get(participant.name)))
+                for participant in self.participants
             ]
-            result = await self.town.play(platform, seats, row)
+            result = await self.town.play(platform, participants, row)
             self.grade(result, row)
             results.append(result)
         return results

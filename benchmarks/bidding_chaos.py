@@ -18,11 +18,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from benchmarks.bidding_network import Processes, SimulatedMarket, same_auction
 from benchmarks.bidding_partition import Cables
-from pandora_router.bidding.network import Processes, Town, same_auction
+from pandora_router.bidding.auctioneer import StoreRecorder
 from pandora_router.bidding.platform import AuctionResult, Platform
-from pandora_router.bidding.recorder import StoreRecorder
-from pandora_router.store import auctions
+from pandora_router.store import auctions, money
 from pandora_router.store.database import Transaction
 from pandora_router.store.worker import Store
 
@@ -96,19 +96,19 @@ class Chaos:
 
 
 async def play_in_chaos(
-    town: Town, chaos: Chaos, store: Store, rows: Sequence[int], at_once: int = 8
+    town: SimulatedMarket, chaos: Chaos, store: Store, rows: Sequence[int], at_once: int = 8
 ) -> list[AuctionResult]:
     """Hold the auctions of all rows while services come and go; every answer is graded and settled twice."""
     platform = Platform(town.rules, town.platform().default, StoreRecorder(store, 0.01))
-    seats = town.seats(chaos.processes.urls)
+    participants = town.participants(chaos.processes.urls)
     places, shaking = asyncio.Semaphore(at_once), asyncio.Lock()
 
     async def one(row: int) -> AuctionResult:
         async with places:
             async with shaking:
                 await asyncio.to_thread(chaos.happen)
-            result = await town.play(platform, seats, row)
-        reward = float(town.instance.rewards[row].max())
+            result = await town.play(platform, participants, row)
+        reward = float(np.clip(town.instance.rewards[row].max(), 0.0, 1.0))
         for _ in range(2):  # what is settled is settled once
             await store.run(lambda open_: auctions.settle(open_, result.auction, reward, 0.0))
         return result
@@ -120,7 +120,7 @@ async def play_in_chaos(
             await asyncio.to_thread(chaos.mend, bidder)
 
 
-def check_books(town: Town, results: Sequence[AuctionResult], open_: Transaction) -> int:
+def check_books(town: SimulatedMarket, results: Sequence[AuctionResult], open_: Transaction) -> int:
     """Raise `AssertionError` unless every prompt was answered once and the ledger agrees with the results.
 
     Auctions in which nothing went wrong must also have ended as in one process; returns how many those were.
@@ -129,7 +129,7 @@ def check_books(town: Town, results: Sequence[AuctionResult], open_: Transaction
     for auction, what, amount in open_.rows("SELECT auction, what, amount FROM market_entries"):
         kind = str(what).split(" ")[0]
         paid[auction] = paid.get(auction, 0) + {"price": 1, "back": -1}.get(kind, 0) * int(amount)
-    if sum(round(amount * auctions.UNIT) for amount in auctions.balances(open_).values()) != 0:
+    if sum(round(amount * money.UNIT) for amount in auctions.balances(open_).values()) != 0:
         raise AssertionError("the ledger does not sum to zero")
     calm = 0
     for result in results:

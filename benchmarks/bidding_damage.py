@@ -20,12 +20,12 @@ import numpy as np
 
 from benchmarks import bidding_attacks as attacks
 from benchmarks.bidding_attacks import Graded
+from benchmarks.bidding_network import SimulatedMarket, rewards_of, services_here
 from benchmarks.bidding_tables import Done, Row, error_of, town_of
-from pandora_router.bidding.network import Town, rewards_of, services_here
+from pandora_router.bidding.beliefs import Reputation
 from pandora_router.bidding.platform import AuctionResult
-from pandora_router.bidding.reputation import Reputation
 from pandora_router.bidding.service import BidderService
-from pandora_router.bidding.signing import Door, Forged, signed
+from pandora_router.bidding.signatures import Forged, RequestVerifier, signed
 from pandora_router.market import WEAK, Instance, generate
 
 SYBIL = "sybil: one specialist under two names"
@@ -79,7 +79,9 @@ def _change(kind: str, mechanism: str, honest: Any, after: Any, gang: Sequence[i
     return row
 
 
-def _sides(town: Town, results: Sequence[AuctionResult]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _sides(
+    town: SimulatedMarket, results: Sequence[AuctionResult]
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Surplus (N, 1) of bidder 0, welfare (N,) and revenue (N,) of auctions that were held over HTTP."""
     reward = rewards_of(town, results, range(len(results)))
     price = np.array([result.price for result in results])
@@ -119,13 +121,13 @@ def _strangers(messages: int = 2000) -> Iterator[Row]:
     good = [signed(key, "/offers", body, time.time()) for _ in range(messages)]
     forged = [signed(b"another key", "/offers", body, time.time()) for _ in range(messages)]
     for kind, first, then in (("replayed", good, good), ("forged", [], forged)):
-        door = Door(key)
+        verifier = RequestVerifier(key)
         for headers in first:
-            door.check("/offers", headers, body)
+            verifier.check("/offers", headers, body)
         taken, began = 0, time.process_time()
         for headers in then:
             try:
-                door.check("/offers", headers, body)
+                verifier.check("/offers", headers, body)
                 taken += 1
             except Forged:
                 pass
@@ -136,16 +138,16 @@ def _strangers(messages: int = 2000) -> Iterator[Row]:
         )
 
 
-def _reputations(town: Town, options: argparse.Namespace, done: Done) -> Iterator[Row]:
+def _reputations(town: SimulatedMarket, options: argparse.Namespace, done: Done) -> Iterator[Row]:
     """Blind over-claiming with and without reputation, over HTTP: the second half of the prompts."""
     cheating_town = attacks.with_cheats(town, {0: attacks.inflated(0.4, blind=True)})
     rows = range(min(600, options.prompts))
     half = slice(len(rows) // 2, None)
     honest = tuple(part[half] for part in attacks.outcomes(town, rows))
 
-    async def play(market: Town, rule: Reputation) -> tuple[Any, float]:
+    async def play(market: SimulatedMarket, rule: Reputation) -> tuple[Any, float]:
         async with services_here(market.services()) as urls:
-            graded = Graded(market, market.seats(urls), rule)
+            graded = Graded(market, market.participants(urls), rule)
             results = await graded.play(rows)
         after = tuple(part[half] for part in _sides(market, results))
         return after, rule.handicap(graded.scores.get("bidder-0"))

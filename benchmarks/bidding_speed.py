@@ -12,12 +12,12 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks.bidding_network import Processes, SimulatedMarket, play_all, services_apart
 from benchmarks.bidding_tables import MECHANISMS, Done, Row, tables, town_of
-from pandora_router.bidding.network import Processes, Town, play_all, services_apart
-from pandora_router.bidding.recorder import StoreRecorder
+from pandora_router.bidding.auctioneer import StoreRecorder
 from pandora_router.market import WEAK, generate
 from pandora_router.store.worker import Store
-from pandora_router.transport.listening import run_event_loop
+from pandora_router.transport.listener import run_event_loop
 
 BIDDERS = (2, 5, 10, 20)
 TIMED = ("sequential", "descending", "second price")
@@ -50,7 +50,7 @@ def speed(options: argparse.Namespace, done: Done) -> Iterator[Row]:
                 yield {"bidders": bidders, "mechanism": mechanism, **_timed(town, processes)}
 
 
-def _timed(town: Town, processes: Processes) -> Row:
+def _timed(town: SimulatedMarket, processes: Processes) -> Row:
     rows = range(WARM, len(town.instance.mean))
     with tempfile.TemporaryDirectory() as folder:
         store = Store(str(Path(folder) / "store.sqlite"))

@@ -16,9 +16,8 @@ from typing import Any, get_args
 
 import numpy as np
 
-from pandora_router.bidding.network import Town
+from benchmarks.bidding_network import SimulatedMarket
 from pandora_router.bidding.rules import Rules
-from pandora_router.bidding.wire import MechanismName
 from pandora_router.boxes import Costs
 from pandora_router.config.experiments import read_experiment
 from pandora_router.evaluate.bids import default_router, market_of, shipped_market
@@ -26,7 +25,7 @@ from pandora_router.evaluate.estimates import estimates, table_of
 from pandora_router.evaluate.trials import Trial, trial_of
 from pandora_router.market import Instance
 from pandora_router.search import Obligatory, Policy, Rollout, run
-from pandora_router.types import Vector
+from pandora_router.types import MechanismName, Vector
 
 Row = dict[str, Any]
 """One result."""
@@ -91,10 +90,12 @@ def central(instance: Instance) -> dict[str, tuple[Vector, Vector]]:
     return found | {"router: never inspect": (unseen, np.zeros(len(rows)))}
 
 
-def town_of(instance: Instance, mechanism: MechanismName, cost: float = COST, **rules: Any) -> Town:
+def town_of(
+    instance: Instance, mechanism: MechanismName, cost: float = COST, **rules: Any
+) -> SimulatedMarket:
     """A market of an instance by patient rules, unless others are given."""
     size = instance.mean.shape[1]
-    return Town(instance, np.full(size, cost), Rules(mechanism, **{**PATIENT, **rules}))
+    return SimulatedMarket(instance, np.full(size, cost), Rules(mechanism, **{**PATIENT, **rules}))
 
 
 def error_of(change: Vector) -> float:

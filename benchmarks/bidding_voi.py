@@ -15,12 +15,12 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.bidding_network import play_all, rewards_of, services_apart
 from benchmarks.bidding_tables import Done, Row, error_of, tables, town_of
-from pandora_router.bidding.network import play_all, rewards_of, services_apart
 from pandora_router.bidding.service import TRUTHFUL
 from pandora_router.market import Bid, Call, Instance, Quoting
 from pandora_router.search import State
-from pandora_router.transport.listening import run_event_loop
+from pandora_router.transport.listener import run_event_loop
 from pandora_router.types import Vector
 
 TURNS = 2

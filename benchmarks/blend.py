@@ -17,15 +17,15 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+from paper.blend import BlendRecipe
 from tools.pages import put
 
 from benchmarks.estimators import read
 from benchmarks.kept import CACHE, kept, paired, per_prompt, write_json
 from pandora_router.data import Table
-from pandora_router.estimators.blend import Blend
 from pandora_router.estimators.neighbours import Neighbours
 from pandora_router.folders import replace_text
-from pandora_router.router import BlendRecipe, StackRecipe, TransformerRecipe
+from pandora_router.router import StackRecipe, TransformerRecipe
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Plan:
     folds: int = 3
 
     def recipe(self) -> BlendRecipe:
-        """The blend that a router with these settings would be fitted with."""
+        """The blend that these settings describe."""
         form: Literal["all", "named"] = "named" if self.peek else "all"
         tuned = TransformerRecipe(form, self.peek or None, self.tokens, self.layers, self.epochs)
         return BlendRecipe(StackRecipe(peek=self.peek), tuned, self.folds)
@@ -87,7 +87,6 @@ def fitted(name: str, plan: Plan, train: Table, test: Table, work: Path) -> tupl
             print(f"{name} {what} {percent} %, {time.process_time() - begun:.0f} CPU-s", flush=True)
 
     blend = plan.recipe().fit(train, say, work)
-    assert isinstance(blend, Blend)
     parts = [part.predict(test.prompts, test.contexts) for part in (*blend.parts, blend)]
     clock.unlink(missing_ok=True)
     told = {"weights": blend.weights.tolist()}

@@ -1,7 +1,7 @@
 """`python -m benchmarks.demo`: how well the demo's rewards are predicted by several costly estimates.
 
 Mean squared errors on the held-out questions: the usual reward, f, the boosted stack without and with a peek
-at the words seen, and the numbers read off them (`Beginnings`). Then net rewards at several weights, and how
+at what was seen. Then net rewards at several weights, and how
 much more the router earns than other ways task by task, at the weight of the demo.
 """
 
@@ -14,10 +14,9 @@ from rich.console import Console
 from rich.table import Table
 
 from pandora_router.calibrate.ways import ORACLE, ROUTER
-from pandora_router.demo.recording import Recorded
-from pandora_router.demo.study import WEIGHT, BeginningsRecipe, Study, nearest, study
-from pandora_router.estimators.neighbours import Neighbours
-from pandora_router.router import StackRecipe
+from pandora_router.demo.records import Recorded
+from pandora_router.demo.study import WEIGHT, Study, study
+from pandora_router.router import NeighbourRecipe, StackRecipe
 
 
 def errors(recorded: Recorded) -> dict[str, np.ndarray]:
@@ -28,13 +27,11 @@ def errors(recorded: Recorded) -> dict[str, np.ndarray]:
     def quiet(what: str, share: float) -> None:
         return
 
-    cheap = Neighbours.fit(train.prompts, train.reward, train.specialists, k=nearest(train))
     guesses = {
         "usual": np.broadcast_to(np.nanmean(train.reward, axis=0), test.reward.shape),
-        "f": cheap.predict(test.prompts),
+        "f": NeighbourRecipe().fit(train, quiet).predict(test.prompts),
         "boosted, prompt only": StackRecipe(peek=0).fit(train, quiet).predict(test.prompts),
         "boosted, words": StackRecipe().fit(train, quiet).predict(test.prompts, test.contexts),
-        "numbers": BeginningsRecipe().fit(train, quiet).predict(test.prompts, test.contexts),
     }
     return {name: ((guess - test.reward) ** 2).mean(axis=0) for name, guess in guesses.items()}
 

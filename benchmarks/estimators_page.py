@@ -75,7 +75,6 @@ def page(cache: Path) -> str:
     """The whole page."""
     found = {name: _read(cache / name / "estimators.json") for name in SCORED}
     there = {name: one for name, one in found.items() if one is not None and "g" in one["rows"]}
-    missing = [name for name in SCORED if name not in there]
     parts = [
         "# Estimators: how well rewards are predicted\n",
         prose(HEAD),
@@ -86,8 +85,6 @@ def page(cache: Path) -> str:
     ]
     tuned = [_read(cache / name / "transformer.json") for name in SCORED]
     parts.append(_transformer([one for one in tuned if one is not None]))
-    if missing:
-        parts.append(f"Not run yet: {', '.join(missing)}.\n")
     parts.append("## What to keep in mind\n")
     return "\n".join(part for part in parts if part) + "\n" + "".join(prose(note, "- ") for note in NOTES)
 
@@ -200,10 +197,9 @@ def _lengths(there: dict[str, Found]) -> str:
 
 
 def _transformer(found: list[Found]) -> str:
-    said = "## The transformer\n\n" + prose(TRANSFORMER)
     if not found:
-        return said + "\nNot run yet.\n"
-    blocks = [said]
+        return ""
+    blocks = ["## The transformer\n\n" + prose(TRANSFORMER)]
     for one in found:
         plan = one["plan"]
         about = f"""

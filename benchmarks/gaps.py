@@ -22,7 +22,6 @@ from pandora_router.search import (
     Obligatory,
     Optimal,
     Policy,
-    Relative,
     Rollout,
     State,
     run,
@@ -35,7 +34,6 @@ POLICIES: dict[str, Policy] = {
     "Committing (backup, exact)": Committing("backup", "exact"),
     "Committing (mean, exact)": Committing("mean", "exact"),
     "Rollout": Rollout(),
-    "Relative": Relative(),
     "KnowledgeGradient, one deep": KnowledgeGradient(depth=1),
     "KnowledgeGradient": KnowledgeGradient(),
 }

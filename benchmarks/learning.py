@@ -22,14 +22,14 @@ from numpy.typing import NDArray
 from benchmarks.folders import DATA, beginnings
 from benchmarks.kept import CACHE, Cell, kept
 from pandora_router.calibrate.readings import Readings
-from pandora_router.calibrate.sets import SetSignal
+from pandora_router.calibrate.set_signal import SetSignal
 from pandora_router.calibrate.ways import BEST_SINGLE, F_ONLY, NEVER, ROUTER, Standing, basic
 from pandora_router.config.experiments import read_experiment
 from pandora_router.data import Table
 from pandora_router.evaluate.estimates import table_of
 from pandora_router.evaluate.statistics import Comparison, Split, compare
 from pandora_router.router import Router
-from pandora_router.router.fitting import parted
+from pandora_router.router.table_fit import parted
 from pandora_router.search import Never
 
 EXPERIMENTS = Path(__file__).resolve().parents[1] / "paper" / "experiments"

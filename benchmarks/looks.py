@@ -41,26 +41,26 @@ from benchmarks.stage import BOOK, CALCULATOR, NAMES, NOTHING, SMALL, STRONG, St
 from pandora_router.boxes import Costs
 from pandora_router.collect.assemble import Question
 from pandora_router.data import Table
-from pandora_router.demo.grading import graded
-from pandora_router.demo.people import FIRST
 from pandora_router.demo.questions import recorded
-from pandora_router.demo.recording import Recorded
-from pandora_router.demo.study import WEIGHT, BeginningsRecipe
-from pandora_router.gateway.app import Gateway
-from pandora_router.gateway.backend import Backend, LookLength, TokenTariff
-from pandora_router.gateway.site import Settings, Site
+from pandora_router.demo.records import Recorded, graded
+from pandora_router.demo.specialists import FIRST
+from pandora_router.demo.study import WEIGHT
+from pandora_router.gateway.generation import Settings, Site
+from pandora_router.gateway.http.app import Gateway
+from pandora_router.gateway.providers.backend import Backend
+from pandora_router.prices import Tariff
 from pandora_router.router import Router
 from pandora_router.router.deciding import Looks, deciding
+from pandora_router.router.driver import estimated, judged
 from pandora_router.router.inspection import request_costs
-from pandora_router.router.opening import estimated, judged
 from pandora_router.router.purchases import Ask, Paid
-from pandora_router.search import Always, KnowledgeGradient, Never, Policy
+from pandora_router.search import Always, Never, Policy
 from pandora_router.search.state import Action, State
 from pandora_router.specialists.answer import Answer
-from pandora_router.specialists.beginning import shown
 from pandora_router.store.money import dollars
 from pandora_router.store.worker import Store
 from pandora_router.transport.endpoint import Endpoint
+from pandora_router.wires.look import LookLength, shown
 
 PER_HOUR = 0.05
 """Dollars for an hour of one processor, as in the demo."""
@@ -94,21 +94,21 @@ class Result:
     looks: int
 
 
-def tariffs(record: Recorded) -> dict[str, TokenTariff]:
+def tariffs(record: Recorded) -> dict[str, Tariff]:
     """Dollars per million tokens at which recorded processor seconds cost `PER_HOUR` (least squares)."""
     found = {}
     for name in NAMES:
         answers = [one for (_, who), one in record.answers.items() if who == name and one.tokens_out]
         if not answers:
-            found[name] = TokenTariff(0.0, 0.0)  # a calculator takes no tokens and next to no time
+            found[name] = Tariff(0.0, 0.0)  # a calculator takes no tokens and next to no time
             continue
         tokens = np.array([[one.tokens_in or 0, one.tokens_out or 0] for one in answers], dtype=float)
         per_token, _ = nnls(tokens, np.array([one.seconds for one in answers]))
-        found[name] = TokenTariff(*(1e6 * PER_HOUR / 3600.0 * per_token))
+        found[name] = Tariff(*(1e6 * PER_HOUR / 3600.0 * per_token))
     return found
 
 
-def priced(record: Recorded, prices: dict[str, TokenTariff]) -> Table:
+def priced(record: Recorded, prices: dict[str, Tariff]) -> Table:
     """The recorded table of the four, with fees in dollars and contexts as the gateway will show them.
 
     A right answer is worth 1 / WEIGHT processor seconds.
@@ -133,7 +133,7 @@ def _visible(name: str, answer: Answer) -> str:
     return answer.context or " " if name == BOOK else shown(answer.context, answer.logprobs)
 
 
-def fitted(table: Table, record: Recorded, prices: dict[str, TokenTariff]) -> Router:
+def fitted(table: Table, record: Recorded, prices: dict[str, Tariff]) -> Router:
     """f and g as in the demo; a look pays the prompt and the first tokens, and comes back."""
     looks = []
     for name in table.specialists:
@@ -141,13 +141,13 @@ def fitted(table: Table, record: Recorded, prices: dict[str, TokenTariff]) -> Ro
         looks.append((read * prices[name].input + FIRST * prices[name].output) / 1e6)
     own = table.fee_weight * np.array(looks)
     costs = Costs(own, refund=own)
-    return Router.fit(table, costly=BeginningsRecipe(), inspection_cost=costs, policy=KnowledgeGradient())
+    return Router.fit(table, inspection_cost=costs)
 
 
 class Served:
     """A gateway over the stage with one router."""
 
-    def __init__(self, stage: Stage, router: Router, prices: dict[str, TokenTariff], folder: Path) -> None:
+    def __init__(self, stage: Stage, router: Router, prices: dict[str, Tariff], folder: Path) -> None:
         import uvicorn
 
         backends = tuple(
@@ -189,7 +189,7 @@ class Served:
         return Result(_right(question, body), dollars(row.result()[0][0]), seconds, len(inspected))
 
 
-def capped(stage: Stage, router: Router, prices: dict[str, TokenTariff]) -> Callable[[Question], Result]:
+def capped(stage: Stage, router: Router, prices: dict[str, Tariff]) -> Callable[[Question], Result]:
     """Looks that are calls of their own: 8 tokens are asked for, and the winner is asked again."""
 
     def cost(name: str, usage: dict[str, Any]) -> float:
@@ -263,7 +263,7 @@ async def _asked(ask: Callable[[Question], Result], questions: list[Question], a
 
 
 def measure(
-    questions: list[Question], stage: Stage, router: Router, prices: dict[str, TokenTariff], at_once: int
+    questions: list[Question], stage: Stage, router: Router, prices: dict[str, Tariff], at_once: int
 ) -> dict[str, list[Result]]:
     """The results of every way, question by question."""
     policy = router.policy

@@ -1,11 +1,10 @@
-"""Streams at a steady pace, for little processor time: an upstream, clients and a probe, written on sockets.
+"""Streams at a steady pace, for little processor time: clients and a probe, written on sockets.
 
-    python -m benchmarks.paced upstream PORT SECONDS   an event of a chat completion every so many seconds
-    python -m benchmarks.paced probe URL               ask /healthz twenty times a second until stdin closes
+    python -m benchmarks.paced URL     ask /healthz twenty times a second until stdin closes
 
-`benchmarks.load` starts both as processes of their own. They do little per event, so that the gateway is the
-busiest part and 256 streams fit on the core that it does not have. The probe is a process that only waits:
-its delays are those of the gateway's event loop, not of a load generator that is busy itself.
+They do little per event, so that the gateway is the busiest part and 256 streams fit on the core that it does
+not have. The probe is a process that only waits: its delays are those of the gateway's event loop, not of a
+load generator that is busy itself.
 """
 
 from __future__ import annotations
@@ -20,58 +19,8 @@ import urllib.parse
 from dataclasses import dataclass, field
 from typing import cast
 
-import uvloop
-
-from benchmarks.served import stream_events
-
 END = b"0\r\n\r\n"
 """The last bytes of a chunked body."""
-HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
-
-
-def _chunked(content: bytes) -> bytes:
-    return b"%x\r\n%s\r\n" % (len(content), content)
-
-
-EVENTS = tuple(_chunked(event) for event in stream_events("slow"))
-
-
-def _whole(received: bytearray) -> bool:
-    """Whether a request with a Content-Length has arrived to its end."""
-    head, found, body = received.partition(b"\r\n\r\n")
-    if not found:
-        return False
-    lines = head.lower().split(b"\r\n")
-    length = next(int(line.split(b":")[1]) for line in lines if line.startswith(b"content-length:"))
-    return len(body) >= length
-
-
-class Upstream(asyncio.Protocol):
-    """One connection of the upstream; every request is answered with `EVENTS`, `pause` seconds apart."""
-
-    def __init__(self, pause: float) -> None:
-        self.pause = pause
-        self.received = bytearray()
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.transport = cast(asyncio.Transport, transport)
-
-    def data_received(self, data: bytes) -> None:
-        self.received += data
-        if _whole(self.received):
-            self.received.clear()
-            self.transport.write(HEAD)
-            self.send(0)
-
-    def send(self, number: int) -> None:
-        """Write an event and plan the next one."""
-        if self.transport.is_closing():
-            return
-        if number == len(EVENTS):
-            self.transport.write(END)
-            return
-        self.transport.write(EVENTS[number])
-        asyncio.get_running_loop().call_later(self.pause, self.send, number + 1)
 
 
 @dataclass
@@ -138,12 +87,6 @@ async def steady(url: str, body: bytes, streams: int, seconds: float) -> Count:
     return count
 
 
-async def serve(port: int, pause: float) -> None:
-    """Listen on 127.0.0.1 until the process is ended."""
-    server = await asyncio.get_running_loop().create_server(lambda: Upstream(pause), "127.0.0.1", port)
-    await server.serve_forever()
-
-
 def probe(url: str) -> None:
     """Print, once standard input is closed, how many seconds every request to /healthz took."""
     place = urllib.parse.urlsplit(url)
@@ -158,7 +101,4 @@ def probe(url: str) -> None:
 
 
 if __name__ == "__main__":
-    if sys.argv[1] == "probe":
-        probe(sys.argv[2])
-    else:
-        uvloop.run(serve(int(sys.argv[2]), float(sys.argv[3])))
+    probe(sys.argv[1])

@@ -1,8 +1,8 @@
-"""What the gateway benchmarks share: an upstream, servers as processes on one core each, a load generator.
+"""What the gateway benchmarks share: a provider, servers as processes on one core each, a load generator.
 
-`stub` is an ASGI application that answers at once: `model` may name a fault (see `FAULTS`), else the answer
-is a short text, whole or as 20 events. With `delay-N` in the model's name it waits N milliseconds before the
-first event. All processes listen on 127.0.0.1 and are ended by their id.
+`Upstream` is the fake provider of the tests with models that answer at once, 20 words in 20 events. A model's
+name may be a fault (see `FAULTS`); `delay-N` waits N milliseconds before the first word, `slow-N` between any
+two. All processes listen on 127.0.0.1 and are ended by their id.
 """
 
 from __future__ import annotations
@@ -22,68 +22,51 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import aiohttp
+from tests.support.provider import Provider
+from tests.support.provider_models import Asked, Fault, Model
+from tests.support.provider_replies import Json, Said, Tokens
 
 ROOT = Path(__file__).parents[1]
-USAGE = {"prompt_tokens": 20, "completion_tokens": 20, "total_tokens": 40}
-FAULTS = ("busy", "broken", "hang", "drip", "cut", "liar", "silent")
 
 
-def _chunk(model: str, delta: dict[str, Any], finish: str | None = None) -> bytes:
-    choice = {"index": 0, "delta": delta, "finish_reason": finish}
-    value = {"id": "c", "object": "chat.completion.chunk", "created": 1, "model": model, "choices": [choice]}
-    return b"data: " + json.dumps(value).encode() + b"\n\n"
+def _counted(usage: Json) -> Json:
+    """A thousand times the counts."""
+    return {name: 1000 * count for name, count in usage.items() if isinstance(count, int)}
 
 
-def stream_events(model: str, usage: dict[str, int] = USAGE) -> list[bytes]:
-    """The events of one streamed chat completion of 20 words."""
-    counts = {"id": "c", "object": "chat.completion.chunk", "created": 1, "choices": [], "usage": usage}
-    words = [_chunk(model, {"content": " word"}) for _ in range(20)]
-    end = [_chunk(model, {}, "stop"), b"data: " + json.dumps(counts).encode() + b"\n\n", b"data: [DONE]\n\n"]
-    return [_chunk(model, {"role": "assistant", "content": ""}), *words, *end]
+USUAL = Model(lambda _: Said((" word",) * 20))
+FAULTS = {
+    "busy": replace(USUAL, fault=lambda _: Fault(429)),
+    "broken": replace(USUAL, fault=lambda _: Fault(500)),
+    "hang": replace(USUAL, fault=lambda _: Fault(mute=True)),
+    "drip": replace(USUAL, each=0.05),
+    "cut": replace(USUAL, fault=lambda _: Fault(cut=4)),
+    "liar": replace(USUAL, lie=_counted),
+    "silent": replace(USUAL, fault=lambda _: Fault(empty=True)),
+}
 
 
-async def stub(scope: Any, receive: Any, send: Any) -> None:
-    """The upstream, for uvicorn."""
-    body, more = b"", True
-    while more:
-        message = await receive()
-        body += message.get("body", b"")
-        more = message.get("more_body", False)
-    asked = json.loads(body or b"{}")
-    model = asked.get("model", "stub")
-    kind = b"text/event-stream" if asked.get("stream") else b"application/json"
-    status = {"busy": 429, "broken": 500}.get(model, 200)
-    if model == "hang":
-        await asyncio.sleep(3600)
-    await send({"type": "http.response.start", "status": status, "headers": [(b"content-type", kind)]})
-    usage = {name: 1000 * count for name, count in USAGE.items()} if model == "liar" else USAGE
-    if status != 200:
-        await send({"type": "http.response.body", "body": b'{"error": {"message": "no"}}'})
-    elif not asked.get("stream"):
-        message = {"role": "assistant", "content": "word " * 20}
-        choice = {"index": 0, "message": message, "finish_reason": "stop"}
-        whole = {"id": "c", "object": "chat.completion", "created": 1, "model": model, "choices": [choice]}
-        await send({"type": "http.response.body", "body": json.dumps({**whole, "usage": usage}).encode()})
-    else:
-        await _stream(model, usage, send)
+class Upstream(Provider):
+    """The provider of the benchmarks; see above."""
 
+    def __init__(self, port: int = 0, *, thread: bool = True) -> None:
+        super().__init__(FAULTS, port, thread=thread)
 
-async def _stream(model: str, usage: dict[str, int], send: Any) -> None:
-    events = [] if model == "silent" else stream_events(model, usage)
-    if model.startswith("delay-"):
-        await asyncio.sleep(int(model.removeprefix("delay-")) / 1000)
-    for i, event in enumerate(events):
-        if model == "cut" and i == 5:
-            raise RuntimeError("cut on purpose")  # uvicorn closes the connection
-        if model == "drip" or model.startswith("slow-"):
-            await asyncio.sleep(0.05 if model == "drip" else int(model.removeprefix("slow-")) / 1000)
-        await send({"type": "http.response.body", "body": event, "more_body": True})
-    await send({"type": "http.response.body", "body": b""})
+    def model(self, asked: Asked) -> Model:
+        how, _, milliseconds = asked.model.partition("-")
+        if how == "delay":
+            return replace(USUAL, first=float(milliseconds) / 1000)
+        if how == "slow" and milliseconds:
+            return replace(USUAL, each=float(milliseconds) / 1000)
+        return self.models.get(asked.model, USUAL)
+
+    def count(self, asked: Asked, model: Model, said: Said, copies: int = 1) -> Tokens:
+        return Tokens(20, 0, 0, said.tokens)
 
 
 def free_port() -> int:
@@ -133,15 +116,19 @@ class Server:
         return pages * resource.getpagesize() / 2**20
 
 
+def environment(**variables: str) -> dict[str, str]:
+    """The variables of a process that runs our code, `variables` among them."""
+    return {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "src")]), **variables}
+
+
 @contextmanager
 def started(command: Sequence[str], url: str, core: int | None, **variables: str) -> Iterator[Server]:
     """A server that answers at `url`, on one core; ended at the end."""
     cores = {core} if core is not None else set(os.sched_getaffinity(0))
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "src")]), **variables}
     with tempfile.TemporaryFile() as told:
         process = subprocess.Popen(
             [*command],
-            env=environment,
+            env=environment(**variables),
             stdout=told,
             stderr=told,
             cwd=ROOT,
@@ -178,11 +165,10 @@ def _wait(process: subprocess.Popen[bytes], url: str, told: Any) -> None:
 
 @contextmanager
 def upstream(core: int | None) -> Iterator[Server]:
-    """The stub as a process."""
+    """The provider as a process."""
     port = free_port()
-    command = [sys.executable, "-m", "uvicorn", "benchmarks.served:stub", "--port", str(port)]
-    options = ["--log-level", "critical", "--no-access-log", "--timeout-graceful-shutdown", "1"]
-    with started([*command, *options], f"http://127.0.0.1:{port}", core) as server:
+    command = [sys.executable, "-m", "tests.support.provider", str(port), "benchmarks.served:Upstream"]
+    with started(command, f"http://127.0.0.1:{port}", core) as server:
         yield server
 
 
@@ -254,7 +240,7 @@ async def ask(session: aiohttp.ClientSession, url: str, body: bytes, key: str = 
         async with session.post(f"{url}/v1/chat/completions", data=body, headers=headers) as answer:
             decision = answer.headers.get("x-pandora-decision-id", "")
             while part := await answer.content.readany():
-                if not first and (b'" word"' in part or b'"word ' in part):
+                if not first and b'" word' in part:
                     first = time.perf_counter() - begun
             return Timed(first, time.perf_counter() - begun, answer.status, decision)
     except (aiohttp.ClientError, TimeoutError, OSError):

@@ -19,7 +19,6 @@ from pandora_router.search import (
     Committing,
     KnowledgeGradient,
     Policy,
-    Relative,
     Rollout,
     committing_payoffs,
     drive,
@@ -93,7 +92,7 @@ def decisions(rng: np.random.Generator) -> Iterator[Row]:
     for boxes, ceiling in ((3, 100e-6), (110, 3e-3)):
         made, values = batch(400 if boxes == 3 else 100, boxes, 0.01, rng)
         states = [made.state(i) for i in range(len(made))]
-        policies: list[Policy] = [Rollout(), KnowledgeGradient(), Relative()]
+        policies: list[Policy] = [Rollout(), KnowledgeGradient()]
         for policy in policies:
             times, opened = [], 0
             for state, value in zip(states, values, strict=True):
@@ -105,7 +104,7 @@ def decisions(rng: np.random.Generator) -> Iterator[Row]:
                 "what": f"one {type(policy).__name__} decision from Python, joint, M={boxes}, c=.01, p50 "
                 f"({opened / len(states):.1f} openings)",
                 "fast": statistics.median(times),
-                "ceiling": ceiling if not isinstance(policy, Relative) else None,
+                "ceiling": ceiling,
             }
 
 
@@ -137,7 +136,7 @@ def monte_carlo(rng: np.random.Generator) -> Iterator[Row]:
 
 def batches(rng: np.random.Generator) -> Iterator[Row]:
     made, values = batch(50_000, 3, 0.01, rng)
-    policies: list[Policy] = [KnowledgeGradient(), Rollout(), Relative(), Committing("mean", "exact")]
+    policies: list[Policy] = [KnowledgeGradient(), Rollout(), Committing("mean", "exact")]
     for policy in policies:
         each = seconds(lambda policy=policy: run(policy, made, values)) / len(made)
         yield {

@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from pandora_router.demo.people import EXAMPLES, FIRST, weights
+from pandora_router.demo.specialists import EXAMPLES, FIRST, weights
 from pandora_router.specialists.answer import Answer
 
 CALCULATOR, SMALL, BOOK, STRONG = NAMES = ("calculator", "examples", "open book", "strong")

@@ -77,7 +77,7 @@ def boosted(train: Folder, test: Folder, peek: Peek | None) -> Made:
 
 
 def transformer(train: Folder, test: Folder, plan: Plan, form: FormName, work: Path) -> Made:
-    from pandora_router.estimators.transformer.training import Tuning, fine_tune
+    from pandora_router.estimators.transformer.trainer import Tuning, fine_tune
 
     kind: Literal["all", "named"] = "all" if form == "all" else "named"
     seen = (train.contexts, test.contexts) if form == "context" else (None, None)

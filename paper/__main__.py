@@ -20,7 +20,7 @@ from pandora_router.cli.options import with_runner
 from pandora_router.config.experiments import read_experiment
 from pandora_router.errors import UsageError
 from pandora_router.evaluate import bids, campaign, results
-from pandora_router.evaluate.arms import DEFAULT, OLD, STATIC
+from pandora_router.evaluate.arms import DEFAULT, STATIC
 from pandora_router.evaluate.experiments import Experiment, Sweep
 from pandora_router.evaluate.results import Results
 from pandora_router.folders import replace_text
@@ -101,7 +101,7 @@ def results_command(
 
 def _quick(experiment: Experiment) -> Experiment:
     """What the short page shows and no more."""
-    return replace(experiment, arms=(DEFAULT, *STATIC, ORACLE, OLD), neighbours=(), sweep=Sweep())
+    return replace(experiment, arms=(DEFAULT, *STATIC, ORACLE), neighbours=(), sweep=Sweep())
 
 
 def _finished(output: Path, setting: Experiment) -> Results | None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from pandora_router.evaluate import reliability
-from pandora_router.evaluate.arms import DEFAULT, OLD
+from pandora_router.evaluate.arms import DEFAULT
 from pandora_router.evaluate.experiments import Experiment
 from pandora_router.evaluate.results import Results
 from pandora_router.evaluate.statistics import Estimate
@@ -27,20 +27,6 @@ is better. *Better than all*: costs at which the router beats every static arm, 
 cost*: where it is most standard errors above the best of them. *Behind*: costs at which that is more than one
 standard error; in brackets the same against the static arm that was best on the other splits, which is what
 somebody who must choose beforehand could have had."""
-ELEVEN = (
-    "adarague",
-    "math_gpt",
-    "math_small_o1",
-    "math_small_pro",
-    "math_stem",
-    "mirage",
-    "mmlupro8",
-    "mmlupro_pair",
-    "openllm",
-    "routellm",
-    "routerbench",
-)  # each data set and pool once; the others vary them or are controls
-BETTER, GAIN = 4, 20.0  # the goals: experiments better than every static way; 1e-3 summed over the eleven
 SHORT = """# Results
 
 Written by `{command}`; do not edit by hand. {count} experiments on public routing data, fresh splits
@@ -50,9 +36,8 @@ splits).{missing}
 The router is fitted on each split exactly as `pandora fit` fits it and judged on prompts that fitted
 nothing. The numbers are net reward per prompt (score - fee - inspection cost) in 1e-3, averaged over the
 inspection costs of an experiment: how much more the router earns than each way to route that does not
-search, and than the former default (f of 50 neighbours, training prompts alone; mean and slope from
-calibration prompts alone; no guard). In brackets the larger of two standard errors (over prompts, over
-splits). A star: both tests reject "no difference" at 5 %.
+search. In brackets the larger of two standard errors (over prompts, over splits). A star: both tests
+reject "no difference" at 5 %.
 
 {table}
 
@@ -65,11 +50,7 @@ in {behind} of {cells} cells (experiment x inspection cost). A router exactly as
 about {chance}. Cells on the same prompts are behind together, so that it would be in {often} or more in
 one case of ten, and in {behind} or more with probability {probability} (`paper/chance.py`).{worst}
 
-**Better than every static way**, with a star against each, at some cost or on average: {better} (goal: at
-least {wanted} experiments that are no controls: {met}).
-
-**Against the former default**, summed over {eleven} ({of} of the eleven experiments that differ in
-data or pool): {gain} per prompt in 1e-3 (goal: +{goal:.0f}: {gained}).
+**Better than every static way**, with a star against each, at some cost or on average: {better}.
 
 How these numbers are made, and the rest of them (every way to route at every cost, value estimators,
 signal models, the paper's findings and its own tables, figures): `make paper` writes `results/all.md`,
@@ -81,13 +62,12 @@ CHANCE = 0.159  # how often a normal number lies more than one standard error ab
 
 
 def short(found: Sequence[Results], asked: Sequence[Experiment], command: str = COMMAND) -> str:
-    """docs/results.md: one table, where inspection pays and where not, and the goals."""
+    """docs/results.md: one table, where inspection pays and where not."""
     ways = [way for way in summary.SHOWN if way != DEFAULT]
     head = [
         "experiment",
         "splits",
         *(f"over {way}" for way in ways),
-        "over the former default",
         "inspections",
     ]
     rows = []
@@ -96,10 +76,9 @@ def short(found: Sequence[Results], asked: Sequence[Experiment], command: str = 
     for one in found:
         k = one.neighbours[0]
         leads = {way: _lead(one, (k, way)) for way in ways}
-        former = _lead(one, (k, OLD))
         opened = float(np.mean([one.mean("inspections", (k, cost, DEFAULT)) for cost in one.costs]))
         name = one.name + (" (control)" if one.control else "")
-        cells = [_words(lead) for lead in (*leads.values(), former)]
+        cells = [_words(lead) for lead in leads.values()]
         rows.append([name, str(len(one.seeds)), *cells, f"{opened:.2f}"])
         never = leads["never inspect"]
         better = never is not None and never.star and never.mean > 0.0
@@ -114,7 +93,6 @@ def short(found: Sequence[Results], asked: Sequence[Experiment], command: str = 
         pays=lead + (", ".join(pays) or "none of them") + ".",
         not_="It is not on " + (", ".join(not_) or "none of them") + ".",
         **_standing(found, {one.name: str(one.data) for one in asked}),
-        **_gained(found),
     )
 
 
@@ -176,24 +154,6 @@ def _standing(found: Sequence[Results], data: Mapping[str, str]) -> dict[str, ob
         **_by_chance(found, data, len(behind)),
         "worst": worst,
         "better": ", ".join(better) or "none",
-        "wanted": BETTER,
-        "met": "met" if len(better) >= BETTER else f"{len(better)} of {len(found)} that were run",
-    }
-
-
-def _gained(found: Sequence[Results]) -> dict[str, object]:
-    """The lead over the former default, summed over the finished ones of the eleven experiments."""
-    leads = {one.name: _lead(one, (one.neighbours[0], OLD)) for one in found if one.name in ELEVEN}
-    known = {name: lead for name, lead in leads.items() if lead is not None}
-    total = 1e3 * sum(lead.mean for lead in known.values())
-    error = 1e3 * float(np.sqrt(sum(lead.doubt**2 for lead in known.values())))
-    verdict = "met" if total >= GAIN else "missed"
-    return {
-        "eleven": ", ".join(known) or "nothing",
-        "of": len(known),
-        "gain": f"{total:+.1f} ({error:.1f})",
-        "goal": GAIN,
-        "gained": verdict if len(known) == len(ELEVEN) else "not decided, experiments are missing",
     }
 
 

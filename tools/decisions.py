@@ -22,7 +22,7 @@ from benchmarks.folders import DATA
 
 from pandora_router.data import FirstOf, Free, PerSpecialist, Table, resplit
 from pandora_router.data.importers import read_folder
-from pandora_router.demo.recording import Recorded
+from pandora_router.demo.records import Recorded
 from pandora_router.demo.study import study
 from pandora_router.router import Decision, Router
 from pandora_router.search import Inspect

@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from pandora_router.errors import UsageError
-from pandora_router.folders.writing import replace_text
+from pandora_router.folders.publication import replace_text
 
 USUAL = "measured"
 

@@ -22,7 +22,7 @@ IMPORTS = {
     "plots": "pandora_router.report.plots",
     "index": "pandora_router.estimators.nearest, faiss",
     "ray": "pandora_router.run.ray, ray",
-    "serve": "pandora_router.config.gateway, pandora_router.gateway.server, uvicorn, httptools, uvloop",
+    "serve": "pandora_router.config.gateway, pandora_router.gateway.http.server, uvicorn, httptools, uvloop",
     "otel": "opentelemetry.sdk.trace, opentelemetry.exporter.otlp.proto.http.trace_exporter",
     "litellm": "pandora_router.gateway.litellm, litellm",
     "postgres": "pandora_router.store, psycopg",

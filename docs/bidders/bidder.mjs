@@ -17,7 +17,7 @@ createServer(async (request, response) => {
   let reply = { answer: "42" };
   if (trusted && request.url === "/offers") {
     const offer = JSON.parse(body);
-    reply = offer.sealed ? { say: "leave" } : { say: "bid", limit: offer.prompt.length < 100 ? 0.7 : 0.4 };
+    reply = { say: "bid", limit: offer.prompt.length < 100 ? 0.7 : 0.4 };
   }
   const said = JSON.stringify(reply);
   response.writeHead(trusted ? 200 : 401, { "x-pandora-signature": sign(nonce, said) }).end(said);

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from pandora_router.errors import PandoraError, UpstreamError, UsageError
     from pandora_router.estimators.estimator import Estimator, Predictor
     from pandora_router.router import (
-        BlendRecipe,
         Decision,
         Explanation,
         External,
@@ -48,7 +47,6 @@ if TYPE_CHECKING:
         Obligatory,
         Optimal,
         Policy,
-        Relative,
         Rollout,
         Select,
         State,
@@ -68,7 +66,6 @@ __all__ = [
     "Answer",
     "Auto",
     "Batch",
-    "BlendRecipe",
     "Boxes",
     "Calibrated",
     "Committing",
@@ -95,7 +92,6 @@ __all__ = [
     "Policy",
     "Predictor",
     "Readings",
-    "Relative",
     "Request",
     "Rollout",
     "Router",
@@ -127,7 +123,6 @@ _HOMES = {
     "estimators.estimator": ("Estimator", "Predictor"),
     "router": ("Decision", "Explanation", "Router", "explain"),
     "router.recipes": (
-        "BlendRecipe",
         "External",
         "LinearRecipe",
         "NeighbourRecipe",

@@ -41,11 +41,15 @@ class UsageError(PandoraError, ValueError):
 def missing_package(what: str, package: str, extra: str) -> UsageError:
     """Return the error for `what` needing `package`, which the extra `extra` of this project installs.
 
-    >>> print(missing_package("plots", "matplotlib", "plots"))
-    plots: expected the package matplotlib, got no such package. Run: pip install 'pandora-router[plots]'
+    >>> print(missing_package("plots", "matplotlib", "plots").do)
+    In a clone of pandora-router, run: pip install '.[plots]'
     """
-    do = f"Run: pip install 'pandora-router[{extra}]'"
-    return UsageError(what, expected=f"the package {package}", came="no such package", do=do)
+    return UsageError(what, expected=f"the package {package}", came="no such package", do=install(extra))
+
+
+def install(extra: str) -> str:
+    """Return the sentence that says how to install the extra `extra`; the package is on no registry yet."""
+    return f"In a clone of pandora-router, run: pip install '.[{extra}]'"
 
 
 def _again(kind: type[UsageError], what: str, expected: str, came: str, do: str) -> UsageError:

@@ -1,4 +1,4 @@
-"""The words for arrays and callbacks that every room shares, each defined here and nowhere else.
+"""The words for arrays, callbacks and mechanisms that rooms share, each defined here and nowhere else.
 
 N counts prompts (rows), M specialists or boxes (columns). Shapes are said where an array is used.
 """
@@ -6,6 +6,7 @@ N counts prompts (rows), M specialists or boxes (columns). Shapes are said where
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +20,8 @@ Contexts = NDArray[np.object_]  # (N, M): the beginning of each specialist's ans
 
 Progress = Callable[[str, int, int], None]  # what is being done, steps done, steps in all
 Advance = Callable[[str, float], None]  # what is being done, the share of it that is done (0 to 1)
+
+MechanismName = Literal["sequential", "descending", "ascending", "second price", "leave one out"]
 
 
 def silent(*_: object) -> None:

@@ -16,15 +16,15 @@ from pathlib import Path
 import numpy as np
 import orjson
 import pytest
+from benchmarks.bidding_network import SimulatedMarket
 
 from pandora_router.bidding import wire
-from pandora_router.bidding.network import Town
 from pandora_router.bidding.rules import Rules
 from pandora_router.bidding.service import TRUTHFUL, BidderService
-from pandora_router.bidding.signing import bidder_key
+from pandora_router.bidding.signatures import bidder_key
 from pandora_router.market import WEAK, generate
 from pandora_router.testing import BrokenContract, check_bidder
-from pandora_router.transport.listening import Address, serving
+from pandora_router.transport.listener import Address, serving
 
 DOCS = Path(__file__).parents[2] / "docs"
 KEY = b"0123456789abcdef"
@@ -66,7 +66,7 @@ def test_the_example_in_javascript_keeps_the_contract():
 
 def test_our_own_service_keeps_the_contract():
     instance = generate(WEAK, 3, 2, np.random.default_rng(0))
-    town = Town(instance, np.full(2, 0.02), Rules())
+    town = SimulatedMarket(instance, np.full(2, 0.02), Rules())
     service = town.service(0)
     service.strategies = TRUTHFUL
 
@@ -80,7 +80,7 @@ def test_our_own_service_keeps_the_contract():
 
 def test_a_repeated_delivery_gets_the_same_answer_once():
     instance = generate(WEAK, 3, 2, np.random.default_rng(0))
-    service = Town(instance, np.full(2, 0.02), Rules()).service(0)
+    service = SimulatedMarket(instance, np.full(2, 0.02), Rules()).service(0)
     won = wire.Delivery(auction="a", price=0.1, deadline=9.0, prompt="0")
 
     async def twice():
@@ -88,7 +88,7 @@ def test_a_repeated_delivery_gets_the_same_answer_once():
 
     first, second = asyncio.run(twice())
     assert first == second
-    assert (service.books.won, service.books.paid) == (1, 0.1)
+    assert (service.tally.won, service.tally.paid) == (1, 0.1)
 
 
 class Careless(BaseHTTPRequestHandler):
@@ -137,7 +137,7 @@ def test_replies_that_make_no_sense_break_the_contract(said, law):
             return wire.BidReply.model_construct(**said)
 
     instance = generate(WEAK, 1, 2, np.random.default_rng(0))
-    side = Town(instance, np.full(2, 0.02), Rules()).service(0).private
+    side = SimulatedMarket(instance, np.full(2, 0.02), Rules()).service(0).private
 
     async def check():
         listening = Address("127.0.0.1", 0).bind(keys=False)

@@ -8,21 +8,21 @@ from typing import get_args
 import numpy as np
 import pytest
 from benchmarks.bidding_chaos import Chaos, check_books, play_in_chaos
+from benchmarks.bidding_network import SimulatedMarket, play_all, services_apart, services_here
 from benchmarks.bidding_partition import cables, can_partition
 
-from pandora_router.bidding.network import Town, play_all, services_apart, services_here
+from pandora_router.bidding.auctioneer import StoreRecorder
 from pandora_router.bidding.platform import Platform
-from pandora_router.bidding.recorder import StoreRecorder
 from pandora_router.bidding.rules import Rules
-from pandora_router.bidding.wire import MechanismName
 from pandora_router.errors import UpstreamError
 from pandora_router.market import WEAK, generate
 from pandora_router.store.worker import Store
+from pandora_router.types import MechanismName
 
 
 def market(mechanism, rows, **rules):
     instance = generate(WEAK, rows, 3, np.random.default_rng(3))
-    return Town(instance, np.full(3, 0.02), Rules(mechanism, seed=1, **rules))
+    return SimulatedMarket(instance, np.full(3, 0.02), Rules(mechanism, seed=1, **rules))
 
 
 @pytest.mark.slow
@@ -50,15 +50,15 @@ def test_partitions_of_the_network_lose_no_prompt_and_no_money(tmp_path):
 
     async def play(laid, processes):
         platform = Platform(town.rules, town.platform().default, StoreRecorder(store))
-        seats, results = town.seats(processes.urls), []
+        participants, results = town.participants(processes.urls), []
         for first, harm in ((0, laid.cut), (10, laid.silence)):
             await asyncio.to_thread(harm, 0)
             results += await asyncio.gather(
-                *(town.play(platform, seats, row) for row in range(first, first + 10))
+                *(town.play(platform, participants, row) for row in range(first, first + 10))
             )
             await asyncio.to_thread(laid.mend, 0)
         for row in range(20, 60):  # until it is heard again, which a busy machine may delay
-            results.append(await town.play(platform, seats, row))
+            results.append(await town.play(platform, participants, row))
             if all(heard.fault is None for heard in results[-1].heard):
                 break
         return results
@@ -110,8 +110,8 @@ def test_every_way_to_fail_is_a_refusal(tmp_path):
         try:
             async with services_here([Unwell(town.service(0)), town.service(1), town.service(2)]) as urls:
                 platform = Platform(town.rules, town.platform().default, StoreRecorder(store))
-                seats = town.seats(urls)
-                results = await asyncio.gather(*(town.play(platform, seats, row) for row in range(24)))
+                participants = town.participants(urls)
+                results = await asyncio.gather(*(town.play(platform, participants, row) for row in range(24)))
             calm = await store.run(lambda open_: check_books(town, results, open_))
             return results, calm
         finally:
@@ -158,8 +158,8 @@ def test_if_nobody_delivers_the_client_hears_of_it():
             return price
 
     async def play():
-        seats = town.seats(["http://127.0.0.1:9"] * 3)  # nobody listens on the discard port
-        return await town.play(Platform(town.rules, Dead()), seats, 0)
+        participants = town.participants(["http://127.0.0.1:9"] * 3)  # nobody listens on the discard port
+        return await town.play(Platform(town.rules, Dead()), participants, 0)
 
     with pytest.raises(UpstreamError, match="the default is down"):
         asyncio.run(play())

@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import http.client
 import json
 
 import orjson
 import pytest
+from benchmarks.bidding_network import services_here
 
-from pandora_router.bidding.app import Market
+from pandora_router.bidding.auctioneer import Auctioneer
 from pandora_router.bidding.beliefs import RouterBeliefs
-from pandora_router.bidding.floor import Floor
-from pandora_router.bidding.network import services_here
-from pandora_router.bidding.private import RouterSide
+from pandora_router.bidding.bidder_side import RouterSide
+from pandora_router.bidding.platform_http import Market
 from pandora_router.bidding.rules import Rules
 from pandora_router.bidding.service import BidderService
-from pandora_router.bidding.signing import bidder_key
+from pandora_router.bidding.signatures import bidder_key
 from pandora_router.bidding.wire import Offer
 from pandora_router.errors import UsageError
+from pandora_router.prices import Tariff
 from pandora_router.specialists.function import Function
-from pandora_router.specialists.prices import Tariff
-from pandora_router.store import auctions
+from pandora_router.store import accounts, auctions
 from pandora_router.store.worker import Store
 from pandora_router.transport.relay import Relay
 from tests.support.command import pandora
@@ -39,9 +41,12 @@ def specialist(name, calls=None):
     return Function(name, answer, Tariff(0.0, 0.0, per_call=0.001))
 
 
-async def ask(url, path, body=None):
+async def ask(url, path, body=None, key=None):
     """Status and JSON of a request to the platform."""
-    relay = await Relay.open(url + path, orjson.dumps(body), {"content-type": "application/json"}, 120.0)
+    headers = {"content-type": "application/json"}
+    if key is not None:
+        headers["authorization"] = f"Bearer {key}"
+    relay = await Relay.open(url + path, orjson.dumps(body), headers, 120.0)
     try:
         return relay.status, orjson.loads(await relay.read(2**20))
     finally:
@@ -62,7 +67,7 @@ def in_market(tmp_path, work, mechanism="descending", calls=None):
                 await store.run(lambda open_: auctions.join(open_, first, url, 1.0, stake=5.0))
                 rules = Rules(mechanism, deadline=120.0, auction=600.0, deliver=120.0)
                 proxies = {name: specialist(name) for name in NAMES[:3]}  # the first bids for itself
-                market = Market(store, Floor(SECRET, rules), RouterBeliefs(router), proxies, others[0])
+                market = Market(store, Auctioneer(SECRET, rules), RouterBeliefs(router), proxies, others[0])
                 async with services_here([market]) as (platform,):
                     return await work(platform, store), service
         finally:
@@ -80,8 +85,16 @@ def test_a_prompt_is_auctioned_answered_graded_and_settled(tmp_path, mechanism):
 
     async def work(url, store):
         served = [await ask(url, "/prompts", {"prompt": prompt, "kind": "test"}) for prompt in PROMPTS]
-        graded = [await ask(url, "/feedback", {"auction": s["auction"], "reward": 0.75}) for _, s in served]
-        again = [await ask(url, "/feedback", {"auction": s["auction"], "reward": 0.1}) for _, s in served]
+        _, judge = await store.run(lambda open_: accounts.add_key(open_, "judge", 1.0, admin=True))
+
+        async def grade(reward):
+            return [
+                await ask(url, "/feedback", {"auction": body["auction"], "reward": reward}, judge)
+                for _, body in served
+            ]
+
+        graded = await grade(0.75)
+        again = await grade(0.1)
         assert all(reply == (200, {"settled": False}) for reply in again)
         return served, graded, await store.run(auctions.balances)
 
@@ -93,8 +106,8 @@ def test_a_prompt_is_auctioned_answered_graded_and_settled(tmp_path, mechanism):
     paid = sum(body["price"] for body in won)
     assert balances.get(f"bidder {service.name}", 0.0) == pytest.approx(0.75 * len(won) - paid)
     assert sum(balances.values()) == pytest.approx(0.0, abs=1e-9)
-    assert service.books.won == len(won)
-    assert service.books.looks > 0 or mechanism == "sequential"
+    assert service.tally.won == len(won)
+    assert service.tally.looks > 0 or mechanism == "sequential"
     # a look is the beginning of the answer: no prompt is answered twice by the same specialist
     assert len(calls) == len(set(calls))
     assert [body for _, body in graded if body["settled"]]
@@ -102,19 +115,60 @@ def test_a_prompt_is_auctioned_answered_graded_and_settled(tmp_path, mechanism):
 
 def test_what_is_not_understood_is_refused_with_a_reason(tmp_path):
     async def work(url, store):
+        _, judge = await store.run(lambda open_: accounts.add_key(open_, "judge", 1.0, admin=True))
         return [
             await ask(url, "/prompts", {"prompt": ""}),
             await ask(url, "/prompts", {"messages": [{"role": "system", "content": "x"}]}),
             await ask(url, "/prompts", {"prompt": "x", "unknown": 1}),
-            await ask(url, "/feedback", {"auction": "none", "reward": 1.0}),
+            await ask(url, "/feedback", {"auction": "none", "reward": 1.0}, judge),
             await ask(url, "/feedback", {"auction": "none", "reward": "much"}),
+            await ask(url, "/feedback", {"auction": "none", "reward": 1.01}, judge),
+            await ask(url, "/feedback", {"auction": "none", "reward": -0.01}, judge),
             await ask(url, "/nowhere", {}),
         ]
 
     replies, _ = in_market(tmp_path, work)
-    assert [status for status, _ in replies] == [400, 400, 400, 400, 400, 404]
+    assert [status for status, _ in replies] == [400] * 7 + [404]
     assert all(body["error"] for _, body in replies)
     assert "no such auction" in replies[3][1]["error"]
+
+
+def test_no_client_and_no_bidder_pays_a_reward_or_reads_bids(tmp_path):
+    """A bidder that could grade its own answers, or read what others bid, would own the market."""
+
+    async def work(url, store):
+        _, body = await ask(url, "/prompts", {"prompt": PROMPTS[0]})
+        keys = [None]
+        for name, admin in (("client", False), (NAMES[0], True), ("judge", True)):
+            adding = lambda open_, n=name, a=admin: accounts.add_key(open_, n, 1.0, admin=a)  # noqa: E731
+            keys.append((await store.run(adding))[1])
+        before, graded, read = await store.run(auctions.balances), [], []
+        for key in keys:
+            reward = {"auction": body["auction"], "reward": 1.0}
+            read.append(await fetch(url, f"/auctions/{body['auction']}", key))
+            graded.append((await ask(url, "/feedback", reward, key))[0])
+            if key != keys[-1]:
+                assert await store.run(auctions.balances) == before
+        return graded, read, body
+
+    (graded, read, body), _ = in_market(tmp_path, work)
+    assert graded == [403, 403, 403, 200]
+    assert [status for status, _ in read] == [403, 403, 403, 200]
+    assert all("calls" not in shown for _, shown in read[:3])
+    assert (read[3][1]["bidder"], bool(read[3][1]["calls"])) == (body["bidder"], True)
+
+
+async def fetch(url, path, key=None):
+    """Status and JSON of GET, by an HTTP client that is not ours."""
+
+    def get():
+        client = http.client.HTTPConnection(url.removeprefix("http://"), timeout=120)
+        with contextlib.closing(client):
+            client.request("GET", path, headers={"authorization": f"Bearer {key}"} if key else {})
+            reply = client.getresponse()
+            return reply.status, json.loads(reply.read())
+
+    return await asyncio.to_thread(get)
 
 
 UNREADABLE = [
@@ -215,10 +269,3 @@ def test_times_that_no_message_to_a_bidder_can_state_are_refused_at_the_start(co
     assert result.exit_code == 2
     assert f"market.{setting}" in result.stderr
     assert "a number of at most 3" in result.stderr
-
-
-def test_simulate_over_a_network_compares_every_auction(tmp_path):
-    words = ("market", "simulate", "--network", "-m", "2", "--prompts", "4", "--signal", "weak", "--json")
-    rows = json.loads(pandora(*words).stdout)
-    assert [row["mechanism"] for row in rows][:2] == ["sequential", "descending"]
-    assert all(row["regret"] >= 0 for row in rows)

@@ -6,9 +6,9 @@ import asyncio
 
 import numpy as np
 import pytest
+from benchmarks.bidding_network import SimulatedMarket, play_and_compare, services_here
 
-from pandora_router.bidding.network import Town, play_and_compare, services_here
-from pandora_router.bidding.private import RouterSide
+from pandora_router.bidding.bidder_side import RouterSide
 from pandora_router.bidding.rules import Rules
 from pandora_router.bidding.wire import Offer
 from pandora_router.calibrate.readings import Readings
@@ -16,8 +16,8 @@ from pandora_router.calibrate.ways import Standing
 from pandora_router.evaluate.bids import shipped_market
 from pandora_router.evaluate.trials import Trial
 from pandora_router.market import interval
+from pandora_router.prices import Tariff
 from pandora_router.specialists.function import Function
-from pandora_router.specialists.prices import Tariff
 from tests.support.routers import fitted
 
 COST = 0.01
@@ -64,7 +64,7 @@ def test_pandora_bid_has_the_box_of_the_signal_model_of_its_artifact():
 @pytest.mark.parametrize("mechanism", ["sequential", "descending", "ascending"])
 def test_over_http_as_in_process_with_the_default_signal_model(trial, mechanism):
     patient = {"deadline": 60.0, "auction": 600.0, "deliver": 60.0}
-    town = Town(shipped_market(trial), np.full(3, COST), Rules(mechanism, **patient))
+    town = SimulatedMarket(shipped_market(trial), np.full(3, COST), Rules(mechanism, **patient))
 
     async def play():
         async with services_here(town.services()) as urls:

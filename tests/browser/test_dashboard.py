@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-from tests.dashboard.conftest import EVIL, Running, board
+from tests.dashboard.conftest import EVIL, NOW, Running, board
 from tests.support.chromium import Chromium, browser
+from tests.support.traffic import fill
 
 __all__ = ["board"]
 pytestmark = browser
@@ -44,7 +46,7 @@ def test_somebody_filters_opens_a_decision_and_comes_back(board: Running, page: 
     page.choose("select[name=specialist]", "large")
     page.until("location.search.includes('specialist=large')")
     page.until(
-        "[...document.querySelectorAll('tr[data-row]')].every((r) => r.cells[2].textContent === 'large')"
+        "[...document.querySelectorAll('tr[data-row]')].every((r) => r.cells[3].textContent === 'large')"
     )
     page.choose("select[name=inspected]", "yes")
     page.until("location.search.includes('inspected=yes') && location.search.includes('specialist=large')")
@@ -121,7 +123,42 @@ def test_lines_of_a_chart_differ_without_colour(board: Running, page: Chromium) 
         "[...document.querySelectorAll('.charts figure')].map((f) => [...f.querySelectorAll('.u-marker')]"
         ".slice(1).map((m) => getComputedStyle(m).borderTopStyle))"
     )
-    assert [len(set(lines)) for lines in styles] == [2, 3, 2, 1]
+    assert [len(set(lines)) for lines in styles] == [1, 2, 2, 2]
+
+
+def test_a_wide_screen_shows_the_last_column_and_legends_their_values(board: Running, page: Chromium) -> None:
+    page.screen(1280, 900)
+    page.open(f"{board.url}/decisions?specialist=large")
+    wide, room = page.run(
+        "(() => { const w = document.querySelector('.wide'); return [w.scrollWidth, w.clientWidth] })()"
+    )
+    assert wide <= room
+    page.open(board.url)
+    page.until("document.querySelectorAll('.plot canvas').length === 4")
+    shown = page.run("[...document.querySelectorAll('.u-legend .u-value')].map((v) => v.textContent)")
+    assert shown
+    assert not [text for text in shown if text in ("", "--", "–")]
+
+
+def test_a_chart_of_one_point_spans_the_window(page: Chromium, tmp_path: Path) -> None:
+    running = Running(tmp_path / "store.sqlite")
+    try:
+        running.store.submit(lambda open_: fill(open_, 1, NOW - 300, NOW - 10, feedback=1.0)).result()
+        page.screen(1280, 900)
+        page.open(f"{running.url}?range=24h")
+        page.until("document.querySelectorAll('.plot canvas').length === 4")
+        left, top, wide = page.run(
+            "(() => { const e = document.querySelector('.u-over'); e.scrollIntoView({block: 'center'});"
+            " const b = e.getBoundingClientRect(); return [b.left, b.top + b.height / 2, b.width] })()"
+        )
+        page.drag((left + 0.25 * wide, top), (left + 0.75 * wide, top))
+        page.until("location.search.includes('since=')")
+        since, until = page.run(
+            "['since', 'until'].map((name) => Number(new URL(location.href).searchParams.get(name)))"
+        )
+        assert until - since == pytest.approx(43_200, rel=0.02)  # half of the axis that is drawn
+    finally:
+        running.close()
 
 
 def test_what_users_typed_stays_text(board: Running, page: Chromium) -> None:

@@ -1,16 +1,12 @@
-"""Real clients against live servers: openai, anthropic, langchain, llm, pydantic-ai, curl, litellm, a2a."""
+"""Real clients against live servers: openai, anthropic, langchain, llm, pydantic-ai, curl, litellm."""
 
 from __future__ import annotations
 
 import re
 
-import numpy as np
 import pytest
 
-from pandora_router.bidding.network import Town, services_apart
-from pandora_router.bidding.rules import Rules
-from pandora_router.market import WEAK, generate
-from tests.conformance.conftest import Environment, environment
+from tests.conformance.conftest import Environment
 
 pytestmark = pytest.mark.slow
 
@@ -32,10 +28,3 @@ def test_provider_check(clients: Environment) -> None:
     assert int(found[1]) + int(found[2]) == 22, told
     warned = [line.split()[2] for line in told.splitlines() if line.split()[1:2] == ["WARN"]]
     assert set(warned) <= {"stream.incremental-delivery"}, told  # a matter of timing on a busy machine
-
-
-def test_agent_card_is_read_by_the_a2a_client() -> None:
-    market = Town(generate(WEAK, 3, 2, np.random.default_rng(0)), np.full(2, 0.02), Rules())
-    with services_apart(market) as bidders:
-        a2a = environment(".venv-clients", "make clients", bidders.urls[0])
-        assert "card: ok" in a2a.run("python", "card_suite.py")

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from pandora_router.demo.people import weights
+from pandora_router.demo.specialists import weights
 from tests.conformance.conftest import Environment, environment
 from tests.gateway.test_serve import launched
 

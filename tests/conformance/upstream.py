@@ -14,9 +14,9 @@ from typing import Any
 
 from aiohttp import web
 
-from pandora_router.gateway.frames import framed
-from pandora_router.gateway.speech import SPEECHES, WireAnswer
-from pandora_router.gateway.wires import BY_PATH
+from pandora_router.wires.events import framed
+from pandora_router.wires.known import BY_PATH
+from pandora_router.wires.wire import WireAnswer
 from tests.support.web_server import WebServer
 
 TEXT = "This is an answer of several words, one after the other, until it stops."
@@ -63,7 +63,7 @@ async def answer(request: web.Request) -> web.StreamResponse:
     said = WireAnswer(
         "1", body["model"], 1, " ".join(words[:most]), 7, min(len(words), most), len(words) > most
     )
-    speech = SPEECHES[wire.name]()
+    speech = wire.speech()
     if not turn.stream:
         whole = speech.whole(said)
         return web.json_response(called(whole, calls) if calls else whole)

@@ -15,12 +15,16 @@ pytest.importorskip("uvicorn", reason="pip install 'pandora-router[serve]'")
 
 import uvicorn
 
-from pandora_router.dashboard.app import Dashboard, Serving
+from pandora_router.dashboard.site import Dashboard, Serving
 from pandora_router.store import accounts
 from pandora_router.store.worker import Store
-from tests.support.traffic import NAMES, fill, hold_auctions, team
+from tests.support.traffic import NAMES, RIGHT, fill, hold_auctions, team
 
 NOW = time.time()
+OUTLOOKS = (
+    "looks at small cost about $1e-05; a whole answer $6e-05",
+    "no looks at <b>code</b>: `looks: false`",
+)
 EVIL = "<script>document.title='broken'</script><img src=x onerror=\"document.title='broken'\">"
 
 
@@ -36,8 +40,8 @@ class Reply:
 class Running:
     """A dashboard that serves on 127.0.0.1, in a thread."""
 
-    def __init__(self, path: Path, *, keys: bool = False) -> None:
-        self.keys = keys
+    def __init__(self, path: Path, *, keys: bool = False, market: bool = False, bodies: bool = False) -> None:
+        self.keys, self.market, self.bodies = keys, market, bodies
         self.store = Store(str(path))
         self.dashboard = Dashboard(str(path), self.store, self._serving)
         config = uvicorn.Config(self.dashboard, host="127.0.0.1", port=0, log_level="warning", lifespan="off")
@@ -52,7 +56,16 @@ class Running:
 
     def _serving(self) -> Serving:
         circuits = {name: "open" if name == "code" else "closed" for name in NAMES}
-        return Serving(circuits, {name: f"provider-{name}" for name in NAMES}, self.keys)
+        models = {name: f"provider-{name}" for name in NAMES}
+        return Serving(
+            circuits,
+            models,
+            self.keys,
+            market=self.market,
+            bodies=self.bodies,
+            right_answer=RIGHT,
+            looks=OUTLOOKS,
+        )
 
     def ask(self, path: str, method: str = "GET", body: str | None = None, **headers: str) -> Reply:
         """Send a request whose path is sent as it stands; headers have `_` for `-`."""
@@ -82,7 +95,7 @@ class Running:
 @pytest.fixture(scope="module")
 def board(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     """An open dashboard over 300 decisions, five of which try to break pages."""
-    running = Running(tmp_path_factory.mktemp("board") / "store.sqlite")
+    running = Running(tmp_path_factory.mktemp("board") / "store.sqlite", market=True, bodies=True)
 
     def write(open_: object) -> None:
         keys = team(open_, NOW - 1e6)  # type: ignore[arg-type]

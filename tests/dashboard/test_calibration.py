@@ -12,11 +12,11 @@ from pandora_router.dashboard.calibration import (
     LEVELS,
     best_cheap,
     changed,
-    expected,
     reliability,
     surprises,
 )
-from tests.support.traffic import decided
+from pandora_router.dashboard.net_value import score_of
+from tests.support.traffic import decided, valued
 
 
 @pytest.mark.parametrize("shift", [0.0, 0.05, 0.4, 1.0])
@@ -33,8 +33,8 @@ def test_drift_is_the_two_sample_test_of_scipy(shift: float) -> None:
 
 def test_rewards_drawn_as_expected_lie_on_the_diagonal_and_others_do_not() -> None:
     rng = random.Random(3)
-    rows = [{"decision": decided(rng)} for _ in range(2000)]
-    chances = [expected(row) for row in rows]
+    rows = [{"decision": decided(rng), "value": valued()} for _ in range(2000)]
+    chances = [score_of(row, row["decision"]["specialist"]) for row in rows]
     right = reliability([(p, float(rng.random() < p)) for p in chances if p is not None])
     assert len(right) == 10
     assert sum(one["n"] for one in right) == 2000
@@ -57,4 +57,4 @@ def test_looks_fall_into_their_intervals_as_often_as_stated() -> None:
         assert np.mean(np.abs(scores) <= width) == pytest.approx(level, abs=0.03)
     assert best_cheap({"decision": row}) == max(one["cheap"] for one in row["specialists"].values())
     assert best_cheap({}) is None
-    assert expected({"decision": {}}) is None
+    assert score_of({"decision": {}}, "small") is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import html
 import io
 import re
 from pathlib import Path
@@ -18,8 +19,9 @@ from pandora_router.dashboard.today import whole_steps
 from pandora_router.errors import UsageError
 from pandora_router.store import accounts, queries
 from pandora_router.store.queries import Filter, Window
-from tests.dashboard.conftest import EVIL, NOW, Running
+from tests.dashboard.conftest import EVIL, NOW, OUTLOOKS, Running
 from tests.support.elements import Elements
+from tests.support.traffic import PROMPTS, fill
 
 ALL = [f"{ROOT}/{name}".rstrip("/") for name in PAGES]
 
@@ -120,13 +122,13 @@ def test_numbers_on_pages_are_the_numbers_of_the_store(board: Running) -> None:
     text = board.ask(ROOT).text
     assert f">{count}</span>" in text
     assert amount(paid / 1e9) in text
-    assert amount(abs(saved) / 1e9) in text
+    assert f"{amount(abs(saved) / 1e9)} {'less' if saved >= 0 else 'more'} than the best single" in text
     table = rows(board.ask(f"{ROOT}?csv=over-time").text)
     assert sum(int(row["requests"]) for row in table) == count
-    assert sum(float(row["spend"]) for row in table) == pytest.approx(paid / 1e9)
+    assert sum(float(row["money"]) for row in table) == pytest.approx(paid / 1e9)
     listed = rows(board.ask(f"{ROOT}/decisions?csv=decisions").text)
     assert len(listed) == count
-    assert sum(float(row["cost"]) for row in listed) == pytest.approx(paid / 1e9)
+    assert sum(float(row["money per 1,000"]) for row in listed) / 1000 == pytest.approx(paid / 1e9)
     changed = rows(board.ask(f"{ROOT}/decisions?csv=decisions&changed=yes").text)
     assert [row["decision"] for row in changed] == [r["decision"] for r in listed if r["changed"] == "1"]
     assert 0 < len(changed) < count
@@ -243,3 +245,47 @@ def test_an_empty_store_has_pages_too(tmp_path: Path) -> None:
             assert re.search(r"<h1>\w+</h1>", answer.text)
     finally:
         running.close()
+
+
+def test_the_market_has_a_link_only_where_there_is_one(board: Running, tmp_path: Path) -> None:
+    running = Running(tmp_path / "store.sqlite")
+    try:
+        assert f'href="{ROOT}/market"' in board.ask(ROOT).text
+        assert "Market" not in running.ask(ROOT).text
+        assert running.ask(f"{ROOT}/market").status == 200  # an old link still opens
+    finally:
+        running.close()
+
+
+def test_the_list_shows_prompts_or_how_to_store_them(board: Running, tmp_path: Path) -> None:
+    listed = rows(board.ask(f"{ROOT}/decisions?csv=decisions&specialist=large").text)
+    assert all(any(row["prompt"].startswith(text) for text in PROMPTS) for row in listed)
+    assert "KnowledgeGradient()" not in re.sub(
+        r'(title|value)="[^"]*"', "", board.ask(f"{ROOT}/decisions").text
+    )
+    running = Running(tmp_path / "store.sqlite")
+    try:
+        running.store.submit(lambda open_: fill(open_, 3, NOW - 50, NOW - 10)).result()
+        running.store.submit(lambda open_: open_.run("DELETE FROM bodies")).result()
+        page = running.ask(f"{ROOT}/decisions").text
+        assert "serve: {bodies: true}" in page
+        link = next(a["href"] for _, a in Elements(page).all if "decisions/" in a.get("href", ""))
+        assert "serve: {bodies: true}" in running.ask(link).text
+        assert "prompt" not in rows(running.ask(f"{ROOT}/decisions?csv=decisions").text)[0]
+    finally:
+        running.close()
+
+
+def test_the_login_says_how_to_make_an_admin_key(tmp_path: Path) -> None:
+    running = Running(tmp_path / "store.sqlite", keys=True)
+    try:
+        assert "pandora keys add NAME --admin" in running.ask(f"{ROOT}/login").text
+    finally:
+        running.close()
+
+
+@pytest.mark.parametrize("name", ["specialists", "looks"])
+def test_pages_say_whether_looks_are_made_and_why_not(board: Running, name: str) -> None:
+    shown = html.unescape(board.ask(f"/dashboard/{name}").text)
+    assert all(sentence[1:] in shown for sentence in OUTLOOKS)
+    assert "<b>code</b>" not in board.ask(f"/dashboard/{name}").text

@@ -48,7 +48,7 @@ def folder(tmp_path: Path) -> Path:
 
 def test_what_the_manifest_says(folder: Path) -> None:
     told = json.loads((folder / "manifest.json").read_text())
-    assert (told["format"], told["version"]) == ("pandora-router artifact", 4)
+    assert (told["format"], told["version"]) == ("pandora-router artifact", 5)
     assert told["record"]["fingerprint"] == generate().fingerprint()
     assert {"numpy", "lightgbm", "python", "pandora-router"} <= set(told["record"]["versions"])
     assert {"cheap", "costly", "signal", "policy"} <= set(told["record"]["settings"])
@@ -85,7 +85,7 @@ def edited(folder: Path, change: dict[str, object]) -> None:
 @pytest.mark.parametrize(
     ("change", "told"),
     [
-        ({"version": 3}, "format version 4, got 3. Another version"),
+        ({"version": 3}, "format version 5, got 3. Another version"),
         ({"format": "pandora-router table"}, "another kind"),
         ({"specialists": ["small", "large"]}, "an edited one"),
         ({"default": "large"}, "an edited one"),
@@ -197,6 +197,10 @@ def test_route_and_explain_as_a_user_types_them(tmp_path: Path) -> None:
     shown = pandora("explain", "-r", tmp_path / "r", prompt, *pairs[:2]).stdout
     for word in ("Step 1", "reservation", "backup", "runner-up", "not inspected", "not for sale", "gives up"):
         assert word in shown
+    assert shown.index("chance to be right") < shown.index("net value") < shown.index("reservation")
+    for choice in (story["chosen"], *story["alternatives"]):  # a worth has the weighted fee taken off
+        fee = table.fee_weight * choice["mean_fee"]
+        assert choice["score"] == pytest.approx(choice["worth"] + fee, abs=1e-9)
     both = pandora("explain", "-r", tmp_path / "r", prompt, "--json", "--html", tmp_path / "page.html")
     assert json.loads(both.stdout)["decision"]["specialist"] in (tmp_path / "page.html").read_text()
     for wrong in (["--context", "small"], ["--context", "nobody=x"], ["--contexts", tmp_path / "pandora"]):

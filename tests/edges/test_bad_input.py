@@ -18,7 +18,6 @@ from pandora_router.search import (
     KnowledgeGradient,
     Obligatory,
     Optimal,
-    Relative,
     Rollout,
     State,
     baselines,
@@ -180,13 +179,19 @@ CASES: list[Case] = [
         lambda: drive(Obligatory(), State(TWO), lambda s, i: [0.1, 0.2]),
         ("1 values", "got 2", "None where the inspection failed"),
     ),
+    (
+        "opener shows another box",
+        lambda: drive(Obligatory(), State(TWO), lambda s, i: {7: 0.1}),
+        ("1 values", "boxes (7,)"),
+    ),
+    ("opener shows a number", lambda: drive(Obligatory(), State(TWO), lambda s, i: 0.1), ("1 values", "0.1")),  # type: ignore[arg-type,return-value]
+    ("values of no box", lambda: drive(Obligatory(), State(TWO), {}), ("1 values", "boxes ()")),
     ("opener shows NaN", lambda: drive(Obligatory(), State(TWO), lambda s, i: [NAN]), ("finite", "lose")),
     ("reveal too few", lambda: drive(Obligatory(), State(TWO), reveal([0.1])), ("2 values", "(1,)")),
     ("reveal a table", lambda: drive(Obligatory(), State(TWO), reveal([[0.1]] * 2)), ("2 values", "(2, 1)")),
     # policies
     ("unknown option", lambda: Committing("price"), ("'backup' or 'mean'", "'price'")),  # type: ignore[arg-type]
     ("unknown option of Rollout", lambda: Rollout("median"), ("'backup' or 'mean'", "'median'")),  # type: ignore[arg-type]
-    ("unknown option of Relative", lambda: Relative("best"), ("'backup' or 'mean'", "'best'")),  # type: ignore[arg-type]
     ("unknown payoffs", lambda: Committing(payoff="guess"), ("'exact' or 'monte_carlo'", "'guess'")),  # type: ignore[arg-type]
     ("no samples", lambda: Committing(samples=0), ("samples", "1 or more", "0", "100")),
     ("half a sample", lambda: Committing(samples=1.5), ("samples", "1 or more", "1.5")),  # type: ignore[arg-type]

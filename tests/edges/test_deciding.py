@@ -24,8 +24,8 @@ from pandora_router.router import (
     StackRecipe,
     explain,
 )
-from pandora_router.router import opening as limits
-from pandora_router.router.batch import UNDER_WAY
+from pandora_router.router import driver as limits
+from pandora_router.router.prompt_batch import UNDER_WAY
 from pandora_router.search import Always, Inspect, KnowledgeGradient, Select, State
 from pandora_router.search.state import Action, Memoryless
 from pandora_router.specialists.threads import Worker

@@ -9,26 +9,26 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pandora_router.bidding.private import RouterSide
+from pandora_router.bidding.bidder_side import RouterSide
 from pandora_router.bidding.wire import Offer
 from pandora_router.boxes import Costs
 from pandora_router.calibrate import EmpiricalDraws, FittedSignal
 from pandora_router.calibrate.choose import Guarded
-from pandora_router.calibrate.sets import SetSignal
+from pandora_router.calibrate.set_signal import SetSignal
 from pandora_router.config.experiments import experiment
 from pandora_router.data import save
 from pandora_router.estimators.looking import Looking, plain
-from pandora_router.estimators.sets import SetEstimate
+from pandora_router.estimators.set_layer import SetEstimate
 from pandora_router.evaluate.arms import BY_NAME, Shipped
 from pandora_router.evaluate.estimates import estimates, table_of
 from pandora_router.evaluate.trials import trial_of
 from pandora_router.folders import tensors
+from pandora_router.prices import FREE
 from pandora_router.router import Router, StackRecipe
 from pandora_router.router.recipes import SetRecipe
-from pandora_router.router.sets import Compared
+from pandora_router.router.set_stage import Compared
 from pandora_router.search import Always, KnowledgeGradient, Never
 from pandora_router.specialists.function import Function
-from pandora_router.specialists.prices import FREE
 from pandora_router.specialists.request import Request
 from tests.edges.test_evaluate import write_folder
 from tests.oracles.test_sets import quarrel, router
@@ -205,7 +205,7 @@ def test_features_that_an_older_version_kept_are_made_anew(tmp_path: Path) -> No
     found = table_of(asked, tmp_path)
     first = estimates(asked, found, 1, tmp_path / "cache")
     [path] = (tmp_path / "cache").iterdir()
-    tensors.store(path, {name: array for name, array in first.items() if not name.endswith("_verdict")})
+    tensors.store(path, {name: array for name, array in first.items() if not name.endswith("_read")})
     again = estimates(asked, found, 1, tmp_path / "cache")
     assert trial_of(again, 0).sets is not None
     assert again.keys() == first.keys() == tensors.stored(path).keys()

@@ -18,14 +18,21 @@ import pytest
 from pandora_router.calibrate.ways import BEST_SINGLE, ORACLE, ROUTER
 from pandora_router.data import storage
 from pandora_router.demo import page, questions
-from pandora_router.demo.calculator import calculate, expression
-from pandora_router.demo.facts import corpus, facts
-from pandora_router.demo.grading import graded
 from pandora_router.demo.headline import sentences
+from pandora_router.demo.live_route import Replayed, cast, route
 from pandora_router.demo.page import stories
-from pandora_router.demo.people import FIRST, NAMES, SMALL, STRONG, people, weights
-from pandora_router.demo.recording import Recorded, pack, record
-from pandora_router.demo.routing import Replayed, cast, route
+from pandora_router.demo.questions import corpus, facts
+from pandora_router.demo.records import Recorded, graded, pack, record
+from pandora_router.demo.specialists import (
+    FIRST,
+    NAMES,
+    SMALL,
+    STRONG,
+    calculate,
+    expression,
+    the_specialists,
+    weights,
+)
 from pandora_router.demo.study import ALWAYS_STRONG, Study, study
 from pandora_router.specialists.answer import Answer, Unanswered
 from pandora_router.specialists.request import Request
@@ -171,7 +178,7 @@ def test_packing_keeps_the_answers_of_specialists_that_are_not_here(kept: Record
 def test_a_sample_of_the_recorded_answers_can_be_made_again(kept: Recorded) -> None:
     """Greedy answers word for word; log-probabilities nearly (processors round differently)."""
     asked = {one.id: one for one in questions.recorded()}
-    who, rng = people(), random.Random(1)
+    who, rng = the_specialists(), random.Random(1)
     others, puzzles = ([i for i in asked if i.startswith("puzzle") is puzzle] for puzzle in (False, True))
     for prompt_id in (*rng.sample(others, 6), *rng.sample(puzzles, 4)):
         for name in ("calculator", "closed book", "examples", "open book"):
@@ -190,7 +197,7 @@ def test_recording_resumes_and_looks_cost_less_than_answers(tmp_path: Path) -> N
     size = (tmp_path / "j").stat().st_size
     record(tmp_path / "j", ["examples"], known)
     assert (tmp_path / "j").stat().st_size == size
-    who = people()
+    who = the_specialists()
     check_specialist(who["open book"], ["What is the capital of Peru?"])
     asked = Request.of("What is the capital of Peru?")
     seen, found = (asyncio.run(who[name].begin(asked)) for name in ("closed book", "open book"))
@@ -202,7 +209,7 @@ def test_recording_resumes_and_looks_cost_less_than_answers(tmp_path: Path) -> N
 def test_what_is_seen_live_is_what_was_recorded(kept: Recorded) -> None:
     """The context of a beginning is that of the recorded answer, and going on ends in the same words."""
     asked = {one.id: one for one in questions.recorded()}
-    who = people()
+    who = the_specialists()
     for prompt_id, name in (("00000", "closed book"), ("00001", "examples"), ("00002", "open book")):
         request = Request.of(asked[prompt_id].text)
         then = kept.answers[prompt_id, name]

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 from pandora_router.cli.main import Verbs
 from pandora_router.config import read_config
-from pandora_router.config.market import MarketPlan
+from pandora_router.config.market_objects import MarketPlan
 from pandora_router.data import save
 from pandora_router.errors import UpstreamError, UsageError
 from tests.support.command import pandora, start

@@ -140,7 +140,7 @@ def test_it_says_why_estimates_are_bought_or_not(gain: float, on: bool, end: str
         "routing": {"ways": dict.fromkeys((ROUTER, NEVER, BEST_SINGLE), way), "prompts": 9},
         "standing": {"single": "small", "cheapest": "small"},
     }
-    facts = {"report": report, "evidence": {"guard": guard}}
+    facts = {"report": report, "evidence": {"guard": guard}, "prompts": {"test": 90}, "settings": {}}
     said = StringIO()
     headline(Screen(file=said, width=200), facts, 2.0, "$", ())
     assert said.getvalue().splitlines()[-1].endswith(end)
@@ -267,3 +267,41 @@ def test_unpriced_specialists_are_refused(tmp_path: Path) -> None:
     result = pandora("fit", "--data", SHARED / "gsm8k_6b_175b", "-o", tmp_path / "router")
     assert result.exit_code != 0
     assert "--free" in result.output
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("some", [0.5, 0.0])
+def test_prompts_with_one_score_are_fitted_on_and_what_is_missing_is_said(
+    tmp_path: Path, some: float
+) -> None:
+    """As `pandora log export --table` writes them: one score a prompt, and no split."""
+    table, rng = generate(240), np.random.default_rng(0)
+    lone = np.zeros(table.shape, dtype=np.bool_)
+    lone[np.arange(len(table)), rng.integers(len(table.specialists), size=len(table))] = True
+    kept = lone | (rng.random(len(table)) < some)[:, None]
+    traffic = replace(table, score=np.where(kept, table.score, np.nan), split=[""] * len(table))
+    save(traffic, tmp_path / "traffic")
+    result = pandora("fit", "--data", tmp_path / "traffic", "-o", tmp_path / "router")
+    assert result.exit_code == 0, result.output
+    assert "The table has no split: drawn by seed 0" in result.output
+    assert f"{int((~kept).sum()):,} of {kept.size:,} scores are missing" in result.output
+    assert "A right answer is assumed to be worth $1.00, because the table's fee weight is 1" in result.output
+    told = " ".join(result.output.split())
+    measured = (
+        "0 of 48 test prompts have scores of all specialists" if not some else "of 48 test prompts with"
+    )
+    assert measured in told
+    router = Router.load(tmp_path / "router")
+    assert str(router.report).startswith("On " if some else "Not measured: 0 of 48 test prompts")
+    assert router.route("count the river king number 7").specialist in table.specialists
+
+
+def test_a_specialist_without_a_score_is_named(tmp_path: Path) -> None:
+    table = generate(120)
+    score = table.score.copy()
+    score[:, 1] = np.nan
+    save(replace(table, score=score), tmp_path / "table")
+    result = pandora("fit", "--data", tmp_path / "table", "-o", tmp_path / "router")
+    assert result.exit_code == 2
+    assert "'large': expected a score of at least one train prompt, got none of 72" in result.output
+    assert "fit.specialists" in result.output

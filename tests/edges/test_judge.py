@@ -11,16 +11,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pandora_router.demo.people import weights
+from pandora_router.demo.specialists import weights
 from pandora_router.errors import UsageError
 from pandora_router.estimators.estimator import Estimator, Query
 from pandora_router.estimators.judge import Judge, quoted, read_verdict
+from pandora_router.prices import FREE, Tariff
 from pandora_router.specialists.answer import Unanswered
-from pandora_router.specialists.asking import Asking
 from pandora_router.specialists.chat import ChatEndpoint
+from pandora_router.specialists.chat_settings import Asking
 from pandora_router.specialists.function import Function
 from pandora_router.specialists.local import LocalModel
-from pandora_router.specialists.prices import FREE, Tariff
 from pandora_router.specialists.templates import Template
 from pandora_router.testing import check_estimator
 from pandora_router.transport.endpoint import Endpoint

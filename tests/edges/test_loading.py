@@ -15,7 +15,6 @@ import numpy as np
 import pytest
 
 from pandora_router import folders
-from pandora_router.calibrate import Calibrated, TreeMean
 from pandora_router.errors import UsageError
 from pandora_router.estimators.stack.ensemble import Ensemble
 from pandora_router.folders.kinds import seal_of
@@ -30,11 +29,10 @@ PROMPTS = generate().in_split("test").prompts[:8]
 
 @cache
 def fitted() -> Router:
-    """f by neighbours, g by a stack of trees, trees in the signal model: everything that LightGBM runs."""
-    signal = Calibrated(mean=TreeMean(rounds=10))
+    """f by neighbours, g by a stack of trees, which LightGBM grows."""
     costly = StackRecipe(rounds=20, folds=2)
     cheap = NeighbourRecipe(10)
-    return Router.fit(generate(), cheap=cheap, costly=costly, signal=signal, inspection_cost=1e-6)
+    return Router.fit(generate(), cheap=cheap, costly=costly, inspection_cost=1e-6)
 
 
 @pytest.fixture

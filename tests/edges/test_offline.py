@@ -16,7 +16,7 @@ socket.getaddrinfo = refuse
 before = threading.active_count()
 from pandora_router.estimators.stack.boosted import Boosted, Trees
 from pandora_router.estimators.neighbours import Neighbours
-from pandora_router.estimators.saved import load_estimator
+from pandora_router.estimators.states import load_estimator
 
 prompts = [f"question {i} about {'numbers' if i % 2 else 'rivers'}" for i in range(40)]
 reward = [[i % 2, 0.5] for i in range(40)]

@@ -22,10 +22,9 @@ from tools.make_reasoning import exact
 
 from pandora_router.collect.assemble import Question
 from pandora_router.demo import questions
-from pandora_router.demo.calculator import calculate
-from pandora_router.demo.grading import graded, solved
 from pandora_router.demo.questions import families
-from pandora_router.demo.recording import FILE
+from pandora_router.demo.records import FILE, graded, solved
+from pandora_router.demo.specialists import calculate
 from pandora_router.specialists.answer import Answer
 from tests.edges.test_demo import needs_model, valued
 

@@ -54,7 +54,10 @@ each_loop = pytest.mark.parametrize("run", LOOPS, ids=lambda run: run.__module__
 
 @contextmanager
 def keeping(*replies: bytes) -> Iterator[tuple[str, list[list[bytes]]]]:
-    """A server that keeps connections: the n-th request gets the n-th reply; yields what each one got."""
+    """A server that keeps connections: the n-th request gets the n-th reply; yields what each one got.
+
+    After a reply without a line break it closes the connection.
+    """
     listening = socket.create_server(("127.0.0.1", 0))
     requests: list[list[bytes]] = []
     left = iter(replies)
@@ -65,7 +68,10 @@ def keeping(*replies: bytes) -> Iterator[tuple[str, list[list[bytes]]]]:
         with connection:
             while request := read_request(connection):
                 got.append(request)
-                connection.sendall(next(left, b""))
+                said = next(left, b"\r\n")
+                connection.sendall(said)
+                if b"\r\n" not in said:
+                    return
 
     def serve() -> None:
         while True:
@@ -130,6 +136,41 @@ def test_a_call_that_is_left_does_not_give_its_connection_to_the_next(run: Any) 
 
         assert run(main()) == b"ok"
     assert [len(got) for got in requests] == [1, 1]
+
+
+@each_loop
+@pytest.mark.parametrize("size", [3, 200_000])
+def test_a_kept_connection_that_ends_without_a_reply_is_replaced(run: Any, size: int) -> None:
+    with keeping(OK, b"", OK) as (url, requests):
+
+        async def main() -> list[bytes]:
+            return [(await call(url, letter * size))[2] for letter in (b"a", b"b")]
+
+        assert run(main()) == [b"ok", b"ok"]
+    bodies = [[request.partition(b"\r\n\r\n")[2] for request in got] for got in requests]
+    assert bodies == [[b"a" * size, b"b" * size], [b"b" * size]]
+
+
+@each_loop
+@pytest.mark.parametrize(
+    ("replies", "calls"),
+    [([b""], [1]), ([OK, b"", b"", OK], [2, 1]), ([OK, b"HTTP/1.1 200", OK], [2])],
+    ids=["new connection", "twice", "reply begun"],
+)
+def test_a_call_on_which_the_server_may_have_worked_is_not_repeated(
+    run: Any, replies: list[bytes], calls: list[int]
+) -> None:
+    with keeping(*replies) as (url, requests):
+
+        async def main() -> None:
+            if replies[0]:
+                await call(url)
+            with pytest.raises(Failed) as caught:
+                await call(url)
+            assert caught.value.charged
+
+        run(main())
+    assert [len(got) for got in requests] == calls
 
 
 def test_a_kept_connection_that_the_server_closes_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:

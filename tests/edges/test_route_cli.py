@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pandora_router.cli.batches import CHUNK, DECIDED, last_by_user
+from pandora_router.cli.batch_file import CHUNK, DECIDED, last_by_user
 from pandora_router.router import Router
 from pandora_router.search import Never
 from tests.support import routers

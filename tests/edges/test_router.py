@@ -16,10 +16,9 @@ from pandora_router.boxes import Costs
 from pandora_router.calibrate import EmpiricalDraws
 from pandora_router.cli.console import Screen
 from pandora_router.cli.explain import show
-from pandora_router.data import PerSpecialist, Table, resplit
+from pandora_router.data import PerSpecialist, resplit
 from pandora_router.data.importers import read_folder
 from pandora_router.errors import UpstreamError, UsageError
-from pandora_router.estimators.beginnings import Beginnings
 from pandora_router.estimators.estimator import Query, Scorer
 from pandora_router.router import (
     BoxStatus,
@@ -77,17 +76,9 @@ def test_a_multi_output_estimate_is_one_purchase_and_a_peek_is_one_each() -> Non
     assert fitted(True).costs.own.tolist() == [0.002] * 3
 
 
-class Looking:
-    """A recipe of g that reads what each specialist lets be seen."""
-
-    def fit(self, train: Table, say: object, work: Path | None = None) -> Beginnings:
-        assert train.contexts is not None
-        return Beginnings.fit(train.prompts, train.reward, train.specialists, train.contexts)
-
-
 @cache
 def looking() -> Router:
-    return Router.fit(generate(contexts=True), costly=Looking(), inspection_cost=0.002)
+    return Router.fit(generate(contexts=True), costly=StackRecipe(rounds=20), inspection_cost=0.002)
 
 
 def test_looks_at_beginnings_are_paid_one_by_one() -> None:

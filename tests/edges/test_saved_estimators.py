@@ -14,9 +14,9 @@ from pandora_router.estimators.embedders.cache import Cached
 from pandora_router.estimators.embedders.embedder import default_embedder
 from pandora_router.estimators.extended import Extended
 from pandora_router.estimators.neighbours import Neighbours
-from pandora_router.estimators.saved import Saved, estimator_of, load_estimator, read, write
 from pandora_router.estimators.stack.boosted import Boosted, Trees
 from pandora_router.estimators.stack.peek import Peek
+from pandora_router.estimators.states import Saved, estimator_of, load_estimator, read, write
 from tests.support.embedders import CallableEmbedder
 
 PROMPTS = [

@@ -16,15 +16,15 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
-from pandora_router.demo.people import weights
+from pandora_router.demo.specialists import weights
 from pandora_router.errors import UsageError
+from pandora_router.prices import FREE, Tariff
 from pandora_router.specialists.answer import Answer, Unanswered
-from pandora_router.specialists.asking import Asking
 from pandora_router.specialists.beginning import read_head
 from pandora_router.specialists.chat import ChatEndpoint
+from pandora_router.specialists.chat_settings import Asking
 from pandora_router.specialists.function import Function
 from pandora_router.specialists.local import LocalModel
-from pandora_router.specialists.prices import FREE, Tariff
 from pandora_router.specialists.request import Request
 from pandora_router.specialists.retrieval import Passage, Passages, Retrieval, terms
 from pandora_router.specialists.sampling import Sampling

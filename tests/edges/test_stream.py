@@ -98,7 +98,7 @@ def test_other_shards_and_runners_change_no_bit(runner: Any, files: dict[str, Pa
 
 
 def test_policies_that_sample_stream_too(tmp_path: Path, files: dict[str, Path]) -> None:
-    arms, few = ("committing (paper)", "rollout", "relative"), generate(300, 4)
+    arms, few = ("committing (paper)", "rollout"), generate(300, 4)
     one, many = (write(tmp_path / f"{group}.parquet", few, group) for group in (300, 70))
     asked = [stream.sweep([path], files["calibration"], [0.01], arms=arms) for path in (one, many)]
     assert set(asked[0]) == {(0.01, arm) for arm in arms}

@@ -15,10 +15,11 @@ pytest.importorskip("uvicorn", reason="pip install 'pandora-router[serve]'")
 
 import uvicorn
 
-from pandora_router.gateway import arriving
-from pandora_router.gateway.app import Gateway
-from pandora_router.gateway.backend import Backend, TokenTariff
-from pandora_router.gateway.site import Settings, Site
+from pandora_router.gateway.generation import Settings, Site
+from pandora_router.gateway.http import protocol
+from pandora_router.gateway.http.app import Gateway
+from pandora_router.gateway.providers.backend import Backend
+from pandora_router.prices import Tariff
 from pandora_router.store.worker import Store
 from pandora_router.transport.endpoint import Endpoint
 from tests.gateway.stub import Stub
@@ -38,7 +39,7 @@ class Running:
 
     def __init__(self, gateway: Gateway) -> None:
         self.gateway = gateway
-        self.server = uvicorn.Server(arriving.settings(gateway, host="127.0.0.1", port=0))
+        self.server = uvicorn.Server(protocol.settings(gateway, host="127.0.0.1", port=0))
         self.thread = threading.Thread(target=self.server.run, daemon=True)
         self.thread.start()
         until = time.monotonic() + 30
@@ -69,7 +70,7 @@ class Running:
 
 def backend(stub: WebServer, name: str, **more: Any) -> Backend:
     endpoint = Endpoint(stub.url, timeout=more.pop("timeout", 30.0))
-    return Backend(name, endpoint, name, more.pop("prices", TokenTariff(1.0, 10.0)), wires=WIRES, **more)
+    return Backend(name, endpoint, name, more.pop("prices", Tariff(1.0, 10.0)), wires=WIRES, **more)
 
 
 Serve = Callable[..., Running]

@@ -1,7 +1,7 @@
-"""An upstream that speaks all three wires, on a real socket, with faults chosen by the model's name.
+"""The provider of the gateway's tests, with faults chosen by the model's name.
 
-small, large    answers at once; the answer names the model and the length of the prompt
-busy            status 429 with Retry-After
+small, large    answers at once; a whole answer names the model
+busy            status 429
 broken          status 500
 bad             status 400 with an error in the wire's shape
 hang            accepts and never answers
@@ -16,195 +16,98 @@ pausing         says nothing more after its first content until `go` is set
 
 from __future__ import annotations
 
-import asyncio
-import json
 import threading
-from collections import Counter
-from typing import Any
+from dataclasses import replace
+from typing import Any, cast
 
-from aiohttp import web
-
-from tests.support.web_server import WebServer
+from tests.support import provider_replies
+from tests.support.provider import Provider
+from tests.support.provider_models import Asked, Fault, Model
+from tests.support.provider_replies import Said, Shape, Tokens, Wire, chat_word, counts
 
 WORDS = ["Hello", " from", " a", " stub"]
+READ, CACHED, OUTPUT = 12, 8, 4
+"""Tokens of every request: fresh input, cached input, output."""
 
 
-class Stub(WebServer):
-    """A running upstream; `calls` counts requests by model, `left` those whose client went away."""
+def _lie(usage: dict[str, Any]) -> dict[str, Any]:
+    """Ten thousand output tokens; for embeddings, a thousand million of input."""
+    if "output_tokens" in usage:
+        return {**usage, "output_tokens": 10_000}
+    if "completion_tokens" in usage:
+        read = usage["prompt_tokens"]
+        return {**usage, "completion_tokens": 10_000, "total_tokens": read + 10_000}
+    return {**usage, "prompt_tokens": 10**9}
+
+
+def _says(asked: Asked) -> Said:
+    if asked.model == "echo":
+        return Said((asked.prompt,), output=OUTPUT)
+    return _answer(asked.model, stream=bool(asked.body.get("stream")))
+
+
+def _answer(model: str, *, stream: bool) -> Said:
+    return Said((*WORDS, *(() if stream else (f" called {model}",))), output=OUTPUT)
+
+
+USUAL = Model(_says)
+MODELS = {
+    "small": USUAL,
+    "large": USUAL,
+    "echo": USUAL,
+    "liar": replace(USUAL, lie=_lie),
+    "busy": replace(USUAL, fault=lambda _: Fault(429, message="slow down")),
+    "broken": replace(USUAL, fault=lambda _: Fault(500, message="oops")),
+    "bad": replace(USUAL, fault=lambda _: Fault(400, message="no such option", code="bad")),
+    "hang": replace(USUAL, fault=lambda _: Fault(mute=True)),
+    "silent": replace(USUAL, fault=lambda _: Fault(empty=True)),
+    "cut": replace(USUAL, fault=lambda _: Fault(cut=1)),
+    "slow": replace(USUAL, each=0.05, fault=lambda _: Fault(endless=True)),
+}
+
+
+class Stub(Provider):
+    """The running provider; models that wait do so until `go` is set."""
 
     def __init__(self) -> None:
-        self.calls: Counter[str] = Counter()
-        self.left: Counter[str] = Counter()
-        self.bodies: list[bytes] = []
-        self.headers: list[dict[str, str]] = []
         self.go = threading.Event()
-        super().__init__()
+        super().__init__(MODELS)
 
-    async def answer(self, request: web.Request) -> web.StreamResponse:
-        raw = await request.read()
-        body = json.loads(raw)
-        model = body["model"]
-        self.calls[model] += 1
-        self.bodies.append(raw)
-        self.headers.append({name.lower(): value for name, value in request.headers.items()})
-        wire = request.match_info["wire"]
-        try:
-            if model.startswith("patient "):
-                await self._wait()
-                model = body["model"] = model.removeprefix("patient ")
-            if model == "hang":
-                await asyncio.sleep(3600)
-            if model == "busy":
-                return web.json_response({"error": {"message": "slow down"}}, status=429)
-            if model == "broken":
-                return web.json_response({"error": {"message": "oops"}}, status=500)
-            if model == "bad":
-                return web.json_response({"error": {"message": "no such option", "code": "bad"}}, status=400)
-            if wire == "embeddings":
-                usage = {"prompt_tokens": 10**9 if model == "liar" else 5, "total_tokens": 5}
-                return web.json_response({"object": "list", "model": model, "data": [], "usage": usage})
-            if wire == "messages/count_tokens":
-                return web.json_response({"input_tokens": 7})
-            if body.get("stream"):
-                return await self._stream(request, wire, body)
-            answer = whole(wire, model, said(body) if model == "echo" else None, copies=body.get("n") or 1)
-            return web.Response(body=answer, content_type="application/json")
-        except asyncio.CancelledError:
-            self.left[model] += 1
-            raise
+    def model(self, asked: Asked) -> Model | None:
+        if asked.model == "pausing":
+            return replace(USUAL, gate=self.go, gate_at=1)
+        name = asked.model.removeprefix("patient ")
+        model = self.models.get(name, USUAL)
+        return model if name == asked.model else replace(model, gate=self.go, name=name)
 
-    async def _wait(self) -> None:
-        while not self.go.is_set():
-            await asyncio.sleep(0.01)
-
-    async def _stream(self, request: web.Request, wire: str, body: dict[str, Any]) -> web.StreamResponse:
-        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
-        await response.prepare(request)
-        model = body["model"]
-        usage = bool((body.get("stream_options") or {}).get("include_usage"))
-        frames = events(wire, model, usage, [said(body)] if model == "echo" else WORDS)
-        if model == "silent":
-            frames = []
-        try:
-            for i, frame in enumerate(frames):
-                if model == "cut" and i == 2:
-                    assert request.transport is not None
-                    request.transport.abort()
-                    return response
-                if model == "pausing" and i == 3:
-                    await self._wait()
-                await response.write(frame)
-            while model == "slow":
-                await asyncio.sleep(0.05)
-                await response.write(chat_event(model, " more"))
-        except ConnectionResetError:
-            self.left[model] += 1
-        return response
+    def count(self, asked: Asked, model: Model, said: Said, copies: int = 1) -> Tokens:
+        return _tokens(copies)
 
 
-def said(body: dict[str, Any]) -> str:
-    """The text of the last message."""
-    return str(body["input"] if "input" in body else body["messages"][-1]["content"])
+def _tokens(copies: int = 1) -> Tokens:
+    return Tokens(READ, CACHED, 0, OUTPUT * copies)
 
 
 def whole(wire: str, model: str, text: str | None = None, *, copies: int = 1) -> bytes:
-    """A whole answer, with odd spacing so that rewriting it would be noticed."""
-    output = 10_000 if model == "liar" else 4 * copies
-    text = "".join(WORDS) + f" called {model}" if text is None else text
-    answer: dict[str, Any]
-    if wire == "chat/completions":
-        message = {"role": "assistant", "content": text}
-        answer = {
-            "id": "chatcmpl-1",
-            "object": "chat.completion",
-            "created": 1,
-            "model": model,
-            "choices": [{"index": i, "message": message, "finish_reason": "stop"} for i in range(copies)],
-            "usage": {
-                "prompt_tokens": 20,
-                "completion_tokens": output,
-                "total_tokens": 20 + output,
-                "prompt_tokens_details": {"cached_tokens": 8},
-            },
-        }
-    elif wire == "responses":
-        content = [{"type": "output_text", "text": text, "annotations": []}]
-        item = {
-            "type": "message",
-            "id": "msg_1",
-            "role": "assistant",
-            "status": "completed",
-            "content": content,
-        }
-        answer = {
-            "id": "resp_1",
-            "object": "response",
-            "created_at": 1,
-            "model": model,
-            "status": "completed",
-            "output": [item],
-            "usage": {"input_tokens": 20, "output_tokens": output, "total_tokens": 20 + output},
-        }
-    else:
-        answer = {
-            "id": "msg_1",
-            "type": "message",
-            "role": "assistant",
-            "model": model,
-            "content": [{"type": "text", "text": text}],
-            "stop_reason": "end_turn",
-            "usage": {"input_tokens": 12, "cache_read_input_tokens": 8, "output_tokens": output},
-        }
-    return json.dumps(answer, indent=1).encode()
-
-
-def chat_event(model: str, text: str) -> bytes:
-    choice = {"index": 0, "delta": {"content": text}, "finish_reason": None}
-    return _event(None, {"id": "c", "object": "chat.completion.chunk", "model": model, "choices": [choice]})
-
-
-def _event(name: str | None, value: dict[str, Any]) -> bytes:
-    head = f"event: {name}\r\n" if name else ""
-    return f"{head}data: {json.dumps(value)}\r\n\r\n".encode()
+    """The bytes of a whole answer of the stub."""
+    said = _answer(model, stream=False) if text is None else Said((text,))
+    shape = Shape(cast(Wire, wire), model, copies=copies)
+    return provider_replies.whole(shape, said, counts(shape.wire, _tokens(copies)))
 
 
 def events(wire: str, model: str, usage: bool, words: list[str] = WORDS) -> list[bytes]:
-    """The events of a streamed answer."""
-    if wire == "chat/completions":
-        role = {"index": 0, "delta": {"role": "assistant", "content": ""}, "finish_reason": None}
-        frames = [
-            _event(None, {"id": "c", "object": "chat.completion.chunk", "model": model, "choices": [role]})
-        ]
-        frames += [chat_event(model, word) for word in words]
-        if model == "slow":
-            return frames
-        end = {"index": 0, "delta": {}, "finish_reason": "stop"}
-        frames.append(
-            _event(None, {"id": "c", "object": "chat.completion.chunk", "model": model, "choices": [end]})
-        )
-        if usage:
-            counts = {"prompt_tokens": 20, "completion_tokens": 4, "total_tokens": 24}
-            frames.append(
-                _event(None, {"id": "c", "object": "chat.completion.chunk", "choices": [], "usage": counts})
-            )
-        return [*frames, b"data: [DONE]\n\n"]
-    if wire == "responses":
-        kinds: list[tuple[str, dict[str, Any]]] = [
-            ("response.created", {"response": {"id": "resp_9", "status": "in_progress"}}),
-            *(("response.output_text.delta", {"delta": word, "output_index": 0}) for word in words),
-            ("response.completed", {"response": {**json.loads(whole(wire, model)), "id": "resp_9"}}),
-        ]
-        return [
-            _event(kind, {"type": kind, "sequence_number": i, **rest}) for i, (kind, rest) in enumerate(kinds)
-        ]
-    start = {"id": "m", "type": "message", "role": "assistant", "model": model, "content": []}
-    counted = {**start, "usage": {"input_tokens": 12, "cache_read_input_tokens": 8, "output_tokens": 1}}
-    parts: list[tuple[str, dict[str, Any]]] = [
-        ("message_start", {"message": counted}),
-        ("content_block_start", {"index": 0, "content_block": {"type": "text", "text": ""}}),
-        *(("content_block_delta", {"index": 0, "delta": {"type": "text_delta", "text": w}}) for w in words),
-        ("content_block_stop", {"index": 0}),
-        ("message_delta", {"delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": 4}}),
-        ("message_stop", {}),
+    """The events of a streamed answer of the stub, as a client of the gateway gets them.
+
+    The gateway asks for usage in any case, so that every chunk says `"usage": null`; without `usage` only
+    the chunk with the counts is missing.
+    """
+    shape = Shape(cast(Wire, wire), model)
+    frames = [
+        frame for frame, _ in provider_replies.events(shape, Said(tuple(words), output=OUTPUT), _tokens())
     ]
-    return [_event(kind, {"type": kind, **rest}) for kind, rest in parts]
+    return [frame for frame in frames if usage or b'"choices": []' not in frame]
+
+
+def chat_event(model: str, text: str) -> bytes:
+    """One event of a chat stream."""
+    return chat_word(Shape("chat/completions", model), {"content": text})

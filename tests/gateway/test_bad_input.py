@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from pandora_router.gateway.arriving import LARGEST_HEAD
+from pandora_router.gateway.http.protocol import LARGEST_HEAD
 from tests.gateway.conftest import Running, Serve, backend
 from tests.gateway.stub import Stub, events, whole
 from tests.gateway.test_wires import PATHS, post, request

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from pandora_router.demo import recording, routing
-from pandora_router.demo.people import SMALL, weights
+from pandora_router.demo import live_route, records
 from pandora_router.demo.questions import recorded
+from pandora_router.demo.specialists import SMALL, weights
 from pandora_router.demo.upstream import Running, Upstream
-from pandora_router.gateway.wires import BY_NAME
+from pandora_router.wires.known import BY_NAME
 from tests.gateway.test_serve import ask, launched
 from tests.gateway.test_wires import PATHS, request
 
@@ -33,8 +33,8 @@ def sent(url: str, path: str, body: object) -> tuple[int, bytes]:
 
 def test_recorded_specialists_say_what_they_said_and_nothing_else() -> None:
     asked = recorded()[:40]
-    known = recording.Recorded.read().answers
-    people = routing.cast({}, known, asked)
+    known = records.Recorded.read().answers
+    people = live_route.cast({}, known, asked)
     with closing(Running(Upstream(people, frozenset()))) as upstream:
         one = next(q for q in asked if known[q.id, "open book"].text.strip())
         wanted = known[one.id, "open book"].text.lstrip()

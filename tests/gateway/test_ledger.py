@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from pandora_router.gateway.ledger import Ledger
-from pandora_router.gateway.site import Settings
+from pandora_router.gateway.generation import Settings
+from pandora_router.gateway.request.ledger import Ledger
 from pandora_router.store import accounts
 from pandora_router.store.rows import DecisionRow, Key
 from pandora_router.store.worker import Store

@@ -94,8 +94,8 @@ def test_a_declined_decision_leaves_all_candidates() -> None:
 
 
 def test_the_text_is_that_of_the_gateway() -> None:
-    from pandora_router.gateway.choosing import asked
-    from pandora_router.gateway.wires import BY_NAME
+    from pandora_router.gateway.request.choice import asked
+    from pandora_router.wires.known import BY_NAME
 
     for messages in (
         said("one"),

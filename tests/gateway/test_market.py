@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import http.client
 import json
+import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -12,19 +13,19 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
+from benchmarks.bidding_network import services_here
 
-from pandora_router.bidding.floor import Floor
-from pandora_router.bidding.network import services_here
+from pandora_router.bidding.auctioneer import Auctioneer
 from pandora_router.bidding.rules import Rules
 from pandora_router.bidding.service import BidderService
-from pandora_router.bidding.signing import bidder_key
+from pandora_router.bidding.signatures import bidder_key
 from pandora_router.boxes import Independent
 from pandora_router.config.gateway import ServePlan
 from pandora_router.errors import UpstreamError, UsageError
-from pandora_router.gateway.frames import Frames, data_of
-from pandora_router.gateway.spoken import SpokenReply
-from pandora_router.gateway.whole import WHOLES
-from pandora_router.store import auctions
+from pandora_router.gateway.request.auction_choice import SpokenReply
+from pandora_router.store import accounts, auctions
+from pandora_router.wires.events import Frames, data_of
+from pandora_router.wires.known import BY_NAME
 from tests.gateway.conftest import Running, Serve, backend
 from tests.gateway.stub import Stub
 from tests.gateway.test_wires import PATHS, post, request
@@ -96,8 +97,8 @@ def market(serve: Serve, stub: Stub) -> Iterator[Any]:
         for name, url in zip(sides, running[-1].urls, strict=True):
             joining = lambda open_, name=name, url=url: auctions.join(open_, name, url, 1.0, stake=stake)  # noqa: E731
             gateway.gateway.store.submit(joining).result(30)
-        floor = Floor(SECRET, Rules(mechanism, **PATIENT))  # type: ignore[arg-type]
-        gateway.gateway.install(replace(gateway.gateway.site, market=floor))
+        auctioneer = Auctioneer(SECRET, Rules(mechanism, **PATIENT))  # type: ignore[arg-type]
+        gateway.gateway.install(replace(gateway.gateway.site, market=auctioneer))
         return gateway
 
     yield start
@@ -137,8 +138,13 @@ def test_a_bidder_that_wins_answers_on_the_wire_of_the_client(market: Any, wire:
     (delivery,) = side.prompts
     assert [(turn.role, turn.content) for turn in delivery.messages] == [("user", "hi")]
     said = {"decision_id": id_, "reward": 0.75}
-    assert post(gateway, "feedback", said)[0] == 200
-    assert post(gateway, "feedback", said)[0] == 200  # a second opinion moves no money
+    assert post(gateway, "feedback", said)[0] == 200  # stored, but a client pays nobody
+    assert balances(gateway)["bidder clever"] == pytest.approx(-0.9)
+    _, judge = gateway.gateway.store.submit(
+        lambda open_: accounts.add_key(open_, "judge", 1.0, admin=True)
+    ).result(30)
+    for _ in range(2):  # a second opinion moves no money
+        assert post(gateway, "feedback", said, authorization=f"Bearer {judge}")[0] == 200
     assert balances(gateway)["bidder clever"] == pytest.approx(0.75 - 0.9)
     (score,) = gateway.gateway.store.submit(auctions.scores).result(30)
     assert (score.bidder, score.kind, score.graded) == ("clever", "test", 1)
@@ -149,7 +155,7 @@ def test_a_stream_has_the_same_answer_as_the_whole(market: Any, wire: str) -> No
     gateway = market({"clever": Sure(0.9)})
     status, headers, body = post(gateway, PATHS[wire], request(wire, "auto", stream=True))
     assert (status, headers["content-type"].split(";")[0]) == (200, "text/event-stream")
-    whole = WHOLES[wire]()  # type: ignore[index]
+    whole = BY_NAME[wire].assembly()
     for frame in Frames().feed(body):
         if data_of(frame) != b"[DONE]":
             whole.add(data_of(frame), json.loads(data_of(frame)))
@@ -160,10 +166,10 @@ def test_a_stream_has_the_same_answer_as_the_whole(market: Any, wire: str) -> No
 @pytest.mark.parametrize("wire", PATHS)
 def test_joining_the_pieces_of_a_spoken_answer_gives_the_spoken_whole(wire: Any) -> None:
     def reply(*, stream: bool) -> bytes:
-        made = SpokenReply(wire, 'a "text"\nof two lines', "clever", "id", 300, stream=stream)
+        made = SpokenReply(BY_NAME[wire], 'a "text"\nof two lines', "clever", "id", 300, stream=stream)
         return asyncio.run(made.read(10**6))
 
-    whole = WHOLES[wire]()  # type: ignore[index]
+    whole = BY_NAME[wire].assembly()
     for frame in Frames().feed(reply(stream=True)):
         if data_of(frame) != b"[DONE]":
             whole.add(data_of(frame), json.loads(data_of(frame)))
@@ -248,6 +254,41 @@ def test_an_award_whose_client_has_gone_is_taken_back(market: Any, stub: Stub) -
     assert gateway.settled(id_)[0] == "cancelled"
     assert auction_of(gateway, id_)[0].status == "abandoned"
     assert sum(balances(gateway).values()) == 0.0
+
+
+def _read_to_the_end_and_leave(gateway: Running) -> None:
+    """Read a streamed answer up to its last event and close the connection at once."""
+    host, port = gateway.url.removeprefix("http://").split(":")
+    body = json.dumps(request("chat", "auto", stream=True)).encode()
+    head = f"POST /v1/chat/completions HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-length: {len(body)}\r\n\r\n"
+    with socket.create_connection((host, int(port)), timeout=60) as client:
+        client.sendall(head.encode() + body)
+        received = b""
+        while b"[DONE]" not in received:
+            part = client.recv(65536)
+            assert part, received
+            received += part
+
+
+@pytest.mark.parametrize(("sides", "winner"), [({}, "small"), ({"clever": Sure(0.9)}, "clever")])
+def test_a_client_that_leaves_after_the_last_event_pays_for_what_was_sent(
+    market: Any, stub: Stub, sides: dict[str, Sure], winner: str
+) -> None:
+    gateway = market(sides, stake=100.0)
+    _, headers, _ = post(gateway, PATHS["chat"], request("chat", "auto", stream=True))
+    patient = gateway.settled(headers["x-pandora-decision-id"])
+    assert patient[2] == winner
+    for _ in range(20):
+        _read_to_the_end_and_leave(gateway)
+    for (id_,) in gateway.rows("SELECT id FROM decisions"):
+        assert gateway.settled(id_)[1:] == patient[1:]
+        # an endpoint's award is taken back if the client left before its last event was passed on
+        ends = {"delivered"} if sides else {"delivered", "abandoned"}
+        assert auction_of(gateway, id_)[0].status in ends
+    open_ones = gateway.rows("SELECT count(*) FROM attempts WHERE status IS NULL OR status = 'open'")
+    assert open_ones == [(0,)]
+    charged = gateway.rows("SELECT count(*), sum(cost) FROM attempts")[0]
+    assert charged == (21, 21 * patient[1])
 
 
 CONFIG = """

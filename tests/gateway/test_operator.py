@@ -16,6 +16,8 @@ from pandora_router.store.database import Transaction
 from tests.gateway.conftest import Serve, backend
 from tests.gateway.stub import Stub
 from tests.gateway.test_serve import CONFIG, served
+from tests.store.conftest import server  # noqa: F401 (a fixture)
+from tests.store.databases import Server
 from tests.support.command import pandora
 
 
@@ -59,8 +61,18 @@ def test_keys_and_decisions_are_those_of_the_configuration(
         listed = {row["name"]: row for row in json.loads(pandora("keys", "list", "--json").output)}
         assert listed["team"]["revoked"]
         assert listed["team"]["spent"] > 0
+        again = pandora("keys", "add", "team", "--budget", "0").output.strip()
+        assert ask(url, "v1/chat/completions", body, again)[0] in (400, 429)
+        assert pandora("keys", "set", "team", "--budget", "5", "--per-minute", "2").exit_code == 0
+        assert [ask(url, "v1/chat/completions", body, again)[0] for _ in range(3)] == [200, 200, 429]
+        assert pandora("keys", "set", "team", "--per-minute", "none").exit_code == 0
+        assert ask(url, "v1/chat/completions", body, again)[0] == 200
+        listed = {row["name"]: row for row in json.loads(pandora("keys", "list", "--json").output)}
+        assert (listed["team"]["budget"], listed["team"]["per_minute"]) == (5.0, None)
+        assert pandora("keys", "set", "team").exit_code == 2
+        assert pandora("keys", "set", "nobody", "--budget", "1").exit_code == 2
     assert pandora("log", "export", "--parquet", "decisions.parquet").exit_code == 0
-    assert parquet.read_table(tmp_path / "decisions.parquet").column("id").to_pylist() == [id_]
+    assert parquet.read_table(tmp_path / "decisions.parquet").column("id").to_pylist()[0] == id_
     assert (tmp_path / "mine.db").is_file()
     assert not (tmp_path / "pandora.sqlite").exists()
 
@@ -77,6 +89,22 @@ def test_without_a_configuration_the_store_is_a_file_of_this_folder(
     assert result.exit_code == 2
     assert "other.db" in result.stderr  # a misspelt store is not made
     assert not (tmp_path / "other.db").exists()
+
+
+def test_metrics_are_read_from_postgresql(
+    stub: Stub,
+    tmp_path: Path,
+    server: Server,  # noqa: F811
+) -> None:
+    config = CONFIG.format(url=stub.url, default="small")
+    config = config.replace("serve: {", f'serve: {{store: "{server.url}", ')
+    (tmp_path / "pandora.yaml").write_text(config)
+    with served(tmp_path) as (_, url, _):
+        body = {"model": "auto", "messages": [{"role": "user", "content": "hi"}]}
+        assert ask(url, "v1/chat/completions", body, "")[0] == 200
+        status, _, text = ask(url, "metrics", None, "")
+        assert status == 200
+        assert b'pandora_requests_total{specialist="small"} 1' in text
 
 
 def test_metrics_of_a_month_are_read_in_no_time(serve: Serve, stub: Stub) -> None:

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from pandora_router.boxes import Draws, Independent, Joint
-from pandora_router.gateway.measured import Lengths, at_speed
-from pandora_router.gateway.site import Profile, Settings, Site
+from pandora_router.gateway.generation import Profile, Settings, Site
+from pandora_router.prices import Lengths
 from pandora_router.router import NeighbourRecipe, Router
-from pandora_router.router.weights import weighed
+from pandora_router.router.revalue import at_speed, weighed
 from pandora_router.search import KnowledgeGradient, Never
 from tests.gateway.conftest import Serve
 from tests.gateway.stub import Stub
@@ -151,6 +151,12 @@ serve:
     )
     site = ServePlan(config).site()
     assert site.second == 0.001
+    assert site.router is not None
+    assert site.router.fee_weight == pytest.approx(1.0)  # the worth of a right answer in the file
+    config.write_text(config.read_text().replace("right_answer: 1.0", "right_answer: 0.25"))
+    dearer = ServePlan(config).site().router
+    assert dearer is not None
+    assert dearer.fee_weight == pytest.approx(4.0)  # a change without a new fit takes effect
     assert site.settings.deadline == 0.2
     fast, frugal = site.profiles["fast"], site.profiles["frugal"]
     assert (fast.second, frugal.second) == (0.5, 0.001)

@@ -16,21 +16,20 @@ pytest.importorskip("uvicorn", reason="pip install 'pandora-router[serve]'")
 
 from pandora_router.estimators.judge import Judge
 from pandora_router.estimators.neighbours import Neighbours
-from pandora_router.gateway.backend import LookLength, TokenTariff
-from pandora_router.gateway.eligible import MEDIUM
-from pandora_router.gateway.live import fare
-from pandora_router.gateway.measured import prefix_of
-from pandora_router.gateway.wires import BY_NAME
+from pandora_router.gateway.request.eligible import MEDIUM
+from pandora_router.gateway.request.looks import fare
+from pandora_router.prices import MARKERS, Lengths, Tariff, prefix_of
 from pandora_router.router import Router
 from pandora_router.search import Always
-from pandora_router.specialists.asking import Asking
 from pandora_router.specialists.chat import ChatEndpoint
-from pandora_router.specialists.prices import Tariff
+from pandora_router.specialists.chat_settings import Asking
 from pandora_router.store import accounts
 from pandora_router.store.money import nanodollars
-from pandora_router.store.rows import Usage
 from pandora_router.transport.endpoint import Endpoint
 from pandora_router.types import Contexts, Matrix
+from pandora_router.wires.known import BY_NAME
+from pandora_router.wires.look import LookLength
+from pandora_router.wires.usage import Usage
 from tests.gateway.conftest import Running, Serve, backend
 from tests.gateway.stub import Stub
 from tests.gateway.talking import Script, Talking
@@ -55,7 +54,10 @@ def ask(gateway: Running, **more: Any) -> tuple[dict[str, str], dict[str, Any]]:
     assert status == 200, answer
     id_ = told["x-pandora-decision-id"]
     gateway.settled(id_)
-    columns = "specialist, proposed, propensity, declined, inspected, inspection_cost, cost, baseline, detail"
+    columns = (
+        "specialist, proposed, propensity, declined, inspected, inspection_cost, cost, baseline, detail, "
+        "asked, randomised, worth"
+    )
     row = dict(
         zip(
             columns.split(", "),
@@ -117,7 +119,7 @@ def test_the_baseline_is_what_the_best_single_specialist_costs(
 ) -> None:
     single = router.record["report"]["standing"]["single"]
     made = [
-        replace(one, prices=TokenTariff(2.0, 20.0) if one.name == single else TokenTariff(1.0, 10.0))
+        replace(one, prices=Tariff(2.0, 20.0) if one.name == single else Tariff(1.0, 10.0))
         for one in stubbed(stub, router)
     ]
     gateway = serve(*made, router=router)
@@ -163,7 +165,7 @@ def test_constraints_come_through_metadata_too(serve: Serve, stub: Stub, wire: s
 
 
 def test_candidates_that_the_budget_cannot_pay_are_left_out(serve: Serve, stub: Stub) -> None:
-    dear = backend(stub, "large", prices=TokenTariff(1000.0, 1000.0), max_output=1000)
+    dear = backend(stub, "large", prices=Tariff(1000.0, 1000.0), max_output=1000)
     gateway = serve(dear, backend(stub, "small", max_output=10), keys=True)
 
     def make(open_: Any) -> str:
@@ -178,7 +180,7 @@ def test_candidates_that_the_budget_cannot_pay_are_left_out(serve: Serve, stub: 
 
 
 def test_several_answers_are_reserved_and_charged(serve: Serve, stub: Stub) -> None:
-    gateway = serve(backend(stub, "small", prices=TokenTariff(0.0, 1e6)), keys=True)  # a dollar a token
+    gateway = serve(backend(stub, "small", prices=Tariff(0.0, 1e6)), keys=True)  # a dollar a token
     secrets = gateway.gateway.store.submit(
         lambda open_: {
             dollars: accounts.add_key(open_, f"{dollars}", time.time(), budget=nanodollars(dollars))[1]
@@ -266,8 +268,9 @@ def test_embeddings_are_charged_for_the_tokens_that_the_reply_counts(serve: Serv
     prices = gateway.gateway.site.backend("small").prices
     size = len(json.dumps({"model": "small", "input": "x"}))
     rows = dict(gateway.rows("SELECT specialist, cost FROM attempts WHERE settled_at IS NOT NULL"))
-    assert rows["small"] == nanodollars(5 * prices.input / 1e6)
-    assert 0 < rows["liar"] < nanodollars(size * prices.input / 1e6)  # no more tokens than bytes are believed
+    assert rows["small"] == nanodollars(1 * prices.per_million_in / 1e6)  # as the stub counts "x"
+    # no more tokens than bytes are believed
+    assert 0 < rows["liar"] <= nanodollars((size + MARKERS) * prices.per_million_in / 1e6)
     assert rows["broken"] == rows["away"] == 0  # an error is not charged, nor a call that was not made
     assert rows["hang"] > 0  # it may have done the work
     assert gateway.rows("SELECT count(*) FROM decisions WHERE wire = 'embeddings'") == [(5,)]
@@ -303,11 +306,15 @@ def test_a_conversation_stays_with_who_took_over(serve: Serve, stub: Stub) -> No
     assert stub.calls["broken"] == calls
 
 
-def test_a_circuit_lets_one_probe_through_and_closes_when_it_succeeds(serve: Serve, stub: Stub) -> None:
+def test_a_circuit_lets_one_probe_through_and_closes_when_it_succeeds(
+    serve: Serve, stub: Stub, caplog: pytest.LogCaptureFixture
+) -> None:
     gateway = serve(backend(stub, "broken"), backend(stub, "small"))
     for _ in range(6):
         post(gateway, "chat/completions", request("chat", "auto"))
     circuit = gateway.gateway.circuits["broken"]
+    opened = [line for line in caplog.messages if line.startswith("broken failed 5 times in a row")]
+    assert len(opened) == 1
     assert circuit.state(time.monotonic()) == "open"
     calls = stub.calls["broken"]
     assert circuit.opened_at is not None
@@ -401,24 +408,25 @@ def test_what_a_look_costs_follows_the_request(talking: Talking, tmp_path: Path)
             body = {"model": "auto", "messages": [*told, {"role": "user", "content": prompt}], **more}
             exchange.body = json.dumps(body).encode()
             exchange.read()
-            return fare(exchange.calls.attempt(name, "inspection"), time.time()).money
+            return fare(exchange.calls.attempt(name, "inspection")).money
 
         assert price("short") < price("long " * 500)
-        gateway.measured["small"].tokens_per_byte.add(0.1)
+        gateway.measured["small"].answered(Usage(100), 1.0, size=1000)
         cheaper = price("long " * 500)
-        gateway.measured["large"].tokens_per_byte.add(0.5)
+        gateway.measured["large"].answered(Usage(500), 1.0, size=1000)
         assert cheaper < price("long " * 500, "large")
         system = "You are careful. " * 100
         before = price("short", system=system)
         small = gateway.site.backend("small")
-        discount = replace(small, prices=replace(small.prices, cached=0.1))
+        discount = replace(small, prices=replace(small.prices, cached_in=0.1))
         others = tuple(one for one in gateway.site.backends if one.name != "small")
         gateway.install(replace(gateway.site, backends=(discount, *others), hash="cached"))
         usage = Usage(fresh=10, cached=100, output=5)
-        gateway.measured["small"].answered(usage, 1100, prefix_of(system), 0.1, 0.2, time.time())
+        gateway.measured["small"].answered(usage, 0.2, size=1100, prefix=prefix_of(system), now=time.time())
         assert price("short", system=system) < before
-        for cancel, written in (("unknown", 500), ("bills_full", 5)):
-            changed = replace(discount, cancel=cancel, prices=TokenTariff(0.0, 10.0), peek=LookLength(4))
+        gateway.measured["small"] = Lengths.of({"output": 5.0})
+        for cancel, written in (("unknown", 5), ("bills_full", 5), ("stops", 1)):
+            changed = replace(discount, cancel=cancel, prices=Tariff(0.0, 10.0), peek=LookLength(4))
             gateway.install(replace(gateway.site, backends=(changed, *others), hash=cancel))
             assert price("short", max_tokens=500) == pytest.approx(written * 10.0 / 1e6)
 
@@ -451,6 +459,35 @@ def test_exploring_records_the_probability_of_what_was_picked(
     assert {one["specialist"] for one in found} == set(router.specialists)
     assert {round(one["propensity"], 9) for one in found} == {round(1 / len(router.specialists), 9)}
     assert len({one["proposed"] for one in found}) == 1
+    assert all(one["randomised"] == 1 and one["asked"] == one["specialist"] for one in found)
+    assert all(one["worth"] == one["detail"]["decision"]["worth"][one["asked"]] for one in found)
+
+
+def test_after_fail_over_the_propensity_belongs_to_whom_was_asked(
+    serve: Serve, stub: Stub, router: Router
+) -> None:
+    picked = router.specialists[0]
+    models = [replace(one, model="broken") if one.name == picked else one for one in stubbed(stub, router)]
+    gateway = serve(*models, router=router, explore=1.0)
+    found = [ask(gateway)[1] for _ in range(12)]
+    failed = [one for one in found if one["asked"] == picked]
+    assert failed
+    assert all(one["specialist"] != picked and one["randomised"] == 0 for one in failed)
+    assert all(one["randomised"] == 1 for one in found if one["asked"] == one["specialist"])
+    assert {round(one["propensity"], 9) for one in failed[:1]} == {round(1 / len(router.specialists), 9)}
+
+
+def test_only_what_a_coin_picked_counts_as_randomised(serve: Serve, stub: Stub, router: Router) -> None:
+    name = router.specialists[0]
+    observing = serve(*stubbed(stub, router), router=router, explore=1.0, mode="observe", default=name)
+    assert ask(observing)[1]["randomised"] == 0
+    gateway = serve(*stubbed(stub, router), router=router, explore=1.0)
+    assert ask(gateway, model=name)[1]["randomised"] == 0
+    _, first = ask(gateway, headers={"X_Pandora_Session": "s"})
+    assert first["randomised"] == 1
+    talk = [{"role": role, "content": PROMPT} for role in ("user", "assistant", "user")]
+    _, second = ask(gateway, messages=talk, headers={"X_Pandora_Session": "s"})
+    assert (second["asked"], second["randomised"]) == (first["asked"], 0)
 
 
 def test_observing_looks_at_nobody_and_records_whom_it_would_have_looked_at(
@@ -471,3 +508,14 @@ def test_routing_switched_off_for_one_request(serve: Serve, stub: Stub, router: 
     headers, row = ask(gateway, headers={"x_pandora_router": "off"})
     assert headers["x-pandora-specialist"] == router.specialists[0]
     assert "switched off" in row["declined"]
+
+
+def test_a_refusal_names_the_line_to_add_and_a_failure_no_address(serve: Serve, stub: Stub) -> None:
+    gateway = serve(backend(stub, "small", abilities=frozenset({"images"})), backend(stub, "broken"))
+    asked = {**request("chat", "small"), "tools": [{"type": "function", "function": {"name": "f"}}]}
+    status, _, body = post(gateway, "chat/completions", asked)
+    assert (status, b"supports: [images, tools]" in body) == (400, True)
+    status, _, body = post(gateway, "chat/completions", request("chat", "broken"))
+    assert status == 502
+    assert b"127.0.0.1" not in body
+    assert b"http" not in body

@@ -6,9 +6,9 @@ import json
 import random
 from dataclasses import replace
 
-from pandora_router.gateway.backend import Backend
-from pandora_router.gateway.choosing import Choice, _explored
-from pandora_router.gateway.site import Settings, Site
+from pandora_router.gateway.generation import Settings, Site
+from pandora_router.gateway.providers.backend import Backend
+from pandora_router.gateway.request.choice import Choice, _explored
 from pandora_router.router import Decision, Router
 from tests.gateway.conftest import Running, Serve, backend
 from tests.gateway.stub import Stub

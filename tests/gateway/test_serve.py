@@ -86,6 +86,7 @@ def test_a_changed_file_is_served_and_a_broken_one_is_not(stub: Stub, tmp_path: 
     config = tmp_path / "pandora.yaml"
     config.write_text(CONFIG.format(url=stub.url, default="small"))
     with served(tmp_path, "--workers", workers) as (process, url, lines):
+        assert any("No looks: no router is fitted." in line for line in lines), lines
         assert ask(url)[0] == "small"
         assert ask(url, "large")[0] == "large"
         assert generation(url) == 1
@@ -109,6 +110,31 @@ def test_a_changed_file_is_served_and_a_broken_one_is_not(stub: Stub, tmp_path: 
     assert not any("Traceback" in line for line in lines), lines
 
 
+def test_a_worker_that_dies_while_the_file_is_invalid_serves_the_last_valid_one(
+    stub: Stub, tmp_path: Path
+) -> None:
+    config = tmp_path / "pandora.yaml"
+    config.write_text(CONFIG.format(url=stub.url, default="small"))
+    with served(tmp_path, "--workers", "2") as (process, url, lines):
+        config.write_text(CONFIG.format(url=stub.url, default="large"))
+        until = time.monotonic() + 30
+        while {ask(url)[0] for _ in range(10)} != {"large"} and time.monotonic() < until:
+            time.sleep(0.2)
+        config.write_text("serve: [\n")
+        killed = everyone(url, 2)[0]["worker"]
+        os.kill(killed, signal.SIGKILL)
+        until = time.monotonic() + 60
+        workers: set[int] = set()
+        while (len(workers) < 2 or killed in workers) and time.monotonic() < until:
+            time.sleep(0.5)
+            workers = {one["worker"] for one in everyone(url, 1)}
+        assert len(workers) == 2, lines
+        assert {ask(url)[0] for _ in range(20)} == {"large"}
+        assert sum("is started again" in line for line in lines) == 1, lines
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 0
+
+
 def test_a_file_that_changes_while_a_worker_starts_is_served(stub: Stub, tmp_path: Path) -> None:
     for default in ("small", "large"):
         (tmp_path / f"{default}.yaml").write_text(CONFIG.format(url=stub.url, default=default))
@@ -117,12 +143,12 @@ def test_a_file_that_changes_while_a_worker_starts_is_served(stub: Stub, tmp_pat
     script.write_text(
         "import sys\nfrom pathlib import Path\n"
         "from pandora_router.config.gateway import ServePlan\n"
-        "from pandora_router.gateway.server import serve\n"
+        "from pandora_router.gateway.http.server import serve\n"
         "class Changing(ServePlan):\n"
         "    def mount(self, gateway, closing):\n"  # after the site was built, before requests are answered
         "        self.path.with_name('large.yaml').replace(self.path)\n"
         "plan = Changing(Path(sys.argv[1]))\n"
-        "serve(plan, plan.address(None, 0), 1, lambda url: print(f'Serving on {url}', flush=True))\n"
+        "serve(plan, plan.address(None, 0), 1, lambda url, site: print(f'Serving on {url}', flush=True))\n"
     )
     with launched([sys.executable, str(script), str(tmp_path / "pandora.yaml")]) as (process, url, _):
         until = time.monotonic() + 30
@@ -217,7 +243,7 @@ def test_workers_that_die_before_they_are_ready_end_the_server(tmp_path: Path) -
     script = tmp_path / "dying.py"
     script.write_text(
         "import os, socket\n"
-        "from pandora_router.gateway import server\n"
+        "from pandora_router.gateway.http import server\n"
         "class Dying:\n    store = 'none'\n    def fingerprint(self):\n        return ''\n"
         "    def site(self):\n        os._exit(3)\n"
         "if __name__ == '__main__':\n"

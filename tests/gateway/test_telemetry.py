@@ -8,7 +8,7 @@ pytest.importorskip("opentelemetry.sdk", reason="pip install 'pandora-router[ote
 
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from pandora_router.gateway.telemetry import Traces
+from pandora_router.gateway.http.telemetry import Traces
 from tests.gateway.conftest import Serve, backend
 from tests.gateway.stub import Stub
 from tests.gateway.test_wires import PATHS, post, request

@@ -15,10 +15,10 @@ from typing import Any
 
 import pytest
 
-from pandora_router.gateway.backend import TokenTariff
+from pandora_router.prices import Tariff
 from pandora_router.store import accounts
 from pandora_router.store.money import nanodollars
-from pandora_router.store.rows import Usage
+from pandora_router.wires.usage import Usage
 from tests.gateway.conftest import Running, Serve, backend
 from tests.gateway.stub import Stub, events, whole
 
@@ -45,13 +45,12 @@ def post(gateway: Running, path: str, body: object, **headers: str) -> tuple[int
 
 @pytest.mark.parametrize("wire", PATHS)
 def test_an_answer_comes_back_byte_for_byte_and_is_billed(serve: Serve, stub: Stub, wire: str) -> None:
-    gateway = serve(backend(stub, "small", prices=TokenTariff(1.0, 10.0, cached=0.5)))
+    gateway = serve(backend(stub, "small", prices=Tariff(1.0, 10.0, cached_in=0.5)))
     status, headers, body = post(gateway, PATHS[wire], request(wire, "small"))
     assert (status, body) == (200, whole(PATHS[wire], "small"))
     assert headers["x-pandora-specialist"] == "small"
     id_ = headers["x-pandora-decision-id"]
-    cached = 0 if wire == "responses" else 8
-    wanted = ((20 - cached) * 1.0 + cached * 0.5 + 4 * 10.0) / 1e6
+    wanted = (12 * 1.0 + 8 * 0.5 + 4 * 10.0) / 1e6
     assert gateway.settled(id_) == ("ok", nanodollars(wanted), "small")
 
 
@@ -60,7 +59,7 @@ def test_a_stream_comes_back_byte_for_byte_and_is_billed(serve: Serve, stub: Stu
     gateway = serve(backend(stub, "small"))
     status, headers, body = post(gateway, PATHS[wire], request(wire, "small", stream=True))
     assert status == 200
-    assert body == b"".join(events(PATHS[wire], "small", usage=False))  # usage nobody asked for is stripped
+    assert body == b"".join(events(PATHS[wire], "small", usage=False))  # counts nobody asked for are left out
     cost = gateway.settled(headers["x-pandora-decision-id"])[1]
     assert cost == nanodollars((20 + 40) / 1e6)
     rows = gateway.rows("SELECT fresh + cached, output, usage_complete FROM attempts")
@@ -180,7 +179,8 @@ def test_keys_rates_and_budgets(serve: Serve, stub: Stub) -> None:
 
     secret = gateway.gateway.store.submit(make).result()
     ask = request("chat", "small")
-    assert post(gateway, "chat/completions", ask)[0] == 401
+    status, _, body = post(gateway, "chat/completions", ask)
+    assert (status, b"has none" in body, b"not known" in body) == (401, True, False)
     assert post(gateway, "chat/completions", ask, Authorization="Bearer pk-wrong")[0] == 401
     results = [post(gateway, "chat/completions", ask, Authorization=f"Bearer {secret}") for _ in range(60)]
     served = [result for result in results if result[0] == 200]
@@ -213,11 +213,13 @@ def test_the_estimate_of_a_call_is_within_what_is_reserved_for_it(serve: Serve, 
     post(gateway, "chat/completions", request("chat", "liar", max_tokens=50))
     measured = gateway.gateway.measured
     assert measured["liar"].output.value is None  # what is not believed is not learnt
-    measured["small"].answered(Usage(10**6, 0, 0, 10**6), 100, "", 0.1, 0.2, time.time())
+    for _ in range(100):
+        measured["small"].answered(Usage(10**6, 0, 0, 10**6), 0.2, size=100)
     ask = request("chat", "small", max_tokens=50)
     post(gateway, "chat/completions", ask)
     bound = nanodollars(((len(json.dumps(ask)) + 64) + 50 * 10.0) / 1e6)
-    assert gateway.rows("SELECT estimate FROM attempts WHERE specialist = 'small'") == [(bound,)]
+    [(estimate,)] = gateway.rows("SELECT estimate FROM attempts WHERE specialist = 'small'")
+    assert nanodollars(50 * 10.0 / 1e6) < estimate <= bound
 
 
 @pytest.mark.parametrize(("calls", "answered"), [(1, False), (2, True)])
@@ -386,7 +388,12 @@ def test_questions(serve: Serve, stub: Stub) -> None:
     assert get("/v1/chat/completions")[0] == 405
     for body, status in (
         ({"decision_id": id_, "reward": 1}, 200),
-        ({"decision_id": id_, "metric": "stars", "value": 4.5, "source": "user"}, 200),
+        ({"decision_id": id_, "metric": "stars", "value": 0.9, "source": "user"}, 200),
+        ({"decision_id": id_, "metric": "stars", "value": 4.5}, 400),
+        ({"decision_id": id_, "metric": "stars", "value": 1e308}, 400),
+        ({"decision_id": id_, "metric": "stars", "value": 10**400}, 400),
+        ({"decision_id": id_, "reward": 1, "observed_at": 10**400}, 400),
+        ({"decision_id": id_, "reward": 1, "observed_at": -1}, 400),
         ({"decision_id": "none", "reward": 1}, 404),
         ({"decision_id": id_, "reward": "good"}, 400),
         ({"decision_id": id_, "reward": 1e300}, 400),
@@ -402,7 +409,7 @@ def test_questions(serve: Serve, stub: Stub) -> None:
     assert (status, json.loads(body)["specialist"], sum(stub.calls.values())) == (200, "small", calls)
     assert json.loads(post(gateway, "embeddings", {"model": "large", "input": "x"})[2])["model"] == "large"
     counted = post(gateway, "messages/count_tokens", {"model": "auto", "messages": []})
-    assert json.loads(counted[2]) == {"input_tokens": 7}
+    assert json.loads(counted[2]) == {"input_tokens": 1}
     text = get("/metrics")[1].decode()
     assert 'pandora_requests_total{specialist="small"} 1' in text
 

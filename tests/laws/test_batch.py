@@ -19,7 +19,6 @@ from pandora_router.search import (
     Obligatory,
     Optimal,
     Policy,
-    Relative,
     Rollout,
     Select,
     State,
@@ -207,11 +206,6 @@ def test_optimal_and_plans_work_in_batch() -> None:
     plan = baselines.top(batch.mean, 2)
     for i in range(len(batch)):
         same_as_driven(plan.policy(i), batch, values)
-
-
-def test_relative_without_correlation_is_rollout() -> None:
-    batch, values = make_batch("independent", 0)
-    assert (run(Relative(), batch, values).order == run(Rollout(), batch, values).order).all()
 
 
 @pytest.mark.parametrize("k", [1e-170, 1e160])

@@ -11,9 +11,11 @@ import numpy as np
 import pytest
 
 from pandora_router.boxes import Draws, Independent, Joint, LowRank
-from pandora_router.estimators.beginnings import Beginnings
 from pandora_router.estimators.estimator import Fitted, Query, Scorer
 from pandora_router.estimators.neighbours import Neighbours
+from pandora_router.estimators.stack.boosted import Boosted, Trees
+from pandora_router.estimators.stack.peek import Peek
+from pandora_router.prices import FREE, Tariff
 from pandora_router.search import (
     Committing,
     Inspect,
@@ -21,18 +23,16 @@ from pandora_router.search import (
     Obligatory,
     Optimal,
     Policy,
-    Relative,
     Rollout,
     Select,
     State,
 )
 from pandora_router.search.state import Action, Memoryless
 from pandora_router.specialists.answer import Answer
-from pandora_router.specialists.asking import Asking
 from pandora_router.specialists.beginning import Beginning
 from pandora_router.specialists.chat import ChatEndpoint
+from pandora_router.specialists.chat_settings import Asking
 from pandora_router.specialists.function import Function
-from pandora_router.specialists.prices import FREE, Tariff
 from pandora_router.specialists.request import Request
 from pandora_router.specialists.retrieval import Passage, Passages, Retrieval
 from pandora_router.specialists.sampling import Sampling
@@ -111,7 +111,6 @@ OURS: tuple[Policy, ...] = (
     Committing(samples=8),
     Committing("mean", payoff="exact"),
     Rollout(),
-    Relative(),
     KnowledgeGradient(),
 )
 
@@ -167,7 +166,14 @@ def fitted(contexts: bool) -> Any:
     if not contexts:
         return Neighbours.fit(PROMPTS, reward, ["sum", "town"], k=2)
     seen = np.full(reward.shape, "log-probabilities: -0.1\nfive", dtype=object)
-    return Beginnings.fit(PROMPTS * 10, np.tile(reward, (10, 1)), ["sum", "town"], np.tile(seen, (10, 1)))
+    return Boosted.fit(
+        PROMPTS * 10,
+        np.tile(reward, (10, 1)),
+        ["sum", "town"],
+        contexts=np.tile(seen, (10, 1)),
+        peek=Peek(400),
+        trees=Trees(rounds=5, folds=2),
+    )
 
 
 @pytest.mark.parametrize("contexts", [False, True])

@@ -32,7 +32,7 @@ from pandora_router.router import (
     deciding,
 )
 from pandora_router.router.decision import stamp
-from pandora_router.router.opening import judged
+from pandora_router.router.driver import judged
 from pandora_router.search import (
     Always,
     Committing,
@@ -40,7 +40,6 @@ from pandora_router.search import (
     KnowledgeGradient,
     Never,
     Obligatory,
-    Relative,
     Rollout,
     Select,
     Trace,
@@ -50,7 +49,6 @@ from tests.support.tables import generate, row_contexts
 POLICIES = (
     KnowledgeGradient(),
     Rollout(),
-    Relative(),
     Committing(samples=10),
     Committing("mean", payoff="exact"),
     Obligatory(),
@@ -267,18 +265,6 @@ def decisions(draw: st.DrawFn) -> Decision:
     return Decision(
         name, at, names[taken], trace, tuple(purchases), known, prices, "P()", "id", seconds, because
     )
-
-
-def test_a_row_older_than_refunds_is_read_as_one_without() -> None:
-    row = base(False).route("count the king").to_dict()
-    old = {key: value for key, value in row.items() if key not in ("refunded", "shared_costs")}
-    old["specialists"] = {
-        name: {key: value for key, value in line.items() if key not in ("refund", "group")}
-        for name, line in row["specialists"].items()
-    }
-    again = Decision.from_dict(old)
-    assert again.prices.refund.tolist() == [0.0] * len(row["specialists"])
-    assert again.trace.refunded == 0.0
 
 
 @given(decisions())

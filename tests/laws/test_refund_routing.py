@@ -16,8 +16,8 @@ from pandora_router.evaluate import arms
 from pandora_router.evaluate.trials import Trial
 from pandora_router.router import Decision, Paid, Router, deciding, explain
 from pandora_router.router.deciding import Looks
+from pandora_router.router.driver import estimated, judged, missed
 from pandora_router.router.inspection import Inspection
-from pandora_router.router.opening import estimated, judged, missed
 from pandora_router.search import KnowledgeGradient, State, drive, reveal
 from tests.support.routers import fitted
 from tests.support.tables import generate, row_contexts

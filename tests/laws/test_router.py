@@ -21,7 +21,7 @@ from pandora_router.calibrate import (
 )
 from pandora_router.estimators.estimator import Query, Scorer
 from pandora_router.router import Decision, External, NeighbourRecipe, Router, StackRecipe
-from pandora_router.search import Always, KnowledgeGradient, Never, Obligatory, Relative, Rollout
+from pandora_router.search import Always, KnowledgeGradient, Never, Obligatory, Rollout
 from tests.support.tables import generate, row_contexts
 
 QUICK = StackRecipe(rounds=20, folds=2)
@@ -33,7 +33,7 @@ CASES = {
     "two groups": {"inspection_cost": Costs([0.001, 0.0, 0.0], [0.003], [-1, 0, 0])},
     "free": {"inspection_cost": 0.0},
     "obligatory": {"inspection_cost": [0.002] * 3, "policy": Obligatory()},
-    "relative": {"inspection_cost": [0.002] * 3, "policy": Relative(), "signal": Calibrated(law="normal")},
+    "normal law": {"inspection_cost": [0.002] * 3, "policy": Rollout(), "signal": Calibrated(law="normal")},
     "rollout": {"inspection_cost": [0.002] * 3, "policy": Rollout(), "signal": GaussianIndependent()},
     "draws": {"inspection_cost": [0.002] * 3, "signal": EmpiricalDraws(draws=8)},
     "neighbours": {"inspection_cost": [0.002] * 3, "signal": NeighbourSignal(8)},

@@ -21,7 +21,6 @@ from pandora_router.search import (
     KnowledgeGradient,
     Obligatory,
     Policy,
-    Relative,
     Rollout,
     Select,
     State,
@@ -303,8 +302,6 @@ def test_correlated_searches_scale_as_far_as_a_covariance_can_be_written(k: floa
 def test_searches_on_a_diagonal_covariance_are_those_of_independent_boxes(spec: Spec) -> None:
     joint = State(Joint(spec.mean, np.diag(spec.std**2), spec.costs), spec.outside)
     for policy in (*EXACT, Held(0, 0.4)):
-        if isinstance(policy, Relative):
-            continue  # it measures against the incumbent
         alone = drive(policy, spec.state(), spec.opener())
         assert drive(policy, joint, spec.opener()) == alone
 

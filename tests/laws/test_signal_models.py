@@ -22,7 +22,6 @@ from pandora_router.calibrate import (
     GaussianIndependent,
     GaussianJoint,
     NeighbourSignal,
-    TreeMean,
     Unfitted,
     candidates,
     cross_check,
@@ -32,7 +31,7 @@ from pandora_router.calibrate import (
 )
 from pandora_router.calibrate.readings import Readings
 from pandora_router.calibrate.residuals import classify, cut, law_of
-from pandora_router.calibrate.saved import signal_of, state
+from pandora_router.calibrate.signal_states import signal_of, state
 from pandora_router.calibrate.ways import decide
 from pandora_router.folders.saved import Saved
 from pandora_router.search import Always, KnowledgeGradient, Never, Rollout, drive, reveal, run
@@ -44,7 +43,6 @@ SIGNALS: dict[str, Unfitted] = {
     "no slope": Calibrated(slope=False),
     "normal law": Calibrated(law="normal"),
     "identity mean": Calibrated(mean=CheapMean()),
-    "boosted mean": Calibrated(mean=TreeMean(rounds=10)),
     "independent": GaussianIndependent(),
     "joint": GaussianJoint(),
     "neighbours": NeighbourSignal(),
@@ -198,20 +196,17 @@ def test_permuting_specialists_permutes_everything(signal: Unfitted) -> None:
     order = np.array([2, 0, 1])
     plain, moved = signal.fit(Readings(f, g, r)), signal.fit(Readings(f[:, order], g[:, order], r[:, order]))
     rows, shown, _ = generate(60, seed=4)
-    if not (
-        isinstance(signal, Calibrated) and isinstance(signal.mean, TreeMean)
-    ):  # trees break ties by position
-        np.testing.assert_allclose(moved.expected(rows[:, order]), plain.expected(rows)[:, order], atol=1e-9)
-        np.testing.assert_allclose(moved.spread(rows[:, order]), plain.spread(rows)[:, order], atol=1e-8)
-        a = run(KnowledgeGradient(), plain.batch(rows, 0.01), plain.values(rows, shown), threads=1)
-        b = run(
-            KnowledgeGradient(),
-            moved.batch(rows[:, order], 0.01),
-            moved.values(rows[:, order], shown[:, order]),
-            threads=1,
-        )
-        np.testing.assert_array_equal(a.choice, order[b.choice])
-        np.testing.assert_allclose(a.spent, b.spent)
+    np.testing.assert_allclose(moved.expected(rows[:, order]), plain.expected(rows)[:, order], atol=1e-9)
+    np.testing.assert_allclose(moved.spread(rows[:, order]), plain.spread(rows)[:, order], atol=1e-8)
+    a = run(KnowledgeGradient(), plain.batch(rows, 0.01), plain.values(rows, shown), threads=1)
+    b = run(
+        KnowledgeGradient(),
+        moved.batch(rows[:, order], 0.01),
+        moved.values(rows[:, order], shown[:, order]),
+        threads=1,
+    )
+    np.testing.assert_array_equal(a.choice, order[b.choice])
+    np.testing.assert_allclose(a.spent, b.spent)
 
 
 @settings(deadline=None, max_examples=40)

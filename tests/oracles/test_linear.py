@@ -12,7 +12,7 @@ from sklearn.linear_model import Ridge
 from pandora_router.estimators.embedders.embedder import normalised
 from pandora_router.estimators.estimator import Remembering
 from pandora_router.estimators.linear import PENALTIES, LinearHead
-from pandora_router.estimators.saved import estimator_of
+from pandora_router.estimators.states import estimator_of
 from pandora_router.router import LinearRecipe, Router, StackRecipe
 from tests.support.embedders import CallableEmbedder
 from tests.support.tables import generate

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from fractions import Fraction
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -109,6 +110,49 @@ def test_the_graph_finds_nearly_what_exact_search_finds() -> None:
     assert isinstance(fitted.search, Graph)
     whole = Neighbours(GIVEN, ("a",), rows, fitted.reward, 3).leave_one_out()
     assert np.mean(np.abs(fitted.leave_one_out() - whole) < 1e-12) > 0.95
+
+
+def graph_of_a_thousand_prompts(tmp_path: Path) -> tuple[Neighbours, np.ndarray, Path]:
+    pytest.importorskip("faiss", reason="extra [index] is not installed")
+    rng = np.random.default_rng(5)
+    rows = normalised(rng.standard_normal((1000, 16)))
+    embedder = CallableEmbedder("first", lambda texts: np.repeat(rows[:1], len(texts), axis=0))
+    fitted = Neighbours(embedder, ("a", "b"), rows, rng.random((1000, 2)), 5, exact_up_to=100)
+    return fitted, normalised(rng.standard_normal((40, 16))), fitted.save(tmp_path / "saved")
+
+
+def test_a_saved_graph_is_the_graph_and_is_not_built_again(tmp_path: Path) -> None:
+    """Building twice, on several threads, gives other edges: those of the loaded graph are those saved."""
+    fitted, queries, folder = graph_of_a_thousand_prompts(tmp_path)
+    loaded = Neighbours.load(folder, embedder=fitted.embedder)
+    assert loaded.edges is not None
+    assert isinstance(fitted.search, Graph)
+    assert isinstance(loaded.search, Graph)
+    for name in ("levels", "neighbours"):
+        saved, now = (getattr(graph.edges, name) for graph in (fitted.search, loaded.search))
+        np.testing.assert_array_equal(saved, now)
+        np.testing.assert_array_equal(saved, getattr(loaded.edges, name))
+    np.testing.assert_array_equal(loaded.predict_vectors(queries), fitted.predict_vectors(queries))
+    more = loaded.remember(["prompt 0"], np.ones((1, 2)))
+    assert more.edges is None  # a graph over other rows
+
+
+@pytest.mark.parametrize("damage", ["levels", "edges", "entry", "short"])
+def test_a_damaged_graph_is_refused(tmp_path: Path, damage: str) -> None:
+    """Row numbers that do not exist would let the index read anywhere in memory."""
+    fitted, _, _ = graph_of_a_thousand_prompts(tmp_path)
+    state = fitted.state()
+    arrays, settings = {name: np.array(a) for name, a in state.arrays.items()}, dict(state.settings)
+    if damage == "levels":
+        arrays["levels"][3] += 1
+    elif damage == "edges":
+        arrays["edges"][7] = 1000
+    elif damage == "entry":
+        settings["entry"] = 1000
+    else:
+        arrays["edges"] = arrays["edges"][:-1]
+    with pytest.raises(ValueError, match="of a graph"):
+        Neighbours.from_state(replace(state, arrays=arrays, settings=settings), embedder=fitted.embedder)
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,9 @@ import pytest
 
 from pandora_router.boxes import Costs
 from pandora_router.calibrate import Calibrated, Guarded, guard
-from pandora_router.calibrate.believed import HALF, fit_believed
 from pandora_router.calibrate.choose import MANY
 from pandora_router.calibrate.readings import Readings
+from pandora_router.calibrate.reward_mean import HALF, fit_reward_mean
 from pandora_router.calibrate.slopes import PRIOR, fit_slope
 from pandora_router.search import KnowledgeGradient, Never, State, drive, reveal
 
@@ -37,7 +37,7 @@ def test_the_deciding_mean_has_a_share_of_two_ridges_over_all_known_prompts() ->
     fitted = Calibrated().fit(known, train)
     x = np.vstack([train.cheap, known.cheap])
     new = world(5, 3).cheap
-    near_f = fit_believed(x, np.vstack([train.reward, known.reward])).of(new)
+    near_f = fit_reward_mean(x, np.vstack([train.reward, known.reward])).of(new)
     share = 0.5 * 420 / (420 + HALF)
     for j in range(3):
         halves = []
@@ -87,6 +87,24 @@ def test_the_slope_is_the_formula_of_the_method_in_a_plain_loop() -> None:
     assert fit_slope(mean_c, np.full((80, 3), np.nan), known.reward) == PRIOR[0]
 
 
+@pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
+def test_training_prompts_with_one_score_do_not_speak_against_the_news(share: float) -> None:
+    """A share of the training prompts keeps one score of three, as traffic does: the slope stays the truth.
+
+    Dropping those prompts is the plain way to the same number.
+    """
+    train, known = world(2_000, 6, told=0.9), world(500, 7, told=0.9)
+    rng = np.random.default_rng(8)
+    single = rng.random(2_000) < share
+    kept = np.arange(3)[None, :] == rng.integers(0, 3, (2_000, 1))
+    reward = np.where(single[:, None] & ~kept, np.nan, train.reward)
+    mean_t, mean_c = np.full((2_000, 3), 0.5), np.full((500, 3), 0.5)
+    slope = fit_slope(mean_c, known.costly, known.reward, (mean_t, train.costly, reward))
+    assert slope == pytest.approx(0.9, abs=0.06)  # v is known from 500 prompts
+    complete = (mean_t[~single], train.costly[~single], train.reward[~single])
+    assert slope == pytest.approx(fit_slope(mean_c, known.costly, known.reward, complete))
+
+
 def test_without_out_of_fold_estimates_half_is_the_mean_of_calibration() -> None:
     train, known = world(300, 6), world(120, 7)
     blind = Readings(train.cheap, np.full(train.cheap.shape, np.nan), train.reward)
@@ -97,7 +115,7 @@ def test_without_out_of_fold_estimates_half_is_the_mean_of_calibration() -> None
     new = world(9, 8).cheap
     assert alone.decided is None
     plain, share = 0.5 * (rewards.of(new) + alone.expected(new)), 0.5 * 420 / (420 + HALF)
-    near_f = fit_believed(every.cheap, every.reward).of(new)
+    near_f = fit_reward_mean(every.cheap, every.reward).of(new)
     assert fitted.believed(new) == pytest.approx((1.0 - share) * near_f + share * plain)
 
 

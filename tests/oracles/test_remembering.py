@@ -13,8 +13,8 @@ from pandora_router.estimators.embedders.embedder import normalised
 from pandora_router.estimators.estimator import Remembering, unseen
 from pandora_router.estimators.neighbours import Neighbours
 from pandora_router.router import NeighbourRecipe, Router, StackRecipe
-from pandora_router.router.fitting import parted
 from pandora_router.router.out_of_fold import recentred
+from pandora_router.router.table_fit import parted
 from tests.support.embedders import CallableEmbedder
 from tests.support.tables import generate
 

@@ -12,17 +12,17 @@ import pytest
 from pandora_router.boxes import Costs, Moving
 from pandora_router.calibrate import Calibrated, FittedSignal
 from pandora_router.calibrate.readings import Readings
-from pandora_router.calibrate.sets import SetSignal, codes, fit_movement, fit_sets, kinds, route_sets
-from pandora_router.cli.batches import decided
+from pandora_router.calibrate.set_signal import SetSignal, codes, fit_movement, fit_sets, kinds, route_sets
+from pandora_router.cli.batch_file import decided
 from pandora_router.data import Table
 from pandora_router.errors import UsageError
-from pandora_router.estimators.sets import SetTrees, Signs, chains, subsets, table
+from pandora_router.estimators.set_layer import SetTrees, Signs, chains, subsets, table
 from pandora_router.estimators.stack.agreement import agreement
 from pandora_router.router import Decision, Paid, Router, explain
 from pandora_router.router.deciding import deciding
-from pandora_router.router.opening import estimated, judged
+from pandora_router.router.driver import estimated, judged
 from pandora_router.router.recipes import SetRecipe
-from pandora_router.router.weights import weighed
+from pandora_router.router.revalue import weighed
 from pandora_router.search import Always, KnowledgeGradient, Never, run
 from tests.support.tables import generate, row_contexts, small_and_large
 
@@ -185,7 +185,7 @@ def test_pairs_give_the_features_of_agreement() -> None:
     strength = rng.random(m)
     flat = np.zeros((n, m))
     made = Signs.of(prompts, contexts, flat, flat, flat, 400)
-    for opened in subsets(m).astype(bool):
+    for opened in subsets(m):
         shown = np.where(opened, contexts, None)
         want = agreement(prompts, shown, strength)[:, :, :-1]  # the last is the length
         rows = table(made, np.broadcast_to(opened, (n, m)), strength).reshape(n, m, -1)

@@ -20,7 +20,7 @@ except UsageError:
 from pandora_router.estimators.embedders.minilm import minilm  # noqa: E402
 from pandora_router.estimators.transformer.encoder import exported, pretrained  # noqa: E402
 from pandora_router.estimators.transformer.served import Served, Text, padded  # noqa: E402
-from pandora_router.estimators.transformer.training import Tuning, fine_tune  # noqa: E402
+from pandora_router.estimators.transformer.trainer import Tuning, fine_tune  # noqa: E402
 
 TEXTS = ["What is the capital of France?", "word " * 300, "", "12 + 30 = ?"]
 

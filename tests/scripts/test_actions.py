@@ -16,7 +16,6 @@ from pandora_router.search import (
     Optimal,
     Planned,
     Policy,
-    Relative,
     Rollout,
     Select,
     State,
@@ -24,7 +23,6 @@ from pandora_router.search import (
     drive,
     reveal,
 )
-from pandora_router.search.policies import relative_std
 
 FREE = Costs([0.0, 0.0, 0.0], shared=[0.05], group=[0, 0, -1])
 
@@ -73,7 +71,7 @@ def test_ties_go_to_the_lowest_index() -> None:
     assert play(Rollout(), twins, [0.9, 0.0, 0.0])[0] == Inspect((0,))
     assert play(KnowledgeGradient(), twins, [0.9, 0.0, 0.0])[0] == Inspect((0,))
     dear = Independent([0.5, 0.5], [0.2, 0.2], 1.0)
-    for policy in (Rollout(), Relative(), KnowledgeGradient(), Optimal(), Committing("mean", payoff="exact")):
+    for policy in (Rollout(), KnowledgeGradient(), Optimal(), Committing("mean", payoff="exact")):
         assert play(policy, dear, [0.0, 0.0]) == [Select(0)]
 
 
@@ -140,40 +138,16 @@ def test_rollout_changes_its_mind() -> None:
     assert play(Optimal(), boxes, [0.9, 0.51]) == [Inspect((1,)), Inspect((0,)), Select(0)]
 
 
-def test_relative_sees_that_common_news_changes_nothing() -> None:
+def test_the_knowledge_gradient_sees_that_common_news_changes_nothing() -> None:
     rho = 0.99
     boxes = Joint([0.52, 0.5], 0.04 * np.array([[1.0, rho], [rho, 1.0]]), 0.01)
     assert play(Rollout(), boxes, [0.4, 0.4])[0] != Select(0)
-    assert play(Relative(), boxes, [0.4, 0.4]) == [Select(0)]
     assert play(KnowledgeGradient(), boxes, [0.4, 0.4]) == [Select(0)]
     # with opposite boxes one opening tells all: the difference moves twice as far
     apart = Joint([0.52, 0.5], 0.04 * np.array([[1.0, -rho], [-rho, 1.0]]), 0.07)
     assert play(KnowledgeGradient(), apart, [0.7, 0.3]) == [Inspect((0,)), Select(0)]
     assert play(KnowledgeGradient(), apart, [0.3, 0.7]) == [Inspect((0,)), Select(1)]
-    assert play(Relative(), apart, [0.7, 0.3])[0] == Inspect((0,))
     assert play(KnowledgeGradient(), Independent([0.52, 0.5], [0.2, 0.2], 0.079), [0.7, 0.3]) == [Select(0)]
-
-
-def test_relative_measures_against_an_outside_option_as_it_is_certain() -> None:
-    """Two copies below an outside option of .55: which is better is no news, whether they are good is."""
-    p = np.full((2, 2), 0.04)
-    boxes = Joint([0.5, 0.5], p, 0.01)
-    assert play(Relative(), boxes, [0.9, 0.9]) == [Select(0)]
-    assert play(Relative(), boxes, [0.9, 0.9], outside=0.55) == [Inspect((0,)), Select(0)]
-    assert play(Relative(), boxes, [0.2, 0.2], outside=0.55) == [Inspect((0,)), Select(OUTSIDE)]
-    # between the two means it is the runner-up, and the rival of box 0 alone
-    apart = Joint([0.5, 0.4], p, 0.01)
-    assert play(Relative(), apart, [0.2, 0.1], outside=0.45) == [Inspect((0,)), Select(OUTSIDE)]
-    assert play(Relative(), apart, [0.7, 0.6], outside=0.45) == [Inspect((0,)), Select(0)]
-
-
-@pytest.mark.parametrize(("outside", "expected"), [(0.5, [0.2, 0.2]), (0.4, [0.2, 0.1]), (0.3, [0.1, 0.1])])
-def test_an_outside_option_that_ties_with_a_box_is_the_certain_rival(
-    outside: float, expected: list[float]
-) -> None:
-    """At .5 it is the incumbent, at .4 the runner-up; below both, the boxes are each other's rivals."""
-    boxes = Joint([0.5, 0.4], [[0.04, 0.02], [0.02, 0.04]], 0.01)
-    np.testing.assert_allclose(relative_std(boxes, outside), expected, rtol=1e-12)
 
 
 # --- knowledge gradient -----------------------------------------------------------------------------------
@@ -192,7 +166,7 @@ def test_knowledge_gradient_by_hand() -> None:
 # --- groups -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("policy", [Obligatory(), Rollout(), Relative(), KnowledgeGradient()], ids=repr)
+@pytest.mark.parametrize("policy", [Obligatory(), Rollout(), KnowledgeGradient()], ids=repr)
 def test_a_group_is_one_purchase(policy: Policy) -> None:
     """One pass scores boxes 0 and 1 for .05; box 2 is known and low."""
     boxes = Independent([0.5, 0.49, 0.1], [0.3, 0.3, 0.0], Costs([0.0, 0.0, 0.5], [0.05], [0, 0, -1]))
@@ -311,3 +285,12 @@ def test_plans_of_baselines() -> None:
     assert abs(flips - 0.5) < 5.0 * 0.5 / np.sqrt(4000)
     again = baselines.random_budget(f, 3, np.random.default_rng(5)).opened
     assert (again == baselines.random_budget(f, 3, np.random.default_rng(5)).opened).all()
+
+
+def test_values_by_box_are_taken_by_box_and_not_by_place() -> None:
+    values = {2: 0.9, 1: 0.6, 0: 0.0}
+    expected = drive(Obligatory(), State(COINS), reveal([0.0, 0.6, 0.9]))
+    assert len(expected.inspected) > 1
+    assert drive(Obligatory(), State(COINS), values) == expected
+    several = drive(baselines.Always(), State(COINS), lambda _, inspect: {b: values[b] for b in values})
+    assert several == drive(baselines.Always(), State(COINS), reveal([0.0, 0.6, 0.9]))

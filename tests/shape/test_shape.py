@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from graphlib import TopologicalSorter
@@ -86,6 +87,23 @@ print(sorted(heavy & set(sys.modules)))
     assert printed.splitlines()[-1] == "[]"
 
 
+def test_reading_a_configuration_imports_no_market(tmp_path: Path) -> None:
+    path = tmp_path / "pandora.yaml"
+    path.write_text(
+        "specialists: {a: {kind: function, function: 'x:y', prices: free}}\nmarket: {default: a}\n"
+    )
+    printed = in_fresh_process(
+        f"""
+from pathlib import Path
+from pandora_router.config import read_config
+read_config(Path({str(path)!r}))
+rooms = ("pandora_router.market", "pandora_router.bidding")
+print([name for name in sys.modules if name.startswith(rooms)])
+"""
+    )
+    assert printed.splitlines()[-1] == "[]"
+
+
 def test_public_names_are_imported_when_they_are_first_used() -> None:
     printed = in_fresh_process(
         "import pandora_router as p\n"
@@ -136,14 +154,15 @@ from pandora_router.cli.main import main
 asked = ["route", "-r", {str(saved_router)!r}]
 rows = {str(tmp_path / "rows.csv")!r}
 batch = [*asked, "--batch", rows, "-o", rows.replace("csv", "parquet")]
-for words in ([*asked, "tell about the river"], batch, ["data", "check", "table"]):
+check = ["data", "check", rows, "--format", "long", "--free"]
+for words in ([*asked, "tell about the river"], batch, check):
     with contextlib.suppress(SystemExit):
         main(words, prog_name="pandora")
 """
     )
     first, *others = printed.splitlines()
     assert first in routers.fitted().specialists
-    assert ["pip install 'pandora-router[fit]'" in line for line in others] == [True, True]
+    assert ["pip install '.[fit]'" in line for line in others] == [True, True]
     assert [path.name for path in tmp_path.iterdir()] == ["rows.csv"]  # found before the work
 
 
@@ -161,12 +180,13 @@ def test_a_decision_without_kernels_does_without_numba() -> None:
 
 
 def test_routing_imports_nothing_that_only_fitting_needs(saved_router: Path) -> None:
+    late = {f"pandora_router.router.{name}" for name in ("table_fit", "fit_report", "out_of_fold", "recipes")}
+    assert late <= set(NAMES), "a name of a module that is gone guards nothing"
     printed = in_fresh_process(
         "from pandora_router.router import Router\n"
         f"router = Router.load({str(saved_router)!r})\n"
         "router.route('count the king'), router.route_batch(['count the king'])\n"
-        "late = {'fitting', 'recipes', 'report', 'readings', 'bought', 'inspection'}\n"
-        "print(sorted(late & {m.rpartition('.')[2] for m in sys.modules if '_router.router.' in m}))"
+        f"print(sorted({late!r} & set(sys.modules)))"
     )
     assert printed == "[]"
 
@@ -242,7 +262,7 @@ cost = Costs([0., .001, .002], [.002], [0, 0, -1])
 laws = [Independent(mean, std, c) for c in (.002, cost)]
 laws += [Joint(mean, np.diag(np.square(std)) + .002, c) for c in (.002, cost)]
 laws += [LowRank(mean, [[.1], [.2], [.1]], [.01, .01, .02], .002)]
-for policy in (Obligatory(), Rollout(), Relative("backup"), KnowledgeGradient(), Committing(samples=4),
+for policy in (Obligatory(), Rollout("backup"), KnowledgeGradient(), Committing(samples=4),
                Committing("mean", payoff="exact")):
     for law in laws:
         state = State(law, .3)
@@ -277,6 +297,30 @@ def test_a_class_name_stands_for_one_thing() -> None:
     assert {name: files for name, files in homes.items() if len(files) > 1} == {}
 
 
+def listed(docstring: str) -> list[str]:
+    """The modules that the table of a package's docstring names: indented lines `name, name   what it is`."""
+    rows = re.findall(r"(?m)^    (\w+/?(?:, \w+/?)*)  +\S", docstring)
+    return sorted(name.rstrip("/") for row in rows for name in row.split(", "))
+
+
+def test_the_table_of_a_package_names_its_modules() -> None:
+    tables = {path.parent: listed(ast.get_docstring(ast.parse(path.read_text()), clean=False) or "")
+              for path in MODULES if path.name == "__init__.py"}  # fmt: skip
+    wrong = {}
+    for folder, names in tables.items():
+        parts = [path.stem for path in folder.glob("*.py") if path.stem != "__init__"]
+        parts += [path.parent.name for path in folder.glob("*/__init__.py")]
+        if names and names != sorted(parts):
+            wrong[folder.name] = f"gone: {set(names) - set(parts)}, not named: {set(parts) - set(names)}"
+    assert wrong == {}
+    assert {folder.name for folder, names in tables.items() if names} >= TABLES
+
+
+TABLES = {"bidding", "collect", "config", "dashboard", "demo", "estimators", "evaluate", "folders", "gateway",
+          "report", "router", "run", "specialists", "store", "transport"}  # fmt: skip
+"""Rooms whose docstring must have a table."""
+
+
 @pytest.mark.parametrize("kind", ["new", "again"])
 def test_a_decision_that_buys_nothing_goes_through_few_modules_and_rooms(kind: str) -> None:
     router = routers.fitted().with_policy(pandora_router.Never())
@@ -287,14 +331,12 @@ def test_a_decision_that_buys_nothing_goes_through_few_modules_and_rooms(kind: s
 
 # Names that stand in several rooms because they are one thing seen from each of them.
 SAME_THING = {
-    "app": "the ASGI application of each service",
-    "batch": "many at once: searches, their compiled loops, and prompts through a router",
+    "batch": "many searches at once, and their compiled loops",
     "moving": "boxes whose means move, and the search over them",
-    "saved": "how each room writes what it fitted",
-    "sets": "estimates that depend on all that is open: the estimator, its signal model, the router",
 }
-# Modules of these are named after what they are for: a verb, a page, a section of the file, a compiled loop.
-NAMED_AFTER = {"cli", "dashboard", "config", "kernels"}
+# Modules of these are named after what they are for: a verb, a page, a section of the file, a compiled loop,
+# a part of the demo, a wire.
+NAMED_AFTER = {"cli", "dashboard", "config", "kernels", "demo", "wires"}
 
 
 def test_a_module_name_stands_for_one_thing() -> None:
@@ -305,7 +347,7 @@ def test_a_module_name_stands_for_one_thing() -> None:
     own = {name: [room for room in rooms if room not in NAMED_AFTER] for name, rooms in homes.items()}
     assert not {name: rooms for name, rooms in own.items() if len(rooms) > 1 and name not in SAME_THING}
     assert all(len(homes[name]) > 1 for name in SAME_THING), "an exception that is not needed any more"
-    packages = {path.parent.name for path in MODULES} - {"pandora_router"}
+    packages = {path.parent.name for path in MODULES if path.parent.parent.name == "pandora_router"}
     assert not {name: rooms for name, rooms in own.items() if name in packages and rooms not in ([], [name])}
 
 
@@ -334,3 +376,18 @@ def test_no_two_functions_of_three_lines_are_equal_up_to_names() -> None:
                     homes.setdefault(ast.dump(Renamed().visit(wholly)), []).append(f"{path}: {node.name}")
     assert len(homes) > 1000
     assert [places for places in homes.values() if len(places) > 1] == []
+
+
+def test_the_index_of_decisions_lists_every_page_with_its_title_and_status() -> None:
+    folder = PACKAGE.parents[1] / "docs" / "decisions"
+    pages = sorted(path for path in folder.glob("*.md") if path.name != "README.md")
+    rows = re.findall(r"(?m)^\| \[(\d{4})\]\((.+?)\) \| (.+) \| (.+) \|$", (folder / "README.md").read_text())
+    heads = [re.match(r"# (\d{4}):? (.+)", path.read_text()) for path in pages]
+    assert [(number, name, title) for number, name, title, _ in rows] == [
+        (head[1], path.name, head[2]) for path, head in zip(pages, heads, strict=True) if head
+    ]
+    numbers = {number for number, *_ in rows}
+    for number, _, _, status in rows:
+        successor = re.fullmatch(r"in force|deleted|superseded by (\d{4})", status)
+        assert successor, (number, status)
+        assert successor[1] is None or successor[1] in numbers - {number}

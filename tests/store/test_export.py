@@ -22,12 +22,14 @@ def test_the_log_becomes_parquet_and_a_routing_table(url: str, tmp_path: Path) -
     migrate(database)
     with database.transaction() as open_:
         for i, (prompt, name) in enumerate([("one", "small"), ("two", "large"), ("one", "large")]):
-            row = replace(opened(f"d{i}", at=NOW + i), specialist=name)
+            row = replace(
+                opened(f"d{i}", at=NOW + i), specialist=name, randomised=True, propensity=0.25, worth=0.5
+            )
             log.begin(open_, row, [Attempt(f"a{i}", row.id, "answer", name, NOW, 1)], prompt=prompt)
             log.attempt(open_, Attempt(f"l{i}", row.id, "loser", "other", NOW, 1))
             log.settle(open_, Settlement(f"a{i}", Outcome("ok", 2_000_000_000), NOW))
             log.settle(open_, Settlement(f"l{i}", Outcome("cancelled", 500_000_000), NOW))
-            log.close(open_, row.id, NOW, status="ok")
+            log.close(open_, row.id, NOW, status="ok", specialist="spare" if i == 1 else None)
         for k, (i, value) in enumerate([(0, 0.0), (0, 1.0), (2, 0.5)]):
             log.give_feedback(open_, Feedback(f"f{k}", f"d{i}", NOW + k, "reward", value), None)
         log.give_feedback(open_, Feedback("x", "d1", NOW, "another metric", 9.0), None)
@@ -45,5 +47,8 @@ def test_the_log_becomes_parquet_and_a_routing_table(url: str, tmp_path: Path) -
     rows = pq.read_table(tmp_path / "log.parquet").to_pylist()
     assert [row["id"] for row in rows] == ["d0", "d1"]
     assert rows[0]["cost"] == 2.5
+    named = [(row["asked"], row["specialist"], row["propensity"], row["randomised"]) for row in rows]
+    assert named == [("small", "small", 0.25, 1), ("large", "spare", 0.25, 0)]
+    assert [(row["worth"], row["generation"]) for row in rows] == [(0.5, 1)] * 2
     assert sorted(path.name for path in tmp_path.glob("*log*")) == ["log.parquet"]
     database.close()

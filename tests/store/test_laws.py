@@ -14,8 +14,9 @@ from pandora_router.errors import UpstreamError, UsageError
 from pandora_router.store import accounts, log
 from pandora_router.store.database import Database, connect
 from pandora_router.store.migrations import STEPS, migrate
-from pandora_router.store.rows import Attempt, DecisionRow, Feedback, Key, Outcome, Refusal, Settlement, Usage
+from pandora_router.store.rows import Attempt, DecisionRow, Feedback, Key, Outcome, Refusal, Settlement
 from pandora_router.store.worker import Store
+from pandora_router.wires.usage import Usage
 from tests.store.databases import Server
 
 NOW = 1_800_000_000.0
@@ -55,6 +56,23 @@ def test_a_key_is_found_by_its_secret_which_is_not_stored(database: Database) ->
         assert refused.reason == "revoked key"
         with pytest.raises(UsageError):
             accounts.revoke_key(open_, "nobody", NOW)
+
+
+def test_a_revoked_name_can_be_used_again_and_limits_can_change(database: Database) -> None:
+    with database.transaction() as open_:
+        old, first = accounts.add_key(open_, "team", NOW, budget=100)
+        accounts.revoke_key(open_, "team", NOW)
+        new, second = accounts.add_key(open_, "team", NOW + 1.0, budget=100)
+        assert isinstance(accounts.identify(open_, first), Refusal)
+        assert accounts.identify(open_, second) == new
+        accounts.limit_key(open_, "team", budget=250, per_minute=7)
+        assert accounts.identify(open_, second) == replace(new, budget=250, per_minute=7)
+        assert accounts.key_of(open_, old.id) == replace(old, revoked_at=NOW)
+        accounts.revoke_key(open_, "team", NOW + 2.0)
+        assert isinstance(accounts.identify(open_, second), Refusal)
+        for budget, per_minute, name in ((1, 1, "team"), (1, 1, "nobody"), (-1, None, "team")):
+            with pytest.raises(UsageError):
+                accounts.limit_key(open_, name, budget=budget, per_minute=per_minute)
 
 
 def test_a_prompt_may_have_any_character(database: Database) -> None:

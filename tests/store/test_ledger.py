@@ -11,7 +11,7 @@ from dataclasses import replace
 import pytest
 
 from pandora_router.errors import UsageError
-from pandora_router.store import auctions
+from pandora_router.store import auctions, money
 from pandora_router.store.database import connect
 
 ASKED = auctions.AskedRow("small", 0, 0.4, "bid", 0.5, 1, 0.02, 0.01, None)
@@ -27,7 +27,7 @@ def totals(open_):
     for debit, credit, amount in open_.rows("SELECT debit, credit, amount FROM market_entries"):
         found[debit] = found.get(debit, 0) - amount
         found[credit] = found.get(credit, 0) + amount
-    return {account: amount / auctions.UNIT for account, amount in found.items()}
+    return {account: amount / money.UNIT for account, amount in found.items()}
 
 
 def test_an_auction_from_award_to_reward(database):
@@ -202,7 +202,7 @@ def test_any_sequence_of_steps_sums_to_zero(database, seed):
             except UsageError:
                 pass
         found = auctions.balances(open_)
-        assert sum(round(amount * auctions.UNIT) for amount in found.values()) == 0
+        assert sum(round(amount * money.UNIT) for amount in found.values()) == 0
         assert found == pytest.approx(totals(open_))
         assert all(amount >= 0 for account, amount in found.items() if account.startswith("deposit"))
         delivered = open_.rows("SELECT count(*) FROM market_auctions WHERE status = 'delivered'")[0][0]

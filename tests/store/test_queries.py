@@ -15,11 +15,11 @@ import pytest
 from pandora_router.errors import UpstreamError
 from pandora_router.store import accounts, log, queries
 from pandora_router.store.database import Database, connect
-from pandora_router.store.migrations import STEPS, migrate
 from pandora_router.store.queries import Filter, Window
 from pandora_router.store.reader import Reader
 from pandora_router.store.rollups import News, news
-from pandora_router.store.rows import Attempt, DecisionRow, Feedback, Outcome, Settlement, Usage
+from pandora_router.store.rows import Attempt, DecisionRow, Feedback, Outcome, Settlement
+from pandora_router.wires.usage import Usage
 
 NOW = 1_800_000_000.0
 DAY = 86_400.0
@@ -218,33 +218,6 @@ def test_news_is_the_choice_that_looks_changed() -> None:
     assert news(detail("small", "large", looked=False)) == News()
     assert news({}) == News()
     assert news({"decision": {}}) == News()
-
-
-def test_sums_per_hour_are_made_for_a_store_of_the_first_version(url: str) -> None:
-    database = connect(url)
-    with database.transaction() as open_:
-        open_.run("CREATE TABLE migrations (number BIGINT PRIMARY KEY, at DOUBLE PRECISION NOT NULL)")
-        open_.run("INSERT INTO migrations (number, at) VALUES (1, 0)")
-        for statement in STEPS[0]:
-            open_.run(statement)
-        columns = (
-            "requests, errors, declined, inspected, looks, cost, inspection_cost, baseline, compared, "
-            "overhead, first_token, first_tokens, seconds, timed"
-        )
-        for minute in range(100, 300):
-            open_.run(
-                f"INSERT INTO minutes (minute, specialist, key, {columns}) "
-                f"VALUES ({minute}, 'a', '', 1, 0, 0, 0, 0, {minute}, 0, 0, 0, 0.5, 0, 0, 0, 0)"
-            )
-    migrate(database)
-    with database.transaction() as open_:
-        found = open_.rows("SELECT hour, requests, cost FROM hours ORDER BY hour")
-        assert [tuple(map(int, row)) for row in found] == [
-            (h, len(inside), sum(inside))
-            for h in range(1, 5)
-            if (inside := [m for m in range(100, 300) if m // 60 == h])
-        ]
-    database.close()
 
 
 def test_reading_sees_one_state_writes_nothing_and_ends_in_time(url: str, database: Database) -> None:

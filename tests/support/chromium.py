@@ -134,6 +134,12 @@ class Chromium:
         for kind in ("mousePressed", "mouseReleased"):
             self.send("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
 
+    def drag(self, start: tuple[float, float], end: tuple[float, float]) -> None:
+        """Drag with the left button from one point of the page to another."""
+        for kind, (x, y) in (("Moved", start), ("Pressed", start), ("Moved", end), ("Released", end)):
+            button = {} if kind == "Moved" and (x, y) == start else {"button": "left", "clickCount": 1}
+            self.send("Input.dispatchMouseEvent", type=f"mouse{kind}", x=x, y=y, **button)
+
     def press(self, key: str) -> None:
         """Press a key on the keyboard."""
         text = {"text": "\r"} if key == "Enter" else {"text": key} if len(key) == 1 else {}

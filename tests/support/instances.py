@@ -20,7 +20,6 @@ from pandora_router.search import (
     KnowledgeGradient,
     Obligatory,
     Policy,
-    Relative,
     Rollout,
     State,
     reveal,
@@ -37,8 +36,6 @@ EXACT: tuple[Policy, ...] = (
     Committing("mean", payoff="exact"),
     Rollout(),
     Rollout("backup"),
-    Relative(),
-    Relative("backup"),
     KnowledgeGradient(),
 )
 SIMULATED: tuple[Policy, ...] = (Committing(samples=8), Committing("mean", samples=8, seed=3))

@@ -10,10 +10,12 @@ from typing import Any
 from pandora_router.store import accounts, auctions, log
 from pandora_router.store.auctions import AskedRow, AuctionRow
 from pandora_router.store.database import Transaction
-from pandora_router.store.rows import Attempt, DecisionRow, Feedback, Kind, Outcome, Settlement, Status, Usage
+from pandora_router.store.rows import Attempt, DecisionRow, Feedback, Kind, Outcome, Settlement, Status
+from pandora_router.wires.usage import Usage
 
 NAMES = ("small", "medium", "large", "code", "search")
 PRICES = (60_000, 240_000, 1_900_000, 400_000, 120_000)  # nanodollars of an answer
+RIGHT = 0.02  # dollars that a right answer is worth
 SKILL = (0.55, 0.68, 0.83, 0.6, 0.5)
 PROMPTS = (
     "What is 12 x 7?",
@@ -27,8 +29,9 @@ PROMPTS = (
 def decided(rng: random.Random, names: Sequence[str] = NAMES) -> dict[str, Any]:
     """A decision as `Decision.to_dict` writes it: beliefs around each skill, up to two looks."""
     known: dict[str, Any] = {}
+    deducted = valued(names)["deducted"]
     for name, skill in zip(names, SKILL, strict=False):
-        mean = min(0.98, max(0.02, skill + rng.gauss(0, 0.12)))
+        mean = min(0.98, max(0.02, skill + rng.gauss(0, 0.12))) - deducted[name]
         std = rng.uniform(0.05, 0.2)
         known[name] = {
             "cheap": mean, "mean": mean, "std": std, "reservation_price": mean + 1.3 * std,
@@ -37,7 +40,8 @@ def decided(rng: random.Random, names: Sequence[str] = NAMES) -> dict[str, Any]:
     worth = {name: one["mean"] for name, one in known.items()}
     purchases = []
     for name in sorted(known, key=lambda name: -known[name]["reservation_price"])[: rng.choice([0, 0, 1, 2])]:
-        value = min(1.0, max(0.0, rng.gauss(known[name]["mean"], known[name]["std"])))
+        score = rng.gauss(known[name]["mean"], known[name]["std"]) + deducted[name]
+        value = min(1.0, max(0.0, score)) - deducted[name]
         known[name]["status"], worth[name] = "opened", value
         purchases.append({"specialists": [name], "values": [value], "estimates": [value], "cost": 0.004})
     chosen = max(worth, key=lambda name: worth[name])
@@ -47,6 +51,13 @@ def decided(rng: random.Random, names: Sequence[str] = NAMES) -> dict[str, Any]:
         "refunded": refunded, "purchases": purchases, "specialists": known, "worth": worth,
         "policy": "KnowledgeGradient()", "artifact": "0f3c9a21", "seconds": 0.002,
     }  # fmt: skip
+
+
+def valued(names: Sequence[str] = NAMES) -> dict[str, Any]:
+    """What turns worths into scores and dollars, as the gateway stores it beside a decision."""
+    fees = {name: price / 1e9 for name, price in zip(names, PRICES, strict=False)}
+    deducted = {name: fee / RIGHT for name, fee in fees.items()}
+    return {"right_answer": RIGHT, "fee": fees, "deducted": deducted}
 
 
 def fill(
@@ -104,7 +115,12 @@ def _write(
         inspection_cost=spent,
         baseline=baseline,
         overhead=rng.uniform(0.001, 0.006),
-        detail={"decision": {} if declined else made, "excluded": {}, "ranked": [chosen]},
+        detail={
+            "decision": {} if declined else made,
+            "excluded": {},
+            "ranked": [chosen],
+            "value": valued(names),
+        },
     )
     log.begin(open_, row, prompt=f"{rng.choice(list(prompts))} ({id_[-4:]})")
     status: Status = "error" if rng.random() < 0.015 else "ok"
@@ -122,7 +138,8 @@ def _write(
         )
     log.close(open_, id_, at + whole, status=status, first_token=first, seconds=whole)
     if status == "ok" and rng.random() < feedback:
-        right = float(rng.random() < (made["worth"][chosen] if not declined else 0.5))
+        chance = made["worth"][chosen] + valued(names)["deducted"][chosen]
+        right = float(rng.random() < (chance if not declined else 0.5))
         log.give_feedback(open_, Feedback(f"{id_}-f", id_, at + whole + 30, "reward", right), None)
     return id_
 

@@ -1,12 +1,14 @@
 """The platform's own estimates for a prompt: from the cheap estimates of a router, or the same for all.
 
 They set reserves and posted prices, and are the bids of plain endpoints. A bidder that the router does not
-know gets the average of those it knows; nothing is refitted when a bidder joins.
+know gets the average of those it knows; nothing is refitted when a bidder joins. `Reputation` corrects
+the claims of bidders that promised more than they delivered.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -15,7 +17,34 @@ import numpy as np
 from pandora_router.boxes import Boxes, Independent
 from pandora_router.errors import UpstreamError
 from pandora_router.router import Router
-from pandora_router.router.opening import judged
+from pandora_router.router.driver import judged
+from pandora_router.store.auctions import Score
+
+
+@dataclass(frozen=True)
+class Reputation:
+    """Parameters of the handicap; `newcomer` is h_0 and `evidence` is k."""
+
+    newcomer: float = 0.0
+    evidence: float = 20.0
+
+    def handicap(self, score: Score | None) -> float:
+        """The handicap for one bidder and kind of prompt; None: nothing was graded there.
+
+        >>> round(Reputation().handicap(Score("small", "mathematics", 80, 24.0, 9.0)), 4)
+        0.2265
+        """
+        if score is None or score.graded == 0:
+            return self.newcomer
+        n = score.graded
+        mean = score.total / n
+        spread = math.sqrt(max(score.squares / n - mean * mean, 0.0) / max(n - 1, 1)) if n > 1 else math.inf
+        weight = n / (n + self.evidence)
+        return weight * max(0.0, mean - spread) + (1.0 - weight) * self.newcomer
+
+    def handicaps(self, scores: Iterable[Score], kind: str) -> dict[str, float]:
+        """The handicaps of all bidders with graded wins of this kind; others have `newcomer`."""
+        return {score.bidder: self.handicap(score) for score in scores if score.kind == kind}
 
 
 class Beliefs(Protocol):

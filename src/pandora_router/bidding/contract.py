@@ -10,20 +10,17 @@ from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
 
-from pandora_router.bidding.signing import NONCE, SIGNATURE, Forged, check_reply, signed
+from pandora_router.bidding.signatures import NONCE, SIGNATURE, Forged, check_reply, signed
 from pandora_router.bidding.wire import (
     LARGEST,
     BidReply,
     Delivered,
     Delivery,
-    MechanismName,
     Offer,
-    Reveal,
-    Revealed,
-    opened_limit,
 )
 from pandora_router.errors import BrokenContract, UpstreamError
 from pandora_router.transport.relay import Relay
+from pandora_router.types import MechanismName
 
 Law = tuple[bool, str]
 
@@ -107,11 +104,6 @@ async def bidder_laws(
                     yield law
                 again = await say("/offers", sent)
                 yield again.read(BidReply) == reply, "the same turn again gets the same reply"
-        sealed = offer("second price", prompt, 0.2, sealed=True)
-        reply = (await say("/offers", sealed)).read(BidReply)
-        yield reply is not None and reply.say in ("commit", "leave"), "a sealed bid is a commitment, or leave"
-        if reply is not None and reply.say == "commit":
-            yield await _opens(say, sealed, reply), "what is revealed is what was committed to"
         won = Delivery(auction=secrets.token_hex(8), price=0.1, deadline=seconds, prompt=prompt)
         exchanged = await say("/answers", won)
         yield (
@@ -142,21 +134,10 @@ def _sensible(asked: Offer, reply: BidReply | None) -> list[Law]:
         reply.answer()
     except UpstreamError:
         return [(False, "a bid has a limit, a wait has a price")]
-    laws = [(reply.say != "commit", "nobody seals a bid that is asked for in the open")]
+    laws: list[Law] = []
     if asked.mechanism in ("sequential", "second price", "leave one out"):
         laws.append((reply.say != "wait", f"at {asked.mechanism} there is nothing to wait for"))
     if reply.until is not None and asked.price is not None:
         ahead = reply.until < asked.price if asked.mechanism == "descending" else reply.until > asked.price
         laws.append((ahead, "a price to wait for is still to come"))
     return laws
-
-
-async def _opens(say: Any, asked: Offer, reply: BidReply) -> bool:
-    revealed = (await say("/reveals", Reveal(auction=asked.auction, turn=asked.turn))).read(Revealed)
-    if revealed is None or reply.digest is None:
-        return False
-    try:
-        opened_limit(asked.auction, reply.digest, revealed.opened)
-    except UpstreamError:
-        return False
-    return True

@@ -1,8 +1,8 @@
 """One prompt from the first call to the answer: rounds of calls, award, delivery, runner-up on failure.
 
-`market.rounds` has the rules; this module sends its calls to the seats and returns their replies. All calls
-of a round are made at the same time, share one deadline and are evaluated together, so that speed gives no
-advantage. A winner that does not deliver is treated as if it had left, and the auction continues: the
+`market.rounds` has the rules; this module sends its calls to the participants and returns their replies. All
+calls of a round are made at the same time, share one deadline and are evaluated together, so that speed gives
+no advantage. A winner that does not deliver is treated as if it had left, and the auction continues: the
 runner-up gets the next award. If nobody is left, the `default` answers.
 
 Every step is recorded before the next one is taken (`Recorder`), so that a crash leaves an auction that was
@@ -18,9 +18,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from pandora_router.bidding.losing import LossNotices
+from pandora_router.bidding.participants import Heard, LossNotices, Participant, Terms
 from pandora_router.bidding.rules import Rules
-from pandora_router.bidding.seats import Heard, Seat, Terms
 from pandora_router.boxes import Boxes
 from pandora_router.errors import UpstreamError
 from pandora_router.market import Answer, AuctionEnd, Bid, Call, Leave, Mechanism, Wait, rounds
@@ -111,12 +110,12 @@ class Forgetful:
 
 @dataclass
 class _Hall:
-    """One auction in progress: the seats, the number of calls to each, and the replies.
+    """One auction in progress: the participants, the number of calls to each, and the replies.
 
     low: who names a limit below this asks for more money than an answer could be worth, and leaves.
     """
 
-    seats: Sequence[Seat]
+    participants: Sequence[Participant]
     terms: Terms
     until: float
     turns: list[int]
@@ -134,13 +133,6 @@ class _Hall:
             replies = [await self._hear(calls[0], terms)]
         else:
             replies = await asyncio.gather(*(self._hear(call, terms) for call in calls))
-        if terms.sealed:
-            replies = await asyncio.gather(
-                *(
-                    self.seats[call.bidder].reveal(reply, terms)
-                    for call, reply in zip(calls, replies, strict=True)
-                )
-            )
         counted = [self._possible(call, reply) for call, reply in zip(calls, replies, strict=True)]
         self.heard += counted
         return [reply.answer for reply in counted]
@@ -148,14 +140,17 @@ class _Hall:
     async def _hear(self, call: Call, terms: Terms) -> Heard:
         turn = self.turns[call.bidder]
         self.turns[call.bidder] += 1
-        return await self.seats[call.bidder].hear(call, turn, terms)
+        return await self.participants[call.bidder].hear(call, turn, terms)
 
     def _possible(self, call: Call, heard: Heard) -> Heard:
         """A bidder that waits a second time for a price that is gone, or bids below `low`, leaves.
 
         So does one that still waits after `MOST_CALLS` calls: it would keep everybody else waiting.
         """
-        if isinstance(heard.answer, Bid) and self.seats[call.bidder].price(heard.answer.limit) < self.low:
+        if (
+            isinstance(heard.answer, Bid)
+            and self.participants[call.bidder].price(heard.answer.limit) < self.low
+        ):
             return replace(heard, answer=Leave(), fault="impossible")
         if not isinstance(heard.answer, Wait):
             return heard
@@ -167,7 +162,7 @@ class _Hall:
     async def close(self, mechanism: Mechanism, before: AuctionEnd | None) -> AuctionEnd:
         """Run the auction to its award; with `before`, continue from there without its winner."""
         book = None if before is None else before.book.left(before.award.winner)
-        asking = rounds(mechanism, len(self.seats), book=book)
+        asking = rounds(mechanism, len(self.participants), book=book)
         try:
             calls = next(asking)
             while True:
@@ -185,10 +180,14 @@ class _Hall:
         for last in calls[-1:]:
             self.heard[last] = replace(self.heard[last], answer=Leave(), fault="unfunded")
 
-    def losers(self, winner: Seat) -> list[Seat]:
+    def losers(self, winner: Participant) -> list[Participant]:
         """Bidders that inspected and did not win; they may have begun an answer."""
         looked = {call.bidder for call in self.heard if call.looks}
-        return [seat for seat in self.seats if seat.name in looked and seat.name != winner.name]
+        return [
+            participant
+            for participant in self.participants
+            if participant.name in looked and participant.name != winner.name
+        ]
 
     def claim(self, bidder: str) -> float | None:
         """The last limit that a bidder stated, in its own currency."""
@@ -201,14 +200,14 @@ class Auction:
     """One auction, award by award: `award`, then `delivered` or `stalled`, and after a stall `award` again.
 
     The runner-up is whoever the same rules choose from the same book without the winner that stalled. After
-    the last bidder the award is nobody's: `seat` is the default.
+    the last bidder the award is nobody's: `participant` is the default.
     """
 
     platform: Platform
     hall: _Hall
     mechanism: Mechanism
     kind: str
-    seat: Seat
+    participant: Participant
     sale: Sale | None = None
     _closed: AuctionEnd | None = None
 
@@ -222,22 +221,24 @@ class Auction:
         while True:
             self._closed = closed = await self.hall.close(self.mechanism, self._closed)
             won = closed.award.winner != OUTSIDE
-            self.seat = self.hall.seats[closed.award.winner] if won else self.platform.default
-            price = self.seat.price(_paid(closed.award.price)) if won else 0.0
-            winner, claim = self.seat.name if won else None, self.hall.claim(self.seat.name)
-            sale = Sale(terms.auction, turn, winner, price, claim, self.seat.funded, self.seat.proxy)
+            self.participant = self.hall.participants[closed.award.winner] if won else self.platform.default
+            price = self.participant.price(_paid(closed.award.price)) if won else 0.0
+            winner, claim = self.participant.name if won else None, self.hall.claim(self.participant.name)
+            sale = Sale(
+                terms.auction, turn, winner, price, claim, self.participant.funded, self.participant.proxy
+            )
             if await self.platform.recorder.awarded(sale, terms, self.kind, self.hall.heard):
                 break
-            self.hall.unfunded(self.seat.name)
+            self.hall.unfunded(self.participant.name)
         self.sale = sale
-        for loser in self.hall.losers(self.seat):
+        for loser in self.hall.losers(self.participant):
             self.platform.notices.add(loser, terms.auction)
         return sale
 
     async def deliver(self) -> str:
         """The answer of whoever was awarded last; raises `UpstreamError` if there is none in time."""
         assert self.sale is not None
-        return await self.seat.deliver(self.hall.terms, self.sale.price, self.platform.rules.deliver)
+        return await self.participant.deliver(self.hall.terms, self.sale.price, self.platform.rules.deliver)
 
     async def delivered(self) -> None:
         """Record that the last award was answered."""
@@ -271,35 +272,38 @@ class Platform:
     """Holds auctions by `rules`; `default` answers what nobody wins."""
 
     rules: Rules
-    default: Seat
+    default: Participant
     recorder: Recorder = field(default_factory=Forgetful)
     notices: LossNotices = field(default_factory=LossNotices)
 
-    def open(self, terms: Terms, seats: Sequence[Seat], beliefs: Boxes, kind: str = "") -> Auction:
-        """An auction among `seats` of which nobody was called yet.
+    def open(
+        self, terms: Terms, participants: Sequence[Participant], beliefs: Boxes, kind: str = ""
+    ) -> Auction:
+        """An auction among `participants` of which nobody was called yet.
 
-        `beliefs` are the platform's own boxes, one per seat. `kind` is the kind of prompt, for reputation.
+        `beliefs` are the platform's own boxes, one per participant. `kind` of prompt: for reputation.
         """
-        order = self.rules.order(terms.auction, len(seats))
+        order = self.rules.order(terms.auction, len(participants))
         terms = replace(
             terms,
             mechanism=self.rules.mechanism,
             deadline=self.rules.deadline,
             keep=self.rules.keep,
-            sealed=self.rules.sealed,
         )
         until = time.monotonic() + self.rules.auction
-        hall = _Hall([seats[j] for j in order], terms, until, [0] * len(seats), _lowest(beliefs))
+        hall = _Hall(
+            [participants[j] for j in order], terms, until, [0] * len(participants), _lowest(beliefs)
+        )
         return Auction(self, hall, self.rules.build(beliefs.only(order)), kind, self.default)
 
     async def serve(
-        self, terms: Terms, seats: Sequence[Seat], beliefs: Boxes, kind: str = ""
+        self, terms: Terms, participants: Sequence[Participant], beliefs: Boxes, kind: str = ""
     ) -> AuctionResult:
-        """Hold one auction among `seats` (see `open`) and return the answer.
+        """Hold one auction among `participants` (see `open`) and return the answer.
 
         Raises `UpstreamError` if nobody delivers, the default included.
         """
-        return await answered(self.open(terms, seats, beliefs, kind))
+        return await answered(self.open(terms, participants, beliefs, kind))
 
 
 async def answered(auction: Auction) -> AuctionResult:
@@ -328,7 +332,7 @@ async def answered(auction: Auction) -> AuctionResult:
             sale.bidder,
             sale.price,
             tuple(auction.hall.heard),
-            tuple(seat.name for seat in auction.hall.seats),
+            tuple(participant.name for participant in auction.hall.participants),
             tuple(stalled),
             decided,
             time.monotonic() - began,

@@ -8,7 +8,6 @@ from typing import get_args
 
 import numpy as np
 
-from pandora_router.bidding.wire import MechanismName
 from pandora_router.boxes import Boxes
 from pandora_router.errors import UsageError
 from pandora_router.market import (
@@ -20,7 +19,7 @@ from pandora_router.market import (
     Sequential,
     asking_prices,
 )
-from pandora_router.types import Positions
+from pandora_router.types import MechanismName, Positions
 
 
 @dataclass(frozen=True)
@@ -31,7 +30,6 @@ class Rules:
     deadline: seconds for one round of calls; a reply that is not there by then is `leave`.
     auction: seconds for all rounds together; after them nobody is called any more.
     deliver: seconds for the winner's answer; then the auction goes on without it.
-    sealed: whether bids at second price are committed to before any of them is opened.
     seed: of the order of bidders, which breaks ties.
     """
 
@@ -39,7 +37,6 @@ class Rules:
     deadline: float = 0.5
     auction: float = 5.0
     deliver: float = 60.0
-    sealed: bool = False
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -49,13 +46,6 @@ class Rules:
                 expected=f"one of {', '.join(get_args(MechanismName))}",
                 came=repr(self.mechanism),
                 do="Choose one.",
-            )
-        if self.sealed and self.mechanism != "second price":
-            raise UsageError(
-                "sealed bids",
-                expected="the mechanism second price",
-                came=self.mechanism,
-                do="Clocks and posted prices need answers in the open.",
             )
 
     @property

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import secrets
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping
@@ -20,10 +19,8 @@ from typing import Any
 import orjson
 from pydantic import BaseModel, ValidationError
 
-from pandora_router import __version__
-from pandora_router.bidding import card
-from pandora_router.bidding.private import Private, looked
-from pandora_router.bidding.signing import SIGNATURE, Door, Forged, signature
+from pandora_router.bidding.bidder_side import BidderSide, looked
+from pandora_router.bidding.signatures import SIGNATURE, Forged, RequestVerifier, signature
 from pandora_router.bidding.wire import (
     LARGEST,
     VERSION,
@@ -31,18 +28,15 @@ from pandora_router.bidding.wire import (
     Delivered,
     Delivery,
     Losses,
-    MechanismName,
     Noted,
     Offer,
-    Reveal,
-    Revealed,
     broken,
-    commitment,
 )
 from pandora_router.errors import PandoraError
 from pandora_router.market import Covered, Guided, Leave, Myopic, Quoting, Strategy
 from pandora_router.search import Inspect, State
 from pandora_router.transport.asgi import Gone, Receive, Refused, Reply, Scope, Send, read_body
+from pandora_router.types import MechanismName
 
 MOST_AUCTIONS = 20_000
 """Most auctions at the same time; beyond that the oldest is dropped."""
@@ -58,7 +52,7 @@ TRUTHFUL: Mapping[MechanismName, Strategy] = {
 
 
 @dataclass
-class Books:
+class BidderTally:
     """A bidder's own record of offers, looks, payments and wins; JSON lines if there is a `file`."""
 
     file: Path | None = None
@@ -90,7 +84,6 @@ class Holding:
     state: State | None = None
     looks: int = 0
     replies: dict[int, BidReply] = field(default_factory=dict)
-    sealed: dict[int, str] = field(default_factory=dict)
     delivered: Delivered | None = None
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
@@ -100,18 +93,17 @@ class BidderService:
     """The ASGI application of one bidder; `key` is shared with the platform."""
 
     name: str
-    private: Private
+    private: BidderSide
     key: bytes
     strategies: Mapping[MechanismName, Strategy] = field(default_factory=lambda: TRUTHFUL)
-    books: Books = field(default_factory=Books)
+    tally: BidderTally = field(default_factory=BidderTally)
     clock: Callable[[], float] = time.monotonic
     auctions: OrderedDict[str, Holding] = field(default_factory=OrderedDict)
 
     def __post_init__(self) -> None:
-        self._door = Door(self.key)
+        self._verifier = RequestVerifier(self.key)
         self._routes: dict[str, tuple[type[BaseModel], Callable[[Any], Awaitable[BaseModel]]]] = {
             "/offers": (Offer, self.offers),
-            "/reveals": (Reveal, self.reveals),
             "/answers": (Delivery, self.answers),
             "/losses": (Losses, self.losses),
         }
@@ -132,18 +124,14 @@ class BidderService:
         path = scope["path"]
         if scope["method"] == "GET" and path == "/health":
             return orjson.dumps({"bidder": self.name, "protocol": VERSION}), {}
-        if scope["method"] == "GET" and path == card.PATH:
-            host = dict(scope["headers"]).get(b"host", b"").decode("latin-1")
-            url = f"{scope.get('scheme', 'http')}://{host}"
-            return orjson.dumps(card.card_of(self.name, url, __version__)), {}
         if scope["method"] != "POST" or path not in self._routes:
             known = ", ".join(self._routes)
-            raise Refused(404, f"There are POST {known}, GET /health and GET {card.PATH}.", "not_found")
+            raise Refused(404, f"There are POST {known} and GET /health.", "not_found")
         kind, act = self._routes[path]
         body = await read_body(receive, 4 * LARGEST)
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
         try:
-            nonce = self._door.check(path, headers, body)
+            nonce = self._verifier.check(path, headers, body)
             message = kind.model_validate_json(body)
         except Forged as error:
             raise Refused(401, str(error), "forged") from None
@@ -173,7 +161,7 @@ class BidderService:
         held = self._held(offer.auction, offer.keep)
         async with held.lock:
             if offer.turn not in held.replies:
-                self.books.note(offer.auction, "offer")
+                self.tally.note(offer.auction, "offer")
                 held.replies[offer.turn] = await self._say(offer, held)
             return held.replies[offer.turn]
 
@@ -189,20 +177,8 @@ class BidderService:
             value = await looked(self.private, offer)
             held.state = held.state.lose(0) if value is None else held.state.observe(0, value)
             held.looks += 1
-            self.books.note(offer.auction, "look", cost)
-        answer = BidReply.of(action, held.looks, held.state.spent)
-        if offer.sealed and answer.limit is not None:
-            opened, digest = commitment(offer.auction, answer.limit, secrets.token_hex(16))
-            held.sealed[offer.turn] = opened
-            return answer.model_copy(update={"say": "commit", "limit": None, "digest": digest})
-        return answer
-
-    async def reveals(self, asked: Reveal) -> Revealed:
-        """Open a sealed bid."""
-        held = self.auctions.get(asked.auction)
-        if held is None or asked.turn not in held.sealed:
-            raise Refused(404, "There is no sealed bid for this turn.", "not_found")
-        return Revealed(opened=held.sealed[asked.turn])
+            self.tally.note(offer.auction, "look", cost)
+        return BidReply.of(action, held.looks, held.state.spent)
 
     async def answers(self, delivery: Delivery) -> Delivered:
         """Deliver the answer that was won; a repeated message gets the same answer."""
@@ -210,13 +186,16 @@ class BidderService:
         async with held.lock:
             if held.delivered is None:
                 held.delivered = Delivered(answer=await self.private.answer(delivery))
-                self.books.note(delivery.auction, "won", delivery.price)
+                self.tally.note(delivery.auction, "won", delivery.price)
             return held.delivered
 
     async def losses(self, lost: Losses) -> Noted:
         """End what was begun for auctions that others won; replies are kept, in case they are repeated."""
-        known = [auction for auction in lost.auctions if auction in self.auctions]
-        for auction in known:
-            async with self.auctions[auction].lock:  # a look under way comes to its end first
-                self.private.drop(auction)
-        return Noted(known=len(known))
+        known = 0
+        for auction in lost.auctions:
+            held = self.auctions.get(auction)  # auctions that end are dropped while this one waits
+            if held is not None:
+                known += 1
+                async with held.lock:  # a look under way comes to its end first
+                    self.private.drop(auction)
+        return Noted(known=known)

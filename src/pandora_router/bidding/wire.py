@@ -1,7 +1,6 @@
 """The messages between platform and bidders, as JSON objects. `docs/market.schema.json` is made from them.
 
-    POST /offers    Offer -> BidReply       reply to a price: bid, wait, leave, or a sealed bid
-    POST /reveals   Reveal -> Revealed      open the sealed bid
+    POST /offers    Offer -> BidReply       reply to a price: bid, wait or leave
     POST /answers   Delivery -> Delivered   the bidder has won: answer the prompt
     POST /losses    Losses -> Noted         lost auctions (optional: any status is accepted)
 
@@ -12,7 +11,6 @@ bidder except its answer is used.
 
 from __future__ import annotations
 
-import hashlib
 import math
 from typing import Annotated, Any, Literal
 
@@ -20,6 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from pandora_router.errors import UpstreamError
 from pandora_router.market import Answer, Bid, Call, Leave, Wait
+from pandora_router.types import MechanismName
 
 VERSION = "1"
 LARGEST = 2**20
@@ -29,7 +28,6 @@ MOST = 1e6
 MOST_LOSSES = 1000
 """Auctions in one message to bidders that lost."""
 
-MechanismName = Literal["sequential", "descending", "ascending", "second price", "leave one out"]
 Number = Annotated[float, Field(ge=-MOST, le=MOST, allow_inf_nan=False)]
 Spent = Annotated[float, Field(ge=0.0, le=MOST, allow_inf_nan=False)]
 Seconds = Annotated[float, Field(gt=0.0, le=3600.0, allow_inf_nan=False)]
@@ -57,7 +55,6 @@ class Offer(_Read):
     deadline: seconds that the platform waits for the reply; no reply is `leave`.
     keep: seconds after which the auction is over and what is held for it may be dropped.
     prompt: the text to answer; `messages` is the conversation it ends, if there is one.
-    sealed: reply with a commitment instead of a bid.
     """
 
     auction: Id
@@ -68,7 +65,6 @@ class Offer(_Read):
     keep: Seconds
     prompt: Annotated[str, Field(max_length=LARGEST)]
     messages: tuple[OfferMessage, ...] | None = None
-    sealed: bool = False
 
     def call(self) -> Call:
         """The call as a strategy for a single box sees it."""
@@ -79,14 +75,12 @@ class Offer(_Read):
 class BidReply(_Read):
     """What a bidder says, and what it reports: how often it looked in this auction so far, and what it paid.
 
-    bid: `limit` is final. wait: call again when the clock reaches `until`. leave: no interest. commit: a
-    sealed bid, `digest` is the SHA-256 of the text that /reveals will return.
+    bid: `limit` is final. wait: call again when the clock reaches `until`. leave: no interest.
     """
 
-    say: Literal["bid", "wait", "leave", "commit"]
+    say: Literal["bid", "wait", "leave"]
     limit: Number | None = None
     until: Number | None = None
-    digest: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None = None
     looks: Annotated[int, Field(ge=0, le=1000)] = 0
     spent: Spent = 0.0
 
@@ -108,19 +102,6 @@ class BidReply(_Read):
         if isinstance(answer, Wait):
             return cls(say="wait", until=min(max(answer.until, -MOST), MOST), looks=looks, spent=spent)
         return cls(say="leave", looks=looks, spent=spent)
-
-
-class Reveal(_Read):
-    """All commitments are in: open yours."""
-
-    auction: Id
-    turn: Annotated[int, Field(ge=0, le=10_000)]
-
-
-class Revealed(_Read):
-    """The text that was committed to: auction, limit and a random salt, with spaces between them."""
-
-    opened: Annotated[str, Field(max_length=200)]
 
 
 class Delivery(_Read):
@@ -154,29 +135,9 @@ class Noted(_Read):
     known: Annotated[int, Field(ge=0)] = 0
 
 
-def commitment(auction: str, limit: float, salt: str) -> tuple[str, str]:
-    """The text of a sealed bid and its digest."""
-    opened = f"{auction} {limit!r} {salt}"
-    return opened, hashlib.sha256(opened.encode()).hexdigest()
-
-
-def opened_limit(auction: str, digest: str, opened: str) -> float:
-    """The limit in a revealed text; raises `UpstreamError` if it is not what was committed to."""
-    parts = opened.split(" ")
-    if hashlib.sha256(opened.encode()).hexdigest() != digest or len(parts) != 3 or parts[0] != auction:
-        raise UpstreamError("the revealed bid is not the one that was committed to")
-    try:
-        limit = float(parts[1])
-    except ValueError:
-        raise UpstreamError("the revealed bid holds no number") from None
-    if not -MOST <= limit <= MOST:
-        raise UpstreamError("the revealed bid is out of range")
-    return limit
-
-
 def schema() -> dict[str, Any]:
     """The JSON schema of all messages."""
-    kinds = (Offer, BidReply, Reveal, Revealed, Delivery, Delivered, Losses, Noted)
+    kinds = (Offer, BidReply, Delivery, Delivered, Losses, Noted)
     _, definitions = TypeAdapter.json_schemas(
         [(kind, "validation", TypeAdapter(kind)) for kind in kinds], title="pandora market messages"
     )

@@ -5,9 +5,6 @@ cost and own costs of zero. What a policy sees is always the marginal cost in th
 
 A look that begins the answer is a down-payment: if the opened box is chosen, part of its own cost comes back
 (docs/method.md, section 10). Shared costs never do.
-
-Some boxes can be inspected twice: a look at the beginning of an answer, then a judge's verdict on what it
-showed (`then`).
 """
 
 from __future__ import annotations
@@ -34,8 +31,7 @@ class Costs:
     """Own cost per box, shared cost per group, the group of each box (-1: none), and the refund per box.
 
     `refund` (one number for all boxes, or one per box) is the part of the own cost that comes back when the
-    box is opened and then chosen; from 0 to the own cost. `then` (one per box; empty if there is no such
-    thing) is what a second inspection of a box costs after the first; nothing of it comes back.
+    box is opened and then chosen; from 0 to the own cost.
 
     >>> costs = Costs([0.01, 0.01, 0.0], shared=[0.05], group=[-1, 0, 0])
     >>> costs.marginal.tolist()
@@ -50,7 +46,6 @@ class Costs:
     shared: Vector = field(default_factory=lambda: np.zeros(0))
     group: Positions = field(default_factory=lambda: np.zeros(0, dtype=np.intp))
     refund: Vector = field(default_factory=lambda: np.zeros(0))
-    then: Vector = field(default_factory=lambda: np.zeros(0))
 
     def __init__(
         self,
@@ -58,7 +53,6 @@ class Costs:
         shared: ArrayLike = (),
         group: Sequence[int] | Positions = (),
         refund: ArrayLike = 0.0,
-        then: ArrayLike = (),
     ) -> None:
         checked = not_negative("inspection_cost", own)
         groups, fees = NO_GROUPS, NO_FEES
@@ -77,8 +71,6 @@ class Costs:
         object.__setattr__(self, "shared", fees)
         object.__setattr__(self, "group", groups)
         object.__setattr__(self, "refund", _refunds(refund, checked))
-        second = not_negative("then", then, boxes=len(checked)) if np.size(then) else NO_FEES
-        object.__setattr__(self, "then", second)
 
     def __len__(self) -> int:
         return len(self.own)
@@ -97,40 +89,18 @@ class Costs:
         shared = self.shared.copy()
         shared[self.group[box]] = 0.0
         locked(shared)
-        return self._with(shared=shared)
+        settled = object.__new__(Costs)
+        settled.__dict__.update(own=self.own, shared=shared, group=self.group, refund=self.refund)
+        return settled
 
     def only(self, boxes: Positions) -> Costs:
         """Return the costs of some boxes, in this order; shared costs stay what they are."""
         own, refund = locked(self.own[boxes]), locked(self.refund[boxes])
         group = self.group[boxes] if len(self.shared) else self.group
         group.setflags(write=False)
-        then = locked(self.then[boxes]) if len(self.then) else self.then
-        return self._with(own=own, group=group, refund=refund, then=then)
-
-    @property
-    def tiers(self) -> int:
-        """How often a box can be inspected: 1, or 2 where a second inspection has a price."""
-        return 2 if len(self.then) else 1
-
-    @property
-    def once(self) -> Costs:
-        """The same costs without second inspections."""
-        return self._with(then=NO_FEES) if len(self.then) else self
-
-    def after(self, tier: Positions) -> Costs:
-        """What the next inspection of each box costs when it has been inspected `tier` (M,) times."""
-        if not len(self.then) or not tier.any():
-            return self
-        again = tier > 0
-        own = locked(np.where(again, self.then, self.own))
-        return self._with(own=own, refund=locked(np.where(again, 0.0, self.refund)))
-
-    def _with(self, **parts: Vector | Positions) -> Costs:
-        """A copy with some parts replaced, skipping the checks."""
-        made = object.__new__(Costs)
-        names = ("own", "shared", "group", "refund", "then")
-        made.__dict__.update({name: parts.get(name, self.__dict__[name]) for name in names})
-        return made
+        chosen = object.__new__(Costs)
+        chosen.__dict__.update(own=own, shared=self.shared, group=group, refund=refund)
+        return chosen
 
     def mates(self, box: int) -> Positions:
         """Return the boxes of the unpaid group of `box` (itself alone if it has none)."""

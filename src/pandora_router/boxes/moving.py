@@ -8,16 +8,13 @@ vectors of mean 0, which may depend on what is open and on the present means,
     m_{S + j} = m_S + d_q,    d_q = law.steps(S, m_S, j)[q],    q uniform on 0 .. Q - 1.
 
 A box that was opened is worth its mean plus its refund; later openings still move its mean.
-
-S is held as tiers: how often each box was inspected. Where costs have a price for a second inspection
-(`Costs.then`: a judge's verdict on what the look showed), a box stays sealed until it was inspected twice.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol, Self
+from typing import ClassVar, Protocol, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -34,11 +31,10 @@ News = float | Sequence[float]
 class Movement(Protocol):
     """The law of the next step of N searches over M boxes at once."""
 
-    def steps(self, tier: Positions, mean: Matrix, box: int) -> Matrix:
-        """The equally likely movements (N, Q, M) of all means when `box` is inspected next; mean 0.
+    def steps(self, opened: Mask, mean: Matrix, box: int) -> Matrix:
+        """The equally likely movements (N, Q, M) of all means when `box` is opened; they average to 0.
 
-        `tier` (N, M) says how often each box was inspected and `mean` (N, M) what it is thought to earn,
-        refunds apart.
+        `opened` (N, M) says what is open and `mean` (N, M) what each box is thought to earn, refunds apart.
         """
 
     def only(self, boxes: Positions) -> Movement:
@@ -50,7 +46,7 @@ class Moving(DiscretePrices):
     """M boxes with means that move together by a `Movement`.
 
     >>> class Coin:
-    ...     def steps(self, tier, mean, box):
+    ...     def steps(self, opened, mean, box):
     ...         both = np.array([[0.2, 0.1], [-0.2, -0.1]])
     ...         return np.broadcast_to(both, (len(mean), 2, 2))
     >>> boxes = Moving([0.5, 0.6], Coin(), inspection_cost=0.01)
@@ -60,52 +56,31 @@ class Moving(DiscretePrices):
     [0.81, 0.7]
     """
 
-    PER_BOX: ClassVar[tuple[str, ...]] = ("mean", "sealed", "tier", "limit", "credit")
+    PER_BOX: ClassVar[tuple[str, ...]] = ("mean", "sealed", "opened")
     mean: Vector
     law: Movement
-    fares: Costs
+    costs: Costs
     sealed: Mask
-    tier: Positions
-    limit: Positions
-    credit: Vector
+    opened: Mask
 
     def __init__(self, mean: ArrayLike, law: Movement, inspection_cost: ArrayLike | Costs) -> None:
         means = finite("mean", mean, ndim=1)
         self._fill(
             mean=means,
             law=law,
-            fares=as_costs(inspection_cost, len(means)),
+            costs=as_costs(inspection_cost, len(means)),
             sealed=np.ones(len(means), dtype=np.bool_),
-            tier=np.zeros(len(means), dtype=np.intp),
-            credit=np.zeros(len(means)),
+            opened=np.zeros(len(means), dtype=np.bool_),
         )
-        self._fill(limit=np.full(len(means), self.fares.tiers))
-
-    @property
-    def costs(self) -> Costs:  # type: ignore[override]
-        """What the next inspection of each box costs."""
-        return self.fares.after(self.tier)
 
     @property
     def bare(self) -> Vector:
         """The means without refunds (M,)."""
-        return self.mean - self.credit
+        return self.mean - np.where(self.opened, self.refund, 0.0)
 
     def only(self, boxes: Positions) -> Self:
         """Return some of the boxes, in this order, with their part of the law."""
-        fewer = super().only(boxes)
-        return fewer._changed(law=self.law.only(boxes), fares=self.fares.only(boxes))
-
-    def capped(self, limit: Positions) -> Self:
-        """Return the same boxes, of which each can be inspected at most `limit` (M,) times."""
-        most = np.minimum(self.limit, limit)
-        return self._changed(limit=most, sealed=self.sealed & (self.tier < most))
-
-    def _settled(self, box: int) -> dict[str, Any]:
-        """The fields that change because `box` has been paid for, if it cannot be inspected again."""
-        sealed = self.sealed.copy()
-        sealed[box] = False
-        return {"sealed": sealed, "fares": self.fares.paid(box)}
+        return super().only(boxes)._changed(law=self.law.only(boxes))
 
     def moved(self, by: Vector) -> Self:
         """Return the same boxes, each worth `by` (M,) more whatever it shows."""
@@ -113,7 +88,7 @@ class Moving(DiscretePrices):
 
     def steps(self, box: int) -> Matrix:
         """The equally likely movements (Q, M) of all means when `box` is opened."""
-        steps: Matrix = self.law.steps(self.tier[None], self.bare[None], box)[0]
+        steps: Matrix = self.law.steps(self.opened[None], self.bare[None], box)[0]
         return steps
 
     def outcomes(self, box: int) -> Matrix:
@@ -149,12 +124,10 @@ class Moving(DiscretePrices):
             means = finite("the new means of all boxes", value, ndim=1)
             same_length("the new means of all boxes", len(means), len(self.mean))
             sealed_box(self.sealed, box, float(means[box]))
-        tier, credit = self.tier.copy(), self.credit.copy()
-        credit[box] += self.refund[box]
-        tier[box] += 1
-        settled = self._settled(box)
-        settled["sealed"][box] = tier[box] < self.limit[box]
-        return self._changed(**settled, mean=means + credit, tier=tier, credit=credit)
+        opened = self.opened.copy()
+        opened[box] = True
+        worth = means + np.where(opened, self.refund, 0.0)
+        return self._changed(**self._settled(box), mean=worth, opened=opened)
 
     def _regressed(self, box: int, value: float) -> Vector:
         sealed_box(self.sealed, box, value)
@@ -168,12 +141,12 @@ class Moving(DiscretePrices):
 
     def sample(self, n: int, rng: np.random.Generator) -> Matrix:
         """Draw n outcomes (n, M): each box's own new mean, were the sealed boxes opened in order."""
-        bare, tier = np.tile(self.bare, (n, 1)), np.tile(self.tier, (n, 1))
+        bare, opened = np.tile(self.bare, (n, 1)), np.tile(self.opened, (n, 1))
         drawn = np.tile(self.mean, (n, 1))
         for j in np.flatnonzero(self.sealed):
-            steps = self.law.steps(tier, bare, int(j))
+            steps = self.law.steps(opened, bare, int(j))
             bare = bare + steps[np.arange(n), rng.integers(steps.shape[1], size=n)]
-            tier[:, j] += 1
+            opened[:, j] = True
             drawn[:, j] = bare[:, j]
         return drawn
 
@@ -184,15 +157,15 @@ class Moving(DiscretePrices):
         opened.
         """
         rows = np.arange(len(ranks))
-        bare, tier = np.tile(self.bare, (len(rows), 1)), np.tile(self.tier, (len(rows), 1))
+        bare, opened = np.tile(self.bare, (len(rows), 1)), np.tile(self.opened, (len(rows), 1))
         for i, j in enumerate(order):
-            steps = self.law.steps(tier, bare, int(j))
+            steps = self.law.steps(opened, bare, int(j))
             count = steps.shape[1]
             place = np.minimum((ranks[:, i] * count).astype(np.intp), count - 1)
             along = np.argsort(steps[:, :, j], axis=1, kind="stable")
             bare = bare + steps[rows, along[rows, place]]
-            tier[:, j] += 1
-        return bare + self.credit
+            opened[:, j] = True
+        return bare + np.where(self.opened, self.refund, 0.0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -202,9 +175,9 @@ class ShiftedMovement:
     law: Movement
     by: Vector
 
-    def steps(self, tier: Positions, mean: Matrix, box: int) -> Matrix:
+    def steps(self, opened: Mask, mean: Matrix, box: int) -> Matrix:
         """The movements at the means before the shift."""
-        return self.law.steps(tier, mean - self.by, box)
+        return self.law.steps(opened, mean - self.by, box)
 
     def only(self, boxes: Positions) -> Movement:
         """The law of some of the boxes."""

@@ -12,10 +12,10 @@ from pandora_router.calibrate.choose import (
 )
 from pandora_router.calibrate.diagnostics import Check, check, cross_check
 from pandora_router.calibrate.extend import extend
-from pandora_router.calibrate.means import CheapMean, RidgeMean, TreeMean
+from pandora_router.calibrate.means import CheapMean, RidgeMean
 from pandora_router.calibrate.readings import Readings
 from pandora_router.calibrate.samples import EmpiricalDraws, FittedDraws, FittedNeighbours, NeighbourSignal
-from pandora_router.calibrate.saved import load, save
+from pandora_router.calibrate.signal_states import load, save
 from pandora_router.calibrate.signals import (
     Calibrated,
     FittedSignal,
@@ -45,7 +45,6 @@ __all__ = [
     "Readings",
     "RidgeMean",
     "SignalModel",
-    "TreeMean",
     "Unfitted",
     "ablate",
     "candidates",

@@ -31,7 +31,6 @@ from pandora_router.search import (
     KnowledgeGradient,
     Never,
     Policy,
-    Relative,
     Rollout,
 )
 from pandora_router.types import Mask, Positions
@@ -68,7 +67,6 @@ def candidates(signal: Calibrated | None = None, *, specialists: int = 2) -> tup
         Candidate(ALWAYS, signal, Always()),
         Candidate("knowledge gradient", signal, KnowledgeGradient()),
         Candidate("knowledge gradient, normal law", normal, KnowledgeGradient()),
-        Candidate("relative", normal, Relative()),
         Candidate("rollout", normal, Rollout()),
         Candidate(
             "committing (paper)" if simulated else "committing (exact payoffs)",

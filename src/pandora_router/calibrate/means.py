@@ -13,7 +13,6 @@ import numpy as np
 
 from pandora_router.calibrate.readings import Readings, frozen_fields, same_presence
 from pandora_router.errors import UsageError
-from pandora_router.estimators.stack.ensemble import Ensemble
 from pandora_router.types import Matrix, Vector
 
 STRENGTHS = np.logspace(-4.0, 3.0, 29)  # ridge penalties per prompt, tried by leave-one-out
@@ -125,57 +124,3 @@ def fit_ridge(x: Matrix, y: Matrix, strengths: Vector) -> tuple[Matrix, Vector, 
     shrunk = s[:, None] / (s[:, None] ** 2 + n * best)
     weights = (vt.T @ (shrunk * along)) / np.where(live, spread, 1.0)[:, None]
     return weights, level - centre @ weights, best, errors
-
-
-@dataclass(frozen=True, eq=False)
-class FittedTrees:
-    """One gradient-boosted ensemble per specialist, over the cheap estimates of all specialists."""
-
-    models: tuple[Ensemble, ...]
-
-    def of(self, cheap: Matrix) -> Matrix:
-        """The prediction of each specialist's ensemble."""
-        return np.column_stack([model.predict(cheap) for model in self.models])
-
-
-@dataclass(frozen=True)
-class TreeMean:
-    """Each column of G by gradient boosting (LightGBM) on all columns of f, for nonlinear means.
-
-    Trees overfit their own prompts, so the left-out means come from `folds` refits.
-    """
-
-    rounds: int = 80
-    leaves: int = 7
-    learning_rate: float = 0.05
-    folds: int = 5
-    seed: int = 0
-
-    def fit(self, readings: Readings) -> tuple[FittedTrees, Matrix]:
-        """Fit one ensemble per specialist on the prompts that have its costly estimate."""
-        fold = np.random.default_rng(self.seed).permutation(len(readings)) % self.folds
-        left_out = np.empty(readings.cheap.shape)
-        for k in range(self.folds):
-            left_out[fold == k] = self._trees(readings.rows(fold != k)).of(readings.cheap[fold == k])
-        return self._trees(readings), left_out
-
-    def _trees(self, readings: Readings) -> FittedTrees:
-        from lightgbm import Dataset, train
-
-        settings = {
-            "objective": "regression",
-            "learning_rate": self.learning_rate,
-            "num_leaves": self.leaves,
-            "min_data_in_leaf": max(2, min(20, len(readings) // 10)),
-            "num_threads": 1,
-            "deterministic": True,
-            "force_col_wise": True,
-            "seed": self.seed,
-            "verbose": -1,
-        }
-        models = []
-        for target in readings.costly.T:
-            rows = ~np.isnan(target)
-            data = Dataset(readings.cheap[rows], target[rows], params={"verbose": -1})
-            models.append(Ensemble.of(train(settings, data, num_boost_round=self.rounds)))
-        return FittedTrees(tuple(models))

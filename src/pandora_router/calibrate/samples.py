@@ -19,7 +19,7 @@ from pandora_router.types import Matrix, Vector
 CHUNK = 4096  # prompts whose distances are held at once
 
 
-class TakenAtItsWord:
+class ValueIsEstimate:
     """Base of signal models in which the value of an opened box is the costly estimate itself."""
 
     def boxes(self, estimates: ArrayLike, inspection_cost: ArrayLike | Costs) -> Boxes:
@@ -37,7 +37,7 @@ class TakenAtItsWord:
 
 
 @dataclass(frozen=True, eq=False)
-class FittedNeighbours(TakenAtItsWord):
+class FittedNeighbours(ValueIsEstimate):
     """The calibration prompts themselves: cheap and costly estimates (N, M), and K."""
 
     cheap: Matrix
@@ -104,7 +104,7 @@ class NeighbourSignal:
 
 
 @dataclass(frozen=True, eq=False)
-class FittedDraws(TakenAtItsWord):
+class FittedDraws(ValueIsEstimate):
     """Residuals (M, L, S), ascending, of each specialist in each of L classes of its mean.
 
     `edges` (M, L - 1) are the limits of the classes.

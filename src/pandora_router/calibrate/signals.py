@@ -23,7 +23,6 @@ from numpy.typing import ArrayLike
 from pandora_router.boxes import Boxes, Costs, Independent, Joint, LowRank
 from pandora_router.boxes.checks import covariance_matrix
 from pandora_router.boxes.joint import checked_quantiles
-from pandora_router.calibrate.believed import HALF, fit_believed
 from pandora_router.calibrate.means import FittedMean, Linear, MeanModel, RidgeMean
 from pandora_router.calibrate.readings import FEWEST, Readings, cells, estimates
 from pandora_router.calibrate.residuals import (
@@ -37,10 +36,11 @@ from pandora_router.calibrate.residuals import (
     fit_laws,
     fit_scale,
 )
+from pandora_router.calibrate.reward_mean import HALF, fit_reward_mean
 from pandora_router.calibrate.slopes import fit_slope
 from pandora_router.errors import UsageError
 from pandora_router.search import Batch
-from pandora_router.types import Matrix, Positions, Vector
+from pandora_router.types import Mask, Matrix, Vector
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,8 +59,8 @@ class Prior:
         """The value of `box` if its costly estimate is g, on the scale of the boxes."""
         return float(self.boxes.mean[box]) + self.slope * (g - float(self.anchor[box]))
 
-    def means(self, tier: Positions, everyone: Vector) -> tuple[float, ...] | None:
-        """The means of all boxes, inspected `tier` (M,) times, if estimates depend on everything opened.
+    def means(self, opened: Mask, everyone: Vector) -> tuple[float, ...] | None:
+        """The means of all boxes once `opened` (M,) is open, if estimates depend on everything opened.
 
         `everyone` (M,) are the costly estimates of all specialists. None here: each box has its own value.
         """
@@ -249,7 +249,7 @@ class Calibrated:
         return fit_slope(mu, readings.costly, readings.reward, more)
 
     def _decided(self, mean: FittedMean, readings: Readings, train: Readings | None) -> FittedMean | None:
-        """m(f), from training and calibration prompts: `calibrate.believed`, blended with plain regressions.
+        """m(f), from training and calibration prompts: `reward_mean`, blended with plain regressions.
 
         The plain part is half the ridge of R on f and half that of G on f (h(f) without out-of-fold g). Its
         share grows with the number of prompts N: 1/2 N / (N + `HALF`). None where there are no training
@@ -265,7 +265,7 @@ class Calibrated:
         if (~np.isnan(train.costly)).any(axis=0).all():
             of_costly, _ = self.mean.fit(Readings(every.cheap, every.costly))
         plain = of_reward.blend(of_costly, 0.5)
-        return fit_believed(every.cheap, every.reward).blend(plain, 0.5 * len(every) / (len(every) + HALF))
+        return fit_reward_mean(every.cheap, every.reward).blend(plain, 0.5 * len(every) / (len(every) + HALF))
 
 
 @dataclass(frozen=True)

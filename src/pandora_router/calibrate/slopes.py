@@ -7,6 +7,9 @@ mean over the specialists that have both,
 
     k = sum_j x_j y_j        v = sum_j x_j^2        slope = mean(k) / mean_calibration(v)
 
+Means are per contrast: a prompt with n complete cells has n - 1 of them, so mean(k) = sum k / sum (n - 1). A
+prompt with one score has none: it says nothing about differences, and does not count against the news.
+
 k is averaged over training and calibration prompts. v is taken from calibration prompts alone: out-of-fold g
 of training prompts is noisier than g of new prompts, which inflates v but not k.
 """
@@ -29,11 +32,11 @@ def fit_slope(mean: Matrix, costly: Matrix, reward: Matrix, train: Cells | None 
     Inputs are (N, M) for calibration prompts, `train` the same for training prompts with out-of-fold g.
     Prompts with fewer than two complete cells are ignored. Without any news the prior's mean is returned.
     """
-    k, v = _moments(mean, costly, reward)
-    k_train, v_train = (np.zeros(0), np.zeros(0)) if train is None else _moments(*train)
+    k, v, contrasts = _moments(mean, costly, reward)
+    k_train, v_train, more = (np.zeros(0), np.zeros(0), 0) if train is None else _moments(*train)
     if not v.sum() > 0.0:
         return PRIOR[0]
-    count, spread = len(k) + len(k_train), float(v.mean())
+    count, spread = contrasts + more, float(v.sum()) / contrasts
     slope = float(k.sum() + k_train.sum()) / count / spread
     own = float(k_train.sum() / v_train.sum()) if v_train.sum() > 0.0 else 0.0
     squares = float(((k - slope * v) ** 2).sum() + ((k_train - own * v_train) ** 2).sum())
@@ -42,11 +45,12 @@ def fit_slope(mean: Matrix, costly: Matrix, reward: Matrix, train: Cells | None 
     return float(np.clip((precision * slope + prior * PRIOR[0]) / (precision + prior), LOWEST, HIGHEST))
 
 
-def _moments(mean: Matrix, costly: Matrix, reward: Matrix) -> tuple[Vector, Vector]:
-    """k and v of the prompts that have a costly estimate and a reward (n,)."""
-    present = ~(np.isnan(costly) | np.isnan(reward)).all(axis=1)
-    news, surprise = centred((costly - mean)[present], (reward - mean)[present])
-    return (news * surprise).sum(axis=1), (news**2).sum(axis=1)
+def _moments(mean: Matrix, costly: Matrix, reward: Matrix) -> tuple[Vector, Vector, int]:
+    """k and v of the prompts with two or more complete cells (n,), and the number of their contrasts."""
+    cells = (~(np.isnan(costly) | np.isnan(reward))).sum(axis=1)
+    some = cells > 1
+    news, surprise = centred((costly - mean)[some], (reward - mean)[some])
+    return (news * surprise).sum(axis=1), (news**2).sum(axis=1), int((cells[some] - 1).sum())
 
 
 def centred(x: Matrix, y: Matrix) -> tuple[Matrix, Matrix]:

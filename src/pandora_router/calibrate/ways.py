@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from pandora_router.boxes import Costs
 from pandora_router.calibrate.readings import Readings
 from pandora_router.calibrate.signals import SignalModel
-from pandora_router.search import Always, Batch, Never, Policy, run
+from pandora_router.search import Always, Batch, Decisions, Never, Policy, run
 from pandora_router.types import Mask, Matrix, Positions, Vector
 
 ROUTER = "router"
@@ -41,20 +41,41 @@ ORACLE = "oracle"
 class Routed:
     """Result for N prompts: the chosen specialist (N,), the inspection cost and the number of opened boxes.
 
-    `spent` is net of refunds. `kept` (N,) says whether the chosen box was opened, so that the refund of its
-    cost came back; None if unknown.
+    `spent` is net of refunds. `opened` (N, M) are the opened boxes; None if unknown.
     """
 
     choice: Positions
     spent: Vector
     inspections: Vector
-    kept: Mask | None = None
+    opened: Mask | None = None
 
     @classmethod
     def unseen(cls, choice: NDArray[Any]) -> Routed:
         """Choices without purchases."""
         none = np.zeros(len(choice))
-        return cls(choice.astype(np.intp), none, none.copy(), np.zeros(len(choice), dtype=np.bool_))
+        return cls(choice.astype(np.intp), none, none.copy())
+
+    @classmethod
+    def every(cls, choice: Positions, spent: Vector, boxes: int) -> Routed:
+        """Choices after all boxes were opened."""
+        opened = np.ones((len(choice), boxes), dtype=np.bool_)
+        return cls(choice, spent, np.full(len(choice), float(boxes)), opened)
+
+    @classmethod
+    def after(cls, done: Decisions) -> Routed:
+        """The decisions of a search."""
+        prompts, boxes = done.order.shape
+        opened = np.zeros((prompts, boxes), dtype=np.bool_)
+        rows, steps = np.nonzero(done.order >= 0)
+        opened[rows, done.order[rows, steps]] = True
+        return cls(done.choice.astype(np.intp), done.spent, done.inspections.astype(np.float64), opened)
+
+    def lost(self, prices: Vector) -> Vector:
+        """The sum (N,) of `prices` (M,) over the opened boxes that were not chosen; 0 if none are known."""
+        if self.opened is None:
+            return np.zeros(len(self.choice))
+        chosen = np.arange(self.opened.shape[1]) == self.choice[:, None]
+        return np.asarray((self.opened & ~chosen) @ prices)
 
     def reward(self, readings: Readings) -> Vector:
         """The reward of each prompt (N,), before what was spent on inspections."""
@@ -90,10 +111,8 @@ def decide(policy: Policy, batch: Batch, values: Matrix) -> Routed:
         opened = np.ones((prompts, boxes), dtype=np.bool_)
         choice = (values + batch.costs.refund).argmax(axis=1)
         spent = bill(opened, batch.costs) - batch.costs.refund[choice]
-        return Routed(choice, spent, np.full(prompts, float(boxes)), np.ones(prompts, dtype=np.bool_))
-    done = run(policy, batch, values)
-    kept = (done.order == done.choice[:, None]).any(axis=1)
-    return Routed(done.choice.astype(np.intp), done.spent, done.inspections.astype(np.float64), kept)
+        return Routed.every(choice, spent, boxes)
+    return Routed.after(run(policy, batch, values))
 
 
 def search(policy: Policy, signal: SignalModel, readings: Readings, costs: Costs) -> Routed:

@@ -28,8 +28,8 @@ def bid(config: Path, name: str, host: str | None, port: int | None) -> None:
       pandora bid --as large --port 9002
     """
     from pandora_router.config import read_config
-    from pandora_router.config.market import bidder_service
-    from pandora_router.transport.listening import Address, run_event_loop, serve_until_stopped
+    from pandora_router.config.market_objects import bidder_service
+    from pandora_router.transport.listener import Address, run_event_loop, serve_until_stopped
 
     path = config.resolve()
     settings = read_config(path)

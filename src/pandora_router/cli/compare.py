@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
+from pandora_router.calibrate.ways import ROUTER
 from pandora_router.cli.console import Screen, echo_json, table
 from pandora_router.cli.options import FOLDER
 from pandora_router.errors import UsageError
-from pandora_router.evaluate import results
-from pandora_router.evaluate.arms import DEFAULT
-from pandora_router.evaluate.results import Key
+
+if TYPE_CHECKING:
+    from pandora_router.evaluate.results import Key
 
 
 @click.command()
 @click.argument("a", type=FOLDER)
 @click.argument("b", type=FOLDER)
-@click.option("--arm", default=DEFAULT, show_default=True, help="The way of routing to compare.")
+@click.option("--arm", default=ROUTER, show_default=True, help="The way of routing to compare.")
 @click.option("--arm-b", help="The way of routing of B, if another one.")
 @click.option("--tolerance", type=click.FloatRange(0), default=0.0, help="Loss of reward that is accepted.")
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
@@ -34,6 +36,8 @@ def compare(a: Path, b: Path, arm: str, arm_b: str | None, tolerance: float, as_
       pandora compare main/math_gpt branch/math_gpt
       pandora compare results/math_gpt results/math_gpt --arm "never inspect" --arm-b auto
     """
+    from pandora_router.evaluate import results
+
     first, second = results.read(a), results.read(b)
     wanted: list[tuple[Key, Key]] = [
         ((k, c, arm_b or arm), (k, c, arm)) for k in second.neighbours[:1] for c in second.costs

@@ -1,9 +1,10 @@
-"""`pandora data import` and `pandora data check`: read files into a routing table, and summarise one."""
+"""`pandora data`: read files into a routing table, merge tables, and summarise one."""
 
 from __future__ import annotations
 
 import math
 from pathlib import Path
+from typing import Any
 
 import click
 from rich.table import Table as Grid
@@ -12,14 +13,15 @@ from pandora_router import folders
 from pandora_router.cli.console import Screen, SlowProgress, echo, echo_json
 from pandora_router.cli.console import table as grid_of
 from pandora_router.cli.sources import Source, Splitting, source_options, split_options
-from pandora_router.data import storage
+from pandora_router.data import merge, resplit, storage
 from pandora_router.data.check import Baselines, Mean, SpecialistSummary, Summary, summarise
 from pandora_router.data.table import Table
+from pandora_router.text import counted
 
 
 @click.group()
 def data() -> None:
-    """Import scored answers into a routing table, and summarise one."""
+    """Import scored answers into a routing table, merge tables, and summarise one."""
 
 
 @data.command("import")
@@ -81,6 +83,46 @@ def check(source: Source, split: str | None, as_json: bool) -> None:
         echo_json(summary.to_dict())
     else:
         _show(summary)
+
+
+@data.command("merge")
+@click.argument("paths", metavar="TABLE...", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option("-o", "--output", required=True, type=click.Path(path_type=Path), help="Folder to write.")
+@click.option(
+    "--prefer", type=click.Choice(["first", "last"]), help="Whose cell stays where tables disagree [refuse]."
+)
+@click.option("--fee-weight", type=float, help="For all tables: reward = score - weight x fee.")
+@click.option("--replace", is_flag=True, help="Replace an existing routing table.")
+def merge_(
+    paths: tuple[Path, ...], output: Path, prefer: Any, fee_weight: float | None, replace: bool
+) -> None:
+    """Merge routing tables into one with all their prompts and specialists.
+
+    Prompts are the same if their texts are, apart from white space. Cells that no table states stay missing,
+    and `pandora fit` fits without them. A cell that two tables state differently is an error, unless --prefer
+    says which one stays. A prompt keeps the split of the first table that has it; a table without any split
+    gets one drawn by seed 0.
+
+    \b
+    Examples:
+      pandora data merge table traffic -o both
+      pandora data merge january february march -o quarter --prefer last
+    """
+    folders.check_output(output, storage.KIND, replace=replace, inputs=paths)
+    tables = [storage.load(path) for path in paths]
+    for i, table in enumerate(tables):
+        if not (table.split != "").any():
+            echo(f"{paths[i]} has no split: drawn by seed 0.", err=True)
+            table = resplit(table, seed=0)
+        tables[i] = table if fee_weight is None else table.with_fee_weight(fee_weight)
+    merged = merge(tables, prefer=prefer)
+    storage.save(merged.table, output, replace=replace, inputs=paths)
+    echo(f"In several tables: {counted(merged.shared, 'prompt')}.")
+    if merged.conflicts:
+        kept = f"of which that of the {prefer} table is kept"
+        echo(f"Stated differently: {counted(merged.conflicts, 'cell')}, {kept}.")
+    _show(summarise(merged.table))
+    echo(f"\nWritten to {output}")
 
 
 def _part(table: Table, split: str | None) -> Table:

@@ -19,10 +19,10 @@ from pandora_router.cli.console import Screen, SlowProgress, echo, echo_json, ta
 from pandora_router.cli.explain import show
 from pandora_router.collect.assemble import Question
 from pandora_router.data import storage
-from pandora_router.demo import headline, page, recording, routing
+from pandora_router.demo import headline, live_route, page, records
 from pandora_router.demo.page import stories
-from pandora_router.demo.people import NAMES, STRONG, people, was_recorded, weights
 from pandora_router.demo.questions import fresh, recorded
+from pandora_router.demo.specialists import NAMES, STRONG, the_specialists, was_recorded, weights
 from pandora_router.demo.study import ALWAYS_STRONG, WEIGHT, Study, in_dollars, study
 from pandora_router.router import explain
 from pandora_router.router.picture import Unit, decision_text
@@ -82,7 +82,7 @@ WARM_UP = "What is 1 + 1?"
 @click.option(
     "--answers",
     type=click.Path(path_type=Path, dir_okay=False),
-    default=recording.FILE,
+    default=records.FILE,
     help="File of recorded answers.  [default: the one in the package]",
 )
 @click.option(
@@ -126,12 +126,12 @@ def demo(
     """
     if work is not None:
         with SlowProgress(resumes=True) as tell:
-            there, known = recording.complete(work, answers, who, strong, tell)
+            there, known = records.complete(work, answers, who, strong, tell)
         echo(f"{there:,} answers in {answers}, {known:,} of them as they were")
         return
     if html is not None:
         page.check(html)
-    record = recording.Recorded.read(answers)
+    record = records.Recorded.read(answers)
     if folder is not None:
         written = in_dollars(record, weight, price)
         storage.save(written, folder)
@@ -190,7 +190,7 @@ def _picture(screen: Screen, result: Study, examples: page.Stories) -> None:
     screen.print("  ---- believed before any look   o mean, sealed   # seen in the look   > answers")
 
 
-def _specialists(screen: Screen, record: recording.Recorded) -> None:
+def _specialists(screen: Screen, record: records.Recorded) -> None:
     """Print the specialists: accuracy by task, and the cost of an answer and of a look."""
     scored, tasks = record.table, sorted(set(record.table.tasks))
     rows = []
@@ -225,14 +225,14 @@ def _ways(screen: Screen, result: Study) -> None:
 def _route(
     screen: Screen,
     result: Study,
-    record: recording.Recorded,
+    record: records.Recorded,
     count: int,
     seed: int,
     replay: bool,
     strong: Path | None,
-) -> list[routing.RoutedQuestion]:
+) -> list[live_route.RoutedQuestion]:
     """Route questions with the specialists that run here: fresh ones if all do, else held-out ones."""
-    running = {} if replay or weights() is None else people(strong)
+    running = {} if replay or weights() is None else the_specialists(strong)
     if STRONG in running:
         questions: list[Question] = list(fresh(count, seed))
         about = "fresh questions, never recorded; every specialist answers now"
@@ -247,7 +247,7 @@ def _route(
             "This is not the strong model that was recorded: the router expects of it what that one did.",
             soft_wrap=False,
         )
-    everybody = routing.cast(running, record.answers, questions)
+    everybody = live_route.cast(running, record.answers, questions)
     return asyncio.run(_route_all(screen, result, everybody, questions))
 
 
@@ -261,8 +261,8 @@ def _who_answers(replay: bool, small: bool) -> str:
 
 async def _route_all(
     screen: Screen, result: Study, people: Mapping[str, Specialist], questions: Sequence[Question]
-) -> list[routing.RoutedQuestion]:
-    now = {name for name, specialist in people.items() if not isinstance(specialist, routing.Replayed)}
+) -> list[live_route.RoutedQuestion]:
+    now = {name for name, specialist in people.items() if not isinstance(specialist, live_route.Replayed)}
     for name in now:  # load every model first, so that the bill has only answers
         await people[name].answer(Request.of(WARM_UP))
     routed = []
@@ -274,7 +274,7 @@ async def _route_all(
             cost = f"{begun.seconds:.4f} s{'' if name in now else ', recorded'}"
             screen.print(f"   look at {name} ({cost}): {seen[:76]} -> {value:.3f}")
 
-        outcome = await routing.route(result.router, question, people, tell)
+        outcome = await live_route.route(result.router, question, people, tell)
         verdict = "right" if outcome.right else f"wrong, it is {question.references[0]}"
         text = " / ".join(outcome.answer.text.split("\n")).strip() or "(no answer)"
         how = "" if outcome.decision.specialist in now else ", recorded"
@@ -285,7 +285,7 @@ async def _route_all(
     return routed
 
 
-def _bill(screen: Screen, result: Study, routed: Sequence[routing.RoutedQuestion]) -> None:
+def _bill(screen: Screen, result: Study, routed: Sequence[live_route.RoutedQuestion]) -> None:
     right = sum(outcome.right for outcome in routed)
     lost, whole = sum(outcome.lost_seconds for outcome in routed), sum(outcome.seconds for outcome in routed)
     looks = sum(len(outcome.decision.inspected) for outcome in routed)

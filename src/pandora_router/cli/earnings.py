@@ -33,7 +33,10 @@ def headline(
     ways = facts["report"].get("routing", {}).get("ways")
     if not ways:
         because = facts["report"].get("because", "the table has no test prompts that g was asked about")
-        screen.say(f"Nothing to report in accuracy and money: {because!s}.")
+        screen.say(
+            f"The router is fitted, but what it earns cannot be measured: {because!s}. Ways of routing are "
+            "compared on test prompts that every specialist answered (pandora collect gets such answers)."
+        )
         return
     names = {way: text.format(**facts["report"]["standing"]) for way, text in SHOWN.items()}
     if needs:
@@ -42,14 +45,26 @@ def headline(
     screen.say(f"{_short(ways[ROUTER], weight, sign)}; {single}; {_buying(ways, weight, sign)}.")
     rows = [_row(names[way], ways[way], weight, sign) for way in _distinct(names, ways)]
     columns = ("way of routing", "right", "(se)", f"per {PROMPTS:,}", "(se)", "bought")
-    prompts = facts["report"]["routing"]["prompts"]
-    title = f"On {prompts:,} test prompts; money per {PROMPTS:,} prompts, estimates included"
+    prompts, test = facts["report"]["routing"]["prompts"], facts["prompts"]["test"]
+    which = (
+        f"{prompts:,} test prompts"
+        if prompts == test
+        else f"the {prompts:,} of {test:,} test prompts with every score"
+    )
+    title = f"On {which}; money per {PROMPTS:,} prompts, estimates included"
     screen.show(table(title, columns, rows))
     if guard := facts["evidence"].get("guard"):
         screen.say(_guarded(guard, weight, sign))
     opened = facts["report"].get("opened", {})
     if "lead" in opened or (opened and needs):
         screen.say(_opened(opened, weight, sign))
+    looks = facts["settings"].get("inspection", {}).get("looks", {})
+    if needs and looks:
+        told = ", ".join(
+            f"{money(fare['money'], sign)} at {name} (a whole answer {money(fare['whole'], sign)})"
+            for name, fare in looks.items()
+        )
+        screen.say(f"Expected price of a look: {told}.")
     if needs:
         screen.say(
             f"At routing time the router looks at what {', '.join(needs)} have begun to say: give it "

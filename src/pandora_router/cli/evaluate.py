@@ -4,23 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from pandora_router.cli.console import Screen, SlowProgress, echo_json, table
 from pandora_router.cli.options import FOLDER, with_runner
-from pandora_router.config.experiments import read_experiment
 from pandora_router.errors import UsageError
-from pandora_router.evaluate import campaign, results
-from pandora_router.evaluate.arms import ARMS, BY_NAME, DEFAULT
-from pandora_router.evaluate.campaign import Campaign
-from pandora_router.evaluate.experiments import Experiment, cheap_name
-from pandora_router.evaluate.results import Key, Results
 from pandora_router.folders import replace_text
-from pandora_router.report import summary, tables
-from pandora_router.run import Runner
-from pandora_router.search import kernels
 from pandora_router.text import counted
+
+if TYPE_CHECKING:  # these need the extra [fit]: `pandora evaluate --help` does without
+    from pandora_router.evaluate.experiments import Experiment
+    from pandora_router.evaluate.results import Key, Results
+    from pandora_router.run import Runner
 
 COLUMNS = ("total", "regret", "inspection_cost", "inspections", "accuracy", "fee")
 FILE = click.Path(path_type=Path, dir_okay=False)
@@ -29,6 +26,8 @@ FILE = click.Path(path_type=Path, dir_okay=False)
 def list_arms(context: click.Context, option: click.Parameter, wanted: bool) -> None:
     """Print the name and meaning of every way to route, and exit."""
     if wanted:
+        from pandora_router.evaluate.arms import ARMS, BY_NAME
+
         rows = [[arm.name, arm.about] for arm in (*ARMS, *BY_NAME)]
         Screen().show(table("Ways to route", ("name", "what it does"), rows, words=2))
         context.exit()
@@ -86,6 +85,10 @@ def evaluate(
       pandora evaluate mine.yaml -o results --finished --verbose
       pandora evaluate --list-arms
     """
+    from pandora_router.config.experiments import read_experiment
+    from pandora_router.evaluate import campaign, results
+    from pandora_router.search import kernels
+
     read = sorted(((path, read_experiment(path)) for path in experiments), key=lambda pair: pair[1].control)
     settings = [experiment for _, experiment in read]  # negative controls come last
     for file in (report_to, html_to):
@@ -97,7 +100,7 @@ def evaluate(
         ]
     else:
         campaigns = [
-            Campaign(experiment, (root or path.parent).resolve(), experiment.seeds[:seeds])
+            campaign.Campaign(experiment, (root or path.parent).resolve(), experiment.seeds[:seeds])
             for path, experiment in read
         ]
         keep = (cache or output / "cache").resolve()
@@ -130,6 +133,10 @@ def _rows(measured: Results) -> list[dict[str, object]]:
 
 def _show(measured: Results, verbose: bool) -> None:
     """Print one sentence and one small table; with `verbose` every arm at every cost, and a verdict."""
+    from pandora_router.evaluate.arms import DEFAULT
+    from pandora_router.evaluate.experiments import cheap_name
+    from pandora_router.report import summary, tables
+
     screen = Screen()
     screen.say(f"\n{measured.title}")
     screen.say(summary.sentence(measured))
@@ -154,6 +161,8 @@ def _show(measured: Results, verbose: bool) -> None:
 
 
 def _gaps(measured: Results, pairs: Sequence[tuple[Key, Key]]) -> list[str]:
+    from pandora_router.report import tables
+
     gaps = measured.compare(pairs)
     return ["" if first == second else tables.difference(gaps, i) for i, (first, second) in enumerate(pairs)]
 

@@ -18,6 +18,7 @@ from pandora_router.router import explain as tell
 from pandora_router.router.decision import BoxStatus, Purchase
 from pandora_router.router.explanation import Line, Step, amount
 from pandora_router.router.picture import decision_svg
+from pandora_router.text import money
 
 MOST = 12  # specialists shown in a step; the others are only counted
 
@@ -70,7 +71,12 @@ def explain(
 
 def drawn(story: Explanation, prompt: str) -> str:
     """The decision as an HTML page without external resources."""
-    bill = {name: f"{amount(cost)} of reward" for name, cost in story.bills.items()}
+    worth, chosen = story.right_answer, story.chosen
+    bill = (
+        {} if chosen is None else {"chance to be right": f"{chosen.score:.3f}", "fee": money(chosen.mean_fee)}
+    )
+    for name, cost in story.bills.items():
+        bill[name] = f"{amount(cost)} of reward" if worth is None else money(cost * worth)
     picture = decision_svg(story.decision.to_dict(), bill=bill)
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>pandora-router decision</title>'
@@ -88,6 +94,7 @@ def show(screen: Screen, story: Explanation, most: int) -> None:
             f"{decision.specialist}, the default: the router declined because {decision.declined_because}"
         )
         return
+    _choices(screen, story, most)
     estimates = decision.estimates
     cheap = {name: float(estimates.cheap[j]) for j, name in enumerate(estimates.specialists)}
     refunds = any(line.refund > 0.0 for step in story.steps for line in step.lines)
@@ -110,7 +117,6 @@ def show(screen: Screen, story: Explanation, most: int) -> None:
     )
     bills = ", ".join(f"{name} {amount(bill)}" for name, bill in story.bills.items())
     screen.say(f"inspection costs: {bills}")
-    _alternatives(screen, story, most)
     screen.say(f"decision {decision.id}, artifact {decision.artifact}, {decision.seconds * 1e3:.1f} ms")
 
 
@@ -136,8 +142,7 @@ def _table(step: Step, number: int, cheap: dict[str, float], most: int, *, refun
 
 
 def _numbers(line: Line, refunds: bool) -> list[str]:
-    judged = line.status is BoxStatus.OPENED and line.reservation_price is not None  # a verdict is for sale
-    sold = line.status is BoxStatus.SEALED or judged
+    sold = line.status is BoxStatus.SEALED
     prices = [
         "-" if not sold else endless if price is None else f"{price:z.3f}"
         for price, endless in ((line.reservation_price, "inf"), (line.backup_price, "-inf"))
@@ -147,16 +152,25 @@ def _numbers(line: Line, refunds: bool) -> list[str]:
     return [f"{line.mean:z.3f}", f"{line.std:z.3f}", *prices, *tail]
 
 
-def _alternatives(screen: Screen, story: Explanation, most: int) -> None:
-    rows = [
-        (
-            other.specialist,
-            other.status,
-            f"{other.worth:z.3f}",
-            f"{other.gives_up:z.3f}",
-            amount(other.mean_fee),
-        )
-        for other in story.alternatives[:most]
-    ]
-    columns = ("specialist", "status", "worth", "gives up", "mean fee")
-    screen.show(table("What each alternative would give up", columns, rows, words=2))
+def _choices(screen: Screen, story: Explanation, most: int) -> None:
+    """Who could answer, in chances and money: the chosen specialist first, then the others by their worth."""
+    chosen, worth = story.chosen, story.right_answer
+    if chosen is None:
+        return
+    spent = story.bills["this decision"] * (worth or 0.0)
+    bought = f", after {money(1000 * spent)} per 1,000 for estimates" if spent else ""
+    valued = "" if worth is None else f"; 1,000 right answers are worth {money(1000 * worth)}"
+    screen.say(
+        f"{chosen.specialist} answers{bought}: chance to be right {chosen.score:.3f}, fee per 1,000 answers "
+        f"{money(1000 * chosen.mean_fee)}{valued}"
+    )
+    rows = []
+    for choice in (chosen, *story.alternatives[:most]):
+        worths = choice.worth, choice.gives_up
+        shown = [f"{x:z.3f}" if worth is None else money(1000 * x * worth) for x in worths]
+        fee = money(1000 * choice.mean_fee)
+        rows.append((choice.specialist, choice.status, f"{choice.score:z.3f}", fee, *shown))
+    columns = ("specialist", "status", "chance to be right", "fee", "net value", "gives up")
+    title = "Who could answer, after the estimates that were bought (money per 1,000 such prompts)"
+    screen.show(table(title, columns, rows, words=2))
+    screen.print()

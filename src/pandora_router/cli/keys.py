@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -27,9 +28,9 @@ def usual_store() -> str:
 
     Raises `UsageError` if pandora.yaml is invalid.
     """
-    from pandora_router.config.gateway import ServePlan
+    from pandora_router.config import read_config
 
-    return ServePlan(CONFIG.resolve()).store if CONFIG.is_file() else STORE
+    return read_config(CONFIG).store_address(CONFIG.resolve().parent) if CONFIG.is_file() else STORE
 
 
 def store_option(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -70,12 +71,13 @@ def within(store: str, operation: Callable[[Transaction], T], *, new: bool = Fal
 
 @click.group()
 def keys() -> None:
-    """Make, list and revoke API keys of the gateway.
+    """Make, list, change and revoke API keys of the gateway.
 
     \b
     Examples:
       pandora keys add team-a --budget 50 --period month --per-minute 600
       pandora keys list
+      pandora keys set team-a --budget 80
       pandora keys revoke team-a
     """
 
@@ -151,11 +153,60 @@ def list_(as_json: bool, store: str) -> None:
     Screen().show(table("API keys", ["key", "budget", "spent", "reserved", "per minute"], cells, words=2))
 
 
+def _limit(_: click.Context, option: click.Parameter, value: str | None) -> float | None:
+    """Read a limit: a number of zero or more, or `none`, which becomes infinity; None if it was not named."""
+    if value is None or value == "none":
+        return None if value is None else math.inf
+    try:
+        number = float(value)
+    except ValueError:
+        number = math.nan
+    if not 0.0 <= number < math.inf:
+        raise click.BadParameter(f"expected a number of zero or more, or none, got {value!r}", param=option)
+    return number
+
+
+@keys.command("set")
+@click.argument("name")
+@click.option(
+    "--budget", metavar="DOLLARS", callback=_limit, help="Most dollars per period, or none for unlimited."
+)
+@click.option(
+    "--per-minute", metavar="NUMBER", callback=_limit, help="Most requests per minute, or none for unlimited."
+)
+@store_option
+def set_(name: str, budget: float | None, per_minute: float | None, store: str) -> None:
+    """Change the limits of a key, from its next request on; a limit that is not named stays.
+
+    What the key has spent in the present period counts against the new budget.
+
+    \b
+    Examples:
+      pandora keys set team-a --budget 80
+      pandora keys set team-a --per-minute 1200 --budget none
+    """
+    if budget is None and per_minute is None:
+        do = "Pass at least one of them."
+        raise UsageError("pandora keys set", expected="--budget or --per-minute", came="none", do=do)
+
+    def change(open_: Transaction) -> None:
+        key = next((k for k in accounts.keys(open_) if k.name == name and k.revoked_at is None), None)
+        most, rate = (None, None) if key is None else (key.budget, key.per_minute)
+        if budget is not None:
+            most = None if budget == math.inf else nanodollars(budget)
+        if per_minute is not None:
+            rate = None if per_minute == math.inf else int(per_minute)
+        accounts.limit_key(open_, name, budget=most, per_minute=rate)
+
+    within(store, change)
+    click.echo(f"{printable(name)} has new limits; see: pandora keys list")
+
+
 @keys.command()
 @click.argument("name")
 @store_option
 def revoke(name: str, store: str) -> None:
-    """Revoke a key: from now on its requests are refused.
+    """Revoke a key: from now on its requests are refused, and a new key may have its name.
 
     \b
     Examples:

@@ -22,7 +22,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from pandora_router import __version__
-from pandora_router.errors import PandoraError, UpstreamError
+from pandora_router.errors import PandoraError, UpstreamError, missing_package
 from pandora_router.text import did_you_mean, printable
 
 # section of the help -> verb -> summary; each verb is a command of the same name in a module of the same name
@@ -57,8 +57,27 @@ SECTIONS: dict[str, dict[str, str]] = {
 }
 SUMMARIES = {verb: summary for verbs in SECTIONS.values() for verb, summary in verbs.items()}
 
-# library -> the extra of pyproject.toml that installs it, for libraries that whole verbs require
-EXTRAS = {"pyarrow": "fit", "aiohttp": "http", "sympy": "demo"}
+# library -> the extra of pyproject.toml that installs it
+EXTRAS = {
+    "pyarrow": "fit",
+    "aiohttp": "http",
+    "orjson": "serve",
+    "uvicorn": "serve",
+    "httptools": "serve",
+    "aiohappyeyeballs": "serve",
+    "uvloop": "serve",
+    "psycopg": "postgres",
+    "matplotlib": "plots",
+    "faiss": "index",
+    "ray": "ray",
+    "sympy": "demo",
+    "xllamacpp": "local",
+    "torch": "transformer",
+    "onnx": "transformer",
+    "onnxruntime": "transformer",
+    "litellm": "litellm",
+    "opentelemetry": "otel",
+}
 
 INTERRUPTED = 130
 BROKEN_PIPE = 141
@@ -111,10 +130,11 @@ class Verbs(click.Group):
         except PandoraError as error:
             raise Failure(str(error)) from error
         except ModuleNotFoundError as error:
-            if error.name not in EXTRAS:
+            library = (error.name or "").partition(".")[0]
+            if library not in EXTRAS:
                 raise
-            install = f"pip install 'pandora-router[{EXTRAS[error.name]}]'"
-            raise Failure(f"this command needs {error.name}, which is not installed: {install}") from error
+            missing = missing_package("this command", library, EXTRAS[library])
+            raise Failure(str(missing)) from error
         except BrokenPipeError:
             # Python flushes the buffer at exit: redirect it to nowhere, or that would fail again
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

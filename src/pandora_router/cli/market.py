@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from pandora_router.cli.console import Screen, SlowProgress, echo_json, table
-from pandora_router.cli.market_network import instance_of, simulate_network
 from pandora_router.cli.market_service import accounts, join, leave, renew, serve
 from pandora_router.cli.market_table import FILE, experiment_on, simulate_table
 from pandora_router.cli.options import FOLDER
@@ -96,7 +95,6 @@ Examples:
   pandora market simulate -m 10 --signal weak --cost 0.02 --seeds 50
   pandora market simulate -m 3 -m 10 --cost 0.01 --cost 0.1 --json > mechanisms.json
   pandora market simulate --table table --peek 400 --cost 0.01 --seeds 2
-  pandora market simulate --network -m 5 --signal weak --prompts 200
   pandora market simulate --experiment experiments/math_small_pro.yaml --data ../shared/data --seeds 2
 """
 )
@@ -130,7 +128,6 @@ Examples:
 @click.option("--experiment", type=FILE, help="YAML: use its routing table instead of generated instances.")
 @click.option("--data", "root", type=FOLDER, help="Parent of the data folders; else beside the YAML file.")
 @click.option("--cache", type=FOLDER, help="Folder for the experiment's estimates (numbers only).")
-@click.option("--network", is_flag=True, help="Hold the auctions over HTTP: one service per specialist.")
 @_shared
 def simulate(
     specialists: tuple[int, ...],
@@ -142,7 +139,6 @@ def simulate(
     experiment: Path | None,
     root: Path | None,
     cache: Path | None,
-    network: bool,
     signals: tuple[str, ...],
     costs: tuple[float, ...],
     seed: int,
@@ -154,9 +150,7 @@ def simulate(
     costs, with standard errors over seeds. With weak estimates, means have standard deviation 0.1 and values
     0.25 around them; with strong estimates the reverse. With --table or --experiment, rewards are those of
     test prompts of fresh splits (-m, --prompts, --signal and --seed have no effect), and the paper's
-    posted-price bidding is printed first. With --network every specialist is a service on 127.0.0.1; one
-    instance is used (the first of -m and --signal, or the first split), and every auction is compared with
-    the same auction within one process.
+    posted-price bidding is printed first.
     """
     from pandora_router.config.experiments import read_experiment
 
@@ -172,13 +166,7 @@ def simulate(
         chosen, root = experiment_on(table, peek, complete), table
     elif experiment is not None:
         chosen, root = read_experiment(experiment), root or experiment.parent
-    if network:
-        size = (specialists[0], prompts, signals[0], seed)
-        instance = (
-            _generated(*size) if chosen is None else instance_of(chosen, root or Path(), cache, prompts)
-        )
-        simulate_network(instance, costs, seed, as_json)
-    elif chosen is not None:
+    if chosen is not None:
         simulate_table(chosen, root or Path(), cache, seeds, costs, as_json)
     else:
         _simulate_generated(specialists, prompts, seeds, signals, costs, seed, as_json)

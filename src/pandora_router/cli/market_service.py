@@ -13,7 +13,7 @@ from pandora_router.cli.console import Screen, echo, echo_json, table
 from pandora_router.cli.keys import within
 
 if TYPE_CHECKING:
-    from pandora_router.config.market import MarketPlan
+    from pandora_router.config.market_objects import MarketPlan
 
 CONFIG = click.option(
     "--config",
@@ -26,7 +26,7 @@ CONFIG = click.option(
 
 def _plan(config: Path) -> MarketPlan:
     from pandora_router.config import read_config
-    from pandora_router.config.market import MarketPlan
+    from pandora_router.config.market_objects import MarketPlan
 
     path = config.resolve()
     return MarketPlan(read_config(path), path)
@@ -48,14 +48,14 @@ def serve(config: Path, host: str | None, port: int | None) -> None:
       pandora market serve --port 9000
       curl http://127.0.0.1:8090/prompts -d '{"prompt": "What is 12 x 7?"}'
     """
-    from pandora_router.transport.listening import run_event_loop
+    from pandora_router.transport.listener import run_event_loop
 
     run_event_loop(_serve(_plan(config), host, port))
 
 
 async def _serve(plan: MarketPlan, host: str | None, port: int | None) -> None:
     from pandora_router.store.worker import Store
-    from pandora_router.transport.listening import serve_until_stopped
+    from pandora_router.transport.listener import serve_until_stopped
 
     store = Store(plan.store)
     try:
@@ -74,36 +74,29 @@ async def _serve(plan: MarketPlan, host: str | None, port: int | None) -> None:
 
 @click.command()
 @click.argument("name")
-@click.option("--url", help="Address of the bidder's service.")
-@click.option("--card", help="Address of a service that has an A2A agent card; its address is read there.")
+@click.option("--url", required=True, help="Address of the bidder's service.")
 @click.option("--stake", type=click.FloatRange(0.0), default=0.0, help="Added to its deposit, in reward.")
 @CONFIG
-def join(name: str, url: str | None, card: str | None, stake: float, config: Path) -> None:
+def join(name: str, url: str, stake: float, config: Path) -> None:
     """Let the bidder NAME take part, and print its key, which signs all messages between the two.
 
-    Pass --url or --card. A card must declare the offers protocol, and an address with the scheme, host and
-    port that it is read from. A bidder can bid at most the sum of its deposit and its earnings.
+    A bidder can bid at most the sum of its deposit and its earnings.
 
     \b
     Examples:
       pandora market join small --url http://127.0.0.1:9001 --stake 5
       pandora market join large --url https://bids.example.com --stake 20
-      pandora market join medium --card https://bids.example.com
     """
-    from pandora_router.bidding.card import read_card
-    from pandora_router.bidding.signing import bidder_key
+    from pandora_router.bidding.signatures import bidder_key
     from pandora_router.store import auctions
     from pandora_router.transport.endpoint import Endpoint
 
-    if (url is None) == (card is None):
-        raise click.UsageError("Pass either --url or --card.")
     plan = _plan(config)
-    address = asyncio.run(read_card(card)).address if card is not None else url or ""
-    Endpoint(address)  # raises UsageError for an invalid address
+    Endpoint(url)  # raises UsageError for an invalid address
     secret = plan.secret()
     made = within(
         plan.store,
-        lambda open_: auctions.join(open_, name, address.rstrip("/"), time.time(), stake=stake),
+        lambda open_: auctions.join(open_, name, url.rstrip("/"), time.time(), stake=stake),
         new=True,
     )
     click.echo(bidder_key(secret, name, made.version).decode())
@@ -120,7 +113,7 @@ def renew(name: str, config: Path) -> None:
       pandora market renew small
       pandora market renew small --config pandora.yaml > small.key
     """
-    from pandora_router.bidding.signing import bidder_key
+    from pandora_router.bidding.signatures import bidder_key
     from pandora_router.store import auctions
 
     plan = _plan(config)
@@ -160,7 +153,7 @@ def accounts(as_json: bool, config: Path) -> None:
       pandora market accounts
       pandora market accounts --json
     """
-    from pandora_router.bidding.reputation import Reputation
+    from pandora_router.bidding.beliefs import Reputation
     from pandora_router.store import auctions
 
     plan = _plan(config)

@@ -23,7 +23,7 @@ from pandora_router.errors import UsageError
 from pandora_router.run import Runner
 
 if TYPE_CHECKING:
-    from pandora_router.cli.batches import BatchFile, BatchSummary
+    from pandora_router.cli.batch_file import BatchFile, BatchSummary
 
 STANDARD = Path("-")
 FILE = click.Path(path_type=Path, dir_okay=False, allow_dash=True)
@@ -109,7 +109,7 @@ def route(
             return
         _route_one(artifact, text, read_contexts(pairs, file), wanted, as_json)
     else:
-        from pandora_router.cli.batches import BatchFile, PromptCells
+        from pandora_router.cli.batch_file import BatchFile, PromptCells
 
         work = BatchFile(artifact, PromptCells(prompt_column), wanted, runner)
         _route_batch(work, batch, output or STANDARD, replace, as_json)
@@ -120,7 +120,7 @@ def _standard_input() -> str:
 
     Bytes that are not UTF-8 become surrogates, which the router declines as it does in an argument.
     """
-    from pandora_router.router.opening import LONGEST_PROMPT
+    from pandora_router.router.driver import LONGEST_PROMPT
 
     return sys.stdin.buffer.read(4 * LONGEST_PROMPT + 1).decode("utf-8", "surrogateescape")
 
@@ -152,8 +152,7 @@ def _route_live(
     for name, seen in routed.looked.items():
         echo(f"looked at {name}: {seen}", err=True)
     if routed.looked:
-        lost = money(routed.lost, routed.currency)
-        echo(f"at most {lost} for looks that led to no answer and for verdicts", err=True)
+        echo(f"at most {money(routed.lost, routed.currency)} for looks that led to no answer", err=True)
     text = "" if routed.answer is None else f": {routed.answer.text}"
     echo(routed.decision.specialist + text)
 

@@ -10,11 +10,9 @@ from typing import Any
 
 from pandora_router.cli.options import Wanted
 from pandora_router.config import open_router, read_config
-from pandora_router.config.building import Builder
+from pandora_router.config.builder import Builder
 from pandora_router.config.file import Config
-from pandora_router.config.fitting import OpenedSettings
 from pandora_router.errors import UpstreamError, UsageError
-from pandora_router.estimators.judge import Judge
 from pandora_router.estimators.looking import Looking, plain, with_log_probabilities
 from pandora_router.router import Decision, Router
 from pandora_router.specialists.answer import Answer, Unanswered
@@ -28,7 +26,7 @@ class RoutedLive:
 
     looked: the beginning of the answer of each specialist that was looked at, or why there is none.
     answer: the answer of the chosen specialist; None if it was not requested.
-    lost: money for looks at specialists that were not chosen, and for verdicts on looks.
+    lost: money for looks at specialists that were not chosen.
     """
 
     decision: Decision
@@ -60,9 +58,7 @@ def route_live(artifact: Path, path: Path, prompt: str, wanted: Wanted, *, answe
         )
     builder = Builder(config, path.parent)
     specialists = {name: builder.specialist(name) for name in router.specialists}
-    judge = config.fit.costly.judge if isinstance(config.fit.costly, OpenedSettings) else None
-    asked = builder.judge(judge) if judge is not None and router.costs.tiers > 1 else None
-    return asyncio.run(_routed(router, config, specialists, prompt, wanted, answering, asked))
+    return asyncio.run(_routed(router, config, specialists, prompt, wanted, answering))
 
 
 async def _routed(
@@ -72,7 +68,6 @@ async def _routed(
     prompt: str,
     wanted: Wanted,
     answering: bool,
-    judge: Judge | None = None,
 ) -> RoutedLive:
     request, among = Request.of(prompt), wanted.among(router)
     if router.predictor is None:  # a judge: it reads the prompt alone
@@ -80,13 +75,12 @@ async def _routed(
         answer = await _answer(specialists[decision.specialist].answer(request)) if answering else None
         return RoutedLive(decision, {}, answer, 0.0, config.value.currency)
     recorded = with_log_probabilities if config.collect and config.collect.log_probabilities else plain
-    with Looking(request, router.predictor, specialists, context_of=recorded, judge=judge) as looking:
+    with Looking(request, router.predictor, specialists, context_of=recorded) as looking:
         decision = await replace(router, costly=looking).aroute(prompt, among=among)
         answer = await _answer(looking.answer(decision.specialist)) if answering else None
     seen = {name: begun.context or "" for name, begun in looking.begun.items()}
     failed = {name: f"nothing: {error}" for name, error in looking.failures.items()}
-    lost = looking.lost + looking.judging
-    return RoutedLive(decision, {**seen, **failed}, answer, lost, config.value.currency)
+    return RoutedLive(decision, {**seen, **failed}, answer, looking.lost, config.value.currency)
 
 
 async def _answer(coming: Any) -> Answer:

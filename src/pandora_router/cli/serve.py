@@ -5,10 +5,15 @@ from __future__ import annotations
 import contextlib
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from pandora_router.cli.console import SlowProgress, echo
+from pandora_router.cli.keys import within
+
+if TYPE_CHECKING:
+    from pandora_router.gateway.generation import Site
 
 EXAMPLE = """
   curl {url}/v1/chat/completions -H 'Content-Type: application/json' \\
@@ -47,14 +52,23 @@ def serve(config: Path | None, demo: bool, host: str | None, port: int | None, w
         _demo(host, port, workers)
         return
     from pandora_router.config.gateway import ServePlan
-    from pandora_router.gateway import server
+    from pandora_router.gateway.http import server
+    from pandora_router.gateway.request.looks import outlooks, starting
+    from pandora_router.store import accounts
 
     plan = ServePlan((config or Path("pandora.yaml")).resolve())
     address = plan.address(host, port)
 
-    def ready(url: str) -> None:
+    def ready(url: str, site: Site) -> None:
+        found = outlooks(site, starting(site))
+        reasons = {outlook.off for outlook in found}
+        alike = len(reasons) == 1 and all(reasons)
+        for sentence in [f"no looks: {found[0].off}"] if alike else [look.sentence for look in found]:
+            echo(f"{sentence[:1].upper()}{sentence[1:]}.")
         echo(f"Serving on {url} (decisions in {plan.store}). Stop with Ctrl-C.")
         echo(f"Dashboard: {url}/dashboard")
+        if plan.read().serve.keys == "required" and not within(plan.store, accounts.keys, new=True):
+            echo("Requests need a key and there is none yet. Make one: pandora keys add NAME")
 
     click.get_current_context().exit(server.serve(plan, address, workers, ready))
 
@@ -66,9 +80,9 @@ def _demo(host: str | None, port: int | None, workers: int) -> None:
         return time.monotonic() - begun
 
     from pandora_router.demo import local_gateway
-    from pandora_router.demo.people import SMALL
-    from pandora_router.gateway import server
-    from pandora_router.transport.listening import Address
+    from pandora_router.demo.specialists import SMALL
+    from pandora_router.gateway.http import server
+    from pandora_router.transport.listener import Address
 
     with contextlib.ExitStack() as stack:
         with SlowProgress() as tell:
@@ -76,7 +90,7 @@ def _demo(host: str | None, port: int | None, workers: int) -> None:
                 local_gateway.running(lambda what, share: tell(what, round(100 * share), 100))
             )
 
-        def ready(url: str) -> None:
+        def ready(url: str, _: Site) -> None:
             absent = [name for name in SMALL if name not in plan.alive]
             recorded = f"; from the record: {', '.join(absent)}" if absent else ""
             echo(f"Running here: {', '.join(plan.alive)}{recorded}. Ready after {took():.1f} s.")

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import wraps
+from functools import partial, wraps
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
+import numpy as np
 
 from pandora_router import folders
-from pandora_router.data import importers, splits, storage
+from pandora_router.cli.console import echo
+from pandora_router.data import splits, storage
 from pandora_router.data.fees import Fees, FirstOf, Free, FromColumn, PerParameter, PerSpecialist, PerToken
 from pandora_router.data.limits import Limits
 from pandora_router.data.table import Table
 from pandora_router.errors import UsageError
 from pandora_router.types import Progress
+
+if TYPE_CHECKING:  # importers need the extra [fit]: `pandora data --help` does without
+    from pandora_router.data.importers import LongColumns, WideColumns
 
 FORMATS = ("table", "folder", "long", "wide", "embedllm", "routerbench", "routellm")
 
@@ -33,6 +39,9 @@ class Source:
     repeats: Literal["refuse", "first", "max"] | None
     specialists: tuple[str, ...]
     limits: Limits
+    delimiter: str | None = None
+    encoding: str | None = None
+    score_scale: float | None = None
 
     def read(self, progress: Progress) -> Table:
         """Read the table, with the split it came with.
@@ -41,7 +50,26 @@ class Source:
         """
         form = self._format()
         self._refuse_idle_options(form)
-        return self._table(form, progress)
+        table = self._table(form, progress)
+        return self._scaled(table) if form in ("long", "wide") else table
+
+    def _scaled(self, table: Table) -> Table:
+        """The table with its scores divided by --score-scale; scores of 0 to 100 are detected."""
+        scale = self.score_scale
+        if scale is not None and not 0.0 < scale < math.inf:
+            raise UsageError("--score-scale", expected="a number above 0", came=str(scale), do="Try 100.")
+        if scale is None:
+            highest, lowest = np.nanmax(table.score, initial=0.0), np.nanmin(table.score, initial=0.0)
+            scale = 100.0 if lowest >= 0.0 and 10.0 < highest <= 100.0 else 1.0
+            if scale != 1.0:
+                echo(f"Scores reach {highest:g}: divided by 100. Another scale: --score-scale 1", err=True)
+            elif highest > 1.0:
+                echo(
+                    f"Scores reach {highest:g}, and are used as they are: a right answer scores 1. "
+                    f"To divide by the highest possible score: --score-scale {highest:g}",
+                    err=True,
+                )
+        return table if scale == 1.0 else replace(table, score=table.score / scale)
 
     def _refuse_idle_options(self, form: str) -> None:
         """Raise `UsageError` for an option that this format would ignore."""
@@ -50,6 +78,8 @@ class Source:
             ", ".join(columns): self.columns and form not in ("long", "wide"),
             "--specialist-column": "specialist" in self.columns and form == "wide",
             "--specialist": self.specialists and form != "wide",
+            "--delimiter, --encoding, --score-scale": (self.delimiter or self.encoding or self.score_scale)
+            and form not in ("long", "wide"),
             "--repeats": self.repeats and form in ("table", "folder"),
             "options about fees": self.fees is not None and form == "table",
         }
@@ -87,6 +117,8 @@ class Source:
             "limits": self.limits,
             "progress": progress,
         }
+        from pandora_router.data import importers
+
         again: dict[str, Any] = {"repeats": self.repeats} if self.repeats else {}
         if form == "routerbench":
             return importers.read_routerbench(self.path, fees=self.fees, **common, **again)
@@ -97,6 +129,8 @@ class Source:
             return importers.read_embedllm(self.path, **common, **again)
         if form == "routellm":
             return importers.read_routellm(self.path, **common, **again)
+        say = partial(echo, err=True)
+        common["dialect"] = importers.Dialect(self.delimiter, self.encoding, say)
         if form == "wide":
             return importers.read_wide(self.path, columns=self._wide(), **common, **again)
         return importers.read_long(self.path, columns=self._long(), **common, **again)
@@ -112,13 +146,17 @@ class Source:
             )
         return self.fees
 
-    def _long(self) -> importers.LongColumns:
-        return importers.LongColumns(**self.columns)
+    def _long(self) -> LongColumns:
+        from pandora_router.data.importers import LongColumns
 
-    def _wide(self) -> importers.WideColumns:
+        return LongColumns(**self.columns)
+
+    def _wide(self) -> WideColumns:
+        from pandora_router.data.importers import WideColumns
+
         named: dict[str, Any] = dict(self.columns)
         numbers = {"fee": named.pop("fee")} if "fee" in named else {}
-        return importers.WideColumns(specialists=self.specialists, numbers=numbers, **named)
+        return WideColumns(specialists=self.specialists, numbers=numbers, **named)
 
 
 @dataclass(frozen=True)
@@ -177,6 +215,11 @@ _OPTIONS: tuple[Callable[[Any], Any], ...] = (
     click.option("--price-column", help="With --fee-per-token: one column for in and out, say usd_per_mtok."),
     click.option("--free", is_flag=True, help="Answers cost nothing."),
     click.option("--fee-weight", type=float, help="reward = score - weight x fee [1]."),
+    click.option("--delimiter", help="CSV files: sign between columns [detected]; \\t for a tab."),
+    click.option("--encoding", help="CSV files: encoding of the text, say latin-1 [detected]."),
+    click.option(
+        "--score-scale", type=float, help="Divide scores by this [1; 100 if the highest is from 10 to 100]."
+    ),
     click.option("--max-file-bytes", type=int, help="Largest file to read."),
     click.option("--max-cells", type=int, help="Largest prompts x specialists."),
     click.option("--max-text-characters", type=int, help="Longest text."),
@@ -238,6 +281,9 @@ def _source(given: dict[str, Any]) -> Source:
         fee_weight=given.pop("fee_weight"),
         repeats=given.pop("repeats"),
         specialists=given.pop("specialist"),
+        delimiter=sign.replace("\\t", "\t") if (sign := given.pop("delimiter")) else None,
+        encoding=given.pop("encoding"),
+        score_scale=given.pop("score_scale"),
         limits=replace(Limits(), **{bound: most for bound, most in bounds.items() if most is not None}),
     )
 

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from pandora_router.cli.console import Screen, SlowProgress, echo_json, table
 from pandora_router.cli.options import with_runner
-from pandora_router.evaluate import stream
-from pandora_router.evaluate.experiments import COSTS
-from pandora_router.run import Runner
-from pandora_router.search import kernels
+
+if TYPE_CHECKING:
+    from pandora_router.run import Runner
 
 SHOWN = ("total", "total_error", "regret", "inspection_cost", "inspections", "accuracy", "fee", "gain")
 FILE = click.Path(path_type=Path, dir_okay=False)
@@ -49,6 +48,10 @@ def sweep(
       pandora sweep part-*.parquet --calibration calibration.parquet --arm "never inspect" --json
       pandora sweep /shared/part-*.parquet --calibration /shared/calibration.parquet --ray 10.0.0.5:6379
     """
+    from pandora_router.evaluate import stream
+    from pandora_router.evaluate.experiments import COSTS
+    from pandora_router.search import kernels
+
     paths, calibration_path = [path.resolve() for path in files], calibration.resolve()
     with SlowProgress() as progress:
         kernels.warm(progress)

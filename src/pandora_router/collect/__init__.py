@@ -1,11 +1,10 @@
 """Collect answers: run specialists over prompts, grade their answers, write a routing table; resumable.
 
-    exact         exact arithmetic as far as possible
     mathematics   are two results the same number, expression, tuple or set?
     graders       score of an answer given its reference
     journal       every call and bought answer, on disk before it is used
     budget        money spent, lost and reserved, within a limit
-    run           prompts x specialists x samples -> data.Table
+    collection    prompts x specialists x samples -> data.Table
     assemble      answers and grades -> the table
 
 This module imports nothing; import from the modules above.

@@ -1,7 +1,8 @@
 """Build a routing table from answers and grades; buys nothing.
 
 Score and fee of a cell are means over its samples that were answered (and graded). A cell without any sample
-is missing, never zero. Its context is that of the first sample.
+is missing, never zero. Its context is that of the first sample. The table also has the mean lengths and
+speeds of each specialist's answers.
 """
 
 from __future__ import annotations
@@ -19,9 +20,10 @@ from pandora_router.collect.journal import Journal
 from pandora_router.data.table import Table
 from pandora_router.errors import UsageError
 from pandora_router.estimators.judge import Judge
+from pandora_router.prices import FASTEST
 from pandora_router.specialists.answer import Answer
-from pandora_router.specialists.beginning import shown, without_verdict
 from pandora_router.specialists.specialist import Specialist
+from pandora_router.wires.look import shown
 
 
 @dataclass(frozen=True)
@@ -126,8 +128,12 @@ def assemble(plan: CollectPlan, journal: Journal) -> Table:
     shape = (len(plan.questions), len(plan.specialists))
     score, fee = np.full(shape, np.nan), np.full(shape, np.nan)
     contexts = np.full(shape, None, dtype=object)
+    lengths: dict[str, dict[str, float]] = {}
     for j, specialist in enumerate(plan.specialists):
         bought = cells(plan, specialist)
+        lengths[specialist.name] = measured(
+            [journal.answers[cell.key] for cell in bought if cell.key in journal.answers]
+        )
         for i in range(len(plan.questions)):
             of_cell = bought[i * plan.samples : (i + 1) * plan.samples]
             answered = [(cell, journal.answers[cell.key]) for cell in of_cell if cell.key in journal.answers]
@@ -136,9 +142,11 @@ def assemble(plan: CollectPlan, journal: Journal) -> Table:
                 score[i, j] = _mean([grade for grade in grades if grade is not None])
                 fee[i, j] = _mean([answer.fee for _, answer in answered])
                 first = answered[0][1]
-                text = None if first.context is None else without_verdict(first.context)  # of its own making
-                log = plan.log_probabilities and bool(first.logprobs)
-                contexts[i, j] = shown(text, first.logprobs) if log else text
+                contexts[i, j] = (
+                    shown(first.context, first.logprobs)
+                    if plan.log_probabilities and first.logprobs
+                    else first.context
+                )
     return Table(
         prompt_ids=tuple(q.id for q in plan.questions),
         prompts=tuple(q.text for q in plan.questions),
@@ -149,7 +157,48 @@ def assemble(plan: CollectPlan, journal: Journal) -> Table:
         fee=fee,
         contexts=contexts if any(text is not None for text in contexts.flat) else None,
         fee_weight=plan.fee_weight,
+        lengths=lengths,
     )
+
+
+def measured(answers: Sequence[Answer]) -> dict[str, float]:
+    """Lengths and speeds of a specialist's answers, from which the costs of looks are computed (`prices`).
+
+    Means of: input and output tokens, `tokens_per_byte` of the request, `tokens_per_character` of the answer
+    and seconds. For streams, which alone show how fast tokens come, also the medians of the seconds to the
+    `first_token` and of the `rate` (tokens per second) after it. What no answer tells is left out.
+    """
+    counted = [answer for answer in answers if None not in (answer.tokens_in, answer.tokens_out)]
+    lengths = {
+        "input": _mean([answer.tokens_in or 0 for answer in counted]),
+        "output": _mean([answer.tokens_out or 0 for answer in counted]),
+        "tokens_per_byte": _ratio([(answer.tokens_in, answer.bytes_in) for answer in counted]),
+        "tokens_per_character": _ratio([(answer.tokens_out, len(answer.text)) for answer in counted]),
+        "seconds": _mean([answer.seconds for answer in answers]),
+    }
+    speeds = [speed for answer in counted if (speed := _speed(answer, lengths["tokens_per_character"]))]
+    if speeds:
+        lengths["first_token"], lengths["rate"] = (
+            float(np.median(kind)) for kind in zip(*speeds, strict=True)
+        )
+    return {name: value for name, value in lengths.items() if math.isfinite(value)}
+
+
+def _ratio(pairs: Sequence[tuple[int | None, int | None]]) -> float:
+    """The sum of the first over the sum of the second numbers, at most 1; NaN where there are none."""
+    known = [(tokens or 0, length) for tokens, length in pairs if length]
+    return min(sum(t for t, _ in known) / sum(n for _, n in known), 1.0) if known else math.nan
+
+
+def _speed(answer: Answer, per_character: float) -> tuple[float, float] | None:
+    """Seconds to the first token, and tokens per second after the context; None if they do not show."""
+    if answer.context_seconds is None or answer.context is None or not answer.tokens_out:
+        return None
+    seen, seconds = len(answer.context) * per_character, answer.seconds - answer.context_seconds
+    rest = answer.tokens_out - seen
+    if rest < 1.0 or rest > FASTEST * seconds:
+        return None
+    return max(answer.context_seconds - seen * seconds / rest, 0.0), rest / seconds
 
 
 def _grade(plan: CollectPlan, cell: Cell, answer: Answer, journal: Journal) -> float | None:

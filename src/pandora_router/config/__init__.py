@@ -1,14 +1,21 @@
 """Configuration: one strict YAML file is read into settings, and settings are turned into objects.
 
-document      the YAML reader: strict, with limits and line numbers
-mistakes      pydantic's errors in plain words, with line and the nearest valid name
-file          Config: all of pandora.yaml
-specialists   endpoints and specialists; `building` creates them
-collecting    prompts, grading, collect
-fitting       estimates, signal model, policy; `inspection` computes the price of a look
-services      the gateway, the market over a network and its bidders; `gateway` and `market` create them
-experiments   files of experiments
-older         shows files of earlier versions in the present form
+    document         the YAML reader: strict, with limits and line numbers
+    mistakes         pydantic's errors in plain words, with line and the nearest valid name
+    file             Config: all of pandora.yaml
+    values           types of values that the sections share
+    specialists      endpoints and specialists
+    builder          builds them, each once
+    collect_section  prompts, grading, collect
+    bill             what collecting will still cost
+    fit_section      estimates, signal model, policy
+    inspection       the price of a look
+    services         the gateway, the market over a network and its bidders
+    gateway          builds the gateway: backends, settings and the fitted router
+    market_objects   builds a platform, and one bidder
+    experiments      files of experiments
+
+`read_config` and `open_router` load the modules that they need when they are called.
 """
 
 from __future__ import annotations
@@ -30,13 +37,11 @@ def read_config(path: Path) -> Config:
     from pandora_router.config.document import read_document
     from pandora_router.config.file import Config
     from pandora_router.config.mistakes import validated
-    from pandora_router.config.older import refuse_older
 
     if not path.is_file():
         came = "a folder" if path.is_dir() else "no regular file" if path.exists() else "no such path"
         raise UsageError(str(path), expected="a config file", came=came, do="Write one: pandora init")
     document = read_document(path)
-    refuse_older(document)
     config = validated(Config, document)
     config.check()
     return config
@@ -66,7 +71,7 @@ def open_router(path: Path, config: Config | None = None) -> Router:
 
 def _with_outside(path: Path, config: Config) -> Router:
     """Load an artifact; its judge or remote embedder, if it has one, is the one that `config` describes."""
-    from pandora_router.config.fitting import JudgeSettings, RemoteSettings
+    from pandora_router.config.fit_section import JudgeSettings, RemoteSettings
     from pandora_router.router import Router
 
     remote, judge = config.fit.cheap.embedder, config.fit.costly

@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from pandora_router.collect.assemble import CollectPlan, cells, grade_key
 from pandora_router.collect.collection import LONGEST_JUDGED
 from pandora_router.collect.journal import Journal
-from pandora_router.config.collecting import JudgeGrading, grades
+from pandora_router.config.collect_section import JudgeGrading, grades
 from pandora_router.config.file import Config
 from pandora_router.config.inspection import JUDGE_TEMPLATE
-from pandora_router.config.specialists import USUAL_ANSWER
 from pandora_router.estimators.judge import Judge
-from pandora_router.specialists.prices import CHARACTERS_PER_TOKEN
+from pandora_router.prices import CHARACTERS_PER_TOKEN, USUAL_ANSWER
 from pandora_router.specialists.request import Request
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,8 @@ from pydantic import Field
 
 from pandora_router.calibrate.readings import Readings
 from pandora_router.collect.assemble import CollectPlan
-from pandora_router.config.building import Builder
-from pandora_router.config.collecting import (
+from pandora_router.config.builder import Builder
+from pandora_router.config.collect_section import (
     CollectSettings,
     FunctionGrading,
     Grading,
@@ -20,8 +21,8 @@ from pandora_router.config.collecting import (
     grader,
     grades,
 )
-from pandora_router.config.fitting import FitSettings, JudgeSettings, OpenedSettings, RemoteSettings
-from pandora_router.config.inspection import looking
+from pandora_router.config.fit_section import FitSettings, JudgeSettings, RemoteSettings
+from pandora_router.config.inspection import lengths, looking, waiting
 from pandora_router.config.services import BidSettings, MarketSettings, ServeSettings
 from pandora_router.config.specialists import (
     ChatSettings,
@@ -74,6 +75,11 @@ class Config(Closed):
         """The specialists that can be chosen by the router, in the order of the file."""
         return tuple(name for name, settings in self.specialists.items() if not settings.hidden)
 
+    def store_address(self, folder: Path) -> str:
+        """The address of the gateway's store; a plain file name is relative to `folder`, that of the file."""
+        stated = self.serve.store
+        return stated if "://" in stated else str(folder / stated)
+
     def imports(self) -> list[str]:
         """The functions, as module:name, that are imported and run when this file is used."""
         names = [s.function for s in self.specialists.values() if isinstance(s, FunctionSettings)]
@@ -113,7 +119,7 @@ class Config(Closed):
         for task, grade in grades(self.grading).items():
             if isinstance(grade, JudgeGrading):
                 named.append((f"grading.{task}.judge" if task else "grading.judge", grade.judge, everybody))
-        if isinstance(self.fit.costly, JudgeSettings | OpenedSettings) and self.fit.costly.judge is not None:
+        if isinstance(self.fit.costly, JudgeSettings):
             named.append(("fit.costly.judge", self.fit.costly.judge, everybody))
         if isinstance(self.fit.cheap.embedder, RemoteSettings):
             named.append(("fit.cheap.embedder.endpoint", self.fit.cheap.embedder.endpoint, endpoints))
@@ -157,7 +163,8 @@ class Config(Closed):
         if self.fit.specialists is not None:
             table = table.only(self.fit.specialists)
         elif self.specialists:
-            _agree("the table", table.specialists, self.answering)
+            again = f"pandora init --data {self.table} --replace writes a file with those of the table."
+            _agree("the table", table.specialists, self.answering, again)
         return table if self.fit.split is None else self.fit.split.draw(table)
 
     def fitted(
@@ -174,13 +181,14 @@ class Config(Closed):
         if not isinstance(costly, JudgeSettings) and inspection.peek != costly.characters(table):
             costly = costly.model_copy(update={"peek": inspection.peek})
         identities = {name: identity(name, self) for name in table.specialists if name in self.specialists}
-        return Router.fit(
+        router = Router.fit(
             table,
             cheap=self.fit.cheap.build(self),
             costly=costly.build(self),
             signal=self.fit.signal.build(),
             policy=self.fit.policy.build(),
             inspection_cost=inspection.cost,
+            waiting=waiting(self, table, inspection),
             default=self.fit.default,
             timeout=self.fit.timeout,
             progress=progress,
@@ -189,13 +197,24 @@ class Config(Closed):
             settings={
                 "config": self.model_dump(mode="json", by_alias=True, exclude_defaults=True),
                 "specialists": identities,
-                "inspection": {"money": inspection.money, "why": inspection.why, "peek": inspection.peek},
+                "inspection": {
+                    "money": inspection.money,
+                    "why": inspection.why,
+                    "peek": inspection.peek,
+                    "looks": {name: asdict(fare) for name, fare in inspection.looks.items()},
+                },
             },
         )
+        return replace(router, record={**router.record, "lengths": lengths(self, table)})
 
     def check_artifact(self, specialists: tuple[str, ...], settings: dict[str, Any]) -> None:
         """Raise `UsageError` if an artifact was fitted for other specialists than those of this file."""
-        _agree("the router", specialists, tuple(self.fit.specialists or self.answering))
+        _agree(
+            "the router",
+            specialists,
+            tuple(self.fit.specialists or self.answering),
+            "Fit again with this file, or describe the specialists of the router in it.",
+        )
         for name, before in settings.get("specialists", {}).items():
             if name in self.specialists and identity(name, self) != before:
                 raise UsageError(
@@ -206,8 +225,15 @@ class Config(Closed):
                 )
 
 
-def _agree(what: str, theirs: tuple[str, ...], ours: tuple[str, ...]) -> None:
-    """Raise `UsageError` unless `what` and the file have the same specialists."""
+def _agree(what: str, theirs: tuple[str, ...], ours: tuple[str, ...], do: str) -> None:
+    """Raise `UsageError`, which ends with `do`, unless `what` and the file have the same specialists."""
+    if not set(theirs) & set(ours):
+        raise UsageError(
+            "the specialists",
+            expected=f"the same in {what} and in the file",
+            came=f"{', '.join(theirs[:6])} in {what} and {', '.join(ours[:6])} in the file",
+            do=do,
+        )
     for name in (*ours, *theirs):
         if (name in theirs) != (name in ours):
             has, lacks = (what, "the file") if name in theirs else ("the file", what)
@@ -216,5 +242,5 @@ def _agree(what: str, theirs: tuple[str, ...], ours: tuple[str, ...]) -> None:
                 "the specialists",
                 expected=f"the same in {what} and in the file",
                 came=f"{name!r}, which {has} has and {lacks} has not",
-                do=did_you_mean(name, others, "List those to use under fit.specialists, or collect anew."),
+                do=did_you_mean(name, others, f"List those in both under fit.specialists, or: {do}"),
             )

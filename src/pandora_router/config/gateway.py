@@ -5,51 +5,63 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
+import logging
+import math
 import os
 import time
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
-from pandora_router.bidding.floor import Floor
-from pandora_router.bidding.reputation import Reputation
+from pandora_router.bidding.beliefs import Reputation
 from pandora_router.config import open_router, read_config
-from pandora_router.config.building import Builder
+from pandora_router.config.builder import Builder
 from pandora_router.config.file import Config
-from pandora_router.config.fitting import OpenedSettings
-from pandora_router.config.market import MarketPlan
-from pandora_router.config.specialists import ChatSettings, PriceParts
-from pandora_router.dashboard.app import Dashboard, Serving
+from pandora_router.config.specialists import ChatSettings, PriceParts, prices_of
 from pandora_router.dashboard.page_request import ROOT
+from pandora_router.dashboard.site import Dashboard, Serving
 from pandora_router.errors import UsageError
 from pandora_router.folders import MANIFEST
-from pandora_router.gateway.app import Gateway
-from pandora_router.gateway.backend import Backend, LookLength, TokenTariff
-from pandora_router.gateway.site import Profile, Settings, Site
+from pandora_router.gateway.generation import Profile, Settings, Site
+from pandora_router.gateway.http.app import Gateway
+from pandora_router.gateway.providers.backend import Backend
+from pandora_router.prices import Tariff
 from pandora_router.router import Router
-from pandora_router.router.weights import weighed
-from pandora_router.transport.listening import Address
+from pandora_router.router.revalue import weighed
+from pandora_router.transport.listener import Address
+from pandora_router.wires.look import LookLength
 
+if TYPE_CHECKING:
+    from pandora_router.bidding.auctioneer import Auctioneer
+
+logger = logging.getLogger("pandora_router.gateway")
 DEADLINE, DEADLINE_OF_LOOKS = 200, 2000
 """Default milliseconds for a decision: without waiting, and with looks or a judge."""
 
 
 @dataclass(frozen=True)
 class ServePlan:
-    """How a worker builds its `Site` from the file `path`; picklable, and quick to detect changes."""
+    """How a worker builds its `Site` from the file `path`; picklable, and quick to detect changes.
+
+    kept: a configuration that is used instead of what is in the file now.
+    """
 
     path: Path
+    kept: Config | None = None
 
     def read(self) -> Config:
-        """The configuration as it is now."""
-        return read_config(self.path)
+        """The configuration that was kept, else as it is in the file now."""
+        return read_config(self.path) if self.kept is None else self.kept
+
+    def fixed(self) -> ServePlan:
+        """The plan with the configuration as it is now, whatever becomes of the file."""
+        return replace(self, kept=self.read())
 
     @property
     def store(self) -> str:
         """The address of the store; a plain file name is relative to the configuration."""
-        stated = self.read().serve.store
-        return stated if "://" in stated else str(self.path.parent / stated)
+        return self.read().store_address(self.path.parent)
 
     def address(self, host: str | None, port: int | None) -> Address:
         """The address to listen on: `host` and `port` if given, else those of the file."""
@@ -63,6 +75,7 @@ class ServePlan:
         builder = Builder(config, folder)
         artifact = None if config.serve.router is None else folder / config.serve.router
         router = None if artifact is None else open_router(artifact, config)
+        router = None if router is None else revalued(router, config.value.right_answer)
         far = None if router is None else router.record.get("settings", {}).get("inspection", {}).get("peek")
         backends = tuple(backend(name, config, builder, far) for name in config.answering)
         default = config.serve.default or config.fit.default or (router.default if router else None)
@@ -77,12 +90,8 @@ class ServePlan:
         content = hashlib.sha256(f"{written} {router.id if router else ''}".encode()).hexdigest()[:16]
         profiles = {name: profile(name, config, router) for name in config.serve.profiles}
         chosen = settings(config, default, router)
-        market = auction_floor(config, self.path)
-        costly = config.fit.costly
-        judge = costly.estimator(config) if isinstance(costly, OpenedSettings) else None
-        return Site(
-            backends, chosen, router, profiles, config.value.second, market, judge=judge, hash=content
-        )
+        market = auctioneer(config, self.path)
+        return Site(backends, chosen, router, profiles, config.value.second, market, hash=content)
 
     def mount(self, gateway: Gateway, closing: ExitStack) -> None:
         """Add the dashboard to the gateway."""
@@ -95,7 +104,23 @@ class ServePlan:
         return config if router is None else f"{config} {_changed(self.path.parent / router / MANIFEST)}"
 
 
-def auction_floor(config: Config, path: Path) -> Floor | None:
+def revalued(router: Router, right_answer: float | None) -> Router:
+    """The router at the worth of a right answer that the file states now; it may be fitted at another.
+
+    `right_answer` None keeps the worth of the fit. See `router.revalue` for what differs from a new fit.
+    """
+    if right_answer is None or math.isclose(1.0 / right_answer, router.fee_weight, rel_tol=1e-9):
+        return router
+    fitted = 1.0 / router.fee_weight if router.fee_weight else math.inf
+    logger.warning(
+        "a right answer is worth %g (value.right_answer) and was worth %g in the fit: decisions use %g; fit "
+        "again to re-fit the estimates too",
+        *(right_answer, fitted, right_answer),
+    )
+    return weighed(router, 1.0 / right_answer, name=f"{right_answer:g}")
+
+
+def auctioneer(config: Config, path: Path) -> Auctioneer | None:
     """How auctions are opened with `routing: market`, else None; raises `UsageError` for what excludes it."""
     if config.serve.routing == "router":
         return None
@@ -106,7 +131,9 @@ def auction_floor(config: Config, path: Path) -> Floor | None:
             came="observe" if config.serve.observe else f"explore: {config.serve.explore:g}",
             do="Leave them out: who wins an auction answers.",
         )
-    return MarketPlan(config, path).floor()
+    from pandora_router.config.market_objects import MarketPlan
+
+    return MarketPlan(config, path).auctioneer()
 
 
 def mount_dashboard(url: str, gateway: Gateway, closing: ExitStack) -> None:
@@ -119,11 +146,20 @@ def mount_dashboard(url: str, gateway: Gateway, closing: ExitStack) -> None:
             models={backend.name: backend.model for backend in site.backends},
             keys=site.settings.keys,
             reputation=Reputation() if site.market is None else site.market.reputation,
+            market=site.market is not None,
+            bodies=site.settings.bodies,
+            right_answer=worth_of(site.router),
+            looks=[outlook.sentence for outlook in gateway.outlooks()],
         )
 
     dashboard = Dashboard(url, gateway.store, serving)
     closing.callback(dashboard.close)
     gateway.mounted[ROOT] = dashboard
+
+
+def worth_of(router: Router | None) -> float | None:
+    """What a score of 1 is worth in dollars; None if there is no router, or money does not count for it."""
+    return None if router is None or router.fee_weight <= 0.0 else 1.0 / router.fee_weight
 
 
 @functools.lru_cache(maxsize=4)
@@ -214,17 +250,14 @@ def backend(name: str, config: Config, builder: Builder, far: int | None = None)
     )
 
 
-def prices(name: str, stated: PriceParts | str) -> TokenTariff:
+def prices(name: str, stated: PriceParts | Literal["free"]) -> Tariff:
     """The prices of a specialist; raises `UsageError` if they are per second."""
-    if isinstance(stated, str):
-        return TokenTariff(0.0, 0.0)
-    if stated.second:
+    tariff = prices_of(stated)
+    if tariff.per_second:
         raise UsageError(
             f"specialists.{name}.prices",
             expected="prices per token or per call",
             came="a price per second",
             do="The gateway bills tokens: state `in` and `out`, or `call`.",
         )
-    return TokenTariff(
-        stated.tokens_in or 0.0, stated.tokens_out or 0.0, stated.cached_in, per_call=stated.call or 0.0
-    )
+    return tariff

@@ -1,8 +1,10 @@
 """Inspection costs, computed from prices if the file states no number.
 
-A look at the first `peek` characters of an answer costs what the specialist charges for reading the prompt
-and writing that many tokens. A judge costs its own fee. The estimators of this package cost processor time
-and waiting. Searches count costs in units of reward: money x `fee_weight` of the table.
+A look at the first `peek` characters of an answer costs what `prices.look_fare` expects, as in the gateway:
+the prompt and the tokens read, or a whole answer where closing a stream may not stop its bill (`cancel`), for
+answers of the lengths that `collect` measured, and the seconds of waiting for it (`value.second`). A judge
+costs its own fee. The estimators of this package cost processor time and waiting. Searches count costs in
+units of reward: money x `fee_weight` of the table.
 
 Refunds (docs/method.md, section 10): a look that begins the answer of a specialist of the file is refunded as
 that specialist's settings say (`refund`), in full unless the answer must be requested again. A judge and
@@ -12,24 +14,24 @@ unless fit.inspection.refund says otherwise.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from pandora_router.boxes import Costs
-from pandora_router.boxes.costs import as_costs
-from pandora_router.config.fitting import (
-    BlendSettings,
+from pandora_router.config.fit_section import (
     InspectionParts,
     JudgeSettings,
-    OpenedSettings,
     StackSettings,
     TransformerSettings,
 )
+from pandora_router.config.specialists import AskedSettings, ChatSettings, prices_of
 from pandora_router.data import Table
 from pandora_router.errors import UsageError
-from pandora_router.specialists.prices import CHARACTERS_PER_TOKEN
+from pandora_router.prices import CHARACTERS_PER_TOKEN, Fare, Lengths, answer_seconds, expect_waits
+from pandora_router.router.inspection import WaitingCosts
 from pandora_router.text import did_you_mean
 from pandora_router.types import Vector
 
@@ -55,7 +57,7 @@ class InspectionPrice:
     money: the price of one purchase; the mean over specialists if they differ.
     why: where the price comes from, in words.
     peek: characters of a specialist's context that the costly estimate reads; 0 if none.
-    verdict: the price of a judge's verdict on a look; None if there is no judge of looks.
+    looks: the expected cost of a look at each specialist, by name, where it follows from prices.
 
     `cost.refund` is what comes back if an inspected specialist is chosen; there is no refund if `cost` is a
     number.
@@ -65,35 +67,11 @@ class InspectionPrice:
     money: float
     why: str
     peek: int
-    verdict: float | None = None
+    looks: Mapping[str, Fare] = field(default_factory=dict)
 
 
 def looking(config: Config, table: Table) -> InspectionPrice:
-    """The inspection cost stated in `config`, or computed from its prices, for this table.
-
-    With a judge of looks it includes the price of a verdict (`cost.then`).
-    """
-    price, costly = _of_looks(config, table), config.fit.costly
-    if not price.peek or not isinstance(costly, OpenedSettings) or costly.judge is None:
-        return price
-    weight, stated = table.fee_weight if table.fee_weight > 0 else 1.0, config.fit.inspection
-    fee = stated.verdict if isinstance(stated, InspectionParts) else None
-    if fee is None:
-        fee = _verdict(config, table, costly.judge, price.peek / CHARACTERS_PER_TOKEN)
-    boxes = len(table.specialists)
-    costs = as_costs(price.cost, boxes)
-    both = Costs(costs.own, costs.shared, costs.group, costs.refund, np.full(boxes, weight * fee))
-    return replace(price, cost=both, verdict=fee)
-
-
-def _verdict(config: Config, table: Table, judge: str, seen: float = 0.0) -> float:
-    """The fee of one verdict of `judge`, which reads the prompt and `seen` tokens of an answer."""
-    settings, read = config.specialists[judge], _tokens(table) + JUDGE_TEMPLATE + seen
-    fee = settings.look(read, VERDICT)
-    return settings.usual(read, config) if fee is None else fee
-
-
-def _of_looks(config: Config, table: Table) -> InspectionPrice:
+    """The inspection cost stated in `config`, or computed from its prices, for this table."""
     weight = table.fee_weight if table.fee_weight > 0 else 1.0
     stated, peek = config.fit.inspection, config.fit.costly.characters(table)
     if isinstance(stated, InspectionParts):
@@ -106,12 +84,12 @@ def _of_looks(config: Config, table: Table) -> InspectionPrice:
     if stated is not None:
         return _stated(config, table, stated, weight, peek)
     if peek:
-        fees = _looks(config, table, peek)
-        if fees is not None:
-            why = f"reading the prompt and writing the first {peek} characters, at each specialist's prices"
-            own = weight * np.array(fees)
+        fares = _looks(config, table, peek)
+        if fares is not None:
+            own = weight * np.array([fare.price(config.value.second) for fare in fares.values()])
             costs = Costs(own, refund=own * _shares(config, table, peek))
-            return InspectionPrice(costs, float(np.mean(fees)), _told(why, costs), peek)
+            money = float(np.mean([fare.money for fare in fares.values()]))
+            return InspectionPrice(costs, money, _told(_why(config, fares, peek), costs), peek, looks=fares)
         if config.fit.costly.peek is not None:
             raise UsageError(
                 "fit.inspection",
@@ -122,6 +100,16 @@ def _of_looks(config: Config, table: Table) -> InspectionPrice:
         peek = 0
     money, why = _own_work(config, table)
     return InspectionPrice(weight * money, money, why, peek)
+
+
+def waiting(config: Config, table: Table, inspection: InspectionPrice) -> WaitingCosts:
+    """What waiting for looks (as part of `inspection.cost`) and for whole answers costs."""
+    second = config.value.second * (table.fee_weight if table.fee_weight > 0 else 0.0)
+    measured = {name: Lengths.of(means) for name, means in table.lengths.items()}
+    looks = [inspection.looks[name].seconds if inspection.looks else 0.0 for name in table.specialists]
+    return WaitingCosts(
+        second * np.array(looks), second * np.array(answer_seconds(table.specialists, measured))
+    )
 
 
 def _stated(config: Config, table: Table, money: float, weight: float, peek: int) -> InspectionPrice:
@@ -177,32 +165,73 @@ def _own(stated: InspectionParts, specialists: tuple[str, ...]) -> list[float]:
     return [stated.own.get(name, stated.each or 0.0) for name in specialists]
 
 
-def _looks(config: Config, table: Table, peek: int) -> list[float] | None:
-    """The fee of a look at each specialist of the table; None if one of them has no known price."""
-    prompt, seen = _tokens(table), peek / CHARACTERS_PER_TOKEN
-    fees: list[float] = []
+def _looks(config: Config, table: Table, peek: int) -> dict[str, Fare] | None:
+    """The cost of a look at each specialist of the table; None if one of them has no known price."""
+    measured, fares = lengths(config, table), {}
+    for name in table.specialists:
+        settings, known = config.specialists.get(name), Lengths.of(measured.get(name, {}))
+        if settings is None:
+            return None
+        fare = settings.look(known, known.input.given(_tokens(table)), peek)
+        if fare is None:
+            return None
+        fares[name] = fare
+    return fares
+
+
+def _why(config: Config, fares: Mapping[str, Fare], peek: int) -> str:
+    """What a look consists of; names the specialists that are paid for a whole answer."""
+    why = f"reading the prompt and writing the first {peek} characters, at each specialist's prices"
+    for cancel in ("unknown", "bills_full"):
+        names = [
+            name
+            for name, fare in fares.items()
+            if isinstance(settings := config.specialists[name], ChatSettings) and settings.cancel == cancel
+        ]
+        if names:
+            why += f"; a whole answer of {', '.join(names)}, because `cancel` is {cancel}"
+    return why
+
+
+def lengths(config: Config, table: Table) -> dict[str, dict[str, float]]:
+    """Lengths and speeds of each specialist's answers, by name, for `prices.Lengths.of`.
+
+    As `collect` measured them. For a table from elsewhere, the output tokens follow from the mean fee of a
+    specialist and its prices per token. How long looks are held follows from the seconds that looks take.
+    """
+    known = {name: dict(means) for name, means in table.lengths.items()}
+    for name, fees in zip(table.specialists, table.fee.T, strict=True):
+        settings = config.specialists.get(name)
+        if "output" in known.get(name, {}) or not isinstance(settings, AskedSettings):
+            continue
+        prices, paid = prices_of(settings.prices), fees[np.isfinite(fees)]
+        if prices.per_second or not prices.per_million_out or not len(paid):
+            continue
+        written = float(paid.mean()) - prices.price(_tokens(table), 0)
+        output = written * 1e6 / prices.per_million_out
+        if output >= 1.0:
+            known.setdefault(name, {})["output"] = min(output, float(settings.most))
+    peek, reading = config.fit.costly.characters(table), {}
     for name in table.specialists:
         settings = config.specialists.get(name)
-        fee = settings.look(prompt, seen) if settings is not None else None
-        if fee is None:
-            return None
-        fees.append(fee)
-    return fees
+        if isinstance(settings, AskedSettings) and peek:
+            fare = settings.look(Lengths.of(known.get(name, {})), 0.0, peek)
+            reading[name] = 0.0 if fare is None else fare.seconds
+    for name, seconds in expect_waits(reading).items():
+        known.setdefault(name, {})["waited"] = seconds
+    return known
 
 
 def _own_work(config: Config, table: Table) -> tuple[float, str]:
     """The price of one estimate without a look, and where it comes from."""
     costly = config.fit.costly
     if isinstance(costly, JudgeSettings):
-        fee = _verdict(config, table, costly.judge)
+        fee = config.specialists[costly.judge].usual(_tokens(table) + JUDGE_TEMPLATE, config, VERDICT)
         return fee, f"one verdict of {costly.judge}, at its prices"
     seconds = STACK_SECONDS
-    if isinstance(costly, TransformerSettings | BlendSettings):
+    if isinstance(costly, TransformerSettings):
         tokens = min(costly.tokens, 8 + _tokens(table))
         seconds = TRANSFORMER_SECONDS * tokens * LAYERS
-    if isinstance(costly, BlendSettings):  # layers that are not trained run once, the others once per fold
-        seconds *= 1.0 + (costly.folds - 1) * costly.layers / LAYERS
-        seconds += STACK_SECONDS
     value = config.value
     why = f"{1000 * seconds:.0f} ms of processor time and waiting"
     return seconds * (value.cpu_second + value.second), why

@@ -6,8 +6,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from pandora_router.bidding.wire import MechanismName, Seconds
 from pandora_router.config.values import Above, Amount, Closed, Count, Name, Natural, Text
+from pandora_router.types import MechanismName
 
 Port = Annotated[int, Field(ge=0, le=65535)]
 
@@ -15,7 +15,7 @@ Port = Annotated[int, Field(ge=0, le=65535)]
 class MarketSettings(Closed):
     """The platform.
 
-    mechanism, sealed, seed: the rules of the auction; see docs/market-network.md.
+    mechanism, seed: the rules of the auction; see docs/market-network.md.
     router: folder of a fitted router; its cheap estimates set prices and bid for plain endpoints.
     default: the specialist that answers prompts which nobody wins.
     proxies: the specialists of this file for which the platform bids; all of them if left out.
@@ -29,7 +29,6 @@ class MarketSettings(Closed):
     port: Port = 8090
     store: Text = "pandora.sqlite"
     mechanism: MechanismName = "sequential"
-    sealed: bool = False
     seed: Natural = 0
     router: Text | None = None
     default: Name | None = None
@@ -39,7 +38,7 @@ class MarketSettings(Closed):
     keys: bool = False
     deadline_ms: Annotated[Count, Field(le=3_600_000)] = 500
     auction_ms: Count = 5000
-    deliver_seconds: Seconds = 60.0
+    deliver_seconds: Annotated[Above, Field(le=3600)] = 60.0
     forfeit: Amount = 0.1
     newcomer: Amount = 0.0
     evidence: Above = 20.0

@@ -23,24 +23,32 @@ from pandora_router.config.values import (
     Text,
     shape,
 )
+from pandora_router.prices import (
+    FREE,
+    USUAL_ANSWER,
+    USUAL_SECONDS,
+    Cancelling,
+    Fare,
+    Lengths,
+    Tariff,
+    look_fare,
+)
 from pandora_router.specialists import templates
-from pandora_router.specialists.asking import Asking, limits
 from pandora_router.specialists.chat import ChatEndpoint
+from pandora_router.specialists.chat_settings import Asking, limits
 from pandora_router.specialists.function import Function
 from pandora_router.specialists.local import LocalModel
-from pandora_router.specialists.prices import FREE, Tariff
 from pandora_router.specialists.retrieval import Passages, Retrieval
 from pandora_router.specialists.sampling import Sampling, same
 from pandora_router.specialists.specialist import Specialist
 from pandora_router.specialists.templates import Template, few_shot
 
 if TYPE_CHECKING:
-    from pandora_router.config.building import Builder
+    from pandora_router.config.builder import Builder
     from pandora_router.config.file import Config
 
-USUAL_ANSWER, USUAL_PASSAGE, USUAL_SECONDS = 200, 120, 2.0
-"""Tokens of an answer and of a passage, and seconds of an answer: assumptions, not measurements. Used
-for the expected bill of a collection, and for the price of a judge without token prices."""
+USUAL_PASSAGE = 120
+"""Tokens of a passage: an assumption, not a measurement."""
 _OPEN = frozenset({"question", "passages"})
 
 Wire = Literal["chat", "responses", "messages"]
@@ -60,11 +68,15 @@ class EndpointSettings(Closed):
 
 
 class PriceParts(Closed):
-    """Prices in money: per million tokens in, out, and in from a cache; per second; per call."""
+    """Prices in money: per million tokens in and out, per second, per call.
+
+    Input read from the provider's cache costs `cached_in`, input written to it `cached_write`; else `in`.
+    """
 
     tokens_in: Amount | None = Field(default=None, alias="in")
     tokens_out: Amount | None = Field(default=None, alias="out")
     cached_in: Amount | None = None
+    cached_write: Amount | None = None
     second: Amount | None = None
     call: Amount | None = None
 
@@ -78,7 +90,14 @@ class PriceParts(Closed):
 
     def build(self) -> Tariff:
         """The prices; a part that is not stated is 0."""
-        return Tariff(self.tokens_in or 0.0, self.tokens_out or 0.0, self.second or 0.0, self.call or 0.0)
+        return Tariff(
+            self.tokens_in or 0.0,
+            self.tokens_out or 0.0,
+            self.second or 0.0,
+            self.call or 0.0,
+            self.cached_in,
+            self.cached_write,
+        )
 
 
 Priced = Annotated[
@@ -166,20 +185,29 @@ class AskedSettings(Answering):
             stream=stream,
         )
 
-    def look(self, prompt: float, seen: float) -> float | None:
-        """Price of a look at the first `seen` tokens, for a prompt of `prompt` tokens.
+    @property
+    def cancelling(self) -> Cancelling:
+        """What is billed for a cancelled answer; a model in this process stops."""
+        return "stops"
 
-        None if it is not known beforehand: with a price per second.
-        """
-        prices = prices_of(self.prices)
-        if prices.per_second:
-            return None
-        return (prompt * prices.per_million_in + seen * prices.per_million_out) / 1e6 + prices.per_call
-
-    def usual(self, prompt: float, config: Config) -> float:
-        """The fee of an answer of usual length to a prompt of `prompt` tokens."""
+    @property
+    def most(self) -> int:
+        """The most tokens that the answers to one request may have together."""
         tokens, copies = limits({self.tokens_as: self.tokens, **self.options}, self.tokens_as)
-        return _usual(prices_of(self.prices), prompt, min(tokens, USUAL_ANSWER) * copies)
+        return tokens * copies
+
+    def look(self, lengths: Lengths, prompt: float, peek: int) -> Fare | None:
+        """Expected cost of a look at `peek` characters; None for a price per second that nobody measured."""
+        prices = prices_of(self.prices)
+        if prices.per_second and lengths.seconds.value is None:
+            return None
+        seen = lengths.seen(min(peek, self.context_characters or peek), self.context_tokens)
+        return look_fare(prices, self.cancelling, lengths, prices.price(prompt, 0), seen, self.most)
+
+    def usual(self, prompt: float, config: Config, written: int = USUAL_ANSWER) -> float:
+        """The fee of an answer of `written` tokens, if so many are allowed, to `prompt` tokens."""
+        tokens, copies = limits({self.tokens_as: self.tokens, **self.options}, self.tokens_as)
+        return prices_of(self.prices).price(prompt, min(tokens, written) * copies, USUAL_SECONDS)
 
     @model_validator(mode="after")
     def _one_template(self) -> AskedSettings:
@@ -203,8 +231,13 @@ class ChatSettings(AskedSettings):
     supports: list[Feature] = Field(default_factory=list)
     window: Count | None = None
     max_output_tokens: Count | None = None
-    cancel: Literal["stops", "unknown", "bills_full"] = "unknown"
+    cancel: Cancelling = "unknown"
     looks: bool = True
+
+    @property
+    def cancelling(self) -> Cancelling:
+        """What the provider bills for a cancelled answer."""
+        return self.cancel
 
     def build(self, name: str, builder: Builder) -> Specialist:
         """The specialist."""
@@ -267,14 +300,14 @@ class RetrievalSettings(Answering):
         passages = Passages.read(builder.folder / self.passages, text=self.text, title=self.title)
         return Retrieval(name, inner, passages, self.k, words, self.price, self.scores)
 
-    def look(self, prompt: float, seen: float) -> float | None:
+    def look(self, lengths: Lengths, prompt: float, peek: int) -> Fare | None:
         """The price of one retrieval: a look shows the passages."""
-        return self.price
+        return Fare(self.price, self.price)
 
-    def usual(self, prompt: float, config: Config) -> float:
+    def usual(self, prompt: float, config: Config, written: int = USUAL_ANSWER) -> float:
         """The price of one retrieval, and the fee of an answer to the prompt with the passages."""
         longer = prompt + self.k * USUAL_PASSAGE
-        return self.price + config.specialists[self.inner].usual(longer, config)
+        return self.price + config.specialists[self.inner].usual(longer, config, written)
 
     def decisive(self, config: Config) -> dict[str, Any]:
         """The settings that affect answers, with those of the inner specialist."""
@@ -294,13 +327,13 @@ class SamplingSettings(Answering):
         key = same if self.majority_of == "same" else _boxed
         return Sampling(name, builder.specialist(self.inner), self.n, key)
 
-    def look(self, prompt: float, seen: float) -> float | None:
+    def look(self, lengths: Lengths, prompt: float, peek: int) -> Fare | None:
         """None: the answers of the inner specialist are begun one after the other, at an unknown price."""
         return None
 
-    def usual(self, prompt: float, config: Config) -> float:
+    def usual(self, prompt: float, config: Config, written: int = USUAL_ANSWER) -> float:
         """The fee of `n` answers."""
-        return self.n * config.specialists[self.inner].usual(prompt, config)
+        return self.n * config.specialists[self.inner].usual(prompt, config, written)
 
     def decisive(self, config: Config) -> dict[str, Any]:
         """The settings that affect answers, with those of the inner specialist."""
@@ -322,14 +355,14 @@ class FunctionSettings(Answering):
         call, prices = builder.imported(self.function), prices_of(self.prices)
         return Function(name, call, prices, self.version, self.deadline, self.at_once)
 
-    def look(self, prompt: float, seen: float) -> float | None:
-        """The price of a call: a function shows nothing before its answer."""
+    def look(self, lengths: Lengths, prompt: float, peek: int) -> Fare | None:
+        """The price of a call, None if it is per second: a function shows nothing before its answer."""
         prices = prices_of(self.prices)
-        return None if prices.per_second else prices.per_call
+        return None if prices.per_second else Fare(prices.per_call, prices.per_call)
 
-    def usual(self, prompt: float, config: Config) -> float:
+    def usual(self, prompt: float, config: Config, written: int = USUAL_ANSWER) -> float:
         """The fee of one call."""
-        return _usual(prices_of(self.prices), 0.0, 0)
+        return prices_of(self.prices).price(0, 0, USUAL_SECONDS)
 
 
 SpecialistSettings = Annotated[
@@ -350,12 +383,6 @@ _NOT_ANSWERS = {
     "looks",
 }
 """Keys that do not affect answers."""
-
-
-def _usual(prices: Tariff, prompt: float, written: int) -> float:
-    """The fee of an answer of `written` tokens and of usual duration."""
-    by_token = (prompt * prices.per_million_in + written * prices.per_million_out) / 1e6
-    return by_token + USUAL_SECONDS * prices.per_second + prices.per_call
 
 
 def _boxed(text: str) -> str:

@@ -1,5 +1,6 @@
-"""Calibration page: expected and real rewards, coverage of looks, drift of prompts and rewards.
+"""Calibration page: predicted scores and scores of feedback, coverage of looks, drift of prompts and scores.
 
+A score is compared with a score: what a decision is worth has a weighted fee taken off, which is put back.
 Everything is computed from the newest stored decisions, at most `NEWEST` of each kind.
 """
 
@@ -15,6 +16,7 @@ from scipy.special import kolmogorov
 
 from pandora_router.dashboard.layout import Entry, Page, PageTable, count, note, number, share, tile, tiles
 from pandora_router.dashboard.markup import Html, tag
+from pandora_router.dashboard.net_value import score_of
 from pandora_router.dashboard.page_request import PageRequest
 from pandora_router.store import queries
 from pandora_router.store.database import Transaction
@@ -30,10 +32,10 @@ UNLIKELY = 0.01
 def calibration(open_: Transaction, request: PageRequest) -> Page:
     """The page."""
     judged = [
-        (orjson.loads(detail), value)
-        for detail, value in queries.judged_details(open_, request.metric, NEWEST)
+        (score_of(orjson.loads(detail), specialist), value)
+        for detail, specialist, value in queries.judged_details(open_, request.metric, NEWEST)
     ]
-    pairs = [(e, value) for detail, value in judged if (e := expected(detail)) is not None]
+    pairs = [(score, value) for score, value in judged if score is not None]
     looked = map(orjson.loads, queries.details(open_, NEWEST, inspected=True))
     newest = map(orjson.loads, queries.details(open_, NEWEST))
     bins = reliability(pairs)
@@ -44,27 +46,19 @@ def calibration(open_: Transaction, request: PageRequest) -> Page:
         "Calibration",
         [
             _tiles(bins, scores),
-            tag("h2", "Expected and real reward"),
+            tag("h2", "Predicted score and feedback"),
             _curve(bins),
             _bins(bins),
             _coverage(scores),
             _drift(prompts, rewards),
             note(
-                f"From the newest {NEWEST:,} decisions of each kind. A point on the diagonal: rewards are "
-                "what was expected. Whiskers: 95% of the mean of feedback. Drift: the newer half against the "
-                "older."
+                f"From the newest {NEWEST:,} decisions of each kind. A point on the diagonal: scores are "
+                "what was predicted. Whiskers: 95% of the mean of feedback. Drift: the newer half against "
+                "the older."
             ),
         ],
         ranged=False,
     )
-
-
-def expected(detail: Mapping[str, Any]) -> float | None:
-    """The reward that was expected of the specialist that the router chose; None if it declined."""
-    made = detail.get("decision") or {}
-    worth = made.get("worth") or {}
-    value = worth.get(made.get("specialist"))
-    return None if value is None else float(value)
 
 
 def surprises(detail: Mapping[str, Any]) -> list[float]:
@@ -122,15 +116,15 @@ def _tiles(bins: Sequence[Mapping[str, float]], scores: Sequence[float]) -> Html
     bias = sum(bin_["n"] * (bin_["real"] - bin_["expected"]) for bin_ in bins) / n if n else None
     inside = sum(abs(z) <= LEVELS[0.8] for z in scores)
     return tiles(
-        tile("Judged decisions", f"{int(n):,}", "with an expectation"),
+        tile("Judged decisions", f"{int(n):,}", "with a predicted score"),
         tile("Calibration error", number(gap).shown, "mean distance from the diagonal"),
-        tile("Bias", number(bias).shown, "real minus expected"),
+        tile("Bias", number(bias).shown, "feedback minus prediction"),
         tile("Inside the 80% interval", share(inside, len(scores)).shown, f"of {len(scores):,} looks"),
     )
 
 
 def _curve(bins: Sequence[Mapping[str, float]]) -> Html:
-    """Real against expected reward, a point per bin."""
+    """Mean of feedback against predicted score, a point per bin."""
     if not bins:
         return note("No feedback yet: POST /v1/feedback.")
     reach = [bin_[kind] for bin_ in bins for kind in ("expected", "real")]
@@ -152,10 +146,10 @@ def _curve(bins: Sequence[Mapping[str, float]]) -> Html:
         ends = (bin_["real"] - bin_["half"], bin_["real"] + bin_["half"])
         parts.append(tag("path", d=f"M{x(bin_['expected'])} {y(ends[0])}V{y(ends[1])}", class_="error"))
         parts.append(tag("circle", cx=x(bin_["expected"]), cy=y(bin_["real"]), r=5, class_="dot"))
-    parts.append(tag("text", "expected reward", x=265, y=372, text_anchor="middle"))
+    parts.append(tag("text", "predicted score", x=265, y=372, text_anchor="middle"))
     parts.append(tag("text", "mean of feedback", x=50, y=18))
     return tag("figure", tag("svg", parts, viewBox="0 0 500 380", class_="curve", role="img",
-                             aria_label="Mean of feedback against expected reward"))  # fmt: skip
+                             aria_label="Mean of feedback against predicted score"))  # fmt: skip
 
 
 def _bins(bins: Sequence[Mapping[str, float]]) -> PageTable:
@@ -170,8 +164,8 @@ def _bins(bins: Sequence[Mapping[str, float]]) -> PageTable:
         ]
         for place, bin_ in enumerate(bins, 1)
     ]
-    columns = ("bin", "judged", "expected", "feedback", "± 95%", "agrees")
-    return PageTable("reliability", "By expected reward", columns, rows, empty="No feedback yet.")
+    columns = ("bin", "judged", "predicted", "feedback", "± 95%", "agrees")
+    return PageTable("reliability", "By predicted score", columns, rows, empty="No feedback yet.")
 
 
 def _coverage(scores: Sequence[float]) -> PageTable:
@@ -190,7 +184,7 @@ def _coverage(scores: Sequence[float]) -> PageTable:
 
 def _drift(prompts: Sequence[float], rewards: Sequence[float]) -> PageTable:
     rows = []
-    for title, values in (("prompts: highest cheap estimate", prompts), ("rewards: feedback", rewards)):
+    for title, values in (("prompts: highest cheap estimate", prompts), ("scores: feedback", rewards)):
         chance = changed(values)
         middle = len(values) // 2
         older, newer = values[:middle], values[middle:]

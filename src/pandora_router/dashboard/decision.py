@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from pandora_router.dashboard.decisions import keep_texts
 from pandora_router.dashboard.layout import (
     Entry,
     Page,
@@ -15,10 +16,12 @@ from pandora_router.dashboard.layout import (
     money,
     note,
     number,
+    per_1000,
     seconds,
     when,
 )
 from pandora_router.dashboard.markup import Html, tag
+from pandora_router.dashboard.net_value import score_of
 from pandora_router.dashboard.page_request import ROOT, PageRequest
 from pandora_router.router.picture import decision_svg
 from pandora_router.store import accounts, log, queries
@@ -30,8 +33,8 @@ LONGEST = 20_000
 """The most characters of a prompt or an answer that a page shows."""
 
 
-def decision(open_: Transaction, request: PageRequest, id_: str) -> Page | None:
-    """The page; None if no decision has this id."""
+def decision(open_: Transaction, request: PageRequest, id_: str, *, bodies: bool = False) -> Page | None:
+    """The page; None if no decision has this id. `bodies`: whether prompts are stored at present."""
     row = log.decision(open_, id_)
     if row is None:
         return None
@@ -41,13 +44,14 @@ def decision(open_: Transaction, request: PageRequest, id_: str) -> Page | None:
     parts: list[Html | PageTable] = [
         _facts(row, "" if key is None else key.name),
         *([_picture(row, made)] if made.get("specialists") else [_undecided(row)]),
-        *([_beliefs(made)] if made.get("specialists") else []),
+        *([_beliefs(made, row["detail"])] if made.get("specialists") else []),
         _bill(row),
         _attempts(row),
         _excluded(row),
         _feedback(row),
         *_text("Prompt", prompt),
         *_text("Answer", answer),
+        *([] if bodies or prompt is not None else [keep_texts()]),
     ]
     return Page("One decision", parts, ranged=False)
 
@@ -57,6 +61,9 @@ def _facts(row: Mapping[str, Any], key: str) -> Html:
         "Decision": row["id"],
         "Time": when(row["at"]).child,
         "Answered by": tag("strong", row["specialist"]),
+        "Predicted score": _predicted(row),
+        "Feedback": ", ".join(f"{given['metric']} {given['value']:g}" for given in row["feedback"]) or None,
+        "Money": amount(dollars(row["cost"])),
         "Proposed by the router": row["proposed"] if row["proposed"] != row["specialist"] else None,
         "Status": row["status"],
         "Policy": row["policy"],
@@ -72,6 +79,12 @@ def _facts(row: Mapping[str, Any], key: str) -> Html:
     return tag(
         "dl", [(tag("dt", name), tag("dd", value)) for name, value in facts.items() if value], class_="facts"
     )
+
+
+def _predicted(row: Mapping[str, Any]) -> str | None:
+    """The score that was expected of the specialist that answered; for a score of 0 or 1, its chance."""
+    score = score_of(row["detail"], row["specialist"])
+    return None if score is None else f"{score:.2f}"
 
 
 def _undecided(row: Mapping[str, Any]) -> Html:
@@ -93,7 +106,7 @@ def _lines(row: Mapping[str, Any]) -> dict[str, str]:
     if row["baseline"] is not None:
         best = dollars(row["baseline"])
         lines["always the best single"] = amount(best)
-        lines["saved" if best >= paid else "lost"] = amount(abs(best - paid))
+        lines["less money than that" if best >= paid else "more money than that"] = amount(abs(best - paid))
     return lines
 
 
@@ -104,12 +117,12 @@ def _bill(row: Mapping[str, Any]) -> PageTable:
     )
 
 
-def _beliefs(made: Mapping[str, Any]) -> PageTable:
-    order: dict[str, tuple[str, float | None]] = {}
+def _beliefs(made: Mapping[str, Any], detail: Mapping[str, Any]) -> PageTable:
+    fees = (detail.get("value") or {}).get("fee") or {}
+    order: dict[str, tuple[int, float | None]] = {}
     for place, purchase in enumerate(made["purchases"], 1):
         for name, value in zip(purchase["specialists"], purchase["values"], strict=True):
-            before = f"{order[name][0]}, verdict " if name in order else ""
-            order[name] = f"{before}{place}", value
+            order[name] = place, value
     worth = made["worth"]
     rows = []
     for name, known in sorted(made["specialists"].items(), key=lambda item: -(item[1]["mean"] or 0.0)):
@@ -118,7 +131,9 @@ def _beliefs(made: Mapping[str, Any]) -> PageTable:
             [
                 Entry(name, tag("strong", name) if name == made["specialist"] else name),
                 Entry(known["status"]),
-                Entry(opened, opened or ""),
+                number(score_of(detail, name)),
+                per_1000(fees.get(name)),
+                Entry(opened, "" if opened is None else str(opened)),
                 number(shown),
                 *(number(known[kind]) for kind in ("cheap", "mean", "std", "reservation_price")),
                 number(known["inspection_cost"] if known["status"] in SOLD else None, 5),
@@ -126,11 +141,15 @@ def _beliefs(made: Mapping[str, Any]) -> PageTable:
             ]
         )
     columns = (
-        "specialist", "its estimate", "opened", "showed", "cheap estimate", "mean", "std",
-        "reservation price", "price of a look", "worth at the end",
+        "specialist", "its estimate", "predicted score", "fee per 1,000", "opened", "showed",
+        "cheap estimate", "mean", "std", "reservation price", "price of a look", "worth at the end",
     )  # fmt: skip
     return PageTable(
-        "beliefs", "What was believed, bought and shown (in units of reward)", columns, rows, words=2
+        "beliefs",
+        "What was believed, bought and shown (worths: score minus weighted fee)",
+        columns,
+        rows,
+        words=2,
     )
 
 

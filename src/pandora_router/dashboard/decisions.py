@@ -12,8 +12,8 @@ from pandora_router.dashboard.layout import (
     count,
     cut,
     joined,
-    money,
     note,
+    per_1000,
     seconds,
     when,
 )
@@ -21,19 +21,20 @@ from pandora_router.dashboard.markup import Html, tag
 from pandora_router.dashboard.page_request import ROOT, PageRequest
 from pandora_router.store import accounts, queries
 from pandora_router.store.database import Transaction
+from pandora_router.store.money import dollars
 from pandora_router.store.queries import Filter, Sums
 
 ROWS = 50
 IN_A_FILE = 10_000
 STATUSES = ("ok", "error", "cancelled", "lost", "open")
 COLUMNS = (
-    "time", "decision", "specialist", "policy", "key", "status", "declined", "looks", "changed", "cost",
-    "best single", "first token", "whole answer",
+    "time", "decision", "prompt", "specialist", "policy", "key", "status", "looks", "changed",
+    "money per 1,000", "best single per 1,000", "first token", "whole answer",
 )  # fmt: skip
 
 
-def decisions(open_: Transaction, request: PageRequest) -> Page:
-    """The page."""
+def decisions(open_: Transaction, request: PageRequest, *, bodies: bool = False) -> Page:
+    """The page; `bodies`: whether prompts are stored at present."""
     most = IN_A_FILE if request.query.get("csv") else ROWS + 1
     window, reach = request.window, None
     if request.filter != Filter() and not request.query.get("csv"):
@@ -42,15 +43,24 @@ def decisions(open_: Transaction, request: PageRequest) -> Page:
     rows_ = queries.listed(open_, window, request.filter, most=most, before=request.before)
     named = {key.id: key.name for key in accounts.keys(open_)}
     shown = rows_ if request.query.get("csv") else rows_[:ROWS]
+    prompts = queries.prompts(open_, [row["id"] for row in shown])
+    columns, words = (COLUMNS, 7) if prompts else (COLUMNS[:2] + COLUMNS[3:], 6)
+    rows = [_row(row, named, request) for row in shown]
+    if prompts:
+        for row, written in zip(shown, rows, strict=True):
+            prompt = prompts.get(row["id"], "")
+            written.insert(2, Entry(prompt, cut(prompt, 28)))
     table = PageTable(
         "decisions",
         "Newest first",
-        COLUMNS,
-        [_row(row, named, request) for row in shown],
-        words=7,
+        columns,
+        rows,
+        words=words,
         empty="No decision in this window fits the filters.",
     )
     parts: list[Html | PageTable] = [_filters(open_, request, named)]
+    if shown and not prompts and not bodies:
+        parts.append(keep_texts())
     if request.filter.text:
         parts.append(
             note(f"Searched: the newest {queries.SEARCHED:,} kept prompts that fit the other filters.")
@@ -63,24 +73,48 @@ def decisions(open_: Transaction, request: PageRequest) -> Page:
     return Page("Decisions", [*parts, table, _pager(request, rows_)])
 
 
+def keep_texts() -> Html:
+    """How to store prompts and answers, for pages that would show them."""
+    return note(
+        "Prompts and answers are not stored. To keep them, write ",
+        tag("code", "serve: {bodies: true}"),
+        " into pandora.yaml.",
+    )
+
+
+def short(policy: str) -> str:
+    """The name of a policy without its settings, as people know it.
+
+    >>> short("KnowledgeGradient(depth=2)"), short("named")
+    ('KnowledgeGradient', 'named')
+    """
+    return policy.partition("(")[0]
+
+
 def _row(row: Sums, named: Mapping[str, str], request: PageRequest) -> list[Entry]:
     key = row["key"] or ""
-    link = tag("a", f"…{row['id'][-8:]}", href=request.link(f"decisions/{row['id']}"), title=row["id"])
+    link = tag("a", f"…{row['id'][-6:]}", href=request.link(f"decisions/{row['id']}"), title=row["id"])
     return [
         when(row["at"]),
         Entry(row["id"], link),
         _narrowing(request, "specialist", row["specialist"], row["specialist"]),
-        _narrowing(request, "policy", row["policy"], row["policy"]),
+        _narrowing(request, "policy", row["policy"], short(row["policy"])),
         _narrowing(request, "key", key, named.get(key, key)),
-        Entry(row["status"], tag("span", row["status"], class_=None if row["status"] == "ok" else "bad")),
-        Entry(row["declined"], cut(row["declined"] or "", 20)),
+        _status(row),
         count(row["inspected"]),
         Entry(int(row["changed"]), "yes" if row["changed"] else ""),
-        money(row["cost"]),
-        money(row["baseline"]),
+        per_1000(dollars(row["cost"])),
+        per_1000(None if row["baseline"] is None else dollars(row["baseline"])),
         seconds(row["first_token"]),
         seconds(row["seconds"]),
     ]
+
+
+def _status(row: Sums) -> Entry:
+    """How the request ended; a decision that was declined says so, with its reason."""
+    shown = f"{row['status']}, declined" if row["declined"] else row["status"]
+    kind = None if row["status"] == "ok" else "bad"
+    return Entry(shown, tag("span", shown, class_=kind, title=row["declined"]))
 
 
 def _narrowing(request: PageRequest, member: str, value: str, shown: str) -> Entry:
@@ -100,7 +134,7 @@ def _filters(open_: Transaction, request: PageRequest, named: Mapping[str, str])
     ]
     inside = [
         _choice("specialist", "Specialist", wanted.specialist, {name: name for name in specialists}),
-        _choice("policy", "Policy", wanted.policy, {name: name for name in policies}),
+        _choice("policy", "Policy", wanted.policy, {name: short(name) for name in policies}),
         _choice("key", "Key", wanted.key, named),
         _choice("status", "Status", wanted.status, {name: name for name in STATUSES}),
         _choice("declined", "Declined", query.get("declined", ""), yes_no),
@@ -127,7 +161,7 @@ def _times(request: PageRequest) -> dict[str, str]:
 
 def _choice(name: str, title: str, now: str, choices: Mapping[str, str]) -> Html:
     """A list to choose from; a value that is chosen is always in it."""
-    shown = {"": "all", **({now: choices.get(now, now)} if now else {}), **choices}
+    shown = {"": "all", **({now: choices.get(now, short(now))} if now else {}), **choices}
     options = [tag("option", text, value=value, selected=value == now) for value, text in shown.items()]
     return tag("label", title, tag("select", options, name=name))
 

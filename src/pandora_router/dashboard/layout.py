@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
@@ -18,6 +18,7 @@ from pandora_router.dashboard.markup import Child, Html, markup, tag
 from pandora_router.dashboard.page_request import RANGES, ROOT, PageRequest
 from pandora_router.router.picture import style_sheet
 from pandora_router.store.money import dollars
+from pandora_router.store.queries import Window
 
 PAGES = {
     "": "Today",
@@ -29,6 +30,8 @@ PAGES = {
     "reconcile": "Reconcile",
     "market": "Market",
 }
+LEAST = 0.001
+"""Amounts of fewer dollars than this are written in cents."""
 KINDS = {"css": "text/css; charset=utf-8", "js": "text/javascript; charset=utf-8"}
 FILES = ("htmx.min.js", "uplot.min.js", "uplot.min.css", "board.js", "board.css")
 PICTURE = "picture.css"
@@ -130,8 +133,8 @@ def csv_link(request: PageRequest, name: str) -> str:
     return request.link(csv=name)
 
 
-def render(page: Page, request: PageRequest, person: str | None) -> bytes:
-    """The whole document; `person` is the name of the key that is logged in."""
+def render(page: Page, request: PageRequest, person: str | None, hidden: Collection[str] = ()) -> bytes:
+    """The whole document; `person` is the name of the key that is logged in, `hidden` pages have no link."""
     inside = [part.html(request) if isinstance(part, PageTable) else part for part in page.parts]
     again: dict[str, Any] = (
         {"hx_get": request.link(), "hx_trigger": "every 5s", "hx_select": "#live", "hx_swap": "outerHTML"}
@@ -143,7 +146,7 @@ def render(page: Page, request: PageRequest, person: str | None) -> bytes:
     main = tag(
         "main", tag("div", tag("h1", page.title), ranges, class_="head"), content, id="main", tabindex=-1
     )
-    return document(page.title, request, _navigation(request, person), main)
+    return document(page.title, request, _navigation(request, person, hidden), main)
 
 
 def document(title: str, request: PageRequest, *body: Child) -> bytes:
@@ -171,7 +174,7 @@ def document(title: str, request: PageRequest, *body: Child) -> bytes:
     return f"<!doctype html>\n{whole}\n".encode("utf-8", "replace")
 
 
-def _navigation(request: PageRequest, person: str | None) -> Html:
+def _navigation(request: PageRequest, person: str | None, hidden: Collection[str]) -> Html:
     kept = dict.fromkeys(("specialist", "policy", "key", "status", "text", "least", "most"))
     kept |= dict.fromkeys(("declined", "inspected", "changed"))
     here = request.path.partition("/")[0]
@@ -184,6 +187,7 @@ def _navigation(request: PageRequest, person: str | None) -> Html:
             data_key=str(number),
         )
         for number, (path, title) in enumerate(PAGES.items(), start=1)
+        if path not in hidden or path == here
     )
     out = (
         tag(
@@ -249,10 +253,22 @@ def tiles(*inside: Html) -> Html:
 
 
 def chart(
-    title: str, at: Sequence[float], lines: Mapping[str, Sequence[float | None]], unit: str = ""
+    title: str,
+    at: Sequence[float],
+    lines: Mapping[str, Sequence[float | None]],
+    unit: str = "",
+    ends: Window | None = None,
 ) -> Html:
-    """A chart over time, drawn by the script from the data in its attribute."""
-    data = {"at": list(at), "unit": unit, "lines": [{"name": n, "values": list(v)} for n, v in lines.items()]}
+    """A chart over time, drawn by the script from the data in its attribute.
+
+    `ends` are those of the time axis; by default the first and the last time of the data.
+    """
+    data = {
+        "at": list(at),
+        "ends": None if ends is None else [ends.since, ends.until],
+        "unit": unit,
+        "lines": [{"name": name, "values": list(values)} for name, values in lines.items()],
+    }
     payload = json.dumps(data, allow_nan=False)
     plot = tag("div", class_="plot", data_plot=payload, role="img", aria_label=f"{title} over time")
     return tag("figure", tag("figcaption", title, f" ({unit})" if unit else None), plot)
@@ -281,12 +297,23 @@ def money(nano: float | None) -> Entry:
 
 
 def amount(value: float) -> str:
-    """Dollars with as many decimals as show three digits of them.
+    """Dollars with as many decimals as show three digits of them; less than a tenth of a cent in cents.
 
-    >>> amount(1234.5), amount(0.25), amount(0.000123), amount(-0.5), amount(0)
-    ('$1,234.50', '$0.25', '$0.000123', '-$0.50', '$0.00')
+    >>> amount(1234.5), amount(0.25), amount(0.00123), amount(-0.5), amount(0), amount(-0.00000863)
+    ('$1,234.50', '$0.25', '$0.00123', '-$0.50', '$0.00', '-0.00086 ¢')
     """
+    if text.SMALLEST <= abs(value) < LEAST:
+        return f"{text.money(100.0 * value, '')} ¢"
     return text.money(value, significant=3)
+
+
+def per_1000(value: float | None) -> Entry:
+    """Dollars of one request, written for a thousand of them, in which people compare prices.
+
+    >>> per_1000(0.00000863).shown
+    '$0.00863'
+    """
+    return Entry(None, "–") if value is None else Entry(1000 * value, amount(1000 * value))
 
 
 def seconds(value: float | None) -> Entry:

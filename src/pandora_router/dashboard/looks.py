@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from pandora_router.dashboard.layout import (
     Entry,
     Page,
@@ -17,7 +19,7 @@ from pandora_router.dashboard.layout import (
 )
 from pandora_router.dashboard.markup import tag
 from pandora_router.dashboard.page_request import PageRequest
-from pandora_router.dashboard.specialists import reward
+from pandora_router.dashboard.specialists import outlook_list, score
 from pandora_router.dashboard.today import whole_steps
 from pandora_router.store import queries
 from pandora_router.store.database import Transaction
@@ -26,8 +28,8 @@ from pandora_router.store.money import dollars
 LOOKS = ("inspection", "loser")
 
 
-def looks(open_: Transaction, request: PageRequest) -> Page:
-    """The page."""
+def looks(open_: Transaction, request: PageRequest, outlooks: Sequence[str] = ()) -> Page:
+    """The page; `outlooks` says for each specialist whether looks at it are made now, or why none is made."""
     window = request.window
     now = queries.totals(open_, window)
     judged = queries.judged(open_, window, request.metric)
@@ -40,7 +42,7 @@ def looks(open_: Transaction, request: PageRequest) -> Page:
         ),
         tile("Spent on looks", money(paid).shown, f"{share(paid, now['cost']).shown} of all spend"),
         tile("Choices they changed", share(changed, looked).shown, listed),
-        tile("Expected gain", f"{now['gained']:.3f}", "reward, summed over requests"),
+        tile("Expected gain", f"{now['gained']:.3f}", "worth (score minus weighted fee), summed"),
         tile("Per changed choice", money(paid / changed if changed else None).shown, "spent on looks"),
     )
     step, steps = queries.series(open_, window)
@@ -48,13 +50,13 @@ def looks(open_: Transaction, request: PageRequest) -> Page:
     at = [row["at"] for row in over_time]
     drawn = charts(
         chart("Requests", at, {"with looks": [row["inspected"] for row in over_time],
-                               "choice changed": [row["changed"] for row in over_time]}),
+                               "choice changed": [row["changed"] for row in over_time]}, ends=window),
         chart("Spent on looks", at, {"looks": [dollars(int(row["inspection_cost"])) for row in over_time]},
-              "dollars"),
-        chart("Expected gain", at, {"reward": [row["gained"] for row in over_time]}),
+              "dollars", window),
+        chart("Expected gain", at, {"worth": [row["gained"] for row in over_time]}, ends=window),
     )  # fmt: skip
     quality = [
-        [Entry(title), count(sum(row["judgements"] for row in rows)), reward(rows)]
+        [Entry(title), count(sum(row["judgements"] for row in rows)), score(rows)]
         for title, rows in (
             ("looks changed the choice", [row for row in judged if row["changed"]]),
             ("looks changed nothing, or there were none", [row for row in judged if not row["changed"]]),
@@ -85,8 +87,9 @@ def looks(open_: Transaction, request: PageRequest) -> Page:
         "Looks",
         [
             head,
+            outlook_list(outlooks),
             drawn,
-            PageTable("quality", f"Feedback ({request.metric})", ("requests", "judged", "reward"), quality),
+            PageTable("quality", f"Feedback ({request.metric})", ("requests", "judged", "score"), quality),
             PageTable("won", "Looks by specialist", ("specialist", "looks", "won", "lost", "share won"), won),
             PageTable(
                 "lost",

@@ -1,12 +1,14 @@
-"""First page: requests, spend, net saving, quality, errors and latency of a window, and over time."""
+"""First page: net value, money, score, requests, errors and latency of a window, and over time."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
+import orjson
+
 from pandora_router.dashboard.layout import (
-    Entry,
     Page,
     PageTable,
     amount,
@@ -15,6 +17,7 @@ from pandora_router.dashboard.layout import (
     count,
     money,
     note,
+    per_1000,
     seconds,
     share,
     tile,
@@ -22,13 +25,17 @@ from pandora_router.dashboard.layout import (
     when,
 )
 from pandora_router.dashboard.markup import Html
+from pandora_router.dashboard.net_value import CostAndScore, mix_of_two, predicted, ways_table
 from pandora_router.dashboard.page_request import PageRequest
 from pandora_router.store import queries
 from pandora_router.store.database import Transaction
 from pandora_router.store.money import dollars
 from pandora_router.store.queries import Sums, Window
+from pandora_router.text import counted
 
 LEVELS = (0.5, 0.95)
+NEWEST = 600
+"""Number of newest decisions from which other ways are predicted."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +50,20 @@ class Figures:
     whole: list[float]
     judgements: int
     quality: float | None
+    squares: float
     judged: list[Sums]
+    expected: float | None
+    singles: list[CostAndScore]
+
+    def router(self) -> CostAndScore | None:
+        """All requests as they were answered; with the predicted score if there is no feedback."""
+        score = self.expected if self.quality is None else self.quality
+        requests = self.now["requests"]
+        if score is None or not requests:
+            return None
+        return CostAndScore(
+            "as it was answered", score, dollars(self.now["cost"]) / requests, self.quality is None
+        )
 
 
 def read(open_: Transaction, window: Window, metric: str) -> Figures:
@@ -52,6 +72,7 @@ def read(open_: Transaction, window: Window, metric: str) -> Figures:
     step, over_time = queries.series(open_, window)
     sums = queries.judged(open_, window, metric)
     judgements = sum(row["judgements"] for row in sums)
+    expected, singles = predicted(map(orjson.loads, queries.details(open_, NEWEST)))
     return Figures(
         queries.totals(open_, window),
         queries.totals(open_, earlier),
@@ -61,18 +82,23 @@ def read(open_: Transaction, window: Window, metric: str) -> Figures:
         queries.quantiles(open_, window, "whole", LEVELS).get("", []),
         judgements,
         sum(row["total"] for row in sums) / judgements if judgements else None,
+        sum(row["squares"] for row in sums),
         queries.judged_over_time(open_, window, metric),
+        expected,
+        singles,
     )
 
 
-def today(open_: Transaction, request: PageRequest) -> Page:
-    """The page."""
+def today(open_: Transaction, request: PageRequest, right_answer: float | None) -> Page:
+    """The page; `right_answer` is what a score of 1 is worth in dollars, None if that is not known."""
     window = request.window
     figures = read(open_, window, request.metric)
+    router = figures.router()
     parts: list[Html | PageTable] = [
-        _tiles(figures, request.metric),
-        _charts(figures, window),
+        _tiles(figures, request.metric, right_answer),
+        *([] if router is None or right_answer is None else [_ways(router, figures, right_answer)]),
         explained(),
+        _charts(figures, window),
         _table(figures),
     ]
     return Page("Today", parts, live=True)
@@ -87,37 +113,76 @@ def whole_steps(over_time: list[Sums], step: int, window: Window) -> list[Sums]:
     return whole if any(row["requests"] for row in whole) else over_time
 
 
-def net_saving(sums: Sums) -> int:
-    """What the best single specialist would have cost minus what was paid, looks included, in nanodollars."""
-    return int(sums["baseline"] - sums["compared"])
+def _ways(router: CostAndScore, figures: Figures, right_answer: float) -> PageTable:
+    return ways_table(router, figures.singles, right_answer)
 
 
-def _tiles(figures: Figures, metric: str) -> Html:
+def _tiles(figures: Figures, metric: str, right_answer: float | None) -> Html:
     now, requests = figures.now, figures.now["requests"]
-    saved, best = net_saving(now), int(now["baseline"])
-    kind = None if not best else "good" if saved >= 0 else "bad"
-    compared = _compared(saved, best) if best else "no request could be compared"
-    looks = f"looks {money(now['inspection_cost']).shown} of it"
-    quality = "–" if figures.quality is None else f"{figures.quality:.3f}"
     return tiles(
+        *_value(figures, right_answer),
+        tile("Money", money(now["cost"]).shown, _money_alone(now)),
+        _score(figures, metric),
         tile("Requests", f"{requests:,}", _change(requests, figures.before["requests"])),
-        tile("Spend", money(now["cost"]).shown, looks),
-        tile("Net saving" if saved >= 0 else "Net loss", amount(dollars(abs(saved))), compared, kind=kind),
-        tile(f"Quality ({metric})", quality, f"{figures.judgements:,} judged answers"),
-        tile("Errors", share(now["errors"], requests).shown, f"{now['errors']:,} requests"),
+        tile("Errors", share(now["errors"], requests).shown, counted(now["errors"], "request")),
         tile("First token", _level(figures.first, 0), f"95%: {_level(figures.first, 1)}"),
         tile("Whole answer", _level(figures.whole, 0), f"95%: {_level(figures.whole, 1)}"),
         tile("Deciding", seconds(now["overhead"] / requests if requests else None).shown, "mean per request"),
-        tile("Looked before", share(now["inspected"], requests).shown, f"{now['looks']:,} looks"),
+        tile("Looked before", share(now["inspected"], requests).shown, counted(now["looks"], "look")),
         tile("Declined", share(now["declined"], requests).shown, "went to the default"),
     )
 
 
-def _compared(saved: int, best: int) -> str:
-    """How a saving compares with the bill of the best single specialist."""
-    times = abs(saved) / best
-    part = f"{times:,.0f} times" if times > 10 else f"{share(saved, best).shown} of"
-    return f"{part} {amount(dollars(best))} for always the best single; money only, quality is beside it"
+def _value(figures: Figures, right_answer: float | None) -> list[Html]:
+    """Net value of the window, and how far it is ahead of the best specialist alone and of the mix of two."""
+    router, requests = figures.router(), figures.now["requests"]
+    if right_answer is None:
+        return [tile("Net value", "–", "no fitted router says what a right answer is worth")]
+    if router is None:
+        why = "no score: send feedback, or let the router decide" if requests else "no requests"
+        return [tile("Net value", "–", why)]
+    net, doubt = router.net(right_answer), _doubt(figures)
+    title = "Net value, predicted" if router.predicted else "Net value"
+    made = f"score {router.score:.3f} × {amount(right_answer)} − money, for {counted(requests, 'request')}"
+    shown = [tile(title, amount(requests * net), made, kind="good" if net >= 0.0 else "bad")]
+    others = [("the best single", max(figures.singles, key=lambda way: way.net(right_answer), default=None))]
+    others.append(("the mix of two", mix_of_two(figures.singles, router.cost)))
+    for name, way in others:
+        if way is not None:
+            ahead, error = requests * (net - way.net(right_answer)), requests * doubt * right_answer
+            kind = None if abs(ahead) <= 2.0 * error else "good" if ahead > 0.0 else "bad"
+            spread = f" ± {amount(error)}" if 0.0 < error < math.inf else ""
+            what = f"{spread} {way.name}: {amount(requests * way.net(right_answer))}, predicted".strip()
+            sign = "+" if ahead >= 0.0 else ""
+            shown.append(tile(f"Against {name}", f"{sign}{amount(ahead)}", what, kind=kind))
+    return shown
+
+
+def _doubt(figures: Figures) -> float:
+    """The standard error of the mean of feedback; infinite if there are fewer than two scores."""
+    n, mean = figures.judgements, figures.quality
+    if n < 2 or mean is None:
+        return math.inf
+    return math.sqrt(max(0.0, figures.squares / n - mean * mean) / (n - 1))
+
+
+def _money_alone(now: Sums) -> str:
+    looks = f"looks {money(now['inspection_cost']).shown} of it"
+    gap = int(now["baseline"] - now["compared"])
+    if not now["baseline"]:
+        return looks
+    return f"{looks}; {amount(dollars(abs(gap)))} {'less' if gap >= 0 else 'more'} than the best single"
+
+
+def _score(figures: Figures, metric: str) -> Html:
+    """The mean of feedback; without any, what the router predicted, under that name."""
+    if figures.quality is not None:
+        return tile(
+            f"Score ({metric})", f"{figures.quality:.3f}", counted(figures.judgements, "judged answer")
+        )
+    if figures.expected is not None:
+        return tile("Score, predicted", f"{figures.expected:.3f}", "no feedback yet: POST /v1/feedback")
+    return tile(f"Score ({metric})", "–", "no feedback yet: POST /v1/feedback")
 
 
 def _level(levels: list[float], place: int) -> Any:
@@ -143,15 +208,14 @@ def _charts(figures: Figures, window: Window) -> Html:
     def paid(name: str) -> list[float | None]:
         return [dollars(int(row[name])) for row in rows]
 
-    saved = [dollars(net_saving(row)) for row in rows]
-    quality = [row["total"] / row["judgements"] if row["judgements"] else None for row in figures.judged]
+    judged = figures.judged
+    quality = [row["total"] / row["judgements"] if row["judgements"] else None for row in judged]
     drawn = [
-        chart("Requests", at, {"requests": summed("requests"), "errors": summed("errors")}),
-        chart("Money", at, {"spend": paid("cost"), "net saving": saved, "looks": paid("inspection_cost")},
-              "dollars"),
+        chart("Score", [row["at"] for row in judged], {"mean of feedback": quality}, ends=window),
+        chart("Money", at, {"all": paid("cost"), "looks": paid("inspection_cost")}, "dollars", window),
+        chart("Requests", at, {"requests": summed("requests"), "errors": summed("errors")}, ends=window),
         chart("Latency", at, {"whole answer, mean": mean("seconds", "timed"),
-                              "first token, mean": mean("first_token", "first_tokens")}, "seconds"),
-        chart("Quality", [row["at"] for row in figures.judged], {"mean of feedback": quality}),
+                              "first token, mean": mean("first_token", "first_tokens")}, "seconds", window),
     ]  # fmt: skip
     return charts(*drawn)
 
@@ -164,14 +228,23 @@ def _table(figures: Figures) -> PageTable:
             count(row["errors"]),
             money(row["cost"]),
             money(row["inspection_cost"]),
-            money(net_saving(row)) if row["baseline"] else Entry(None, "–"),
+            per_1000(dollars(row["cost"]) / row["requests"]),
             seconds(row["first_token"] / row["first_tokens"] if row["first_tokens"] else None),
             seconds(row["seconds"] / row["timed"] if row["timed"] else None),
         ]
         for row in reversed(figures.over_time)
         if row["requests"]
     ]
-    columns = ("from", "requests", "errors", "spend", "looks", "net saving", "first token", "whole answer")
+    columns = (
+        "from",
+        "requests",
+        "errors",
+        "money",
+        "looks",
+        "money per 1,000",
+        "first token",
+        "whole answer",
+    )
     return PageTable("over-time", f"In steps of {_length(figures.step)}", columns, rows, folded=True)
 
 
@@ -183,8 +256,11 @@ def _length(step: int) -> str:
 
 
 def explained() -> Html:
-    """What the money on the page means."""
+    """What the numbers on the page mean."""
     return note(
-        "Net saving: what the best single specialist would have cost for the same requests, minus what was "
-        "paid for answers and looks."
+        "Net value: score times what a right answer is worth (value: {right_answer: ...} of pandora.yaml), "
+        "minus all money, looks included. Score: mean of feedback, for all requests of the window. "
+        "Predicted: what the router expected of each specialist for its newest "
+        f"{NEWEST:,} decisions, before it looked, and at the fees of the fit. The mix of two asks one of two "
+        "specialists at random, for the same money as the router."
     )

@@ -60,7 +60,7 @@ def load(path: Path | str, *, limits: Limits | None = None) -> Table:
         recorded = stored.manifest["fingerprint"]
     except UsageError:
         raise
-    except (KeyError, TypeError, ValueError, OSError, pa.ArrowException) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, OSError, pa.ArrowException) as error:
         raise KIND.refusal(path, "the columns and types of a routing table", str(error)) from error
     if table.fingerprint() != recorded:
         raise KIND.refusal(
@@ -87,6 +87,10 @@ def _read(stored: folders.Stored) -> Table:
         fee=_matrix(files["fee.parquet"], specialists),
         contexts=None if contexts is None else _texts(contexts, specialists),
         fee_weight=float(stored.manifest["fee_weight"]),
+        lengths={
+            str(name): {str(kind): float(mean) for kind, mean in means.items()}
+            for name, means in stored.manifest.get("lengths", {}).items()
+        },
     )
 
 
@@ -116,6 +120,7 @@ def _write(table: Table, folder: Path) -> dict[str, Any]:
         "specialists": list(table.specialists),
         "missing_cells": int(table.missing.sum()),
         "fee_weight": table.fee_weight,
+        "lengths": {name: dict(means) for name, means in table.lengths.items()},
     }
 
 

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -30,8 +31,9 @@ class Table:
 
     reward = score - fee_weight * fee, in units of the score. `fee` may be in any unit, and NaN only where
     `score` is. `contexts[i, j]` is the text that an estimator may read before it estimates specialist j on
-    prompt i (first tokens of the answer, retrieved passages), or None. Raises `UsageError` if shapes, names
-    or numbers are invalid.
+    prompt i (first tokens of the answer, retrieved passages), or None. `lengths` are means over the answers
+    of a specialist, by its name, such as tokens and seconds of an answer (`collect.assemble`); empty where
+    nobody measured them. Raises `UsageError` if shapes, names or numbers are invalid.
     """
 
     prompt_ids: tuple[str, ...]
@@ -43,6 +45,7 @@ class Table:
     fee: Matrix
     contexts: Contexts | None = None
     fee_weight: float = 1.0
+    lengths: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for name in ("prompt_ids", "prompts", "tasks", "specialists"):
@@ -56,6 +59,53 @@ class Table:
         _check_shapes(self)
         _check_numbers(self)
         _check_contexts(self)
+
+    @classmethod
+    def from_frame(
+        cls,
+        frame: object,
+        *,
+        specialist: str = "model",
+        score: str = "score",
+        fee: str | Mapping[str, float] = "fee",
+        prompt: str = "prompt",
+        fee_weight: float = 1.0,
+        **columns: str,
+    ) -> Table:
+        """Read a data frame (pandas, polars, Arrow) with one row per prompt and specialist.
+
+        frame: anything that pyarrow reads without a copy of its own library: an Arrow table, a pandas frame,
+            or an object with the Arrow stream protocol, as polars, DuckDB and others have.
+        fee: the column with the fee of each answer, or the fee of each specialist by its name.
+        columns: further columns by kind: prompt_id, task, split, context.
+
+        Pairs that do not occur are missing cells. Raises `UsageError`, which names row and column.
+
+        >>> import pyarrow as pa
+        >>> rows = {"prompt": ["1+1?", "1+1?"], "model": ["small", "large"], "score": [0, 1]}
+        >>> Table.from_frame(pa.table(rows), fee={"small": 0.001, "large": 0.02}).score
+        array([[0., 1.]])
+        """
+        from pandora_router.data.importers.long import read_frame
+
+        names = {"specialist": specialist, "score": score, "prompt": prompt, **columns}
+        return read_frame(frame, names, fee=fee, fee_weight=fee_weight)
+
+    @classmethod
+    def load(cls, path: Path | str) -> Table:
+        """Read the table in the folder `path`; `UsageError` if it is none, damaged or of another version."""
+        from pandora_router.data.storage import load
+
+        return load(path)
+
+    def save(self, path: Path | str, *, replace: bool = False) -> None:
+        """Write this table to the folder `path`, atomically.
+
+        Raises `UsageError` if `path` exists, unless it is a routing table and `replace` is true.
+        """
+        from pandora_router.data.storage import save
+
+        save(self, path, replace=replace)
 
     def __len__(self) -> int:
         return len(self.prompt_ids)
@@ -125,6 +175,7 @@ class Table:
             score=self.score[:, index],
             fee=self.fee[:, index],
             contexts=None if self.contexts is None else self.contexts[:, index],
+            lengths={name: self.lengths[name] for name in specialists if name in self.lengths},
         )
 
     def with_fee_weight(self, weight: float) -> Table:
@@ -136,7 +187,7 @@ class Table:
         return replace(self, split=np.asarray(split, dtype=np.str_))
 
     def fingerprint(self) -> str:
-        """SHA-256 of everything in the table, 64 hex digits; equal content gives the same on any machine."""
+        """SHA-256 of everything but `lengths`, 64 hex digits; equal content gives the same on any machine."""
         digest = hashlib.sha256(b"pandora-router table 1")
         for texts in (self.prompt_ids, self.prompts, self.tasks, self.split.tolist(), self.specialists):
             _feed_texts(digest, texts)

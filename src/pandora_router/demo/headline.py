@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pandora_router.calibrate.ways import ALWAYS, NEVER, ORACLE, ROUTER
-from pandora_router.demo.people import STRONG
+from pandora_router.demo.specialists import STRONG
 from pandora_router.demo.study import ALWAYS_SMALL, ALWAYS_STRONG, SMALL_WAY, Study, Way
 
 PRICE = 0.05

@@ -1,10 +1,10 @@
 """`pandora serve --demo`: the five small specialists behind a gateway, with a router fitted on the record.
 
 Everything runs on this machine: the specialists on a free port of 127.0.0.1 (`upstream`), the store in a
-temporary folder, and the router from the recorded answers in the package. Fitting takes a few processor
-seconds; the fitted router is cached in the user's cache folder under a hash of the record and the library
-versions. If the small model is not installed, its recorded answers are used, and a question that was not
-recorded is refused with an explanation.
+temporary folder, and the router from the recorded answers in the package. Fitting takes about a minute of
+processor time; the fitted router is cached in the user's cache folder under a hash of the record and the
+library versions. If the small model is not installed, its recorded answers are used, and a question that was
+not recorded is refused with an explanation.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ import numpy as np
 from pandora_router import __version__
 from pandora_router.boxes import Costs
 from pandora_router.config.gateway import mount_dashboard
-from pandora_router.demo import recording, routing
-from pandora_router.demo.calculator import calculate
+from pandora_router.demo import live_route, records
 from pandora_router.demo.headline import PRICE
-from pandora_router.demo.people import FIRST, SECONDS, SMALL, people, weights
 from pandora_router.demo.questions import recorded
-from pandora_router.demo.study import WEIGHT, BeginningsRecipe
+from pandora_router.demo.specialists import FIRST, SECONDS, SMALL, calculate, the_specialists, weights
+from pandora_router.demo.study import WEIGHT
 from pandora_router.demo.upstream import Running, Upstream
 from pandora_router.errors import PandoraError
-from pandora_router.gateway.app import Gateway
-from pandora_router.gateway.backend import Backend, LookLength, TokenTariff
-from pandora_router.gateway.site import Settings, Site
+from pandora_router.gateway.generation import Settings, Site
+from pandora_router.gateway.http.app import Gateway
+from pandora_router.gateway.providers.backend import Backend
+from pandora_router.prices import Tariff
 from pandora_router.router import Router
 from pandora_router.search import kernels
 from pandora_router.specialists.function import Function
@@ -45,6 +45,7 @@ from pandora_router.specialists.request import Request
 from pandora_router.specialists.specialist import Specialist
 from pandora_router.transport.endpoint import Endpoint
 from pandora_router.types import Advance
+from pandora_router.wires.look import LookLength
 
 DEFAULT = "open book"
 """Who answers what the router cannot judge: the best single one of the five in the record."""
@@ -79,7 +80,7 @@ class DemoPlan:
                 name,
                 Endpoint(self.url, timeout=60.0),
                 name,
-                TokenTariff(0.0, 0.0, per_call=float(fee)),
+                Tariff(0.0, 0.0, per_call=float(fee)),
                 wires=frozenset({"chat", "responses", "messages"}),
                 abilities=frozenset({"logprobs"}),
                 context=2000,
@@ -91,6 +92,10 @@ class DemoPlan:
             for name, fee in zip(router.specialists, router.fees, strict=True)
         )
         return Site(backends, Settings(DEFAULT), router, hash=router.id)
+
+    def fixed(self) -> DemoPlan:
+        """The plan itself: its files do not change while the demo runs."""
+        return self
 
     def mount(self, gateway: Gateway, closing: ExitStack) -> None:
         """Put the dashboard beside the gateway."""
@@ -124,13 +129,13 @@ def cast() -> tuple[dict[str, Specialist], tuple[str, ...]]:
     """The five specialists, and the names of those that run here; the others answer from the record."""
     now: dict[str, Specialist] = {}
     if weights() is not None:
-        now = {name: specialist for name, specialist in people().items() if name in SMALL}
+        now = {name: specialist for name, specialist in the_specialists().items() if name in SMALL}
     elif importlib.util.find_spec("sympy") is not None:
         now = {"calculator": Function("calculator", calculate, SECONDS)}
     asyncio.run(_load(now))
     if len(now) == len(SMALL):
         return now, SMALL
-    replayed = routing.cast(now, recording.Recorded.read().answers, recorded())
+    replayed = live_route.cast(now, records.Recorded.read().answers, recorded())
     return {name: replayed[name] for name in SMALL}, tuple(now)
 
 
@@ -147,7 +152,7 @@ def fitted(say: Advance) -> Path:
         Router.load(folder)
     except PandoraError:
         say("fitting the router", 0.0)
-        record = recording.Recorded.read()
+        record = records.Recorded.read()
         table = record.table.only(SMALL).with_fee_weight(WEIGHT)
         usable = (table.split == "train") | ~table.missing.any(axis=1)
         columns = [record.table.specialists.index(name) for name in SMALL]
@@ -155,9 +160,9 @@ def fitted(say: Advance) -> Path:
         kernels.warm(lambda kernel, done, total: say(f"compiling {kernel}, once", 0.5 * done / total))
         router = Router.fit(
             table.rows(np.asarray(usable)),
-            costly=BeginningsRecipe(),
             inspection_cost=Costs(looks, refund=looks),  # whoever was looked at goes on with what it began
             default=DEFAULT,
+            progress=lambda what, share: say(what, 0.5 + 0.4 * share),
         )
         router.save(folder, replace=True)
     return folder
@@ -174,8 +179,8 @@ def _cache() -> Path:
 
 def _hash() -> str:
     """A hash of the record, of the code that fits and of the versions of the libraries it uses."""
-    digest = hashlib.sha256(recording.FILE.read_bytes())
-    rooms = Path(recording.__file__).parent.parent
+    digest = hashlib.sha256(records.FILE.read_bytes())
+    rooms = Path(records.__file__).parent.parent
     for room in ("demo", "estimators", "calibrate", "router"):
         for source in sorted((rooms / room).rglob("*.py")):
             digest.update(source.read_bytes())

@@ -11,7 +11,7 @@ import numpy as np
 
 from pandora_router.calibrate.ways import ORACLE, ROUTER
 from pandora_router.demo import headline
-from pandora_router.demo.routing import RoutedQuestion
+from pandora_router.demo.live_route import RoutedQuestion
 from pandora_router.demo.study import Study, Way
 from pandora_router.errors import UsageError
 from pandora_router.folders import replace_text

@@ -18,11 +18,46 @@ import hashlib
 import itertools
 import random
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pandora_router.collect.assemble import Question
-from pandora_router.demo.facts import Fact, facts
+from pandora_router.specialists.retrieval import Passage, Passages
+
+FACTS = Path(__file__).with_name("facts.parquet")
+PUZZLES = Path(__file__).with_name("puzzles.parquet")
+
+
+@dataclass(frozen=True)
+class Fact:
+    """One fact: `answer` is its capital, symbol or definition, `also` are synonyms.
+
+    `listed`: whether the corpus has it.
+    """
+
+    kind: str
+    name: str
+    answer: str
+    number: int
+    passage: str
+    also: tuple[str, ...]
+    listed: bool
+
+
+@functools.cache
+def facts() -> tuple[Fact, ...]:
+    """Every fact, in the order of the file."""
+    import pyarrow.parquet
+
+    rows = pyarrow.parquet.read_table(FACTS).to_pylist()
+    return tuple(Fact(**{**row, "also": tuple(row["also"])}) for row in rows)
+
+
+@functools.cache
+def corpus() -> Passages:
+    """The passages of the corpus: those of the listed facts, and fillers that no question is about."""
+    return Passages(tuple(Passage("", fact.passage) for fact in facts() if fact.listed))
+
 
 EACH = 48
 """Number of recorded puzzles per family."""
@@ -224,15 +259,12 @@ def _backwards(rng: random.Random) -> Asked:
 REASONING: tuple[Callable[[random.Random], Asked], ...] = (_in_words, _story, _sequence, _weekday, _backwards)
 
 
-FILE = Path(__file__).with_name("puzzles.parquet")
-
-
 @functools.cache
 def families() -> dict[str, tuple[tuple[str, str], ...]]:
     """Texts with their answers by family, in the order of the file."""
     import pyarrow.parquet
 
     by_family: dict[str, list[tuple[str, str]]] = {}
-    for row in pyarrow.parquet.read_table(FILE).to_pylist():
+    for row in pyarrow.parquet.read_table(PUZZLES).to_pylist():
         by_family.setdefault(row["family"], []).append((row["text"], row["answer"]))
     return {family: tuple(rows) for family, rows in by_family.items()}

@@ -4,31 +4,29 @@
     net    = reward - weight x processor seconds of the looks
 
 A look costs the mean seconds of looks at this specialist in training; if that specialist answers, the look is
-part of its answer and is not charged again. f is the mean reward of near training questions (k by
-leave-one-out error), g is `Beginnings`.
+part of its answer and is not charged again. The router is what `pandora fit` makes of the same table: every
+estimate, the signal model and the policy are the defaults of `Router.fit`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import numpy as np
 
 from pandora_router.boxes import Costs
 from pandora_router.calibrate import GaussianJoint
 from pandora_router.calibrate.readings import Readings
-from pandora_router.calibrate.ways import NEVER, ORACLE, ROUTER, Routed, Standing, basic, search
+from pandora_router.calibrate.ways import ALWAYS, NEVER, ORACLE, ROUTER, Routed, Standing, basic, search
 from pandora_router.data.table import Table
-from pandora_router.demo.people import STRONG
-from pandora_router.demo.recording import Recorded
-from pandora_router.estimators.beginnings import Beginnings
+from pandora_router.demo.records import Recorded
+from pandora_router.demo.specialists import STRONG
 from pandora_router.estimators.estimator import unseen
-from pandora_router.estimators.neighbours import Neighbours
-from pandora_router.router import NeighbourRecipe, Router
-from pandora_router.search import Committing, KnowledgeGradient
-from pandora_router.types import Advance, Mask, Positions, Vector
+from pandora_router.estimators.set_layer import SetEstimate
+from pandora_router.router import Decision, Router
+from pandora_router.search import Always, Committing, Never
+from pandora_router.types import Mask, Matrix, Positions, Vector
 
 WEIGHT = 0.1
 """Reward per processor second: ten seconds of computing are worth one right answer."""
@@ -36,20 +34,6 @@ SMALL_WAY = "open book"
 """The best way of asking the small model, used for "always small"."""
 ALWAYS_STRONG, ALWAYS_SMALL = "always strong", "always small"
 PAPER = "the paper's router"
-KS = (3, 10, 20, 50)
-
-
-@dataclass(frozen=True)
-class BeginningsRecipe:
-    """The recipe of g: `Beginnings` over the contexts of the table."""
-
-    seed: int = 0
-
-    def fit(self, train: Table, say: Advance, work: Path | None = None) -> Beginnings:
-        """Fit on the training questions; too quick for anything to be kept in `work`."""
-        say("reading what specialists let be seen", 0.0)
-        assert train.contexts is not None
-        return Beginnings.fit(train.prompts, train.reward, train.specialists, train.contexts, seed=self.seed)
 
 
 @dataclass(frozen=True)
@@ -113,13 +97,6 @@ class Study:
         return {way.name: way.behind > way.error for way in others}
 
 
-def nearest(train: Table) -> int:
-    """The number of neighbours with the least leave-one-out error on the training questions."""
-    neighbours = Neighbours.fit(train.prompts, train.reward, train.specialists)
-    guesses = dict(zip(KS, neighbours.leave_one_out_each(KS), strict=True))
-    return min(KS, key=lambda k: float(np.nanmean((guesses[k] - train.reward) ** 2)))
-
-
 def study(
     recorded: Recorded, weight: float = WEIGHT, progress: Callable[[str, float], None] | None = None
 ) -> Study:
@@ -129,21 +106,17 @@ def study(
     learn = table.split == "train"
     train = table.rows(learn)
     looks = weight * np.nanmean(recorded.looks[usable][learn], axis=0)
-    k = nearest(train)
     router = Router.fit(
         table,
-        cheap=NeighbourRecipe(k),
-        costly=BeginningsRecipe(),
-        policy=KnowledgeGradient(),
         inspection_cost=Costs(looks, refund=looks),  # who was looked at goes on with what it began
         progress=progress,
-        settings={"reward_per_processor_second": weight, "neighbours": k},
+        settings={"reward_per_processor_second": weight},
         remember_test=False,  # the study measures on those questions
     )
     held_out = table.in_split("test")
     calibration, test = _readings(router, table.in_split("calibration")), _readings(router, held_out)
     known = table.rows(table.split != "test")
-    routed = _routed(router, calibration, test, Standing.of(known.reward, known.fee))
+    routed = _routed(router, held_out, calibration, test, Standing.of(known.reward, known.fee))
     nets = {name: np.asarray(decided.reward(test) - decided.spent) for name, decided in routed.items()}
     there = (~recorded.table.missing).sum(axis=0).tolist()
     return Study(
@@ -175,10 +148,22 @@ def in_dollars(recorded: Recorded, weight: float, price: float) -> Table:
     return replace(table, fee=table.fee * price / 3600.0, fee_weight=weight * 3600.0 / price, contexts=None)
 
 
-def _routed(router: Router, calibration: Readings, test: Readings, standing: Standing) -> dict[str, Routed]:
-    """What every way to route does on the held-out questions, the router first, the oracle last."""
-    usual = dict(basic(router.signal, router.policy, test, router.costs, standing))
+def _routed(
+    router: Router, held_out: Table, calibration: Readings, test: Readings, standing: Standing
+) -> dict[str, Routed]:
+    """What every way to route does on the held-out questions, the router first, the oracle last.
+
+    The router, and the same router that never or always looks, decide as they do for a user
+    (`Router.route_batch`).
+    """
+    usual = dict(basic(router.signal, Never(), test, router.costs, standing))
     oracle = usual.pop(ORACLE)
+    for name, one in (
+        (ROUTER, router),
+        (NEVER, router.with_policy(Never())),
+        (ALWAYS, router.with_policy(Always())),
+    ):
+        usual[name] = _done(one.route_batch(held_out.prompts, _offered(held_out)), router.specialists)
     gaussian = GaussianJoint().fit(calibration)
     always = {
         name: Routed.unseen(np.full(len(test), router.specialists.index(specialist)))
@@ -188,11 +173,35 @@ def _routed(router: Router, calibration: Readings, test: Readings, standing: Sta
     return {ROUTER: usual.pop(ROUTER), **always, **usual, **paper, ORACLE: oracle}
 
 
+def _offered(part: Table) -> list[dict[str, str]]:
+    """What can be seen of each specialist, by name, question by question."""
+    assert part.contexts is not None
+    return [
+        {name: str(text) for name, text in zip(part.specialists, row, strict=True) if text is not None}
+        for row in part.contexts
+    ]
+
+
+def _done(decisions: Sequence[Decision], specialists: Sequence[str]) -> Routed:
+    """What decisions chose, spent (net of refunds) and opened."""
+    return Routed(
+        np.array([specialists.index(one.specialist) for one in decisions], dtype=np.intp),
+        np.array([one.trace.spent for one in decisions]),
+        np.array([float(len(one.inspected)) for one in decisions]),
+    )
+
+
 def _readings(router: Router, part: Table) -> Readings:
     """f, g, reward and weighted fee of the questions of one split, all of which everybody answered."""
-    assert isinstance(router.costly, Beginnings)
-    f, g = unseen(router.cheap, part.prompts), router.costly.predict(part.prompts, part.contexts)
+    f, g = unseen(router.cheap, part.prompts), _own(router, part)
     return Readings(f, g, part.reward, part.fee_weight * part.fee)
+
+
+def _own(router: Router, part: Table) -> Matrix:
+    """Costly estimates (N, M), each read off what its own specialist shows alone, as the paper has it."""
+    costly = router.costly.first if isinstance(router.costly, SetEstimate) else router.predictor
+    assert costly is not None
+    return costly.predict(part.prompts, part.contexts)
 
 
 def _way(

@@ -16,14 +16,14 @@ from dataclasses import dataclass, replace
 import orjson
 
 from pandora_router.errors import UsageError
-from pandora_router.gateway.speech import SPEECHES, WireAnswer
-from pandora_router.gateway.wires import BY_PATH, Turn, Wire
 from pandora_router.router.decision import stamp
 from pandora_router.specialists.answer import Answer, Unanswered
 from pandora_router.specialists.beginning import Beginning
 from pandora_router.specialists.request import Request
 from pandora_router.specialists.specialist import Specialist
 from pandora_router.transport.asgi import Receive, Reply, Scope, Send, read_body
+from pandora_router.wires.known import BY_PATH
+from pandora_router.wires.wire import Turn, Wire, WireAnswer
 
 LARGEST = 2**20
 NOTHING = "(no answer)"
@@ -55,13 +55,13 @@ class Upstream:
             else:
                 answer = await self.specialists[turn.model].answer(request)
                 said = _said(turn.model, answer, bool(parsed.get("logprobs")))
-                await Reply(orjson.dumps(SPEECHES[wire.name]().whole(said)), 200).send(send)
+                await Reply(orjson.dumps(wire.speech().whole(said)), 200).send(send)
         except (Unanswered, UsageError) as error:
             await Reply(orjson.dumps(wire.error(404, str(error), "not_recorded")), 404).send(send)
 
     async def _stream(self, wire: Wire, turn: Turn, request: Request, chances: bool, send: Send) -> None:
         """Send the beginning as soon as it is there, then the rest; cancelled if the client leaves."""
-        specialist, speech = self.specialists[turn.model], SPEECHES[wire.name]()
+        specialist, speech = self.specialists[turn.model], wire.speech()
         with await specialist.begin(request) as begun:
             said = _said(turn.model, None, chances, begun)
             first = (begun.context or "").lstrip() if turn.model in self.growing else ""

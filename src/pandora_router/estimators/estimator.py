@@ -27,14 +27,10 @@ from pandora_router.types import Contexts, Matrix, Vector
 
 @dataclass(frozen=True)
 class Query:
-    """A prompt, and what was seen so far of each specialist's answer (`contexts`, by name).
-
-    `judged` are specialists whose beginning was bought before and which a judge is to read now.
-    """
+    """A prompt, and what was seen so far of each specialist's answer (`contexts`, by name)."""
 
     prompt: str
     contexts: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
-    judged: tuple[str, ...] = ()
 
 
 class Named(Protocol):
@@ -72,11 +68,6 @@ class Rereading(Estimator, Protocol):
     @property
     def columns(self) -> tuple[str, ...]:
         """The specialists that `estimate_all` estimates, in order."""
-        ...
-
-    @property
-    def judges(self) -> bool:
-        """Whether a judge can be asked about what was bought before (`Query.judged`)."""
         ...
 
     async def estimate_all(self, query: Query, specialists: Sequence[Named | str]) -> Vector:

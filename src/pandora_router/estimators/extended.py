@@ -18,8 +18,8 @@ from pandora_router.errors import UsageError
 from pandora_router.estimators.embedders.embedder import Embedder
 from pandora_router.estimators.estimator import Predictor, unseen
 from pandora_router.estimators.rewards import checked_reward
-from pandora_router.estimators.saved import Saved, estimator_of, write
 from pandora_router.estimators.stack.heads import Ridge, fit_ridge, grouped_folds
+from pandora_router.estimators.states import Saved, estimator_of, write
 from pandora_router.types import Contexts, Matrix
 
 PENALTIES = (0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 1000.0, 1e5)

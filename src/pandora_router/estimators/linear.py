@@ -22,7 +22,7 @@ from pandora_router.estimators.embedders.tfidf import fitted_embedder
 from pandora_router.estimators.estimator import PromptsOnly
 from pandora_router.estimators.neighbours import same_rows
 from pandora_router.estimators.rewards import checked_reward, with_more
-from pandora_router.estimators.saved import Saved, embedder_from, embedder_state
+from pandora_router.estimators.states import Saved, embedder_from, embedder_state
 from pandora_router.types import Contexts, Mask, Matrix, Positions, Vector
 
 COMPONENTS = 25

@@ -16,42 +16,20 @@ import asyncio
 import math
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType, TracebackType
-from typing import Protocol, runtime_checkable
 
 import numpy as np
 
 from pandora_router.errors import UsageError
 from pandora_router.estimators.estimator import Named, Predictor, Query, columns_of, context_row, names
-from pandora_router.estimators.judge import Judge
 from pandora_router.specialists.answer import Answer, Unanswered
-from pandora_router.specialists.beginning import (
-    Beginning,
-    shown,
-    split_verdict,
-    told_to_judge,
-    with_verdict,
-    without_verdict,
-)
+from pandora_router.specialists.beginning import Beginning
 from pandora_router.specialists.request import Request
 from pandora_router.specialists.specialist import Specialist
 from pandora_router.specialists.threads import Work, Worker
 from pandora_router.types import Vector
+from pandora_router.wires.look import shown
 
 _SHARED = Worker()
-
-
-@runtime_checkable
-class Judged(Protocol):
-    """A predictor that says how many characters of a beginning it reads, and so the judge."""
-
-    @property
-    def peek(self) -> int:
-        """Number of characters."""
-        ...
-
-
-def _judged(context: str | None) -> bool:
-    return context is not None and split_verdict(context)[0] is not None
 
 
 def plain(begun: Beginning) -> str | None:
@@ -75,7 +53,6 @@ class Looking:
         nothing to see. `plain` and `with_log_probabilities` match what `collect` writes without and with its
         option log_probabilities.
     work: runs the predictor; by default a thread pool shared by all requests.
-    judge: reads a beginning that was looked at when a query asks for a verdict on it.
 
     Raises `UsageError` if a specialist in the predictor's `needs` is missing.
     """
@@ -88,7 +65,6 @@ class Looking:
         *,
         context_of: Callable[[Beginning], str | None] = with_log_probabilities,
         work: Work = _SHARED,
-        judge: Judge | None = None,
     ) -> None:
         missing = sorted(predictor.needs - set(specialists))
         if missing:
@@ -99,13 +75,11 @@ class Looking:
                 do="Add it, or fit without contexts.",
             )
         self.request, self.predictor, self.specialists = request, predictor, specialists
-        self._context_of, self._work, self._judge = context_of, work, judge
+        self._context_of, self._work = context_of, work
         self.needs: frozenset[str] = frozenset()
         self.together = predictor.together
         self._begun: dict[str, Beginning] = {}
         self._failures: dict[str, Unanswered] = {}
-        self._verdicts: dict[str, float] = {}
-        self._judging = 0.0
         self._broken_off = 0.0
         self._closed = False
 
@@ -123,11 +97,6 @@ class Looking:
         return self.predictor.specialists
 
     @property
-    def judges(self) -> bool:
-        """Whether there is a judge."""
-        return self._judge is not None
-
-    @property
     def begun(self) -> Mapping[str, Beginning]:
         """All beginnings so far, by specialist, including those that have ended."""
         return MappingProxyType(self._begun)
@@ -143,11 +112,6 @@ class Looking:
         failed = sum(error.lost for error in self._failures.values())
         return failed + sum(beginning.lost for beginning in self._begun.values()) + self._broken_off
 
-    @property
-    def judging(self) -> float:
-        """What the judge charged; at most, where it was interrupted."""
-        return self._judging
-
     async def estimate(self, query: Query, specialists: Sequence[Named | str]) -> Vector:
         """Estimated rewards in the order given; otherwise as `estimate_all`."""
         column = columns_of(self.predictor, names(specialists))
@@ -157,28 +121,24 @@ class Looking:
     async def estimate_all(self, query: Query, specialists: Sequence[Named | str]) -> Vector:
         """Let `specialists` begin; returns the estimates of all specialists of the predictor, in its order.
 
-        NaN for those of `specialists` that could not begin, or of which the judge gave no verdict. A
-        specialist begins once, however often it is asked about. Contexts in the query are used as they are.
-        Cancelling this call cancels the beginnings in progress.
+        NaN for those of `specialists` that could not begin. A specialist begins once, however often it is
+        asked about. Contexts in the query are used as they are. Cancelling this call cancels the beginnings
+        in progress.
         """
         wanted = names(specialists)
         column = columns_of(self.predictor, wanted)
         known = set(query.contexts) | set(self._begun) | set(self._failures)
         todo = [name for name in dict.fromkeys(wanted) if name in self.predictor.needs and name not in known]
-        texts = self._seen(query)
-        unjudged = {name: text for name in query.judged if (text := texts.get(name)) is not None}
         try:
             async with asyncio.TaskGroup() as group:
                 for name in todo:
                     group.create_task(self._look(name))
-                for name, text in unjudged.items():
-                    group.create_task(self._verdict(query.prompt, name, text))
         except BaseExceptionGroup as errors:
             raise errors.exceptions[0] from None
-        contexts = context_row(column, self._seen(query))
+        seen = {name: self._context_of(begun) for name, begun in self._begun.items()}
+        contexts = context_row(column, {**seen, **query.contexts})
         predicted = await self._work(self.predictor.predict, [query.prompt], contexts)
         lost = {name for name in wanted if name in self._failures and name not in query.contexts}
-        lost |= {name for name in query.judged if not _judged(contexts[0, column[name]])}
         values = [math.nan if name in lost else float(predicted[0, place]) for name, place in column.items()]
         return np.asarray(values, dtype=np.float64)
 
@@ -197,40 +157,6 @@ class Looking:
         self._closed = True
         for begun in self._begun.values():
             begun.cancel()
-
-    def _seen(self, query: Query) -> dict[str, str | None]:
-        """What is known of each specialist, with the verdicts on it."""
-        seen = {name: self._own_words(begun) for name, begun in self._begun.items()} | {**query.contexts}
-        return {
-            name: text
-            if text is None or name not in self._verdicts
-            else with_verdict(text, self._verdicts[name])
-            for name, text in seen.items()
-        }
-
-    def _own_words(self, begun: Beginning) -> str | None:
-        """What a beginning shows; a verdict that a specialist gives itself does not count."""
-        text = self._context_of(begun)
-        return None if text is None else without_verdict(text)
-
-    async def _verdict(self, prompt: str, name: str, context: str) -> None:
-        """Ask the judge about a beginning, unless its verdict is known; without a judge there is none."""
-        if self._judge is None or _judged(context):
-            return
-        text = told_to_judge(
-            context, self.predictor.peek if isinstance(self.predictor, Judged) else len(context)
-        )
-        request = self._judge.asked_before(prompt, name, text)
-        try:
-            score, answer = await self._judge.verdict(request)
-        except Unanswered as error:
-            self._judging += error.lost
-        except asyncio.CancelledError:
-            self._judging += self._judge.most(request)
-            raise
-        else:
-            self._judging += answer.fee + answer.lost
-            self._verdicts[name] = score
 
     async def _look(self, name: str) -> None:
         specialist = self.specialists[name]

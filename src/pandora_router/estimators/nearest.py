@@ -89,6 +89,43 @@ def _rounded(vectors: Vectors) -> Vectors:
     return np.rint(STEPS * np.asarray(vectors, dtype=np.float32))
 
 
+LINKS, EFFORT, CANDIDATES = 24, 80, 96
+"""Edges per node of a graph (twice as many at the lowest level), candidates when building and searching."""
+HIGHEST = 64
+"""Most levels that a node of a saved graph may have; a graph of a billion rows has fewer than 10."""
+
+
+@dataclass(frozen=True)
+class Edges:
+    """The edges of a `Graph` as plain arrays, so that a saved graph need not be built again.
+
+    levels: the number of levels of each node (N,). neighbours: for each node in order 2 `LINKS` row numbers
+    at its lowest level and `LINKS` at each higher one; -1 where an edge is free. entry: where searches start.
+    """
+
+    levels: NDArray[np.int32]
+    neighbours: NDArray[np.int32]
+    entry: int
+
+    def check(self, rows: int) -> None:
+        """Raise `ValueError` unless these are the edges of a graph over so many `rows`."""
+        levels, neighbours = self.levels, self.neighbours
+        if levels.dtype != np.int32 or levels.shape != (rows,) or not 0 <= self.entry < rows:
+            raise ValueError(f"levels of a graph: {levels.dtype} of shape {levels.shape} for {rows} rows")
+        if levels.min() < 1 or levels.max() > HIGHEST or levels[self.entry] != levels.max():
+            raise ValueError("levels of a graph that cannot be")
+        if neighbours.dtype != np.int32 or neighbours.shape != (int(self.offsets[-1]),):
+            raise ValueError(f"edges of a graph: {neighbours.dtype} of shape {neighbours.shape}")
+        if neighbours.min() < -1 or neighbours.max() >= rows:
+            raise ValueError("edges of a graph that lead nowhere")
+
+    @cached_property
+    def offsets(self) -> NDArray[np.uint64]:
+        """Where the edges of each node begin in `neighbours`, and their number (N + 1,)."""
+        counts = LINKS * (self.levels.astype(np.int64) + 1)
+        return np.concatenate([[0], np.cumsum(counts)]).astype(np.uint64)
+
+
 @dataclass(frozen=True)
 class Graph:
     """Approximate search in a navigable small-world graph (Malkov & Yashunin 2018) built by faiss."""
@@ -97,25 +134,56 @@ class Graph:
     rows: int
 
     @classmethod
-    def build(cls, vectors: Vectors, *, links: int = 24, effort: int = 80, search: int = 96) -> Graph:
-        """Build the graph over `vectors` (N, width) with `links` edges per node.
-
-        `effort` and `search`: candidates when building and searching.
-        """
-        try:
-            import faiss
-        except ImportError as error:
-            raise missing_package(f"neighbours among {len(vectors)} prompts", "faiss-cpu", "index") from error
-        index = faiss.IndexHNSWFlat(vectors.shape[1], links, faiss.METRIC_INNER_PRODUCT)
-        index.hnsw.efConstruction = effort
-        index.hnsw.efSearch = search
+    def build(cls, vectors: Vectors) -> Graph:
+        """Build the graph over `vectors` (N, width)."""
+        index = _empty(vectors)
+        index.hnsw.efConstruction = EFFORT
         index.add(np.ascontiguousarray(vectors))
         return cls(index, len(vectors))
+
+    @classmethod
+    def of(cls, vectors: Vectors, edges: Edges) -> Graph:
+        """The graph over `vectors` with the `edges` that it had when it was saved; searches find the same."""
+        index = _empty(vectors)
+        import faiss
+
+        index.storage.add(np.ascontiguousarray(vectors))
+        graph = index.hnsw
+        parts = (
+            (graph.levels, edges.levels),
+            (graph.offsets, edges.offsets),
+            (graph.neighbors, edges.neighbours),
+        )
+        for vector, array in parts:
+            faiss.copy_array_to_vector(np.ascontiguousarray(array), vector)
+        graph.entry_point, graph.max_level = edges.entry, int(edges.levels.max()) - 1
+        index.ntotal = len(vectors)
+        return cls(index, len(vectors))
+
+    @property
+    def edges(self) -> Edges:
+        """The edges, to be saved."""
+        import faiss
+
+        graph = self.index.hnsw
+        levels, neighbours = (faiss.vector_to_array(part) for part in (graph.levels, graph.neighbors))
+        return Edges(levels, neighbours, int(graph.entry_point))
 
     def nearest(self, queries: Vectors, k: int) -> Positions:
         """Approximately the k rows of largest inner product (-1 where the graph finds fewer)."""
         _, positions = self.index.search(np.ascontiguousarray(queries), min(k, self.rows))
         return np.asarray(positions, dtype=np.intp)
+
+
+def _empty(vectors: Vectors) -> Any:
+    """A graph of faiss without rows, for rows like `vectors`; `UsageError` if faiss is not installed."""
+    try:
+        import faiss
+    except ImportError as error:
+        raise missing_package(f"neighbours among {len(vectors)} prompts", "faiss-cpu", "index") from error
+    index = faiss.IndexHNSWFlat(vectors.shape[1], LINKS, faiss.METRIC_INNER_PRODUCT)
+    index.hnsw.efSearch = CANDIDATES
+    return index
 
 
 def largest(near: NDArray[np.float32], k: int) -> Positions:

@@ -21,10 +21,10 @@ from pandora_router.errors import UsageError
 from pandora_router.estimators.embedders.embedder import Embedder, Vectors, normalised
 from pandora_router.estimators.embedders.tfidf import fitted_embedder
 from pandora_router.estimators.estimator import PromptsOnly
-from pandora_router.estimators.nearest import EXACT_UP_TO, Complete, Exact, Graph, Nearest
-from pandora_router.estimators.packed import WIDTH, Codes, Packed, Packing
+from pandora_router.estimators.nearest import EXACT_UP_TO, Complete, Edges, Exact, Graph, Nearest
+from pandora_router.estimators.quantised import WIDTH, Codes, Packed, Packing
 from pandora_router.estimators.rewards import checked_reward, filled_mean, with_more
-from pandora_router.estimators.saved import Saved, embedder_from, embedder_state, read, write
+from pandora_router.estimators.states import Saved, embedder_from, embedder_state, read, write
 from pandora_router.search import kernels
 from pandora_router.types import Contexts, Matrix, Positions
 
@@ -41,7 +41,8 @@ class Neighbours(PromptsOnly):
     """Known vectors (N, width) with their rewards (N, M), NaN where missing; predicts by the k nearest.
 
     With several numbers in `k` the prediction is the average over them. With a `packing`, `vectors` has
-    integer codes (N, kept) in place of unit rows.
+    integer codes (N, kept) in place of unit rows. `edges` are those of the graph over the vectors, if they
+    were saved; otherwise the graph, where one is needed, is built on first use.
     """
 
     embedder: Embedder
@@ -51,6 +52,7 @@ class Neighbours(PromptsOnly):
     k: Count = USUAL
     exact_up_to: int = EXACT_UP_TO
     packing: Packing | None = None
+    edges: Edges | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         if min(_each(self.k), default=0) < 1:
@@ -92,7 +94,7 @@ class Neighbours(PromptsOnly):
         if not len(prompts):
             return self
         rows = np.concatenate([self.vectors, self._stored(self.embedder.embed(prompts))])
-        return replace(self, vectors=rows, reward=with_more(self.reward, reward, len(prompts)))
+        return replace(self, vectors=rows, reward=with_more(self.reward, reward, len(prompts)), edges=None)
 
     def predict(self, prompts: Sequence[str], contexts: Contexts | None = None) -> Matrix:
         """Estimated rewards (prompts, specialists); `contexts` is ignored."""
@@ -138,8 +140,14 @@ class Neighbours(PromptsOnly):
 
     @functools.cached_property
     def search(self) -> Nearest:
-        """Exact search up to `exact_up_to` known prompts, a graph above; built on first use."""
-        return self._complete or Graph.build(normalised(self.vectors))
+        """Exact search up to `exact_up_to` known prompts, a graph above."""
+        return self._complete or self._graph
+
+    @functools.cached_property
+    def _graph(self) -> Graph:
+        """The graph over the known prompts: as it was saved, otherwise built now."""
+        rows = normalised(self.vectors)
+        return Graph.build(rows) if self.edges is None else Graph.of(rows, self.edges)
 
     @functools.cached_property
     def _complete(self) -> Complete | None:
@@ -200,12 +208,20 @@ class Neighbours(PromptsOnly):
         arrays: dict[str, NDArray[Any]] = {"vectors": self.vectors, "reward": self.reward}
         if self.packing is not None:
             arrays["rotation"] = self.packing.rotation
+        if self._complete is None:
+            edges = self._graph.edges
+            arrays |= {"levels": edges.levels, "edges": edges.neighbours}
+            settings["entry"] = edges.entry
         return Saved("neighbours", settings, arrays, parts={"embedder": embedder_state(self.embedder)})
 
     @classmethod
     def from_state(cls, saved: Saved, *, embedder: Embedder | None = None) -> Neighbours:
         """Restore the estimator from its `state`; `embedder` only if it was a callable or remote."""
         settings = saved.of_kind("neighbours").settings
+        edges = None
+        if "entry" in settings:
+            edges = Edges(saved.arrays["levels"], saved.arrays["edges"], int(settings["entry"]))
+            edges.check(len(saved.arrays["vectors"]))
         return cls(
             embedder_from(saved.parts["embedder"], embedder),
             tuple(settings["specialists"]),
@@ -214,6 +230,7 @@ class Neighbours(PromptsOnly):
             tuple(settings["k"]),
             settings["exact_up_to"],
             Packing(saved.arrays["rotation"]) if "rotation" in saved.arrays else None,
+            edges,
         )
 
     def save(self, folder: Path | str) -> Path:

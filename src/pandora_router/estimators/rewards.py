@@ -8,7 +8,6 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from pandora_router.errors import UsageError
-from pandora_router.specialists.beginning import VERDICT, without_verdict
 from pandora_router.types import Contexts, Matrix, Vector
 
 
@@ -45,10 +44,7 @@ def checked_reward(reward: ArrayLike, prompts: int, specialists: Sequence[str]) 
 
 
 def checked_contexts(contexts: Contexts | None, shape: tuple[int, int]) -> Contexts | None:
-    """Contexts (prompts, specialists) of str or None, checked; None if `contexts` is None.
-
-    Verdicts on them are left out: those are for estimates from everything opened alone (`estimators.sets`).
-    """
+    """Contexts (prompts, specialists) of str or None, checked; None if `contexts` is None."""
     if contexts is None:
         return None
     matrix = np.asarray(contexts, dtype=object)
@@ -59,11 +55,6 @@ def checked_contexts(contexts: Contexts | None, shape: tuple[int, int]) -> Conte
             came=f"shape {matrix.shape}" if matrix.shape != shape else "a cell that is neither",
             do="Give one row per prompt and one column per specialist.",
         )
-    judged = [i for i, cell in enumerate(matrix.flat) if cell is not None and cell.startswith(VERDICT)]
-    if judged:
-        matrix = matrix.copy()
-        for i in judged:
-            matrix.flat[i] = without_verdict(matrix.flat[i])
     return matrix
 
 

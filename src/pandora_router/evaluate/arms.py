@@ -13,7 +13,7 @@ the mean (docs/method.md, section 5).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, Protocol
 
 import numpy as np
@@ -28,7 +28,7 @@ from pandora_router.calibrate import (
     NeighbourSignal,
     Unfitted,
 )
-from pandora_router.calibrate.sets import route_sets
+from pandora_router.calibrate.set_signal import route_sets
 from pandora_router.calibrate.ways import (
     ALWAYS,
     BEST_SINGLE,
@@ -52,7 +52,6 @@ from pandora_router.search import (
     Obligatory,
     Optimal,
     Policy,
-    Relative,
     Rollout,
     baselines,
 )
@@ -60,7 +59,6 @@ from pandora_router.text import did_you_mean
 
 DEFAULT = ROUTER  # the arm under test
 PAPER = "committing (paper)"
-OLD = "former default"
 RAW = "always inspect, raw g"
 MARGIN = "margin"
 STATIC = (NEVER, F_ONLY, BEST_SINGLE, ALWAYS, RAW, MARGIN, "margin on f")  # no search, no hindsight
@@ -143,7 +141,7 @@ class Baseline:
         choice = plan.choices(values + costs.refund)
         kept = plan.opened[np.arange(len(choice)), choice]
         spent = bill(plan.opened, costs) - np.where(kept, costs.refund[choice], 0.0)
-        return Routed(choice, spent, plan.opened.sum(axis=1).astype(np.float64), kept)
+        return Routed(choice, spent, plan.opened.sum(axis=1).astype(np.float64), plan.opened)
 
 
 @dataclass(frozen=True)
@@ -151,7 +149,6 @@ class Search:
     """A search `policy` over the boxes of the signal model `signal`.
 
     calibration: number of calibration prompts that the signal model is fitted on; 0 means all of them.
-    former: use the cheap estimates of the former default (`Trial.former`), if the trial has them.
     """
 
     name: str
@@ -160,12 +157,10 @@ class Search:
     calibration: int = 0
     about: str = ""
     alone: bool = True
-    former: bool = False
 
     def route(self, trial: Trial, costs: Costs, budget: int, rng: Rng) -> Routed:
         """Search every test prompt."""
-        seen = trial.former if self.former and trial.former is not None else trial
-        return search(self.policy, seen.signal(self.signal, self.calibration), seen.test, costs)
+        return search(self.policy, trial.signal(self.signal, self.calibration), trial.test, costs)
 
 
 @dataclass(frozen=True)
@@ -208,9 +203,9 @@ class Blind:
         """Search at costs without refunds, then apply the refunds."""
         bare = Costs(costs.own, costs.shared, costs.group)
         routed = self.router.route(trial, bare, budget, rng)
-        assert routed.kept is not None
-        back = np.where(routed.kept, costs.refund[routed.choice], 0.0)
-        return Routed(routed.choice, routed.spent - back, routed.inspections, routed.kept)
+        assert routed.opened is not None
+        kept = routed.opened[np.arange(len(routed.choice)), routed.choice]
+        return replace(routed, spent=routed.spent - np.where(kept, costs.refund[routed.choice], 0.0))
 
 
 @dataclass(frozen=True)
@@ -282,17 +277,9 @@ ARMS: tuple[Arm, ...] = (
         about="Algorithm 1 with exact payoffs on the marginals",
     ),
     Search("no guard", Calibrated(), KnowledgeGradient(), about="the router's search, never switched off"),
-    Search(
-        OLD,
-        Calibrated(pooled=False),
-        KnowledgeGradient(),
-        about="50 neighbours, training prompts alone; mean and slope from calibration; not guarded",
-        former=True,
-    ),
     Search("obligatory", GaussianJoint(), Obligatory(), about="Weitzman's rule: only opened boxes are taken"),
     Search("one step", Calibrated(), KnowledgeGradient(depth=1), about="the router looking one step ahead"),
     Search("rollout", _NORMAL, Rollout(), about="best committing policy after every opening, on marginals"),
-    Search("relative", _NORMAL, Relative(), about="prices from the deviation against the incumbent"),
     Chosen(),
 )
 SEARCHES = frozenset(arm.name for arm in ARMS if isinstance(arm, Search))  # take long over many prompts
@@ -351,7 +338,7 @@ def arms_of(experiment: Experiment, k: int) -> tuple[Arm, ...]:
     arms = named(experiment.arms)
     if k == experiment.ks[0]:
         return (*arms, *variations(experiment.sweep))
-    core = (DEFAULT, *STATIC, "f-only", "oracle", PAPER, OLD, "rollout", "relative")
+    core = (DEFAULT, *STATIC, "f-only", "oracle", PAPER, "rollout")
     return tuple(arm for arm in arms if arm.name in core)
 
 

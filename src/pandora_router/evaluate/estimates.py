@@ -25,11 +25,11 @@ from pandora_router.data.importers import read_folder
 from pandora_router.data.joins import beside
 from pandora_router.errors import UsageError
 from pandora_router.evaluate.experiments import USUAL, Experiment
-from pandora_router.evaluate.trials import FORMER, sign_names, signs_of
+from pandora_router.evaluate.trials import sign_names, signs_of
 from pandora_router.folders import tensors
-from pandora_router.router.fitting import parted
 from pandora_router.router.out_of_fold import ask, cheap_estimates, knowing, out_of_fold
 from pandora_router.router.recipes import NeighbourRecipe, SetRecipe, StackRecipe
+from pandora_router.router.table_fit import parted
 from pandora_router.text import did_you_mean
 from pandora_router.types import Advance, Matrix, Progress, Vector, silent
 
@@ -113,7 +113,6 @@ def _only_tasks(experiment: Experiment, table: Table) -> Table:
 
 
 VERSION = 7  # increase when the predictions of the estimators change
-FORMER_NEIGHBOURS = 50  # behind the cheap estimate of the former default, all of them training prompts
 Made = dict[str, Vector]
 PARTS = ("train", "calibration", "test")
 
@@ -203,8 +202,7 @@ def _make(experiment: Experiment, split: Table, whole: Table, seed: int, progres
     begun = time.process_time()
     say = _steps(progress)
     train, calibration, test, repeated = parted(split)
-    fitted = NeighbourRecipe().fit(train, say)
-    cheap = knowing(fitted, calibration)
+    cheap = knowing(NeighbourRecipe().fit(train, say), calibration)
     costly = recipe_of(experiment).fit(train, say)
     standing = Standing.of(train.reward, train.fee)
     arrays: Made = {
@@ -218,8 +216,6 @@ def _make(experiment: Experiment, split: Table, whole: Table, seed: int, progres
     arrays |= {name.replace(".", "_"): f for name, f in cheap_arrays.items()}
     for name, part in (("calibration", calibration), ("test", test)):
         arrays[f"{name}_g"] = ask(costly, part)
-        vectors = fitted.embedder.embed(part.prompts)
-        arrays[f"{name}_{FORMER}"] = fitted.predict_each(vectors, [FORMER_NEIGHBOURS])[0]
         arrays[f"{name}_score"] = part.score
         arrays[f"{name}_fee"] = split.fee_weight * part.fee
         arrays[f"{name}_prompt"] = np.array([number[i] for i in part.prompt_ids], dtype=np.float64)

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 from pandora_router.boxes import Costs
 from pandora_router.data import Fractions
+from pandora_router.prices import CHARACTERS_PER_TOKEN
 from pandora_router.router.inspection import Inspection, purchase
-from pandora_router.specialists.prices import CHARACTERS_PER_TOKEN
 
 USUAL = 0  # stands for the cheap estimate that the router is fitted with
 COSTS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.03, 0.05)

@@ -17,18 +17,16 @@ from pandora_router.boxes import Costs
 from pandora_router.calibrate import Calibrated, FittedSignal, SignalModel, Unfitted, guard
 from pandora_router.calibrate.choose import Fits
 from pandora_router.calibrate.readings import Readings
-from pandora_router.calibrate.sets import SetSignal
+from pandora_router.calibrate.set_signal import SetSignal
 from pandora_router.calibrate.ways import Standing
 from pandora_router.data import Table
 from pandora_router.errors import UsageError
-from pandora_router.estimators.sets import SetTrees, Signs, new_signs, second_folds, training_signs
+from pandora_router.estimators.set_layer import SetTrees, Signs, new_signs, second_folds, training_signs
 from pandora_router.estimators.stack.boosted import Boosted
 from pandora_router.router.recipes import SetRecipe
-from pandora_router.router.sets import HeldOut, Weighed, joined
+from pandora_router.router.set_stage import HeldOut, Weighed, joined
 from pandora_router.search import Policy
 from pandora_router.types import Mask, Positions, Vector
-
-FORMER = "former"  # the cheap estimate of the former default, in the arrays that `estimates` made
 
 
 def sign_names(split: str) -> dict[str, str]:
@@ -113,8 +111,6 @@ class Trial:
     prompt: (N,) numbers that identify the test prompts, to compare runs prompt by prompt; 0 to N - 1 unless
         given.
     sets: the input of estimates that depend on everything opened; None if the experiment has none.
-    former: the same split with the cheap estimate of the former default (50 neighbours, training prompts
-        only).
     """
 
     calibration: Readings
@@ -123,7 +119,6 @@ class Trial:
     train: Readings | None = None
     prompt: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     sets: SetTrial | None = None
-    former: Trial | None = None
     fits: Fits = field(default_factory=dict, repr=False)  # what `Auto` fitted at other costs
     _fitted: dict[tuple[Unfitted, int], SignalModel] = field(default_factory=dict, repr=False)
     _ships: dict[tuple[object, ...], Policy] = field(default_factory=dict, repr=False)
@@ -190,7 +185,7 @@ class Trial:
 
 def _parts(costs: Costs) -> Iterator[tuple[float, ...]]:
     """The parts of costs as values that can be a key."""
-    return (tuple(part.tolist()) for part in (costs.own, costs.shared, costs.group, costs.refund, costs.then))
+    return (tuple(part.tolist()) for part in (costs.own, costs.shared, costs.group, costs.refund))
 
 
 def trial_of(arrays: Mapping[str, Vector], k: int) -> Trial:
@@ -199,9 +194,9 @@ def trial_of(arrays: Mapping[str, Vector], k: int) -> Trial:
     Test prompts without every costly estimate and reward are left out. Raises `UsageError` if none is left.
     """
 
-    def part(split: str, cheap: str = f"f{k}") -> Readings:
+    def part(split: str) -> Readings:
         g, score, fee = (arrays[f"{split}_{name}"] for name in ("g", "score", "fee"))
-        return Readings(arrays[f"{split}_{cheap}"], g, score - fee, fee)
+        return Readings(arrays[f"{split}_f{k}"], g, score - fee, fee)
 
     calibration, test, train = part("calibration"), part("test"), part("train")
     whole = test.complete
@@ -215,5 +210,4 @@ def trial_of(arrays: Mapping[str, Vector], k: int) -> Trial:
     standing = Standing(*(int(x) for x in arrays["standing"]))
     prompt = arrays["test_prompt"].astype(np.int64)[whole]
     sets = set_trial(arrays, calibration, test, train, whole) if "train_folds" in arrays else None
-    former = Trial(part("calibration", FORMER), part("test", FORMER).rows(whole), standing, prompt=prompt)
-    return Trial(calibration, test.rows(whole), standing, train, prompt, sets, former)
+    return Trial(calibration, test.rows(whole), standing, train, prompt, sets)

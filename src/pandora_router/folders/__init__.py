@@ -1,10 +1,10 @@
 """Files and folders on disk: written whole or not at all, verified when read, never anybody else's replaced.
 
-    kinds      what a folder is (`Kind`), its manifest, seal and signature
-    outputs    what may be written where: `check_output`, `check_file`
-    writing    `write` for folders, `replacing` and `replace_file` for files: atomic
-    reading    `read`: every file once, as bytes that match the manifest
-    tensors    named arrays as bytes and back, without pickle, archives or compression
+    kinds        what a folder is (`Kind`), its manifest, seal and signature
+    outputs      what may be written where: `check_output`, `check_file`
+    publication  `write` and `read` for folders, `replacing` and `replace_file` for files: whole or not at all
+    tensors      named arrays as bytes and back, without pickle, archives or compression
+    saved        a fitted model as plain values, and those values as files
 
 A folder of ours holds `manifest.json` and a subfolder `data-TOKEN` with the files. The manifest says what the
 folder is (format, version), which subfolder is current, and the size and SHA-256 of every file in it.
@@ -14,8 +14,15 @@ is the pointer (docs/decisions/0110-published-folders.md). This package does not
 
 from pandora_router.folders.kinds import MANIFEST, Kind, Stored, format_of, is_stored, manifest, parsed
 from pandora_router.folders.outputs import check_file, check_output, keep_apart
-from pandora_router.folders.reading import read
-from pandora_router.folders.writing import replace_file, replace_text, replacing, sha256, sync, write
+from pandora_router.folders.publication import (
+    read,
+    replace_file,
+    replace_text,
+    replacing,
+    sha256,
+    sync,
+    write,
+)
 
 __all__ = [
     "MANIFEST",

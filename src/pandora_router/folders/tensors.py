@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pandora_router.folders.writing import replace_file
+from pandora_router.folders.publication import replace_file
 
 TYPES = {
     "F64": "<f8", "F32": "<f4", "I64": "<i8", "I32": "<i4", "I16": "<i2", "I8": "|i1",

@@ -13,7 +13,7 @@ from pandora_router.evaluate.experiments import Experiment, cheap_name
 from pandora_router.evaluate.results import Results
 from pandora_router.report import summary, tables
 
-COMPARED = (DEFAULT, PAPER, "rollout", "relative", "auto")
+COMPARED = (DEFAULT, PAPER, "rollout", "auto")
 PAID = (DEFAULT, PAPER, "margin", "never inspect", "always inspect, raw g", "f-only")
 NOTES = """Every number is measured on test prompts of fresh splits: estimators were fitted on train prompts,
 the signal model and the policy on calibration prompts, as `pandora fit` does. In parentheses: standard error

@@ -1,21 +1,22 @@
 """The path prompt -> estimates -> boxes -> search -> Decision, and the artifact of a fitted router.
 
-    recipes      settings by which f and g are fitted; estimators that need no fitting
-    fitting      table -> f, g, signal model, policy, evidence; finished stages are kept on disk
-    out_of_fold  estimates for fitting that no prompt influenced itself; external ones are kept on disk
-    inspection   inspection costs
-    sets         estimates from everything opened, if they pay
-    report       results on held-out prompts: errors, coverage, what routing earns
-    router       Router: fit, route, aroute, route_batch, save, load, add_specialist
-    deciding     the generator from a prompt to a decision: yields requests for estimates, is sent results
-    opening      buys what decisions ask for: cheap estimates, time limits, failures
-    batch        many prompts at once, with purchases in rounds
-    decision     Decision: the result and everything it was based on; as JSON and back
-    explanation  a decision step by step, in words and numbers
-    picture      a decision as a drawing
-    weights      the same router at other values of a right answer and of a second
-    newcomer     one more specialist from a few dozen scored prompts
-    artifact     a router on disk, without pickle
+    recipes         settings by which f and g are fitted; estimators that need no fitting
+    table_fit       table -> f, g, signal model, policy, evidence; finished stages are kept on disk
+    out_of_fold     estimates for fitting that no prompt influenced itself; external ones are kept on disk
+    inspection      inspection costs
+    set_stage       estimates from everything opened, if they pay
+    fit_report      results on held-out prompts: errors, coverage, what routing earns
+    router          Router: fit, route, aroute, route_batch, save, load, add_specialist
+    deciding        the generator from a prompt to a decision: yields requests for estimates, is sent results
+    purchases       Ask and Paid: what that generator yields and is sent
+    driver          buys what decisions ask for: cheap estimates, time limits, failures
+    prompt_batch    many prompts at once, with purchases in rounds
+    decision        Decision: the result and everything it was based on; as JSON and back
+    explanation     a decision step by step, in words and numbers
+    picture         a decision as a drawing
+    revalue         the same router at other values of a right answer and of a second
+    add_specialist  one more specialist from a few dozen scored prompts
+    artifact        a router on disk, without pickle
 
 This package does not read other files, does not turn strings into objects (`config` does) and does not depend
 on who asks. Recipes load on first use, so that routing imports nothing that only fitting needs.
@@ -38,7 +39,6 @@ from pandora_router.router.router import Router
 
 if TYPE_CHECKING:
     from pandora_router.router.recipes import (
-        BlendRecipe,
         External,
         LinearRecipe,
         NeighbourRecipe,
@@ -49,7 +49,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Ask",
-    "BlendRecipe",
     "BoxStatus",
     "Cheap",
     "Decision",

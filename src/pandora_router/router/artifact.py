@@ -20,12 +20,12 @@ from typing import TYPE_CHECKING, Any
 
 from pandora_router import folders
 from pandora_router.boxes import Costs
-from pandora_router.calibrate.saved import signal_of
-from pandora_router.calibrate.saved import state as signal_state
+from pandora_router.calibrate.signal_states import signal_of
+from pandora_router.calibrate.signal_states import state as signal_state
 from pandora_router.errors import UsageError
 from pandora_router.estimators.embedders.embedder import Embedder
 from pandora_router.estimators.estimator import Estimator, Predictor, fitted
-from pandora_router.estimators.saved import Saved, estimator_of, once
+from pandora_router.estimators.states import Saved, estimator_of, once
 from pandora_router.folders.saved import NEEDS, fill, saved_from
 from pandora_router.search import (
     Always,
@@ -34,7 +34,6 @@ from pandora_router.search import (
     Never,
     Obligatory,
     Policy,
-    Relative,
     Rollout,
 )
 from pandora_router.text import json_values
@@ -44,14 +43,13 @@ if TYPE_CHECKING:
 
 KIND = folders.Kind(
     format="pandora-router artifact",
-    version=4,
+    version=5,
     noun="a fitted router",
     make="Fit one: pandora fit pandora.yaml -o router",
     mend="restore it or fit the router anew.",
 )
 POLICIES = {
-    kind.__name__: kind
-    for kind in (KnowledgeGradient, Rollout, Relative, Committing, Obligatory, Never, Always)
+    kind.__name__: kind for kind in (KnowledgeGradient, Rollout, Committing, Obligatory, Never, Always)
 }
 KEY, KEY_FILE = "PANDORA_ARTIFACT_KEY", "PANDORA_ARTIFACT_KEY_FILE"
 SHORTEST_KEY = 16  # bytes

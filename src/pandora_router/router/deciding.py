@@ -10,14 +10,13 @@ gateway) handles time, money and failures. Therefore all drivers take the same d
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Collection, Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pandora_router.boxes import Boxes, Costs, Moving
+from pandora_router.boxes import Costs
 from pandora_router.boxes.moving import News
 from pandora_router.calibrate.signals import Prior
 from pandora_router.errors import UsageError
@@ -33,15 +32,12 @@ from pandora_router.router.decision import (
 from pandora_router.router.purchases import LONGEST_CONTEXT, Ask, Offered, Paid, status_of, worth
 from pandora_router.search import Inspect, Policy, Select, State, Trace
 from pandora_router.search.drive import explore, search
-from pandora_router.specialists.beginning import split_verdict, without_verdict
 from pandora_router.types import Mask, Positions, Vector
 
 if TYPE_CHECKING:
     from pandora_router.router.router import Router
 
-
 Deciding = Generator[Ask, Paid, Decision]
-NO_VERDICTS = np.zeros(0)
 
 
 @dataclass(frozen=True)
@@ -50,12 +46,10 @@ class Looks:
 
     names: the specialists that can be looked at; they can be inspected even without an offered context.
     costs: inspection costs of this request, in units of reward, in the order of the router's specialists.
-    judge: whether the driver can ask a judge about a look.
     """
 
     names: frozenset[str]
     costs: Costs
-    judge: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,18 +77,13 @@ class Bought:
     def ask(self, prompt: str, given: Offered, at: Inspect) -> Ask:
         """The next request; it has the contexts of everything paid for, including `at`."""
         wanted = tuple(self.specialists[box] for box in at.boxes)
-        paid = Counter([*wanted, *(name for purchase in self.purchases for name in purchase.specialists)])
-        shown = {
-            name: text if paid[name] > 1 else without_verdict(text)
-            for name, text in given.items()
-            if name in paid
-        }
-        opened = self.opened
-        return Ask(prompt, wanted, shown, opened, tuple(name for name in wanted if name in opened))
+        paid = {*wanted, *(name for purchase in self.purchases for name in purchase.specialists)}
+        shown = {name: text for name, text in given.items() if name in paid}
+        return Ask(prompt, wanted, shown, self.opened)
 
     @property
     def opened(self) -> tuple[str, ...]:
-        """The specialists whose estimates were bought and arrived, in order; twice with a verdict."""
+        """The specialists whose estimates were bought and arrived, in order."""
         pairs = (zip(paid.specialists, paid.values, strict=True) for paid in self.purchases)
         return tuple(name for purchase in pairs for name, value in purchase if value is not None)
 
@@ -115,7 +104,6 @@ class Bought:
         estimates = tuple(float(g) if np.isfinite(g) else None for g in paid.estimates)
         arrived = {box: g for box, g in zip(at.boxes, estimates, strict=True) if g is not None}
         means = self._means(arrived, paid)
-        again = bool(set(names) & set(self.opened))
         values = tuple(
             None
             if box not in arrived
@@ -139,7 +127,6 @@ class Bought:
                 paid.fee,
                 note,
                 () if means is None else means,
-                again,
             )
         )
         self.actions.append(at)
@@ -150,9 +137,9 @@ class Bought:
         """The present means of all specialists, if the router's estimates depend on everything opened."""
         if paid.everyone is None or not arrived:
             return None
-        times = Counter([*self.opened, *(self.specialists[box] for box in arrived)])
-        tier = np.array([times[name] for name in self.specialists])
-        return self.prior.means(tier, np.asarray(paid.everyone, dtype=np.float64))
+        names = {*self.opened, *(self.specialists[box] for box in arrived)}
+        opened = np.array([name in names for name in self.specialists])
+        return self.prior.means(opened, np.asarray(paid.everyone, dtype=np.float64))
 
 
 def deciding(
@@ -181,13 +168,8 @@ def deciding(
     inside = candidates(router.specialists, among)
     prior = router.signal.prior(cheap.row, costs)
     boxes = prior.boxes.shut(shut) if shut.any() else prior.boxes
-    sold = NO_VERDICTS
-    if len(costs.then):
-        everyone = looks.judge if looks is not None else router.judges
-        boxes = judgeable(boxes, router.specialists, given, everyone=everyone)
-        sold = verdict_prices(boxes)
     priced = boxes.reservation_price(), boxes.backup_price(), costs.marginal
-    prices = Prices(*priced, costs.refund, costs.shared, costs.group, sold)
+    prices = Prices(*priced, costs.refund, costs.shared, costs.group)
     std = boxes.std
     bought, late = Bought(router.specialists, prior), False
     searching = explore(router.policy, State(boxes if among is None else boxes.only(inside)))
@@ -214,6 +196,21 @@ def deciding(
     worth = {router.specialists[j]: mean for j, mean in zip(inside, last.boxes.mean.tolist(), strict=True)}
     seconds = time.perf_counter() - begun
     return conclude(router, known, prices, whole, taken, bought.purchases, seconds, worth)
+
+
+def candidates(specialists: tuple[str, ...], among: Collection[str] | None) -> Positions:
+    """Positions of the specialists that may be chosen; raises `UsageError` for an unknown name."""
+    if among is None:
+        return np.arange(len(specialists))
+    strangers = sorted(set(among) - set(specialists))
+    if strangers or not among:
+        raise UsageError(
+            "the candidates of a decision",
+            expected=f"one or more of {', '.join(specialists)}",
+            came=repr(strangers[0]) if strangers else "none",
+            do="Name specialists that the router knows.",
+        )
+    return np.array([j for j, name in enumerate(specialists) if name in among], dtype=np.intp)
 
 
 def news_of(values: Sequence[float | None], means: tuple[float, ...] | None) -> list[News | None]:
@@ -265,6 +262,11 @@ def conclude(
     )
 
 
+def unavailable(router: Router, given: Collection[str]) -> Mask:
+    """Mask (M,) of specialists whose costly estimate needs a context that is not in `given`."""
+    return np.array([name in router.needs and name not in given for name in router.specialists])
+
+
 def statuses(
     specialists: tuple[str, ...], purchases: Sequence[Purchase], shut: Mask, *, late: bool, inside: Positions
 ) -> tuple[BoxStatus, ...]:
@@ -276,42 +278,8 @@ def statuses(
     place = {name: j for j, name in enumerate(specialists)}
     for purchase in purchases:
         for name, value in zip(purchase.specialists, purchase.values, strict=True):
-            if value is not None:
-                status[place[name]] = BoxStatus.OPENED
-            elif not purchase.verdict:  # a look stays open if the verdict on it is lost
-                status[place[name]] = BoxStatus.LOST
+            status[place[name]] = BoxStatus.LOST if value is None else BoxStatus.OPENED
     return tuple(status)
-
-
-def _cut_short(policy: Policy, state: State) -> Trace:
-    """End a search at its deadline: sealed boxes stay sealed, and the policy selects a box."""
-    last = replace(state, boxes=state.boxes.shut(state.boxes.sealed))
-    try:
-        next(search(policy, last))
-    except StopIteration as end:
-        trace: Trace = end.value
-        return trace
-    raise AssertionError("a policy asked for a box that is not for sale")
-
-
-def candidates(specialists: tuple[str, ...], among: Collection[str] | None) -> Positions:
-    """Positions of the specialists that may be chosen; raises `UsageError` for an unknown name."""
-    if among is None:
-        return np.arange(len(specialists))
-    strangers = sorted(set(among) - set(specialists))
-    if strangers or not among:
-        raise UsageError(
-            "the candidates of a decision",
-            expected=f"one or more of {', '.join(specialists)}",
-            came=repr(strangers[0]) if strangers else "none",
-            do="Name specialists that the router knows.",
-        )
-    return np.array([j for j, name in enumerate(specialists) if name in among], dtype=np.intp)
-
-
-def unavailable(router: Router, given: Collection[str]) -> Mask:
-    """Mask (M,) of specialists whose costly estimate needs a context that is not in `given`."""
-    return np.array([name in router.needs and name not in given for name in router.specialists])
 
 
 def checked_contexts(contexts: Offered | None, specialists: tuple[str, ...]) -> dict[str, str]:
@@ -333,20 +301,12 @@ def checked_contexts(contexts: Offered | None, specialists: tuple[str, ...]) -> 
     return given
 
 
-def judgeable(boxes: Boxes, specialists: tuple[str, ...], given: Offered, *, everyone: bool) -> Boxes:
-    """The boxes, a second inspection only of those of whose context a verdict is known or can be had."""
-    if not isinstance(boxes, Moving) or boxes.fares.tiers == 1:
-        return boxes
-    return boxes.capped(1 + verdicts_sold(specialists, given, everyone=everyone).astype(np.intp))
-
-
-def verdicts_sold(specialists: tuple[str, ...], given: Offered, *, everyone: bool) -> Mask:
-    """Mask (M,) of the specialists of whose context a verdict is known or can be had (`everyone`: of all)."""
-    return np.array([everyone or split_verdict(given.get(name, ""))[0] is not None for name in specialists])
-
-
-def verdict_prices(boxes: Boxes) -> Vector:
-    """What verdicts cost (M,), NaN where none can be had; empty if none is sold."""
-    if not isinstance(boxes, Moving) or boxes.fares.tiers == 1:
-        return NO_VERDICTS
-    return np.where(boxes.limit > 1, boxes.fares.then, np.nan)
+def _cut_short(policy: Policy, state: State) -> Trace:
+    """End a search at its deadline: sealed boxes stay sealed, and the policy selects a box."""
+    last = replace(state, boxes=state.boxes.shut(state.boxes.sealed))
+    try:
+        next(search(policy, last))
+    except StopIteration as end:
+        trace: Trace = end.value
+        return trace
+    raise AssertionError("a policy asked for a box that is not for sale")

@@ -57,7 +57,6 @@ class Purchase:
     cost: in units of reward. fee: what an upstream charged in money, None if unknown.
     note: what went wrong, for people to read.
     means: those of all specialists afterwards, if estimates depend on everything opened; else empty.
-    verdict: whether a judge was asked about a look that had been bought before.
     """
 
     specialists: tuple[str, ...]
@@ -70,7 +69,6 @@ class Purchase:
     fee: float | None = None
     note: str | None = None
     means: tuple[float, ...] = ()
-    verdict: bool = False
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
@@ -107,8 +105,7 @@ class Prices:
 
     `refund` is the part of the cost that comes back if the specialist is inspected and chosen. `shared` (G,)
     are costs paid once for a group, and `group` (M,) is the group of each specialist (-1: none); both are
-    empty if no cost is shared. `then` (M,) is what a judge's verdict on a look costs, NaN where none can be
-    had; empty if none is sold.
+    empty if no cost is shared.
     """
 
     reservation: Vector
@@ -117,15 +114,13 @@ class Prices:
     refund: Vector
     shared: Vector = field(default_factory=lambda: np.zeros(0))
     group: Positions = field(default_factory=lambda: np.zeros(0, dtype=np.intp))
-    then: Vector = field(default_factory=lambda: np.zeros(0))
 
     def costs(self) -> Costs:
         """The costs at which the decision was made."""
-        then = np.nan_to_num(self.then)
         if not len(self.shared):
-            return Costs(self.inspection_cost, refund=self.refund, then=then)
+            return Costs(self.inspection_cost, refund=self.refund)
         own = self.inspection_cost - np.where(self.group >= 0, self.shared[self.group], 0.0)
-        return Costs(np.maximum(own, self.refund), self.shared, self.group, self.refund, then)
+        return Costs(np.maximum(own, self.refund), self.shared, self.group, self.refund)
 
 
 @dataclass(frozen=True, eq=False)
@@ -201,7 +196,6 @@ class Decision:
                 "inspection_cost": plain(prices.inspection_cost[j]),
                 "refund": plain(prices.refund[j]),
                 **({"group": int(prices.group[j])} if len(prices.shared) else {}),
-                **({"verdict_cost": plain(prices.then[j])} if len(prices.then) else {}),
                 "status": estimates.status[j].value,
             }
             for j, name in enumerate(estimates.specialists)
@@ -245,7 +239,7 @@ class Decision:
 
     @classmethod
     def _read(cls, row: Mapping[str, Any]) -> Decision:
-        lines, because, shared = row["specialists"], row["declined_because"], row.get("shared_costs", [])
+        lines, because, shared = row["specialists"], row["declined_because"], row["shared_costs"]
         names = tuple(lines)
         purchases = tuple(Purchase.from_dict(written) for written in row["purchases"])
         place = {name: j for j, name in enumerate(names)}
@@ -256,15 +250,13 @@ class Decision:
             (*actions, Select(place[row["specialist"]])),
             tuple(purchase.values for purchase in purchases),
             row["spent"],
-            row.get("refunded", 0.0),
+            row["refunded"],
         )
 
         def column(key: str, missing: float = math.nan) -> Vector:
             other = missing if because is None else math.nan
             return np.array([other if line[key] is None else float(line[key]) for line in lines.values()])
 
-        before = all("refund" not in line for line in lines.values())  # a row older than refunds
-        judged = all("verdict_cost" in line for line in lines.values())
         status = tuple(BoxStatus(line["status"]) for line in lines.values())
         return cls(
             row["id"],
@@ -277,10 +269,9 @@ class Decision:
                 column("reservation_price", math.inf),
                 column("backup_price", -math.inf),
                 column("inspection_cost"),
-                np.zeros(len(names)) if before else column("refund"),
+                column("refund"),
                 np.array(shared, dtype=np.float64),
                 np.array([line["group"] for line in lines.values()] if shared else [], dtype=np.intp),
-                column("verdict_cost") if judged else np.zeros(0),
             ),
             row["policy"],
             row["artifact"],

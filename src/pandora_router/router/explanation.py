@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pandora_router.boxes import Moving
 from pandora_router.estimators.stack.agreement import said_alike
 from pandora_router.router.deciding import news_of
 from pandora_router.router.decision import BoxStatus, Decision, Purchase, plain
@@ -63,9 +62,14 @@ class Step:
 
 @dataclass(frozen=True)
 class Alternative:
-    """The choice of another specialist: its worth at the end, what it gives up, its mean fee."""
+    """The choice of one specialist: its chance to be right, its mean fee, its worth, what it gives up.
+
+    `score` is the expected score at the end (for scores of 0 and 1 the chance to be right). `worth` is that
+    score minus the weighted fee, `gives_up` the worth of the chosen specialist minus this one.
+    """
 
     specialist: str
+    score: float
     worth: float
     gives_up: float
     mean_fee: float
@@ -76,8 +80,10 @@ class Alternative:
 class Explanation:
     """Everything that `pandora explain` prints. `held`: specialists that could still have been opened.
 
-    `bills` are total inspection costs: of this decision, net of refunds and before them, and of inspecting
-    nothing and everything.
+    `right_answer` is the money that a score of 1 is worth, None if the router was fitted without fees; a
+    worth or an inspection cost times it is money. `chosen` is the choice that was made. `bills` are total
+    inspection costs: of this decision, net of refunds and before them, and of inspecting nothing and
+    everything.
     """
 
     decision: Decision
@@ -86,10 +92,14 @@ class Explanation:
     held: tuple[str, ...]
     alternatives: tuple[Alternative, ...]
     bills: Mapping[str, float]
+    chosen: Alternative | None = None
+    right_answer: float | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
         return {
+            "chosen": None if self.chosen is None else asdict(self.chosen),
+            "right_answer": self.right_answer,
             "decision": self.decision.to_dict(),
             "steps": [asdict(step) for step in self.steps],
             "runner_up": self.runner_up,
@@ -114,8 +124,6 @@ def explain(router: Router, decision: Decision, contexts: Mapping[str, str] | No
     status = [whole_status[j] for j in inside]
     fees = router.fees[inside]
     boxes = router.signal.boxes(decision.estimates.cheap, decision.prices.costs()).only(inside)
-    if isinstance(boxes, Moving) and boxes.fares.tiers > 1:
-        boxes = boxes.capped(1 + np.isfinite(decision.prices.then[inside]))
     shut = np.array([box_status is BoxStatus.UNAVAILABLE for box_status in status])
     state = State(boxes.shut(shut) if shut.any() else boxes)
     now = [BoxStatus.UNAVAILABLE if closed else BoxStatus.SEALED for closed in shut]
@@ -134,21 +142,22 @@ def explain(router: Router, decision: Decision, contexts: Mapping[str, str] | No
         opened = [name for name, box_status in zip(names, now, strict=True) if box_status is BoxStatus.OPENED]
         texts = {name: contexts[name] for name in opened if contexts and name in contexts}
         seen = _seen(names, before, state.boxes.mean, texts) if means else ""
-        action_text = f"ask the judge about {bought}" if purchase.verdict else f"inspect {bought}"
-        steps.append(Step(spent, lines, action_text, why, purchase, seen))
+        steps.append(Step(spent, lines, f"inspect {bought}", why, purchase, seen))
     late = BoxStatus.LATE in status
     last = _lines(state, names, status)
     stop = "the deadline of the decision had passed" if late else _why_stop(state, names, decision.policy)
     stop += _came_back(decision)
     steps.append(Step(state.spent, last, f"take {decision.specialist}", stop, None))
     taken, mean = place[decision.trace.selected], state.boxes.mean
-    alternatives = tuple(
-        Alternative(names[j], float(mean[j]), float(mean[taken] - mean[j]), float(fees[j]), status[j])
+    score = mean + router.deducted[inside]
+    choices = {
+        j: Alternative(
+            names[j], float(score[j]), float(mean[j]), float(mean[taken] - mean[j]), float(fees[j]), status[j]
+        )
         for j in np.argsort(-mean, kind="stable").tolist()
-        if j != taken
-    )
-    verdicts = decision.prices.then[inside] if len(decision.prices.then) else decision.prices.then
-    whole = boxes.costs.own.sum() + boxes.costs.shared.sum() + np.nansum(verdicts)
+    }
+    alternatives = tuple(choice for j, choice in choices.items() if j != taken)
+    whole = boxes.costs.own.sum() + boxes.costs.shared.sum()
     back = decision.trace.refunded
     bills = {"this decision": decision.trace.spent}
     if back > 0.0:
@@ -160,6 +169,8 @@ def explain(router: Router, decision: Decision, contexts: Mapping[str, str] | No
         tuple(name for name, box_status in zip(names, status, strict=True) if box_status is BoxStatus.SEALED),
         alternatives,
         bills | {"inspect nothing": 0.0, "inspect everything": float(whole)},
+        choices[taken],
+        1.0 / router.fee_weight if router.fee_weight > 0.0 else None,
     )
 
 
@@ -187,7 +198,7 @@ def _lines(state: State, names: tuple[str, ...], status: list[BoxStatus]) -> tup
                 name,
                 status[j],
                 float(boxes.mean[j]),
-                0.0 if status[j] is BoxStatus.OPENED and not sold else float(std[j]),
+                0.0 if status[j] is BoxStatus.OPENED else float(std[j]),
                 plain(above[j]) if sold else None,
                 plain(below[j]) if sold else None,
                 float(boxes.inspection_cost[j]),
@@ -227,7 +238,6 @@ def _why_buy(purchase: Purchase, refunds: Mapping[str, float]) -> str:
         who = "it" if count == 1 else "one of them"
         cost += f" (of which {amount(most)} is refunded if {who} is chosen)"
     what = "its estimate is" if count == 1 else f"one purchase opens {count} specialists and is"
-    what = "a verdict on what it showed is" if purchase.verdict else what
     if purchase.worth > purchase.cost:
         return f"{what} expected to improve the choice by {gain} and costs {cost}"
     return (
@@ -251,8 +261,6 @@ def _why_stop(state: State, names: tuple[str, ...], policy: str) -> str:
         key=lambda option: option[0] - option[1],
     )
     what = names[best.boxes[0]] if len(best.boxes) == 1 else f"{len(best.boxes)} specialists together"
-    again = isinstance(boxes, Moving) and boxes.tier[best.boxes[0]] > 0
-    what = f"a verdict on {what}" if again else what
     closest = f"the best is {what}: expected improvement {amount(gain)}, cost {amount(cost)}"
     if gain > cost:
         return f"the policy {policy} buys nothing more ({closest})"

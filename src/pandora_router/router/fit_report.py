@@ -8,6 +8,7 @@ test split if there is one and g is free there, otherwise cross-validated on the
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,10 @@ from pandora_router.calibrate import SignalModel, Unfitted, check, cross_check
 from pandora_router.calibrate.readings import Readings
 from pandora_router.calibrate.ways import ORACLE, RANDOM, ROUTER, Routed, Standing, basic
 from pandora_router.errors import UsageError
+from pandora_router.router.inspection import WaitingCosts
+from pandora_router.router.revalue import Moved
 from pandora_router.search import Policy
+from pandora_router.text import money
 from pandora_router.types import Matrix, Vector
 
 
@@ -31,11 +35,13 @@ def report(
     *,
     training_mean: Vector,
     standing: Standing,
+    waiting: WaitingCosts,
 ) -> dict[str, Any]:
     """The report as plain values for JSON.
 
     `held` has the readings of "calibration" and, if they may be used, of "test"; `others` has further cheap
-    estimates of the same prompts, by name, whose squared errors are reported too.
+    estimates of the same prompts, by name, whose squared errors are reported too. Decisions count `waiting`
+    as a gateway does.
     """
     name = "test" if "test" in held else "calibration"
     part = held[name]
@@ -54,26 +60,56 @@ def report(
     facts["mse"] = {"training mean": facts["mse"]["training mean"], **errors, **facts["mse"]}
     facts["on"] = "test" if name == "test" else "calibration, cross-validated"
     if name == "test":
-        whole = part.rows(part.complete)
-        facts["routing"] = routing(whole, basic(signal, policy, whole, costs, standing))
+        complete = int(part.complete.sum())
+        if complete < 2:
+            facts["because"] = f"{complete:,} of {len(part):,} test prompts have scores of all specialists"
+        else:
+            whole, hurried = part.rows(part.complete), Moved(signal, -waiting.answer)
+            routes = basic(hurried, policy, whole, costs, standing)
+            facts["routing"] = routing(whole, routes, waiting)
     return facts
 
 
-def routing(part: Readings, routes: Mapping[str, Routed]) -> dict[str, Any]:
-    """Results of each way to route (`calibrate.ways.basic`) on complete prompts: means and standard errors.
+@dataclass(frozen=True)
+class Report:
+    """What a fit measured, as text (`str`) for people and as plain values (`facts`) for programs.
+
+    weight: `fee_weight` of the router, which converts reward to money. sign: the currency.
+    """
+
+    facts: Mapping[str, Any]
+    weight: float
+    sign: str = "$"
+
+    def __str__(self) -> str:
+        """One line per way of routing: share of right answers, money per 1,000 prompts, inspections."""
+        measured = self.facts.get("routing", {})
+        if "ways" not in measured:
+            return f"Not measured: {self.facts.get('because', 'there was no test split to measure on')}."
+        ways = {name: way for name, way in measured["ways"].items() if "cost" in way}
+        wide = max(map(len, ways))
+        lines = [f"On {measured['prompts']:,} test prompts; money per 1,000 prompts, inspections included:"]
+        for name, way in ways.items():
+            cost = money(1000.0 * way["cost"] / (self.weight or 1.0), self.sign)
+            bought = f"{way['inspections']:.2f} inspections a prompt"
+            lines.append(f"{name:<{wide}}  {way['accuracy']:.3f} right  {cost:>10}  {bought}")
+        return "\n".join(lines)
+
+
+def routing(part: Readings, routes: Mapping[str, Routed], waiting: WaitingCosts) -> dict[str, Any]:
+    """Results of each way to route (`calibrate.ways.basic`) on two or more complete prompts, with errors.
 
     For each way: `net_reward` (reward minus inspection cost), `accuracy` (score), `fee` (weighted), `spent`
-    on inspections, `cost` (fee plus spent), the number of `inspections`. `behind_error` is the standard error
-    of the paired difference in net reward to the router.
+    on inspections, `cost` (the money of it: fee plus spent without `waiting` for looks), the number of
+    `inspections`. `behind_error` is the standard error of the paired difference in net reward to the router.
     """
-    if len(part) < 2:
-        return {"prompts": len(part)}
     rows, root = np.arange(len(part)), np.sqrt(len(part))
     ways = {}
     router = routes[ROUTER].reward(part) - routes[ROUTER].spent
     for name, routed in routes.items():
         net = routed.reward(part) - routed.spent
         score, fee = part.score[rows, routed.choice], part.fee[rows, routed.choice]
+        cost = fee + routed.spent - routed.lost(waiting.look)
         ways[name] = {
             "net_reward": float(net.mean()),
             "standard_error": float(net.std(ddof=1) / root),
@@ -82,9 +118,10 @@ def routing(part: Readings, routes: Mapping[str, Routed]) -> dict[str, Any]:
             "accuracy_error": float(score.std(ddof=1) / root),
             "fee": float(fee.mean()),
             "spent": float(routed.spent.mean()),
-            "cost": float((fee + routed.spent).mean()),
-            "cost_error": float((fee + routed.spent).std(ddof=1) / root),
+            "cost": float(cost.mean()),
+            "cost_error": float(cost.std(ddof=1) / root),
             "inspections": float(routed.inspections.mean()),
+            "inspections_error": float(routed.inspections.std(ddof=1) / root),
         }
     by_lot = part.reward.mean(axis=1)
     oracle = ways.pop(ORACLE)

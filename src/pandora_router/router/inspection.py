@@ -12,11 +12,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from pandora_router.boxes import Costs
 from pandora_router.errors import UsageError
 from pandora_router.text import did_you_mean
+from pandora_router.types import Vector
 
 
 def purchase(price: float, boxes: int, *, together: bool) -> Costs:
@@ -37,8 +37,6 @@ def request_costs(
     fee_weight: float,
     own: Mapping[str, float],
     refund: Mapping[str, float] | None = None,
-    shared: float = 0.0,
-    then: ArrayLike = (),
 ) -> Costs:
     """Costs of the looks in one request, in units of reward, from prices in money.
 
@@ -47,17 +45,31 @@ def request_costs(
     own: price of a look at each specialist; those left out cost nothing, and can be inspected only if they
         are among the `names` of `Looks`.
     refund: the part of it that comes back if the specialist is chosen; 0 where left out.
-    shared: paid once, with the first look: the price of waiting for looks that are made together.
-    then: price of a judge's verdict on each look, in units of reward; none is sold if it is empty.
 
-    >>> costs = request_costs(("a", "b"), 10.0, {"a": 0.001, "b": 0.002}, {"a": 0.001}, shared=0.003)
+    >>> costs = request_costs(("a", "b"), 10.0, {"a": 0.001, "b": 0.002}, {"a": 0.001})
     >>> costs.marginal.round(6).tolist(), costs.refund.round(6).tolist()
-    ([0.04, 0.05], [0.01, 0.0])
+    ([0.01, 0.02], [0.01, 0.0])
     """
     money = np.array([own.get(name, 0.0) for name in specialists])
     back = np.array([(refund or {}).get(name, 0.0) for name in specialists])
-    shared_part, all_in_it = ([fee_weight * shared], [0] * len(money)) if shared else ([], [])
-    return Costs(fee_weight * money, shared_part, all_in_it, fee_weight * back, then)
+    return Costs(fee_weight * money, refund=fee_weight * back)
+
+
+@dataclass(frozen=True, eq=False)
+class WaitingCosts:
+    """What waiting for each specialist costs, in units of reward; both (M,).
+
+    look: part of its inspection cost, which comes back if it is chosen. answer: of a whole answer, which
+    counts against its worth. Neither is money.
+    """
+
+    look: Vector
+    answer: Vector
+
+    @classmethod
+    def none(cls, boxes: int) -> WaitingCosts:
+        """Seconds cost nothing."""
+        return cls(np.zeros(boxes), np.zeros(boxes))
 
 
 @dataclass(frozen=True)
@@ -65,7 +77,7 @@ class Inspection:
     """Prices as multiples of a number: `shared` once a prompt, `own` by specialist, `each` for the others.
 
     `refund` (0 to 1) is the fraction of the own cost that comes back if the specialist is inspected and
-    chosen. `verdict` is the price of a judge's verdict on a look; None: none is sold.
+    chosen.
 
     >>> Inspection(shared=2.0, own={"a": 0.0}).costs(0.01, ("a", "b")).marginal.tolist()
     [0.02, 0.03]
@@ -77,7 +89,6 @@ class Inspection:
     own: Mapping[str, float] = field(default_factory=dict)
     each: float = 1.0
     refund: float = 0.0
-    verdict: float | None = None
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.refund <= 1.0:
@@ -100,5 +111,4 @@ class Inspection:
                 )
         own = price * np.array([self.own.get(name, self.each) for name in specialists])
         shared, group = ([price * self.shared], [0] * len(specialists)) if self.shared else ([], [])
-        then = () if self.verdict is None else np.full(len(specialists), price * self.verdict)
-        return Costs(own, shared, group, self.refund * own, then)
+        return Costs(own, shared, group, self.refund * own)

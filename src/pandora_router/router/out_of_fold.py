@@ -28,10 +28,10 @@ from pandora_router.data import Table
 from pandora_router.estimators.estimator import CrossFitted, Predictor, Query, Remembering
 from pandora_router.estimators.neighbours import Count, Neighbours
 from pandora_router.folders.saved import NEEDS, Saved, fill, saved_from
-from pandora_router.router.opening import finish
+from pandora_router.router.driver import finish
 from pandora_router.router.recipes import External
 from pandora_router.specialists.answer import Answer
-from pandora_router.types import Mask, Matrix, Vector, silent
+from pandora_router.types import Matrix, Vector, silent
 
 READINGS = folders.Kind(
     format="pandora-router readings",
@@ -186,28 +186,15 @@ def out_of_fold(costly: Predictor, unknown: Matrix) -> Matrix:
 AT_ONCE = 32  # concurrent purchases; an estimator may have a lower limit of its own
 
 
-async def buy(
-    external: External,
-    part: Table,
-    kept: Path | None,
-    say: Callable[[int, int], None],
-    wanted: Mask | None = None,
-) -> Matrix:
+async def buy(external: External, part: Table, kept: Path | None, say: Callable[[int, int], None]) -> Matrix:
     """Costly estimates (N, M), NaN where there is none; calls `say(done, all)` after each purchase.
 
-    `kept` is the journal of earlier purchases; None: nothing is kept. `wanted` (N, M) are the cells to buy,
-    all if it is None.
+    `kept` is the journal of earlier purchases; None: nothing is kept.
     """
     names = part.specialists
     columns = [tuple(range(len(names)))] if external.estimator.together else [(j,) for j in range(len(names))]
     estimates = np.full((len(part), len(names)), np.nan)
     gate = asyncio.Semaphore(AT_ONCE)
-    todo = [
-        (i, which)
-        for i in range(len(part))
-        for which in columns
-        if wanted is None or wanted[i, list(which)].any()
-    ]
     done = 0
 
     async def one(i: int, which: tuple[int, ...], journal: Journal | None) -> None:
@@ -222,13 +209,14 @@ async def buy(
                 await _keep(journal, keys, arrived)
                 estimates[i, which] = arrived
         done += 1
-        say(done, len(todo))
+        say(done, len(part) * len(columns))
 
     with nullcontext() if kept is None else Journal(kept) as journal:
         try:
             async with asyncio.TaskGroup() as group:
-                for i, which in todo:
-                    group.create_task(one(i, which, journal))
+                for i in range(len(part)):
+                    for which in columns:
+                        group.create_task(one(i, which, journal))
         except BaseExceptionGroup as failed:
             raise failed.exceptions[0] from failed
     return estimates

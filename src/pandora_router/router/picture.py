@@ -66,10 +66,7 @@ REWARD = Unit()
 
 @dataclass(frozen=True)
 class _Box:
-    """One row of the picture. `order` counts purchases from 1, None if no estimate of it was bought.
-
-    `verdict` is the number of the purchase of a judge's verdict, with its cost; `shown` is then its value.
-    """
+    """One row of the picture. `order` counts purchases from 1, None if no estimate of it was bought."""
 
     name: str
     status: str
@@ -81,7 +78,6 @@ class _Box:
     chosen: bool
     price: float | None = None
     refund: float = 0.0
-    verdict: tuple[int, float] | None = None
 
     def story(self, unit: Unit) -> str:
         """What happened to the box, in words."""
@@ -90,12 +86,8 @@ class _Box:
             text = f"sealed (a look: {price})" if self.status == "sealed" else self.status
         elif self.shown is None:
             text = f"look {self.order} failed ({price})"
-        elif self.verdict is None:
-            text = f"look {self.order} ({price}): {self.shown:.2f}"
         else:
-            number, cost = self.verdict
-            both = unit.number(self.cost + cost)
-            text = f"look {self.order}, verdict {number} ({both}): {self.shown:.2f}"
+            text = f"look {self.order} ({price}): {self.shown:.2f}"
         if self.refund > 0.0:
             text += f", {unit.number(self.refund)} back"
         return f"{text}, answers" if self.chosen else text
@@ -235,13 +227,9 @@ def _row(box: _Box, y: float, place: Callable[[float], float], unit: Unit) -> li
 def _boxes(row: Mapping[str, Any]) -> list[_Box]:
     """The rows of the picture, highest mean first: the first `MOST`, every opened box and the chosen one."""
     shown: dict[str, tuple[int, float | None]] = {}
-    verdicts: dict[str, int] = {}
     for number, purchase in enumerate(row["purchases"], 1):
         for name, value in zip(purchase["specialists"], purchase["values"], strict=True):
-            if name not in shown:
-                shown[name] = number, value
-            elif value is not None:
-                shown[name], verdicts[name] = (shown[name][0], value), number
+            shown[name] = number, value
     boxes = []
     for name, line in row["specialists"].items():
         order, value = shown.get(name, (None, None))
@@ -249,8 +237,7 @@ def _boxes(row: Mapping[str, Any]) -> list[_Box]:
         cost, chosen = line["inspection_cost"] or 0.0, name == row["specialist"]
         back = row.get("refunded", 0.0) if chosen and order is not None else 0.0
         price = line["reservation_price"] if std > 0.0 else None
-        verdict = (verdicts[name], line.get("verdict_cost") or 0.0) if name in verdicts else None
-        boxes.append(_Box(name, line["status"], mean, std, cost, order, value, chosen, price, back, verdict))
+        boxes.append(_Box(name, line["status"], mean, std, cost, order, value, chosen, price, back))
     boxes.sort(key=lambda box: -box.mean)
     return [box for i, box in enumerate(boxes) if i < MOST or box.order is not None or box.chosen]
 

@@ -28,14 +28,12 @@ class Ask:
     opened: those bought before whose estimates arrived, in order.
     contexts: what the estimator may read: the contexts of specialists paid for so far, including these if
         known.
-    judged: those of `specialists` whose look was bought before; now a judge is asked about it.
     """
 
     prompt: str
     specialists: tuple[str, ...]
     contexts: Mapping[str, str]
     opened: tuple[str, ...] = ()
-    judged: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -46,8 +44,7 @@ class Paid:
     failure: why there is no estimate, for people to read.
     late: whether the deadline of the decision has passed, so that nothing more is bought.
     begun: false if the purchase was not made and costs nothing; then there are no estimates.
-    contexts: what was seen during the purchase, by specialist; later asks carry it. A verdict is part of the
-        context that it is about (`specialists.beginning.with_verdict`).
+    contexts: what was seen during the purchase, by specialist; later asks carry it.
     everyone: the estimates of all specialists of the router given everything opened, for routers whose
         estimates depend on that; others ignore it.
     """

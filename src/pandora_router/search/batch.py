@@ -31,7 +31,7 @@ from pandora_router.search import kernels
 from pandora_router.search.drive import drive, reveal
 from pandora_router.search.gradient import KnowledgeGradient
 from pandora_router.search.payoffs import outside_options
-from pandora_router.search.policies import NOBODY, Committing, Held, Obligatory, Relative, Rollout
+from pandora_router.search.policies import NOBODY, Committing, Held, Obligatory, Rollout
 from pandora_router.search.simulation import stream as normal_stream
 from pandora_router.search.state import Action, Inspect, Policy, Select, State, Trace
 from pandora_router.types import Matrix, Positions, Progress, Vector
@@ -199,10 +199,10 @@ class Decisions:
     stage: NDArray[np.int32]
 
     @classmethod
-    def empty(cls, queries: int, openings: int) -> Decisions:
+    def empty(cls, queries: int, boxes: int) -> Decisions:
         """Nothing opened and nothing spent yet; `choice` is still to be filled."""
         choice = np.empty(queries, dtype=np.int32)
-        order, stage = np.full((2, queries, openings), -1, dtype=np.int32)
+        order, stage = np.full((2, queries, boxes), -1, dtype=np.int32)
         return cls(choice, np.zeros(queries), np.zeros(queries), order, stage)
 
     @property
@@ -311,7 +311,7 @@ def has_loop(policy: Policy, batch: Batch) -> bool:
         return False
     if type(policy) is Committing:
         return not len(batch.costs.shared)
-    return type(policy) in (Rollout, Relative, Obligatory, Held)
+    return type(policy) in (Rollout, Obligatory, Held)
 
 
 def _compiled(
@@ -323,9 +323,9 @@ def _compiled(
     if isinstance(policy, KnowledgeGradient):
         how = (policy.depth, policy.width, policy.normals(batch.costs))
         return lambda lo, hi: kernel.gradient_rows(law, values, *how, lo, hi, *written)
-    if isinstance(policy, Rollout | Relative):
-        by_mean, relatively = policy.outside == "mean", isinstance(policy, Relative)
-        return lambda lo, hi: kernel.rollout_rows(law, values, by_mean, relatively, lo, hi, *written)
+    if isinstance(policy, Rollout):
+        by_mean = policy.outside == "mean"
+        return lambda lo, hi: kernel.rollout_rows(law, values, by_mean, lo, hi, *written)
     held, at = np.full(len(batch), NOBODY, dtype=np.int64), np.full(len(batch), -np.inf)
     if isinstance(policy, Held):
         policy.check(batch.mean.shape[1])

@@ -6,7 +6,7 @@ money transfers or failures beyond `None`. The drivers differ only in how they a
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Generator, Sequence
+from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -16,9 +16,10 @@ from pandora_router.boxes.checks import sealed_box
 from pandora_router.boxes.moving import Moving, News
 from pandora_router.errors import UsageError
 from pandora_router.search.state import OUTSIDE, Action, Inspect, Policy, Select, State, Trace
-from pandora_router.types import Positions
+from pandora_router.types import Mask
 
-Shown = Sequence[News | None]
+Shown = Sequence[News | None] | Mapping[int, News | None]
+"""What opened boxes showed: values in the order asked, or by box; None where an inspection failed."""
 Opener = Callable[[State, Inspect], Shown]
 AsyncOpener = Callable[[State, Inspect], Awaitable[Shown]]
 
@@ -35,14 +36,7 @@ def explore(policy: Policy, state: State) -> Generator[tuple[State, Inspect], Sh
     values: list[tuple[News | None, ...]] = []
     while isinstance(action := policy.next(state), Inspect):
         check(action, state, policy)  # before anyone pays
-        shown = tuple((yield state, action))
-        if len(shown) != len(action.boxes):
-            raise UsageError(
-                "the values of opened boxes",
-                expected=f"{len(action.boxes)} values for boxes {action.boxes}",
-                came=f"{len(shown)}",
-                do="Return one value per box in the order asked, None where the inspection failed.",
-            )
+        shown = in_order(action, (yield state, action))
         state = learnt(state, action, shown)
         actions.append(action)
         values.append(shown)
@@ -51,7 +45,28 @@ def explore(policy: Policy, state: State) -> Generator[tuple[State, Inspect], Sh
     return Trace((*actions, action), tuple(values), state.spent - back, back), state
 
 
-def learnt(state: State, inspect: Inspect, values: Shown) -> State:
+def in_order(inspect: Inspect, shown: Shown) -> tuple[News | None, ...]:
+    """What an opener returned, as one value per box in the order asked; `UsageError` if it is not that."""
+    if isinstance(shown, Mapping):
+        if set(shown) == set(inspect.boxes):
+            return tuple(shown[box] for box in inspect.boxes)
+        came = f"values for boxes {tuple(shown)}"
+    elif isinstance(shown, str | bytes) or not isinstance(shown, Iterable):
+        came = repr(shown)
+    else:
+        values = tuple(shown)
+        if len(values) == len(inspect.boxes):
+            return values
+        came = f"{len(values)}"
+    raise UsageError(
+        "the values of opened boxes",
+        expected=f"{len(inspect.boxes)} values for boxes {inspect.boxes}",
+        came=came,
+        do="Return one value per box in the order asked, or a dict by box; None where the inspection failed.",
+    )
+
+
+def learnt(state: State, inspect: Inspect, values: Sequence[News | None]) -> State:
     """The state after these boxes have shown these values, None where an inspection failed."""
     for box, value in zip(inspect.boxes, values, strict=True):
         state = state.lose(box) if value is None else state.observe(box, value)
@@ -73,8 +88,21 @@ def check(action: Action, state: State, policy: Policy) -> None:
         )
 
 
-def drive(policy: Policy, state: State, open: Opener) -> Trace:
-    """Search, calling `open(state, inspect)` for each purchase."""
+def drive(policy: Policy, state: State, open: Opener | Mapping[int, News | None]) -> Trace:
+    """Search, calling `open(state, inspect)` for each purchase.
+
+    `open` pays for `inspect.boxes` (positions of boxes, never the same twice) and returns what they showed:
+    one value per box in the order of `inspect.boxes`, or a dict by box. None says that an inspection failed:
+    its cost is counted and the box keeps its mean. If all values are known in advance, `open` may also be a
+    dict of them by box. Raises `UsageError` if values are missing, too many or not numbers.
+
+    >>> from pandora_router import Independent, KnowledgeGradient, State
+    >>> boxes = Independent(mean=[0.62, 0.55], std=[0.1, 0.3], inspection_cost=0.01)
+    >>> drive(KnowledgeGradient(), State(boxes), {0: 0.58, 1: 0.95}).selected
+    1
+    """
+    if isinstance(open, Mapping):
+        open = _known(open)
     asking = search(policy, state)
     try:
         now, inspect = next(asking)
@@ -85,8 +113,13 @@ def drive(policy: Policy, state: State, open: Opener) -> Trace:
         return trace
 
 
+def _known(values: Mapping[int, News | None]) -> Opener:
+    """An opener for values by box; a box that is not among them is refused by `in_order`."""
+    return lambda _, inspect: {box: values[box] for box in inspect.boxes if box in values}
+
+
 async def adrive(policy: Policy, state: State, open: AsyncOpener) -> Trace:
-    """Search, awaiting `open(state, inspect)` for each purchase."""
+    """As `drive`, awaiting `open(state, inspect)` for each purchase."""
     asking = search(policy, state)
     try:
         now, inspect = next(asking)
@@ -141,14 +174,14 @@ def reveal(values: ArrayLike) -> Opener:
     return open
 
 
-def reveal_means(means: Callable[[Positions], ArrayLike]) -> Opener:
-    """Return an opener for `Moving` boxes: `means(tier)` are those of all boxes (M,) inspected so often."""
+def reveal_means(means: Callable[[Mask], ArrayLike]) -> Opener:
+    """Return an opener for `Moving` boxes: `means(opened)` are those of all boxes (M,) for what is open."""
 
     def open(state: State, inspect: Inspect) -> Shown:
         assert isinstance(state.boxes, Moving)
-        tier = state.boxes.tier.copy()
-        tier[list(inspect.boxes)] += 1
-        news = tuple(np.asarray(means(tier), dtype=np.float64).tolist())
+        opened = state.boxes.opened.copy()
+        opened[list(inspect.boxes)] = True
+        news = tuple(np.asarray(means(opened), dtype=np.float64).tolist())
         return [news] * len(inspect.boxes)
 
     return open

@@ -132,9 +132,8 @@ def plain_inspection(boxes: Boxes, outside: float, depth: int, width: int) -> tu
         others = rivals[rivals != j]
         for point, weight in zip(points, weights, strict=True):
             then = boxes.given(int(j), point)
-            left = rivals if isinstance(then, Moving) and then.sealed[j] else others
-            second = plain_gradient(then, outside, left) - then.inspection_cost
-            net[j] += weight * np.max(second[left], initial=0.0)
+            second = plain_gradient(then, outside, others) - then.inspection_cost
+            net[j] += weight * np.max(second[others], initial=0.0)
     best = min((int(j) for j in rivals), key=lambda j: (-net[j], j))
     return best, float(net[best])
 
@@ -262,9 +261,9 @@ class KnowledgeGradient(Memoryless):
         """`plain_next` at speed, for boxes whose means all move and that share no cost."""
         from pandora_router.search.moving import next_boxes  # needs this module
 
-        if np.isfinite(state.outside) or not np.array_equal(boxes.sealed, boxes.tier < boxes.fares.tiers):
+        if np.isfinite(state.outside) or not np.array_equal(boxes.sealed, ~boxes.opened):
             return self.plain_next(state)
-        box = int(next_boxes(self, boxes.law, boxes.fares, boxes.tier[None], boxes.bare[None])[0])
+        box = int(next_boxes(self, boxes.law, boxes.costs, boxes.opened[None], boxes.bare[None])[0])
         return purchase(boxes, box) if box >= 0 else Select(state.richest.box)
 
     def normals(self, costs: Costs) -> Matrix:

@@ -7,15 +7,14 @@ obligatory policy takes part in the same argmax and wins ties.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Literal
 
 import numpy as np
 
-from pandora_router.boxes import Boxes, Independent
+from pandora_router.boxes import Boxes
 from pandora_router.boxes.checks import unlocked
-from pandora_router.boxes.joint import CorrelatedNormal
 from pandora_router.errors import UsageError
 from pandora_router.search import kernels
 from pandora_router.search.payoffs import (
@@ -184,44 +183,3 @@ def compiled_rollout(kernel: SimpleNamespace, state: State, by_mean: bool) -> Ac
         by_mean,
     )
     return purchase(boxes, box) if box >= 0 else settle(best, held, at)
-
-
-@dataclass(frozen=True)
-class Relative(Memoryless):
-    """Rollout in which a box's uncertainty is what opening it can change, not how uncertain it is.
-
-    Against the incumbent r = argmax of the mean, opening j moves the difference G_j - G_r by a standard
-    deviation of s_eff = |P_jj - P_jr| / sqrt(P_jj); for r itself the rival is the runner-up (docs/method.md,
-    section 3). An outside option above it takes its place. On independent boxes an open incumbent gives back
-    the plain rollout.
-    """
-
-    outside: Outside = "mean"
-
-    def __post_init__(self) -> None:
-        check_outside(self.outside)
-
-    def next(self, state: State) -> Action:
-        """Take the rollout step on boxes whose standard deviations are relative to the incumbent."""
-        boxes = state.boxes
-        if not isinstance(boxes, CorrelatedNormal):  # nothing to be relative to
-            return Rollout(self.outside).next(state)
-        view = Independent.known(boxes.mean, relative_std(boxes, state.outside), boxes.costs, boxes.sealed)
-        return Rollout(self.outside).next(replace(state, boxes=view))
-
-
-def relative_std(boxes: CorrelatedNormal, outside: float = -np.inf) -> Vector:
-    """s_eff of every box against the incumbent; 0 where nothing is left to open.
-
-    An outside option that is incumbent or runner-up is certain: against it s_eff is the plain std.
-    """
-    std = np.where(boxes.sealed, boxes.std, 0.0)
-    order = np.argsort(-boxes.mean, kind="stable")
-    incumbent = int(order[0])
-    if boxes.mean[incumbent] <= outside:
-        return std
-    with_rival = boxes.column(incumbent).copy()
-    runner = int(order[1]) if len(order) > 1 and boxes.mean[order[1]] > outside else None
-    with_rival[incumbent] = 0.0 if runner is None else with_rival[runner]
-    live = std > 0.0
-    return np.where(live, np.abs(std**2 - with_rival) / np.where(live, std, 1.0), 0.0)

@@ -29,6 +29,7 @@ class Answer:
     lost: upper bound of what failed calls before it may have cost.
     logprobs: log-probabilities of the first tokens, if requested and sent.
     context_seconds: seconds until the context was complete, None if not measured.
+    bytes_in: length of the request, None if there was none.
     """
 
     text: str
@@ -41,6 +42,7 @@ class Answer:
     lost: float = 0.0
     logprobs: tuple[float, ...] | None = None
     context_seconds: float | None = None
+    bytes_in: int | None = None
 
     def __post_init__(self) -> None:
         """Replace unpaired surrogates, which cannot be written to files, by question marks."""

@@ -12,73 +12,13 @@ on every exit unless it was continued:
 from __future__ import annotations
 
 import math
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from types import TracebackType
 
 from pandora_router.errors import UsageError
 from pandora_router.specialists.answer import Answer
 from pandora_router.specialists.request import Request
-
-LOG_PROBABILITIES = "log-probabilities:"
-"""How the first line of a context begins when it holds log-probabilities of the first tokens."""
-SCORES = "scores:"
-"""How the first line of a context begins when it holds the scores of retrieved passages, best first."""
-VERDICT = "verdict:"
-"""How the line before all others begins when a judge has read the context."""
-
-
-def shown(context: str | None, logprobs: tuple[float, ...] | None) -> str:
-    """A context as estimators read it: a line of log-probabilities, then the text."""
-    return _headed(LOG_PROBABILITIES, logprobs or (), context)
-
-
-def scored(passages: str, scores: Sequence[float]) -> str:
-    """A context of passages as estimators read it: a line with the score of each passage, then the text."""
-    return _headed(SCORES, scores, passages)
-
-
-def _headed(head: str, values: Sequence[float], text: str | None) -> str:
-    return f"{head} {' '.join(f'{value:.3f}' for value in values)}\n{text or ''}"
-
-
-def with_verdict(context: str, verdict: float) -> str:
-    r"""A context with a judge's verdict on it, the probability of a right answer, on a line before the rest.
-
-    >>> split_verdict(with_verdict("It is 42", 0.75)), split_verdict("verdict: perhaps")
-    ((0.75, 'It is 42'), (None, 'verdict: perhaps'))
-    """
-    return _headed(VERDICT, (verdict,), without_verdict(context))
-
-
-def split_verdict(context: str) -> tuple[float | None, str]:
-    """The verdict on a context, None if there is none, and the context without it.
-
-    Contexts come from outside: only one number from 0 to 1 alone on the first line is a verdict.
-    """
-    first, line, rest = context.partition("\n")
-    if not line or not first.startswith(VERDICT):
-        return None, context
-    try:
-        verdict = float(first.removeprefix(VERDICT))
-    except ValueError:
-        return None, context
-    return (verdict, rest) if 0.0 <= verdict <= 1.0 else (None, context)
-
-
-def without_verdict(context: str) -> str:
-    r"""A context without verdicts: what a specialist says must not count as one, however often it says it.
-
-    >>> without_verdict("verdict: 1\nverdict: 1\nIt is 42")
-    'It is 42'
-    """
-    while (parts := split_verdict(context))[0] is not None:
-        context = parts[1]
-    return context
-
-
-def told_to_judge(context: str, characters: int) -> str:
-    """What a judge reads of a context: its first `characters`, without lines of numbers."""
-    return read_head(without_verdict(context)[:characters])[1]
+from pandora_router.wires.look import LOG_PROBABILITIES, SCORES
 
 
 def read_head(context: str) -> tuple[list[float], str]:

@@ -6,22 +6,20 @@ import json
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any
 
+from pandora_router.prices import Cancelling, Tariff
 from pandora_router.specialists.answer import Answer, Unanswered
-from pandora_router.specialists.asking import Asking
 from pandora_router.specialists.beginning import Beginning
-from pandora_router.specialists.completion import Assembly, look, read
-from pandora_router.specialists.prices import Tariff
+from pandora_router.specialists.chat_settings import Asking
+from pandora_router.specialists.completion import StreamedCompletion, look, read
 from pandora_router.specialists.request import Request
-from pandora_router.transport.client import EventStream, HttpCall
+from pandora_router.transport.client import EventStream, HttpCall, encoded
 from pandora_router.transport.endpoint import Endpoint
 from pandora_router.transport.failures import Failed
 from pandora_router.transport.rate_limit import Place, RateLimit
 from pandora_router.transport.retries import GaveUp, Tried, most_charged, retried
 
-Cancelling = Literal["stops", "unknown", "bills_full"]
-"""What a provider charges for a cancelled answer: what it had sent (stops), all of it, or unknown."""
 PATIENCE = 1.0
 """Seconds that `begin` waits for a place under the rate limit. A held beginning keeps its place, so without
 this limit two decisions could wait for each other's places for ever."""
@@ -155,7 +153,7 @@ class _Exchange:
     def __init__(self, chat: ChatEndpoint, body: Mapping[str, Any], worst: float) -> None:
         self.chat, self.body, self.worst = chat, body, worst
         self.seconds = 0.0
-        self._assembly = Assembly(chat.asking)
+        self._assembly = StreamedCompletion(chat.asking)
         self._reply: dict[str, Any] | None = None
         self._place: Place | None = None
         self._call: HttpCall | None = None
@@ -196,7 +194,7 @@ class _Exchange:
         self.seconds += time.monotonic() - clock
         chat = self.chat
         answer = read(self._reply, chat.asking, chat.prices, seconds=self.seconds, worst=self.worst)
-        return replace(answer, context_seconds=self._context_seconds)
+        return replace(answer, context_seconds=self._context_seconds, bytes_in=len(encoded(self.body)))
 
     def look(self) -> tuple[str | None, tuple[float, ...] | None]:
         """The context and its log-probabilities; raises `Failed` if the reply is not a completion."""

@@ -4,7 +4,8 @@
     data: [DONE]                                           the end
 
 A stream that ends before `[DONE]` was cut. What has arrived is not an answer, since it is unknown what is
-missing and what it cost. `Assembly` turns a stream into the form of a complete reply, which `read` reads.
+missing and what it cost. `StreamedCompletion` turns a stream into the form of a complete reply, which `read`
+reads.
 """
 
 from __future__ import annotations
@@ -13,12 +14,13 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from pandora_router.prices import Tariff
 from pandora_router.specialists.answer import Answer, Finish
-from pandora_router.specialists.asking import Asking
-from pandora_router.specialists.prices import Tariff
+from pandora_router.specialists.chat_settings import Asking
 from pandora_router.transport.events import Event
 from pandora_router.transport.failures import Failed
-from pandora_router.transport.parsing import parse
+from pandora_router.transport.strict_json import parse
+from pandora_router.wires.look import LOWEST_CHANCE
 
 FINISHES: Mapping[str, Finish] = {
     "length": "truncated",
@@ -27,11 +29,9 @@ FINISHES: Mapping[str, Finish] = {
 }
 MOST_COUNTED = 10**9
 """Larger token counts are refused as invalid."""
-LOWEST_CHANCE = -1e6
-"""Log-probabilities below this, above 0 or not finite are ignored."""
 
 
-class Assembly:
+class StreamedCompletion:
     """The pieces of a streamed completion, put together as they arrive."""
 
     def __init__(self, asking: Asking) -> None:

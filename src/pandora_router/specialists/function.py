@@ -8,9 +8,9 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
+from pandora_router.prices import Tariff
 from pandora_router.specialists.answer import Answer, Finish, Unanswered
 from pandora_router.specialists.beginning import Beginning
-from pandora_router.specialists.prices import Tariff
 from pandora_router.specialists.request import Request
 from pandora_router.specialists.threads import in_thread
 from pandora_router.transport.failures import Failure

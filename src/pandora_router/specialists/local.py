@@ -26,15 +26,16 @@ from pathlib import Path
 from typing import Any
 
 from pandora_router.errors import UsageError, missing_package
+from pandora_router.prices import Tariff
 from pandora_router.specialists.answer import Answer, Unanswered
-from pandora_router.specialists.asking import TOKEN_LIMITS, Asking
 from pandora_router.specialists.beginning import Beginning
+from pandora_router.specialists.chat_settings import Asking
 from pandora_router.specialists.completion import read
-from pandora_router.specialists.prices import Tariff
 from pandora_router.specialists.request import Request
 from pandora_router.specialists.threads import in_thread
 from pandora_router.transport.failures import Failed
 from pandora_router.transport.rate_limit import RateLimit
+from pandora_router.wires.wire import TOKEN_LIMITS
 
 _LOADED: dict[tuple[int, str, int, int, str], Any] = {}
 _LOADING = threading.Lock()

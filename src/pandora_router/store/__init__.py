@@ -7,12 +7,12 @@
     accounts     API keys, rate limits, budgets: reserve before a call, settle after it, release the rest
     log          decisions, attempts, feedback, sessions, generations, retention
     auctions     the ledger of a market
-    presence     which worker processes are alive
-    chores       periodic work that one process does
+    maintenance  which worker processes are alive; periodic work that one of them does
     rollups      sums per minute and hour, updated with the log
     queries      queries of pages: sums over time, quantiles, filtered lists of decisions
     reader       a read-only connection with its own thread
     worker       asynchronous access: one thread per process that commits many operations together
+    loop_writer  short operations committed on the thread of an event loop, for SQLite
     export       traffic as Parquet, and traffic with feedback as a routing table
 
 Every operation is a plain function of an open transaction, so several of them can be committed together.

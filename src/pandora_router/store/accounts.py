@@ -10,6 +10,9 @@ from __future__ import annotations
 
 import hashlib
 import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
 
 from pandora_router.errors import UsageError
 from pandora_router.store.database import Row, Transaction
@@ -21,6 +24,28 @@ PREFIX = "pk-"
 AHEAD = 300.0
 """Most seconds that requests of a key are counted out of order: bodies arrive late, clocks differ."""
 COLUMNS = "id, name, created_at, budget, period, per_minute, revoked_at, admin"
+
+
+_BUDGETS = (
+    "INSERT INTO budgets (key, period, spent, reserved) VALUES (?, ?, ?, ?) ON CONFLICT (key, period) "
+    "DO UPDATE SET spent = budgets.spent + excluded.spent, reserved = budgets.reserved + excluded.reserved"
+)
+_MOVE = "UPDATE budgets SET spent = spent + ?, reserved = reserved - ? WHERE key = ? AND period = ?"
+
+
+@dataclass(frozen=True)
+class Lease:
+    """The reservation of a decision: what is left of it, and when it was released.
+
+    limited: whether its key had a budget when it was made.
+    """
+
+    decision: str
+    key: str
+    period: str
+    remaining: int
+    closed_at: float | None
+    limited: int
 
 
 def hashed(secret: str) -> str:
@@ -40,21 +65,20 @@ def add_key(
 ) -> tuple[Key, str]:
     """Create a key and return it with its secret, which is shown once and not stored.
 
-    `budget` is in nanodollars per `period`; `admin` opens the dashboard. Raises `UsageError` if the name is
-    taken, empty or not visible.
+    `budget` is in nanodollars per `period`; `admin` opens the dashboard. Raises `UsageError` if a key of that
+    name exists and is not revoked, or if the name is empty or not visible.
     """
     period_of(period, now)
     if fault := unfit_for_name(name) if name else "none":
         expected = "visible characters, without white space at the ends"
         raise UsageError("the name of a key", expected=expected, came=fault, do="Name it otherwise.")
-    for what, bound in (("budget", budget), ("requests per minute", per_minute)):
-        if bound is not None and bound < 0:
-            raise UsageError(f"the {what} of a key", expected="zero or more", came=str(bound), do="Raise it.")
+    _check_limits(budget, per_minute)
     secret = PREFIX + secrets.token_urlsafe(24)
     key = Key(secrets.token_hex(8), name, now, budget, period, per_minute, admin=admin)
     added = open_.run(
         "INSERT INTO keys (id, name, hash, created_at, budget, period, per_minute, admin) "
-        "VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (name) DO NOTHING",
+        "VALUES (?, ?, ?, ?, ?, ?, ?, ?) "
+        "ON CONFLICT (name) WHERE revoked_at IS NULL DO NOTHING",
         *(key.id, name, hashed(secret), now, budget, period, per_minute, int(admin)),
     )
     if not added:
@@ -62,10 +86,36 @@ def add_key(
     return key, secret
 
 
+def limit_key(open_: Transaction, name: str, *, budget: int | None, per_minute: int | None) -> None:
+    """Change the limits of a key that is not revoked, from its next request on; None is unlimited.
+
+    What was spent in the period counts against the new budget. Raises `UsageError` for an unknown name.
+    """
+    _check_limits(budget, per_minute)
+    if not open_.run(
+        "UPDATE keys SET budget = ?, per_minute = ? WHERE name = ? AND revoked_at IS NULL",
+        *(budget, per_minute, name),
+    ):
+        raise _unknown(name)
+
+
+def _check_limits(budget: int | None, per_minute: int | None) -> None:
+    for what, bound in (("budget", budget), ("requests per minute", per_minute)):
+        if bound is not None and bound < 0:
+            raise UsageError(f"the {what} of a key", expected="zero or more", came=str(bound), do="Raise it.")
+
+
+def _unknown(name: str) -> UsageError:
+    return UsageError("a key", expected="the name of a key", came=repr(name), do="See: pandora keys list")
+
+
 def revoke_key(open_: Transaction, name: str, now: float) -> None:
-    """Revoke a key by name; revoking it again has no effect. Raises `UsageError` for an unknown name."""
+    """Revoke a key by name, which another key may then have; revoking it again has no effect.
+
+    Raises `UsageError` for an unknown name.
+    """
     if not open_.rows("SELECT 1 FROM keys WHERE name = ?", name):
-        raise UsageError("a key", expected="the name of a key", came=repr(name), do="See: pandora keys list")
+        raise _unknown(name)
     open_.run("UPDATE keys SET revoked_at = ? WHERE name = ? AND revoked_at IS NULL", now, name)
 
 
@@ -76,7 +126,7 @@ def keys(open_: Transaction) -> list[Key]:
 
 def identify(open_: Transaction, secret: str) -> Key | Refusal:
     """Find the key that a secret belongs to."""
-    rows = open_.rows(f"SELECT {COLUMNS} FROM keys WHERE hash = ?", hashed(secret))
+    rows = open_.changed(f"SELECT {COLUMNS} FROM keys WHERE hash = ?", hashed(secret))
     if not rows:
         return Refusal("unknown key", "This API key is not known here.")
     key = _key(rows[0])
@@ -128,40 +178,40 @@ def reserve(
     Reserving again for the same decision changes nothing. Keys without a budget are counted too.
     """
     period = period_of(key.period, now)
-    if not open_.run(
-        "INSERT INTO leases (decision, key, period, reserved, remaining, expires_at) "
-        "VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (decision) DO NOTHING",
-        *(decision, key.id, period, worst, worst, now + seconds),
-    ):
+    lease = (
+        "INSERT INTO leases (decision, key, period, reserved, remaining, limited, expires_at) "
+        "VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (decision) DO NOTHING",
+        *(decision, key.id, period, worst, worst, int(key.budget is not None), now + seconds),
+    )
+    if key.budget is None:
+        if open_.together(lease)[0][0]:
+            open_.grow(_BUDGETS, (key.id, period), (0, worst))
         return None
-    bound = 2**62 if key.budget is None else key.budget
-    if _taken(open_, key, period, worst, bound):
+    (made, _), (taken, _) = open_.together(lease, _take(key, period, worst))
+    if not made and taken:
+        open_.put(_MOVE, 0, worst, key.id, period)
+    if not made or taken:
         return None
-    open_.run(  # the first request of a period makes its row
+    open_.put(  # the first request of a period makes its row
         "INSERT INTO budgets (key, period) VALUES (?, ?) ON CONFLICT (key, period) DO NOTHING", key.id, period
     )
-    if _taken(open_, key, period, worst, bound):
+    if open_.together(_take(key, period, worst))[0][0]:
         return None
-    open_.run("DELETE FROM leases WHERE decision = ?", decision)
+    open_.put("DELETE FROM leases WHERE decision = ?", decision)
     spent, reserved = account(open_, key, now)
     message = (
-        f"The budget of the key {key.name} is {in_dollars(bound)} per {key.period}: {in_dollars(spent)} "
+        f"The budget of the key {key.name} is {in_dollars(key.budget)} per {key.period}: {in_dollars(spent)} "
         f"spent, {in_dollars(reserved)} reserved; this request may cost {in_dollars(worst)}."
     )
     return Refusal("budget", message)
 
 
-def _taken(open_: Transaction, key: Key, period: str, amount: int, bound: int) -> bool:
-    """Reserve `amount` of a period's budget if spent + reserved stays within `bound`.
-
-    Returns whether it did.
-    """
-    return bool(
-        open_.run(
-            "UPDATE budgets SET reserved = reserved + ? "
-            "WHERE key = ? AND period = ? AND spent + reserved + ? <= ?",
-            *(amount, key.id, period, amount, bound),
-        )
+def _take(key: Key, period: str, amount: int) -> tuple[Any, ...]:
+    """The statement that reserves `amount` if spent + reserved stays within the budget of a period."""
+    return (
+        "UPDATE budgets SET reserved = reserved + ? "
+        "WHERE key = ? AND period = ? AND spent + reserved + ? <= ?",
+        *(amount, key.id, period, amount, key.budget),
     )
 
 
@@ -173,12 +223,13 @@ def extend(open_: Transaction, key: Key, decision: str, worst: int) -> Refusal |
     the rest. What its calls cost is charged all the same.
     """
     lease = _locked_lease(open_, decision)
-    if lease is None or lease[2] >= worst or lease[3] is not None:
+    if lease is None or lease.remaining >= worst or lease.closed_at is not None:
         return None
-    _, period, remaining, _ = lease
-    need, bound = worst - remaining, 2**62 if key.budget is None else key.budget
-    if _taken(open_, key, period, need, bound):
-        open_.run(
+    need = worst - lease.remaining
+    if key.budget is None:
+        _move(open_, lease, 0, -need)
+    if key.budget is None or open_.together(_take(key, lease.period, need))[0][0]:
+        open_.put(
             "UPDATE leases SET reserved = reserved + ?, remaining = remaining + ? WHERE decision = ?",
             *(need, need, decision),
         )
@@ -198,52 +249,57 @@ def charge(open_: Transaction, decision: str, cost: int) -> None:
     lease = _locked_lease(open_, decision)
     if lease is None:
         return
-    key, period, remaining, _ = lease
-    used = min(max(cost, 0), remaining)
-    open_.run("UPDATE leases SET remaining = remaining - ? WHERE decision = ?", used, decision)
-    open_.run(
-        "UPDATE budgets SET spent = spent + ?, reserved = reserved - ? WHERE key = ? AND period = ?",
-        *(cost, used, key, period),
-    )
+    used = min(max(cost, 0), lease.remaining)
+    open_.put("UPDATE leases SET remaining = remaining - ? WHERE decision = ?", used, decision)
+    _move(open_, lease, cost, used)
 
 
-def release(open_: Transaction, decision: str, now: float, cost: int = 0) -> None:
-    """Release the rest of a reservation; releasing it again has no effect.
+def release(open_: Transaction, lease: Lease, now: float, cost: int = 0) -> None:
+    """Release the rest of a reservation, whose row is locked; releasing it again has no effect.
 
     `cost` is charged first, as by `charge`, whether the reservation was released before or not.
     """
-    lease = _locked_lease(open_, decision)
-    if lease is None or (lease[3] is not None and not cost):
-        return
-    key, period, remaining, closed_at = lease
-    if closed_at is None:
-        open_.run("UPDATE leases SET remaining = 0, closed_at = ? WHERE decision = ?", now, decision)
-    open_.run(
-        "UPDATE budgets SET spent = spent + ?, reserved = reserved - ? WHERE key = ? AND period = ?",
-        *(cost, remaining, key, period),
-    )
+    if lease.closed_at is None:
+        open_.put("UPDATE leases SET remaining = 0, closed_at = ? WHERE decision = ?", now, lease.decision)
+    if lease.closed_at is None or cost:
+        _move(open_, lease, cost, lease.remaining)
+
+
+def _move(open_: Transaction, lease: Lease, cost: int, used: int) -> None:
+    """Add `cost` to what a key has spent and take `used` from what it has reserved.
+
+    The budget of a limited key is exact at once. That of another key is only counted, so it is added up and
+    written before the commit: transactions of such a key do not wait for each other.
+    """
+    if lease.limited:
+        open_.put(_MOVE, cost, used, lease.key, lease.period)
+    else:
+        open_.grow(_BUDGETS, (lease.key, lease.period), (cost, -used))
 
 
 def account(open_: Transaction, key: Key, now: float) -> tuple[int, int]:
     """What a key has spent and reserved in the current period, in nanodollars."""
-    rows = open_.rows(
+    read = open_.rows if key.budget is None else open_.changed  # see `_move`
+    rows = read(
         "SELECT spent, reserved FROM budgets WHERE key = ? AND period = ?",
         *(key.id, period_of(key.period, now)),
     )
     return (int(rows[0][0]), int(rows[0][1])) if rows else (0, 0)
 
 
-def _locked_lease(open_: Transaction, decision: str) -> tuple[str, str, int, float | None] | None:
-    """Key, period, remaining amount and closing time of a lease, its row locked until the commit."""
-    rows = open_.changed(
-        "UPDATE leases SET remaining = remaining WHERE decision = ? "
-        "RETURNING key, period, remaining, closed_at",
-        decision,
-    )
-    if not rows:
-        return None
-    key, period, remaining, closed_at = rows[0]
-    return str(key), str(period), int(remaining), closed_at
+def lock_lease(decision: str) -> tuple[str, str]:
+    """The statement that locks the row of a lease until the commit and gives it to `lease_of`."""
+    columns = "decision, key, period, remaining, closed_at, limited"
+    return f"UPDATE leases SET remaining = remaining WHERE decision = ? RETURNING {columns}", decision
+
+
+def lease_of(rows: Sequence[Row]) -> Lease | None:
+    """The lease that `lock_lease` has read; None if there was none."""
+    return Lease(*rows[0]) if rows else None
+
+
+def _locked_lease(open_: Transaction, decision: str) -> Lease | None:
+    return lease_of(open_.changed(*lock_lease(decision)))
 
 
 def _key(row: Row) -> Key:

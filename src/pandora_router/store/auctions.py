@@ -1,8 +1,8 @@
 """The ledger of a market: calls, bids, awards, prices and payments.
 
-Amounts are integers of one billionth of a unit of reward. Every entry moves money from one account to
-another, so balances always sum to zero. An entry is identified by its auction and its purpose and written
-once: repeating it (a settlement, a recovery after a crash) has no effect.
+Amounts are integers of one billionth of a unit of reward (`money.UNIT`). Every entry moves money from one
+account to another, so balances always sum to zero. An entry is identified by its auction and its purpose and
+written once: repeating it (a settlement, a recovery after a crash) has no effect.
 
     world             outside the market: source of stakes and rewards
     platform          earnings of the platform
@@ -11,7 +11,8 @@ once: repeating it (a settlement, a recovery after a crash) has no effect.
     proxy NAME        rewards minus prices of a plain endpoint, for which the platform bids
 
 An award moves the price from the winner to the platform. If the winner does not deliver (a stall), the price
-is moved back and part of the deposit goes to the platform. Feedback moves the realised reward to the winner.
+is moved back and part of the deposit goes to the platform. A settlement moves the realised reward, from 0 to
+1, to the winner; only the platform's judge or another holder of an admin key may ask for it (`may_settle`).
 """
 
 from __future__ import annotations
@@ -21,14 +22,19 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from pandora_router.errors import UsageError
+from pandora_router.store import log
 from pandora_router.store.database import Row, Transaction
+from pandora_router.store.money import UNIT, dollars
+from pandora_router.store.rows import Key
 
-UNIT = 10**9
 WORLD, PLATFORM = "world", "platform"
 MOST_KINDS = 200
-"""Kinds of prompts for which a bidder has a score of its own; all further ones share one."""
+"""Most kinds of prompts with a score of their own; all further ones share one."""
+BLOCK = log.BLOCK
+"""At most this many auctions are deleted at once."""
 _PURPOSES = ("price", "back", "forfeit", "reward")
 """Purposes of the entries of one turn in the order in which they are made."""
+_AUCTIONS = "SELECT id, at, mechanism, kind, status, turn, bidder, price, claim, reward FROM market_auctions"
 
 
 def units(amount: float) -> int:
@@ -127,9 +133,8 @@ def leave(open_: Transaction, name: str, now: float) -> bool:
 
 def bidders(open_: Transaction, *, everybody: bool = False) -> list[Membership]:
     """The bidders, oldest first; with `everybody` also those that left."""
-    rows = open_.rows(
-        "SELECT name, url, version, joined_at, left_at FROM market_bidders ORDER BY joined_at, name"
-    )
+    columns = "name, url, version, joined_at, left_at"
+    rows = open_.rows(f"SELECT {columns} FROM market_bidders ORDER BY joined_at, name")
     return [Membership(*row) for row in rows if everybody or row[4] is None]
 
 
@@ -161,15 +166,14 @@ def balance(open_: Transaction, account: str) -> int:
 def balances(open_: Transaction) -> dict[str, float]:
     """All accounts; they sum to zero."""
     rows = open_.rows("SELECT account, amount FROM market_balances ORDER BY account")
-    return {str(account): int(amount) / UNIT for account, amount in rows}
+    return {str(account): dollars(int(amount)) for account, amount in rows}
 
 
 def funds(open_: Transaction, bidder: str) -> int:
     """Deposit plus earnings of a bidder; both stay as they are until the transaction ends.
 
-    PostgreSQL locks the rows; SQLite has one writer at a time. The deposit comes first: the row of the
-    earnings is made by the first award, and writers that found no row to lock would deadlock with those that
-    did.
+    PostgreSQL locks the rows; SQLite has one writer at a time. The deposit comes first: the first award makes
+    the row of the earnings, and writers without a row to lock would deadlock with the others.
     """
     accounts = f"deposit {bidder}", f"bidder {bidder}"
     for account in accounts:
@@ -204,11 +208,9 @@ def award(
         *fields,
     )
     if not changed:
+        do = "Use a new auction for each prompt."
         raise UsageError(
-            f"the auction {row.id}",
-            expected="one that is not awarded",
-            came="a second award",
-            do="Use a new auction for each prompt.",
+            f"the auction {row.id}", expected="one that is not awarded", came="a second award", do=do
         )
     for place, call in enumerate(asked):
         open_.run(
@@ -226,13 +228,8 @@ def award(
 
 def deliver(open_: Transaction, auction: str, turn: int) -> bool:
     """Record that the winner of this turn delivered; false if the auction is not in that state."""
-    return bool(
-        open_.run(
-            "UPDATE market_auctions SET status = 'delivered' "
-            "WHERE id = ? AND turn = ? AND status = 'awarded'",
-            *(auction, turn),
-        )
-    )
+    won = "WHERE id = ? AND turn = ? AND status = 'awarded'"
+    return bool(open_.run(f"UPDATE market_auctions SET status = 'delivered' {won}", auction, turn))
 
 
 def stall(open_: Transaction, auction: str, turn: int, now: float, *, forfeit: float = 0.0) -> bool:
@@ -249,9 +246,8 @@ def _undo(open_: Transaction, auction: str, turn: int, status: str, now: float, 
         *(status, auction, turn),
     ):
         return False
-    bidder, price, claim = open_.rows(
-        "SELECT bidder, price, claim FROM market_auctions WHERE id = ?", auction
-    )[0]
+    awarded = "SELECT bidder, price, claim FROM market_auctions WHERE id = ?"
+    bidder, price, claim = open_.rows(awarded, auction)[0]
     if bidder is not None:
         funds(open_, str(bidder))  # lock its accounts before that of the platform, as `award` does
         payer = _payer(open_, auction, turn)
@@ -278,8 +274,13 @@ def abandon(open_: Transaction, auction: str, turn: int, now: float) -> bool:
 
 def grade(open_: Transaction, auction: str, reward: float, now: float) -> bool:
     """`settle`, if there is an auction of this id whose answer was delivered; False if there is none."""
-    known = open_.rows("SELECT 1 FROM market_auctions WHERE id = ? AND status = 'delivered'", auction)
-    return bool(known) and settle(open_, auction, reward, now)
+    delivered = "SELECT 1 FROM market_auctions WHERE id = ? AND status = 'delivered'"
+    return bool(open_.rows(delivered, auction)) and settle(open_, auction, reward, now)
+
+
+def may_settle(open_: Transaction, key: Key) -> bool:
+    """Whether rewards that come with this key are paid: an admin key, and not one of a bidder's name."""
+    return key.admin and not open_.rows("SELECT 1 FROM market_bidders WHERE name = ?", key.name)
 
 
 def settle(open_: Transaction, auction: str, reward: float, now: float) -> bool:
@@ -287,8 +288,10 @@ def settle(open_: Transaction, auction: str, reward: float, now: float) -> bool:
 
     The claim of a plain endpoint is the platform's own estimate: it scores nobody.
     Returns False if nothing changed: already settled, or won by nobody. Raises `UsageError` for an auction
-    that is not known or not delivered.
+    that is not known or not delivered, and for a reward outside of [0, 1].
     """
+    if not 0.0 <= reward <= 1.0:
+        raise UsageError("a reward", expected="a number from 0 to 1", came=repr(reward), do="Check it.")
     rows = open_.rows("SELECT status, bidder, kind, claim, turn FROM market_auctions WHERE id = ?", auction)
     if not rows or rows[0][0] != "delivered":
         raise UsageError(
@@ -320,35 +323,38 @@ def settle(open_: Transaction, auction: str, reward: float, now: float) -> bool:
 
 def recover(open_: Transaction, before: float, now: float) -> int:
     """Abandon auctions that a dead process awarded before this time and did not end; prices are returned."""
-    rows = open_.rows(
-        "SELECT id, turn FROM market_auctions WHERE status = 'awarded' AND at < ? ORDER BY id", before
+    left = "SELECT id, turn FROM market_auctions WHERE status = 'awarded' AND at < ? ORDER BY id"
+    return sum(
+        _undo(open_, str(id_), int(turn), "abandoned", now, 0.0) for id_, turn in open_.rows(left, before)
     )
-    return sum(_undo(open_, str(id_), int(turn), "abandoned", now, 0.0) for id_, turn in rows)
 
 
 def prune(open_: Transaction, before: float) -> int:
-    """Delete auctions older than `before` with their calls and entries; balances and scores stay."""
-    old = "SELECT id FROM market_auctions WHERE at < ? AND status <> 'awarded'"
-    open_.run(f"DELETE FROM market_calls WHERE auction IN ({old})", before)
-    open_.run(f"DELETE FROM market_entries WHERE auction IN ({old})", before)
-    return open_.run("DELETE FROM market_auctions WHERE at < ? AND status <> 'awarded'", before)
+    """Delete auctions older than `before` with their calls and entries; balances and scores stay.
+
+    At most `BLOCK` auctions, the oldest first, because all other operations wait meanwhile. Returns their
+    number.
+    """
+    old = "SELECT id FROM market_auctions WHERE at < ? AND status <> 'awarded' ORDER BY at LIMIT ?"
+    ids = [row[0] for row in open_.rows(old, before, BLOCK)]
+    if not ids:
+        return 0
+    places = ", ".join("?" * len(ids))
+    open_.run(f"DELETE FROM market_calls WHERE auction IN ({places})", *ids)
+    open_.run(f"DELETE FROM market_entries WHERE auction IN ({places})", *ids)
+    return open_.run(f"DELETE FROM market_auctions WHERE id IN ({places})", *ids)
 
 
 def _counted_kind(open_: Transaction, bidder: str, kind: str) -> str:
     """The kind under which a claim is scored: clients name kinds, so only `MOST_KINDS` are kept apart."""
-    rows = open_.rows("SELECT kind FROM market_scores WHERE bidder = ?", bidder)
-    known = {str(row[0]) for row in rows}
+    known = {str(row[0]) for row in open_.rows("SELECT kind FROM market_scores WHERE bidder = ?", bidder)}
     return kind if kind in known or len(known) < MOST_KINDS else ""
 
 
 def scores(open_: Transaction) -> list[Score]:
     """The scores of all bidders: claims compared with realised rewards."""
-    return [
-        Score(*row)
-        for row in open_.rows(
-            "SELECT bidder, kind, graded, total, squares FROM market_scores ORDER BY bidder, kind"
-        )
-    ]
+    columns = "bidder, kind, graded, total, squares"
+    return [Score(*row) for row in open_.rows(f"SELECT {columns} FROM market_scores ORDER BY bidder, kind")]
 
 
 def newest(
@@ -357,8 +363,7 @@ def newest(
     """Auctions between two times, newest first; `before` is (at, id) of the last one of the page before."""
     at, id_ = (until, "") if before is None else before
     rows = open_.rows(
-        "SELECT id, at, mechanism, kind, status, turn, bidder, price, claim, reward FROM market_auctions "
-        "WHERE at >= ? AND at <= ? AND (at < ? OR id < ?) ORDER BY at DESC, id DESC LIMIT ?",
+        f"{_AUCTIONS} WHERE at >= ? AND at <= ? AND (at < ? OR id < ?) ORDER BY at DESC, id DESC LIMIT ?",
         *(since, at, at, id_, most),
     )
     return [AuctionRow(*_with_amount(row, 7)) for row in rows]
@@ -367,7 +372,7 @@ def newest(
 def entries(open_: Transaction, auction: str) -> list[tuple[str, str, str, float]]:
     """The money of an auction in order: purpose, from which account, to which account, amount."""
     rows = open_.rows("SELECT what, debit, credit, amount FROM market_entries WHERE auction = ?", auction)
-    moved = [(str(what), str(debit), str(credit), int(amount) / UNIT) for what, debit, credit, amount in rows]
+    moved = [(str(what), str(debit), str(credit), dollars(int(n))) for what, debit, credit, n in rows]
     return sorted(moved, key=_in_order)
 
 
@@ -378,11 +383,7 @@ def _in_order(entry: tuple[str, str, str, float]) -> tuple[int, int]:
 
 def auction(open_: Transaction, id_: str) -> tuple[AuctionRow, list[AskedRow]] | None:
     """One auction with its calls in order; None if there is none of this id."""
-    rows = open_.rows(
-        "SELECT id, at, mechanism, kind, status, turn, bidder, price, claim, reward FROM market_auctions "
-        "WHERE id = ?",
-        id_,
-    )
+    rows = open_.rows(f"{_AUCTIONS} WHERE id = ?", id_)
     if not rows:
         return None
     calls = open_.rows(
@@ -396,4 +397,4 @@ def auction(open_: Transaction, id_: str) -> tuple[AuctionRow, list[AskedRow]] |
 
 def _with_amount(row: Row, place: int) -> Row:
     """A row whose integer at `place` is an amount, as a number."""
-    return (*row[:place], int(row[place]) / UNIT, *row[place + 1 :])
+    return (*row[:place], dollars(int(row[place])), *row[place + 1 :])

@@ -13,7 +13,7 @@ import operator
 import sqlite3
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -49,6 +49,17 @@ class Transaction(Protocol):
         """Execute a statement that ends in RETURNING and return its rows."""
         ...
 
+    def put(self, sql: str, *values: Any) -> None:
+        """Execute a statement whose result is not needed; it takes effect before every later one."""
+        ...
+
+    def together(self, *statements: tuple[Any, ...]) -> list[tuple[int, list[Row]]]:
+        """Execute statements, each (sql, *values), one after another; none needs the result of another.
+
+        Returns for each the number of rows it changed, and the rows that its RETURNING gave.
+        """
+        ...
+
     def grow(self, sql: str, key: Sequence[Any], amounts: Sequence[float]) -> None:
         """Add `amounts` to the counters of one row, with the parameters of `sql` being (*key, *amounts).
 
@@ -60,7 +71,13 @@ class Transaction(Protocol):
 
 
 class Database(Protocol):
-    """A connection that belongs to one thread."""
+    """A connection that belongs to one thread.
+
+    restarts: whether a failed transaction may succeed a moment later, because a server has restarted. False
+        if its commit may have succeeded, so that it must not be repeated.
+    """
+
+    restarts: bool
 
     def transaction(self) -> Any:
         """Return a context manager that yields a `Transaction`; it commits, or rolls back on an exception."""
@@ -105,13 +122,22 @@ def connect_without_waiting(url: str) -> Database | None:
     Its transactions raise `sqlite3.OperationalError` at once if another connection holds the lock, and it
     makes no checkpoints.
     """
-    if url.startswith(("postgresql://", "postgres://")):
-        return None
-    return SQLite(Path(url.removeprefix("sqlite:///")), waits=False)
+    far = url.startswith(("postgresql://", "postgres://"))
+    return None if far else SQLite(Path(url.removeprefix("sqlite:///")), waits=False)
+
+
+def no_room(error: BaseException) -> str | None:
+    """What to say of an error of a driver if it means that the disk cannot be written; else None."""
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    if code == sqlite3.SQLITE_FULL or getattr(error, "sqlstate", None) == "53100":
+        return "the disk of the store is full"
+    if code in (sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY):
+        return "the disk of the store cannot be written, it may be full"
+    return None
 
 
 class _Cursor:
-    """A transaction over any DB-API connection; `mark` is the driver's parameter placeholder."""
+    """A transaction over a DB-API connection; `mark` is the driver's parameter placeholder."""
 
     def __init__(self, connection: Any, mark: str) -> None:
         self._connection = connection
@@ -129,6 +155,15 @@ class _Cursor:
         """Execute a statement and return the number of rows it changed."""
         return int(self._execute(sql, values).rowcount)
 
+    def put(self, sql: str, *values: Any) -> None:
+        """Execute a statement whose result is not needed."""
+        self._execute(sql, values)
+
+    def together(self, *statements: tuple[Any, ...]) -> list[tuple[int, list[Row]]]:
+        """Execute statements one after another; see `Transaction.together`."""
+        done = [self._execute(sql, values) for sql, *values in statements]
+        return [(done_.rowcount, done_.fetchall() if done_.description else []) for done_ in done]
+
     def rows(self, sql: str, *values: Any) -> list[Row]:
         """Execute a query and return all its rows."""
         self.write_sums()
@@ -136,7 +171,7 @@ class _Cursor:
 
     def changed(self, sql: str, *values: Any) -> list[Row]:
         """Execute a statement that ends in RETURNING and return its rows."""
-        return [tuple(row) for row in self._execute(sql, values).fetchall()]
+        return self.together((sql, *values))[0][1]
 
     def grow(self, sql: str, key: Sequence[Any], amounts: Sequence[float]) -> None:
         """Add amounts to what `sql` will write for `key`; see `Transaction.grow`."""
@@ -170,6 +205,8 @@ class SQLite:
     waits: whether transactions wait for the lock of another connection, and commits may make a checkpoint.
     """
 
+    restarts = False
+
     def __init__(self, path: Path, *, waits: bool = True) -> None:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -192,16 +229,22 @@ class SQLite:
 
     @contextmanager
     def transaction(self) -> Iterator[Transaction]:
-        """Yield a transaction that holds the write lock; commit it, or roll it back on an exception."""
-        self._connection.execute("BEGIN IMMEDIATE")
-        cursor = _Cursor(self._connection, "?")
+        """Yield a transaction that holds the write lock; commit it, or roll it back on an exception.
+
+        Raises `UpstreamError` if the disk is full; nothing is committed then.
+        """
         try:
+            self._connection.execute("BEGIN IMMEDIATE")
+            cursor = _Cursor(self._connection, "?")
             yield cursor
             cursor.write_sums()
-        except BaseException:
-            self._connection.execute("ROLLBACK")
+            self._connection.execute("COMMIT")
+        except BaseException as error:
+            if self._connection.in_transaction:  # SQLite rolls back by itself after some errors
+                self._connection.execute("ROLLBACK")
+            if (message := no_room(error)) is not None:
+                raise UpstreamError(message) from error
             raise
-        self._connection.execute("COMMIT")
 
     @contextmanager
     def reading(self, seconds: float) -> Iterator[Transaction]:
@@ -225,11 +268,9 @@ class SQLite:
             connection.execute("ROLLBACK")
             connection.execute("PRAGMA query_only = OFF")
 
-    @contextmanager
-    def part(self, transaction: _Cursor) -> Iterator[None]:
+    def part(self, transaction: _Cursor) -> AbstractContextManager[None]:
         """Run a part of a transaction; an exception rolls back only this part and is raised again."""
-        with _savepoint(transaction):
-            yield
+        return _savepoint(transaction)
 
     def close(self) -> None:
         """Close the connection."""
@@ -247,6 +288,7 @@ class PostgreSQL:
         self._psycopg = psycopg
         self._url = url
         self._connection: Any = None
+        self.restarts = True
         self._open()
 
     def _open(self) -> Any:
@@ -288,19 +330,20 @@ class PostgreSQL:
 
     @contextmanager
     def _begun(self) -> Iterator[_Cursor]:
+        self.restarts = True
         connection = self._open()
         try:
             with connection.transaction():
                 yield _Cursor(connection, "%s")
+                self.restarts = False  # whether a commit was made is not known if its answer is lost
         except (self._psycopg.OperationalError, self._psycopg.InterfaceError) as error:
             connection.close()
-            raise UpstreamError(f"PostgreSQL did not answer ({type(error).__name__})") from error
+            message = no_room(error) or f"PostgreSQL did not answer ({type(error).__name__})"
+            raise UpstreamError(message) from error
 
-    @contextmanager
-    def part(self, transaction: _Cursor) -> Iterator[None]:
+    def part(self, transaction: _Cursor) -> AbstractContextManager[None]:
         """Run a part of a transaction; an exception rolls back only this part and is raised again."""
-        with _savepoint(transaction):
-            yield
+        return _savepoint(transaction)
 
     def close(self) -> None:
         """Close the connection."""
@@ -315,9 +358,11 @@ def _savepoint(transaction: _Cursor) -> Iterator[None]:
     try:
         yield
         transaction.write_sums()
-    except BaseException:
+        transaction.run("RELEASE SAVEPOINT part")
+    except BaseException as error:
+        if isinstance(error, UpstreamError) or no_room(error) is not None:
+            raise  # all of the transaction is lost
         transaction.sums.clear()
         transaction.run("ROLLBACK TO SAVEPOINT part")
         transaction.run("RELEASE SAVEPOINT part")
         raise
-    transaction.run("RELEASE SAVEPOINT part")

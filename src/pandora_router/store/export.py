@@ -116,7 +116,7 @@ def _plain(columns: Sequence[str], row: Row) -> dict[str, Any]:
 
 
 def _kind(name: str, pa: Any) -> Any:
-    if name in ("generation", "inspected"):
+    if name in ("generation", "inspected", "randomised"):
         return pa.int64()
-    numbers = ("at", "propensity", "overhead", "first_token", "seconds", "closed_at", *MONEY)
+    numbers = ("at", "propensity", "worth", "overhead", "first_token", "seconds", "closed_at", *MONEY)
     return pa.float64() if name in numbers else pa.string()

@@ -23,7 +23,7 @@ from pandora_router.store.rows import Attempt, DecisionRow, Feedback, Outcome, S
 
 DECISION = (
     "id, at, key, wire, mode, policy, artifact, generation, specialist, proposed, propensity, session, "
-    "declined, inspected, inspection_cost, baseline, overhead, detail"
+    "declined, inspected, inspection_cost, baseline, overhead, worth, asked, randomised, detail"
 )
 NEWS = "changed, gained"
 ENDED = "status, cost, first_token, seconds, closed_at"
@@ -33,7 +33,7 @@ ATTEMPT = (
 )
 _COLUMNS = (*DECISION.split(", "), *NEWS.split(", "))
 _JSON = json.JSONEncoder(allow_nan=False).encode
-_PLAIN = operator.attrgetter(*DECISION.split(", ")[:-1])
+_PLAIN = operator.attrgetter(*DECISION.split(", ")[:-3])
 _BEGIN = (
     f"INSERT INTO decisions ({DECISION}, {NEWS}, worker, status, cost) "
     f"VALUES ({', '.join('?' * (len(_COLUMNS) + 1))}, 'open', ?)"
@@ -49,7 +49,8 @@ _SETTLE = (
     "RETURNING decision, at, specialist, kind"
 )
 _CLOSE = (
-    "UPDATE decisions SET status = ?, first_token = ?, seconds = ?, closed_at = ?, cost = cost + ?, "
+    "UPDATE decisions SET status = ?, first_token = ?, seconds = ?, closed_at = ?, cost = cost + "
+    "CASE WHEN EXISTS (SELECT 1 FROM attempts WHERE id = ? AND settled_at IS NULL) THEN ? ELSE 0 END, "
     "baseline = coalesce(?, baseline){} WHERE id = ? AND closed_at IS NULL "
     f"RETURNING key, {rollups.COUNTED}"
 )
@@ -71,12 +72,12 @@ def begin(
 ) -> None:
     """Write a decision and the attempts made so far; `prompt` and `request` only if bodies are kept.
 
-    `worker` is the process that will close it (`presence.Process.id`), None if it has not been registered.
+    `worker` is the process that will close it (`maintenance.Process.id`), None if it has not been registered.
     `cost` is what deciding has cost besides attempts: estimates computed here or bought from a judge.
     """
-    open_.run(_BEGIN, *_values(decision), worker, cost)
+    open_.put(_BEGIN, *_values(decision), worker, cost)
     if prompt is not None or request is not None:
-        open_.run(
+        open_.put(
             "INSERT INTO bodies (decision, prompt, request) VALUES (?, ?, ?)", decision.id, prompt, request
         )
     for attempt_ in attempts:
@@ -87,12 +88,13 @@ def _values(decision: DecisionRow) -> list[Any]:
     """The columns `DECISION` and `NEWS` of a row."""
     news = rollups.news(decision.detail)
     detail = _JSON(decision.detail)
-    return [*_PLAIN(decision), detail, int(news.changed), news.gained]
+    asked = decision.specialist if decision.asked is None else decision.asked
+    return [*_PLAIN(decision), asked, int(decision.randomised), detail, int(news.changed), news.gained]
 
 
 def attempt(open_: Transaction, begun: Attempt) -> None:
     """Write an attempt before it is made."""
-    open_.run(
+    open_.put(
         "INSERT INTO attempts (id, decision, kind, specialist, at, estimate, status) "
         "VALUES (?, ?, ?, ?, ?, ?, 'open')",
         *(begun.id, begun.decision, begun.kind, begun.specialist, begun.at, begun.estimate),
@@ -101,7 +103,7 @@ def attempt(open_: Transaction, begun: Attempt) -> None:
 
 def revise(open_: Transaction, decision: DecisionRow) -> None:
     """Update an open decision after looks."""
-    open_.run(_REVISE, *_values(decision)[1:], decision.id)
+    open_.put(_REVISE, *_values(decision)[1:], decision.id)
 
 
 def settle(open_: Transaction, settlement: Settlement) -> bool:
@@ -109,26 +111,30 @@ def settle(open_: Transaction, settlement: Settlement) -> bool:
 
     An attempt that `recover` had marked as lost, although its process was alive, is corrected.
     """
-    decision = _settled(open_, settlement)
+    decision = _settled(open_, settlement, open_.changed(*_settling(settlement)))
     if decision is None:
         return _corrected(open_, settlement)
     _charge(open_, decision, settlement.outcome.cost)
     return True
 
 
-def _settled(open_: Transaction, settlement: Settlement) -> str | None:
-    """Record the end of an attempt; returns its decision, None if it was settled before."""
+def _settling(settlement: Settlement) -> tuple[Any, ...]:
+    """The statement that records the end of an attempt that is open."""
     outcome, usage = settlement.outcome, settlement.outcome.usage
-    rows = open_.changed(
+    return (
         _SETTLE,
         *(outcome.status, outcome.cost, usage.fresh, usage.cached, usage.written, usage.output),
         *(usage.reasoning, int(usage.complete), outcome.first_token, outcome.seconds, outcome.reason),
         *(settlement.at, settlement.kind, settlement.id),
     )
+
+
+def _settled(open_: Transaction, settlement: Settlement, rows: Sequence[Row]) -> str | None:
+    """Count an attempt that `_settling` has ended; returns its decision, None if it was settled before."""
     if not rows:
         return None
     decision, at, specialist, kind = rows[0]
-    rollups.count_call(open_, float(at), str(specialist), str(kind), outcome)
+    rollups.count_call(open_, float(at), str(specialist), str(kind), settlement.outcome)
     return str(decision)
 
 
@@ -142,7 +148,7 @@ def _corrected(open_: Transaction, settlement: Settlement) -> bool:
         return False
     decision, at, specialist, kind, cost = rows[0]
     open_.run("UPDATE attempts SET settled_at = NULL WHERE id = ?", settlement.id)
-    _settled(open_, settlement)
+    _settled(open_, settlement, open_.changed(*_settling(settlement)))
     more = settlement.outcome.cost - int(cost)
     _charge(open_, str(decision), more)
     lost = Outcome("lost", int(cost))
@@ -173,15 +179,20 @@ def close(
 ) -> bool:
     """End a decision: release its reservation and add it to its minute; false if it had ended before.
 
-    `specialist` is the one that answered, if not the first one asked. Latencies are in seconds since the
-    request arrived. `baseline` replaces the estimate in the row. `last` is settled first, if it is open.
+    `specialist` is the one that answered, if not the first one asked: `asked` and its propensity stay, and
+    the row no longer counts as randomised. Latencies are in seconds since the request arrived. `baseline`
+    replaces the estimate in the row. `last` is settled first, if it is open.
     """
-    cost = last.outcome.cost if last is not None and _settled(open_, last) is not None else 0
     renamed = () if specialist is None else (specialist,)  # indexes over that column are not written in vain
-    rows = open_.changed(
-        _CLOSE.format(", specialist = ?" if renamed else ""),
-        *(status, first_token, seconds, now, cost, baseline, *renamed, id_),
+    ending = (
+        _CLOSE.format(", specialist = ?, randomised = 0" if renamed else ""),
+        *(status, first_token, seconds, now, *((None, 0) if last is None else (last.id, last.outcome.cost))),
+        *(baseline, *renamed, id_),
     )
+    settling = () if last is None else (_settling(last),)
+    (_, rows), (_, lease), *settled = open_.together(ending, accounts.lock_lease(id_), *settling)
+    open_last = last is not None and bool(settled) and _settled(open_, last, settled[0][1]) is not None
+    cost = last.outcome.cost if last is not None and open_last else 0
     if not rows:
         if cost:
             _charge(open_, id_, cost)
@@ -189,10 +200,11 @@ def close(
         elif last is not None:
             _corrected(open_, last)
         return False
-    if rows[0][0] is not None:
-        accounts.release(open_, id_, now, cost)
+    reservation = accounts.lease_of(lease)
+    if reservation is not None:
+        accounts.release(open_, reservation, now, cost)
     if response is not None:
-        open_.run("UPDATE bodies SET response = ? WHERE decision = ?", response, id_)
+        open_.put("UPDATE bodies SET response = ? WHERE decision = ?", response, id_)
     rollups.count_decision(open_, id_, rows[0][1:])
     return True
 
@@ -200,7 +212,7 @@ def close(
 def recover(open_: Transaction, now: float) -> int:
     """Settle and close decisions whose process died; returns their number.
 
-    A process is dead once it is no longer registered (`presence`). Decisions of unregistered processes are
+    A process is dead once it is no longer registered (`maintenance`). Decisions of unregistered processes are
     closed when their lease has expired, without a lease after ten minutes. An open attempt is charged at its
     estimate, since the provider may have charged for it.
     """
@@ -224,7 +236,9 @@ def recover(open_: Transaction, now: float) -> int:
         now - LATE,
     )
     for (id_,) in orphans:
-        accounts.release(open_, str(id_), now)
+        lease = accounts.lease_of(open_.changed(*accounts.lock_lease(str(id_))))
+        if lease is not None:
+            accounts.release(open_, lease, now)
     return ended
 
 
@@ -264,13 +278,13 @@ def judgement(open_: Transaction, decision: str, metric: str) -> float | None:
 
 def pinned(open_: Transaction, session: str, now: float) -> str | None:
     """The specialist of a session, or None."""
-    rows = open_.rows("SELECT specialist FROM sessions WHERE id = ? AND expires_at > ?", session, now)
+    rows = open_.changed("SELECT specialist FROM sessions WHERE id = ? AND expires_at > ?", session, now)
     return str(rows[0][0]) if rows else None
 
 
 def pin(open_: Transaction, session: str, specialist: str, now: float, seconds: float) -> None:
     """Keep a session with a specialist for `seconds` after its last request."""
-    open_.run(
+    open_.put(
         "INSERT INTO sessions (id, specialist, expires_at) VALUES (?, ?, ?) "
         "ON CONFLICT (id) DO UPDATE SET specialist = excluded.specialist, expires_at = excluded.expires_at",
         *(session, specialist, now + seconds),

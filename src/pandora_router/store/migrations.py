@@ -15,17 +15,18 @@ from pandora_router.store.database import Database
 STEPS: tuple[tuple[str, ...], ...] = (
     (
         """CREATE TABLE keys (
-            id TEXT PRIMARY KEY, name TEXT NOT NULL UNIQUE, hash TEXT NOT NULL UNIQUE,
+            id TEXT PRIMARY KEY, name TEXT NOT NULL, hash TEXT NOT NULL UNIQUE,
             created_at DOUBLE PRECISION NOT NULL, revoked_at DOUBLE PRECISION,
             budget BIGINT, period TEXT NOT NULL, per_minute BIGINT,
-            next_at DOUBLE PRECISION NOT NULL DEFAULT 0)""",
+            next_at DOUBLE PRECISION NOT NULL DEFAULT 0, admin BIGINT NOT NULL)""",
+        "CREATE UNIQUE INDEX keys_name ON keys (name) WHERE revoked_at IS NULL",
         """CREATE TABLE budgets (
             key TEXT NOT NULL REFERENCES keys(id), period TEXT NOT NULL,
             spent BIGINT NOT NULL DEFAULT 0, reserved BIGINT NOT NULL DEFAULT 0,
             PRIMARY KEY (key, period))""",
         """CREATE TABLE leases (
-            decision TEXT PRIMARY KEY, key TEXT NOT NULL REFERENCES keys(id), period TEXT NOT NULL,
-            reserved BIGINT NOT NULL, remaining BIGINT NOT NULL,
+            decision TEXT PRIMARY KEY, key TEXT NOT NULL, period TEXT NOT NULL,
+            reserved BIGINT NOT NULL, remaining BIGINT NOT NULL, limited BIGINT NOT NULL,
             expires_at DOUBLE PRECISION NOT NULL, closed_at DOUBLE PRECISION)""",
         "CREATE INDEX leases_open ON leases (expires_at) WHERE closed_at IS NULL",
         """CREATE TABLE decisions (
@@ -35,8 +36,12 @@ STEPS: tuple[tuple[str, ...], ...] = (
             session TEXT, declined TEXT, inspected BIGINT NOT NULL, inspection_cost BIGINT NOT NULL,
             baseline BIGINT, overhead DOUBLE PRECISION NOT NULL, detail TEXT NOT NULL,
             status TEXT NOT NULL, cost BIGINT NOT NULL, first_token DOUBLE PRECISION,
-            seconds DOUBLE PRECISION, closed_at DOUBLE PRECISION)""",
-        "CREATE INDEX decisions_at ON decisions (at)",
+            seconds DOUBLE PRECISION, closed_at DOUBLE PRECISION, worker TEXT,
+            asked TEXT NOT NULL, randomised BIGINT NOT NULL, worth DOUBLE PRECISION,
+            changed BIGINT NOT NULL, gained DOUBLE PRECISION NOT NULL)""",
+        """CREATE INDEX decisions_listed ON decisions (
+            at, id, specialist, key, policy, status, declined, inspected, changed, cost)""",
+        "CREATE INDEX decisions_inspected ON decisions (at) WHERE inspected > 0",
         "CREATE INDEX decisions_specialist ON decisions (specialist, at)",
         "CREATE INDEX decisions_key ON decisions (key, at)",
         "CREATE INDEX decisions_open ON decisions (at) WHERE closed_at IS NULL",
@@ -56,6 +61,7 @@ STEPS: tuple[tuple[str, ...], ...] = (
             at DOUBLE PRECISION NOT NULL, metric TEXT NOT NULL, value DOUBLE PRECISION NOT NULL,
             source TEXT NOT NULL, observed_at DOUBLE PRECISION)""",
         "CREATE INDEX feedback_decision ON feedback (decision, metric, at)",
+        "CREATE INDEX feedback_at ON feedback (metric, at)",
         """CREATE TABLE sessions (
             id TEXT PRIMARY KEY, specialist TEXT NOT NULL, expires_at DOUBLE PRECISION NOT NULL)""",
         """CREATE TABLE generations (
@@ -68,9 +74,8 @@ STEPS: tuple[tuple[str, ...], ...] = (
             inspection_cost BIGINT NOT NULL, baseline BIGINT NOT NULL, compared BIGINT NOT NULL,
             overhead DOUBLE PRECISION NOT NULL, first_token DOUBLE PRECISION NOT NULL,
             first_tokens BIGINT NOT NULL, seconds DOUBLE PRECISION NOT NULL, timed BIGINT NOT NULL,
+            changed BIGINT NOT NULL, gained DOUBLE PRECISION NOT NULL,
             PRIMARY KEY (minute, specialist, key))""",
-    ),
-    (
         """CREATE TABLE market_bidders (
             name TEXT PRIMARY KEY, url TEXT NOT NULL, version BIGINT NOT NULL,
             joined_at DOUBLE PRECISION NOT NULL, left_at DOUBLE PRECISION)""",
@@ -93,14 +98,7 @@ STEPS: tuple[tuple[str, ...], ...] = (
             bidder TEXT NOT NULL, kind TEXT NOT NULL, graded BIGINT NOT NULL,
             total DOUBLE PRECISION NOT NULL, squares DOUBLE PRECISION NOT NULL,
             PRIMARY KEY (bidder, kind))""",
-    ),
-    ("CREATE TABLE chores (name TEXT PRIMARY KEY, next_at DOUBLE PRECISION NOT NULL)",),
-    (  # what the dashboard reads: sums per hour, calls, latencies, feedback; who may log in
-        "ALTER TABLE keys ADD COLUMN admin BIGINT NOT NULL DEFAULT 0",
-        "ALTER TABLE decisions ADD COLUMN changed BIGINT NOT NULL DEFAULT 0",
-        "ALTER TABLE decisions ADD COLUMN gained DOUBLE PRECISION NOT NULL DEFAULT 0",
-        "ALTER TABLE minutes ADD COLUMN changed BIGINT NOT NULL DEFAULT 0",
-        "ALTER TABLE minutes ADD COLUMN gained DOUBLE PRECISION NOT NULL DEFAULT 0",
+        "CREATE TABLE chores (name TEXT PRIMARY KEY, next_at DOUBLE PRECISION NOT NULL)",
         """CREATE TABLE hours (
             hour BIGINT NOT NULL, specialist TEXT NOT NULL, key TEXT NOT NULL,
             requests BIGINT NOT NULL, errors BIGINT NOT NULL, declined BIGINT NOT NULL,
@@ -110,20 +108,11 @@ STEPS: tuple[tuple[str, ...], ...] = (
             first_tokens BIGINT NOT NULL, seconds DOUBLE PRECISION NOT NULL, timed BIGINT NOT NULL,
             changed BIGINT NOT NULL, gained DOUBLE PRECISION NOT NULL,
             PRIMARY KEY (hour, specialist, key))""",
-        """INSERT INTO hours SELECT minute / 60, specialist, key, sum(requests), sum(errors), sum(declined),
-            sum(inspected), sum(looks), sum(cost), sum(inspection_cost), sum(baseline), sum(compared),
-            sum(overhead), sum(first_token), sum(first_tokens), sum(seconds), sum(timed), 0, 0.0
-            FROM minutes GROUP BY minute / 60, specialist, key""",
         """CREATE TABLE calls (
             hour BIGINT NOT NULL, specialist TEXT NOT NULL, kind TEXT NOT NULL, status TEXT NOT NULL,
             calls BIGINT NOT NULL, cost BIGINT NOT NULL, fresh BIGINT NOT NULL, cached BIGINT NOT NULL,
             written BIGINT NOT NULL, output BIGINT NOT NULL, reasoning BIGINT NOT NULL,
             estimated BIGINT NOT NULL, PRIMARY KEY (hour, specialist, kind, status))""",
-        """INSERT INTO calls SELECT CAST(at AS BIGINT) / 3600, specialist, kind, status, count(*), sum(cost),
-            sum(coalesce(fresh, 0)), sum(coalesce(cached, 0)), sum(coalesce(written, 0)),
-            sum(coalesce(output, 0)), sum(coalesce(reasoning, 0)), sum(1 - coalesce(usage_complete, 0))
-            FROM attempts WHERE settled_at IS NOT NULL
-            GROUP BY CAST(at AS BIGINT) / 3600, specialist, kind, status""",
         """CREATE TABLE spreads (
             span BIGINT NOT NULL, start BIGINT NOT NULL, specialist TEXT NOT NULL, measure TEXT NOT NULL,
             bucket BIGINT NOT NULL, requests BIGINT NOT NULL,
@@ -136,14 +125,6 @@ STEPS: tuple[tuple[str, ...], ...] = (
             hour BIGINT NOT NULL, specialist TEXT NOT NULL, looks BIGINT NOT NULL, won BIGINT NOT NULL,
             PRIMARY KEY (hour, specialist))""",
         "CREATE TABLE secrets (name TEXT PRIMARY KEY, value TEXT NOT NULL)",
-        """CREATE INDEX decisions_listed ON decisions (
-            at, id, specialist, key, policy, status, declined, inspected, changed, cost)""",
-        "DROP INDEX decisions_at",
-        "CREATE INDEX decisions_inspected ON decisions (at) WHERE inspected > 0",
-        "CREATE INDEX feedback_at ON feedback (metric, at)",
-    ),
-    (  # which process will close a decision, and which processes are alive
-        "ALTER TABLE decisions ADD COLUMN worker TEXT",
         """CREATE TABLE workers (
             id TEXT PRIMARY KEY, place TEXT NOT NULL, pid BIGINT NOT NULL,
             seen_at DOUBLE PRECISION NOT NULL)""",

@@ -221,6 +221,44 @@ def judged_over_time(open_: Transaction, window: Window, metric: str, points: in
     return [_named("at, judgements, total", (int(row[0]) * units * HOUR, *row[1:])) for row in rows]
 
 
+def specialists_over_time(
+    open_: Transaction, window: Window, metric: str, points: int = 72
+) -> tuple[int, dict[str, dict[int, Sums]]]:
+    """Return the length of a time step in seconds, and sums by specialist and by the start of each step.
+
+    Sums are `requests`, `cost`, `judgements` and `total` (of feedback); steps are whole hours.
+    """
+    first, last = window.hours
+    units = _units(last - first, points)
+    found: dict[str, dict[int, Sums]] = {}
+    for table, columns, where, more in (
+        ("hours", "requests, cost", "", ()),
+        ("judged", "judgements, total", "metric = ? AND ", (metric,)),
+    ):
+        sums = ", ".join(f"sum({name})" for name in columns.split(", "))
+        rows = open_.rows(
+            f"SELECT specialist, hour / ?, {sums} FROM {table} WHERE {where}hour >= ? AND hour < ? "
+            "GROUP BY 1, 2 ORDER BY 1, 2",
+            *(units, *more, first, last),
+        )
+        for specialist, step, *values in rows:
+            steps = found.setdefault(str(specialist), {})
+            nothing = {"requests": 0, "cost": 0, "judgements": 0, "total": 0.0}
+            steps.setdefault(int(step) * units * HOUR, nothing).update(_named(columns, values))
+    return units * HOUR, found
+
+
+def prompts(open_: Transaction, ids: Sequence[str], most: int = 200) -> dict[str, str]:
+    """The beginnings of stored prompts by decision id, at most `most` characters of each."""
+    if not ids:
+        return {}
+    marks = ", ".join("?" * len(ids))
+    rows = open_.rows(
+        f"SELECT decision, substr(prompt, 1, ?) FROM bodies WHERE decision IN ({marks})", most, *ids
+    )
+    return {str(id_): str(prompt) for id_, prompt in rows if prompt is not None}
+
+
 def metrics(open_: Transaction) -> list[str]:
     """The names of all metrics of feedback."""
     return [str(row[0]) for row in open_.rows("SELECT DISTINCT metric FROM judged ORDER BY metric LIMIT 50")]
@@ -308,14 +346,14 @@ def texts(open_: Transaction, id_: str) -> tuple[str | None, str | None]:
     return (rows[0][0], rows[0][1]) if rows else (None, None)
 
 
-def judged_details(open_: Transaction, metric: str, most: int) -> list[tuple[str, float]]:
-    """The stored details (JSON) of the newest `most` judgements, each with its value, newest first."""
+def judged_details(open_: Transaction, metric: str, most: int) -> list[tuple[str, str, float]]:
+    """The newest `most` judgements: stored details (JSON), who answered, the value; newest first."""
     rows = open_.rows(
-        "SELECT d.detail, f.value FROM (SELECT decision, value FROM feedback WHERE metric = ? "
+        "SELECT d.detail, d.specialist, f.value FROM (SELECT decision, value FROM feedback WHERE metric = ? "
         "ORDER BY at DESC LIMIT ?) f JOIN decisions d ON d.id = f.decision",
         *(metric, most),
     )
-    return [(str(detail), float(value)) for detail, value in rows]
+    return [(str(detail), str(specialist), float(value)) for detail, specialist, value in rows]
 
 
 def details(open_: Transaction, most: int, *, inspected: bool = False) -> list[str]:

@@ -125,7 +125,7 @@ def count_decision(open_: Transaction, id_: str, row: Row) -> None:
             open_.grow(_SPREADS, (HOUR, hour, *place), (1,))
             open_.grow(_SPREADS, (DAY, day, *place), (1,))
     if looks:
-        detail = open_.rows("SELECT detail FROM decisions WHERE id = ?", id_)[0][0]
+        detail = open_.changed("SELECT detail FROM decisions WHERE id = ?", id_)[0][0]
         for name in opened(json.loads(detail)):
             open_.grow(_LOOKED, (hour, name), (1, int(name == specialist)))
 

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from pandora_router.wires.usage import Usage as Usage
+
 Kind = Literal["answer", "inspection", "retry", "loser"]
 """Why a specialist was called: for the answer, for a look before the decision, as a retry after a failure, or
 for a look after which another specialist was chosen (loser)."""
@@ -38,8 +40,13 @@ class DecisionRow:
     """One decision, written before the specialist is called.
 
     proposed: the router's choice.
-    specialist: who is called; not `proposed` in observe mode, or if another one is explored at random.
-    propensity: probability with which `specialist` was picked.
+    asked: who was picked; not `proposed` in observe mode, or if another one is explored at random. None
+        stands for `specialist`.
+    specialist: who is called, and later who answered; not `asked` if that one failed.
+    propensity: probability with which `asked` was picked.
+    randomised: whether a coin picked `asked` with that probability, and it answered. False for requests that
+        name a specialist, continue a session, are only observed or failed over to another specialist.
+    worth: expected reward of `asked` at the end of the decision; None if no router decided.
     detail: the whole decision as JSON values (`Decision.to_dict` and the gateway's exclusions).
     """
 
@@ -54,6 +61,9 @@ class DecisionRow:
     specialist: str
     proposed: str
     propensity: float = 1.0
+    asked: str | None = None
+    randomised: bool = False
+    worth: float | None = None
     session: str | None = None
     declined: str | None = None
     inspected: int = 0
@@ -63,19 +73,6 @@ class DecisionRow:
     overhead: float = 0.0
     """Seconds between the arrival of the request and the call of the specialist, looks included."""
     detail: Mapping[str, Any] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Usage:
-    """Token counts of one attempt in disjoint buckets: input = fresh + cached + written to the cache."""
-
-    fresh: int = 0
-    cached: int = 0
-    written: int = 0
-    output: int = 0
-    reasoning: int = 0
-    complete: bool = True
-    """Whether the provider reported the counts; if not, the larger of measured and estimated cost is used."""
 
 
 @dataclass(frozen=True)

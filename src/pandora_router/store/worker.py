@@ -5,7 +5,8 @@ more than once. Operations that arrive during a commit are collected and committ
 are first run one after another; if one fails, the transaction is rolled back and they are run again, each in
 its own savepoint, so that the others succeed. A caller gets its result only after the commit. Under load a
 commit waits `GATHER` seconds for more operations. If the connection to the database fails, all operations of
-the commit fail with `UpstreamError`; those that are `kept` are also retried until the database is back.
+the commit fail with `UpstreamError`; those that are `kept` are also retried until the database is back. A
+database server that has gone away may be restarting: for `PATIENCE` seconds operations wait for it.
 
 Operations that are `short` are committed on the thread of their event loop instead, if the database is SQLite
 (`loop_writer`).
@@ -15,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import queue
 import threading
 import time
@@ -24,15 +26,18 @@ from concurrent.futures import Future
 from typing import Any, TypeVar
 
 from pandora_router.errors import UpstreamError
-from pandora_router.store.database import Database, Transaction, connect, connect_without_waiting
+from pandora_router.store.database import Database, Transaction, connect, connect_without_waiting, no_room
 from pandora_router.store.loop_writer import GATHER, Job, LoopWriter, Operation
 from pandora_router.store.migrations import migrate
 
 T = TypeVar("T")
+logger = logging.getLogger("pandora_router.store")
 TOGETHER = 256
 """At most this many operations are committed together."""
 KEPT = 100_000
 """At most this many kept operations wait for an unreachable database; beyond that the oldest are dropped."""
+PATIENCE = 2.0
+"""Seconds for which operations wait for a database server that has gone away, for it may be restarting."""
 PAUSE = 0.2
 """Seconds between two attempts to reach an unreachable database."""
 LAST = 30.0
@@ -51,6 +56,7 @@ class Store:
         self._waiting: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
         self._kept: deque[Job] = deque(maxlen=KEPT)
         self._many = False
+        self._failing_since: float | None = None
         self._near: LoopWriter | None = None
         started: Future[None] = Future()
         self._thread = threading.Thread(target=self._serve, args=(started,), name="store", daemon=True)
@@ -168,13 +174,33 @@ class Store:
     def _commit(self, database: Database, batch: list[Job]) -> None:
         """Commit kept operations and then those of `batch`, in one transaction."""
         together = [*(self._kept.popleft() for _ in range(min(len(self._kept), TOGETHER))), *batch]
-        try:
-            outcomes = _performed(database, together)
-        except Exception as error:
-            failure = error if isinstance(error, UpstreamError) else _wrapped(error)
-            self._kept.extendleft(reversed([job for job in together if job.kept]))
-            outcomes = [(job, None, failure) for job in together]
+        while True:
+            try:
+                outcomes = _performed(database, together)
+                self._works()
+            except Exception as error:
+                failure = error if isinstance(error, UpstreamError) else _wrapped(error)
+                if self._may_return(failure, database):
+                    time.sleep(PAUSE / 4)
+                    continue
+                self._kept.extendleft(reversed([job for job in together if job.kept]))
+                outcomes = [(job, None, failure) for job in together]
+            break
         _tell(outcomes)
+
+    def _works(self) -> None:
+        """Note that the database has committed; says so if it had failed."""
+        if self._failing_since is not None:
+            logger.warning("the store works again after %.0f s", time.monotonic() - self._failing_since)
+            self._failing_since = None
+
+    def _may_return(self, failure: UpstreamError, database: Database) -> bool:
+        """Note that the database failed; whether to wait for it: a server may be restarting."""
+        now = time.monotonic()
+        if self._failing_since is None:
+            self._failing_since = now
+            logger.error("%s; operations wait or fail until it is back", failure)
+        return database.restarts and now < self._failing_since + PATIENCE
 
 
 def _performed(database: Database, jobs: list[Job]) -> list[Said]:
@@ -185,7 +211,7 @@ def _performed(database: Database, jobs: list[Job]) -> list[Said]:
         with database.transaction() as open_:
             return [(job, job.operation(open_), None) for job in jobs]
     except UpstreamError:
-        raise  # the connection failed: nothing of this transaction was committed
+        raise  # the connection failed, or the disk is full: nothing of this transaction was committed
     except Exception:
         with database.transaction() as open_:
             return [_in_part(database, open_, job) for job in jobs]
@@ -199,6 +225,8 @@ def _in_part(database: Database, open_: Transaction, job: Job) -> Said:
     except UpstreamError:
         raise
     except Exception as error:
+        if no_room(error) is not None:
+            raise
         return job, None, error
 
 

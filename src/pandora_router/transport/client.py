@@ -19,13 +19,13 @@ from dataclasses import replace
 from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
+from pandora_router.transport.call_errors import Guard, library, wire_errors
 from pandora_router.transport.endpoint import Endpoint
 from pandora_router.transport.events import Event, EventParser
 from pandora_router.transport.failures import Failed
-from pandora_router.transport.guard import Guard, library, wire_errors
-from pandora_router.transport.parsing import parse
 from pandora_router.transport.retries import waited
 from pandora_router.transport.secrets import Redaction
+from pandora_router.transport.strict_json import parse
 
 if TYPE_CHECKING:
     import aiohttp

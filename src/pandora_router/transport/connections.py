@@ -132,12 +132,16 @@ class PostReply:
 
 
 class Connection(asyncio.Protocol):
-    """One connection, for one call at a time. httptools calls the methods `on_...` while it parses."""
+    """One connection, for one call at a time. httptools calls the methods `on_...` while it parses.
+
+    silent: whether it ended during a call, before a single byte of the reply had come.
+    """
 
     def __init__(self, pool: ConnectionPool, origin: tuple[str, int, bool]) -> None:
         self.loop = pool.loop
         self.full = False
         self.paused = False
+        self.silent = False
         self.since = 0.0
         self.origin = origin
         self._pool = pool
@@ -205,6 +209,7 @@ class Connection(asyncio.Protocol):
             if self._to_the_end and exc is None:
                 reply.end()
             else:
+                self.silent = self._head == 0
                 reply.fail(Broken(begun=bool(reply.status)))
 
     def pause_writing(self) -> None:

@@ -53,3 +53,8 @@ class Failed(UpstreamError):
         self.again, self.charged, self.busy, self.dead = again, charged, busy, dead
         self.wait, self.bill, self.status = wait, bill, status
         super().__init__(what)
+
+    @property
+    def brief(self) -> str:
+        """The failure for a client of the gateway, without the address that the message has."""
+        return f"status {self.status}" if self.status else self.failure

@@ -4,6 +4,9 @@ Unlike `client.HttpCall`, nothing is parsed or redacted, and no status raises an
 what a status means and forwards the body. Long streams are normal here, so `timeout` limits each wait (for
 the headers, for the next bytes) and `LONGEST` the whole call. Calls are made on `connections`, those through
 a proxy by aiohttp.
+
+A server may close a connection that was kept while the next call is on its way to it. Such a call is made
+once more, on a new connection (`STALE`).
 """
 
 from __future__ import annotations
@@ -12,11 +15,11 @@ import asyncio
 from collections.abc import Awaitable, Mapping
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
+from pandora_router.transport.call_errors import Guard, late, unheard, wire_errors
 from pandora_router.transport.client import sendable, session_of_loop
 from pandora_router.transport.connection_pool import head_of, pool_of_loop, target_of
 from pandora_router.transport.connections import PIECE, Connection, PostReply
 from pandora_router.transport.failures import Failed
-from pandora_router.transport.guard import Guard, late, unheard, wire_errors
 
 if TYPE_CHECKING:
     import aiohttp
@@ -24,6 +27,10 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 LONGEST = 3600.0
 """Seconds after which a call is ended even if bytes still arrive."""
+STALE = 2.0
+"""Seconds within which the end of a kept connection, without a byte of a reply, means that the server had
+closed it before the call arrived. A server that ends it later may have worked on the call, and charge for it.
+"""
 
 
 class _Late(Exception):
@@ -84,6 +91,34 @@ class Proxied:
         self._response.close()
 
 
+class Incoming(Protocol):
+    """A reply whose status and headers have arrived: a `Relay`, or an answer that needs no connection."""
+
+    status: int
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """The headers of the reply."""
+        ...
+
+    @property
+    def broken(self) -> bool:
+        """Whether the connection ended before the whole body had arrived."""
+        ...
+
+    async def chunk(self) -> bytes:
+        """The next bytes, b"" at the end."""
+        ...
+
+    async def read(self, limit: int) -> bytes:
+        """The whole body; raises `Failed` if it has more than `limit` bytes."""
+        ...
+
+    def close(self) -> None:
+        """Close the connection."""
+        ...
+
+
 class Relay:
     """One POST whose status and headers have arrived. Created by `Relay.open`; must always be closed."""
 
@@ -122,14 +157,26 @@ class Relay:
         except ValueError as error:
             raise unheard(url, error) from None
         pool = await pool_of_loop()
-        connection = pool.idle(target)
-        if connection is None:
-            async with Guard(url, now + timeout, timeout):
-                connection = await pool.connect(target)
+        kept = pool.idle(target)
+        if kept is not None:
+            try:
+                return await cls._posted(url, kept, head, body, now, timeout)
+            except Failed:
+                if not kept.silent or pool.loop.time() - now > STALE:
+                    raise
+        async with Guard(url, now + timeout, timeout):
+            connection = await pool.connect(target)
+        return await cls._posted(url, connection, head, body, now, timeout)
+
+    @classmethod
+    async def _posted(
+        cls, url: str, connection: Connection, head: bytes, body: bytes, begun: float, timeout: float
+    ) -> Relay:
+        """Send a request and wait for status and headers; raises `Failed`."""
         reply = connection.post(head, body)
-        relay = cls(url, reply, now + LONGEST, timeout)
+        relay = cls(url, reply, begun + LONGEST, timeout)
         try:
-            await relay._within(now + timeout, _begun(connection, reply, body))
+            await relay._within(begun + timeout, _begun(connection, reply, body))
         except BaseException:
             relay.close()
             raise

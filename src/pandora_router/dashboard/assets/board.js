@@ -25,7 +25,8 @@
 
   const inUnit = (unit) => (_, value) => {
     if (value === null || value === undefined) return "–";
-    if (unit === "dollars") return "$" + value.toLocaleString("en", { maximumSignificantDigits: 3 });
+    if (unit === "dollars") return (value < 0 ? "−$" : "$") + Math.abs(value).toLocaleString("en", { maximumSignificantDigits: 3 });
+    if (unit === "percent") return value.toLocaleString("en", { maximumFractionDigits: 1 }) + "%";
     if (unit === "seconds") return value < 1 ? Math.round(1000 * value) + " ms" : value.toFixed(2) + " s";
     return value.toLocaleString(undefined, { maximumFractionDigits: 3 });
   };
@@ -39,6 +40,18 @@
   };
   const moment = (_, value) => (value === null ? "" : new Date(1000 * value).toLocaleString());
 
+  // Points that a line alone would not show: values with nothing beside them.
+  const marked = (_, values) => {
+    const alone = (i) => (values[i - 1] ?? null) === null && (values[i + 1] ?? null) === null;
+    return values.flatMap((value, i) => (value !== null && alone(i) ? [i] : []));
+  };
+  // Without a pointer the legend shows the newest time that has a value.
+  const newest = (plot, told) => {
+    if (plot.cursor.idx !== null && plot.cursor.idx !== undefined && plot.cursor.left >= 0) return;
+    const idx = told.at.findLastIndex((_, i) => told.lines.some((line) => line.values[i] !== null));
+    if (idx >= 0) plot.setLegend({ idx }, false);
+  };
+
   // Charts of the page that is shown. One that has left the page is destroyed when the next ones are drawn.
   let drawn = [];
   const draw = (where) => {
@@ -50,22 +63,22 @@
         continue;
       }
       const axis = { stroke: colour("--dim"), grid: { stroke: colour("--line"), width: 1 }, ticks: { show: false } };
-      const dashes = [[], [6, 4], [2, 3], [8, 3, 2, 3]];
-      const borders = ["solid", "dashed", "dotted", "double"]; // the legend shows each line's dashes, not only its colour
+      const dashes = [[], [6, 4], [2, 3], [8, 3, 2, 3], [12, 4], [4, 2, 1, 2]];
+      const borders = ["solid", "dashed", "dotted", "double", "groove", "ridge"]; // the legend shows each line's dashes, not only its colour
       const options = {
         width: Math.max(240, box.clientWidth),
         height: 190,
-        scales: { y: { range: (_, low, high) => [Math.min(0, low ?? 0), high > 0 ? high * 1.08 : 1] } },
+        scales: { x: { range: (_, low, high) => told.ends ?? (low === high ? [low - 1800, high + 1800] : [low, high]) }, y: { range: (_, low, high) => [Math.min(0, low ?? 0), high > 0 ? high * 1.08 : 1] } },
         axes: [{ ...axis, values: clock }, { ...axis, size: 64, values: (plot, ticks) => ticks.map((tick) => inUnit(told.unit)(plot, tick)) }],
         series: [
           { value: moment },
           ...told.lines.map((line, i) => ({
             label: line.name, stroke: colour(`--line-${i + 1}`), width: 2, dash: dashes[i], spanGaps: true,
-            value: inUnit(told.unit), points: { show: told.at.length < 40 || line.values.filter(Boolean).length < 12 },
+            value: inUnit(told.unit), points: { show: true, filter: (plot) => marked(plot, line.values) },
           })),
         ],
         legend: { markers: { width: 3, dash: (_, i) => borders[i - 1] } },
-        hooks: { setSelect: [(plot) => zoom(plot)] },
+        hooks: { setSelect: [(plot) => zoom(plot)], setCursor: [(plot) => newest(plot, told)], ready: [(plot) => newest(plot, told)] },
         cursor: { drag: { x: true, y: false, setScale: false } },
       };
       box.replaceChildren();

@@ -69,8 +69,8 @@ def _prompts(sheet: Sheet) -> Prompts:
         sheet,
         prompt_id="prompt_id",
         prompt="prompt",
-        task="task" if "task" in sheet.columns else None,
-        split="split" if "split" in sheet.columns else None,
+        task="task" if sheet.has("task") else None,
+        split="split" if sheet.has("split") else None,
     )
     if len(prompts.ids) != sheet.rows:
         counts = np.bincount(rows)

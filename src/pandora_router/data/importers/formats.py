@@ -9,7 +9,7 @@ import codecs
 import csv
 import json
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -40,9 +40,91 @@ Batch = tuple[dict[str, CodedColumn], int, int]
 """Encoded columns of some rows, the number of rows, and the number of bytes of the file read so far."""
 
 
-def csv_batches(path: Path, columns: Sequence[str] | None, delimiter: str) -> Iterator[Batch]:
-    """Read CSV or TSV, every field as text; quoted fields may contain line breaks."""
-    with path.open(encoding="utf-8-sig", newline="") as file:
+@dataclass(frozen=True)
+class Dialect:
+    """How a CSV or TSV file is written; what is None is detected by `detected`.
+
+    `say` is called with a sentence for everything about a file that is not as usual and was detected.
+    """
+
+    delimiter: str | None = None
+    encoding: str | None = None
+    say: Callable[[str], None] | None = None
+
+    def note(self, text: str) -> None:
+        """Tell the caller what was detected."""
+        if self.say is not None:
+            self.say(text)
+
+
+USUAL_DIALECT = Dialect()
+
+
+def detected(path: Path, dialect: Dialect) -> Dialect:
+    """The dialect with its encoding and its delimiter.
+
+    The encoding is UTF-8 (with or without byte order mark) if all bytes are, UTF-16 if the file begins with
+    its byte order mark, else Windows-1252, which contains Latin-1; both are only guesses, so `UsageError` is
+    raised if there is no `say` to tell the caller. The delimiter of a .tsv file is a tab;
+    that of others is the one of , ; tab | that gives the first line most fields, in doubt the comma.
+    """
+    encoding = dialect.encoding or _encoding(path)
+    if dialect.encoding is None and encoding != "utf-8":
+        if dialect.say is None:
+            raise UsageError(
+                path.name,
+                expected="text in UTF-8",
+                came=f"other bytes, perhaps {encoding}",
+                do=f"Name the encoding, Dialect(encoding={encoding!r}), or save the file as UTF-8.",
+            )
+        dialect.note(f"{path.name} is not UTF-8: read as {encoding}. Another: --encoding NAME")
+    if dialect.delimiter is not None:
+        return Dialect(dialect.delimiter, encoding, dialect.say)
+    if path.suffix.lower() == ".tsv":
+        return Dialect("\t", encoding, dialect.say)
+    first = _first_line(path, encoding)
+    counts = {sign: len(next(csv.reader([first], delimiter=sign), [])) for sign in ",;\t|"}
+    delimiter = max(counts, key=lambda sign: counts[sign])
+    if delimiter != ",":
+        named = {";": "semicolons", "\t": "tabs", "|": "bars"}[delimiter]
+        dialect.note(f"The columns of {path.name} are separated by {named}. Another sign: --delimiter SIGN")
+    return Dialect(delimiter, encoding, dialect.say)
+
+
+def _encoding(path: Path) -> str:
+    """Name of the encoding of a text file."""
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    with path.open("rb") as file:
+        if file.read(2) in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
+            return "utf-16"
+        file.seek(0)
+        try:
+            while block := file.read(_BLOCK):
+                decoder.decode(block)
+            decoder.decode(b"", final=True)
+        except UnicodeDecodeError:
+            return "windows-1252"
+    return "utf-8"
+
+
+def _first_line(path: Path, encoding: str) -> str:
+    """The first line of a text file, without a byte order mark; `UsageError` if it cannot be decoded."""
+    try:
+        with path.open(encoding=encoding) as file:
+            return file.readline(_BLOCK).removeprefix("\ufeff")
+    except (UnicodeError, LookupError) as error:
+        raise UsageError(
+            path.name,
+            expected=f"text in the encoding {encoding}",
+            came=str(error),
+            do="Name the encoding of the file (--encoding), or save it as UTF-8.",
+        ) from error
+
+
+def csv_batches(path: Path, columns: Sequence[str] | None, dialect: Dialect) -> Iterator[Batch]:
+    """Read CSV or TSV in a `detected` dialect, every field as text; quoted fields may contain line breaks."""
+    delimiter, encoding = dialect.delimiter or ",", dialect.encoding or "utf-8"
+    with path.open(encoding="utf-8-sig" if encoding == "utf-8" else encoding, newline="") as file:
         header = next(csv.reader(file, delimiter=delimiter), [])
     _check_header(path, header)
     wanted = [name for name in header if columns is None or name in columns]
@@ -59,7 +141,7 @@ def csv_batches(path: Path, columns: Sequence[str] | None, delimiter: str) -> It
     try:
         reader = pa.csv.open_csv(
             path,
-            read_options=pa.csv.ReadOptions(use_threads=False, block_size=_BLOCK),
+            read_options=pa.csv.ReadOptions(use_threads=False, block_size=_BLOCK, encoding=encoding),
             parse_options=pa.csv.ParseOptions(
                 delimiter=delimiter, newlines_in_values=True, invalid_row_handler=note
             ),

@@ -10,7 +10,7 @@ from __future__ import annotations
 import csv
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +19,13 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from pandora_router.data.importers.formats import (
+    USUAL_DIALECT,
     Batch,
     CodedColumn,
     Codes,
+    Dialect,
     csv_batches,
+    detected,
     jsonl_batches,
     parquet_batches,
 )
@@ -44,6 +47,17 @@ class Sheet:
     path: Path
     rows: int
     columns: dict[str, CodedColumn]
+    dialect: Dialect = USUAL_DIALECT
+
+    def spelt(self, name: str) -> str:
+        """The name as the header writes it: `name`, or the one column that differs from it in case only."""
+        if name in self.columns:
+            return name
+        folded = [other for other in self.columns if other.strip().casefold() == name.casefold()]
+        if len(folded) != 1:
+            return name
+        self.dialect.note(f"The column {folded[0]!r} of {self.path.name} is read as {name!r}.")
+        return folded[0]
 
     def column(self, name: str) -> CodedColumn:
         """The named column; `UsageError` lists the existing ones."""
@@ -56,6 +70,10 @@ class Sheet:
                 "--task-column, --split-column or --context-column (in Python: LongColumns, WideColumns).",
             )
         return self.columns[name]
+
+    def has(self, name: str) -> bool:
+        """Whether there is a column of this name with anything in it."""
+        return name in self.columns and any(value not in (None, "") for value in self.columns[name].values)
 
     def text(self, name: str) -> CodedColumn:
         """A column of texts; `UsageError` if one is missing or empty."""
@@ -75,10 +93,16 @@ class Sheet:
         return values[column.codes]
 
     def numbers(self, name: str) -> Vector:
-        """A number for every row, NaN for empty cells (empty, NaN, null, None, NA); true is 1."""
+        """A number for every row, NaN for empty cells (empty, NaN, null, None, NA).
+
+        true is 1, 85 % is 0.85; if commas do not separate columns, 0,5 is 0.5.
+        """
         column = self.column(name)
         values = np.empty(len(column.values))
-        for code, value in enumerate(column.values):
+        plain = [self._plain(value) for value in column.values]
+        if any(isinstance(v, str) and v.rstrip().endswith("%") for v in column.values):
+            self.dialect.note(f"Column {name!r} of {self.path.name} has percent signs: 85 % is read as 0.85.")
+        for code, value in enumerate(plain):
             number = number_of(value)
             if number is None:
                 row = int(np.flatnonzero(column.codes == code)[0])
@@ -87,6 +111,12 @@ class Sheet:
                 )
             values[code] = number
         return values[column.codes]
+
+    def _plain(self, value: object) -> object:
+        """A decimal comma as a point, where commas do not separate columns."""
+        if isinstance(value, str) and self.dialect.delimiter not in (None, ",") and value.count(",") == 1:
+            return value.replace(",", ".")
+        return value
 
     def complaint(self, row: int, column: str, expected: str, came: str, do: str) -> UsageError:
         """An error that names file, row (here counted from 0) and column."""
@@ -103,8 +133,9 @@ def read_sheet(
     columns: Sequence[str] | None = None,
     limits: Limits | None = None,
     progress: Progress | None = None,
+    dialect: Dialect | None = None,
 ) -> Sheet:
-    """Read all columns of a file, or those of `columns` that it has.
+    """Read all columns of a file, or those of `columns` that it has; `dialect` is for CSV and TSV.
 
     Raises `UsageError` if it cannot be read.
     """
@@ -122,7 +153,9 @@ def read_sheet(
         )
     try:
         if suffix in (".csv", ".tsv"):
-            sheet = _gather(path, csv_batches(path, columns, "\t" if suffix == ".tsv" else ","), progress)
+            dialect = detected(path, dialect or USUAL_DIALECT)
+            sheet = _gather(path, csv_batches(path, columns, dialect), progress)
+            sheet = replace(sheet, dialect=dialect)
         elif suffix == ".parquet":
             sheet = _gather(path, parquet_batches(path, columns, limits), progress)
         else:
@@ -180,6 +213,9 @@ def number_of(value: object) -> float | None:
             return _TRUTH[word]
         if "_" in word:
             return None
+        if word.endswith("%"):
+            share = number_of(word[:-1])
+            return None if share is None or math.isnan(share) else share / 100.0
     try:
         number = float(value)  # type: ignore[arg-type]
     except (TypeError, ValueError):

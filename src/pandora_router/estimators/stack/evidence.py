@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from pandora_router.estimators.embedders.embedder import Embedder, Vectors
 from pandora_router.estimators.embedders.tfidf import fitted_embedder
 from pandora_router.estimators.neighbours import Neighbours
-from pandora_router.estimators.saved import Saved
 from pandora_router.estimators.stack.heads import Ridge, fit_ridge
 from pandora_router.estimators.stack.surface import surface
+from pandora_router.estimators.states import Saved
 from pandora_router.types import Matrix, Positions
 
 NEAR, FAR = 15, 50

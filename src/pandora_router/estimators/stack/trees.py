@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pandora_router.estimators.saved import Stages
 from pandora_router.estimators.stack.ensemble import Ensemble
+from pandora_router.estimators.states import Stages
 from pandora_router.types import Advance, Mask, Matrix, Positions
 
 SPECIALIST = 0

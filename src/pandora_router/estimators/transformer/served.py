@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from pandora_router.errors import missing_package
 from pandora_router.estimators.embedders.embedder import Embedder, checked_texts
 from pandora_router.estimators.rewards import checked_contexts
-from pandora_router.estimators.saved import Saved, read, write
+from pandora_router.estimators.states import Saved, read, write
 from pandora_router.types import Contexts, Matrix
 
 Form = Literal["all", "named"]

@@ -182,24 +182,6 @@ def exact_holdouts(law, by_mean, lo, hi, held, at):  # type: ignore[no-untyped-d
 
 
 @jit
-def relative(mean, covariance, std, sealed, outside, out):  # type: ignore[no-untyped-def]
-    """s_eff = |P_jj - P_jr| / sqrt(P_jj) against the incumbent r, for r itself against the runner-up."""
-    boxes = len(mean)
-    first, second = -1, -1
-    for k in range(boxes):
-        if first < 0 or mean[k] > mean[first]:
-            first, second = k, first
-        elif second < 0 or mean[k] > mean[second]:
-            second = k
-    for k in range(boxes):
-        out[k] = std[k] if sealed[k] else 0.0
-        if out[k] > 0.0 and covariance.shape[0] > 0:
-            rival = second if k == first else first
-            if rival >= 0 and mean[rival] > outside:  # an outside option is certain
-                out[k] = abs(std[k] * std[k] - covariance[k, rival]) / std[k]
-
-
-@jit
 def rollout_step(mean, std, cost, refund, sealed, best, by_mean):  # type: ignore[no-untyped-def]
     """One step of the rollout: (box to open or -1 to stop, held box or -1, its outside option)."""
     boxes = len(mean)
@@ -210,12 +192,11 @@ def rollout_step(mean, std, cost, refund, sealed, best, by_mean):  # type: ignor
 
 
 @jit
-def rollout_rows(law, values, by_mean, relatively, lo, hi, choice, spent, order, stage):  # type: ignore[no-untyped-def]
+def rollout_rows(law, values, by_mean, lo, hi, choice, spent, order, stage):  # type: ignore[no-untyped-def]
     """After every opening take the first step of the best committing policy."""
     outside = law[8]
     boxes = values.shape[1]
     mean, covariance, std, cost, sealed, left = scratch(boxes, len(law[4]), law[2].shape[0] > 0)
-    view = np.empty(boxes)
     for i in range(lo, hi):
         begin(law, i, mean, covariance, std, cost, sealed, left)
         step, count, bill = np.int64(0), np.int64(0), 0.0
@@ -224,11 +205,7 @@ def rollout_rows(law, values, by_mean, relatively, lo, hi, choice, spent, order,
             if not sealed.any():
                 choice[i] = box
                 break
-            if relatively:
-                relative(mean, covariance, std, sealed, outside, view)
-            else:
-                view[:] = std
-            top, held, at = rollout_step(mean, view, cost, law[9], sealed, best, by_mean)
+            top, held, at = rollout_step(mean, std, cost, law[9], sealed, best, by_mean)
             if top < 0:
                 choice[i] = held if held >= 0 and best <= at else box
                 break

@@ -1,8 +1,8 @@
 """Compiled twins of the estimators: word vectors, nearest rows of packed vectors, sums of regression trees.
 
 None makes a decision, but all are on the way to every one. Their plain forms are
-`estimators.embedders.embedder`, `estimators.packed` and `estimators.stack.ensemble`; that both agree bit for
-bit, the trees also with LightGBM, is a test.
+`estimators.embedders.embedder`, `estimators.quantised` and `estimators.stack.ensemble`; that both agree bit
+for bit, the trees also with LightGBM, is a test.
 """
 
 from __future__ import annotations

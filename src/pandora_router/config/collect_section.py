@@ -1,0 +1,146 @@
+"""The sections `prompts`, `grading` and `collect`: questions, graders, budget."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Discriminator, Field, Tag, field_validator
+
+from pandora_router.collect import graders
+from pandora_router.collect.assemble import Question
+from pandora_router.collect.graders import Grader, ReferenceGrader
+from pandora_router.config.builder import Builder
+from pandora_router.config.specialists import template
+from pandora_router.config.values import Amount, Closed, Count, FunctionName, Name, Natural, Text
+from pandora_router.estimators.judge import Judge
+
+JUDGED = frozenset({"question", "answer", "reference"})
+
+
+def _file(value: Any) -> Any:
+    return {"file": value} if isinstance(value, str) else value
+
+
+class PromptSettings(Closed):
+    """A file of questions (JSONL, CSV, Parquet) and its columns; a plain text is the name of the file.
+
+    `separator` separates several right answers in one column; `first` limits the number of questions.
+    """
+
+    file: Text
+    prompt: Text = "prompt"
+    answer: Text = "answer"
+    prompt_id: Text = "prompt_id"
+    task: Text = "task"
+    split: Text = "split"
+    separator: Text | None = None
+    first: Count | None = None
+
+    def read(self, folder: Path, seed: int) -> tuple[Question, ...]:
+        """The questions; those without a split get one, drawn by `seed` and stratified by task."""
+        from pandora_router.data.importers.sheet import read_sheet
+        from pandora_router.data.splits import draw, keep
+
+        sheet = read_sheet(folder / self.file)
+        prompts, answers = (
+            [str(column.values[code]) for code in column.codes]
+            for column in (sheet.text(self.prompt), sheet.text(self.answer))
+        )
+
+        def optional(key: str) -> list[str] | None:
+            column: str = getattr(self, key)
+            if column not in sheet.columns and key not in self.model_fields_set:
+                return None
+            return [text or "" for text in sheet.optional_text(column)]
+
+        ids = optional("prompt_id") or [f"p{i + 1}" for i in range(len(prompts))]
+        tasks = optional("task") or [""] * len(prompts)
+        split = optional("split")
+        splits = draw(prompts, tasks, seed=seed) if split is None else keep(split)
+        apart = self.separator
+        references = [tuple(text.split(apart)) if apart else (text,) for text in answers]
+        rows = zip(ids, prompts, references, tasks, splits.tolist(), strict=True)
+        return tuple(Question(*row) for row in rows)[: self.first]
+
+
+Prompts = Annotated[PromptSettings, BeforeValidator(_file)]
+
+
+class JudgeGrading(Closed):
+    """A specialist that compares the answer with the reference, at its own price."""
+
+    judge: Name
+    template: Text = "judge"
+
+    @field_validator("template")
+    @classmethod
+    def _known(cls, text: str) -> str:
+        template(text, JUDGED)
+        return text
+
+
+class FunctionGrading(Closed):
+    """A Python function of answer and reference, as module:name."""
+
+    function: FunctionName
+
+
+def _grade_kind(value: Any) -> str:
+    if isinstance(value, dict | JudgeGrading | FunctionGrading):
+        keys = value if isinstance(value, dict) else value.model_fields_set
+        return "function" if "function" in keys else "judge" if {"judge", "template"} & set(keys) else "tasks"
+    return "name"
+
+
+Named = Literal["exact", "normalised", "contains", "numeric", "symbolic", "letter"]
+Grade = Annotated[
+    Annotated[Named, Tag("name")]
+    | Annotated[JudgeGrading, Tag("judge")]
+    | Annotated[FunctionGrading, Tag("function")]
+    | Annotated[JudgeGrading, Tag("tasks")],
+    Discriminator(_grade_kind),
+]
+Grading = Annotated[
+    Annotated[Named, Tag("name")]
+    | Annotated[JudgeGrading, Tag("judge")]
+    | Annotated[FunctionGrading, Tag("function")]
+    | Annotated[dict[str, Grade], Field(min_length=1), Tag("tasks")],
+    Discriminator(_grade_kind),
+]
+"""One grader for all answers, or one per task; `other` is for all tasks without their own."""
+
+
+def grades(grading: Any) -> dict[str, Any]:
+    """The settings of graders by task; "" is for all other tasks."""
+    if isinstance(grading, dict):
+        return {("" if task == "other" else task): grade for task, grade in grading.items()}
+    return {"": grading}
+
+
+def grader(grade: Any, builder: Builder) -> Grader:
+    """Build the grader from its settings."""
+    if isinstance(grade, JudgeGrading):
+        return Judge(builder.specialist(grade.judge), template(grade.template, JUDGED))
+    if isinstance(grade, FunctionGrading):
+        return ReferenceGrader(builder.imported(grade.function))
+    return ReferenceGrader(graders.NAMED[grade])
+
+
+class CollectSettings(Closed):
+    """How answers are bought.
+
+    budget: most money to spend, over all runs with one journal.
+    samples: answers per prompt and specialist.
+    at_once: most concurrent calls per specialist.
+    give_up: after this many failures in a row a specialist is not asked any more.
+    log_probabilities: whether contexts in the table begin with those of the first tokens.
+    seed: draws the split of prompts that have none.
+    """
+
+    budget: Amount
+    samples: Count = 1
+    at_once: Count = 64
+    give_up: Count = 5
+    log_probabilities: bool = False
+    seed: Natural = 0

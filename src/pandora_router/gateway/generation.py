@@ -1,0 +1,157 @@
+"""One generation of a gateway: its specialists, router and settings. Immutable.
+
+A reload replaces the `Site`; requests in progress finish with the old one.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from pandora_router.bidding.auctioneer import Auctioneer
+from pandora_router.errors import UsageError
+from pandora_router.gateway.providers.backend import Backend
+from pandora_router.router import Router
+from pandora_router.transport.relay import LONGEST
+
+Mode = Literal["route", "observe"]
+AUTO = "auto"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How requests are served.
+
+    default: the specialist for prompts that the router cannot judge.
+    mode: `observe` sends every `auto` request to the default and records what the router would have chosen.
+    explore: the share of `auto` requests that go to a specialist drawn at random, with its probability.
+    deadline: seconds for deciding, after which nothing more is inspected.
+    session: seconds for which a conversation stays with its specialist after its last request.
+    lease: seconds after which the reservation of a dead process is given back; longer than any call.
+    bodies: whether prompts, requests and answers are kept in the store.
+    ping: seconds of silence after which a stream gets a keep-alive; 0 for never.
+    retention: days after which decisions are deleted; None for never. Sums per minute and hour stay.
+    log, log_bodies: the form of the log, and whether requests are written to it, redacted.
+    largest_request, patience: the most bytes that a request may have, and seconds in which it must arrive.
+    traces: whether spans are exported by OpenTelemetry.
+    """
+
+    default: str
+    mode: Mode = "route"
+    explore: float = 0.0
+    deadline: float = 2.0
+    session: float = 3600.0
+    lease: float = LONGEST + 120.0
+    bodies: bool = False
+    keys: bool = False
+    ping: float = 15.0
+    retention: float | None = None
+    log: Literal["text", "json"] = "text"
+    log_bodies: bool = False
+    traces: bool = False
+    largest_request: int = 32 * 2**20
+    patience: float = 60.0
+
+
+@dataclass(frozen=True, eq=False)
+class Profile:
+    """One way to route: `auto`, or `auto@name`.
+
+    router: decides; None if none is fitted. Routers of several profiles share their estimators and differ in
+    what a right answer is worth. second: what a second of waiting costs, in dollars. only, exclude: names of
+    specialists that alone may answer, or may not. max_fee: the most that an answer may cost, in dollars.
+    """
+
+    router: Router | None = None
+    second: float = 0.0
+    only: frozenset[str] | None = None
+    exclude: frozenset[str] = frozenset()
+    max_fee: float | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Site:
+    """Everything needed to answer requests, with a generation number and a hash of its content.
+
+    `router` and `second` belong to `auto`; `profiles` are other ways to route by name, for `auto@name`. With
+    `market` every routed request is an auction; the router then says what the platform believes.
+    """
+
+    backends: tuple[Backend, ...]
+    settings: Settings
+    router: Router | None = None
+    profiles: Mapping[str, Profile] = field(default_factory=dict)
+    second: float = 0.0
+    market: Auctioneer | None = None
+    generation: int = 0
+    hash: str = ""
+
+    def __post_init__(self) -> None:
+        names = [backend.name for backend in self.backends]
+        if len(set(names)) != len(names) or any(name.partition("@")[0] == AUTO for name in names):
+            raise UsageError(
+                "the specialists",
+                expected=f"different names, none of them {AUTO!r}",
+                came=", ".join(names),
+                do="Rename one.",
+            )
+        if self.settings.default not in names:
+            raise UsageError(
+                "the default specialist",
+                expected=f"one of {', '.join(names)}",
+                came=repr(self.settings.default),
+                do="Change `serve.default`.",
+            )
+        for router in self.routers:
+            strangers = [name for name in router.specialists if name not in names]
+            if strangers:
+                raise UsageError(
+                    "the router",
+                    expected=f"one fitted for specialists among {', '.join(names)}",
+                    came=f"one that also knows {', '.join(strangers)}",
+                    do="Add them to the configuration, or fit the router anew.",
+                )
+
+    @property
+    def routers(self) -> tuple[Router, ...]:
+        """The routers of all profiles, that of `auto` first."""
+        routers = (self.router, *(profile.router for profile in self.profiles.values()))
+        return tuple(router for router in routers if router is not None)
+
+    @functools.cached_property
+    def names(self) -> tuple[str, ...]:
+        """The names of the specialists."""
+        return tuple(backend.name for backend in self.backends)
+
+    def backend(self, name: str) -> Backend:
+        """The specialist of this name; raises `KeyError`."""
+        return self._by_name[name]
+
+    @functools.cached_property
+    def _by_name(self) -> Mapping[str, Backend]:
+        return {backend.name: backend for backend in self.backends}
+
+    def profile(self, model: str) -> Profile | None:
+        """The profile for `model`; None if it names a specialist, which is not routed.
+
+        Raises `UsageError` for a model or profile that does not exist.
+        """
+        if model in self.names:
+            return None
+        name, _, profile = model.partition("@")
+        if model == AUTO:
+            return Profile(self.router, self.second)
+        if name == AUTO and profile in self.profiles:
+            return self.profiles[profile]
+        raise UsageError(
+            "model",
+            expected=", ".join(self.models()),
+            came=repr(model[:200]),
+            do="See GET /v1/models.",
+        )
+
+    def models(self) -> Sequence[str]:
+        """The names that clients may use as `model`."""
+        return [AUTO, *(f"{AUTO}@{profile}" for profile in self.profiles), *self.names]

@@ -1,0 +1,14 @@
+"""The gateway as a server: protocol, endpoints, limits, processes.
+
+    protocol       limits on time and size of a request's headers
+    app            the ASGI application
+    endpoints      models, decisions, feedback, health
+    client_stream  responses to a client: keep-alives, errors after the headers were sent
+    openapi        the interface as an OpenAPI document
+    metrics        for Prometheus
+    telemetry      spans for OpenTelemetry
+    logs           logs as JSON lines
+    server         processes, signals, reload
+
+This module imports nothing; import from the modules above.
+"""

@@ -1,0 +1,252 @@
+"""Endpoints other than the wires: models, decisions, feedback, health, metrics.
+
+If keys are required, names of specialists are shown only to holders of a key, and what concerns all keys (the
+metrics, the state of each specialist) only to holders of an admin key. Probes need no key: /healthz and
+/readyz then answer without names.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qs
+
+import orjson
+
+from pandora_router.gateway.http import metrics, openapi
+from pandora_router.gateway.request.body import read_object
+from pandora_router.gateway.request.ledger import identify, secret_of
+from pandora_router.gateway.request.passthrough import PASSED_ON, admitted, passed_on
+from pandora_router.router.decision import new_id
+from pandora_router.store import accounts, auctions, log
+from pandora_router.store.database import Transaction
+from pandora_router.store.rows import Feedback, Key
+from pandora_router.transport.asgi import Receive, Refused, Reply, Scope, read_body
+from pandora_router.wires.known import BY_NAME
+from pandora_router.wires.wire import Wire
+
+if TYPE_CHECKING:
+    from pandora_router.gateway.http.app import Gateway
+
+SMALL = 64 * 2**10
+"""Most bytes of a request that is not passed on."""
+DASHBOARD = "/dashboard"
+"""Where a browser that asks for / is sent, if the dashboard is served."""
+ADMIN = "The metrics count the requests of all keys: send an admin key (pandora keys add NAME --admin)."
+LATEST = 253_402_300_799.0
+"""The last second of the year 9999: a later time of an observation is a mistake."""
+_ID = re.compile(r"[A-Za-z0-9_.:-]{1,100}")
+_ADDRESS = re.compile(r"https?://\S+")
+
+
+async def answer(gateway: Gateway, scope: Scope, headers: Mapping[str, str], receive: Receive) -> Reply:
+    """Answer a request to one of these endpoints; raises `Refused`."""
+    method, path = scope["method"], scope["path"]
+    if path == "/healthz":
+        return Reply(b'{"status":"ok"}')
+    if method in ("GET", "HEAD") and path == "/" and _browses(headers) and DASHBOARD in gateway.mounted:
+        return Reply(b"", 303, headers={"location": DASHBOARD})
+    if (method, path) == ("GET", "/openapi.json"):
+        known = not gateway.site.settings.keys or await _shown(gateway, headers) is not None
+        return Reply(orjson.dumps(openapi.document(gateway.site.models() if known else ())))
+    if (method, path) == ("GET", "/readyz"):
+        reader = await _shown(gateway, headers)
+        return await _ready(
+            gateway, named=not gateway.site.settings.keys or (reader is not None and reader.admin)
+        )
+    if path in PASSED_ON and method == "POST":
+        return await passed_on(gateway, path, headers, receive)
+    asking = await _key(gateway, headers)
+    key = None if asking is None else asking.id
+    if (method, path) == ("GET", "/metrics"):
+        if asking is not None and not asking.admin:
+            raise Refused(403, ADMIN, "not_allowed")
+        return Reply(await metrics.text(gateway), kind="text/plain; version=0.0.4; charset=utf-8")
+    if (method, path) == ("GET", "/v1/models"):
+        return _models(gateway)
+    if (method, path) == ("POST", "/v1/routing/decision"):
+        await admitted(gateway, headers, time.time())
+        return await _decide(gateway, scope, headers, receive)
+    if method == "GET" and path.startswith("/v1/routing/decisions/"):
+        return await _decision(gateway, path.rsplit("/", 1)[-1], key)
+    if (method, path) == ("POST", "/v1/feedback"):
+        return await _feedback(gateway, headers, receive, key)
+    known = path in KNOWN
+    raise Refused(
+        405 if known else 404, f"{method} {path[:200]} is not served here.", "not_found" if not known else ""
+    )
+
+
+KNOWN = frozenset(
+    {
+        "/v1/chat/completions", "/v1/responses", "/v1/messages", "/v1/messages/count_tokens",
+        "/v1/embeddings", "/v1/models", "/v1/routing/decision", "/v1/feedback", "/readyz", "/metrics",
+        "/openapi.json",
+    }
+)  # fmt: skip
+
+
+async def _key(gateway: Gateway, headers: Mapping[str, str]) -> Key | None:
+    """The client's key; None where keys are not needed. Raises `Refused` with 401."""
+    if not gateway.site.settings.keys:
+        return None
+    key, _ = await identify(gateway.store, headers, time.time())
+    return key
+
+
+async def _shown(gateway: Gateway, headers: Mapping[str, str]) -> Key | None:
+    """The client's key for an endpoint that also answers without one; None if it is missing or unknown."""
+    if not ("authorization" in headers or "x-api-key" in headers):
+        return None
+    with contextlib.suppress(Refused):
+        return await _key(gateway, headers)
+    return None
+
+
+def _browses(headers: Mapping[str, str]) -> bool:
+    """Whether a person opened the address in a browser: API clients do not ask for HTML."""
+    return "text/html" in headers.get("accept", "")
+
+
+async def _ready(gateway: Gateway, *, named: bool) -> Reply:
+    """Whether requests can be answered; `named`: also the artifact and the circuit of each specialist."""
+    site = gateway.site
+    try:
+        await gateway.store.run(lambda open_: open_.rows("SELECT 1"))
+        store = "ok"
+    except Exception as error:
+        store = f"failing ({type(error).__name__})"
+    now = time.monotonic()
+    live = {name: gateway.circuits[name].state(now) for name in site.names}
+    ready = store == "ok" and any(state != "open" for state in live.values())
+    state = {
+        "ready": ready,
+        "worker": os.getpid(),
+        "generation": site.generation,
+        "hash": site.hash,
+        "store": store,
+    }
+    if named:
+        state |= {"artifact": None if site.router is None else site.router.id, "specialists": live}
+        state["looks"] = [outlook.sentence for outlook in gateway.outlooks()]
+    return Reply(orjson.dumps(state), 200 if ready else 503)
+
+
+def _models(gateway: Gateway) -> Reply:
+    made = int(gateway.started)
+    data = [
+        {"id": name, "object": "model", "created": made, "owned_by": "pandora-router"}
+        for name in gateway.site.models()
+    ]
+    return Reply(orjson.dumps({"object": "list", "data": data}))
+
+
+def _wire(scope: Scope, headers: Mapping[str, str], body: object) -> Wire:
+    """The wire of a request to decide about: stated as `?wire=`, else the one that its body looks like.
+
+    Only Responses have `input`. Only Messages have `system` beside their messages, and their clients send the
+    header `anthropic-version`. Everything else is chat. Raises `Refused` with 400 for a wire that is not
+    known.
+    """
+    stated = parse_qs(scope["query_string"].decode("latin-1")).get("wire")
+    if stated is not None:
+        if stated[0] not in BY_NAME:
+            raise Refused(400, f"wire: expected {', '.join(BY_NAME)}.", "invalid_request")
+        return BY_NAME[stated[0]]
+    members = body if isinstance(body, dict) else {}
+    if "input" in members:
+        return BY_NAME["responses"]
+    return BY_NAME["messages" if "system" in members or "anthropic-version" in headers else "chat"]
+
+
+async def _decide(gateway: Gateway, scope: Scope, headers: Mapping[str, str], receive: Receive) -> Reply:
+    """Decide for a request of any wire (see `_wire`); no specialist is called."""
+    body = await read_body(receive, gateway.site.settings.largest_request, gateway.site.settings.patience)
+    exchange = gateway.exchange(_wire(scope, headers, read_object(body)), headers)
+    exchange.body = body
+    exchange.read()
+    await exchange.identify()
+    await exchange.choose()
+    choice = exchange.choice
+    assert choice is not None
+    reply = {
+        "specialist": choice.specialist,
+        "ranked": choice.ranked,
+        "proposed": choice.proposed,
+        "policy": choice.policy,
+        "propensity": choice.propensity,
+        "declined_because": choice.declined,
+        "excluded": exchange.excluded,
+        "decision": choice.detail,
+    }
+    return Reply(orjson.dumps(reply))
+
+
+async def _decision(gateway: Gateway, id_: str, key: str | None) -> Reply:
+    if not _ID.fullmatch(id_):
+        raise Refused(404, "No decision has this id.", "not_found")
+    row = await gateway.store.run(lambda open_: log.decision(open_, id_))
+    if row is None or (key is not None and row["key"] != key):
+        raise Refused(404, "No decision has this id.", "not_found")
+    if key is not None:  # clients do not learn where specialists run
+        for attempt in row["attempts"]:
+            attempt["reason"] = _ADDRESS.sub("its endpoint", attempt["reason"] or "")
+    return Reply(orjson.dumps(row))
+
+
+async def _feedback(gateway: Gateway, headers: Mapping[str, str], receive: Receive, key: str | None) -> Reply:
+    """Append feedback: {decision_id, reward} or {decision_id, metric, value}, source and observed_at."""
+    body = await read_body(receive, SMALL, gateway.site.settings.patience)
+    feedback = _read_feedback(read_object(body), headers.get("idempotency-key"))
+    secret = secret_of(headers)
+    result = await gateway.store.run(lambda open_: _given(open_, feedback, key, secret))
+    if result in ("unknown", "foreign"):  # nobody learns which decisions of others exist
+        raise Refused(404, "No decision of yours has this id.", "not_found")
+    return Reply(orjson.dumps({"id": feedback.id, "status": result}))
+
+
+def _given(open_: Transaction, feedback: Feedback, key: str | None, secret: str) -> str:
+    """Write feedback on a decision of `key`, or of any key if `secret` is an admin key.
+
+    A reward that comes with an admin key also settles the auction of the decision, where one was held. The
+    reward of another key does not: it could be that of a bidder, which would pay itself.
+    """
+    judge = accounts.identify(open_, secret) if secret else None
+    settles = isinstance(judge, Key) and auctions.may_settle(open_, judge)
+    result = log.give_feedback(open_, feedback, None if settles else key)
+    if result == "added" and feedback.metric == "reward" and settles:
+        auctions.grade(open_, feedback.decision, feedback.value, feedback.at)
+    return result
+
+
+def _read_feedback(body: Any, idempotency: str | None) -> Feedback:
+    given: dict[str, Any] = body if isinstance(body, dict) else {}
+    metric, value = (
+        ("reward", given["reward"]) if "reward" in given else (given.get("metric"), given.get("value"))
+    )
+    observed = given.get("observed_at")
+    fits = (
+        set(given) <= {"decision_id", "reward", "metric", "value", "source", "observed_at"}
+        and all(isinstance(text, str) and _ID.fullmatch(text) for text in (given.get("decision_id"), metric))
+        and _number(value, 1.0)
+        and isinstance(given.get("source", ""), str)
+        and len(given.get("source", "")) <= 100
+        and (observed is None or _number(observed, LATEST))
+    )
+    if not fits:
+        message = (
+            'Expected {"decision_id": ..., "reward": 0.0 to 1.0} or {"decision_id": ..., "metric": ..., '
+            '"value": 0.0 to 1.0}, and optionally "source" (a text) and "observed_at" (Unix seconds).'
+        )
+        raise Refused(400, message, "invalid_request")
+    id_ = f"{given['decision_id']}/{idempotency[:100]}" if idempotency else new_id()
+    source = given.get("source", "client")
+    return Feedback(id_, given["decision_id"], time.time(), str(metric), float(str(value)), source, observed)
+
+
+def _number(value: object, most: float) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0.0 <= value <= most

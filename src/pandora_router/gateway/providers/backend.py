@@ -1,0 +1,125 @@
+"""A specialist as backend of the gateway: endpoint, model name, prices and abilities."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from pandora_router.errors import UsageError
+from pandora_router.prices import BYTES_PER_TOKEN, Cancelling, Tariff
+from pandora_router.store.money import nanodollars
+from pandora_router.transport.endpoint import Endpoint
+from pandora_router.transport.failures import Failed
+from pandora_router.wires.json_edit import with_member, with_model
+from pandora_router.wires.look import LookLength
+from pandora_router.wires.usage import Usage
+from pandora_router.wires.wire import Name, Turn, Wire
+
+ABILITIES = frozenset({"tools", "images", "audio", "files", "json_schema", "logprobs"})
+
+
+@dataclass(frozen=True)
+class Backend:
+    """A specialist behind an endpoint.
+
+    `model` is its name there. `context` is its limit for input and output tokens together, None if unknown.
+    `refuses` are members of a request that it answers with an error, such as `temperature`. `cancel` says
+    whether closing a stream stops billing. `looks`: whether looks are allowed; false for models with hidden
+    reasoning. `peek` is how much a look reads.
+    """
+
+    name: str
+    endpoint: Endpoint
+    model: str
+    prices: Tariff
+    wires: frozenset[Name] = frozenset({"chat"})
+    abilities: frozenset[str] = ABILITIES
+    refuses: frozenset[str] = frozenset()
+    context: int | None = None
+    max_output: int = 4096
+    cancel: Cancelling = "unknown"
+    looks: bool = True
+    peek: LookLength = field(default_factory=LookLength)
+
+    def __post_init__(self) -> None:
+        self.bound(0, self.max_output)  # refuses prices that the store cannot hold
+        unknown = self.abilities - ABILITIES
+        if unknown or not self.wires or self.max_output < 1:
+            raise UsageError(
+                f"the specialist {self.name}",
+                expected=f"abilities among {', '.join(sorted(ABILITIES))}, a wire, max_output of 1 or more",
+                came=", ".join(sorted(unknown)) or f"{len(self.wires)} wires, max_output {self.max_output}",
+                do="Change its entry in pandora.yaml.",
+            )
+
+    def request(
+        self,
+        wire: Wire,
+        body: bytes,
+        parsed: Mapping[str, Any],
+        turn: Turn,
+        *,
+        look: bool = False,
+        chances: bool = False,
+    ) -> bytes:
+        """The client's bytes with the model's name replaced; for a chat stream, usage is requested too.
+
+        A `look` requests a stream even if the client does not; with `chances` also log-probabilities.
+        """
+        changed, known = with_model(body, parsed, self.model), {**parsed, "model": self.model}
+        members: dict[str, Any] = {}
+        if look and not turn.stream:
+            members["stream"] = True
+        if (turn.stream or look) and not turn.wants_usage:
+            members |= wire.counted(parsed)
+        if chances and not parsed.get("logprobs"):
+            members["logprobs"] = True
+        for name, value in members.items():
+            changed = with_member(changed, known, name, value)
+            known[name] = value
+        return changed
+
+    def address(self, path: str) -> str:
+        """The URL of a path such as /v1/chat/completions; a base that ends in /v1 already has that part."""
+        return self.endpoint.url(path.removeprefix("/v1"))
+
+    def sent_headers(self, wire: Wire, passed: Mapping[str, str]) -> dict[str, str]:
+        """The headers of a call: ours, `passed` ones of the client, and the key in the form of the wire.
+
+        Raises `Failed` if the key cannot be read, as for a server that cannot be reached.
+        """
+        headers = {
+            "Content-Type": "application/json",
+            "Accept-Encoding": "identity",
+            **passed,
+        }
+        try:
+            key = self.endpoint.key()
+        except UsageError:
+            raise Failed(f"the key of {self.name} cannot be read", "connection", again=True) from None
+        return {**wire.key_headers(key), **headers}
+
+    def worst_case(self, size: int, turn: Turn) -> int:
+        """Most that one call can cost, in nanodollars; `size` is the length of the request in bytes."""
+        return self.bound(size, self.most_output(turn))
+
+    def most_output(self, turn: Turn) -> int:
+        """Most tokens that the answers to a request have together."""
+        return turn.answers * (turn.max_output or self.max_output)
+
+    def bound(self, size: int, output: int) -> int:
+        """The most that a call of `size` bytes costs that writes `output` tokens or fewer, in nanodollars."""
+        return self.failed_case(size) + nanodollars(output * self.prices.per_million_out / 1e6)
+
+    def failed_case(self, size: int) -> int:
+        """Most that a call costs if it fails before its first content: its prompt, in nanodollars."""
+        return nanodollars(self.prices.most(size, 0))
+
+    def cost(self, usage: Usage) -> int:
+        """The price of these token counts, in nanodollars."""
+        return nanodollars(self.prices.of(usage))
+
+    def estimate(self, size: int, output: int) -> Usage:
+        """Estimated token counts of a call without counts: from its size and the number of events."""
+        return Usage(size // BYTES_PER_TOKEN, 0, 0, output, complete=False)

@@ -1,0 +1,15 @@
+"""One request to the gateway, from its body to its bill.
+
+    body            the JSON object in its body
+    exchange        one request from its first byte to its last
+    eligible        which specialists may answer a request, and why the others may not
+    choice          which specialist answers: by name, by session, or by a decision of the router
+    looks           looks during a decision: streams are begun and held, then continued or cancelled
+    auction_choice  `routing: market`: an auction chooses who answers a request
+    calls           how its calls are made
+    attempts        one call: held until its first content, settled exactly once
+    ledger          its rows in the store
+    passthrough     embeddings and token counts, passed on by name
+
+This module imports nothing; import from the modules above.
+"""

@@ -1,0 +1,245 @@
+"""Which specialist answers: by name, by session, or by a decision of the router; always with a reason.
+
+The router decides through `deciding`, as in the library, with live looks if its costly estimate needs them.
+This module limits the candidates, explores, observes, and ranks the specialists that take over on failure.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from pandora_router.gateway.generation import Profile, Settings
+from pandora_router.gateway.request.attempts import RunningAttempt
+from pandora_router.gateway.request.looks import LiveLooks
+from pandora_router.router import Decision, Router
+from pandora_router.store.money import dollars
+from pandora_router.wires.wire import Turn
+
+
+def best_single(profile: Profile | None) -> str | None:
+    """The specialist of the highest mean reward in training; None if the request was not routed."""
+    if profile is None or profile.router is None:
+        return None
+    router = profile.router
+    standing = router.record.get("report", {}).get("standing", {})
+    single = standing.get("single", router.default)
+    return single if single in router.specialists else router.default
+
+
+def single_cost(compared: RunningAttempt, answered: RunningAttempt | None) -> int:
+    """What the call `compared`, which is not made, would have cost, in nanodollars.
+
+    `answered` is the call that answered. If it is the same specialist, its own cost; otherwise its input
+    tokens at the prices of the other, with the other's usual output (or the same output, if not measured
+    yet).
+    """
+    if answered is None:
+        return compared.backend.cost(compared.expected())
+    if answered.backend.name == compared.backend.name:
+        return answered.cost
+    if answered.usage is None or not answered.usage.complete:
+        return single_cost(compared, None)
+    output = min(compared.lengths.output.given(answered.usage.output), compared.most)
+    return compared.backend.cost(replace(answered.usage, output=round(output)))
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The specialists to ask, in order; the router's proposal, the probability of this choice, the reason.
+
+    `propensity` is the probability of what was picked; `randomised`: whether a coin picked it. `picked` is
+    set if another specialist is asked first, because the look at the one that was picked has failed.
+    `estimates` is the cost, in dollars, of estimates other than looks; `outside`: whether a judge made them.
+    `value` turns the worths of a decision into scores and dollars (`valued`).
+    """
+
+    ranked: tuple[str, ...]
+    proposed: str
+    policy: str
+    artifact: str = ""
+    propensity: float = 1.0
+    declined: str | None = None
+    inspected: tuple[str, ...] = ()
+    estimates: float = 0.0
+    outside: bool = False
+    detail: Mapping[str, Any] = field(default_factory=dict)
+    value: Mapping[str, Any] = field(default_factory=dict)
+    randomised: bool = False
+    picked: str | None = None
+
+    @property
+    def specialist(self) -> str:
+        """The specialist that is asked first."""
+        return self.ranked[0]
+
+    @property
+    def asked(self) -> str:
+        """The specialist that was picked, to which `propensity` belongs."""
+        return self.ranked[0] if self.picked is None else self.picked
+
+    @property
+    def worth(self) -> float | None:
+        """The expected reward of `asked` at the end of the decision; None if no router decided."""
+        worth: float | None = self.detail.get("worth", {}).get(self.asked)
+        return worth
+
+    @property
+    def pick(self) -> dict[str, Any]:
+        """The fields of a stored decision that say who was picked, with which chance, and its worth."""
+        randomised = self.randomised and self.asked == self.specialist
+        picked = {"asked": self.asked, "randomised": randomised, "worth": self.worth}
+        return {**picked, "propensity": self.propensity}
+
+    def reordered(self, order: tuple[str, ...]) -> Choice:
+        """The same pick, with specialists asked in another order."""
+        return self if order == self.ranked else replace(self, ranked=order, picked=self.asked)
+
+
+def by_name(name: str) -> Choice:
+    """The specialist that the request names; no other takes over."""
+    return Choice((name,), name, "named")
+
+
+def pinned(name: str, others: Sequence[str]) -> Choice:
+    """The specialist of this conversation; others take over only if it cannot answer."""
+    return Choice((name, *(other for other in others if other != name)), name, "session")
+
+
+def fallback(settings: Settings, offered: Sequence[str], reason: str) -> Choice:
+    """The default specialist, with the reason why the router did not decide; another if it is excluded."""
+    order = sorted(offered, key=lambda name: name != settings.default)
+    return Choice(tuple(order), order[0], "default", declined=reason)
+
+
+async def decide(
+    router: Router,
+    turn: Turn,
+    offered: Sequence[str],
+    settings: Settings,
+    rng: random.Random,
+    looks: LiveLooks | None = None,
+    *,
+    call: bool = True,
+) -> Choice:
+    """Let the router choose among `offered`; explore and observe as the settings say.
+
+    With `looks`, answers are begun during the decision, except in observe mode, which must not call others.
+    Without `call` nobody is called, not even a judge: what it would have said stays sealed.
+    """
+    known = [name for name in router.specialists if name in offered]
+    if not known:
+        return fallback(settings, offered, "no specialist the router knows may answer this request")
+    if looks is None:
+        deadline = settings.deadline if call or router.predictor is not None else 0.0
+        decision = await router.aroute(asked(turn), among=known, timeout=deadline)
+    else:
+        decision = await looks.decide(asked(turn), known, settings.deadline)
+    ranked = tuple(ranking(decision, known))
+    choice = Choice(
+        ranked,
+        ranked[0],
+        decision.policy,
+        decision.artifact,
+        declined=decision.declined_because,
+        inspected=decision.inspected,
+        estimates=0.0 if looks is not None else spent(router, decision),
+        outside=router.predictor is None,
+        detail=decision.to_dict(),
+        value=valued(router),
+    )
+    if decision.declined_because is not None:
+        order = fallback(settings, offered, decision.declined_because).ranked
+        choice = _asking(choice, order[0], order, 1.0)
+    if settings.mode == "observe":
+        default = fallback(settings, offered, "").ranked
+        return _asking(choice, default[0], default, 1.0)
+    return _explored(choice, known, settings.explore, rng)
+
+
+def valued(router: Router) -> dict[str, Any]:
+    """What a reader of the log needs to turn worths into scores and dollars.
+
+    right_answer: dollars that a score of 1 is worth, None if money does not count. fee: the expected fee of
+    each specialist in dollars. deducted: expected score minus expected worth.
+    """
+    return {
+        "right_answer": 1.0 / router.fee_weight if router.fee_weight > 0.0 else None,
+        "fee": dict(zip(router.specialists, router.fees.tolist(), strict=True)),
+        "deducted": dict(zip(router.specialists, router.deducted.tolist(), strict=True)),
+    }
+
+
+def spent(router: Router, decision: Decision) -> float:
+    """Cost of a decision's estimates in dollars: their stated fees, else their prices at the fit."""
+    weight = router.fee_weight if router.fee_weight > 0.0 else 1.0
+    return sum(
+        purchase.cost / weight if purchase.fee is None else purchase.fee for purchase in decision.purchases
+    )
+
+
+def _explored(choice: Choice, known: Sequence[str], share: float, rng: random.Random) -> Choice:
+    """With probability `share` a specialist drawn uniformly; the choice records its probability."""
+    if share <= 0.0:
+        return choice
+    even = share / len(known)
+    picked = rng.choice(list(known)) if rng.random() < share else choice.specialist
+    chance = even + (1.0 - share if picked == choice.specialist else 0.0)
+    return replace(_asking(choice, picked, choice.ranked, chance), randomised=True)
+
+
+def _asking(choice: Choice, first: str, order: Sequence[str], propensity: float) -> Choice:
+    rest = tuple(name for name in order if name != first)
+    return replace(choice, ranked=(first, *rest), propensity=propensity)
+
+
+def asked(turn: Turn) -> str:
+    """The text that is routed: the system prompt and the last user message."""
+    return f"{turn.system}\n\n{turn.prompt}" if turn.system and turn.prompt else turn.prompt
+
+
+def ranking(decision: Decision, offered: Sequence[str]) -> list[str]:
+    """The chosen specialist, then the others by what they were worth at the end of the search."""
+    worth = decision.worth
+    rest = sorted(offered, key=lambda name: -worth.get(name, -np.inf))
+    return [decision.specialist, *(name for name in rest if name != decision.specialist)]
+
+
+def about(
+    choice: Choice, id_: str, specialist: str, kind: str, inspection_cost: int, overhead: float
+) -> list[tuple[bytes, bytes]]:
+    """The headers of an answer of the content type `kind`: its specialist, and the cost of the decision.
+
+    `inspection_cost` is in nanodollars and shown in dollars; `overhead` is in seconds.
+    """
+    headers = {
+        "content-type": kind,
+        "x-pandora-specialist": specialist,
+        "x-pandora-decision-id": id_,
+        "x-pandora-policy": choice.policy,
+        "x-pandora-inspected": ",".join(choice.inspected),
+        "x-pandora-inspection-cost": f"{dollars(inspection_cost):.9g}",
+        "x-pandora-overhead-ms": f"{1000.0 * overhead:.2f}",
+    }
+    return [(name.encode(), value.encode("latin-1", "replace")) for name, value in headers.items()]
+
+
+def session_of(turn: Turn, headers: Mapping[str, str], key: str | None) -> str:
+    """The name of the conversation that a request belongs to.
+
+    An explicit header `x-pandora-session`, else the provider's cache key, else a hash of the API key, the
+    system prompt and the first user message. Names of different API keys never meet.
+    """
+    stated = headers.get("x-pandora-session") or turn.cache_key
+    identity = f"{key}\0stated\0{stated}" if stated else f"{key}\0{turn.system}\0{turn.first}"
+    return hashlib.sha256(identity.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+
+
+def response_session(response: str, key: str | None) -> str:
+    """The name of the session that continues a response; clients with another API key cannot name it."""
+    return f"response:{key}:{response}"

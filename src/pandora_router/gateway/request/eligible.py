@@ -1,0 +1,166 @@
+"""Which specialists may answer a request, and why the others may not.
+
+Candidates are filtered before the decision, so that no request goes to a specialist that cannot serve it.
+Each exclusion has a reason, which is recorded with the decision.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from pandora_router.errors import UsageError
+from pandora_router.gateway.generation import Profile
+from pandora_router.gateway.providers.backend import Backend
+from pandora_router.gateway.providers.health import Circuit
+from pandora_router.prices import BYTES_PER_TOKEN
+from pandora_router.store.money import dollars, in_dollars, nanodollars
+from pandora_router.text import money
+from pandora_router.wires.wire import Name, Turn
+
+OURS = "x-pandora-"
+SAID = ("allow", "deny", "kind", "max-fee", "router", "session")
+"""Names that a request may use after the prefix `OURS`."""
+MEDIUM = 2**14
+"""Bytes counted for an image, a sound or a file: no provider is known to make more tokens of one."""
+_BASE64 = re.compile(rb"(?<![A-Za-z0-9+/=_\\-])[A-Za-z0-9+/=_\\-]{4096,}")
+"""A run of base64 text, from its first character: a search never reads the same run twice."""
+
+
+@dataclass(frozen=True)
+class Constraints:
+    """Limits in one request: allowed specialists, denied specialists, highest fee in dollars."""
+
+    allow: frozenset[str] | None = None
+    deny: frozenset[str] = frozenset()
+    max_fee: float | None = None
+
+    @classmethod
+    def read(cls, headers: Mapping[str, str], turn: Turn, known: Sequence[str]) -> Constraints:
+        """Read them from the headers x-pandora-allow, -deny and -max-fee, else from `metadata`.
+
+        Raises `UsageError` for an unknown specialist, for a fee that is not a number, and for an unknown
+        header or member x-pandora-*, so that misspelt names are not ignored.
+        """
+        ours = [name for name in (*headers, *turn.metadata) if name.startswith(OURS)]
+        if not ours:
+            return cls()
+        for name in ours:
+            if name.removeprefix(OURS) not in SAID:
+                raise UsageError(
+                    name[:80],
+                    expected=f"{OURS} followed by one of {', '.join(SAID)}",
+                    came="an unknown name",
+                    do="Check the spelling.",
+                )
+        allow, deny, fee = (_said(headers, turn, name) for name in ("allow", "deny", "max-fee"))
+        for name in {*_names(allow), *_names(deny)} - set(known):
+            raise UsageError(
+                "x-pandora-allow or x-pandora-deny",
+                expected=f"names among {', '.join(known)}",
+                came=repr(name[:80]),
+                do="See GET /v1/models.",
+            )
+        try:
+            most = None if fee is None else dollars(nanodollars(float(fee)))
+        except ValueError:
+            raise UsageError(
+                "x-pandora-max-fee", expected="dollars, zero or more", came=repr(fee), do="Say 0.01."
+            ) from None
+        return cls(None if allow is None else frozenset(_names(allow)), frozenset(_names(deny)), most)
+
+
+def _said(headers: Mapping[str, str], turn: Turn, name: str) -> str | None:
+    value = headers.get(f"{OURS}{name}", turn.metadata.get(f"{OURS}{name}"))
+    if value is not None and not isinstance(value, str):
+        raise UsageError(
+            f"metadata: {OURS}{name}", expected="a text", came=type(value).__name__, do='Write it in "".'
+        )
+    return value
+
+
+def _names(listed: str | None) -> list[str]:
+    return [name.strip() for name in (listed or "").split(",") if name.strip()]
+
+
+def exclusions(
+    backends: Sequence[Backend],
+    wire: Name,
+    turn: Turn,
+    size: int,
+    constraints: Constraints,
+    circuits: Mapping[str, Circuit],
+    now: float,
+    profile: Profile | None = None,
+) -> dict[str, str]:
+    """Why each excluded specialist may not answer, by name; `size` is the length of the request in bytes."""
+    reasons: dict[str, str] = {}
+    for backend in backends:
+        reason = _reason(backend, wire, turn, size, constraints, circuits[backend.name], now)
+        reason = reason or (None if profile is None else _kept_out(backend, size, turn, profile))
+        if reason is not None:
+            reasons[backend.name] = reason
+    return reasons
+
+
+def size_of(body: bytes, turn: Turn) -> int:
+    """The length of a request in bytes that can become tokens; an image, sound or file counts `MEDIUM` bytes.
+
+    Base64 text is many times longer than the tokens of its content, and an address is shorter.
+    """
+    if not turn.media:
+        return len(body)
+    runs = [len(run) for run in _BASE64.findall(body)]
+    return len(body) - sum(runs) + max(len(runs), turn.media) * MEDIUM
+
+
+def unaffordable(costs: Mapping[str, int], left: int) -> dict[str, str]:
+    """The specialists that may cost more than the `left` nanodollars of a key's budget, with the reason.
+
+    `costs` are worst cases. If no specialist fits the budget none is excluded, and the reservation fails.
+    """
+    dear = {name: cost for name, cost in costs.items() if cost > left}
+    if len(dear) == len(costs):
+        return {}
+    return {
+        name: f"may cost {in_dollars(cost)}, more than the {in_dollars(max(left, 0))} left of the budget"
+        for name, cost in dear.items()
+    }
+
+
+def _kept_out(backend: Backend, size: int, turn: Turn, profile: Profile) -> str | None:
+    if profile.only is not None and backend.name not in profile.only:
+        return "not among those of the profile"
+    if backend.name in profile.exclude:
+        return "excluded by the profile"
+    if profile.max_fee is not None and backend.worst_case(size, turn) > nanodollars(profile.max_fee):
+        return f"may cost more than the {money(profile.max_fee, significant=6)} the profile allows"
+    return None
+
+
+def _reason(
+    backend: Backend, wire: Name, turn: Turn, size: int, asked: Constraints, circuit: Circuit, now: float
+) -> str | None:
+    missing = turn.needs - backend.abilities
+    refused = turn.parameters & backend.refuses
+    tokens = size // BYTES_PER_TOKEN + (turn.max_output or 0)
+    if asked.allow is not None and backend.name not in asked.allow:
+        return "not among those the request allows"
+    if backend.name in asked.deny:
+        return "denied by the request"
+    if wire not in backend.wires:
+        add = f"wires: [{', '.join([*sorted(backend.wires), wire])}]"
+        return f"does not serve the wire {wire} (pandora.yaml says otherwise with {add})"
+    if missing:
+        add = f"supports: [{', '.join(sorted(backend.abilities | missing))}]"
+        return f"cannot: {', '.join(sorted(missing))} (pandora.yaml says otherwise with {add})"
+    if refused:
+        return f"refuses the parameter {', '.join(sorted(refused))}"
+    if backend.context is not None and tokens > backend.context:
+        return f"reads {backend.context:,} tokens, and the request may have {tokens:,}"
+    if asked.max_fee is not None and backend.worst_case(size, turn) > nanodollars(asked.max_fee):
+        return f"may cost more than the {money(asked.max_fee, significant=6)} the request allows"
+    if not circuit.lets_through(now):
+        return "is failing and is left alone for a while"
+    return None

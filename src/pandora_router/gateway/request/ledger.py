@@ -1,0 +1,244 @@
+"""The rows of one request in the store: begun with a reservation, revised after looks, closed.
+
+In every case the decision is closed once and its reservation released. A request whose decision cannot be
+written is refused (503).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pandora_router.errors import UpstreamError
+from pandora_router.gateway.generation import Settings
+from pandora_router.gateway.request.attempts import RunningAttempt
+from pandora_router.router.decision import new_id
+from pandora_router.store import accounts, log
+from pandora_router.store.database import Transaction
+from pandora_router.store.rows import Attempt, DecisionRow, Key, Outcome, Refusal, Settlement
+from pandora_router.store.worker import Store
+from pandora_router.transport.asgi import Refused, bearer
+
+NO_KEY = (
+    "This gateway needs an API key, and the request has none. Send the header Authorization: Bearer KEY (or "
+    "x-api-key: KEY); the operator makes keys with: pandora keys add NAME"
+)
+STATUS = {"unknown key": 401, "revoked key": 401, "rate": 429, "budget": 429}
+JUDGE = "judge"
+"""Name in the row of estimates that were bought from a judge."""
+
+
+@dataclass
+class Ledger:
+    """The rows of one request; `touched` once something may have been written."""
+
+    id: str
+    store: Store
+    settings: Settings
+    begun: float
+    worker: str | None = None
+    key: Key | None = None
+    session: str | None = None
+    opened: bool = False
+    touched: bool = False
+    admitted: bool = False
+
+    @property
+    def owner(self) -> str | None:
+        """The id of the client's key; None where keys are not needed."""
+        return None if self.key is None else self.key.id
+
+    async def begin(
+        self,
+        decision: DecisionRow,
+        attempts: Sequence[RunningAttempt],
+        worst: int,
+        *,
+        own: int = 0,
+        judged: int = 0,
+        prompt: str | None = None,
+        request: str | None = None,
+    ) -> Refusal | None:
+        """Reserve `worst` and write the decision with its attempts; returns None, or why it was refused.
+
+        `own` is the cost of estimates by this process, `judged` of estimates from outside.
+        """
+        key, rows = self.key, [attempt.row for attempt in attempts]
+
+        def write(open_: Transaction) -> Refusal | None:
+            refused = None
+            if key is not None and not self.admitted:
+                refused = accounts.admit(open_, key, self.begun)
+            if key is not None and refused is None:
+                lease = self.settings.lease
+                refused = accounts.reserve(open_, key, self.id, worst + judged, self.begun, lease)
+            if refused is None:
+                log.begin(open_, decision, rows, prompt=prompt, request=request, cost=own, worker=self.worker)
+                self._judged(open_, judged)
+                self._pin(open_, decision)
+            return refused
+
+        self.touched = True
+        refused = await self._stored(write)
+        self.admitted = self.admitted or refused is None or refused.reason != "rate"
+        self.opened = refused is None
+        return refused
+
+    async def add(self, attempts: Sequence[RunningAttempt], worst: int = 0) -> None:
+        """Write attempts of a decision that was begun, before they are made.
+
+        Raises `Refused` if the budget does not leave `worst` for them, after what was charged so far.
+        """
+        rows, key = [attempt.row for attempt in attempts], self.key
+
+        def write(open_: Transaction) -> Refusal | None:
+            refused = None if key is None else accounts.extend(open_, key, self.id, worst)
+            for row in rows if refused is None else ():
+                log.attempt(open_, row)
+            return refused
+
+        refused = await self._stored(write)
+        if refused is not None:
+            raise refusal(refused)
+
+    async def revise(self, decision: DecisionRow, attempts: Sequence[RunningAttempt], worst: int) -> None:
+        """Write the final decision, and attempts that are about to be made.
+
+        Raises `Refused` if the budget does not leave `worst` for them, after what was charged so far.
+        """
+        rows, key = [attempt.row for attempt in attempts], self.key
+
+        def write(open_: Transaction) -> Refusal | None:
+            refused = None if key is None or not worst else accounts.extend(open_, key, self.id, worst)
+            if refused is None:
+                log.revise(open_, decision)
+                for row in rows:
+                    log.attempt(open_, row)
+                self._pin(open_, decision)
+            return refused
+
+        refused = await self._stored(write)
+        if refused is not None:
+            raise refusal(refused)
+
+    async def close(
+        self,
+        status: str,
+        attempt: RunningAttempt,
+        last: Settlement,
+        *,
+        renamed: bool,
+        baseline: int | None,
+        response: str | None,
+        pins: Sequence[str],
+        auction: Callable[[Transaction], object] | None = None,
+    ) -> None:
+        """Settle the attempt that answered and close the decision; `pins` are sessions that stay with it.
+
+        `renamed`: whether a specialist other than that of the decision answered. `auction` is the write that
+        ends the auction of the request, if there was one. Raises `Refused` if the
+        store is unavailable; the decision is then closed when it is back.
+        """
+        now, first = time.time(), attempt.first_token
+        since = None if first is None else first + attempt.begun - self.begun
+        name = attempt.backend.name
+
+        def write(open_: Transaction) -> None:
+            log.close(
+                open_,
+                self.id,
+                now,
+                status=status,
+                specialist=name if renamed else None,
+                first_token=since,
+                seconds=now - self.begun,
+                response=response,
+                baseline=baseline,
+                last=last,
+            )
+            for session in pins:
+                log.pin(open_, session, name, now, self.settings.session)
+            if auction is not None:
+                auction(open_)
+
+        self.touched = False  # nothing is left to abandon
+        await self._stored(write, kept=True)
+
+    def abandon(self, status: str) -> None:
+        """Close the decision in all other cases; does not wait and raises nothing.
+
+        The client may disconnect while the decision is being written. Operations are committed in the order
+        of the queue, so closing comes later, and has no effect if no row was written.
+        """
+        if self.touched:
+            now = time.time()
+            self.store.keep(
+                lambda open_: log.close(open_, self.id, now, status=status, seconds=now - self.begun),
+                short=True,
+            )
+
+    async def pinned(self, sessions: Sequence[str]) -> str | None:
+        """The specialist of the first of these sessions that is known, or None."""
+
+        def find(open_: Transaction) -> str | None:
+            return next((name for s in sessions if (name := log.pinned(open_, s, self.begun))), None)
+
+        specialist: str | None = await self._stored(find)
+        return specialist
+
+    def _judged(self, open_: Transaction, cost: int) -> None:
+        """Write the row and the charge of estimates from outside."""
+        if cost:
+            row = Attempt(new_id(), self.id, "inspection", JUDGE, self.begun, cost)
+            log.attempt(open_, row)
+            log.settle(open_, Settlement(row.id, Outcome("ok", cost), time.time()))
+
+    def _pin(self, open_: Transaction, decision: DecisionRow) -> None:
+        if self.session is not None:
+            log.pin(open_, self.session, decision.specialist, self.begun, self.settings.session)
+
+    async def _stored(self, operation: Callable[[Transaction], Any], *, kept: bool = False) -> Any:
+        try:
+            return await self.store.run(operation, kept=kept, short=True)
+        except UpstreamError as error:
+            raise Refused(503, f"The decision could not be recorded: {error}.", "store_failed") from error
+
+
+def secret_of(headers: Mapping[str, str]) -> str:
+    """The API key that a request states, "" if there is none."""
+    return headers.get("x-api-key") or bearer(headers.get("authorization", ""))
+
+
+async def identify(store: Store, headers: Mapping[str, str], now: float) -> tuple[Key, int | None]:
+    """The key in the headers of a request, and what is left of its budget in nanodollars, None if unlimited.
+
+    Raises `Refused`: 401 if there is no such key or it was revoked, 503 if the store does not answer.
+    """
+    secret = secret_of(headers)
+    if not secret:
+        raise Refused(401, NO_KEY, "invalid_api_key")
+
+    def find(open_: Transaction) -> tuple[Key | Refusal, int | None]:
+        key = accounts.identify(open_, secret)
+        if isinstance(key, Refusal) or key.budget is None:
+            return key, None
+        return key, key.budget - sum(accounts.account(open_, key, now))
+
+    try:
+        identified, left = await store.run(find, short=True)
+    except UpstreamError as error:
+        raise Refused(503, f"The key could not be checked: {error}.", "store_failed") from error
+    if isinstance(identified, Refusal):
+        raise Refused(401, identified.message, "invalid_api_key")
+    return identified, left
+
+
+def refusal(refused: Refusal) -> Refused:
+    """The error for a client whose request may not spend."""
+    headers = {"x-should-retry": "false"} if refused.reason == "budget" else {}
+    if refused.retry_after is not None:
+        headers["retry-after"] = str(int(refused.retry_after) + 1)
+    code = "insufficient_quota" if refused.reason == "budget" else "rate_limit_exceeded"
+    return Refused(STATUS[refused.reason], refused.message, code, headers)

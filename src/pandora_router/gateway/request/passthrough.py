@@ -1,0 +1,211 @@
+"""Calls that are passed to a specialist by name without routing: embeddings and token counts.
+
+Embeddings cost money, so they have a decision with one attempt in the store: the worst case is reserved
+before the call and the cost is settled after it, as for requests that are routed. Counting tokens is free: it
+needs no more than a key within its rate and its budget.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from pandora_router.errors import UpstreamError
+from pandora_router.gateway.providers.backend import Backend
+from pandora_router.gateway.request.attempts import LARGEST_ANSWER, OURS, logger
+from pandora_router.gateway.request.body import read_request
+from pandora_router.gateway.request.calls import PASSED
+from pandora_router.gateway.request.ledger import identify, refusal
+from pandora_router.prices import MARKERS
+from pandora_router.router.decision import new_id
+from pandora_router.store import accounts, log
+from pandora_router.store.database import Transaction
+from pandora_router.store.rows import Attempt, DecisionRow, Key, Outcome, Refusal, Settlement, Status
+from pandora_router.transport.asgi import Receive, Refused, Reply, read_body
+from pandora_router.transport.failures import Failed
+from pandora_router.transport.relay import Relay
+from pandora_router.wires.json_edit import closing, with_model
+from pandora_router.wires.known import BY_NAME
+from pandora_router.wires.usage import Usage, tokens_of
+from pandora_router.wires.wire import Wire
+
+if TYPE_CHECKING:
+    from pandora_router.gateway.http.app import Gateway
+
+EMBEDDINGS = "/v1/embeddings"
+PASSED_ON: Mapping[str, str] = {"/v1/messages/count_tokens": "messages", EMBEDDINGS: "chat"}
+
+
+async def passed_on(gateway: Gateway, path: str, headers: Mapping[str, str], receive: Receive) -> Reply:
+    """Pass a call to the specialist that it names, or to the default; raises `Refused`."""
+    begun, site, wire = time.time(), gateway.site, BY_NAME[PASSED_ON[path]]
+    body = await read_body(receive, site.settings.largest_request, site.settings.patience)
+    body, parsed = read_request(body)
+    if not isinstance(parsed.get("model"), str):
+        raise Refused(400, "model: expected a text.", "invalid_request")
+    name = parsed["model"] if parsed["model"] in site.names else site.settings.default
+    backend = site.backend(name)
+    if wire.name not in backend.wires:
+        raise Refused(404, f"{name} does not serve {path}.", "model_not_found")
+    given = {passed: headers[passed] for passed in PASSED if passed in headers}
+    sent = with_model(body, parsed, backend.model), wire, given
+    key = await admitted(gateway, headers, begun)
+    if path != EMBEDDINGS:
+        return await _called(backend, path, *sent)
+    paid = _Paid(gateway, backend, key, len(body), begun)
+    await paid.begin()
+    try:
+        reply = await _called(backend, path, *sent)
+    except Refused as refused:
+        failed = refused.__cause__
+        charged = isinstance(failed, Failed) and failed.charged
+        paid.end("error", paid.estimate if charged else 0, refused.message)
+        raise
+    except BaseException:  # the client has gone
+        paid.end("cancelled", paid.estimate)
+        raise
+    if reply.status < 400:
+        usage, wrong = _charged(reply.body, backend, len(body))
+        paid.end("ok", backend.cost(usage), wrong, usage=usage)
+    else:
+        paid.end("error", 0, f"status {reply.status}")
+    return replace(reply, headers={**reply.headers, "x-pandora-decision-id": paid.id})
+
+
+async def _called(backend: Backend, path: str, body: bytes, wire: Wire, given: Mapping[str, str]) -> Reply:
+    """The specialist's reply; raises `Refused` (502) if there is none, or one with a status 5xx or of `OURS`.
+
+    `given` are the headers of the client that are passed on.
+    """
+    endpoint = backend.endpoint
+    try:
+        headers = backend.sent_headers(wire, given)
+        relay = await Relay.open(backend.address(path), body, headers, endpoint.timeout, endpoint.proxy())
+        try:
+            whole = await relay.read(LARGEST_ANSWER)
+        finally:
+            relay.close()
+    except Failed as error:
+        why = f"status {error.status}" if error.status else error.failure  # its text has the address
+        raise Refused(502, f"{backend.name} did not answer ({why}).", "upstream_failed") from error
+    if relay.status >= 500 or relay.status in OURS:
+        raise Refused(502, f"{backend.name} answered with status {relay.status}.", "upstream_failed")
+    kind = relay.headers.get("content-type", "application/json")
+    return Reply(whole, relay.status, kind, {"x-pandora-specialist": backend.name})
+
+
+async def admitted(gateway: Gateway, headers: Mapping[str, str], now: float) -> Key | None:
+    """Count a call against the rate of its key; raises `Refused` (401, 429), also if no budget is left."""
+    if not gateway.site.settings.keys:
+        return None
+    key, left = await identify(gateway.store, headers, now)
+    if left is not None and left <= 0:
+        raise refusal(Refusal("budget", f"The budget of the key {key.name} is used up."))
+    refused = await gateway.store.run(lambda open_: accounts.admit(open_, key, now))
+    if refused is not None:
+        raise refusal(refused)
+    return key
+
+
+NEAR = 2**12
+"""Bytes at either end of a large reply among which its usage is looked for."""
+
+
+def reply_usage(reply: bytes) -> Mapping[str, Any]:
+    """The object `usage` of an embeddings reply; empty if there is none.
+
+    Of a reply with millions of numbers only both ends are parsed: the members after the numbers, made an
+    object of their own, and those before them.
+
+    >>> reply_usage(b'{"data": [' + b"0.5, " * 10_000 + b'1], "usage": {"prompt_tokens": 7}, "model": "m"}')
+    {'prompt_tokens': 7}
+    """
+    ends = [reply]
+    if len(reply) > 4 * NEAR:
+        tail, head = reply[-NEAR:], reply[:NEAR]
+        after, before = tail.rfind(b'"usage"'), head.find(b"{", head.find(b'"usage"') + 1)
+        end = closing(head, before) if before > 0 else None
+        ends = [b"{" + tail[after:]] if after >= 0 else []
+        ends += [head[:end] + b"}"] if end is not None else []
+    for part in ends:
+        try:
+            content: Any = orjson.loads(part)
+        except orjson.JSONDecodeError:
+            continue
+        if isinstance(content, dict) and isinstance(content.get("usage"), dict):
+            usage: dict[str, Any] = content["usage"]
+            return usage
+    return {}
+
+
+def _charged(reply: bytes, backend: Backend, size: int) -> tuple[Usage, str]:
+    """The token count of a reply, and what is wrong with it.
+
+    Without a count that is understood it is estimated. One that is not possible (more tokens than bytes) is
+    cut to the bound of the request.
+    """
+    counts = reply_usage(reply)
+    stated = (tokens_of(counts, name) for name in ("prompt_tokens", "input_tokens", "total_tokens"))
+    tokens = next((count for count in stated if count is not None), None)
+    if tokens is None:
+        return backend.estimate(size, 0), ""
+    if tokens <= size + MARKERS:
+        return Usage(tokens), ""
+    logger.warning("%s claims %d tokens for a request of %d bytes", backend.name, tokens, size)
+    return Usage(size + MARKERS, complete=False), f"more was claimed than is possible: {tokens:,} tokens"
+
+
+class _Paid:
+    """The rows of one call that costs money."""
+
+    def __init__(self, gateway: Gateway, backend: Backend, key: Key | None, size: int, begun: float) -> None:
+        self.id, self._attempt = new_id(), new_id()
+        self._gateway, self._backend, self._key, self._begun = gateway, backend, key, begun
+        self._worst = backend.failed_case(size)
+        self.estimate = backend.cost(backend.estimate(size, 0))
+
+    async def begin(self) -> None:
+        """Reserve the worst case and write the decision; raises `Refused` (429, 503)."""
+        site, key, name = self._gateway.site, self._key, self._backend.name
+        row = DecisionRow(
+            id=self.id,
+            at=self._begun,
+            key=None if key is None else key.id,
+            wire="embeddings",
+            mode=site.settings.mode,
+            policy="named",
+            artifact="",
+            generation=site.generation,
+            specialist=name,
+            proposed=name,
+        )
+        attempt = Attempt(self._attempt, self.id, "answer", name, self._begun, self.estimate)
+
+        def write(open_: Transaction) -> Refusal | None:
+            if key is not None:
+                lease = site.settings.lease
+                refused = accounts.reserve(open_, key, self.id, self._worst, self._begun, lease)
+                if refused is not None:
+                    return refused
+            log.begin(open_, row, [attempt], worker=self._gateway.worker)
+            return None
+
+        try:
+            refused = await self._gateway.store.run(write)
+        except UpstreamError as error:
+            raise Refused(503, f"The call could not be recorded: {error}.", "store_failed") from error
+        if refused is not None:
+            raise refusal(refused)
+
+    def end(self, status: Status, cost: int, reason: str = "", *, usage: Usage | None = None) -> None:
+        """Settle the attempt and close the decision, soon and in any case."""
+        now, seconds = time.time(), time.time() - self._begun
+        outcome = Outcome(status, cost, usage or Usage(), seconds=seconds, reason=reason)
+        last = Settlement(self._attempt, outcome, now)
+        self._gateway.store.keep(
+            lambda open_: log.close(open_, self.id, now, status=status, seconds=seconds, last=last)
+        )

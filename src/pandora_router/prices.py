@@ -1,0 +1,388 @@
+"""What calls cost: tariffs, measured lengths and speeds, expected costs of looks, worst cases of calls.
+
+The ONE place for these numbers. `fit`, `evaluate` and `explain` price the looks of a table here; the gateway
+prices those of a request here, from the same measurements: `collect` takes them, `fit` writes them into the
+artifact, the gateway starts from them and goes on measuring.
+
+A decision uses the expected cost (`look_fare`), a reservation the worst case (`Tariff.most`). With P for the
+price of the prompt (and of the call), w for the price of an output token, L for the expected length of a
+whole answer, s for the tokens that a look reads, and h for those written while the look is held:
+
+    whole answer                 P + w L
+    look, cancel: stops          P + w min(s + h, L)
+    look, cancel: bills_full     P + w L
+    look, cancel: unknown        P + w L       (nothing proves that the provider stops billing)
+
+So a look never costs more than the whole answer is expected to. All amounts are in the currency of the
+prices, as floats; `store.money` rounds them up where they are charged.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import statistics
+from collections import OrderedDict, defaultdict, deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from pandora_router.errors import UsageError
+from pandora_router.wires.usage import Usage
+
+Cancelling = Literal["stops", "unknown", "bills_full"]
+"""What a provider bills for a cancelled answer: what it had written (stops), all of it, or unknown."""
+CHARACTERS_PER_TOKEN = 4.0
+"""Characters per token where nothing was measured: the usual rule of thumb for English text."""
+BYTES_PER_TOKEN = 3
+"""Bytes of a request per token where nothing was measured; rather too many tokens."""
+MARKERS = 64
+"""Tokens that a provider may add to a request: separators between messages, its own system prompt."""
+USUAL_ANSWER, USUAL_SECONDS = 200, 2.0
+"""Tokens and seconds of an answer where nothing was measured: assumptions."""
+FASTEST = 10_000.0
+"""Tokens per second; a faster stream was buffered on its way and says nothing about its provider."""
+NEW = 0.05
+"""Weight of one more call in a `RecentMean`; those of a fit count like 1 / NEW calls."""
+WINDOW = 31
+"""Calls of which a `RecentMedian` is the median."""
+PREFIXES = 1000
+"""System prompts remembered per specialist, with the number of their tokens that were cached."""
+CACHED = 300.0
+"""Seconds for which a provider's cache is expected to keep a prompt."""
+
+
+@dataclass(frozen=True)
+class Tariff:
+    """Prices per million tokens, per second and per call; a fee is their sum.
+
+    fee = (tokens_in * per_million_in + tokens_out * per_million_out) / 1e6 + seconds * per_second + per_call
+
+    `cached_in` is the price of input read from the provider's cache, `cached_write` of input written to it,
+    both per million tokens; where they are not stated, such input costs `per_million_in`. Token prices have
+    no default: a free specialist must state 0. Raises `UsageError` unless all prices are finite and not
+    negative.
+
+    >>> Tariff(1.0, 10.0, cached_in=0.1).of(Usage(fresh=100, cached=1000, output=10))
+    0.0003
+    """
+
+    per_million_in: float
+    per_million_out: float
+    per_second: float = 0.0
+    per_call: float = 0.0
+    cached_in: float | None = None
+    cached_write: float | None = None
+
+    def __post_init__(self) -> None:
+        prices = (self.per_million_in, self.per_million_out, self.per_second, self.per_call)
+        stated = (*prices, *(price for price in (self.cached_in, self.cached_write) if price is not None))
+        if not all(
+            isinstance(price, int | float) and math.isfinite(price) and price >= 0 for price in stated
+        ):
+            raise UsageError(
+                "the prices of a specialist",
+                expected="finite numbers, zero or more, per million tokens in and out",
+                came=str(stated),
+                do="State them; if answers really cost nothing, say 0.",
+            )
+
+    @property
+    def by_token(self) -> bool:
+        """Whether the fee depends on token counts."""
+        return self.per_million_in > 0 or self.per_million_out > 0
+
+    @property
+    def dearest_in(self) -> float:
+        """The highest price of an input token, per million: fresh, or written to the cache."""
+        return max(self.per_million_in, self.cached_write or 0.0, self.cached_in or 0.0)
+
+    def fee(self, tokens_in: int | None, tokens_out: int | None, seconds: float) -> float | None:
+        """The fee in the unit of the prices; None if token counts are needed and missing."""
+        if self.by_token and (tokens_in is None or tokens_out is None):
+            return None
+        return self.price(tokens_in or 0, tokens_out or 0, seconds)
+
+    def price(self, tokens_in: float, tokens_out: float, seconds: float = 0.0) -> float:
+        """The fee of a call of so many tokens and seconds; numbers of tokens may be expectations."""
+        tokens = tokens_in * self.per_million_in + tokens_out * self.per_million_out
+        return tokens / 1e6 + seconds * self.per_second + self.per_call
+
+    def of(self, usage: Usage, seconds: float = 0.0) -> float:
+        """The fee of these token counts, with cached input at its own prices."""
+        cached = self.per_million_in if self.cached_in is None else self.cached_in
+        write = self.per_million_in if self.cached_write is None else self.cached_write
+        tokens = usage.fresh * self.per_million_in + usage.cached * cached + usage.written * write
+        tokens += usage.output * self.per_million_out
+        return tokens / 1e6 + seconds * self.per_second + self.per_call
+
+    def most(self, bytes_in: int, tokens_out: int, seconds: float = 0.0) -> float:
+        """Upper bound of the fee of one call that sends `bytes_in` bytes.
+
+        No tokenizer makes more tokens than there are bytes; `MARKERS` tokens are added for what the provider
+        may add. Input counts at its highest price. `tokens_out` and `seconds` are the limits of the call.
+        """
+        tokens = (bytes_in + MARKERS) * self.dearest_in + tokens_out * self.per_million_out
+        return tokens / 1e6 + seconds * self.per_second + self.per_call
+
+
+FREE = Tariff(0.0, 0.0)
+"""Answers cost nothing; must be stated explicitly."""
+
+
+@dataclass
+class RecentMean:
+    """A mean that gives new values a weight of at least `NEW`; `value` is None before the first."""
+
+    value: float | None = None
+    count: int = 0
+
+    def add(self, value: float) -> None:
+        """Add a value."""
+        self.count += 1
+        share = max(1.0 / self.count, NEW)
+        self.value = value if self.value is None else self.value + share * (value - self.value)
+
+    def given(self, usual: float) -> float:
+        """The mean, or `usual` where nothing was measured."""
+        return usual if self.value is None else self.value
+
+
+@dataclass
+class RecentMedian:
+    """The median of the last `WINDOW` values: fewer than half of them cannot move it out of the others."""
+
+    values: deque[float] = field(default_factory=lambda: deque(maxlen=WINDOW))
+
+    def add(self, value: float) -> None:
+        """Add a value."""
+        self.values.append(value)
+
+    def given(self, usual: float) -> float:
+        """The median, or `usual` where nothing was measured."""
+        return statistics.median(self.values) if self.values else usual
+
+
+MEASURED = ("input", "output", "tokens_per_character", "first_token", "rate", "seconds", "waited")
+"""What an artifact keeps of `Lengths`, beside `tokens_per_byte`."""
+
+
+@dataclass
+class Lengths:
+    """Lengths and speeds of earlier calls to one specialist, to predict later ones.
+
+    input, output: tokens of a request and of a whole answer. tokens_per_byte: input tokens per byte of a
+    request, by wire; `per_byte` is the value to start from. tokens_per_character: of an answer. first_token:
+    seconds to the first content. rate: output tokens per second after it. waited: seconds for which a look
+    was held after enough was seen, until another specialist was chosen; looks are made one after the other,
+    so `expect_waits` starts from the seconds of a look at another. seconds: of a whole answer. Each worker
+    process has its own.
+    """
+
+    input: RecentMean = field(default_factory=RecentMean)
+    output: RecentMean = field(default_factory=RecentMean)
+    tokens_per_character: RecentMean = field(default_factory=RecentMean)
+    first_token: RecentMean = field(default_factory=RecentMean)
+    rate: RecentMean = field(default_factory=RecentMean)
+    seconds: RecentMean = field(default_factory=RecentMean)
+    waited: RecentMean = field(default_factory=RecentMean)
+    per_byte: float = 1.0 / BYTES_PER_TOKEN
+    tokens_per_byte: defaultdict[str, RecentMedian] = field(default_factory=lambda: defaultdict(RecentMedian))
+    _cached: OrderedDict[str, tuple[float, int]] = field(default_factory=OrderedDict)
+
+    @classmethod
+    def of(cls, measured: Mapping[str, float]) -> Lengths:
+        """Start from what a table or an artifact keeps by name (`MEASURED`, tokens_per_byte)."""
+        start = cls(per_byte=min(float(measured.get("tokens_per_byte", 1.0 / BYTES_PER_TOKEN)), 1.0))
+        for name in MEASURED:
+            if name in measured:
+                setattr(start, name, RecentMean(float(measured[name]), round(1.0 / NEW)))
+        return start
+
+    def answered(
+        self,
+        usage: Usage,
+        seconds: float,
+        *,
+        size: int,
+        wire: str = "chat",
+        most: float = math.inf,
+        prefix: str = "",
+        now: float = 0.0,
+        first_token: float | None = None,
+        stated: bool = True,
+    ) -> None:
+        """Learn from a complete answer with the provider's token counts.
+
+        `size` is the length of the request in bytes; `most` the most tokens that the answer may have. Other
+        keys' estimates depend on what is learnt here, so a provider's claim is believed only within bounds:
+        input of more than one token per byte (and `MARKERS`) is not learnt, longer answers than `most` count
+        as `most`. `stated`: whether all input lies in the request; images, files and earlier turns that lie
+        at the provider say nothing about tokens per byte. `first_token` is None unless the answer was
+        streamed: only streams measure speed.
+        """
+        counted, output = usage.fresh + usage.cached + usage.written, min(usage.output, most)
+        if stated and 0 < counted <= size + MARKERS:
+            self.tokens_per_byte[wire].add(min(counted / max(size, 1), 1.0))
+            self.input.add(counted)
+            if prefix:
+                self._remember(prefix, now, usage.cached + usage.written)
+        self.output.add(output)
+        self.seconds.add(seconds)
+        if first_token is None:
+            return
+        self.first_token.add(first_token)
+        writing = seconds - first_token
+        if output > 1 and output - 1 <= FASTEST * writing:
+            self.rate.add((output - 1) / writing)
+
+    def _remember(self, prefix: str, now: float, cached: int) -> None:
+        self._cached[prefix] = now, cached
+        self._cached.move_to_end(prefix)
+        while len(self._cached) > PREFIXES:
+            self._cached.popitem(last=False)
+
+    def expected(self, size: int, wire: str, prefix: str, output: float, now: float) -> Usage:
+        """The token counts expected of a request of `size` bytes that writes `output` tokens.
+
+        Never more input than one token per byte, so that the cost stays within `Tariff.most`.
+        """
+        whole = min(round(size * self.tokens_per_byte[wire].given(self.per_byte)), size)
+        at, held = self._cached.get(prefix, (-CACHED, 0))
+        cached = min(held, whole) if now - at < CACHED else 0
+        return Usage(whole - cached, cached, 0, round(output), complete=False)
+
+    def answer(self, most: float) -> float:
+        """The tokens expected of a whole answer that has `most` at most."""
+        return min(self.output.given(USUAL_ANSWER), most)
+
+    def seen(self, characters: float, tokens: int = 0) -> float:
+        """The tokens that a look reads: `tokens` where it counts tokens, else so many `characters`."""
+        return (
+            float(tokens)
+            if tokens
+            else characters * self.tokens_per_character.given(1.0 / CHARACTERS_PER_TOKEN)
+        )
+
+    def reading(self, seen: float) -> float:
+        """The seconds until a look has read `seen` tokens.
+
+        From the speed of streams; without one, the part of a whole answer's seconds; 0 if nothing is known.
+        """
+        if self.first_token.value is not None:
+            return self.first_token.value + (seen / self.rate.value if self.rate.value else 0.0)
+        return self.seconds.given(0.0) * min(seen / max(self.output.given(USUAL_ANSWER), 1.0), 1.0)
+
+    @property
+    def held(self) -> float:
+        """The tokens written while a look is held, at the rate of streams or that of whole answers."""
+        seconds = self.seconds.given(0.0)
+        usual = self.output.given(USUAL_ANSWER) / seconds if seconds > 0.0 else 0.0
+        return min(self.rate.given(usual), FASTEST) * self.waited.given(0.0)
+
+
+def answer_seconds(names: Sequence[str], measured: Mapping[str, Lengths]) -> list[float]:
+    """The expected seconds of a whole answer of each specialist; where none were measured, the others' mean.
+
+    >>> answer_seconds(("a", "b"), {"a": Lengths.of({"seconds": 2.0})}), answer_seconds(("a",), {})
+    ([2.0, 2.0], [0.0])
+    """
+    known = {name: measured[name].seconds.value for name in names if name in measured}
+    values = [seconds for seconds in known.values() if seconds is not None]
+    usual = sum(values) / len(values) if values else 0.0
+    return [usual if (seconds := known.get(name)) is None else seconds for name in names]
+
+
+def expect_waits(reading: Mapping[str, float]) -> dict[str, float]:
+    """How long a look at each specialist is expected to be held if it loses: the mean look at another one.
+
+    `reading` has the seconds of a look at each. A look that loses mostly loses to one that is made after it.
+
+    >>> expect_waits({"a": 0.1, "b": 0.2, "c": 0.4})
+    {'a': 0.3, 'b': 0.25, 'c': 0.15}
+    """
+    total, others = sum(reading.values()), max(len(reading) - 1, 1)
+    return {name: round((total - seconds) / others, 6) for name, seconds in reading.items()}
+
+
+@dataclass(frozen=True)
+class Fare:
+    """What a look at one specialist is expected to cost if another one is chosen.
+
+    money: of the look. whole: of a whole answer. seconds: of waiting until it has read enough.
+    """
+
+    money: float
+    whole: float
+    seconds: float = 0.0
+
+    def price(self, second: float) -> float:
+        """The money and the waiting, where a second of waiting costs `second`.
+
+        Looks are made one after the other, so each has seconds of its own. Both come back if the specialist
+        is chosen: its answer goes on from what was read, and would have taken those seconds anyway.
+        """
+        return self.money + second * self.seconds
+
+
+def look_fare(
+    prices: Tariff, cancel: Cancelling, lengths: Lengths, prompt: float, seen: float, most: float
+) -> Fare:
+    """The expected cost of a look; see the equations of this module.
+
+    prompt: what the prompt and the call cost. seen: tokens that the look reads. most: the most tokens that
+    the answer may have.
+
+    >>> lengths = Lengths.of({"output": 100.0})
+    >>> look_fare(Tariff(1.0, 10.0), "stops", lengths, 0.0005, 20, 4096).money
+    0.0007
+    >>> look_fare(Tariff(1.0, 10.0), "unknown", lengths, 0.0005, 20, 4096).money
+    0.0015
+    """
+    answer, reading = lengths.answer(most), lengths.reading(seen)
+    written = answer
+    if cancel == "stops":
+        written = min(seen + lengths.held, answer)
+    whole = prompt + answer * prices.per_million_out / 1e6
+    money = prompt + written * prices.per_million_out / 1e6
+    if prices.per_second:
+        waiting = lengths.seconds.given(USUAL_SECONDS)
+        whole += waiting * prices.per_second
+        money += (min(reading, waiting) if cancel == "stops" else waiting) * prices.per_second
+    return Fare(money, whole, reading)
+
+
+@dataclass(frozen=True)
+class LookOutlook:
+    """Whether a gateway will look at one specialist, what that costs, and what would make it cheaper.
+
+    off: why no look is made, "" if looks are made where they are worth their price.
+    """
+
+    specialist: str
+    fare: Fare
+    cancel: Cancelling
+    off: str = ""
+
+    @property
+    def sentence(self) -> str:
+        """For logs and pages; amounts are in dollars."""
+        name, look, whole = self.specialist, f"${self.fare.money:.3g}", f"${self.fare.whole:.3g}"
+        if self.off:
+            return f"no looks at {name}: {self.off}"
+        if self.cancel == "unknown":
+            return (
+                f"looks at {name} are priced like a whole answer ({whole}) because `cancel` is unknown: "
+                f"write `cancel: stops` under specialists.{name} if its provider stops billing when a stream "
+                "is closed, and fit again"
+            )
+        if self.cancel == "bills_full":
+            return (
+                f"looks at {name} cost a whole answer ({whole}): its provider bills cancelled answers in full"
+            )
+        return f"looks at {name} cost about {look}; a whole answer {whole}"
+
+
+def prefix_of(system: str) -> str:
+    """Hash of a system prompt, "" for none: the part of a new conversation that may be cached."""
+    return hashlib.sha256(system.encode("utf-8", "surrogatepass")).hexdigest()[:16] if system else ""

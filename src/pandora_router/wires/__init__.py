@@ -1,0 +1,16 @@
+"""Chat completions, Responses, Messages: one module for each wire. Pure: bytes and objects in and out.
+
+    wire       what a wire does, and what routing reads of a request
+    chat       OpenAI's chat completions
+    responses  OpenAI's Responses
+    messages   Anthropic's Messages
+    usage      token counts
+    look       the context of an answer, read from its stream during a look
+    assembly   a whole answer joined from the pieces of a stream
+    events     server-sent events as bytes
+    json_read  reading members of a JSON object
+    json_edit  changing a member of a JSON object without rewriting the rest
+    known      the three wires by name and by path
+
+This module imports nothing; import from the modules above.
+"""

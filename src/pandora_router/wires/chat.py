@@ -1,0 +1,247 @@
+"""OpenAI's chat completions."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import orjson
+
+from pandora_router.wires.assembly import joined
+from pandora_router.wires.events import framed
+from pandora_router.wires.json_edit import closing
+from pandora_router.wires.json_read import Json, mapping, objects, string, wrong
+from pandora_router.wires.look import Glimpse, keep
+from pandora_router.wires.usage import usage_of
+from pandora_router.wires.wire import (
+    OPENAI,
+    SAMPLING,
+    SYSTEM,
+    Name,
+    Piece,
+    Spoken,
+    Turn,
+    WireAnswer,
+    messages_of,
+    openai_error,
+    texts_of,
+    turn_of,
+    turns_of,
+    with_system,
+)
+
+_KEY = re.compile(rb'(?<!\\)"logprobs"\s*:\s*(?=\{)')
+
+
+class Chat:
+    """OpenAI's chat completions."""
+
+    name: ClassVar[Name] = "chat"
+    path: ClassVar[str] = "/v1/chat/completions"
+    stored: ClassVar[bool] = False
+    logprobs: ClassVar[bool] = True
+    members: ClassVar[frozenset[str]] = frozenset(
+        SAMPLING
+        | OPENAI
+        | {
+            "messages", "max_tokens", "max_completion_tokens", "n", "stream_options", "stop", "seed",
+            "logprobs", "logit_bias", "presence_penalty", "frequency_penalty", "response_format",
+            "reasoning_effort", "functions", "function_call", "verbosity",
+        }
+    )  # fmt: skip
+
+    def read(self, body: Json) -> Turn:
+        """Read a request; raises `UsageError` if it is not valid on this wire."""
+        items = messages_of(body)
+        texts = Spoken(
+            users=texts_of(items, ("user",)),
+            system=texts_of(items, SYSTEM),
+            items=items,
+            continues=any(item.get("role") in ("assistant", "tool", "function") for item in items),
+            shape=body.get("response_format"),
+        )
+        options = body.get("stream_options")
+        if not isinstance(options, Mapping | None):
+            raise wrong("stream_options", "an object", options)
+        return turn_of(body, texts, wants_usage=bool(mapping(options).get("include_usage")))
+
+    def conversation(self, body: Json) -> list[tuple[str, str]]:
+        """Role and text of each turn of a request, its system prompt first."""
+        return with_system(string(body.get("instructions")), turns_of(body.get("messages")))
+
+    def hides(self, body: Json) -> bool:
+        """Whether a request asks for reasoning, which hosted models write first and hide."""
+        return body.get("reasoning_effort") not in (None, "none")
+
+    def counted(self, body: Json) -> dict[str, Any]:
+        """Usage must be requested."""
+        return {"stream_options": {**(body.get("stream_options") or {}), "include_usage": True}}
+
+    def key_headers(self, key: str | None) -> dict[str, str]:
+        """The key as a bearer token."""
+        return {} if key is None else {"Authorization": f"Bearer {key}"}
+
+    def piece(self, event: Json) -> Piece:
+        """The meaning of one event of a stream."""
+        if "error" in event and "choices" not in event:
+            return Piece(failed=str(mapping(event["error"]).get("message") or "an error")[:200], last=True)
+        choices = list(objects(event.get("choices")))
+        content = any(
+            choice.get("finish_reason") is not None
+            or any(value for name, value in mapping(choice.get("delta")).items() if name != "role")
+            for choice in choices
+        )
+        usage = usage_of(event)
+        last = not choices or any(choice.get("finish_reason") is not None for choice in choices)
+        return Piece(content=content, usage=usage, only_usage=usage is not None and not choices, last=last)
+
+    def error(self, status: int, message: str, code: str) -> dict[str, Any]:
+        """An error in the format of this wire."""
+        return openai_error(status, message, code)
+
+    def failure(self, message: str) -> list[tuple[str | None, dict[str, Any]]]:
+        """One error event, without [DONE] after it, so that the answer does not look complete."""
+        return [(None, self.error(502, message, "upstream_failed"))]
+
+    def show(self, event: Json, glimpse: Glimpse) -> None:
+        """Add to a look what one event of a stream shows."""
+        for choice in objects(event.get("choices")):
+            if choice.get("index", 0) != 0:
+                continue
+            delta = mapping(choice.get("delta"))
+            keep(glimpse.reasoning, delta.get("reasoning_content") or delta.get("reasoning"))
+            keep(glimpse.text, delta.get("content"))
+            keep(glimpse.text, delta.get("refusal"))
+            for call in objects(delta.get("tool_calls")):
+                function = mapping(call.get("function"))
+                keep(glimpse.text, function.get("name"))
+                keep(glimpse.text, function.get("arguments"))
+            for token in objects(mapping(choice.get("logprobs")).get("content")):
+                glimpse.chance(token)
+            glimpse.finished = glimpse.finished or choice.get("finish_reason") is not None
+
+    def assembly(self) -> ChatAssembly:
+        """A new assembly of a completion from its chunks."""
+        return ChatAssembly()
+
+    def speech(self) -> ChatSpeech:
+        """A new writer of one answer."""
+        return ChatSpeech()
+
+
+class ChatAssembly:
+    """A chat completion from its chunks."""
+
+    def __init__(self) -> None:
+        self._head: dict[str, Any] = {}
+        self._choices: dict[int, dict[str, Any]] = {}
+
+    def add(self, data: bytes, event: dict[str, Any]) -> None:
+        """Take one chunk."""
+        self._head.update({k: v for k, v in event.items() if k != "choices" and v is not None})
+        for piece in event.get("choices") or ():
+            if not isinstance(piece, dict):
+                continue
+            index = piece.get("index", 0)
+            choice = self._choices.setdefault(index, {"index": index, "message": {}, "finish_reason": None})
+            joined(choice["message"], piece.get("delta") or {})
+            joined(choice, {k: v for k, v in piece.items() if k not in ("delta", "index") and v is not None})
+
+    def body(self) -> bytes | None:
+        """The completion, once every choice has its finish reason."""
+        choices = [self._choices[index] for index in sorted(self._choices)]
+        if not choices or any(choice["finish_reason"] is None for choice in choices):
+            return None
+        for choice in choices:
+            message = choice["message"]
+            message.setdefault("role", "assistant")
+            message.setdefault("content", None)
+            if message["content"] == "" and message.get("tool_calls"):
+                message["content"] = None
+            for call in message.get("tool_calls") or ():
+                call.pop("index", None)
+            choice.setdefault("logprobs", None)
+        head = {**self._head, "object": "chat.completion"}
+        usage = {"usage": head.pop("usage")} if "usage" in head else {}
+        return orjson.dumps({**head, "choices": choices, **usage})
+
+
+class ChatSpeech:
+    """Chat completions."""
+
+    def whole(self, answer: WireAnswer) -> dict[str, Any]:
+        """One choice with its message."""
+        message = {"role": "assistant", "content": answer.text, "refusal": None}
+        choice = {
+            "index": 0,
+            "message": message,
+            "finish_reason": _finish(answer),
+            "logprobs": _chances(answer),
+        }
+        return self._about(answer, "chat.completion") | {"choices": [choice], "usage": _openai_usage(answer)}
+
+    def head(self, answer: WireAnswer) -> bytes:
+        """The chunk that names the role, with log-probabilities of the first tokens where there are any."""
+        return self._chunk(answer, {"role": "assistant", "content": ""}, None)
+
+    def delta(self, answer: WireAnswer, text: str) -> bytes:
+        """One chunk."""
+        return self._chunk(answer, {"content": text}, None)
+
+    def tail(self, answer: WireAnswer, *, usage: bool) -> bytes:
+        """The finish reason, the usage chunk if it was asked for, [DONE]."""
+        counts = {
+            **self._about(answer, "chat.completion.chunk"),
+            "choices": [],
+            "usage": _openai_usage(answer),
+        }
+        counted = framed(None, counts) if usage else b""
+        return self._chunk(answer, {}, _finish(answer)) + counted + b"data: [DONE]\n\n"
+
+    def _about(self, answer: WireAnswer, kind: str) -> dict[str, Any]:
+        return {
+            "id": f"chatcmpl-{answer.id}",
+            "object": kind,
+            "created": answer.created,
+            "model": answer.model,
+        }
+
+    def _chunk(self, answer: WireAnswer, delta: dict[str, Any], finish: str | None) -> bytes:
+        chances = _chances(answer) if "role" in delta else None
+        choice = {"index": 0, "delta": delta, "finish_reason": finish, "logprobs": chances}
+        return framed(None, {**self._about(answer, "chat.completion.chunk"), "choices": [choice]})
+
+
+def _finish(answer: WireAnswer) -> str:
+    return "length" if answer.truncated else "stop"
+
+
+def _chances(answer: WireAnswer) -> dict[str, Any] | None:
+    if not answer.logprobs:
+        return None
+    texts = [answer.first, *("" for _ in answer.logprobs[1:])]  # where one token ends is not known here
+    tokens = zip(texts, answer.logprobs, strict=True)
+    return {"content": [{"token": text, "logprob": chance, "top_logprobs": []} for text, chance in tokens]}
+
+
+def _openai_usage(answer: WireAnswer) -> dict[str, int]:
+    whole = answer.tokens_in + answer.tokens_out
+    return {"prompt_tokens": answer.tokens_in, "completion_tokens": answer.tokens_out, "total_tokens": whole}
+
+
+def without_chances(frame: bytes) -> bytes:
+    r"""The event with null in place of each object `logprobs`.
+
+    >>> without_chances(b'data: {"logprobs": {"content": [{"token": "}"}]}, "index": 0}\n\n')
+    b'data: {"logprobs": null, "index": 0}\n\n'
+    """
+    parts: list[bytes] = []
+    start = 0
+    while (key := _KEY.search(frame, start)) is not None:
+        end = closing(frame, key.end())
+        if end is None:
+            break
+        parts += [frame[start : key.end()], b"null"]
+        start = end
+    return b"".join([*parts, frame[start:]]) if parts else frame

@@ -1,0 +1,75 @@
+"""Change a member of a JSON object without rewriting the rest.
+
+A client's other bytes are passed on unchanged: number formats, key order and unknown members. If the member
+cannot be located safely in the bytes, the object is serialised again, with the same values.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import orjson
+
+from pandora_router.wires.wire import COPIES, TOKEN_LIMITS
+
+_MODEL = re.compile(rb'"model"\s*:\s*"(?:[^"\\]|\\.)*"')
+_STEP = re.compile(rb'"(?:[^"\\]|\\.)*"|[{}]')
+_ESCAPED_LETTER = re.compile(rb"\\u00[4-7]")
+LIMITS = ("model", "stream", "stream_options", *TOKEN_LIMITS, *COPIES)
+"""Members that decide who answers, how and for how much."""
+
+
+def unambiguous(body: bytes, parsed: Mapping[str, Any]) -> bytes:
+    """The object with each member once: serialised again if one of `LIMITS` may be there twice.
+
+    The last of two members of the same name counts here, but at some servers the first, which then would not
+    be the request that was admitted and charged. A name can also be hidden by escaping its letters, which no
+    serialiser does.
+
+    >>> unambiguous(b'{"n": 9, "n": 1}', {"n": 1}), unambiguous(b'{"n": 1.0}', {"n": 1.0})
+    (b'{"n":1}', b'{"n": 1.0}')
+    """
+    twice = any(name in parsed and body.count(b'"%s"' % name.encode()) > 1 for name in LIMITS)
+    return orjson.dumps(parsed) if twice or _ESCAPED_LETTER.search(body) else body
+
+
+def with_model(body: bytes, parsed: Mapping[str, Any], model: str) -> bytes:
+    """The object with its top-level member `model` set to `model`.
+
+    >>> with_model(b'{"model": "auto", "n": 1.0}', {"model": "auto", "n": 1.0}, "small")
+    b'{"model":"small", "n": 1.0}'
+    """
+    if parsed.get("model") == model:
+        return body
+    member = b'"model":' + orjson.dumps(model)
+    if body.count(b'"model"') == 1:
+        changed, count = _MODEL.subn(lambda _: member, body, count=1)
+        if count == 1:
+            return changed
+    return orjson.dumps({**parsed, "model": model})
+
+
+def with_member(body: bytes, parsed: Mapping[str, Any], name: str, value: Any) -> bytes:
+    """The object with a member `name` that it did not have, put first; an existing one is replaced.
+
+    >>> with_member(b'{"n": 1.0}', {"n": 1.0}, "stream", True)
+    b'{"stream":true,"n": 1.0}'
+    """
+    if name in parsed:
+        return orjson.dumps({**parsed, name: value})
+    start = body.index(b"{") + 1
+    more = b"," if parsed else b""
+    return body[:start] + orjson.dumps(name) + b":" + orjson.dumps(value) + more + body[start:]
+
+
+def closing(data: bytes, start: int) -> int | None:
+    """The position after the object that begins at `start`; None if it does not end in `data`."""
+    depth = 0
+    for step in _STEP.finditer(data, start):
+        mark = step.group()
+        depth += (mark == b"{") - (mark == b"}")
+        if depth == 0:
+            return step.end()
+    return None

@@ -1,0 +1,111 @@
+"""The context of an answer, read from its stream during a look, in the form on which estimators were fitted.
+
+A `Glimpse` keeps what a wire reads from the events of one stream (`Wire.show`), until it has enough. Its
+context is the same as during collection: the first characters of the visible reasoning, or
+else of the answer, and a first line of log-probabilities if they were requested and sent. Arguments of tool
+calls count as text of the answer. If the provider hides reasoning, the glimpse ends, because the hidden text
+could cost any number of tokens.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from pandora_router.wires.json_read import Json
+
+LOWEST_CHANCE = -1e6
+"""Log-probabilities below this, above 0 or not finite are ignored."""
+LOG_PROBABILITIES = "log-probabilities:"
+"""How the first line of a context begins when it holds log-probabilities of the first tokens."""
+SCORES = "scores:"
+"""How the first line of a context begins when it holds the scores of retrieved passages, best first."""
+
+
+def shown(context: str | None, logprobs: tuple[float, ...] | None) -> str:
+    """A context as estimators read it: a line of log-probabilities, then the text."""
+    return _headed(LOG_PROBABILITIES, logprobs or (), context)
+
+
+def scored(passages: str, scores: Sequence[float]) -> str:
+    """A context of passages as estimators read it: a line with the score of each passage, then the text."""
+    return _headed(SCORES, scores, passages)
+
+
+def _headed(head: str, values: Sequence[float], text: str | None) -> str:
+    return f"{head} {' '.join(f'{value:.3f}' for value in values)}\n{text or ''}"
+
+
+@dataclass(frozen=True)
+class LookLength:
+    """How much of an answer a look reads: the same as the contexts that were collected.
+
+    characters: of the text. tokens: first tokens with log-probabilities in place of characters, where the
+    specialist gives them; 0 for none. chances: whether estimators are shown the log-probabilities as well.
+    """
+
+    characters: int = 400
+    tokens: int = 0
+    chances: bool = False
+
+
+@dataclass
+class Glimpse:
+    """What was seen of one stream so far; `hidden` if it began with reasoning that is not shown."""
+
+    peek: LookLength
+    text: list[str] = field(default_factory=list)
+    reasoning: list[str] = field(default_factory=list)
+    chances: list[tuple[str, float]] = field(default_factory=list)
+    hidden: bool = False
+    finished: bool = False
+
+    @property
+    def done(self) -> bool:
+        """Whether the context is complete."""
+        if self.hidden or self.finished:
+            return True
+        if self.peek.tokens and self.chances:
+            return len(self.chances) >= self.peek.tokens
+        if self.reasoning and self.text:
+            return True  # the visible reasoning is over, and it is what is shown
+        return sum(map(len, self.reasoning or self.text)) >= self.peek.characters
+
+    @property
+    def context(self) -> str | None:
+        """The text for the estimator, or None."""
+        if self.hidden:
+            return None
+        if self.peek.tokens and self.chances:
+            first = self.chances[: self.peek.tokens]
+            text = "".join(token for token, _ in first)
+            return shown(text, tuple(chance for _, chance in first)) if self.peek.chances else text or None
+        return "".join(self.reasoning or self.text)[: self.peek.characters] or None
+
+    def chance(self, token: Json) -> None:
+        """Take one token with its log-probability; anything else is ignored."""
+        text, chance = token.get("token"), token.get("logprob")
+        if not isinstance(text, str) or isinstance(chance, bool) or not isinstance(chance, int | float):
+            return
+        if math.isfinite(chance) and LOWEST_CHANCE <= chance <= 0.0:
+            self.chances.append((text, float(chance)))
+
+
+def keep(parts: list[str], text: object) -> None:
+    """Add a text that is not empty to the parts."""
+    if isinstance(text, str) and text:
+        parts.append(text)
+
+
+def lookable(request: Json, *, hides: bool) -> bool:
+    """Whether looks are possible for a request; `hides`: it asks for reasoning that is not shown.
+
+    Not with hidden reasoning, several answers, audio, or a background answer.
+    """
+    several: Any = request.get("n")
+    if hides or (several is not None and several != 1):
+        return False
+    spoken = request.get("audio") is not None or request.get("modalities") not in (None, ["text"])
+    return not spoken and not request.get("background")

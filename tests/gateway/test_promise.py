@@ -1,0 +1,41 @@
+"""The law: what `pandora fit` promises is what `pandora serve` delivers, by the provider's own books.
+
+For each kind of `cancel`, streamed and whole answers are compared with the promise. Right answers and
+dollars: none of the four figures may be beyond three combined standard errors, and at most one beyond two.
+Looks depend on the machine as well: a look is priced by its seconds, and one that is late is not made, so a
+machine that is busier than while it collected looks less often (docs/promise.md shows by how much). They must
+be within `LOOKS` of the promise; where the two sides priced looks differently, there were none at all.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("uvicorn", reason="pip install 'pandora-router[serve]'")
+
+from benchmarks import promise
+
+LOOKS = 0.3
+"""The largest difference in looks, as a share of those promised, on a machine that other tests share."""
+
+
+@pytest.fixture(scope="module")
+def collected(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return promise.collect(tmp_path_factory.mktemp("promise") / "collected")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("cancel", promise.CANCELS)
+def test_what_is_promised_is_delivered(collected: Path, tmp_path: Path, cancel: promise.Cancel) -> None:
+    kept = promise.keep(collected, tmp_path / "router", cancel, asked=300)
+    assert kept.promised.looks.mean > 0.2  # a router that never looks would keep its promise easily
+    for delivered in (kept.streamed, kept.whole):
+        assert delivered.looks.mean == pytest.approx(kept.promised.looks.mean, rel=LOOKS), promise.table(
+            [kept]
+        )
+    ways = [delivered.apart(kept.promised) for delivered in (kept.streamed, kept.whole)]
+    apart = [way[figure] for way in ways for figure in ("right", "dollars")]
+    assert max(apart) <= 3.0, promise.table([kept])
+    assert sum(distance > 2.0 for distance in apart) <= 1, promise.table([kept])
