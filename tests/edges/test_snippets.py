@@ -27,6 +27,7 @@ from tests.support.pages import PAGES, ROOT, blocks, code_blocks, commands, pros
 from tests.support.stand_ins import CHECKS, check_docker
 
 READ = {
+    "goals": "router/test_goal_cli.py",
     "collect": "edges/test_collect_cli.py",
     "experiments": "edges/test_guides.py",
     "litellm": "conformance/suites/litellm_plugin.py",

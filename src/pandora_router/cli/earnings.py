@@ -7,8 +7,11 @@ from typing import Any
 
 from pandora_router.calibrate.ways import ALWAYS, BEST_SINGLE, CHEAPEST, NEVER, ORACLE, ROUTER
 from pandora_router.cli.console import Screen, table
+from pandora_router.router.curve import Curve, Point, hull
 from pandora_router.text import money
 
+MANY = 6
+"""Specialists above which only those on the frontier are shown."""
 PROMPTS = 1000
 """Number of prompts for which amounts of money are printed."""
 SHOWN = {
@@ -43,8 +46,23 @@ def headline(
         names |= {ROUTER: "the router, shown beginnings", NEVER: "the router without beginnings"}
     single = f"{names[BEST_SINGLE]}: {_short(ways[BEST_SINGLE], weight, sign)}"
     screen.say(f"{_short(ways[ROUTER], weight, sign)}; {single}; {_buying(ways, weight, sign)}.")
-    rows = [_row(names[way], ways[way], weight, sign) for way in _distinct(names, ways)]
-    columns = ("way of routing", "right", "(se)", f"per {PROMPTS:,}", "(se)", "bought")
+    shown = _distinct(names, ways)
+    singles = _singles(facts["report"]["routing"].get("curve"))
+    if singles:
+        shown = [way for way in shown if way not in (BEST_SINGLE, CHEAPEST)]
+    rows = [_row(names[way], ways[way], weight, sign) for way in shown]
+    rows[-1:-1] = [_single_row(f"always {name}", point, weight, sign) for name, point in singles.items()]
+    if mix := _mix(facts["report"]["routing"].get("curve"), ways[ROUTER], weight, sign):
+        rows[-1:-1] = [mix]
+    columns = (
+        "way of routing",
+        "right",
+        "(se)",
+        f"per {PROMPTS:,}",
+        "(se)",
+        "bought",
+        f"net per {PROMPTS:,}",
+    )
     prompts, test = facts["report"]["routing"]["prompts"], facts["prompts"]["test"]
     which = (
         f"{prompts:,} test prompts"
@@ -142,14 +160,58 @@ def _short(way: Mapping[str, Any], weight: float, sign: str) -> str:
 
 
 def _row(name: str, way: Mapping[str, Any], weight: float, sign: str) -> tuple[str, ...]:
+    cost = _money(way, "cost", weight)
     return (
         name,
         f"{way['accuracy']:.3f}",
         f"{way['accuracy_error']:.3f}",
-        money(PROMPTS * _money(way, "cost", weight), sign),
+        money(PROMPTS * cost, sign),
         money(PROMPTS * _money(way, "cost_error", weight), sign),
         f"{way['inspections']:.2f}",
+        _net(way["accuracy"], cost, weight, sign),
     )
+
+
+def _net(score: float, cost: float, weight: float, sign: str) -> str:
+    """Net value of many prompts: score x worth of a right answer - money; empty if fees have no weight."""
+    return money(PROMPTS * (score / weight - cost), sign) if weight > 0.0 else ""
+
+
+def _single_row(name: str, point: Point, weight: float, sign: str) -> tuple[str, ...]:
+    errors = f"{point.score_error:.3f}", money(PROMPTS * point.money_error, sign)
+    cost = money(PROMPTS * point.money, sign)
+    return (
+        name,
+        f"{point.score:.3f}",
+        errors[0],
+        cost,
+        errors[1],
+        "0.00",
+        _net(point.score, point.money, weight, sign),
+    )
+
+
+def _singles(curve: Mapping[str, Any] | None) -> dict[str, Point]:
+    """Every single specialist; with more than `MANY` those on the frontier of cost and score."""
+    if curve is None:
+        return {}
+    singles = Curve.from_dict(curve).singles
+    if len(singles) <= MANY:
+        return dict(singles)
+    corners = hull([(point.money, point.score) for point in singles.values()])
+    return {name: point for name, point in singles.items() if (point.money, point.score) in corners}
+
+
+def _mix(
+    curve: Mapping[str, Any] | None, router: Mapping[str, Any], weight: float, sign: str
+) -> tuple[str, ...] | None:
+    """The best random mix of two specialists at the cost of the router."""
+    if curve is None:
+        return None
+    cost = _money(router, "cost", weight)
+    score = Curve.from_dict(curve).mix(cost)
+    price = money(PROMPTS * cost, sign)
+    return "mix of two at that cost", f"{score:.3f}", "", price, "", "0.00", _net(score, cost, weight, sign)
 
 
 def _buying(ways: Mapping[str, Any], weight: float, sign: str) -> str:

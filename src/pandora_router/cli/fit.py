@@ -139,16 +139,21 @@ def fit(
     needs = [] if isinstance(router.policy, Never) else sorted(router.costly.needs)
     show(facts, settings, router.fee_weight, needs, verbose=verbose)
     echo(
-        f"\nWritten to {output} in {time.monotonic() - begun:.0f} s. Next: pandora route -r {output} 'prompt'"
+        f"\nWritten to {output} in {time.monotonic() - begun:.0f} s. Next: pandora curve -r {output}, or "
+        f"pandora route -r {output} 'prompt'"
     )
 
 
 def show(facts: Mapping[str, Any], config: Config, weight: float, needs: list[str], *, verbose: bool) -> None:
     """Print what the router earns; with `verbose` also the details."""
+    from pandora_router.cli.curve import promise
     from pandora_router.cli.earnings import details, headline
+    from pandora_router.router.curve import Kept
 
     screen = Screen()
     headline(screen, facts, weight, config.value.currency, needs)
+    if goal := facts.get("goal"):
+        screen.say(promise(Kept.from_dict(goal), config.value.currency))
     known, test = facts["prompts"]["remembered"], facts["prompts"]["test"]
     screen.say(
         f"The router remembers {known:,} prompts with their rewards"
@@ -214,6 +219,11 @@ def worth(config: Config, table: Table) -> str:
     if table.fee_weight == 0.0:
         return "Fees have no weight (fee weight 0 in the table): only scores count."
     value = money(1.0 / table.fee_weight, config.value.currency)
+    if config.goal is not None:
+        return (
+            f"The worth of a right answer that keeps {config.goal.keep:.0%} of {config.goal.of} is searched "
+            f"for, from {value} on."
+        )
     if config.value.right_answer is not None:
         return f"A right answer is worth {value} (value.right_answer in pandora.yaml)."
     source = f"the table's fee weight is {table.fee_weight:g}"

@@ -35,6 +35,7 @@ SECTIONS: dict[str, dict[str, str]] = {
         "collect": "Ask specialists, grade answers: a routing table.",
         "data": "Import scored answers into a routing table; check one.",
         "fit": "Fit a router on a routing table.",
+        "curve": "Show what more money buys: right answers against cost.",
         "add": "Add a specialist to a router from a few dozen scored prompts.",
     },
     "Route": {

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from pydantic import Field
 
 from pandora_router.calibrate.readings import Readings
@@ -23,7 +25,7 @@ from pandora_router.config.collect_section import (
 )
 from pandora_router.config.fit_section import FitSettings, JudgeSettings, RemoteSettings
 from pandora_router.config.inspection import lengths, looking, waiting
-from pandora_router.config.services import BidSettings, MarketSettings, ServeSettings
+from pandora_router.config.services import BidSettings, GoalSettings, MarketSettings, ServeSettings
 from pandora_router.config.specialists import (
     ChatSettings,
     EndpointSettings,
@@ -37,8 +39,12 @@ from pandora_router.config.values import Above, Amount, Closed, Name, Text
 from pandora_router.data import Table, load
 from pandora_router.errors import UsageError
 from pandora_router.router import Router
+from pandora_router.router.curve import Curve
 from pandora_router.text import did_you_mean
 from pandora_router.types import Advance
+
+FITS = 3
+"""Most fits in the search for the worth that meets a goal."""
 
 
 class ValueSettings(Closed):
@@ -60,6 +66,7 @@ class Config(Closed):
 
     table: Text = "table"
     value: ValueSettings = ValueSettings()
+    goal: GoalSettings | None = None
     endpoints: dict[Name, EndpointSettings] = Field(default_factory=dict)
     specialists: dict[Name, SpecialistSettings] = Field(default_factory=dict)
     prompts: Prompts | None = None
@@ -86,7 +93,14 @@ class Config(Closed):
         return names + [g.function for g in grades(self.grading).values() if isinstance(g, FunctionGrading)]
 
     def check(self) -> None:
-        """Raise `UsageError` for undefined names and for specialists that refer to each other in a circle."""
+        """Raise `UsageError` for undefined names, circles of specialists, and a goal beside a worth."""
+        if self.goal is not None and self.value.right_answer is not None:
+            raise UsageError(
+                "goal",
+                expected="a goal, or value.right_answer",
+                came="both",
+                do="Remove one: the worth of a right answer follows from the goal.",
+            )
         for place, name, names in self._names():
             if name not in names:
                 raise UsageError(
@@ -127,9 +141,11 @@ class Config(Closed):
             lists = {"fit.specialists": self.fit.specialists, "fit.default": [self.fit.default]}
             lists |= {"serve.default": [self.serve.default], "market.default": [self.market.default]}
             lists |= {"market.proxies": self.market.proxies}
+            lists |= {"goal.of": [None if self.goal is None else self.goal.of]}
             for profile, limits in self.serve.profiles.items():
                 lists |= {f"serve.profiles.{profile}.only": limits.only}
                 lists |= {f"serve.profiles.{profile}.exclude": limits.exclude}
+                lists |= {f"serve.profiles.{profile}.of": [limits.of]}
             for place, names in lists.items():
                 named += [(place, name, answering) for name in names or () if name is not None]
         return named
@@ -160,6 +176,8 @@ class Config(Closed):
         table = load(folder / self.table)
         if self.value.right_answer is not None:
             table = table.with_fee_weight(1.0 / self.value.right_answer)
+        elif self.goal is not None:
+            table = table.with_fee_weight(1.0 / first_worth(table))
         if self.fit.specialists is not None:
             table = table.only(self.fit.specialists)
         elif self.specialists:
@@ -175,7 +193,31 @@ class Config(Closed):
         work: Path | None = None,
         on_estimates: Callable[[Mapping[str, Readings]], None] | None = None,
     ) -> Router:
-        """Fit the router that this file describes; arguments as for `Router.fit`."""
+        """Fit the router that this file describes; arguments as for `Router.fit`.
+
+        With a goal the table's fee weight is where the search for the right worth begins: the router is
+        fitted there, its curve on held-out prompts says which worth meets the goal, and it is fitted again
+        at that worth, up to `FITS` times in all. `record["goal"]` says what was reached.
+        """
+        if self.goal is None:
+            return self._fitted(table, progress, work, on_estimates)
+        for _ in range(FITS):
+            router = self._fitted(table, progress, work, on_estimates)
+            kept = curve_of(router).keep(self.goal.keep, self.goal.of)
+            assert kept.point.worth is not None
+            if math.isclose(kept.point.worth * router.fee_weight, 1.0, rel_tol=1e-6):
+                break
+            table = table.with_fee_weight(1.0 / kept.point.worth)
+        reached = curve_of(router).at(1.0 / router.fee_weight, self.goal.keep, self.goal.of)
+        return replace(router, record={**router.record, "goal": asdict(reached)})
+
+    def _fitted(
+        self,
+        table: Table,
+        progress: Advance | None,
+        work: Path | None,
+        on_estimates: Callable[[Mapping[str, Readings]], None] | None,
+    ) -> Router:
         inspection = looking(self, table)
         costly = self.fit.costly
         if not isinstance(costly, JudgeSettings) and inspection.peek != costly.characters(table):
@@ -223,6 +265,25 @@ class Config(Closed):
                     came="another model, address or way of asking",
                     do="Collect its answers and fit again, or restore the settings of this specialist.",
                 )
+
+
+def first_worth(table: Table) -> float:
+    """A worth of a right answer to begin with: ten times what the dearest specialist costs more."""
+    fees = np.nanmean(table.fee, axis=0)
+    return 10.0 * float(fees.max() - fees.min()) or 1.0
+
+
+def curve_of(router: Router) -> Curve:
+    """Quality against cost of a fitted router; `UsageError` if the fit could not measure it."""
+    facts = router.record.get("report", {}).get("routing", {}).get("curve")
+    if not facts:
+        raise UsageError(
+            "goal",
+            expected="a router measured on test prompts, and fees that differ between specialists",
+            came="no curve of quality against cost",
+            do="Score answers of all specialists to some test prompts, and state fees; then fit again.",
+        )
+    return Curve.from_dict(facts)
 
 
 def _agree(what: str, theirs: tuple[str, ...], ours: tuple[str, ...], do: str) -> None:

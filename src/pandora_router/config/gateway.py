@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pandora_router.bidding.beliefs import Reputation
 from pandora_router.config import open_router, read_config
 from pandora_router.config.builder import Builder
-from pandora_router.config.file import Config
+from pandora_router.config.file import Config, curve_of
 from pandora_router.config.specialists import ChatSettings, PriceParts, prices_of
 from pandora_router.dashboard.page_request import ROOT
 from pandora_router.dashboard.site import Dashboard, Serving
@@ -75,7 +75,7 @@ class ServePlan:
         builder = Builder(config, folder)
         artifact = None if config.serve.router is None else folder / config.serve.router
         router = None if artifact is None else open_router(artifact, config)
-        router = None if router is None else revalued(router, config.value.right_answer)
+        router = None if router is None else revalued(router, stated_worth(config, router))
         far = None if router is None else router.record.get("settings", {}).get("inspection", {}).get("peek")
         backends = tuple(backend(name, config, builder, far) for name in config.answering)
         default = config.serve.default or config.fit.default or (router.default if router else None)
@@ -113,11 +113,36 @@ def revalued(router: Router, right_answer: float | None) -> Router:
         return router
     fitted = 1.0 / router.fee_weight if router.fee_weight else math.inf
     logger.warning(
-        "a right answer is worth %g (value.right_answer) and was worth %g in the fit: decisions use %g; fit "
+        "a right answer is worth %g by the file and was worth %g in the fit: decisions use %g; fit "
         "again to re-fit the estimates too",
         *(right_answer, fitted, right_answer),
     )
     return weighed(router, 1.0 / right_answer, name=f"{right_answer:g}")
+
+
+def stated_worth(config: Config, router: Router) -> float | None:
+    """What a right answer is worth by the file: stated, or by its goal; None keeps the worth of the fit.
+
+    A goal that the router was fitted for is met by the worth of the fit. Another one is looked up on the
+    curve that the fit measured.
+    """
+    if config.goal is None:
+        return config.value.right_answer
+    fitted = router.record.get("goal", {})
+    if (fitted.get("share"), fitted.get("of")) == (config.goal.keep, config.goal.of):
+        return None
+    return goal_worth(router, config.goal.keep, config.goal.of)
+
+
+def goal_worth(router: Router, keep: float, of: str) -> float:
+    """The worth that keeps the share `keep` of the score of `of`; if none does, the best and a warning."""
+    kept = curve_of(router).keep(keep, of)
+    if not kept.sure:
+        logger.warning(
+            "no worth of a right answer surely keeps %g of the score of %s: the best is served", keep, of
+        )
+    assert kept.point.worth is not None
+    return kept.point.worth
 
 
 def auctioneer(config: Config, path: Path) -> Auctioneer | None:
@@ -184,6 +209,8 @@ def profile(name: str, config: Config, router: Router | None) -> Profile:
     stated, value = config.serve.profiles[name], config.value
     if router is not None:
         worth = stated.right_answer
+        if stated.keep is not None and stated.of is not None:
+            worth = goal_worth(router, stated.keep, stated.of)
         router = weighed(router, router.fee_weight if worth is None else 1.0 / worth, name=name)
     return Profile(
         router,

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from pandora_router.config.values import Above, Amount, Closed, Count, Name, Natural, Text
 from pandora_router.types import MechanismName
@@ -59,15 +59,37 @@ class ProfileSettings(Closed):
     """A named way to route that clients choose by `auto@name`: other values, or fewer specialists.
 
     right_answer, second: as under `value`, in its currency; by default those of the file.
+    keep, of: as under `goal`, instead of `right_answer`.
     only, exclude: names of specialists.
     max_fee: most that one answer may cost.
     """
 
     right_answer: Above | None = None
     second: Amount | None = None
+    keep: Above | None = None
+    of: Name | None = None
     only: list[Name] | None = None
     exclude: list[Name] | None = None
     max_fee: Amount | None = None
+
+    @model_validator(mode="after")
+    def _one_worth(self) -> Self:
+        """Refuse half of a goal, and two statements of what a right answer is worth."""
+        if (self.keep is None) != (self.of is None):
+            raise ValueError("`keep` and `of` together: keep: 0.95, of: NAME")
+        if self.keep is not None and self.right_answer is not None:
+            raise ValueError("`keep` or `right_answer`, not both")
+        return self
+
+
+class GoalSettings(Closed):
+    """What routing is to achieve; the worth of a right answer follows from it.
+
+    keep, of: at least the share `keep` of the mean score of the specialist `of`, at the lowest cost.
+    """
+
+    keep: Above
+    of: Name
 
 
 class ServeSettings(Closed):

@@ -16,13 +16,30 @@ import numpy as np
 from pandora_router.boxes import Costs
 from pandora_router.calibrate import SignalModel, Unfitted, check, cross_check
 from pandora_router.calibrate.readings import Readings
-from pandora_router.calibrate.ways import ORACLE, RANDOM, ROUTER, Routed, Standing, basic
+from pandora_router.calibrate.ways import ORACLE, RANDOM, ROUTER, Routed, Standing, basic, search
 from pandora_router.errors import UsageError
+from pandora_router.router.curve import Route, trace
 from pandora_router.router.inspection import WaitingCosts
 from pandora_router.router.revalue import Moved
 from pandora_router.search import Policy
 from pandora_router.text import money
 from pandora_router.types import Matrix, Vector
+
+
+@dataclass(frozen=True, eq=False)
+class Priced:
+    """What a fit knows of money: `weight` of a fee, mean `fees` (M,) in training, names of specialists."""
+
+    weight: float
+    fees: Vector
+    specialists: tuple[str, ...]
+
+    def curve(
+        self, route: Route, part: Readings, costs: Costs, waiting: WaitingCosts
+    ) -> dict[str, Any] | None:
+        """Quality against cost (`router.curve`) as plain values; None if fees do not count."""
+        traced = trace(route, part, costs, waiting, self.weight, self.fees, self.specialists)
+        return None if traced is None else traced.to_dict()
 
 
 def report(
@@ -36,6 +53,7 @@ def report(
     training_mean: Vector,
     standing: Standing,
     waiting: WaitingCosts,
+    priced: Priced,
 ) -> dict[str, Any]:
     """The report as plain values for JSON.
 
@@ -67,6 +85,11 @@ def report(
             whole, hurried = part.rows(part.complete), Moved(signal, -waiting.answer)
             routes = basic(hurried, policy, whole, costs, standing)
             facts["routing"] = routing(whole, routes, waiting)
+
+            def route(by: Vector, at: Costs) -> Routed:
+                return search(policy, Moved(signal, by), whole, at)
+
+            facts["routing"]["curve"] = priced.curve(route, whole, costs, waiting)
     return facts
 
 

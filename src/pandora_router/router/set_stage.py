@@ -23,7 +23,7 @@ from pandora_router.calibrate.choose import Guarded
 from pandora_router.calibrate.diagnostics import folds_of
 from pandora_router.calibrate.readings import Readings
 from pandora_router.calibrate.set_signal import LATTICE, SetSignal, codes, fit_sets, route_sets
-from pandora_router.calibrate.ways import ROUTER, Standing, basic, search
+from pandora_router.calibrate.ways import ROUTER, Routed, Standing, basic, search
 from pandora_router.data import Table
 from pandora_router.errors import UsageError
 from pandora_router.estimators.estimator import Estimator, Predictor
@@ -37,6 +37,7 @@ from pandora_router.estimators.set_layer import (
     training_signs,
 )
 from pandora_router.estimators.stack.boosted import Boosted
+from pandora_router.router.fit_report import Priced
 from pandora_router.router.fit_report import routing as routing_report
 from pandora_router.router.inspection import WaitingCosts
 from pandora_router.router.recipes import SetRecipe
@@ -321,7 +322,14 @@ def tested(
     facts: dict[str, Any] = {"prompts": len(rows)}
     if len(rows) > 1:
         facts["lead"], facts["lead_error"] = _mean(ways[ROUTER].total(part) - routed.total(part))
-    return facts, routing_report(part, {**ways, ROUTER: routed}, waiting)
+    measured = routing_report(part, {**ways, ROUTER: routed}, waiting)
+
+    def route(by: Vector, at: Costs) -> Routed:
+        assert isinstance(made.signal, SetSignal)
+        return route_sets(made.signal, made.policy, part, fresh.raw, at, by)
+
+    priced = Priced(made.fee_weight, made.fees, made.specialists)
+    return facts, {**measured, "curve": priced.curve(route, part, made.costs, waiting)}
 
 
 def _noted(router: Router, facts: Mapping[str, Any]) -> Router:

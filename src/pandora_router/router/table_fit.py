@@ -47,7 +47,7 @@ from pandora_router.errors import UsageError
 from pandora_router.estimators.estimator import Estimator, Predictor, Remembering
 from pandora_router.estimators.states import is_saved, load_estimator
 from pandora_router.estimators.states import write as write_estimator
-from pandora_router.router.fit_report import report
+from pandora_router.router.fit_report import Priced, report
 from pandora_router.router.inspection import Inspection, WaitingCosts, purchase
 from pandora_router.router.out_of_fold import Estimated, estimated
 from pandora_router.router.recipes import (
@@ -220,12 +220,18 @@ def _measured(
         training_mean=mean,
         standing=standing,
         waiting=order.waiting,
+        priced=priced(train),
     )
     say("weighing the parts of the signal model", 0.97)
     return measured | {
         "standing": {name: train.specialists[place] for name, place in asdict(standing).items()},
         "parts": parts_of(order.signal, policy, known.held["calibration"], known.train, costs),
     }
+
+
+def priced(train: Table) -> Priced:
+    """The weight of fees and their means over the training prompts."""
+    return Priced(train.fee_weight, np.nanmean(train.fee, axis=0), train.specialists)
 
 
 def _shipped(

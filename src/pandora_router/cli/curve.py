@@ -1,0 +1,158 @@
+"""`pandora curve`: quality against cost of a fitted router, and the point that meets a goal."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from pandora_router.cli.console import Screen, echo_json, table
+from pandora_router.errors import UsageError
+from pandora_router.text import money
+
+if TYPE_CHECKING:  # the router needs numpy: `pandora curve --help` does without
+    from rich.table import Table as Grid
+
+    from pandora_router.router.curve import Curve, Kept, Point
+
+PROMPTS = 1000
+WIDE, HIGH = 64, 16
+"""Columns and lines of the plot."""
+
+
+@click.command()
+@click.option(
+    "-r", "--router", "folder", type=click.Path(path_type=Path), default=Path("router"), show_default=True,
+    help="Folder that pandora fit wrote.",
+)  # fmt: skip
+@click.option(
+    "--keep",
+    type=click.FloatRange(0, min_open=True),
+    help="Show the cheapest point that keeps this share ...",
+)
+@click.option("--of", help="... of the score of this specialist.")
+@click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
+def curve(folder: Path, keep: float | None, of: str | None, as_json: bool) -> None:
+    """Show what more money buys: right answers against cost, on prompts that were held out of the fit.
+
+    Each point of the router is one worth of a right answer (value.right_answer in pandora.yaml). It is
+    compared with every single specialist and with the best random mix of two specialists at the same cost.
+
+    \b
+    Examples:
+      pandora curve -r router
+      pandora curve -r router --keep 0.95 --of large
+      pandora curve -r router --json
+    """
+    from pandora_router.config import open_router
+    from pandora_router.config.file import curve_of
+
+    if (keep is None) != (of is None):
+        raise UsageError(
+            "pandora curve",
+            expected="--keep and --of together",
+            came="one of them",
+            do="--keep 0.95 --of NAME",
+        )
+    router = open_router(folder)
+    traced, sign = curve_of(router), router.report.sign
+    kept = None if keep is None or of is None else traced.keep(keep, of)
+    if as_json:
+        goal = None if kept is None else {"worth": kept.point.worth, "sure": kept.sure}
+        echo_json({**traced.to_dict(), "fitted_worth": 1.0 / router.fee_weight, "goal": goal})
+        return
+    screen = Screen()
+    if kept is not None:
+        screen.say(promise(kept, sign))
+    screen.say(plot(traced, sign))
+    screen.show(points(traced, 1.0 / router.fee_weight, sign))
+    screen.say(
+        f"On {traced.prompts:,} held-out prompts; money per {PROMPTS:,}, looks included. The whole curve "
+        f"lies within {traced.band:.2f} standard errors (se) of these points with probability 0.95. over "
+        "mix: right answers above the best random mix of two specialists at the same cost."
+    )
+
+
+def promise(kept: Kept, sign: str) -> str:
+    """Sentence on what a goal `keep` costs and whether the held-out prompts show that it is met."""
+    point, strong = kept.point, kept.strong
+    reached = point.score / strong.score if strong.score else float("inf")
+    if kept.sure:
+        verdict = f"Keeps {reached:.1%} of the right answers of {kept.of} (goal: {kept.share:.0%}"
+        verdict += "; held-out prompts show it with 95 % confidence)"
+    else:
+        verdict = f"Nothing surely keeps {kept.share:.0%} of the right answers of {kept.of}"
+        verdict += f"; the best keeps {reached:.1%}"
+    worth = money(point.worth or 0.0, sign)
+    return (
+        f"{verdict}: {_short(point, sign)}; always {kept.of}: {_short(strong, sign)}. "
+        f"A right answer is then worth {worth}."
+    )
+
+
+def _short(point: Point, sign: str) -> str:
+    return f"{point.score:.3f} right at {money(PROMPTS * point.money, sign)} per {PROMPTS:,}"
+
+
+def points(traced: Curve, fitted: float, sign: str) -> Grid:
+    """The points of the router by falling worth, then the single specialists, as a table."""
+    rows = []
+    for point in traced.points:
+        assert point.worth is not None
+        here = " (fitted)" if abs(point.worth / fitted - 1.0) < 1e-6 else ""
+        rows.append(
+            (
+                f"{money(point.worth, sign)}{here}",
+                *_cells(point, sign),
+                f"{point.over_mix:+.3f}",
+                f"{point.over_mix_error:.3f}",
+            )
+        )
+    rows += [(f"always {name}", *_cells(point, sign), "", "") for name, point in traced.singles.items()]
+    columns = (
+        "worth of a right answer",
+        "right",
+        "(se)",
+        f"per {PROMPTS:,}",
+        "(se)",
+        "looks",
+        "over mix",
+        "(se)",
+    )
+    return table("What a right answer is worth decides how much is spent", columns, rows)
+
+
+def _cells(point: Point, sign: str) -> tuple[str, ...]:
+    cost, error = (money(PROMPTS * amount, sign) for amount in (point.money, point.money_error))
+    return f"{point.score:.3f}", f"{point.score_error:.3f}", cost, error, f"{point.inspections:.2f}"
+
+
+def plot(traced: Curve, sign: str) -> str:
+    """Right answers (upwards) against money per prompt (to the right), as text.
+
+    `o` is the router, `.` the best mix of two specialists, a capital letter a single specialist.
+    """
+    everyone = [*traced.points, *traced.singles.values()]
+    most = max(point.money for point in everyone) or 1.0
+    low, high = min(point.score for point in everyone), max(point.score for point in everyone)
+    grid = [[" "] * WIDE for _ in range(HIGH)]
+
+    def put(cost: float, score: float, mark: str) -> None:
+        line = round((HIGH - 1) * (high - score) / ((high - low) or 1.0))
+        grid[min(max(line, 0), HIGH - 1)][round((WIDE - 1) * cost / most)] = mark
+
+    for column in range(WIDE):
+        put(most * column / (WIDE - 1), traced.mix(most * column / (WIDE - 1)), ".")
+    letters = {name: chr(ord("A") + at) for at, name in enumerate(list(traced.singles)[:26])}
+    for name, letter in letters.items():
+        put(traced.singles[name].money, traced.singles[name].score, letter)
+    for point in traced.points:
+        put(point.money, point.score, "o")
+    edge = [f"{high:.3f} |", *["      |"] * (HIGH - 2), f"{low:.3f} |"]
+    lines = [left.rjust(8) + "".join(row).rstrip() for left, row in zip(edge, grid, strict=True)]
+    right = f"{money(PROMPTS * most, sign)} per {PROMPTS:,}"
+    lines.append(" " * 7 + "+" + "-" * WIDE)
+    lines.append(" " * 8 + "0" + right.rjust(WIDE - 1))
+    named = ", ".join(f"{letter} {name}" for name, letter in letters.items())
+    return "\n".join([*lines, f"o router at different worths, . best random mix of two, {named}"])

@@ -1,0 +1,133 @@
+"""Quality against cost: each point is what the re-priced router serves, and goals keep their promise."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+from pandora_router.errors import UsageError
+from pandora_router.router import Router
+from pandora_router.router.curve import SURE, Curve, covariance, hull, measured
+from pandora_router.router.revalue import weighed
+from tests.support.routers import CHEAP_TO_INSPECT, QUICK
+from tests.support.tables import generate
+
+
+@pytest.fixture(scope="module")
+def fresh() -> tuple[Router, Curve]:
+    """A router that did not remember its test prompts, and the curve that its fit measured on them."""
+    table = generate(m=3)
+    router = Router.fit(table, costly=QUICK, inspection_cost=CHEAP_TO_INSPECT, remember_test=False)
+    return router, Curve.from_dict(router.record["report"]["routing"]["curve"])
+
+
+def test_each_point_is_what_the_router_serves_at_that_worth(fresh: tuple[Router, Curve]) -> None:
+    router, curve = fresh
+    test = generate(m=3).in_split("test")
+    assert curve.prompts == len(test)
+    for point in curve.points[:: len(curve.points) // 4]:
+        assert point.worth is not None
+        served = weighed(router, 1.0 / point.worth)
+        decisions = served.route_batch(test.prompts)
+        chosen = [router.specialists.index(decision.specialist) for decision in decisions]
+        rows = np.arange(len(test))
+        spent = np.array([decision.trace.spent for decision in decisions]) * point.worth
+        assert point.score == pytest.approx(test.score[rows, chosen].mean(), abs=1e-9)
+        assert point.money == pytest.approx((test.fee[rows, chosen] + spent).mean(), rel=1e-6, abs=1e-12)
+        bought = [len(decision.trace.inspected) for decision in decisions]
+        assert point.inspections == pytest.approx(np.mean(bought))
+
+
+def test_the_fitted_worth_is_a_point_and_more_worth_never_buys_a_cheaper_end(
+    fresh: tuple[Router, Curve],
+) -> None:
+    router, curve = fresh
+    worths = [point.worth for point in curve.points]
+    assert worths == sorted(worths, reverse=True)  # type: ignore[type-var]
+    assert any(worth == pytest.approx(1.0 / router.fee_weight) for worth in worths)
+    assert curve.points[0].money >= curve.points[-1].money
+
+
+def test_the_hull_is_the_best_mix_of_any_two_specialists() -> None:
+    rng = np.random.default_rng(3)
+    for _ in range(40):
+        points = [tuple(pair) for pair in rng.random((rng.integers(1, 7), 2)).tolist()]
+        costs, scores = zip(*hull(points), strict=True)
+        for budget in np.linspace(min(cost for cost, _ in points), 1.0, 23):
+            best = max(score for cost, score in points if cost <= budget)
+            for (one, low), (two, high) in itertools.permutations(points, 2):
+                if one <= budget < two:  # a share of the dearer one that just uses the budget up
+                    share = (budget - one) / (two - one)
+                    best = max(best, (1 - share) * low + share * high)
+            assert np.interp(budget, costs, scores) == pytest.approx(best)
+
+
+def test_errors_of_copies_that_belong_together_are_those_of_their_originals() -> None:
+    rng = np.random.default_rng(0)
+    values = rng.random((50, 3))
+    copies, cluster = np.repeat(values, 4, axis=0), np.repeat(np.arange(50), 4)
+    plain = np.cov(values.T, ddof=0) / 50
+    assert covariance(copies, cluster) == pytest.approx(plain)
+    assert covariance(values, np.arange(50)) == pytest.approx(plain)
+
+
+def simulated(
+    rng: np.random.Generator, prompts: int, right: np.ndarray, strong: float
+) -> tuple[np.ndarray, ...]:
+    """Scores of a router at several worths and of two specialists; a prompt has one difficulty for all."""
+    luck = rng.random((prompts, 1))
+    return (luck < right[None, :]).astype(float), (luck < np.array([[0.3, strong]])).astype(float)
+
+
+def traced(score: np.ndarray, single: np.ndarray) -> Curve:
+    money = np.broadcast_to(np.linspace(3.0, 1.0, score.shape[1]), score.shape)
+    fees = np.broadcast_to(np.array([1.0, 3.0]), single.shape)
+    worths = np.geomspace(10.0, 0.1, score.shape[1]).tolist()
+    nothing = np.zeros(score.shape)
+    names = ("small", "large")
+    return measured(worths, score, money, nothing, single, fees, names, np.arange(len(score)))
+
+
+def test_the_band_covers_the_whole_curve_about_as_often_as_it_says() -> None:
+    rng = np.random.default_rng(5)
+    right = np.linspace(0.9, 0.4, 9)
+    covered = 0
+    for _ in range(400):
+        score = rng.binomial(1, right, (300, 9)).astype(
+            float
+        )  # prompts of unrelated difficulty: the hard case
+        curve = traced(score, simulated(rng, 300, right, 0.9)[1])
+        gaps = [
+            abs(point.score - p) / point.score_error for point, p in zip(curve.points, right, strict=True)
+        ]
+        covered += max(gaps) <= curve.band
+    assert covered / 400 > 0.92  # 0.95, less three standard errors of this simulation
+    assert curve.band > SURE
+
+
+def test_a_promise_to_keep_a_share_is_rarely_broken_and_the_cheapest_such_point_is_found() -> None:
+    rng = np.random.default_rng(6)
+    right = np.array([0.90, 0.88, 0.86, 0.85, 0.83, 0.80, 0.75, 0.6, 0.4])
+    strong, share = 0.9, 0.95  # 0.855 keeps it: the first three worths do
+    broken, found = 0, []
+    for _ in range(600):
+        score = np.column_stack([rng.binomial(1, p, 400) for p in right]).astype(float)
+        single = np.column_stack([rng.binomial(1, p, 400) for p in (0.3, strong)]).astype(float)
+        kept = traced(score, single).keep(share, "large")
+        at = int(np.argmin(np.abs(np.geomspace(10.0, 0.1, 9) - (kept.point.worth or 0.0))))
+        broken += kept.sure and right[at] < share * strong
+        found.append(kept.sure)
+    assert broken / 600 < 0.08
+    assert np.mean(found) > 0.1
+
+
+def test_a_goal_that_nobody_meets_is_answered_by_the_best_and_says_so() -> None:
+    rng = np.random.default_rng(7)
+    score, single = simulated(rng, 300, np.array([0.6, 0.5]), 0.9)
+    kept = traced(score, single).keep(0.99, "large")
+    assert not kept.sure
+    assert kept.point.worth == pytest.approx(10.0)
+    with pytest.raises(UsageError, match="huge"):
+        traced(score, single).keep(0.9, "huge")

@@ -1,0 +1,97 @@
+"""`goal: {keep: ..., of: ...}`: fitted for, shown by `pandora curve`, served, and never silently ignored."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from pandora_router.cli.main import main
+from pandora_router.config import read_config
+from pandora_router.config.gateway import ServePlan
+from pandora_router.data import save
+from tests.support.pages import ROOT, blocks
+from tests.support.tables import generate
+
+SPECIALISTS = "".join(
+    f"  {name}: {{kind: chat, endpoint: here, model: m, prices: {{call: {fee}}}}}\n"
+    for name, fee in (("small", 0.01), ("large", 0.05), ("lawyer", 0.02))
+)
+FILE = (
+    'endpoints: {here: {base_url: "http://127.0.0.1:9/v1"}}\nspecialists:\n' + SPECIALISTS
+    + "fit: {costly: {rounds: 20, folds: 2}}\nserve: {router: router, store: log.sqlite%s}\n"
+)  # fmt: skip
+
+
+def pandora(*words: str | Path) -> Result:
+    return CliRunner().invoke(main, [str(word) for word in words])
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("goal")
+    save(generate(n=600), folder / "table")
+    (folder / "pandora.yaml").write_text("goal: {keep: 0.8, of: large}\n" + FILE % "")
+    result = pandora("fit", folder / "pandora.yaml", "-o", folder / "router")
+    assert result.exit_code == 0, result.output
+    assert "of the right answers of large (goal: 80%" in result.stdout
+    return folder
+
+
+def test_the_curve_shows_the_point_of_the_goal(place: Path) -> None:
+    shown = pandora("curve", "-r", place / "router", "--keep", "0.8", "--of", "large")
+    assert shown.exit_code == 0, shown.output
+    assert "always large" in shown.stdout
+    facts = json.loads(
+        pandora("curve", "-r", place / "router", "--keep", "0.8", "--of", "large", "--json").stdout
+    )
+    assert facts["goal"]["sure"]
+    worths = [point["worth"] for point in facts["points"]]
+    assert facts["goal"]["worth"] in worths
+    assert min(abs(worth / facts["fitted_worth"] - 1.0) for worth in worths) < 1e-9
+    half = pandora("curve", "-r", place / "router", "--keep", "0.8")
+    assert half.exit_code == 2
+    assert "--keep and --of together" in half.output
+
+
+def test_the_goal_of_the_fit_is_served_at_the_worth_of_the_fit(place: Path) -> None:
+    site = ServePlan(place / "pandora.yaml").site()
+    assert site.router is not None
+    assert "@" not in site.router.id
+
+
+def test_another_goal_is_served_without_a_fit(place: Path, caplog: pytest.LogCaptureFixture) -> None:
+    low = ", profiles: {frugal: {keep: 0.3, of: large}}"
+    (place / "other.yaml").write_text("goal: {keep: 0.97, of: large}\n" + FILE % low)
+    site = ServePlan(place / "other.yaml").site()
+    assert site.router is not None
+    profile = site.profiles["frugal"].router
+    assert profile is not None
+    assert profile.fee_weight > site.router.fee_weight  # money counts more where less must be kept
+    assert "in the fit" in caplog.text
+
+
+def test_the_blocks_of_the_guide_are_read(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "goals.md").read_text("utf-8")
+    written = blocks(page, "yaml")
+    assert len(written) == 2
+    for block in written:
+        (tmp_path / "pandora.yaml").write_text(f"{block}\n" + FILE.partition("fit:")[0])
+        read_config(tmp_path / "pandora.yaml")
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("goal: {keep: 0.9, of: large}\nvalue: {right_answer: 1.0}\n", "a goal, or value.right_answer"),
+        ("goal: {keep: 0.9, of: huge}\n", "huge"),
+        ("goal: {keep: 0.9}\n", "of"),
+    ],
+)
+def test_unclear_goals_are_refused(place: Path, line: str, said: str) -> None:
+    (place / "unclear.yaml").write_text(line + FILE % "")
+    result = pandora("fit", place / "unclear.yaml", "-o", place / "never")
+    assert result.exit_code == 2
+    assert said in result.output
