@@ -47,6 +47,7 @@ SECTIONS: dict[str, dict[str, str]] = {
         "serve": "Run the gateway in front of your specialists.",
         "keys": "Make, list and revoke API keys of the gateway.",
         "log": "Read the gateway's decisions; export traffic.",
+        "learn": "Learn from the requests that the gateway served.",
         "bid": "Serve one specialist as a bidder of a market.",
     },
     "Measure": {

@@ -7,6 +7,7 @@ answer in dollars as fee. All other cells are missing.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -78,6 +79,33 @@ def routing_table(open_: Transaction, metric: str, since: float, until: float) -
         fee=fee,
     )
 
+
+def surprises(open_: Transaction, metric: str, since: float, until: float) -> dict[str, list[float]]:
+    """Reward minus expected reward of each rated answer in [since, until), by specialist, in order of time.
+
+    The reward is the last rating of `metric` minus the cost of the answer, weighed as when it was decided.
+    Decisions without a router, and answers of another specialist than the one that was asked, are left out.
+    """
+    found: dict[str, list[float]] = {}
+    for specialist, cost, score, expected, detail in open_.stream(_RATED, metric, since, until):
+        worth = json.loads(str(detail)).get("value", {}).get("right_answer")
+        fee = dollars(int(cost)) / float(worth) if worth else 0.0
+        found.setdefault(str(specialist), []).append(float(score) - fee - float(expected))
+    return found
+
+
+_RATED = """
+    SELECT d.specialist,
+           (SELECT coalesce(sum(a.cost), 0) FROM attempts a
+            WHERE a.decision = d.id AND a.specialist = d.specialist AND a.kind <> 'loser'),
+           (SELECT f.value FROM feedback f WHERE f.decision = d.id AND f.metric = m.metric
+            ORDER BY f.at DESC, f.id DESC LIMIT 1),
+           d.worth, d.detail
+    FROM decisions d
+    JOIN (SELECT DISTINCT decision, metric FROM feedback) m ON m.decision = d.id
+    WHERE m.metric = ? AND d.at >= ? AND d.at < ? AND d.worth IS NOT NULL AND d.specialist = d.asked
+    ORDER BY d.at, d.id
+"""
 
 # the last feedback of a decision counts; of equal prompts the last decision does
 _FEEDBACK = """

@@ -1,0 +1,147 @@
+r"""A router that also knows rated requests, of which each has the score of one specialist alone.
+
+Such rows harm nearest neighbours as they are: a specialist is asked where it is good, so that the mean over
+the neighbours that have its score is too high everywhere. Rows are therefore completed first. With f the
+estimates of the router for the prompt, r the rewards that are known (usually one), O their specialists and S
+the covariance of residuals reward - f between specialists, measured on the complete prompts that the router
+knows, each estimated without itself,
+
+    completed = f + S[:, O] (S[O, O])^-1 (r - f[O]),
+
+the best linear estimate of the missing rewards given the known ones. The neighbours then remember completed
+rows like any others; what was scored stays as it was scored.
+
+**Complaints.** People rate bad answers more often than good ones. `complaints` shifts the expected scores of
+the rated answers by one offset o in log-odds, chosen so that their mean is the mean score of the log, and
+learns only from what differs from the shifted scores. A real change of all specialists at once cannot be told
+from such a bias: a sample of requests that is always rated can.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, replace
+
+import numpy as np
+from scipy.optimize import brentq
+from scipy.special import expit, logit
+
+from pandora_router.data import Table
+from pandora_router.errors import UsageError
+from pandora_router.estimators.neighbours import Neighbours
+from pandora_router.router import Router
+from pandora_router.types import Mask, Matrix, Vector
+
+FEWEST = 30
+"""Complete known prompts below which residuals say nothing about each other."""
+EDGE = 0.01
+"""Expected scores are kept this far from 0 and 1 before they are turned into log-odds."""
+
+
+@dataclass(frozen=True)
+class Learnt:
+    """A refitted router, the number of requests and ratings that it learnt from, and the complaint offset."""
+
+    router: Router
+    requests: int
+    ratings: int
+    offset: float
+
+
+def refit(router: Router, traffic: Table, *, complaints: bool = False) -> Learnt:
+    """The router with the requests of `traffic` among its known prompts; nothing else of it changes.
+
+    traffic: scores and fees of rated answers, NaN elsewhere; specialists that the router does not know are
+    ignored. Its record names the parent. Raises `UsageError` if the cheap estimate of the router is not made
+    of neighbours, if too few complete prompts are known, or if no rating is of a known specialist.
+    """
+    cheap = router.cheap
+    if not isinstance(cheap, Neighbours):
+        raise UsageError(
+            "learning from a log",
+            expected="a router whose cheap estimate is made of neighbours",
+            came=type(cheap).__name__,
+            do="Leave fit.cheap out and fit again.",
+        )
+    score, fee = aligned(router.specialists, traffic)
+    rated: Mask = np.asarray(np.isfinite(score).any(axis=1))
+    if not rated.any():
+        raise UsageError(
+            "learning from a log",
+            expected=f"a rating of one of {', '.join(router.specialists)}",
+            came=f"{len(traffic):,} requests, none of which has one",
+            do="Send feedback for answers (POST /v1/feedback), or use the log of this router.",
+        )
+    prompts = [prompt for prompt, has in zip(traffic.prompts, rated, strict=True) if has]
+    score, fee = score[rated], fee[rated]
+    expected = cheap.predict_unseen(prompts)
+    offset = complaint_offset(expected + router.deducted, score) if complaints else 0.0
+    shift = shifted(expected + router.deducted, offset) - (expected + router.deducted)
+    news = score - router.fee_weight * np.where(np.isnan(score), np.nan, fee) - expected - shift
+    completed = expected + spread(news, residual_covariance(cheap))
+    if not complaints:  # what was seen is kept as it was seen
+        completed = np.where(np.isnan(news), completed, expected + news)
+    name = hashlib.sha256(router.id.encode() + completed.tobytes()).hexdigest()[:16]
+    ratings = int(np.isfinite(score).sum())
+    note = {"parent": router.id, "requests": len(prompts), "ratings": ratings, "offset": offset}
+    record = {**router.record, "learnt": note}
+    made = replace(router, cheap=cheap.remember(prompts, completed), id=name, record=record)
+    return Learnt(made, len(prompts), ratings, offset)
+
+
+def aligned(specialists: tuple[str, ...], traffic: Table) -> tuple[Matrix, Matrix]:
+    """Scores and fees (N, M) of `traffic` in the order of `specialists`, NaN where there are none."""
+    score = np.full((len(traffic), len(specialists)), np.nan)
+    fee = np.full(score.shape, np.nan)
+    for column, name in enumerate(specialists):
+        if name in traffic.specialists:
+            there = traffic.specialists.index(name)
+            score[:, column], fee[:, column] = traffic.score[:, there], traffic.fee[:, there]
+    return np.where(np.isnan(fee), np.nan, score), fee
+
+
+def residual_covariance(cheap: Neighbours) -> Matrix:
+    """The covariance (M, M) of rewards around left-out estimates, on known prompts with every reward."""
+    residual = cheap.reward - cheap.leave_one_out()
+    complete = residual[np.isfinite(residual).all(axis=1)]
+    if len(complete) < FEWEST:
+        raise UsageError(
+            "learning from a log",
+            expected=f"{FEWEST} or more known prompts with a score of every specialist",
+            came=f"{len(complete):,}",
+            do="Collect answers of all specialists to some prompts, and fit on them first.",
+        )
+    return np.asarray(np.cov(complete.T).reshape(len(cheap.specialists), -1))
+
+
+def spread(news: Matrix, covariance: Matrix) -> Matrix:
+    """What the known cells of each row of `news` (N, M), NaN elsewhere, say about all cells of the row.
+
+    >>> spread(np.array([[0.2, np.nan]]), np.array([[1.0, 0.5], [0.5, 1.0]])).tolist()
+    [[0.2, 0.1]]
+    """
+    out, known = np.zeros(news.shape), np.isfinite(news)
+    for pattern in np.unique(known, axis=0):
+        rows, seen = (known == pattern).all(axis=1), np.flatnonzero(pattern)
+        if len(seen):
+            among = covariance[np.ix_(seen, seen)] + 1e-9 * np.eye(len(seen))
+            out[rows] = news[np.ix_(rows, seen)] @ np.linalg.solve(among, covariance[seen])
+    return out
+
+
+def complaint_offset(expected: Matrix, score: Matrix) -> float:
+    """The offset in log-odds at which the expected scores of rated answers have the mean of their scores."""
+    rated: Mask = np.isfinite(score)
+    chance, mean = _odds(expected[rated]), float(score[rated].mean())
+    if not 0.0 < mean < 1.0:
+        return -5.0 if mean <= 0.0 else 5.0
+    return float(brentq(lambda o: float(expit(chance + o).mean()) - mean, -20.0, 20.0))
+
+
+def shifted(expected: Matrix, offset: float) -> Matrix:
+    """Expected scores with `offset` added to their log-odds; unchanged at offset 0."""
+    return expected if offset == 0.0 else np.asarray(expit(_odds(expected) + offset))
+
+
+def _odds(chance: Matrix | Vector) -> Vector:
+    return np.asarray(logit(np.clip(chance, EDGE, 1.0 - EDGE)))

@@ -1,0 +1,86 @@
+"""`pandora learn` on a log that holds what a gateway writes."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner, Result
+
+from pandora_router import Never, Router
+from pandora_router.cli.main import main
+from pandora_router.store import log
+from pandora_router.store.database import connect
+from pandora_router.store.migrations import migrate
+from pandora_router.store.rows import Attempt, Feedback, Outcome, Settlement
+from tests.store.test_laws import opened
+from tests.support.routers import QUICK
+from tests.support.tables import generate
+
+WORTH = 0.5
+"""Dollars of a right answer in the log."""
+
+
+def pandora(*words: str | Path) -> Result:
+    return CliRunner().invoke(main, [str(word) for word in words])
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a router and the log of 900 rated requests; `small` gets worse after 500 of its own."""
+    folder = tmp_path_factory.mktemp("learn")
+    table, now = generate(n=900, seed=2), time.time() - 3600.0
+    Router.fit(generate(n=120, seed=1), costly=QUICK, policy=Never()).save(folder / "router")
+    rng = np.random.default_rng(0)
+    database = connect(str(folder / "pandora.sqlite"))
+    migrate(database)
+    with database.transaction() as open_:
+        for i, prompt in enumerate(table.prompts):
+            name = "small" if i % 9 else "large"
+            chance = 0.7 if i < 560 or name == "large" else 0.3
+            row = replace(
+                opened(f"d{i}", at=now + i), specialist=name, asked=name, worth=0.6,
+                detail={"value": {"right_answer": WORTH}},
+            )  # fmt: skip
+            log.begin(open_, row, [Attempt(f"a{i}", row.id, "answer", name, now, 1)], prompt=prompt)
+            log.settle(open_, Settlement(f"a{i}", Outcome("ok", 50_000_000), now))
+            log.close(open_, row.id, now, status="ok")
+            log.give_feedback(
+                open_, Feedback(f"f{i}", row.id, now, "reward", float(rng.random() < chance)), None
+            )
+    database.close()
+    return folder
+
+
+def test_status_names_the_specialist_that_changed(place: Path) -> None:
+    asked = ("learn", "status", "--store", place / "pandora.sqlite")
+    found = json.loads(pandora(*asked, "--json").stdout)
+    assert found["small"]["answers"] == 800
+    assert 500 < found["small"]["alarm"] < 800
+    assert found["small"]["recent"] == pytest.approx(-0.4, abs=0.1)
+    assert found["large"]["alarm"] is None
+    assert found["large"]["level"] == pytest.approx(0.7 - 0.05 / WORTH - 0.6, abs=0.15)
+    shown = pandora(*asked).stdout
+    assert "changed, noticed after" in shown
+    assert "300 ratings are needed" in shown
+    assert "No answer" in pandora(*asked, "--metric", "nothing").stdout
+
+
+def test_refit_writes_a_router_that_knows_the_requests(place: Path) -> None:
+    made = pandora(
+        "learn", "refit", "-r", place / "router", "-o", place / "b", "--store", place / "pandora.sqlite"
+    )
+    assert made.exit_code == 0, made.output
+    assert "900 ratings of 900 requests learnt" in made.stdout
+    before, after = Router.load(place / "router"), Router.load(place / "b")
+    assert after.record["learnt"]["parent"] == before.id
+    assert len(after.cheap.reward) == len(before.cheap.reward) + 900  # type: ignore[attr-defined]
+    again = pandora(
+        "learn", "refit", "-r", place / "router", "-o", place / "b", "--store", place / "pandora.sqlite"
+    )
+    assert again.exit_code == 2
+    assert "--replace" in again.output

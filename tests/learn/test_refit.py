@@ -1,0 +1,115 @@
+"""A router learns from rated requests: rows are completed as regression says, and decisions are no worse."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from pandora_router import Never, Router
+from pandora_router.data import Table
+from pandora_router.errors import UsageError
+from pandora_router.learn.drift import ALARM, FIRST, detect
+from pandora_router.learn.refit import complaint_offset, refit, spread
+from tests.support.routers import QUICK
+from tests.support.tables import generate
+
+
+def only(table: Table, column: np.ndarray) -> Table:
+    """The table with the score of one specialist per prompt."""
+    score = np.where(np.arange(table.score.shape[1]) == column[:, None], table.score, np.nan)
+    return replace(table, score=score)
+
+
+def test_missing_cells_follow_by_conditioning_a_normal_law() -> None:
+    rng = np.random.default_rng(0)
+    root = rng.standard_normal((4, 4))
+    covariance = root @ root.T
+    draws = rng.multivariate_normal(np.zeros(4), covariance, 200_000)
+    near = np.abs(draws[:, [0, 2]] - np.array([0.5, -0.3])).max(axis=1) < 0.1  # brute force conditioning
+    news = np.array([[0.5, np.nan, -0.3, np.nan], [np.nan] * 4])
+    found = spread(news, covariance)
+    assert found[0] == pytest.approx(draws[near].mean(axis=0), abs=0.15)
+    assert found[0, [0, 2]] == pytest.approx([0.5, -0.3])
+    assert found[1].tolist() == [0.0] * 4
+
+
+@pytest.fixture(scope="module")
+def small() -> Router:
+    return Router.fit(generate(n=120, seed=1), costly=QUICK, policy=Never())
+
+
+def test_rated_requests_improve_decisions_and_seen_scores_stay_as_they_were_seen(small: Router) -> None:
+    traffic, held = generate(n=2000, seed=2), generate(n=2000, seed=3)
+    asked = np.array([small.specialists.index(d.specialist) for d in small.route_batch(traffic.prompts)])
+    learnt = refit(small, only(traffic, asked))
+    assert (learnt.requests, learnt.ratings) == (2000, 2000)
+    assert learnt.router.id != small.id
+    assert learnt.router.record["learnt"]["parent"] == small.id
+    rows = np.arange(2000)
+    seen = learnt.router.cheap.reward[-2000:][rows, asked]  # type: ignore[attr-defined]
+    assert seen == pytest.approx(traffic.reward[rows, asked])
+
+    def earned(router: Router) -> float:
+        chosen = [router.specialists.index(d.specialist) for d in router.route_batch(held.prompts)]
+        return float(held.reward[rows, chosen].mean())
+
+    assert earned(learnt.router) >= earned(small) - 0.002
+
+
+def test_what_it_learnt_is_kept_on_disk(small: Router, tmp_path: object) -> None:
+    traffic = generate(n=200, seed=4)
+    made = refit(small, only(traffic, np.zeros(200, dtype=int))).router
+    made.save(f"{tmp_path}/learnt")
+    again = Router.load(f"{tmp_path}/learnt")
+    prompts = traffic.prompts[:20]
+    assert [d.specialist for d in again.route_batch(prompts)] == [
+        d.specialist for d in made.route_batch(prompts)
+    ]
+
+
+def test_complaints_are_told_from_bad_answers() -> None:
+    """Wrong answers rated four times as often as right ones: the offset is log(1/4)."""
+    rng = np.random.default_rng(5)
+    chance = rng.uniform(0.3, 0.9, (40_000, 1))
+    right = rng.random(chance.shape) < chance
+    rated = rng.random(chance.shape) < np.where(right, 0.1, 0.4)
+    score = np.where(rated, right.astype(float), np.nan)
+    assert complaint_offset(chance, score) == pytest.approx(np.log(0.25), abs=0.05)
+
+
+def test_a_log_of_strangers_and_a_router_without_neighbours_are_refused(small: Router) -> None:
+    with pytest.raises(UsageError, match="rating"):
+        refit(small, replace(generate(n=50), specialists=("x", "y", "z")))
+
+
+@pytest.mark.parametrize(("drop", "alarms"), [(0.0, False), (0.02, False), (0.2, True)])
+def test_a_drop_is_noticed_and_quiet_streams_are_quiet(drop: float, alarms: bool) -> None:
+    rng = np.random.default_rng(8)
+    found = []
+    for _ in range(20):
+        chance = np.where(np.arange(1500) < 600, 0.7, 0.7 - drop)
+        found.append(
+            detect((rng.random(1500) < chance) - 0.65).alarm
+        )  # the estimate is off by .05 throughout
+    noticed = [alarm for alarm in found if alarm is not None]
+    if alarms:
+        assert len(noticed) == 20
+        assert np.median(noticed) < 600 + 250
+        assert min(noticed) > FIRST
+    else:
+        assert len(noticed) <= 1
+
+
+def test_the_detector_is_the_mean_of_its_bets_by_hand() -> None:
+    values = [0.0] * FIRST + [-0.5, -0.5]
+    expected = []
+    for sign in (-1.0, 1.0):
+        for bet in (0.02, 0.05, 0.1, 0.2, 0.4):
+            wealth = 0.0
+            for e in (-0.5, -0.5):
+                wealth = (wealth + 1.0) * (1.0 + bet * (sign * e - 0.03))
+            expected.append(wealth)
+    assert detect(values).evidence == pytest.approx(np.mean(expected))
+    assert detect(values).evidence < ALARM
