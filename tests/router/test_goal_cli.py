@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,13 @@ from pandora_router.cli.main import main
 from pandora_router.config import read_config
 from pandora_router.config.gateway import ServePlan
 from pandora_router.data import save
+from pandora_router.gateway.http.app import Gateway
+from pandora_router.gateway.http.server import keep_pace
+from pandora_router.store import log
+from pandora_router.store.database import Transaction
+from pandora_router.store.rows import Attempt, Outcome, Settlement
+from pandora_router.store.worker import Store
+from tests.store.test_laws import opened
 from tests.support.pages import ROOT, blocks
 from tests.support.tables import generate
 
@@ -76,7 +85,7 @@ def test_another_goal_is_served_without_a_fit(place: Path, caplog: pytest.LogCap
 def test_the_blocks_of_the_guide_are_read(tmp_path: Path) -> None:
     page = (ROOT / "docs" / "goals.md").read_text("utf-8")
     written = blocks(page, "yaml")
-    assert len(written) == 2
+    assert len(written) == 3
     for block in written:
         (tmp_path / "pandora.yaml").write_text(f"{block}\n" + FILE.partition("fit:")[0])
         read_config(tmp_path / "pandora.yaml")
@@ -88,6 +97,7 @@ def test_the_blocks_of_the_guide_are_read(tmp_path: Path) -> None:
         ("goal: {keep: 0.9, of: large}\nvalue: {right_answer: 1.0}\n", "a goal, or value.right_answer"),
         ("goal: {keep: 0.9, of: huge}\n", "huge"),
         ("goal: {keep: 0.9}\n", "of"),
+        ("goal: {budget: 5, keep: 0.9, of: large}\n", "per: month"),
     ],
 )
 def test_unclear_goals_are_refused(place: Path, line: str, said: str) -> None:
@@ -95,3 +105,33 @@ def test_unclear_goals_are_refused(place: Path, line: str, said: str) -> None:
     result = pandora("fit", place / "unclear.yaml", "-o", place / "never")
     assert result.exit_code == 2
     assert said in result.output
+
+
+def test_a_budget_moves_the_worth_as_it_is_spent(place: Path) -> None:
+    """The sums that requests leave in the store decide, whoever wrote them."""
+    (place / "budget.yaml").write_text("goal: {budget: 10, per: day}\n" + FILE % "")
+    store = Store(str(place / "budget.sqlite"))
+    gateway = Gateway(ServePlan(place / "budget.yaml").site(), store)
+    noon = 1_800_000_000.0 // 86_400 * 86_400 + 43_200.0
+
+    def worth(now: float) -> float:
+        asyncio.run(keep_pace(gateway, now))
+        assert gateway.site.router is not None
+        return 1.0 / gateway.site.router.fee_weight
+
+    fitted = worth(noon - 3600.0)
+    assert gateway.site.paced is not None
+    assert fitted == pytest.approx(gateway.site.paced.router.fee_weight**-1)  # nothing is known yet
+
+    def write(open_: Transaction) -> None:
+        for i in range(400):  # four dollars in the last hour of the morning: 40 would be spent until midnight
+            row = replace(opened(f"d{i}", at=noon - 3000.0 + i), specialist="small")
+            log.begin(open_, row, [Attempt(f"a{i}", row.id, "answer", "small", row.at, 1)])
+            log.settle(open_, Settlement(f"a{i}", Outcome("ok", 10_000_000), row.at))
+            log.close(open_, row.id, row.at, status="ok")
+
+    store.submit(write).result()
+    dear = worth(noon)
+    assert dear < fitted
+    assert worth(noon + 43_260.0) > dear  # a new day has its own budget
+    store.close()

@@ -195,11 +195,11 @@ class Config(Closed):
     ) -> Router:
         """Fit the router that this file describes; arguments as for `Router.fit`.
 
-        With a goal the table's fee weight is where the search for the right worth begins: the router is
-        fitted there, its curve on held-out prompts says which worth meets the goal, and it is fitted again
+        With a goal `keep` the table's fee weight is where the search for the right worth begins: the router
+        is fitted there, its curve on held-out prompts says which worth meets the goal, and it is fitted again
         at that worth, up to `FITS` times in all. `record["goal"]` says what was reached.
         """
-        if self.goal is None:
+        if self.goal is None or self.goal.keep is None or self.goal.of is None:
             return self._fitted(table, progress, work, on_estimates)
         for _ in range(FITS):
             router = self._fitted(table, progress, work, on_estimates)

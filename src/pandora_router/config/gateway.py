@@ -23,9 +23,10 @@ from pandora_router.dashboard.page_request import ROOT
 from pandora_router.dashboard.site import Dashboard, Serving
 from pandora_router.errors import UsageError
 from pandora_router.folders import MANIFEST
-from pandora_router.gateway.generation import Profile, Settings, Site
+from pandora_router.gateway.generation import PacedRouter, Profile, Settings, Site
 from pandora_router.gateway.http.app import Gateway
 from pandora_router.gateway.providers.backend import Backend
+from pandora_router.learn.pace import Pace
 from pandora_router.prices import Tariff
 from pandora_router.router import Router
 from pandora_router.router.revalue import weighed
@@ -91,7 +92,13 @@ class ServePlan:
         profiles = {name: profile(name, config, router) for name in config.serve.profiles}
         chosen = settings(config, default, router)
         market = auctioneer(config, self.path)
-        return Site(backends, chosen, router, profiles, config.value.second, market, hash=content)
+        pace = None
+        if router is not None and config.goal is not None and config.goal.budget is not None:
+            curve, worth = curve_of(router), worth_of(router)
+            assert worth is not None
+            assert config.goal.per is not None
+            pace = PacedRouter(router, Pace(curve, config.goal.budget, worth), config.goal.per)
+        return Site(backends, chosen, router, profiles, config.value.second, market, pace, hash=content)
 
     def mount(self, gateway: Gateway, closing: ExitStack) -> None:
         """Add the dashboard to the gateway."""
@@ -126,7 +133,7 @@ def stated_worth(config: Config, router: Router) -> float | None:
     A goal that the router was fitted for is met by the worth of the fit. Another one is looked up on the
     curve that the fit measured.
     """
-    if config.goal is None:
+    if config.goal is None or config.goal.keep is None or config.goal.of is None:
         return config.value.right_answer
     fitted = router.record.get("goal", {})
     if (fitted.get("share"), fitted.get("of")) == (config.goal.keep, config.goal.of):

@@ -86,10 +86,21 @@ class GoalSettings(Closed):
     """What routing is to achieve; the worth of a right answer follows from it.
 
     keep, of: at least the share `keep` of the mean score of the specialist `of`, at the lowest cost.
+    budget, per: the most money for all requests in a day, week or month, at the best quality.
     """
 
-    keep: Above
-    of: Name
+    keep: Above | None = None
+    of: Name | None = None
+    budget: Above | None = None
+    per: Literal["day", "week", "month"] | None = None
+
+    @model_validator(mode="after")
+    def _one_goal(self) -> Self:
+        """Refuse half of a goal, and two goals at once."""
+        stated = [name for name in ("keep", "of", "budget", "per") if getattr(self, name) is not None]
+        if stated not in (["keep", "of"], ["budget", "per"]):
+            raise ValueError("{keep: 0.95, of: NAME} or {budget: 500, per: month}")
+        return self
 
 
 class ServeSettings(Closed):

@@ -13,7 +13,9 @@ from typing import Literal
 from pandora_router.bidding.auctioneer import Auctioneer
 from pandora_router.errors import UsageError
 from pandora_router.gateway.providers.backend import Backend
+from pandora_router.learn.pace import Pace
 from pandora_router.router import Router
+from pandora_router.router.revalue import weighed
 from pandora_router.transport.relay import LONGEST
 
 Mode = Literal["route", "observe"]
@@ -72,11 +74,26 @@ class Profile:
 
 
 @dataclass(frozen=True, eq=False)
+class PacedRouter:
+    """The router of the fit, whose worth of a right answer follows a budget `per` day, week or month."""
+
+    router: Router
+    pace: Pace
+    per: str
+
+    @property
+    def now(self) -> Router:
+        """The router at the present worth."""
+        return weighed(self.router, 1.0 / self.pace.worth, name=f"{self.pace.worth:.3g}")
+
+
+@dataclass(frozen=True, eq=False)
 class Site:
     """Everything needed to answer requests, with a generation number and a hash of its content.
 
     `router` and `second` belong to `auto`; `profiles` are other ways to route by name, for `auto@name`. With
-    `market` every routed request is an auction; the router then says what the platform believes.
+    `market` every routed request is an auction; the router then says what the platform believes. With
+    `paced` the router of `auto` is replaced every few seconds.
     """
 
     backends: tuple[Backend, ...]
@@ -85,6 +102,7 @@ class Site:
     profiles: Mapping[str, Profile] = field(default_factory=dict)
     second: float = 0.0
     market: Auctioneer | None = None
+    paced: PacedRouter | None = None
     generation: int = 0
     hash: str = ""
 

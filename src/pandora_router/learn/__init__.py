@@ -1,7 +1,8 @@
-"""What a gateway's log teaches: a refitted router, and an alarm when a specialist changes. Pure functions.
+"""What a gateway's log teaches: a refitted router, a price that meets a budget, alarms. Pure functions.
 
     refit  a router that also knows the rated requests of a log
+    pace   the worth of a right answer at which a budget lasts
     drift  detects that a specialist earns more or less than was expected of it
 
-The drivers are in `cli` (`pandora learn`).
+The drivers are in `cli` (`pandora learn`) and `gateway` (budgets).
 """

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 import time
+from datetime import UTC, datetime, timedelta
 
 from pandora_router import text
 from pandora_router.errors import UsageError
@@ -53,6 +54,24 @@ def in_dollars(amount: int) -> str:
     ('$0.0000015', '-$25.00')
     """
     return text.money(dollars(amount), significant=6)
+
+
+def period_bounds(length: str, now: float) -> tuple[float, float]:
+    """The Unix times at which the day, week or month that contains `now` begins and ends, in UTC.
+
+    >>> period_bounds("day", 90_000.0), period_bounds("month", 0.0)
+    ((86400.0, 172800.0), (0.0, 2678400.0))
+    """
+    today = datetime.fromtimestamp(now, UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+    if length == "day":
+        begin, end = today, today + timedelta(days=1)
+    elif length == "week":
+        begin = today - timedelta(days=today.weekday())
+        end = begin + timedelta(days=7)
+    else:
+        begin = today.replace(day=1)
+        end = (begin + timedelta(days=32)).replace(day=1)
+    return begin.timestamp(), end.timestamp()
 
 
 def period_of(length: str, now: float) -> str:

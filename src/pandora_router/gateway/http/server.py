@@ -16,6 +16,7 @@ import contextlib
 import functools
 import gc
 import logging
+import math
 import multiprocessing
 import os
 import signal
@@ -24,7 +25,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing.process import BaseProcess
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
@@ -33,8 +34,10 @@ from pandora_router.gateway.generation import Site
 from pandora_router.gateway.http import logs
 from pandora_router.gateway.http.app import Gateway
 from pandora_router.gateway.http.telemetry import Traces
-from pandora_router.store import auctions, log, maintenance
+from pandora_router.learn.pace import Traffic
+from pandora_router.store import auctions, log, maintenance, queries
 from pandora_router.store.database import Transaction
+from pandora_router.store.money import dollars, period_bounds
 from pandora_router.store.worker import Store
 from pandora_router.transport.listener import Address, run_event_loop, url_of
 from pandora_router.transport.relay import LONGEST
@@ -54,6 +57,10 @@ LONGEST_PAUSE = 30.0
 """Most seconds before a worker that ended before it was ready is started again."""
 PRUNE_EVERY = 600.0
 """Seconds between two deletions of old decisions."""
+PACE_EVERY = 10.0
+"""Seconds between two computations of the worth at which a budget lasts."""
+NOTABLE = 0.2
+"""Change of the logarithm of the worth of a right answer from which on it is logged."""
 PRUNE_PAUSE = 0.2
 """Seconds between two blocks of one deletion."""
 
@@ -265,6 +272,7 @@ async def _worker(
         asyncio.ensure_future(_reloading(plan, first.fingerprint, gateway, changed, reloaded)),
         asyncio.ensure_future(_recovering(store, worker)),
         asyncio.ensure_future(_retaining(gateway)),
+        asyncio.ensure_future(_pacing(gateway)),
         asyncio.ensure_future(_announcing(server, ready)),
     ]
     try:
@@ -334,6 +342,34 @@ def _recovered(open_: Transaction, worker: maintenance.Process) -> int:
     maintenance.remove_dead(open_, worker, now)
     auctions.recover(open_, now - LONGEST - 120.0, now)  # no answer takes longer
     return log.recover(open_, now)
+
+
+async def _pacing(gateway: Gateway) -> None:
+    """Keep the worth of a right answer at which the budget of the goal lasts."""
+    while True:
+        with contextlib.suppress(PandoraError):
+            await keep_pace(gateway, time.time())
+        await asyncio.sleep(PACE_EVERY)
+
+
+async def keep_pace(gateway: Gateway, now: float) -> None:
+    """Serve the worth at which the budget of the goal lasts (`learn.pace`); nothing without such a goal.
+
+    All workers and hosts read the same sums, so they come to nearly the same worth.
+    """
+    paced = gateway.site.paced
+    if paced is None:
+        return
+    since, until = period_bounds(paced.per, now)
+    read = functools.partial(queries.traffic, since=since, now=now)
+    cost, requests, recent, seconds = await gateway.store.run(read)
+    pace = paced.pace.after(Traffic(dollars(cost), requests, recent, seconds), until - now)
+    if abs(math.log(pace.worth / paced.pace.worth)) > NOTABLE:
+        spent = f"${dollars(cost):.2f} of ${pace.budget:.2f} spent this {paced.per}"
+        logger.warning("a right answer is worth $%.3g from now on: %s", pace.worth, spent)
+    if gateway.site.paced is paced:  # no other site was installed meanwhile
+        paced = replace(paced, pace=pace)
+        gateway.site = replace(gateway.site, paced=paced, router=paced.now)
 
 
 async def _retaining(gateway: Gateway) -> None:
