@@ -37,6 +37,13 @@ specialists:
 {specialists}
   # sums: {{kind: function, function: "my_module:calculate", prices: {{call: 0}}}}   # runs your code
   # (docs/collect.md has more kinds and keys)
+# Further keys of an entry, for the gateway. `pandora doctor` tries each specialist and proposes them:
+#   cancel: stops                           # what is billed for a stream that is closed early: stops (what was
+#                                           #   written), bills_full (all of it); unknown counts as bills_full
+#   supports: [tools, json_schema, images]  # without it, requests that need one of these go to others
+#   wires: [chat, responses, messages]      # the APIs under which it is served; chat alone if left out
+#   max_output_tokens: 4096                 # reserved under a budget if a request states no limit of its own
+#   looks: false                            # never begin its answer to look at it (models that hide reasoning)
 
 # For `pandora collect`: questions with known answers, how answers are graded, and the most it may cost.
 {off}prompts: questions.jsonl            # columns prompt and answer; if there: prompt_id, task, split
@@ -95,7 +102,7 @@ def init(path: Path, data: Path | None, replace: bool, as_json: bool) -> None:
     if as_json:
         echo_json({"config": str(path)})
     elif table is None:
-        echo(f"Written to {path}. Next: fill in your specialists, then pandora collect {path} --dry-run")
+        echo(f"Written to {path}. Next: fill in your specialists, then pandora doctor {path} and pandora collect {path} --dry-run")
     else:
         echo(f"Written to {path}, with the {len(table.specialists)} specialists of {data}.")
         echo(f"Next: set value.right_answer in it, then pandora fit {path} -o router")
