@@ -37,13 +37,17 @@ specialists:
 {specialists}
   # sums: {{kind: function, function: "my_module:calculate", prices: {{call: 0}}}}   # runs your code
   # (docs/collect.md has more kinds and keys)
-# Further keys of an entry, for the gateway. `pandora doctor` tries each specialist and proposes them:
-#   cancel: stops                           # what is billed for a stream that is closed early: stops (what was
-#                                           #   written), bills_full (all of it); unknown counts as bills_full
-#   supports: [tools, json_schema, images]  # without it, requests that need one of these go to others
-#   wires: [chat, responses, messages]      # the APIs under which it is served; chat alone if left out
-#   max_output_tokens: 4096                 # reserved under a budget if a request states no limit of its own
-#   looks: false                            # never begin its answer to look at it (models that hide reasoning)
+  # middle:                                   # all keys that the gateway reads; `pandora doctor` proposes them
+  #   kind: chat
+  #   endpoint: local
+  #   model: middle-model
+  #   prices: {{in: 0.50, out: 2.00}}
+  #   cancel: stops                             # a stream that is closed early is billed for what was written;
+  #                                             #   bills_full: for all of it; unknown (default): assume all
+  #   supports: [tools, json_schema, images]    # without one of these, requests that need it go to others
+  #   wires: [chat, responses, messages]        # APIs under which the model is served; left out: chat alone
+  #   max_output_tokens: 4096                   # reserved under a budget for a request without a limit
+  #   looks: true                               # false: never begin an answer to look at it
 
 # For `pandora collect`: questions with known answers, how answers are graded, and the most it may cost.
 {off}prompts: questions.jsonl            # columns prompt and answer; if there: prompt_id, task, split
