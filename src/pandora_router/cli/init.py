@@ -37,12 +37,12 @@ specialists:
 {specialists}
   # sums: {{kind: function, function: "my_module:calculate", prices: {{call: 0}}}}   # runs your code
   # (docs/collect.md has more kinds and keys)
-  # middle:                                   # all keys that the gateway reads; `pandora doctor` proposes them
+  # middle:                                   # all keys of the gateway; `pandora doctor` proposes them
   #   kind: chat
   #   endpoint: local
   #   model: middle-model
   #   prices: {{in: 0.50, out: 2.00}}
-  #   cancel: stops                             # a stream that is closed early is billed for what was written;
+  #   cancel: stops                             # a stream closed early is billed for what was written;
   #                                             #   bills_full: for all of it; unknown (default): assume all
   #   supports: [tools, json_schema, images]    # without one of these, requests that need it go to others
   #   wires: [chat, responses, messages]        # APIs under which the model is served; left out: chat alone
@@ -106,7 +106,8 @@ def init(path: Path, data: Path | None, replace: bool, as_json: bool) -> None:
     if as_json:
         echo_json({"config": str(path)})
     elif table is None:
-        echo(f"Written to {path}. Next: fill in your specialists, then pandora doctor {path} and pandora collect {path} --dry-run")
+        echo(f"Written to {path}. Next: fill in your specialists and try them, pandora doctor {path};")
+        echo(f"then see what collecting will cost, pandora collect {path} --dry-run")
     else:
         echo(f"Written to {path}, with the {len(table.specialists)} specialists of {data}.")
         echo(f"Next: set value.right_answer in it, then pandora fit {path} -o router")
