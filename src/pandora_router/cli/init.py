@@ -69,7 +69,7 @@ serve:
   router: router                    # the folder that `pandora fit` writes
   # host: 127.0.0.1
   # port: 8080
-  # store: pandora.sqlite           # decisions, keys and budgets
+  # store: pandora.sqlite           # decisions, keys and budgets; docs/serve.md: what if it fails
   # keys: required                  # make one with `pandora keys add NAME`; none: only on this machine
   # deadline_ms: 200                # time for the estimates of one decision
 """

@@ -216,7 +216,7 @@ class Store:
         return failure
 
     def _works(self) -> None:
-        """Note that the database has committed; says so if it had failed and nothing waits for it any more."""
+        """Note that the database has committed; says so if it had failed and nothing is kept for it."""
         if self._failing_since is not None and not self._kept:
             logger.warning("the store works again after %.0f s", time.monotonic() - self._failing_since)
             self._failing_since = None
