@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pandora_router.cli.console import echo, echo_json
-from pandora_router.cli.probes import LONG, Heard, Probe, billed, hear, listed_models, probes
+from pandora_router.cli.probes import LONG, Probe, ProbeReply, billed, hear, listed_models, probes
 from pandora_router.text import counted, did_you_mean, money
 
 if TYPE_CHECKING:
@@ -177,7 +177,7 @@ async def _visit(patient: Patient, finding: Finding) -> None:
     """Make the calls to one specialist; the rest is left out if it does not answer the first one."""
     backend, stated = patient.backend, patient.stated
     listed = await listed_models(backend.endpoint)
-    heard: dict[str, Heard] = {}
+    heard: dict[str, ProbeReply] = {}
     for call in patient.calls:
         came = heard[call.what] = await hear(backend, call, leave=call.what == "cancel")
         came.failure = came.failure or ("" if call.shows(came.text) else f"not shown in {call.tokens} tokens")
@@ -206,7 +206,7 @@ def _propose(finding: Finding, key: str, value: Sequence[str], now: Sequence[str
         finding.settings[key] = list(value)
 
 
-def _owed(patient: Patient, call: Probe, heard: Heard) -> float:
+def _owed(patient: Patient, call: Probe, heard: ProbeReply) -> float:
     """What a call costs by the provider's counts; without them at most, and nothing if it was refused."""
     prices: Tariff = patient.backend.prices
     if heard.usage is not None and heard.usage.complete:
@@ -214,7 +214,9 @@ def _owed(patient: Patient, call: Probe, heard: Heard) -> float:
     return prices.most(len(json.dumps(call.body)), call.tokens) if heard.status in (0, 200) else 0.0
 
 
-def _unanswered(heard: Heard, backend: Backend, stated: ChatSettings, listed: Mapping[str, Any]) -> list[str]:
+def _unanswered(
+    heard: ProbeReply, backend: Backend, stated: ChatSettings, listed: Mapping[str, Any]
+) -> list[str]:
     if heard.status in (401, 403):
         key = backend.endpoint.key_from
         if key is None:
@@ -227,7 +229,7 @@ def _unanswered(heard: Heard, backend: Backend, stated: ChatSettings, listed: Ma
     return [f"Is a server running at {backend.endpoint.base_url}?"] if not heard.status else []
 
 
-async def _cancelled(endpoint: Endpoint, stated: ChatSettings, heard: Heard, finding: Finding) -> None:
+async def _cancelled(endpoint: Endpoint, stated: ChatSettings, heard: ProbeReply, finding: Finding) -> None:
     """Propose `cancel` from the provider's bill for the call that was cancelled, or say where to look."""
     at = time.strftime("%H:%M:%S", time.gmtime())
     if heard.failure:
@@ -246,7 +248,7 @@ async def _cancelled(endpoint: Endpoint, stated: ChatSettings, heard: Heard, fin
         finding.settings["cancel"] = found
 
 
-def _about_stream(heard: Heard, stated: ChatSettings, finding: Finding) -> None:
+def _about_stream(heard: ProbeReply, stated: ChatSettings, finding: Finding) -> None:
     """Propose `looks: false` where a look would read, or pay for, the whole answer."""
     if heard.hidden:
         finding.notes.append("It reasons before it answers and does not show it: looks would see nothing.")

@@ -52,7 +52,7 @@ class Probe:
 
 
 @dataclass
-class Heard:
+class ProbeReply:
     """What came back of one call: `failure` says in a few words why it failed, "" if it did not.
 
     status: of the reply, 0 without one. id: of the answer. events: those with content. usage: the provider's
@@ -158,7 +158,7 @@ def _fits(text: str) -> bool:
     return isinstance(value, dict) and list(value) == ["capital"] and isinstance(value["capital"], str)
 
 
-async def hear(backend: Backend, probe: Probe, *, leave: bool = False) -> Heard:
+async def hear(backend: Backend, probe: Probe, *, leave: bool = False) -> ProbeReply:
     """Make one call and read its stream to the end; with `leave`, only until the first content.
 
     Nothing is tried again. A failure of any kind is in the result, not raised.
@@ -170,7 +170,7 @@ async def hear(backend: Backend, probe: Probe, *, leave: bool = False) -> Heard:
     from pandora_router.wires.look import Glimpse, LookLength
     from pandora_router.wires.usage import usage_of
 
-    wire, heard, began = BY_NAME[probe.wire], Heard(), time.monotonic()
+    wire, heard, began = BY_NAME[probe.wire], ProbeReply(), time.monotonic()
     body = {**probe.body, **wire.counted(probe.body)}
     glimpse, assembly, frames = Glimpse(LookLength(characters=2**16)), wire.assembly(), Frames()
     relay = None
