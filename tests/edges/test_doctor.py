@@ -160,6 +160,7 @@ def test_who_does_not_answer_is_named_with_what_to_do(
     content["endpoints"]["keyed"] = {"base_url": provider.url, "key_from": "DOCTOR_TEST_KEY"}
     path.write_text(json.dumps(content, indent=1))
     found = examined(path, code=1)["specialists"]
+    assert {one["spent"] for one in found.values()} == {0.0}
     assert "key_from" in found["locked"]["notes"][0]
     assert "Did you mean 'able'?" in found["absent"]["notes"][0]
     assert found["keyless"]["notes"] == ["Set the key: export DOCTOR_TEST_KEY=..."]

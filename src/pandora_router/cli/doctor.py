@@ -211,7 +211,7 @@ def _owed(patient: Patient, call: Probe, heard: ProbeReply) -> float:
     prices: Tariff = patient.backend.prices
     if heard.usage is not None and heard.usage.complete:
         return prices.of(heard.usage)
-    return prices.most(len(json.dumps(call.body)), call.tokens) if heard.status in (0, 200) else 0.0
+    return prices.most(len(json.dumps(call.body)), call.tokens) if heard.charged else 0.0
 
 
 def _unanswered(

@@ -57,7 +57,7 @@ class ProbeReply:
 
     status: of the reply, 0 without one. id: of the answer. events: those with content. usage: the provider's
     counts, None if it sent none. first, seconds: until the first content and until the last. hidden: whether
-    reasoning came first that is not shown.
+    reasoning came first that is not shown. charged: whether the call may be on the provider's bill.
     """
 
     text: str = ""
@@ -69,6 +69,7 @@ class ProbeReply:
     first: float | None = None
     seconds: float = 0.0
     hidden: bool = False
+    charged: bool = True
 
 
 @functools.cache
@@ -181,7 +182,7 @@ async def hear(backend: Backend, probe: Probe, *, leave: bool = False) -> ProbeR
         )
         heard.status = relay.status
         if relay.status != 200:
-            heard.failure = f"status {relay.status}"
+            heard.failure, heard.charged = f"status {relay.status}", False
             return heard
         while not (leave and heard.events) and (chunk := await relay.chunk()):
             for data in map(data_of, frames.feed(chunk)):
@@ -196,7 +197,7 @@ async def hear(backend: Backend, probe: Probe, *, leave: bool = False) -> ProbeR
                         heard.seconds = time.monotonic() - began
                         heard.first = heard.seconds if heard.first is None else heard.first
     except Failed as error:
-        heard.failure = error.brief
+        heard.failure, heard.charged = error.brief, error.charged or heard.status == 200
     except EventTooLarge:
         heard.failure = "an event that is too large"
     finally:
