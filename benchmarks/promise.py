@@ -418,7 +418,7 @@ def main() -> None:
     parser.add_argument("--page", type=Path, help="put the tables into this page")
     parser.add_argument("--asked", type=int, default=ASKED, help="fresh requests for each kind of cancel")
     parser.add_argument("--cancel", choices=CANCELS, action="append", help="only these kinds")
-    parser.add_argument("--demo", type=int, default=40, help="questions for the demo's local models; 0: none")
+    parser.add_argument("--demo", type=int, default=30, help="questions for the demo's local models; 0: none")
     given = parser.parse_args()
     parts = []
 
