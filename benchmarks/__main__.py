@@ -212,6 +212,7 @@ def main() -> None:
             print(f"{name:<12} {about}")
         return
     printout = Printout(Console(width=120))
+    printout.console.print("Takes 3 to 10 minutes on two cores; the last lines say how long it took.")
     report: dict[str, object] = {"machine": platform.processor() or platform.machine()}
     printout.say(f"{os.cpu_count()} cores, load average {os.getloadavg()[0]:.1f} at the start.")
     begun = time.process_time(), time.monotonic()

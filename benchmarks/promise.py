@@ -6,6 +6,8 @@ Three models of known quality stand behind HTTP (`tests.support.provider`). `pan
 for each kind of `cancel`, `pandora fit` and `pandora serve` run as processes, with the file that
 `pandora init` writes and the edits of `edited`. Fresh requests then go to `model: auto`, half of them
 streamed. Right answers are counted in what clients received, dollars and looks in the log of the provider.
+Then what `observe: true` says the router would do is held against what it does, and the promise of
+`pandora serve --demo` against what its local models deliver.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,6 +35,7 @@ from tests.support.provider_replies import Said
 from tools.pages import put
 
 from benchmarks import served
+from pandora_router.collect.assemble import Question
 from pandora_router.report.tables import grid
 
 Cancel = Literal["stops", "unknown", "bills_full"]
@@ -101,7 +104,7 @@ def provider(cancel: Cancel) -> Provider:
     return Provider(models)
 
 
-def edited(text: str, url: str, cancel: Cancel, *, observe: bool = False) -> str:
+def edited(text: str, url: str, cancel: Cancel) -> str:
     """The file of `pandora init` with our models, what an answer is worth, and no keys."""
     lines: list[str] = []
     for line in text.splitlines():
@@ -120,7 +123,7 @@ def edited(text: str, url: str, cancel: Cancel, *, observe: bool = False) -> str
                 )
             continue
         elif line.startswith("  router:"):
-            lines += ["  keys: none", *(["  observe: true"] if observe else [])]
+            lines.append("  keys: none")
         lines.append(line)
     return "\n".join(lines) + "\n"
 
@@ -170,10 +173,10 @@ class Measured:
         }
 
 
-def promised(record: dict[str, Any], way: str = "router") -> Measured:
-    """What the record of a fit says of a way of routing, on its test prompts."""
-    found = record["report"]["routing"]["ways"][way]
-    scale = 1000.0 * RIGHT_ANSWER
+def promised(record: Mapping[str, Any], right_answer: float = RIGHT_ANSWER) -> Measured:
+    """What the record of a fit promises, on its test prompts; `right_answer` is worth so many dollars."""
+    found = record["report"]["routing"]["ways"]["router"]
+    scale = 1000.0 * right_answer
     return Measured(
         Estimate(found["accuracy"], found["accuracy_error"]),
         Estimate(scale * found["cost"], scale * found["cost_error"]),
@@ -185,24 +188,25 @@ def promised(record: dict[str, Any], way: str = "router") -> Measured:
 class Received:
     """One answer as its client got it."""
 
+    id: str
     prompt: str
     text: str
     specialist: str
-    inspected: frozenset[str]
+    inspected: tuple[str, ...]
 
 
-async def ask(url: str, numbers: Sequence[int], *, stream: bool) -> list[Received]:
-    """Ask fresh questions, `AT_ONCE` at the same time."""
-    places = iter(numbers)
+async def ask(url: str, prompts: Sequence[str], *, stream: bool, at_once: int = AT_ONCE) -> list[Received]:
+    """Send the prompts to `model: auto`, `at_once` at the same time."""
+    places = iter(prompts)
     done: list[Received] = []
     async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=120)) as session:
 
         async def client() -> None:
-            for number in places:
-                answer = await _one(session, url, question(number)[0], stream)
+            for prompt in places:
+                answer = await _one(session, url, prompt, stream)
                 done.append(answer)
 
-        await asyncio.gather(*(client() for _ in range(AT_ONCE)))
+        await asyncio.gather(*(client() for _ in range(at_once)))
     return done
 
 
@@ -217,8 +221,9 @@ async def _one(session: aiohttp.ClientSession, url: str, prompt: str, stream: bo
         text = "".join(parts)
     else:
         text = json.loads(raw)["choices"][0]["message"]["content"]
-    inspected = frozenset(filter(None, answer.headers["x-pandora-inspected"].split(",")))
-    return Received(prompt, text, answer.headers["x-pandora-specialist"], inspected)
+    told = answer.headers
+    inspected = tuple(filter(None, told["x-pandora-inspected"].split(",")))
+    return Received(told["x-pandora-decision-id"], prompt, text, told["x-pandora-specialist"], inspected)
 
 
 def delivered(answers: Sequence[Received], numbers: Sequence[int], log: Sequence[Bill]) -> Measured:
@@ -232,7 +237,7 @@ def delivered(answers: Sequence[Received], numbers: Sequence[int], log: Sequence
         bills.setdefault(bill.prompt, []).append(bill)
     for answer in answers:
         called = sorted(bill.model for bill in bills[answer.prompt])
-        assert called == sorted(answer.inspected | {answer.specialist}), (answer, called)
+        assert called == sorted({*answer.inspected, answer.specialist}), (answer, called)
     return Measured(
         Estimate.of([answer.text.endswith(f"The answer is {wanted[answer.prompt]}.") for answer in answers]),
         Estimate.of([1e-6 * sum(bill.nanodollars for bill in bills[one.prompt]) for one in answers]),
@@ -244,7 +249,7 @@ def delivered(answers: Sequence[Received], numbers: Sequence[int], log: Sequence
 class Kept:
     """One promise and what became of it."""
 
-    cancel: Cancel
+    cancel: str
     promised: Measured
     streamed: Measured
     whole: Measured
@@ -281,10 +286,104 @@ def keep(table: Path, folder: Path, cancel: Cancel, collected: int = COLLECTED, 
                 first = collected + asked // 2 * (not stream)
                 numbers = range(first, first + asked // 2)
                 before = len(running.log)
-                answers = asyncio.run(ask(gateway.url, numbers, stream=stream))
+                answers = asyncio.run(ask(gateway.url, [question(n)[0] for n in numbers], stream=stream))
                 await_quiet(running)
                 found.append(delivered(answers, numbers, running.log[before:]))
     return Kept(cancel, promised(record), *found)
+
+
+@dataclass(frozen=True)
+class Observed:
+    """What `observe: true` said the router would do first, and what it then did with the same questions.
+
+    would, did: share of requests whose first step is a look. same: share with the same first step: the same
+    look, or the same specialist without one.
+    """
+
+    would: Estimate
+    did: Estimate
+    same: Estimate
+
+
+def observe(table: Path, folder: Path, cancel: Cancel = "stops", asked: int = ASKED // 2) -> Observed:
+    """Ask fresh questions of a gateway that only observes, then of one that routes, with one router.
+
+    Raises `AssertionError` if the one that observes called anybody but the default.
+    """
+    prompts = [question(number)[0] for number in range(COLLECTED, COLLECTED + asked)]
+    with closing(provider(cancel)) as running:
+        write(folder, running, cancel)
+        shutil.copytree(table, folder / "table")
+        pandora(folder, "fit")
+        file = folder / "pandora.yaml"
+        routing = file.read_text()
+        file.write_text(routing.replace("  keys: none", "  keys: none\n  observe: true"))
+        with served.gateway(None, file) as gateway:
+            answers = asyncio.run(ask(gateway.url, prompts, stream=False))
+            would = {one.prompt: _first_step(asyncio.run(_row(gateway.url, one.id))) for one in answers}
+            assert len(running.calls) == 1, running.calls
+        (folder / "pandora.sqlite").unlink()
+        file.write_text(routing)
+        with served.gateway(None, file) as gateway:
+            answers = asyncio.run(ask(gateway.url, prompts, stream=False))
+    did = {one.prompt: (one.inspected[0], "") if one.inspected else ("", one.specialist) for one in answers}
+    return Observed(
+        Estimate.of([float(bool(look)) for look, _ in would.values()]),
+        Estimate.of([float(bool(look)) for look, _ in did.values()]),
+        Estimate.of([float(would[prompt] == did[prompt]) for prompt in did]),
+    )
+
+
+def _first_step(row: dict[str, Any]) -> tuple[str, str]:
+    """The first look that an observed decision would have made, or else who would have answered."""
+    looks = row["detail"].get("would_look") or []
+    return (looks[0], "") if looks else ("", row["proposed"])
+
+
+async def _row(url: str, decision: str) -> dict[str, Any]:
+    """A decision as the gateway's log has it."""
+    where = f"{url}/v1/routing/decisions/{decision}"
+    async with aiohttp.ClientSession() as session, session.get(where) as answer:
+        row: dict[str, Any] = await answer.json()
+    return row
+
+
+def demo(asked: int, seed: int = 23) -> Kept:
+    """What the fit of `pandora serve --demo` promises, and what its models deliver on fresh questions.
+
+    The models run on this machine; each question is asked streamed and whole. The demo has no provider with
+    books: dollars are those of its gateway, where a call has a fixed price.
+    """
+    from pandora_router.demo import local_gateway, questions
+    from pandora_router.demo.headline import PRICE
+    from pandora_router.demo.study import WEIGHT
+    from pandora_router.router import Router
+
+    record = Router.load(local_gateway.fitted(lambda what, share: None)).record
+    fresh = {question.text: question for question in questions.fresh(asked, seed)}
+    port = served.free_port()
+    command = [sys.executable, "-m", "pandora_router", "serve", "--demo", "--port", str(port)]
+    url = f"http://127.0.0.1:{port}"
+    found: list[Measured] = []
+    with served.started(command, f"{url}/healthz", None):
+        for stream in (True, False):
+            answers = asyncio.run(ask(url, list(fresh), stream=stream, at_once=1))
+            costs = [asyncio.run(_row(url, one.id))["cost"] for one in answers]
+            found.append(
+                Measured(
+                    Estimate.of([_right(fresh[one.prompt], one.text) for one in answers]),
+                    Estimate.of([1e-6 * cost for cost in costs]),
+                    Estimate.of([float(len(one.inspected)) for one in answers]),
+                )
+            )
+    return Kept("local models", promised(record, PRICE / 3600.0 / WEIGHT), *found)
+
+
+def _right(question: Question, text: str) -> float:
+    from pandora_router.demo import records
+    from pandora_router.specialists.answer import Answer
+
+    return records.graded(question, Answer(text, None, None, 0.0, 0.0))
 
 
 def await_quiet(running: Provider) -> None:
@@ -308,20 +407,37 @@ def table(promises: Sequence[Kept]) -> str:
     return grid(columns, rows)
 
 
+def observed_table(found: Observed) -> str:
+    """What `observe: true` said beside what was done, as Markdown."""
+    shares = {"would look first": found.would, "looked first": found.did, "the same first step": found.same}
+    return grid(["", "share"], [[name, f"{one.mean:.3f} ({one.error:.3f})"] for name, one in shares.items()])
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.promise", description=__doc__)
-    parser.add_argument("--page", type=Path, help="put the table into this page")
+    parser.add_argument("--page", type=Path, help="put the tables into this page")
     parser.add_argument("--asked", type=int, default=ASKED, help="fresh requests for each kind of cancel")
     parser.add_argument("--cancel", choices=CANCELS, action="append", help="only these kinds")
+    parser.add_argument("--demo", type=int, default=30, help="questions for the demo's local models; 0: none")
     given = parser.parse_args()
-    promises = []
+    parts = []
+
+    def say(text: str) -> None:
+        parts.append(text)
+        print(text, flush=True)
+
     with tempfile.TemporaryDirectory() as name:
         collected = collect(Path(name) / "collected")
-        for cancel in given.cancel or CANCELS:
-            promises.append(keep(collected, Path(name) / cancel, cancel, asked=given.asked))
-            print(table(promises[-1:]), flush=True)
+        kinds = given.cancel or CANCELS
+        say(f"{given.asked:,} fresh requests for each kind of `cancel`.")
+        say(table([keep(collected, Path(name) / kind, kind, asked=given.asked) for kind in kinds]))
+        say(f"`observe: true`, `cancel: stops`, {given.asked // 2:,} fresh requests.")
+        say(observed_table(observe(collected, Path(name) / "observed", asked=given.asked // 2)))
+    if given.demo:
+        say(f"`pandora serve --demo`: {given.demo} fresh questions, each streamed and whole.")
+        say(table([demo(given.demo)]))
     if given.page is not None:
-        put(f"{given.asked:,} fresh requests for each kind of `cancel`.\n\n{table(promises)}", given.page)
+        put("\n\n".join(parts), given.page)
 
 
 if __name__ == "__main__":

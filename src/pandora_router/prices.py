@@ -28,6 +28,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from pandora_router.errors import UsageError
+from pandora_router.text import money
 from pandora_router.wires.usage import Usage
 
 Cancelling = Literal["stops", "unknown", "bills_full"]
@@ -367,7 +368,8 @@ class LookOutlook:
     @property
     def sentence(self) -> str:
         """For logs and pages; amounts are in dollars."""
-        name, look, whole = self.specialist, f"${self.fare.money:.3g}", f"${self.fare.whole:.3g}"
+        name = self.specialist
+        look, whole = (money(amount, significant=3) for amount in (self.fare.money, self.fare.whole))
         if self.off:
             return f"no looks at {name}: {self.off}"
         if self.cancel == "unknown":

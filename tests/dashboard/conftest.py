@@ -22,7 +22,7 @@ from tests.support.traffic import NAMES, RIGHT, fill, hold_auctions, team
 
 NOW = time.time()
 OUTLOOKS = (
-    "looks at small cost about $1e-05; a whole answer $6e-05",
+    "looks at small cost about $0.00001; a whole answer $0.00006",
     "no looks at <b>code</b>: `looks: false`",
 )
 EVIL = "<script>document.title='broken'</script><img src=x onerror=\"document.title='broken'\">"

@@ -18,10 +18,11 @@ from pandora_router.dashboard.reconcile import read_bill
 from pandora_router.dashboard.today import whole_steps
 from pandora_router.errors import UsageError
 from pandora_router.store import accounts, queries
+from pandora_router.store.database import Transaction
 from pandora_router.store.queries import Filter, Window
 from tests.dashboard.conftest import EVIL, NOW, OUTLOOKS, Running
 from tests.support.elements import Elements
-from tests.support.traffic import PROMPTS, fill
+from tests.support.traffic import PROMPTS, RIGHT, fill
 
 ALL = [f"{ROOT}/{name}".rstrip("/") for name in PAGES]
 
@@ -289,3 +290,16 @@ def test_pages_say_whether_looks_are_made_and_why_not(board: Running, name: str)
     shown = html.unescape(board.ask(f"/dashboard/{name}").text)
     assert all(sentence[1:] in shown for sentence in OUTLOOKS)
     assert "<b>code</b>" not in board.ask(f"/dashboard/{name}").text
+
+
+def test_what_looks_gained_is_shown_in_dollars(board: Running) -> None:
+    """The sum is counted anew from the stored decisions, in the worth of a right answer."""
+
+    def gained(open_: Transaction) -> float:
+        return float(open_.rows("SELECT SUM(gained) AS gained FROM decisions")[0][0])
+
+    whole = RIGHT * board.store.submit(gained).result()
+    assert whole > 0.0
+    shown = board.ask("/dashboard/looks?range=90d").text
+    tile = shown.partition("Expected gain</dt>")[2].partition("</dd>")[0]
+    assert f">{amount(whole)}<" in tile

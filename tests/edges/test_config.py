@@ -378,3 +378,14 @@ def test_a_long_wrong_value_is_shown_cut_with_its_length(tmp_path: Path) -> None
     with pytest.raises(UsageError) as caught:
         read_config(tmp_path / "pandora.yaml")
     assert f"'{'x' * 79}... (502 characters) for collect.budget" in str(caught.value)
+
+
+def test_the_store_is_an_address_or_settings(tmp_path: Path) -> None:
+    short = read(tmp_path, "serve: {store: here.sqlite}")
+    long = read(tmp_path, "serve: {store: {address: here.sqlite, on_failure: serve}}")
+    assert short.store_address(tmp_path) == long.store_address(tmp_path) == str(tmp_path / "here.sqlite")
+    assert (short.serve.store.on_failure, long.serve.store.on_failure) == ("refuse", "serve")
+    with pytest.raises(UsageError, match="one of refuse, serve"):
+        read(tmp_path, "serve: {store: {on_failure: ignore}}")
+    with pytest.raises(UsageError, match=r"serve\.store"):
+        read(tmp_path, "serve: {store: 3}")

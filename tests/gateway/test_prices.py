@@ -16,7 +16,7 @@ from pandora_router.config.gateway import prices
 from pandora_router.config.inspection import looking
 from pandora_router.config.specialists import ChatSettings
 from pandora_router.data import load, save
-from pandora_router.prices import Cancelling, Lengths, Tariff, look_fare
+from pandora_router.prices import Cancelling, Fare, Lengths, LookOutlook, Tariff, look_fare
 from pandora_router.specialists.answer import Answer
 from pandora_router.store.money import nanodollars
 from pandora_router.wires.usage import Usage
@@ -168,3 +168,8 @@ def test_a_gateway_starts_from_the_lengths_of_its_fit(serve: Serve, stub: Stub) 
     [(estimate,)] = gateway.rows("SELECT estimate FROM attempts")
     tokens = round(0.2 * len(json.dumps(ask).encode()))
     assert np.isclose(estimate, nanodollars((tokens + 40 * 10.0) / 1e6))
+
+
+def test_amounts_in_sentences_are_written_out() -> None:
+    outlook = LookOutlook("small", Fare(0.0000123, 0.000456), "stops")
+    assert outlook.sentence == "looks at small cost about $0.0000123; a whole answer $0.000456"

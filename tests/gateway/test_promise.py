@@ -39,3 +39,10 @@ def test_what_is_promised_is_delivered(collected: Path, tmp_path: Path, cancel: 
     apart = [way[figure] for way in ways for figure in ("right", "dollars")]
     assert max(apart) <= 3.0, promise.table([kept])
     assert sum(distance > 2.0 for distance in apart) <= 1, promise.table([kept])
+
+
+def test_what_observe_says_is_what_is_done(collected: Path, tmp_path: Path) -> None:
+    """The first step of nearly every request; measured lengths and speeds may tip a near tie."""
+    found = promise.observe(collected, tmp_path / "observed", asked=120)
+    assert found.did.mean > 0.2  # or nothing was looked at
+    assert found.same.mean >= 0.9, promise.observed_table(found)

@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import os
 import subprocess
+import time
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
 from contextlib import closing, suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from pandora_router.errors import UpstreamError
-from pandora_router.store import log
+from pandora_router.gateway.generation import Settings, Site
+from pandora_router.gateway.http.app import Gateway
+from pandora_router.store import accounts, log
+from pandora_router.store.money import UNIT
 from pandora_router.store.worker import Store
+from tests.gateway.conftest import Running, backend
+from tests.gateway.stub import Stub
 from tests.store.test_laws import opened
 
 
@@ -73,3 +83,53 @@ def test_a_full_disk_is_named_and_what_is_kept_is_written_when_there_is_room(
         asyncio.run(main(store))
     assert "the disk of the store" in caplog.text
     assert "works again" in caplog.text
+
+
+def _asked(url: str, key: str, number: int) -> tuple[int, dict[str, Any]]:
+    """Ask the specialist "a" by its name; status and reply."""
+    body = {"model": "a", "messages": [{"role": "user", "content": f"{number} {'x' * 4_000}"}]}
+    headers = {"authorization": f"Bearer {key}", "content-type": "application/json"}
+    request = urllib.request.Request(f"{url}/v1/chat/completions", json.dumps(body).encode(), headers)
+    try:
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            return answer.status, json.load(answer)
+    except urllib.error.HTTPError as error:
+        return error.code, json.load(error)
+
+
+def test_requests_without_a_budget_are_served_and_charged_when_there_is_room(disk: Path) -> None:
+    """What is charged in the end is what the replies say that it cost."""
+    with closing(Stub()) as stub, closing(Store(str(disk / "s.db"))) as store:
+        free, limited = (
+            store.submit(
+                lambda open_, name=name, budget=budget: accounts.add_key(
+                    open_, name, time.time(), budget=budget
+                )
+            ).result()[1]
+            for name, budget in (("free", None), ("limited", 100 * UNIT))
+        )
+        settings = Settings("a", keys=True, bodies=True, on_failure="serve")
+        with closing(Running(Gateway(Site((backend(stub, "a"),), settings), store))) as running:
+            assert _asked(running.url, limited, -1)[0] == 200
+            ballast = disk / "ballast"
+            _fill(ballast)
+            answers = [_asked(running.url, free, number) for number in range(40)]
+            refused = [_asked(running.url, limited, number) for number in range(40, 60)]
+            assert {status for status, _ in answers} == {200}
+            assert refused[-1][0] == 503
+            assert "the disk of the store" in refused[-1][1]["error"]["message"]
+            written = running.rows("SELECT COUNT(*) FROM decisions WHERE closed_at IS NOT NULL")[0][0]
+            assert written < 40  # or nothing was tried
+            ballast.unlink()
+            usages = [reply["usage"] for _, reply in answers]
+            owed = sum(1_000 * u["prompt_tokens"] + 10_000 * u["completion_tokens"] for u in usages)
+            until = time.monotonic() + 30
+            paid = 0
+            while paid != owed and time.monotonic() < until:
+                time.sleep(0.1)
+                paid = running.rows(
+                    "SELECT COALESCE(SUM(b.spent), 0) FROM budgets b JOIN keys k ON k.id = b.key "
+                    "WHERE k.name = 'free'"
+                )[0][0]
+            assert paid == owed
+            assert _asked(running.url, limited, 99)[0] == 200

@@ -191,8 +191,7 @@ class Connection(asyncio.Protocol):
         del self.received[:size]
         method, path, _ = first.split(" ", 2)
         if method == "GET":
-            log = json.dumps([asdict(bill) for bill in self.provider.log])
-            self.reply(200, log.encode() if path == "/log" else b"{}")
+            self.provider.tell(self, path)
         else:
             self.provider.answer(self, path.removeprefix("/v1/"), headers, body)
 
@@ -215,13 +214,16 @@ class Provider:
 
     calls: requests by model, also those that are not answered yet. left: those whose client went away.
     bodies, headers: the last `KEPT` requests as they came.
-    written: bytes of events that were sent.
+    written: bytes of events that were sent. listed: what `GET /v1/models` says of a model beside its name.
+    states_bills: whether `GET /v1/generation` states the tokens of the last bill.
     """
 
     def __init__(self, models: Mapping[str, Model], port: int = 0, *, thread: bool = True) -> None:
         self.models = models
         self.log: list[Bill] = []
         self.written = 0
+        self.listed: dict[str, dict[str, Any]] = {}
+        self.states_bills = False
         self.connections: set[Connection] = set()
         self.calls: Counter[str] = Counter()
         self.left: Counter[str] = Counter()
@@ -254,6 +256,17 @@ class Provider:
         for connection in tuple(self.connections):
             connection.transport.abort()
         await asyncio.sleep(0.0)
+
+    def tell(self, connection: Connection, path: str) -> None:
+        """Answer a GET: the log, the list of models, or, where `states_bills`, the bill of the last call."""
+        reply: Any = {}
+        if path == "/log":
+            reply = [asdict(bill) for bill in self.log]
+        elif path == "/v1/models":
+            reply = {"data": [{"id": name, **self.listed.get(name, {})} for name in self.models]}
+        elif path.startswith("/v1/generation?") and self.states_bills:
+            reply = {"data": {"native_tokens_completion": self.log[-1].tokens.output}}
+        connection.reply(200, json.dumps(reply).encode())
 
     def model(self, asked: Asked) -> Model | None:
         """The model of a request; None: there is no such model."""

@@ -138,7 +138,7 @@ def demo(
         echo(f"{len(written):,} questions x {len(written.specialists)} specialists in {folder}")
         return
     with SlowProgress() as tell:
-        # Once per machine: without compiled kernels the comparison takes minutes.
+        # Once per environment: without compiled kernels the comparison takes minutes.
         kernels.warm(tell)
         result = study(record, weight, lambda what, share: tell(what, round(100 * share), 100))
     if as_json:

@@ -37,6 +37,17 @@ specialists:
 {specialists}
   # sums: {{kind: function, function: "my_module:calculate", prices: {{call: 0}}}}   # runs your code
   # (docs/collect.md has more kinds and keys)
+  # middle:                                   # all keys of the gateway; `pandora doctor` proposes them
+  #   kind: chat
+  #   endpoint: local
+  #   model: middle-model
+  #   prices: {{in: 0.50, out: 2.00}}
+  #   cancel: stops                             # a stream closed early is billed for what was written;
+  #                                             #   bills_full: for all of it; unknown (default): assume all
+  #   supports: [tools, json_schema, images]    # without one of these, requests that need it go to others
+  #   wires: [chat, responses, messages]        # APIs under which the model is served; left out: chat alone
+  #   max_output_tokens: 4096                   # reserved under a budget for a request without a limit
+  #   looks: true                               # false: never begin an answer to look at it
 
 # For `pandora collect`: questions with known answers, how answers are graded, and the most it may cost.
 {off}prompts: questions.jsonl            # columns prompt and answer; if there: prompt_id, task, split
@@ -58,7 +69,7 @@ serve:
   router: router                    # the folder that `pandora fit` writes
   # host: 127.0.0.1
   # port: 8080
-  # store: pandora.sqlite           # decisions, keys and budgets
+  # store: pandora.sqlite           # decisions, keys and budgets; docs/serve.md: what if it fails
   # keys: required                  # make one with `pandora keys add NAME`; none: only on this machine
   # deadline_ms: 200                # time for the estimates of one decision
 """
@@ -95,7 +106,8 @@ def init(path: Path, data: Path | None, replace: bool, as_json: bool) -> None:
     if as_json:
         echo_json({"config": str(path)})
     elif table is None:
-        echo(f"Written to {path}. Next: fill in your specialists, then pandora collect {path} --dry-run")
+        echo(f"Written to {path}. Next: fill in your specialists and try them, pandora doctor {path};")
+        echo(f"then see what collecting will cost, pandora collect {path} --dry-run")
     else:
         echo(f"Written to {path}, with the {len(table.specialists)} specialists of {data}.")
         echo(f"Next: set value.right_answer in it, then pandora fit {path} -o router")

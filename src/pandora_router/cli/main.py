@@ -30,6 +30,7 @@ SECTIONS: dict[str, dict[str, str]] = {
     "Start": {
         "demo": "What routing earns with six local specialists, in a minute.",
         "init": "Write a first config file for your own data.",
+        "doctor": "Try your specialists; propose what the config should say.",
     },
     "From data to a router": {
         "collect": "Ask specialists, grade answers: a routing table.",

@@ -84,7 +84,7 @@ class Config(Closed):
 
     def store_address(self, folder: Path) -> str:
         """The address of the gateway's store; a plain file name is relative to `folder`, that of the file."""
-        stated = self.serve.store
+        stated = self.serve.store.address
         return stated if "://" in stated else str(folder / stated)
 
     def imports(self) -> list[str]:

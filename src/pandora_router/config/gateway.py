@@ -245,6 +245,7 @@ def settings(config: Config, default: str, router: Router | None = None) -> Sett
         log=serve.log,
         log_bodies=serve.log_bodies,
         traces=serve.traces,
+        on_failure=serve.store.on_failure,
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from pandora_router.config.values import Above, Amount, Closed, Count, Name, Natural, Text
 from pandora_router.types import MechanismName
@@ -103,10 +103,22 @@ class GoalSettings(Closed):
         return self
 
 
+class StoreSettings(Closed):
+    """The database for decisions, keys and budgets.
+
+    address: a SQLite file or a postgresql:// address; `store: FILE` is short for `store: {address: FILE}`.
+    on_failure: what becomes of a request whose decision cannot be written. `refuse` answers 503. `serve`
+        answers it if its key has no budget; its rows wait in memory until the database is back.
+    """
+
+    address: Text = "pandora.sqlite"
+    on_failure: Literal["refuse", "serve"] = "refuse"
+
+
 class ServeSettings(Closed):
     """The gateway.
 
-    store: database for decisions: a SQLite file or a postgresql:// address.
+    store: database for decisions: a SQLite file or a postgresql:// address, or `StoreSettings`.
     router: folder of the fitted router; without it every `auto` request goes to the `default`.
     routing: with `market` every `auto` request is an auction by the rules of the section `market`, among
         bidders that have joined and the specialists of this file.
@@ -124,7 +136,7 @@ class ServeSettings(Closed):
 
     host: Text = "127.0.0.1"
     port: Annotated[int, Field(ge=1, le=65535)] = 8080
-    store: Text = "pandora.sqlite"
+    store: StoreSettings = StoreSettings()
     router: Text | None = None
     routing: Literal["router", "market"] = "router"
     default: Name | None = None
@@ -139,3 +151,8 @@ class ServeSettings(Closed):
     log: Literal["text", "json"] = "text"
     log_bodies: bool = False
     traces: bool = False
+
+    @field_validator("store", mode="before")
+    @classmethod
+    def _addressed(cls, stated: object) -> object:
+        return {"address": stated} if isinstance(stated, str) else stated

@@ -65,6 +65,7 @@ def _facts(row: Mapping[str, Any], key: str) -> Html:
         "Feedback": ", ".join(f"{given['metric']} {given['value']:g}" for given in row["feedback"]) or None,
         "Money": amount(dollars(row["cost"])),
         "Proposed by the router": row["proposed"] if row["proposed"] != row["specialist"] else None,
+        "Would have looked first at": ", ".join(row["detail"].get("would_look") or ()) or None,
         "Status": row["status"],
         "Policy": row["policy"],
         "Declined because": row["declined"],

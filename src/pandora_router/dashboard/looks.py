@@ -8,6 +8,7 @@ from pandora_router.dashboard.layout import (
     Entry,
     Page,
     PageTable,
+    amount,
     chart,
     charts,
     count,
@@ -17,7 +18,7 @@ from pandora_router.dashboard.layout import (
     tile,
     tiles,
 )
-from pandora_router.dashboard.markup import tag
+from pandora_router.dashboard.markup import Html, tag
 from pandora_router.dashboard.page_request import PageRequest
 from pandora_router.dashboard.specialists import outlook_list, score
 from pandora_router.dashboard.today import whole_steps
@@ -28,8 +29,13 @@ from pandora_router.store.money import dollars
 LOOKS = ("inspection", "loser")
 
 
-def looks(open_: Transaction, request: PageRequest, outlooks: Sequence[str] = ()) -> Page:
-    """The page; `outlooks` says for each specialist whether looks at it are made now, or why none is made."""
+def looks(
+    open_: Transaction, request: PageRequest, right_answer: float | None = None, outlooks: Sequence[str] = ()
+) -> Page:
+    """The page; `right_answer` is what a score of 1 is worth in dollars, None if that is not known.
+
+    `outlooks` says for each specialist whether looks at it are made now, or why none is made.
+    """
     window = request.window
     now = queries.totals(open_, window)
     judged = queries.judged(open_, window, request.metric)
@@ -42,7 +48,7 @@ def looks(open_: Transaction, request: PageRequest, outlooks: Sequence[str] = ()
         ),
         tile("Spent on looks", money(paid).shown, f"{share(paid, now['cost']).shown} of all spend"),
         tile("Choices they changed", share(changed, looked).shown, listed),
-        tile("Expected gain", f"{now['gained']:.3f}", "worth (score minus weighted fee), summed"),
+        _gain(now["gained"], right_answer),
         tile("Per changed choice", money(paid / changed if changed else None).shown, "spent on looks"),
     )
     step, steps = queries.series(open_, window)
@@ -53,7 +59,9 @@ def looks(open_: Transaction, request: PageRequest, outlooks: Sequence[str] = ()
                                "choice changed": [row["changed"] for row in over_time]}, ends=window),
         chart("Spent on looks", at, {"looks": [dollars(int(row["inspection_cost"])) for row in over_time]},
               "dollars", window),
-        chart("Expected gain", at, {"worth": [row["gained"] for row in over_time]}, ends=window),
+        chart("Expected gain", at, {"net value" if right_answer else "score":
+                                    [(right_answer or 1.0) * row["gained"] for row in over_time]},
+              "dollars" if right_answer else "", window),
     )  # fmt: skip
     quality = [
         [Entry(title), count(sum(row["judgements"] for row in rows)), score(rows)]
@@ -79,9 +87,10 @@ def looks(open_: Transaction, request: PageRequest, outlooks: Sequence[str] = ()
     ]
     explained = note(
         "A look changes a choice if another specialist had the highest mean before it. Expected gain: what "
-        "the chosen one was worth at the end minus what that other one was worth then. If the specialist "
-        "that was looked at answers, the look is part of the price of its answer. Money spent on looks is "
-        "what all other looks and the verdicts of judges cost."
+        "the chosen one was worth at the end (score times the worth of a right answer, minus its fee) minus "
+        "what that other one was worth then. If the specialist that was looked at answers, the look is part "
+        "of the price of its answer. Money spent on looks is what all other looks and the verdicts of judges "
+        "cost."
     )
     return Page(
         "Looks",
@@ -101,3 +110,10 @@ def looks(open_: Transaction, request: PageRequest, outlooks: Sequence[str] = ()
             explained,
         ],
     )
+
+
+def _gain(gained: float, right_answer: float | None) -> Html:
+    """What the looks gained by their own estimates; in dollars if the worth of a right answer is known."""
+    if right_answer is None:
+        return tile("Expected gain", f"{gained:.3f}", "score minus weighted fee, summed")
+    return tile("Expected gain", amount(right_answer * gained), "net value, before what the looks cost")

@@ -176,7 +176,7 @@ class Dashboard:
             "specialists": lambda open_, request: specialists(
                 open_, request, serving.circuits, serving.right_answer, serving.looks
             ),
-            "looks": lambda open_, request: looks(open_, request, serving.looks),
+            "looks": lambda open_, request: looks(open_, request, serving.right_answer, serving.looks),
             "calibration": calibration,
             "keys": keys,
             "market": lambda open_, request: market(open_, request, serving.reputation),

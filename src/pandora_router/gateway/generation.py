@@ -38,6 +38,7 @@ class Settings:
     log, log_bodies: the form of the log, and whether requests are written to it, redacted.
     largest_request, patience: the most bytes that a request may have, and seconds in which it must arrive.
     traces: whether spans are exported by OpenTelemetry.
+    on_failure: what becomes of a request without a budget if the store fails; see `Ledger`.
     """
 
     default: str
@@ -55,6 +56,7 @@ class Settings:
     traces: bool = False
     largest_request: int = 32 * 2**20
     patience: float = 60.0
+    on_failure: Literal["refuse", "serve"] = "refuse"
 
 
 @dataclass(frozen=True, eq=False)

@@ -76,7 +76,7 @@ class Store:
         loop = asyncio.get_running_loop()
         done: asyncio.Future[T] = loop.create_future()
         job = Job(operation, loop, done, kept)
-        near = self._writer(loop) if short else None
+        near = self._writer(loop) if short and not self._kept else None  # after those that are kept
         if near is None:
             self._waiting.put(job)
         else:
@@ -95,7 +95,7 @@ class Store:
         `short` as in `run`: an operation that has to come after a short one is short as well.
         """
         job = Job(operation, None, None, kept=True)
-        near = self._near if short else None
+        near = self._near if short and not self._kept else None
         if near is not None and near.thread == threading.get_ident() and not near.loop.is_closed():
             near.add(job)
         else:
@@ -172,8 +172,33 @@ class Store:
             time.sleep(PAUSE)
 
     def _commit(self, database: Database, batch: list[Job]) -> None:
-        """Commit kept operations and then those of `batch`, in one transaction."""
-        together = [*(self._kept.popleft() for _ in range(min(len(self._kept), TOGETHER))), *batch]
+        """Commit kept operations and then those of `batch`, which may depend on them, in this order.
+
+        If a file cannot take the kept ones (its disk is full), the others are tried without them: what only
+        reads succeeds.
+        """
+        failure: UpstreamError | None = None
+        while failure is None and self._kept:
+            failure = self._committed(database, [self._kept.popleft() for _ in self._first()])
+        if failure is not None and not database.restarts:
+            self._kept.extend(job for job in batch if job.kept)
+            _tell([(job, None, failure) for job in batch if job.kept])
+            batch, failure = [job for job in batch if not job.kept], None
+        if failure is None and batch:
+            self._committed(database, batch)
+        elif failure is not None:
+            self._kept.extend(job for job in batch if job.kept)
+            _tell([(job, None, failure) for job in batch])
+
+    def _first(self) -> range:
+        return range(min(len(self._kept), TOGETHER))
+
+    def _committed(self, database: Database, together: list[Job]) -> UpstreamError | None:
+        """Commit operations in one transaction and tell their callers; returns why the database failed.
+
+        If it did, those that are kept wait for the next attempt, before all others.
+        """
+        failure: UpstreamError | None = None
         while True:
             try:
                 outcomes = _performed(database, together)
@@ -181,16 +206,18 @@ class Store:
             except Exception as error:
                 failure = error if isinstance(error, UpstreamError) else _wrapped(error)
                 if self._may_return(failure, database):
+                    failure = None
                     time.sleep(PAUSE / 4)
                     continue
                 self._kept.extendleft(reversed([job for job in together if job.kept]))
                 outcomes = [(job, None, failure) for job in together]
             break
         _tell(outcomes)
+        return failure
 
     def _works(self) -> None:
-        """Note that the database has committed; says so if it had failed."""
-        if self._failing_since is not None:
+        """Note that the database has committed; says so if it had failed and nothing is kept for it."""
+        if self._failing_since is not None and not self._kept:
             logger.warning("the store works again after %.0f s", time.monotonic() - self._failing_since)
             self._failing_since = None
 

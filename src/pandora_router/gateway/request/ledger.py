@@ -1,7 +1,8 @@
 """The rows of one request in the store: begun with a reservation, revised after looks, closed.
 
 In every case the decision is closed once and its reservation released. A request whose decision cannot be
-written is refused (503).
+written is refused (503). With `on_failure: serve` it is answered all the same if its key has no budget: its
+rows are kept in memory, in order, and written when the store is back.
 """
 
 from __future__ import annotations
@@ -185,7 +186,7 @@ class Ledger:
         def find(open_: Transaction) -> str | None:
             return next((name for s in sessions if (name := log.pinned(open_, s, self.begun))), None)
 
-        specialist: str | None = await self._stored(find)
+        specialist: str | None = await self._stored(find, reads=True)
         return specialist
 
     def _judged(self, open_: Transaction, cost: int) -> None:
@@ -199,10 +200,23 @@ class Ledger:
         if self.session is not None:
             log.pin(open_, self.session, decision.specialist, self.begun, self.settings.session)
 
-    async def _stored(self, operation: Callable[[Transaction], Any], *, kept: bool = False) -> Any:
+    @property
+    def _serves(self) -> bool:
+        """Whether the request is answered even if the store fails: budgets stay hard."""
+        return self.settings.on_failure == "serve" and (self.key is None or self.key.budget is None)
+
+    async def _stored(
+        self, operation: Callable[[Transaction], Any], *, kept: bool = False, reads: bool = False
+    ) -> Any:
+        """Run an operation; None if the store failed and the request is served without it.
+
+        Such an operation is done when the store is back, unless it only `reads`. Raises `Refused` otherwise.
+        """
         try:
-            return await self.store.run(operation, kept=kept, short=True)
+            return await self.store.run(operation, kept=kept or (self._serves and not reads), short=True)
         except UpstreamError as error:
+            if self._serves:
+                return None
             raise Refused(503, f"The decision could not be recorded: {error}.", "store_failed") from error
 
 
