@@ -385,9 +385,9 @@ class RunningAttempt:
 
 def _later(before: Usage, now: Usage) -> Usage:
     """Counts of a later event replace those of an earlier one; counts that it leaves out are kept."""
-    if now.fresh or now.cached or now.written:
-        return now if now.complete or now.output else replace(now, output=before.output)
-    known = bool(before.fresh or before.cached or before.written)
-    complete = now.complete or (known and now.output > 0)
-    kept = replace(now, fresh=before.fresh, cached=before.cached, written=before.written)
-    return replace(kept, output=now.output or before.output, complete=complete)
+    if now.complete:
+        return now
+    fresh, cached = now.fresh or before.fresh, now.cached or before.cached
+    written, output = now.written or before.written, now.output or before.output
+    complete = fresh + cached + written > 0 and now.output > 0
+    return replace(now, fresh=fresh, cached=cached, written=written, output=output, complete=complete)
