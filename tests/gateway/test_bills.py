@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -10,6 +11,7 @@ from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -21,7 +23,7 @@ from pandora_router.gateway.generation import Settings, Site
 from pandora_router.gateway.http.app import Gateway
 from pandora_router.gateway.providers.backend import Backend
 from pandora_router.gateway.request.passthrough import reply_usage
-from pandora_router.prices import USUAL_ANSWER, Tariff
+from pandora_router.prices import USUAL_ANSWER, WINDOW, Tariff
 from pandora_router.search import Always
 from pandora_router.store.money import nanodollars
 from pandora_router.store.worker import Store
@@ -36,6 +38,9 @@ from tests.gateway.talking import Script, Talking
 from tests.gateway.test_attacks import key
 from tests.gateway.test_looks import SURE, UNSURE, listening
 from tests.gateway.test_wires import PATHS, post, request
+from tests.support.provider import Provider as Books
+from tests.support.provider_models import Asked, Model
+from tests.support.provider_replies import Said
 from tests.support.web_server import WebServer
 
 PROMPT = "count the river king gene poem number"
@@ -401,6 +406,44 @@ def test_every_name_of_a_limit_is_reserved(serve: Serve, provider: Provider, nam
     body = request("chat", "small", max_tokens=1, **{name: 100_000})
     assert post(gateway, PATHS["chat"], body, Authorization=f"Bearer {limited}")[0] == 429
     assert provider.bodies == []
+
+
+def cancelled(gateway: Running, secret: str, events: int) -> int:
+    """Ask for a long answer to a long prompt, leave after so many events; what that was charged."""
+    asked = request("chat", "small", stream=True, max_tokens=400)
+    asked["messages"] = [{"role": "user", "content": "tell me about rivers " * 40}]
+    body, where = json.dumps(asked).encode(), urlsplit(gateway.url)
+    headers = f"authorization: Bearer {secret}\r\ncontent-length: {len(body)}\r\n\r\n"
+    with socket.create_connection((where.hostname, where.port), timeout=30) as client:
+        client.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\n" + headers.encode() + body)
+        received = b""
+        while received.count(b"data:") < events:
+            part = client.recv(65536)
+            assert part, received
+            received += part
+    id_ = received.split(b"x-pandora-decision-id: ")[1].split(b"\r\n")[0].decode()
+    return int(gateway.settled(id_)[1])
+
+
+@pytest.mark.parametrize("cancel", ["stops", "bills_full"])
+def test_short_requests_of_one_key_do_not_make_long_ones_of_another_cheap(serve: Serve, cancel: Any) -> None:
+    """Most bytes of a short request are no text, and an answer of one token says nothing of an essay."""
+
+    def says(asked: Asked) -> Said:
+        return Said(tuple(f" w{i}" for i in range(300 if "rivers" in asked.prompt else 1)))
+
+    model = Model(says, each=0.01, cancel=cancel)
+    with closing(Books({"small": model})) as books:
+        gateway = serve(backend(books, "small", cancel=cancel), keys=True)
+        one, other = key(gateway, "one"), key(gateway, "other")
+        for _ in range(WINDOW + 1):
+            post(gateway, PATHS["chat"], request("chat", "small", max_tokens=1), Authorization=f"Bearer {one}")
+        cost = cancelled(gateway, other, 5)
+        until = time.monotonic() + 30
+        while not (bills := [bill for bill in books.log if bill.ended == "cancelled"]):
+            assert time.monotonic() < until
+            time.sleep(0.02)
+        assert bills[0].nanodollars <= cost <= 3 * bills[0].nanodollars
 
 
 NUMBERS = b"0.25, " * 20_000 + b"1.0"

@@ -114,6 +114,7 @@ def test_nobody_poisons_the_bills_of_others() -> None:
     lengths, honest = Lengths(), Usage(25, output=10)
     for _ in range(3):
         lengths.answered(honest, 1.0, size=100)
+        lengths.answered(Usage(250, output=10), 1.0, size=1000)
     lengths.answered(Usage(5_000_000, output=5), 1.0, size=100)
     for _ in range(10):
         lengths.answered(Usage(90_000, output=10), 1.0, size=200, stated=False)

@@ -352,9 +352,8 @@ class RunningAttempt:
         answer is the larger of what arrived and what is usual; that of an answer in the background, which is
         written later, the longest possible. The output of a cancelled call is what arrived, and what the
         provider wrote while it was held. Unless billing is known to stop then (`cancel: stops`), a whole
-        answer is counted: of the length measured so far, or the longest possible one if nothing was measured,
-        or if nothing is known of the provider's billing and the client itself cancelled: it could ask for
-        long answers and leave early.
+        answer is counted: for a look that lost, of the length measured so far; else the longest possible one,
+        because the client could ask for long answers, leave early and pay for short ones.
         """
         if self.usage is not None and self.usage.complete and (self._counted or status == "ok"):
             return self.usage
@@ -367,10 +366,9 @@ class RunningAttempt:
         elif status == "ok":
             written = max(written, round(self.lengths.answer(self.most)))
         elif status == "cancelled":
-            if self.backend.cancel == "unknown" and self.kind != "loser":
-                written = max(written, self.most)
-            elif self.backend.cancel != "stops":
-                written = max(written, round(min(self.lengths.output.given(self.most), self.most)))
+            if self.backend.cancel != "stops":
+                usual = self.lengths.output.given(self.most) if self.kind == "loser" else self.most
+                written = max(written, round(min(usual, self.most)))
             elif self.seen_at is not None and not self._ended:
                 written = min(written + round(self._rate() * (now - self._last_read)), self.most)
         return replace(known, output=max(written, 0), complete=False)
