@@ -437,7 +437,9 @@ def test_short_requests_of_one_key_do_not_make_long_ones_of_another_cheap(serve:
         gateway = serve(backend(books, "small", cancel=cancel), keys=True)
         one, other = key(gateway, "one"), key(gateway, "other")
         for _ in range(WINDOW + 1):
-            post(gateway, PATHS["chat"], request("chat", "small", max_tokens=1), Authorization=f"Bearer {one}")
+            post(
+                gateway, PATHS["chat"], request("chat", "small", max_tokens=1), Authorization=f"Bearer {one}"
+            )
         cost = cancelled(gateway, other, 5)
         until = time.monotonic() + 30
         while not (bills := [bill for bill in books.log if bill.ended == "cancelled"]):

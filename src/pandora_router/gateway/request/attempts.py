@@ -91,10 +91,10 @@ class RunningAttempt:
     def row(self) -> Attempt:
         """The record that is written before the call is made.
 
-        It is expected to cost no more than was reserved for it, whatever its provider claimed before: if this
-        process dies, the estimate is charged.
+        It is expected to cost no more than was reserved for it, whatever its provider claimed before
+        (`Lengths.expected`): if this process dies, the estimate is charged.
         """
-        cost = min(self.backend.cost(self.expected()), self._bound)
+        cost = self.backend.cost(self.expected())
         return Attempt(self.id, self.decision, self.kind, self.backend.name, self.begun, cost)
 
     def expected(self, output: float | None = None) -> Usage:
