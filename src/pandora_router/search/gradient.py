@@ -31,7 +31,16 @@ from pandora_router.errors import UsageError
 from pandora_router.index import normal_cdf, unit_loss
 from pandora_router.search import kernels
 from pandora_router.search.policies import purchase
-from pandora_router.search.state import Action, Inspect, Memoryless, Select, State, first_highest, margin
+from pandora_router.search.state import (
+    Action,
+    Inspect,
+    Memoryless,
+    Select,
+    State,
+    first_highest,
+    margin,
+    snapped,
+)
 from pandora_router.types import Matrix, Positions, Vector
 
 NOTHING_HERE = locked(np.empty((0, 0)))  # no covariance, no quantiles or no outcomes, as kernels take them
@@ -138,14 +147,6 @@ def plain_inspection(boxes: Boxes, outside: float, depth: int, width: int) -> tu
     looked = np.full(len(net), -np.inf)
     looked[rivals] = net[rivals]
     return int(first_highest(looked, equal)), float(looked.max())
-
-
-def snapped(values: Vector, margin: Vector) -> Vector:
-    """The values (..., M), each raised to the highest that exceeds it by `margin` at most."""
-    with np.errstate(invalid="ignore"):  # -inf - -inf
-        near = values[..., None, :] - values[..., :, None] <= margin[..., None]
-    raised: Vector = np.where(near, values[..., None, :], -np.inf).max(axis=-1)
-    return raised
 
 
 def outcome_rule(boxes: Boxes, box: int) -> tuple[Sequence[News], Vector]:
@@ -328,18 +329,8 @@ def compiled_group_gain(
     covariance, quantiles = normal_parts(boxes)
     group = np.full(len(boxes.mean), NO_GROUP)
     group[members] = 0
-    worth: float = kernel.group_gain(
-        unlocked(boxes.mean),
-        covariance,
-        unlocked(boxes.std),
-        boxes.refund,
-        unlocked(boxes.sealed),
-        quantiles,
-        outside,
-        locked(group),
-        0,
-        normals,
-    )
+    law = unlocked(boxes.mean), covariance, unlocked(boxes.std), boxes.refund, unlocked(boxes.sealed)
+    worth: float = kernel.group_gain(*law, quantiles, outside, locked(group), 0, normals)
     return worth
 
 

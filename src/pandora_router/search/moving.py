@@ -18,8 +18,8 @@ from pandora_router.boxes.moving import Movement, Moving, ShiftedMovement
 from pandora_router.search.baselines import Never
 from pandora_router.search.batch import Decisions
 from pandora_router.search.drive import drive, reveal_means
-from pandora_router.search.gradient import KnowledgeGradient, snapped
-from pandora_router.search.state import Policy, State, first_highest, margin
+from pandora_router.search.gradient import KnowledgeGradient
+from pandora_router.search.state import Policy, State, first_highest, margin, snapped
 from pandora_router.types import Mask, Matrix, Positions, Vector
 
 Told = Callable[[Positions, Mask], Matrix]

@@ -56,6 +56,14 @@ def first_highest(values: Vector, margin: Vector) -> Positions:
     return top
 
 
+def snapped(values: Vector, margin: Vector) -> Vector:
+    """The values (..., M), each raised to the highest that exceeds it by `margin` at most."""
+    with np.errstate(invalid="ignore"):  # -inf - -inf
+        near = values[..., None, :] - values[..., :, None] <= margin[..., None]
+    raised: Vector = np.where(near, values[..., None, :], -np.inf).max(axis=-1)
+    return raised
+
+
 class Worth(NamedTuple):
     """A box (or `OUTSIDE`) and what it is worth."""
 
