@@ -33,6 +33,7 @@ NEAR_AT = DEEP_AT + len(tables.DEEP)
 FAR_AT = NEAR_AT + len(tables.NEAR)
 SPLIT = 0.25  # below: polynomials in w = sqrt(-2 log y); above: in y
 LINEAR = 9.0  # from here on T(y) = -y
+TIE = 1e-12  # worths that differ by less than this share of the largest mean are equal but for rounding
 
 
 def _horner(table: Vector, piece: Positions, local: Vector) -> Vector:

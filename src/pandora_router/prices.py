@@ -173,7 +173,8 @@ class Lengths:
     """Lengths and speeds of earlier calls to one specialist, to predict later ones.
 
     input, output: tokens of a request and of a whole answer. tokens_per_byte: input tokens per byte of a
-    request, by wire; `per_byte` is the value to start from. tokens_per_character: of an answer. first_token:
+    request, by wire and by its size in steps of a factor 2, because most bytes of a short request are no
+    text; `per_byte` is the value to start from. tokens_per_character: of an answer. first_token:
     seconds to the first content. rate: output tokens per second after it. waited: seconds for which a look
     was held after enough was seen, until another specialist was chosen; looks are made one after the other,
     so `expect_waits` starts from the seconds of a look at another. seconds: of a whole answer. Each worker
@@ -188,7 +189,9 @@ class Lengths:
     seconds: RecentMean = field(default_factory=RecentMean)
     waited: RecentMean = field(default_factory=RecentMean)
     per_byte: float = 1.0 / BYTES_PER_TOKEN
-    tokens_per_byte: defaultdict[str, RecentMedian] = field(default_factory=lambda: defaultdict(RecentMedian))
+    tokens_per_byte: defaultdict[tuple[str, int], RecentMedian] = field(
+        default_factory=lambda: defaultdict(RecentMedian)
+    )
     _cached: OrderedDict[str, tuple[float, int]] = field(default_factory=OrderedDict)
 
     @classmethod
@@ -224,7 +227,7 @@ class Lengths:
         """
         counted, output = usage.fresh + usage.cached + usage.written, min(usage.output, most)
         if stated and 0 < counted <= size + MARKERS:
-            self.tokens_per_byte[wire].add(min(counted / max(size, 1), 1.0))
+            self.tokens_per_byte[wire, size.bit_length()].add(min(counted / max(size, 1), 1.0))
             self.input.add(counted)
             if prefix:
                 self._remember(prefix, now, usage.cached + usage.written)
@@ -248,7 +251,8 @@ class Lengths:
 
         Never more input than one token per byte, so that the cost stays within `Tariff.most`.
         """
-        whole = min(round(size * self.tokens_per_byte[wire].given(self.per_byte)), size)
+        ratio = self.tokens_per_byte[wire, size.bit_length()].given(self.per_byte)
+        whole = min(round(size * ratio), size)
         at, held = self._cached.get(prefix, (-CACHED, 0))
         cached = min(held, whole) if now - at < CACHED else 0
         return Usage(whole - cached, cached, 0, round(output), complete=False)

@@ -53,7 +53,7 @@ async def ask(url, path, body=None, key=None):
         relay.close()
 
 
-def in_market(tmp_path, work, mechanism="descending", calls=None):
+def in_market(tmp_path, work, mechanism="descending", calls=None, keys=False):
     """Run `work(url, store)` with a platform, two endpoints by proxy and one bidder with its own router."""
 
     async def play():
@@ -67,7 +67,9 @@ def in_market(tmp_path, work, mechanism="descending", calls=None):
                 await store.run(lambda open_: auctions.join(open_, first, url, 1.0, stake=5.0))
                 rules = Rules(mechanism, deadline=120.0, auction=600.0, deliver=120.0)
                 proxies = {name: specialist(name) for name in NAMES[:3]}  # the first bids for itself
-                market = Market(store, Auctioneer(SECRET, rules), RouterBeliefs(router), proxies, others[0])
+                market = Market(
+                    store, Auctioneer(SECRET, rules), RouterBeliefs(router), proxies, others[0], keys=keys
+                )
                 async with services_here([market]) as (platform,):
                     return await work(platform, store), service
         finally:
@@ -156,6 +158,18 @@ def test_no_client_and_no_bidder_pays_a_reward_or_reads_bids(tmp_path):
     assert [status for status, _ in read] == [403, 403, 403, 200]
     assert all("calls" not in shown for _, shown in read[:3])
     assert (read[3][1]["bidder"], bool(read[3][1]["calls"])) == (body["bidder"], True)
+
+
+@pytest.mark.parametrize("keys", [True, False])
+def test_names_need_a_key_where_keys_are_required(tmp_path, keys):
+    async def work(url, store):
+        paths = ("/health", "/bidders", "/auctions/x", "/prompts", "/nowhere")
+        return [(path, *await fetch(url, path)) for path in paths]
+
+    replies, _ = in_market(tmp_path, work, keys=keys)
+    named = [path for path, _, body in replies if any(name in json.dumps(body) for name in NAMES[:3])]
+    assert named == ([] if keys else ["/health", "/bidders"])
+    assert replies[0][1] == 200
 
 
 async def fetch(url, path, key=None):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -10,6 +11,7 @@ from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -21,7 +23,7 @@ from pandora_router.gateway.generation import Settings, Site
 from pandora_router.gateway.http.app import Gateway
 from pandora_router.gateway.providers.backend import Backend
 from pandora_router.gateway.request.passthrough import reply_usage
-from pandora_router.prices import USUAL_ANSWER, Tariff
+from pandora_router.prices import USUAL_ANSWER, WINDOW, Tariff
 from pandora_router.search import Always
 from pandora_router.store.money import nanodollars
 from pandora_router.store.worker import Store
@@ -36,6 +38,9 @@ from tests.gateway.talking import Script, Talking
 from tests.gateway.test_attacks import key
 from tests.gateway.test_looks import SURE, UNSURE, listening
 from tests.gateway.test_wires import PATHS, post, request
+from tests.support.provider import Provider as Books
+from tests.support.provider_models import Asked, Model
+from tests.support.provider_replies import Said
 from tests.support.web_server import WebServer
 
 PROMPT = "count the river king gene poem number"
@@ -54,11 +59,13 @@ class Provider(WebServer):
 
     def __init__(self) -> None:
         self.bodies: list[dict[str, Any]] = []
+        self.raw: list[bytes] = []
         super().__init__()
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
         body = await request.json()
         self.bodies.append(body)
+        self.raw.append(await request.read())
         wire = request.match_info["wire"]
         if not body.get("stream"):
             whole_ = {**json.loads(whole(wire, "small")), "usage": self.usage}
@@ -97,6 +104,8 @@ def charged(gateway: Running, headers: dict[str, str]) -> tuple[int, tuple[Any, 
         ({"input_tokens": 20, "output_tokens": 4}, 4),
         ({"input_tokens": 12, "cache_read_input_tokens": 8, "output_tokens": 4}, 4),
         ({"prompt_tokens": 20, "completion_tokens": 0}, 0),
+        ({"prompt_tokens": 8, "completion_tokens": 4, "prompt_tokens_details": {"cached_tokens": 12}}, 4),
+        ({"prompt_tokens": None, "completion_tokens": 0, "input_tokens": 20, "output_tokens": 4}, 4),
         (
             {
                 "prompt_tokens": 20,
@@ -117,7 +126,12 @@ def charged(gateway: Running, headers: dict[str, str]) -> tuple[int, tuple[Any, 
     ],
     ids=[
         *("plain", "float and text", "no output", "no input", "Responses", "Messages", "zero"),
-        *("reasoning outside, with total", "reasoning outside"),
+        *(
+            "cached beside the input",
+            "names of two wires",
+            "reasoning outside, with total",
+            "reasoning outside",
+        ),
     ],
 )
 def test_usage_in_the_forms_that_providers_send_is_charged(
@@ -141,6 +155,13 @@ NOT_UNDERSTOOD = [
     {"prompt_tokens": -20, "completion_tokens": -4},
     {"prompt_tokens": None, "completion_tokens": None},
     {"prompt_tokens": "many", "completion_tokens": True},
+    {"prompt_tokens": "inf", "completion_tokens": "nan"},
+    {"prompt_tokens": "0" * 45 + "20", "completion_tokens": "0" * 45 + "4"},
+    {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0},
+    {"input_tokens": 0, "output_tokens": 0, "cache_read_input_tokens": 0},
+    {"prompt_tokens": 20, "total_tokens": 20},
+    {"prompt_tokens": 20, "total_tokens": 5},
+    {"completion_tokens": 4, "total_tokens": 2},
     {"tokens": 24},
 ]
 
@@ -158,6 +179,37 @@ def test_usage_that_is_not_understood_is_not_free(
     cost, (_, written, complete, _) = charged(gateway, headers)
     assert (complete, written) == (0, USUAL_ANSWER)  # what is expected where nothing was measured
     assert nanodollars((20 + 40) / 1e6) < cost <= small.bound(len(body), small.max_output)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_reasoning_that_is_stated_alone_is_not_free(serve: Serve, provider: Provider, stream: bool) -> None:
+    thought = 5 * USUAL_ANSWER
+    provider.usage = {"prompt_tokens": 20, "completion_tokens_details": {"reasoning_tokens": thought}}
+    gateway = serve(backend(provider, "small"))
+    _, headers, _ = post(gateway, PATHS["chat"], request("chat", "small", stream=stream))
+    cost, (_, written, complete, _) = charged(gateway, headers)
+    assert (cost, written, complete) == (nanodollars((20 + 10 * thought) / 1e6), thought, 0)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(
+    "usage",
+    [
+        {"prompt_tokens": 20, "prompt_tokens_details": {"cached_tokens": 5, "cache_write_tokens": 10}},
+        {"prompt_tokens": 20, "prompt_tokens_details": {"cached_tokens": 5, "cache_creation_tokens": 10}},
+        {"prompt_tokens": 20, "cache_read_input_tokens": 5, "cache_creation_input_tokens": 10},
+        {"input_tokens": 5, "cache_read_input_tokens": 5, "cache_creation_input_tokens": 10},
+    ],
+    ids=["router", "proxy", "proxy, beside", "Messages"],
+)
+def test_input_written_to_a_cache_has_its_price_under_every_name(
+    serve: Serve, provider: Provider, usage: dict[str, Any], stream: bool
+) -> None:
+    provider.usage = {**usage, ("output_tokens" if "input_tokens" in usage else "completion_tokens"): 4}
+    prices = Tariff(1.0, 10.0, cached_in=0.1, cached_write=1.25)
+    gateway = serve(backend(provider, "small", prices=prices))
+    _, headers, _ = post(gateway, PATHS["chat"], request("chat", "small", stream=stream))
+    assert charged(gateway, headers)[0] == nanodollars((5 * 1.0 + 5 * 0.1 + 10 * 1.25 + 4 * 10.0) / 1e6)
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -195,6 +247,12 @@ OTHERS = [
     ("MAX_COMPLETION_TOKENS", {"MAX_COMPLETION_TOKENS": 10**6}),
     (f"max_to{KELVIN}ens", {f"max_to{KELVIN}ens": 10**6}),
     (f"max_token{LONG_S}", {f"max_token{LONG_S}": 10**6}),
+    ("max_tokens\0", {"max_tokens\0": 10**6}),
+    ("max_tokens\0x", {"max_tokens\0x": 10**6}),
+    ("Max_New_Tokens", {"Max_New_Tokens": 10**6}),
+    ("Service_Tier", {"Service_Tier": "priority"}),
+    ("models", {"models": ["small", "dear"]}),
+    ("fallbacks", {"fallbacks": ["dear"]}),
     ("maxTokens", {"maxTokens": 10**6}),
     ("N", {"N": 100}),
     ("Stream", {"Stream": True}),
@@ -225,8 +283,59 @@ def test_members_that_some_servers_read_under_another_name_are_refused(
             assert (status, named in json.loads(answer)["error"]["message"]) == (400, True)
     if "." not in named:
         status, _, answer = post(gateway, "embeddings", {"model": "small", "input": "x", **more})
-        assert (status, named in answer.decode() or not named.isascii()) == (400, True)
+        assert (status, named in json.loads(answer)["error"]["message"]) == (400, True)
     assert provider.bodies == []
+
+
+def twice(body: bytes) -> list[str]:
+    """The names that come twice in one object of a JSON text."""
+    names: list[str] = []
+
+    def members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        given = [name for name, _ in pairs]
+        names.extend(name for name in set(given) if given.count(name) > 1)
+        return dict(pairs)
+
+    json.loads(body, object_pairs_hook=members)
+    return names
+
+
+PART = b'{"type": "image_url", "image_url": {"url": "http://a/b.png"}, "type": "text", "text": "x%s"}'
+
+
+@pytest.mark.parametrize("hidden", [b"", b"\\u0022", b"\\u0022\\u0022"], ids=["plain", "a quote", "quotes"])
+@pytest.mark.parametrize(
+    "members",
+    [
+        b'"messages": [{"role": "user", "content": [%s]}]' % PART,
+        b'"tools": [{"type": "web_search", "type": "function", "name": "f"}], "messages": [{"role": "user", '
+        b'"content": "x%s"}]',
+        b'"thinking": {"budget_tokens": 90000, "budget_tokens": 1}, "messages": [{"role": "user", "content": '
+        b'"x%s"}]',
+    ],
+    ids=["part", "tool", "option"],
+)
+def test_a_member_that_is_there_twice_anywhere_is_passed_on_once(
+    serve: Serve, provider: Provider, members: bytes, hidden: bytes
+) -> None:
+    """Some servers read the first of two types: an image or a search that nobody charged."""
+    provider.usage = {"prompt_tokens": 20, "completion_tokens": 4}
+    body = b'{"model": "small", "max_tokens": 9, ' + members % hidden + b"}"
+    assert twice(body)
+    assert post(serve(backend(provider, "small")), PATHS["chat"], body)[0] == 200
+    assert twice(provider.raw[-1]) == []
+    assert json.loads(provider.raw[-1]) == json.loads(body)
+
+
+@pytest.mark.parametrize("more", [b'"n": 1, "n": 1', b'"mode\\u006c": "small"', b'"stream": true, "n": 1'])
+def test_an_object_that_is_nested_too_deeply_is_refused(
+    serve: Serve, provider: Provider, more: bytes
+) -> None:
+    gateway = serve(backend(provider, "small"))
+    deep = b"[" * 300 + b"]" * 300
+    body = b'{"model": "small", %s, "messages": [{"role": "user", "content": %s}]}' % (more, deep)
+    status, _, answer = post(gateway, PATHS["chat"], body)
+    assert (status, b"nested" in answer, provider.bodies) == (400, True, [])
 
 
 def test_names_inside_schemas_metadata_and_arguments_are_the_clients_own(serve: Serve, stub: Stub) -> None:
@@ -265,6 +374,78 @@ def test_an_answer_in_the_background_is_refused_under_a_budget(serve: Serve, pro
     assert charged(gateway, headers)[0] >= nanodollars(1000 * 10.0 / 1e6)  # it may become that long
     answered = post(gateway, "responses", {**body, "background": False}, Authorization=f"Bearer {limited}")
     assert answered[0] == 200
+
+
+@pytest.mark.parametrize("wire", PATHS)
+@pytest.mark.parametrize(
+    "more",
+    [{"background": True}, {"deferred": True}, {"service_tier": "priority"}, {"speed": "fast"}],
+    ids=lambda more: next(iter(more)),
+)
+def test_what_is_billed_later_or_at_other_prices_is_refused_under_a_budget(
+    serve: Serve, provider: Provider, wire: str, more: dict[str, Any]
+) -> None:
+    provider.usage = {"prompt_tokens": 20, "completion_tokens": 4}
+    gateway = serve(backend(provider, "small"), keys=True)
+    limited, free = key(gateway, "limited", budget=nanodollars(1.0)), key(gateway, "free")
+    for stream in (False, True):
+        body = request(wire, "small", stream=stream, **more)
+        status, _, answer = post(gateway, PATHS[wire], body, Authorization=f"Bearer {limited}")
+        assert (status, next(iter(more)).encode() in answer, provider.bodies) == (400, True, [])
+    assert (
+        post(gateway, PATHS[wire], request(wire, "small", **more), Authorization=f"Bearer {free}")[0] == 200
+    )
+    usual = request(wire, "small", background=False, service_tier="auto", speed=None)
+    assert post(gateway, PATHS[wire], usual, Authorization=f"Bearer {limited}")[0] == 200
+
+
+@pytest.mark.parametrize("name", ["n_predict", "max_new_tokens", "max_tokens_to_sample", "num_predict"])
+def test_every_name_of_a_limit_is_reserved(serve: Serve, provider: Provider, name: str) -> None:
+    gateway = serve(backend(provider, "small"), keys=True)
+    limited = key(gateway, "limited", budget=nanodollars(0.01))
+    body = request("chat", "small", max_tokens=1, **{name: 100_000})
+    assert post(gateway, PATHS["chat"], body, Authorization=f"Bearer {limited}")[0] == 429
+    assert provider.bodies == []
+
+
+def cancelled(gateway: Running, secret: str, events: int) -> int:
+    """Ask for a long answer to a long prompt, leave after so many events; what that was charged."""
+    asked = request("chat", "small", stream=True, max_tokens=400)
+    asked["messages"] = [{"role": "user", "content": "tell me about rivers " * 40}]
+    body, where = json.dumps(asked).encode(), urlsplit(gateway.url)
+    headers = f"authorization: Bearer {secret}\r\ncontent-length: {len(body)}\r\n\r\n"
+    with socket.create_connection((where.hostname, where.port), timeout=30) as client:
+        client.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\n" + headers.encode() + body)
+        received = b""
+        while received.count(b"data:") < events:
+            part = client.recv(65536)
+            assert part, received
+            received += part
+    id_ = received.split(b"x-pandora-decision-id: ")[1].split(b"\r\n")[0].decode()
+    return int(gateway.settled(id_)[1])
+
+
+@pytest.mark.parametrize("cancel", ["stops", "bills_full"])
+def test_short_requests_of_one_key_do_not_make_long_ones_of_another_cheap(serve: Serve, cancel: Any) -> None:
+    """Most bytes of a short request are no text, and an answer of one token says nothing of an essay."""
+
+    def says(asked: Asked) -> Said:
+        return Said(tuple(f" w{i}" for i in range(300 if "rivers" in asked.prompt else 1)))
+
+    model = Model(says, each=0.01, cancel=cancel)
+    with closing(Books({"small": model})) as books:
+        gateway = serve(backend(books, "small", cancel=cancel), keys=True)
+        one, other = key(gateway, "one"), key(gateway, "other")
+        for _ in range(WINDOW + 1):
+            post(
+                gateway, PATHS["chat"], request("chat", "small", max_tokens=1), Authorization=f"Bearer {one}"
+            )
+        cost = cancelled(gateway, other, 5)
+        until = time.monotonic() + 30
+        while not (bills := [bill for bill in books.log if bill.ended == "cancelled"]):
+            assert time.monotonic() < until
+            time.sleep(0.02)
+        assert bills[0].nanodollars <= cost <= 3 * bills[0].nanodollars
 
 
 NUMBERS = b"0.25, " * 20_000 + b"1.0"

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from pandora_router.boxes import Costs
 from pandora_router.collect.assemble import measured
@@ -16,9 +18,11 @@ from pandora_router.config.gateway import prices
 from pandora_router.config.inspection import looking
 from pandora_router.config.specialists import ChatSettings
 from pandora_router.data import load, save
+from pandora_router.gateway.providers.backend import Backend
 from pandora_router.prices import Cancelling, Fare, Lengths, LookOutlook, Tariff, look_fare
 from pandora_router.specialists.answer import Answer
 from pandora_router.store.money import nanodollars
+from pandora_router.transport.endpoint import Endpoint
 from pandora_router.wires.usage import Usage
 from tests.gateway.conftest import Serve, backend
 from tests.gateway.stub import Stub
@@ -114,6 +118,7 @@ def test_nobody_poisons_the_bills_of_others() -> None:
     lengths, honest = Lengths(), Usage(25, output=10)
     for _ in range(3):
         lengths.answered(honest, 1.0, size=100)
+        lengths.answered(Usage(250, output=10), 1.0, size=1000)
     lengths.answered(Usage(5_000_000, output=5), 1.0, size=100)
     for _ in range(10):
         lengths.answered(Usage(90_000, output=10), 1.0, size=200, stated=False)
@@ -123,6 +128,25 @@ def test_nobody_poisons_the_bills_of_others() -> None:
         lengths.answered(Usage(163, output=10**8), 1.0, size=100, most=64)
     assert lengths.expected(1000, "chat", "", 0, 0.0).fresh <= 1000  # never more tokens than bytes
     assert lengths.answer(4096) <= 64
+
+
+@given(
+    st.lists(st.tuples(*[st.integers(0, 10**6)] * 4, st.integers(0, 5000)), max_size=5),
+    st.integers(0, 5000),
+    st.integers(1, 4096),
+)
+def test_no_call_is_expected_to_cost_more_than_was_reserved(
+    calls: list[tuple[int, int, int, int, int]], size: int, most: int
+) -> None:
+    """Whatever a provider claimed before: the estimate is charged if a worker dies during the call."""
+    prices = Tariff(1.0, 10.0, cached_in=0.1, cached_write=1.25)
+    specialist = Backend("small", Endpoint("http://127.0.0.1:9/v1"), "small", prices)
+    lengths = Lengths()
+    for fresh, cached, written, output, bytes_ in calls:
+        lengths.answered(Usage(fresh, cached, written, output), 1.0, size=bytes_, prefix="p")
+    usage = lengths.expected(size, "chat", "p", lengths.answer(most), 0.0)
+    assert specialist.cost(usage) <= specialist.bound(size, most)
+    assert usage.output <= most
 
 
 def test_writing_to_a_cache_has_a_price_of_its_own(tmp_path: Path) -> None:

@@ -66,6 +66,18 @@ def test_names_need_a_key_and_what_concerns_all_keys_an_admin_key(serve: Serve, 
     assert b"hidden-name" in ask(gateway, "/openapi.json", Authorization=team)[2]
 
 
+@pytest.mark.parametrize("path", ["/v1/embeddings", "/v1/messages/count_tokens"])
+def test_calls_that_are_passed_on_name_nobody_without_a_key(serve: Serve, stub: Stub, path: str) -> None:
+    wires = frozenset({"responses"})
+    gateway = serve(replace(backend(stub, "hidden-name"), wires=wires), keys=True)
+    body = {"model": "any", "input": "x", "messages": [{"role": "user", "content": "x"}]}
+    for headers in ({}, {"Authorization": "Bearer pk-unknown"}):
+        status, _, answer = ask(gateway, path, body, **headers)
+        assert (status, b"hidden-name" in answer) == (401, False)
+    status, _, answer = ask(gateway, path, body, Authorization=key_of(gateway, "team"))
+    assert (status, b"hidden-name" in answer) == (404, True)
+
+
 def test_a_browser_is_sent_to_the_dashboard_and_clients_get_json(serve: Serve, stub: Stub) -> None:
     gateway = serve(backend(stub, "small"), keys=True)
     html = "text/html,application/xhtml+xml"

@@ -18,7 +18,7 @@ from pandora_router.estimators.judge import Judge
 from pandora_router.estimators.neighbours import Neighbours
 from pandora_router.gateway.request.eligible import MEDIUM
 from pandora_router.gateway.request.looks import fare
-from pandora_router.prices import MARKERS, Lengths, Tariff, prefix_of
+from pandora_router.prices import MARKERS, Lengths, RecentMean, Tariff, prefix_of
 from pandora_router.router import Router
 from pandora_router.search import Always
 from pandora_router.specialists.chat import ChatEndpoint
@@ -132,6 +132,10 @@ def test_the_baseline_is_what_the_best_single_specialist_costs(
         "SELECT fresh, cached, output FROM attempts WHERE specialist = ?", others[0]
     )[0]
     assert row["baseline"] == nanodollars((2.0 * (fresh + cached) + 20.0 * output) / 1e6)
+    gateway.gateway.measured[single].output = RecentMean(50.0, 100)  # the single one usually writes more
+    for more, written in (({}, 50), ({"max_tokens": 30}, 30)):
+        _, row = ask(gateway, headers={"x_pandora_allow": others[0]}, **more)
+        assert row["baseline"] == nanodollars((2.0 * (fresh + cached) + 20.0 * written) / 1e6)
     assert gateway.rows("SELECT count(*) FROM minutes WHERE compared > 0 AND baseline > 0") == [(2,)]
     headers = post(gateway, "chat/completions", request("chat", single))[1]
     gateway.settled(headers["x-pandora-decision-id"])

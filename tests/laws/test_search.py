@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.optimize import brentq
+from scipy.stats import norm
 
 from pandora_router.boxes import Boxes, Costs, Draws, Independent, Joint, LowRank
 from pandora_router.errors import UsageError
@@ -27,10 +29,12 @@ from pandora_router.search import (
     Trace,
     adrive,
     drive,
+    kernels,
     replay,
     reveal,
 )
 from pandora_router.search.state import Action
+from pandora_router.types import Matrix, Vector
 from tests.support.instances import EXACT, KINDS, ONE_TIER, SIMULATED, Spec, make, policies_for, specs
 
 
@@ -334,3 +338,109 @@ def test_rollout_in_compiled_code_is_rollout_in_plain_code(spec: Spec) -> None:
 
 def test_a_protocol_check_on_boxes_is_structural() -> None:
     assert not isinstance(object(), Boxes)
+
+
+# --- copies of one specialist ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Copies:
+    """A world of a few specialists (mu, covariance, costs, values), each behind several boxes (`owner`)."""
+
+    owner: Vector
+    mean: Vector
+    root: Matrix
+    cost: Vector
+    refund: Vector
+    value: Vector
+
+    @classmethod
+    def drawn(cls, rng: np.random.Generator) -> Copies:
+        few = int(rng.integers(2, 4))
+        more = rng.integers(0, few, int(rng.integers(1, 4)))
+        owner = rng.permutation(np.concatenate([np.arange(few), more]))
+        mix = rng.normal(size=(few, few + 1))
+        root = np.linalg.cholesky(mix @ mix.T * rng.uniform(0.01, 0.1))
+        mean = rng.normal(0.5, 0.2, few)
+        cost = rng.choice([0.0, 0.01, 0.05], few)
+        refund = cost * rng.choice([0.0, 0.5, 1.0])
+        return cls(owner, mean, root, cost, refund, mean + root @ rng.normal(size=few))
+
+    def written(self, scale: float, shift: float, *, product: bool) -> tuple[Joint, Vector]:
+        """The same world in another unit and from another zero; its covariance is a `product` or taken."""
+        rows = (scale * self.root)[self.owner]
+        small = self.root @ self.root.T
+        covariance = rows @ rows.T if product else (small * scale**2)[np.ix_(self.owner, self.owner)]
+        costs = Costs(scale * self.cost[self.owner], refund=scale * self.refund[self.owner])
+        boxes = Joint((scale * self.mean + shift)[self.owner], 0.5 * (covariance + covariance.T), costs)
+        return boxes, (scale * self.value + shift)[self.owner]
+
+
+WAYS = [(1.0, 0.0, False), (3.7, 0.0, False), (1.0, 0.3, False), (1.0, 0.0, True), (0.37, 1.1, True)]
+
+
+@pytest.mark.parametrize("compiled", [True, False], ids=["compiled", "plain"])
+@pytest.mark.parametrize(
+    "policy",
+    [Obligatory(), Committing("mean", "exact"), Rollout(), KnowledgeGradient(depth=1), KnowledgeGradient()],
+    ids=repr,
+)
+def test_rounding_does_not_decide_among_copies(
+    policy: Policy, compiled: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Boxes that are equal in theory differ in their last digits, otherwise in each way to write them."""
+    kernel = kernels.load()
+    monkeypatch.setattr(kernels, "ready", lambda: kernel if compiled else None)
+    rng = np.random.default_rng(3)
+    for _ in range(80 if compiled else 30):
+        world = Copies.drawn(rng)
+        traces = []
+        for scale, shift, product in WAYS:
+            boxes, values = world.written(scale, shift, product=product)
+            trace = drive(policy, State(boxes), reveal(values))
+            traces.append((trace.inspected, trace.selected))
+        assert len(set(traces)) == 1, (world, traces)
+
+
+def weitzman(boxes: Joint, values: Vector, equal: float = 1e-9) -> tuple[list[int], int]:
+    """The index rule from its definition: conditioned afresh at each step, prices by root finding."""
+    mean, covariance, opened, best, choice = boxes.mean, boxes.covariance, list[int](), -np.inf, -1
+    while left := [j for j in range(len(mean)) if j not in opened]:
+        seen = covariance[np.ix_(opened, opened)]
+        gain = covariance[:, opened] @ np.linalg.pinv(seen, rcond=1e-10, hermitian=True)
+        now = mean + gain @ (values[opened] - mean[opened])
+        variance = np.diag(covariance - gain @ covariance[opened])
+        std = np.sqrt(np.where(variance > 1e-10 * np.diag(covariance), variance, 0.0))
+        price = {j: _price(now[j], std[j], boxes.costs.own[j]) + boxes.costs.refund[j] for j in left}
+        top = max(price.values())
+        if best >= top - equal:
+            break
+        box = min(j for j in left if price[j] >= top - equal)
+        opened.append(box)
+        worth = values[box] + boxes.costs.refund[box]
+        if worth > best + equal:
+            best, choice = worth, box
+    tied = [j for j in opened if values[j] + boxes.costs.refund[j] >= best - equal]
+    return opened, min(tied, default=choice)
+
+
+def _price(mean: float, std: float, cost: float) -> float:
+    """The u with E[(G - u)+] = cost for a normal G."""
+    if std == 0.0 or cost == 0.0:
+        return mean - cost if std == 0.0 else np.inf
+
+    def excess(u: float) -> float:
+        z = (u - mean) / std
+        return float(std * (norm.pdf(z) - z * norm.sf(z)) - cost)
+
+    return float(brentq(excess, mean - cost - std, mean + 40.0 * std, xtol=1e-14))
+
+
+def test_the_index_rule_among_copies_is_that_of_its_definition() -> None:
+    rng = np.random.default_rng(11)
+    for _ in range(50):
+        world = Copies.drawn(rng)
+        for scale, shift, product in WAYS:
+            boxes, values = world.written(scale, shift, product=product)
+            trace = drive(Obligatory(), State(boxes), reveal(values))
+            assert (list(trace.inspected), trace.selected) == weitzman(boxes, values)

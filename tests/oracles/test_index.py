@@ -46,6 +46,7 @@ def test_inverse_is_exact_to_eight_units_in_the_last_place() -> None:
     y = np.concatenate(
         [
             np.geomspace(1e-300, 1e6, 240),
+            np.linspace(5.0, 20.0, 61),  # where the table ends and T(y) = -y begins
             phi_0 * (1.0 + np.geomspace(1e-15, 0.3, 25)),
             phi_0 * (1.0 - np.geomspace(1e-15, 0.3, 25)),
             [0.25, np.nextafter(0.25, 0), 9.0, np.nextafter(9.0, 0), phi_0, 5e-324, 2.3e-308],

@@ -311,3 +311,15 @@ def test_shared_costs_enter_simulated_payoffs_once() -> None:
     boxes = Independent([0.5, 0.4], [0.0, 0.0], Costs([0.01, 0.02], [0.1], [0, 0]))
     came = simulated_payoffs(State(boxes), "mean", 3, 0)
     np.testing.assert_allclose(came, [0.5 - 0.11, 0.5, 0.4], atol=1e-15)
+
+
+def test_a_box_that_was_opened_before_is_worth_its_value_and_its_refund_once() -> None:
+    """By hand: the box in hand beats everything, so every plan that holds nobody ends with it at once."""
+    boxes = Joint([0.5, 0.4, 0.3], np.diag([0.04, 0.04, 0.04]), Costs([0.05, 0.05, 0.05], refund=0.03))
+    state = State(boxes).observe(0, 2.0)
+    drawn = np.array([[2.03, 0.1, 0.2], [2.03, 0.6, 0.4]])
+    payoffs = plain_payoffs(state, np.array([-np.inf, -5.0, -5.0]), drawn)
+    np.testing.assert_allclose(payoffs[[0, 2, 3]], 2.0 + 0.03)
+    assert payoffs[1] == -np.inf
+    compiled = simulated_payoffs(state, "backup", 4, 0)
+    np.testing.assert_allclose(compiled[[0, 2, 3]], 2.0 + 0.03)

@@ -84,7 +84,7 @@ def test_the_slope_is_the_formula_of_the_method_in_a_plain_loop() -> None:
     found = fit_slope(mean_c, known.costly, known.reward, (mean_t, train.costly, train.reward))
     assert found == pytest.approx(expected)
     assert found == pytest.approx(0.6, abs=0.05)  # the truth of this world
-    assert fit_slope(mean_c, np.full((80, 3), np.nan), known.reward) == PRIOR[0]
+    assert fit_slope(mean_c, np.full((80, 3), np.nan), known.reward) == PRIOR[0] == 0.75
 
 
 @pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
@@ -178,3 +178,19 @@ def test_the_guard_compares_prompt_by_prompt_with_models_that_never_saw_the_prom
     assert guarded.error == pytest.approx(np.std(leads, ddof=1) / np.sqrt(150))
     assert guarded.tolerance == pytest.approx(guarded.error * 150 / MANY)
     assert guarded.on is (guarded.gain >= -guarded.tolerance)
+
+
+def test_the_slope_of_few_prompts_is_a_posterior_mean() -> None:
+    """Prior N(0.75, 0.2^2) of docs/method.md, section 11, times the likelihood of the estimate, on a grid."""
+    rng = np.random.default_rng(4)
+    news = rng.normal(size=(12, 2))
+    reward = 0.3 * news + 0.4 * rng.normal(size=(12, 2))
+    x, y = np.diff(news)[:, 0], np.diff(reward)[:, 0]
+    plain = float((x * y).sum() / (x * x).sum())
+    error = float(np.sqrt((((x * y) - plain * x * x) ** 2).sum()) / (x * x).sum())  # clustered by prompt
+    grid = np.linspace(-3.0, 5.0, 200_001)
+    log = -0.5 * ((grid - 0.75) / 0.2) ** 2 - 0.5 * ((grid - plain) / error) ** 2
+    weight = np.exp(log - log.max())
+    posterior = float((grid * weight).sum() / weight.sum())
+    assert fit_slope(np.zeros((12, 2)), news, reward) == pytest.approx(posterior, abs=1e-6)
+    assert abs(posterior - plain) > 0.05

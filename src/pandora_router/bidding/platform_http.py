@@ -4,7 +4,7 @@ POST /prompts          {prompt | messages, kind?} -> {auction, answer, bidder, p
 POST /feedback         {auction, reward}: the reward of the answer, from 0 to 1; pays the winner (admin key)
 GET  /auctions/{id}    one auction with all bids (admin key)
 GET  /bidders          registered bidders, with handicaps by kind of prompt
-GET  /health           mechanism and default endpoint; needs no key
+GET  /health           mechanism; needs no key. Also the default endpoint, unless keys are required
 
 Rewards are paid, and bids are shown, only with an admin key that has no bidder's name: a client could be a
 bidder that pays itself, or one that reads what its rivals bid.
@@ -147,7 +147,8 @@ class Market:
     async def _handle(self, scope: Scope, receive: Receive) -> Any:
         endpoint = scope["method"], scope["path"]
         if endpoint == ("GET", "/health"):
-            return {"mechanism": self.auctioneer.rules.mechanism, "default": self.default}
+            named = {} if self.keys else {"default": self.default}
+            return {"mechanism": self.auctioneer.rules.mechanism, **named}
         key = await self._key(scope)
         if endpoint == ("POST", "/prompts"):
             body = await read_body(receive, 4 * LARGEST)

@@ -31,7 +31,7 @@ from pandora_router.search import kernels
 from pandora_router.search.drive import drive, reveal
 from pandora_router.search.gradient import KnowledgeGradient
 from pandora_router.search.payoffs import outside_options
-from pandora_router.search.policies import NOBODY, Committing, Held, Obligatory, Rollout
+from pandora_router.search.policies import NOBODY, Committing, Held, Obligatory, Rollout, best_plan
 from pandora_router.search.simulation import stream as normal_stream
 from pandora_router.search.state import Action, Inspect, Policy, Select, State, Trace
 from pandora_router.types import Matrix, Positions, Progress, Vector
@@ -380,7 +380,7 @@ def _simulate_holdouts(
             normals,
             payoffs,
         )
-        held[i] = int(payoffs.argmax()) - 1
+        held[i] = best_plan(payoffs, mean)
         at[i] = option[held[i]] if held[i] != NOBODY else -np.inf
 
 

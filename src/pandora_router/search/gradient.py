@@ -31,7 +31,16 @@ from pandora_router.errors import UsageError
 from pandora_router.index import normal_cdf, unit_loss
 from pandora_router.search import kernels
 from pandora_router.search.policies import purchase
-from pandora_router.search.state import Action, Inspect, Memoryless, Select, State
+from pandora_router.search.state import (
+    Action,
+    Inspect,
+    Memoryless,
+    Select,
+    State,
+    first_highest,
+    margin,
+    snapped,
+)
 from pandora_router.types import Matrix, Positions, Vector
 
 NOTHING_HERE = locked(np.empty((0, 0)))  # no covariance, no quantiles or no outcomes, as kernels take them
@@ -121,10 +130,11 @@ def plain_inspection(boxes: Boxes, outside: float, depth: int, width: int) -> tu
     second: the one of highest mean, whose own gradient is often 0, and those of highest net worth.
     """
     net = np.where(boxes.sealed, plain_gradient(boxes, outside) - boxes.inspection_cost, -np.inf)
+    equal = margin(boxes.mean)
     if depth == 1:
-        return int(net.argmax()), float(net.max())
-    lead = int(boxes.mean.argmax())
-    promise = np.where((np.arange(len(net)) == lead) & boxes.sealed, np.inf, net)
+        return int(first_highest(net, equal)), float(net.max())
+    lead = int(first_highest(boxes.mean, equal))
+    promise = np.where((np.arange(len(net)) == lead) & boxes.sealed, np.inf, snapped(net, equal))
     order = np.argsort(-promise, kind="stable")[:width]
     rivals = order[boxes.sealed[order]]
     for j in rivals[boxes.std[rivals] > 0.0]:
@@ -134,8 +144,9 @@ def plain_inspection(boxes: Boxes, outside: float, depth: int, width: int) -> tu
             then = boxes.given(int(j), point)
             second = plain_gradient(then, outside, others) - then.inspection_cost
             net[j] += weight * np.max(second[others], initial=0.0)
-    best = min((int(j) for j in rivals), key=lambda j: (-net[j], j))
-    return best, float(net[best])
+    looked = np.full(len(net), -np.inf)
+    looked[rivals] = net[rivals]
+    return int(first_highest(looked, equal)), float(looked.max())
 
 
 def outcome_rule(boxes: Boxes, box: int) -> tuple[Sequence[News], Vector]:
@@ -278,9 +289,9 @@ class KnowledgeGradient(Memoryless):
         box, net = plain_inspection(boxes, state.outside, self.depth, self.width)
         if len(boxes.costs.shared):
             group, worth = self._best_group(state)
-            if worth > max(net, 0.0):
+            if worth > max(net, 0.0) + margin(boxes.mean)[0]:
                 return Inspect(group)
-        return purchase(boxes, box) if net > 0.0 else Select(state.richest.box)
+        return purchase(boxes, box) if net > margin(boxes.mean)[0] else Select(state.richest.box)
 
     def _best_group(self, state: State) -> tuple[tuple[int, ...], float]:
         """The unpaid group whose opening as a whole is worth most net of its cost."""
@@ -291,7 +302,7 @@ class KnowledgeGradient(Memoryless):
             if len(members) > 1:
                 cost = float(costs.shared[g] + costs.own[members].sum())
                 net = plain_group_gain(boxes, members, state.outside, self.normals(costs)) - cost
-                if net > best[1]:
+                if net > best[1] + margin(boxes.mean)[0]:
                     best = (tuple(int(j) for j in members), net)
         return best
 
@@ -318,18 +329,8 @@ def compiled_group_gain(
     covariance, quantiles = normal_parts(boxes)
     group = np.full(len(boxes.mean), NO_GROUP)
     group[members] = 0
-    worth: float = kernel.group_gain(
-        unlocked(boxes.mean),
-        covariance,
-        unlocked(boxes.std),
-        boxes.refund,
-        unlocked(boxes.sealed),
-        quantiles,
-        outside,
-        locked(group),
-        0,
-        normals,
-    )
+    law = unlocked(boxes.mean), covariance, unlocked(boxes.std), boxes.refund, unlocked(boxes.sealed)
+    worth: float = kernel.group_gain(*law, quantiles, outside, locked(group), 0, normals)
     return worth
 
 

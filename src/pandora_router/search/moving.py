@@ -19,7 +19,7 @@ from pandora_router.search.baselines import Never
 from pandora_router.search.batch import Decisions
 from pandora_router.search.drive import drive, reveal_means
 from pandora_router.search.gradient import KnowledgeGradient
-from pandora_router.search.state import Policy, State
+from pandora_router.search.state import Policy, State, first_highest, margin, snapped
 from pandora_router.types import Mask, Matrix, Positions, Vector
 
 Told = Callable[[Positions, Mask], Matrix]
@@ -76,7 +76,7 @@ def run_moving(policy: Policy, batch: MovingBatch, means_of: Told) -> Decisions:
     """
     out = Decisions.empty(*batch.mean.shape)
     if isinstance(policy, Never):
-        out.choice[:] = batch.mean.argmax(axis=1)
+        out.choice[:] = first_highest(batch.mean, margin(batch.mean))
     elif type(policy) is not KnowledgeGradient or len(batch.costs.shared):
         _drive_rows(policy, batch, means_of, out)
     else:
@@ -99,7 +99,8 @@ def _search(policy: KnowledgeGradient, batch: MovingBatch, means_of: Told, out: 
         out.order[live, stage], out.stage[live, stage] = box, stage
         out.spent[live] += costs.own[box]
         bare[live] = means_of(live, opened[live])
-    out.choice[:] = (bare + np.where(opened, costs.refund, 0.0)).argmax(axis=1)
+    worth = bare + np.where(opened, costs.refund, 0.0)
+    out.choice[:] = first_highest(worth, margin(worth))
     kept = opened[np.arange(len(bare)), out.choice]
     out.refunded[:] = np.where(kept, costs.refund[out.choice], 0.0)
     out.spent[:] -= out.refunded
@@ -125,9 +126,11 @@ def _next(policy: KnowledgeGradient, law: Movement, costs: Costs, opened: Mask, 
     rows = np.arange(queries)
     net = _one_step(law, costs, opened, bare)
     looked = ~opened
+    worth = bare + np.where(opened, costs.refund, 0.0)
+    equal = margin(worth)
     if policy.depth > 1:
-        lead = (bare + np.where(opened, costs.refund, 0.0)).argmax(axis=1)
-        promise = net.copy()
+        lead = first_highest(worth, equal)
+        promise = snapped(net, equal)
         led = ~opened[rows, lead]
         promise[rows[led], lead[led]] = np.inf
         rank = np.argsort(np.argsort(-promise, axis=1, kind="stable"), axis=1, kind="stable")
@@ -137,8 +140,7 @@ def _next(policy: KnowledgeGradient, law: Movement, costs: Costs, opened: Mask, 
             if len(here):
                 net[here, j] = _two_steps(law, costs, opened[here], bare[here], looked[here], j, net[here, j])
     net = np.where(looked, net, -np.inf)
-    box = net.argmax(axis=1)
-    return np.where(net[rows, box] > 0.0, box, -1)
+    return np.where(net.max(axis=1) > equal[:, 0], first_highest(net, equal), -1)
 
 
 def _one_step(law: Movement, costs: Costs, opened: Mask, bare: Matrix) -> Matrix:

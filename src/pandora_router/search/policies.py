@@ -2,7 +2,8 @@
 
 Readings of what the paper leaves open (docs/method.md, section 4): a box is opened iff best < u; ties go to
 the lowest index; the held box is taken iff the best opened value is at most its outside option; the
-obligatory policy takes part in the same argmax and wins ties.
+obligatory policy takes part in the same argmax and wins ties. Worths that differ by rounding alone are ties
+(`state.margin`).
 """
 
 from __future__ import annotations
@@ -26,7 +27,17 @@ from pandora_router.search.payoffs import (
     reservation_prices,
 )
 from pandora_router.search.simulation import simulated_payoffs
-from pandora_router.search.state import Action, Inspect, Memoryless, Policy, Select, State, Worth
+from pandora_router.search.state import (
+    Action,
+    Inspect,
+    Memoryless,
+    Policy,
+    Select,
+    State,
+    Worth,
+    first_highest,
+    margin,
+)
 from pandora_router.types import Vector
 
 NOBODY = -1  # no box is held
@@ -50,13 +61,19 @@ def climb(boxes: Boxes, price: Vector, best: Worth, held: int, at: float) -> Act
     price = np.where(boxes.sealed, price, -np.inf)
     if held != NOBODY:
         price[held] = -np.inf
-    box = int(price.argmax())
-    return purchase(boxes, box) if max(best.value, at) < price[box] else settle(best, held, at)
+    equal = margin(boxes.mean)
+    opens = max(best.value, at) < float(price.max()) - equal[0]
+    return purchase(boxes, int(first_highest(price, equal))) if opens else settle(best, held, at)
 
 
 def settle(best: Worth, held: int, at: float) -> Select:
     """Stop: take the held box if the best opened value is at most its outside option, else that value."""
     return Select(held) if held != NOBODY and best.value <= at else Select(best.box)
+
+
+def best_plan(payoffs: Vector, mean: Vector) -> int:
+    """The box held by the committing policy of highest payoff; `NOBODY` for the obligatory one."""
+    return int(first_highest(payoffs, margin(mean))) - 1
 
 
 @dataclass(frozen=True)
@@ -129,7 +146,7 @@ class Committing:
             payoffs = committing_payoffs(state.boxes, self.outside, state.best.value)
         else:
             payoffs = simulated_payoffs(state, self.outside, self.samples, self.seed)
-        held = int(payoffs.argmax()) - 1
+        held = best_plan(payoffs, state.boxes.mean)
         if held == NOBODY:
             return Obligatory()
         return Held(held, float(outside_options(state.boxes, self.outside)[held]))
@@ -165,7 +182,7 @@ class Rollout(Memoryless):
     def plain_next(self, state: State) -> Action:
         """`next` without compiled code, for laws the kernels do not serve and as their oracle."""
         boxes, best = state.boxes, state.best
-        held = int(committing_payoffs(boxes, self.outside, best.value).argmax()) - 1
+        held = best_plan(committing_payoffs(boxes, self.outside, best.value), boxes.mean)
         at = -np.inf if held == NOBODY else float(outside_options(boxes, self.outside)[held])
         return climb(boxes, boxes.reservation_price(), best, held, at)
 

@@ -17,6 +17,8 @@ import numpy as np
 from pandora_router.boxes import Boxes
 from pandora_router.boxes.moving import News, value_of
 from pandora_router.errors import UsageError
+from pandora_router.index import TIE
+from pandora_router.types import Positions, Vector
 
 OUTSIDE = -1  # `Select(OUTSIDE)` takes the outside option instead of a box
 
@@ -36,6 +38,30 @@ class Select:
 
 
 Action = Inspect | Select
+
+
+def margin(mean: Vector) -> Vector:
+    """The difference up to which worths of boxes with these means (..., M) count as equal: (..., 1)."""
+    largest: Vector = np.abs(mean).max(axis=-1, keepdims=True)
+    return TIE * largest
+
+
+def first_highest(values: Vector, margin: Vector) -> Positions:
+    """The position of the highest value; of those within `margin` of it the lowest, over the last axis.
+
+    Copies of one specialist have equal worths in theory. In floating point they differ in the last digits,
+    by the order of the operations that led to them, so an exact argmax would be decided by rounding.
+    """
+    top: Positions = (values >= values.max(axis=-1, keepdims=True) - margin).argmax(axis=-1)
+    return top
+
+
+def snapped(values: Vector, margin: Vector) -> Vector:
+    """The values (..., M), each raised to the highest that exceeds it by `margin` at most."""
+    with np.errstate(invalid="ignore"):  # -inf - -inf
+        near = values[..., None, :] - values[..., :, None] <= margin[..., None]
+    raised: Vector = np.where(near, values[..., None, :], -np.inf).max(axis=-1)
+    return raised
 
 
 class Worth(NamedTuple):
@@ -101,7 +127,7 @@ class State:
     @property
     def richest(self) -> Worth:
         """The best thing to take now, sealed or not: the argmax of the mean, or the outside option."""
-        box = int(self.boxes.mean.argmax())
+        box = int(first_highest(self.boxes.mean, margin(self.boxes.mean)))
         worth = float(self.boxes.mean[box])
         return Worth(box, worth) if worth > self.outside else Worth(OUTSIDE, self.outside)
 

@@ -12,27 +12,33 @@ from typing import Any
 
 import orjson
 
-from pandora_router.wires.wire import COPIES, TOKEN_LIMITS
+from pandora_router.errors import UsageError
 
 _MODEL = re.compile(rb'"model"\s*:\s*"(?:[^"\\]|\\.)*"')
 _STEP = re.compile(rb'"(?:[^"\\]|\\.)*"|[{}]')
-_ESCAPED_LETTER = re.compile(rb"\\u00[4-7]")
-LIMITS = ("model", "stream", "stream_options", *TOKEN_LIMITS, *COPIES)
-"""Members that decide who answers, how and for how much."""
+_ESCAPED = re.compile(rb"\\u00(?:[4-7]|22)")
+"""A letter or a quotation mark that is written as an escape, which no serialiser does."""
 
 
 def unambiguous(body: bytes, parsed: Mapping[str, Any]) -> bytes:
-    """The object with each member once: serialised again if one of `LIMITS` may be there twice.
+    """The object with each member once, at any depth: serialised again if one is there twice.
 
     The last of two members of the same name counts here, but at some servers the first, which then would not
-    be the request that was admitted and charged. A name can also be hidden by escaping its letters, which no
-    serialiser does.
+    be the request that was admitted and charged. Without the quotation marks of a member that was dropped,
+    the object has fewer of them than the body. A name can also be hidden by escaping its letters. Raises
+    `UsageError` if the object is nested too deeply to be serialised.
 
     >>> unambiguous(b'{"n": 9, "n": 1}', {"n": 1}), unambiguous(b'{"n": 1.0}', {"n": 1.0})
     (b'{"n":1}', b'{"n": 1.0}')
     """
-    twice = any(name in parsed and body.count(b'"%s"' % name.encode()) > 1 for name in LIMITS)
-    return orjson.dumps(parsed) if twice or _ESCAPED_LETTER.search(body) else body
+    try:
+        written = orjson.dumps(parsed)
+    except orjson.JSONEncodeError:
+        raise UsageError(
+            "the body", expected="JSON that is nested at most 254 deep", came="more", do="Flatten it."
+        ) from None
+    hidden = b"\\u00" in body and _ESCAPED.search(body) is not None
+    return written if hidden or written.count(b'"') != body.count(b'"') else body
 
 
 def with_model(body: bytes, parsed: Mapping[str, Any], model: str) -> bytes:

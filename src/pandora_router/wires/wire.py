@@ -28,10 +28,15 @@ if TYPE_CHECKING:
     from pandora_router.wires.assembly import Assembly
 
 Name = Literal["chat", "responses", "messages"]
-TOKEN_LIMITS = ("max_tokens", "max_completion_tokens", "max_output_tokens", "n_predict")
+TOKEN_LIMITS = (
+    "max_tokens", "max_completion_tokens", "max_output_tokens", "n_predict", "max_new_tokens",
+    "max_tokens_to_sample", "num_predict",
+)  # fmt: skip
 """Fields that limit the length of an answer; the largest value in a body counts."""
 COPIES = ("n", "best_of")
 """Fields that request several answers, each of which is charged."""
+LATER = ("background", "deferred")
+"""Fields that ask for an answer which is written after the reply."""
 MOST_TOKENS = 10**7
 MOST_COPIES = 128
 SYSTEM = ("system", "developer")
@@ -239,7 +244,7 @@ def turn_of(body: Json, texts: Spoken, *, wants_usage: bool = True) -> Turn:
         previous=texts.previous,
         cache_key=string(body.get("prompt_cache_key")),
         metadata=mapping(body.get("metadata")),
-        background=bool(body.get("background")),
+        background=any(body.get(name) for name in LATER),
     )
 
 

@@ -7,7 +7,8 @@ charged for little.
 
 Servers written in Go read the names of members in any case, and with the Kelvin sign for k or the long s for
 s; those that stand on protocol buffers read `maxTokens` as `max_tokens`. What is read here under one name and
-there under another would not be the request that was admitted and charged, so such names are refused.
+there under another would not be the request that was admitted and charged, so such names are refused. Those
+written in C may end a name at a zero byte.
 """
 
 from __future__ import annotations
@@ -20,12 +21,19 @@ from pandora_router.transport.asgi import Refused
 from pandora_router.wires.json_read import Json, objects
 from pandora_router.wires.known import WIRES
 from pandora_router.wires.usage import Usage
-from pandora_router.wires.wire import COPIES, TOKEN_LIMITS, Turn, Wire
+from pandora_router.wires.wire import COPIES, LATER, TOKEN_LIMITS, Turn, Wire
 
 POSSIBLE = 10**7
 """Tokens above which no provider is believed to have read or written them in one call."""
 OWN_TOOLS = (None, "function", "custom")
 """Types of tools that the client runs."""
+OTHER_MODELS = ("models", "fallbacks")
+"""Members with which a proxy lets models answer that `model` does not name."""
+PRICED = {
+    "service_tier": (None, "auto", "default", "standard", "standard_only", "flex", "on_demand"),
+    "speed": (None, "standard"),
+}
+"""Members that change the price of a token, with the values for which it is no higher than the usual one."""
 
 
 def bounded(wire: Wire, body: Json, turn: Turn) -> bool:
@@ -49,11 +57,13 @@ def possible(usage: Usage) -> bool:
 
 
 def folded(name: str) -> str:
-    """The name as servers may compare it: without case, compatible characters as one, no underscores.
+    """The name as servers may compare it: without case, compatible characters as one, no underscores, and
+    nothing from a zero byte on.
 
     >>> folded("Max_To\N{KELVIN SIGN}en\N{LATIN SMALL LETTER LONG S}"), folded("maxTokens")
     ('maxtokens', 'maxtokens')
     """
+    name = name.partition("\0")[0]
     plain = name if name.isascii() else unicodedata.normalize("NFKC", name)
     return plain.casefold().replace("_", "")
 
@@ -68,8 +78,9 @@ LONGEST_NAME = 64
 _TOP = _spellings(
     {
         *frozenset[str]().union(*(wire.members for wire in WIRES), TOKEN_LIMITS, COPIES),
-        "previous_response_id", "background", "prompt", "conversation", "service_tier", "max_tool_calls",
-        "mcp_servers", "container", "dimensions", "encoding_format", "include",
+        "previous_response_id", "prompt", "conversation", "max_tool_calls",
+        "mcp_servers", "container", "dimensions", "encoding_format", "include", *LATER, *OTHER_MODELS,
+        *PRICED,
     }
 )  # fmt: skip
 _INSIDE: Mapping[str, Mapping[str, str]] = {
@@ -121,13 +132,27 @@ def _refuse(members: Json, names: Mapping[str, str], where: str) -> None:
             raise Refused(400, f"{what} Write {where}{known}, or leave it out.", "invalid_request")
 
 
-def refuse_unfollowed(turn: Turn, left: int | None) -> None:
-    """Raise `Refused` (400) for an answer in the background if a key has a budget, of which `left` is left.
+def refuse_other_models(body: Json) -> None:
+    """Raise `Refused` (400) for a member with which another model than `model` could answer."""
+    for name in OTHER_MODELS:
+        if body.get(name):
+            why = "names models that may answer instead, whose prices are not known here"
+            raise Refused(400, f"{name}: {why}. Leave it out; `model` says who answers.", "invalid_request")
 
-    Such an answer is written, and billed, after the only reply that the gateway sees.
+
+def refuse_unpriced(body: Json, left: int | None) -> None:
+    """Raise `Refused` (400) for what is not charged as it is billed, if a key has a budget (`left` of it).
+
+    An answer in the background is written, and billed, after the only reply that the gateway sees. Some
+    members change the price of every token.
     """
-    if turn.background and left is not None:
-        why = (
-            "an answer in the background is billed after its reply, so a key with a budget cannot ask for it"
-        )
-        raise Refused(400, f"background: {why}. Leave it out, or set it to false.", "invalid_request")
+    if left is None:
+        return
+    for name in LATER:
+        if body.get(name):
+            why = "such an answer is billed after its reply, so a key with a budget cannot ask for it"
+            raise Refused(400, f"{name}: {why}. Leave it out, or set it to false.", "invalid_request")
+    for name, usual in PRICED.items():
+        if body.get(name) not in usual:
+            why = "this may be billed at higher prices, so a key with a budget cannot ask for it"
+            raise Refused(400, f"{name}: {why}. Leave it out.", "invalid_request")

@@ -91,10 +91,10 @@ class RunningAttempt:
     def row(self) -> Attempt:
         """The record that is written before the call is made.
 
-        It is expected to cost no more than was reserved for it, whatever its provider claimed before: if this
-        process dies, the estimate is charged.
+        It is expected to cost no more than was reserved for it, whatever its provider claimed before
+        (`Lengths.expected`): if this process dies, the estimate is charged.
         """
-        cost = min(self.backend.cost(self.expected()), self._bound)
+        cost = self.backend.cost(self.expected())
         return Attempt(self.id, self.decision, self.kind, self.backend.name, self.begun, cost)
 
     def expected(self, output: float | None = None) -> Usage:
@@ -352,9 +352,8 @@ class RunningAttempt:
         answer is the larger of what arrived and what is usual; that of an answer in the background, which is
         written later, the longest possible. The output of a cancelled call is what arrived, and what the
         provider wrote while it was held. Unless billing is known to stop then (`cancel: stops`), a whole
-        answer is counted: of the length measured so far, or the longest possible one if nothing was measured,
-        or if nothing is known of the provider's billing and the client itself cancelled: it could ask for
-        long answers and leave early.
+        answer is counted: for a look that lost, of the length measured so far; else the longest possible one,
+        because the client could ask for long answers, leave early and pay for short ones.
         """
         if self.usage is not None and self.usage.complete and (self._counted or status == "ok"):
             return self.usage
@@ -367,10 +366,9 @@ class RunningAttempt:
         elif status == "ok":
             written = max(written, round(self.lengths.answer(self.most)))
         elif status == "cancelled":
-            if self.backend.cancel == "unknown" and self.kind != "loser":
-                written = max(written, self.most)
-            elif self.backend.cancel != "stops":
-                written = max(written, round(min(self.lengths.output.given(self.most), self.most)))
+            if self.backend.cancel != "stops":
+                usual = self.lengths.output.given(self.most) if self.kind == "loser" else self.most
+                written = max(written, round(min(usual, self.most)))
             elif self.seen_at is not None and not self._ended:
                 written = min(written + round(self._rate() * (now - self._last_read)), self.most)
         return replace(known, output=max(written, 0), complete=False)
@@ -385,9 +383,9 @@ class RunningAttempt:
 
 def _later(before: Usage, now: Usage) -> Usage:
     """Counts of a later event replace those of an earlier one; counts that it leaves out are kept."""
-    if now.fresh or now.cached or now.written:
-        return now if now.complete or now.output else replace(now, output=before.output)
-    known = bool(before.fresh or before.cached or before.written)
-    complete = now.complete or (known and now.output > 0)
-    kept = replace(now, fresh=before.fresh, cached=before.cached, written=before.written)
-    return replace(kept, output=now.output or before.output, complete=complete)
+    if now.complete:
+        return now
+    fresh, cached = now.fresh or before.fresh, now.cached or before.cached
+    written, output = now.written or before.written, now.output or before.output
+    complete = fresh + cached + written > 0 and now.output > 0
+    return replace(now, fresh=fresh, cached=cached, written=written, output=output, complete=complete)

@@ -6,7 +6,8 @@ from typing import Any
 
 import orjson
 
-from pandora_router.gateway.providers.cost_bound import refuse_other_spellings
+from pandora_router.errors import UsageError
+from pandora_router.gateway.providers.cost_bound import refuse_other_models, refuse_other_spellings
 from pandora_router.transport.asgi import Refused
 from pandora_router.wires.json_edit import unambiguous
 
@@ -25,8 +26,13 @@ def read_object(body: bytes) -> dict[str, Any]:
 def read_request(body: bytes) -> tuple[bytes, dict[str, Any]]:
     """A request, `unambiguous`, and the JSON object in it.
 
-    Raises `Refused` (400) if there is none, or if the name of a member is ambiguous.
+    Raises `Refused` (400) if there is none, if the name of a member is ambiguous, or if a member names other
+    models.
     """
     parsed = read_object(body)
     refuse_other_spellings(parsed)
-    return unambiguous(body, parsed), parsed
+    refuse_other_models(parsed)
+    try:
+        return unambiguous(body, parsed), parsed
+    except UsageError as error:
+        raise Refused(400, str(error), "invalid_request") from None

@@ -20,7 +20,7 @@ from typing import Any
 from pandora_router.errors import UsageError
 from pandora_router.gateway.generation import Profile, Site
 from pandora_router.gateway.http.client_stream import Sending
-from pandora_router.gateway.providers.cost_bound import refuse_unfollowed
+from pandora_router.gateway.providers.cost_bound import refuse_unpriced
 from pandora_router.gateway.providers.health import Circuit
 from pandora_router.gateway.request import auction_choice, choice
 from pandora_router.gateway.request.attempts import RunningAttempt
@@ -127,7 +127,7 @@ class Exchange:
             return
         self.key, self.left = await identify(self.store, self.headers, self.begun)
         self.ledger.key = self.key
-        refuse_unfollowed(self.asked, self.left)
+        refuse_unpriced(self.parsed, self.left)
 
     async def choose(self, *, call: bool = False) -> None:
         """Choose the specialist, with live looks if `call` is true; raises `Refused` if none may answer."""

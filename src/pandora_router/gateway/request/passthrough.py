@@ -45,6 +45,7 @@ async def passed_on(gateway: Gateway, path: str, headers: Mapping[str, str], rec
     begun, site, wire = time.time(), gateway.site, BY_NAME[PASSED_ON[path]]
     body = await read_body(receive, site.settings.largest_request, site.settings.patience)
     body, parsed = read_request(body)
+    key = await admitted(gateway, headers, begun)  # before the name of a specialist is said
     if not isinstance(parsed.get("model"), str):
         raise Refused(400, "model: expected a text.", "invalid_request")
     name = parsed["model"] if parsed["model"] in site.names else site.settings.default
@@ -53,7 +54,6 @@ async def passed_on(gateway: Gateway, path: str, headers: Mapping[str, str], rec
         raise Refused(404, f"{name} does not serve {path}.", "model_not_found")
     given = {passed: headers[passed] for passed in PASSED if passed in headers}
     sent = with_model(body, parsed, backend.model), wire, given
-    key = await admitted(gateway, headers, begun)
     if path != EMBEDDINGS:
         return await _called(backend, path, *sent)
     paid = _Paid(gateway, backend, key, len(body), begun)

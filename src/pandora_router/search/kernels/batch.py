@@ -14,7 +14,7 @@ import numpy as np
 
 from pandora_router.search.kernels.gradient import gradient_step
 from pandora_router.search.kernels.payoffs import committing_payoffs
-from pandora_router.search.kernels.special import NOTHING, jit, offset
+from pandora_router.search.kernels.special import NOTHING, first_highest, jit, margin, offset
 
 
 @jit
@@ -101,11 +101,16 @@ def in_hand(mean, sealed, outside):  # type: ignore[no-untyped-def]
 @jit
 def climb(mean, price, sealed, best, held, at):  # type: ignore[no-untyped-def]
     """The sealed box to open next besides `held`, or -1 to stop."""
-    top, highest = -1, -np.inf
+    highest = -np.inf
     for k in range(len(mean)):
-        if sealed[k] and k != held and price[k] > highest:
-            top, highest = k, price[k]
-    return top if top >= 0 and max(best, at) < highest else -1
+        if sealed[k] and k != held:
+            highest = max(highest, price[k])
+    equal = margin(mean)
+    if max(best, at) < highest - equal:
+        for k in range(len(mean)):
+            if sealed[k] and k != held and price[k] >= highest - equal:
+                return k
+    return -1
 
 
 @jit
@@ -162,11 +167,7 @@ def best_holdout(mean, std, cost, refund, sealed, best, by_mean, price, option, 
         elif not by_mean and sealed[k]:
             option[k] = mean[k] + (refund[k] - offset(std[k], cost[k] - refund[k]))
     committing_payoffs(mean, std, refund, price, option, sealed, best, payoffs)
-    top = 0
-    for m in range(1, len(payoffs)):
-        if payoffs[m] > payoffs[top]:
-            top = m
-    return top - 1
+    return first_highest(payoffs, margin(mean)) - 1
 
 
 @jit
@@ -247,10 +248,8 @@ def gradient_rows(law, values, depth, width, normals, lo, hi, choice, spent, ord
                 normals,
             )
             if top < 0 and whole < 0:
-                choice[i], best = -1, outside
-                for k in range(boxes):
-                    if mean[k] > best:
-                        choice[i], best = k, mean[k]
+                box = first_highest(mean, margin(mean))
+                choice[i] = box if mean[box] > outside else -1
                 break
             if whole >= 0:
                 for k in range(boxes):

@@ -13,7 +13,7 @@ import numpy as np
 
 from pandora_router.search.gradient import normal_rule
 from pandora_router.search.kernels.groups import group_gain
-from pandora_router.search.kernels.special import NOTHING, jit, loss
+from pandora_router.search.kernels.special import NOTHING, first_highest, jit, loss, margin
 
 REACH = 9.0  # crossings beyond so many standard deviations add less than 1e-20 of a slope
 PHI_0 = 0.3989422804014327
@@ -261,18 +261,23 @@ def best_inspection(  # type: ignore[no-untyped-def]
     boxes = len(mean)
     worth = np.empty(boxes)
     knowledge_gradient(mean, covariance, std, refund, sealed, quantiles, outside, worth)
-    top, highest = -1, -np.inf
-    if depth == 1:
-        for j in range(boxes):
-            if sealed[j] and worth[j] - cost[j] > highest:
-                top, highest = j, worth[j] - cost[j]
-        return top, highest
-    promise = np.full(boxes, -np.inf)
-    lead = np.argmax(mean)
+    equal = margin(mean)
+    nets = np.full(boxes, -np.inf)
     for j in range(boxes):
         if sealed[j]:
-            promise[j] = np.inf if j == lead else worth[j] - cost[j]
+            nets[j] = worth[j] - cost[j]
+    if depth == 1:
+        return best_of(nets, equal)
+    promise = np.full(boxes, -np.inf)
+    lead = first_highest(mean, equal)
+    for j in range(boxes):
+        for l in range(boxes):
+            if sealed[j] and sealed[l] and nets[l] - nets[j] <= equal:
+                promise[j] = max(promise[j], nets[l])
+    if sealed[lead]:
+        promise[lead] = np.inf
     rivals = most_promising(promise, width)
+    nets[:] = -np.inf
     after = np.empty(boxes)
     for r in range(len(rivals)):
         j = rivals[r]
@@ -284,9 +289,17 @@ def best_inspection(  # type: ignore[no-untyped-def]
                 mates = len(group) > 0 and group[j] >= 0 and group[l] == group[j]
                 after[l] = own[l] if mates else cost[l]
             net += second_gain(mean, covariance, std, after, refund, sealed, quantiles, outside, j, rivals)
-        if net > highest or (net == highest and j < top):
-            top, highest = j, net
-    return top, highest
+        nets[j] = net
+    return best_of(nets, equal)
+
+
+@jit
+def best_of(nets, equal):  # type: ignore[no-untyped-def]
+    """The first box of those whose worth is highest but for rounding, and the highest; -1 without any."""
+    top = first_highest(nets, equal)
+    if nets[top] == -np.inf:
+        return -1, -np.inf
+    return top, nets.max()
 
 
 @jit
@@ -318,7 +331,7 @@ def gradient_step(  # type: ignore[no-untyped-def]
         mean, covariance, std, cost, own, group, refund, sealed, quantiles, outside, depth, width
     )
     net = max(net, 0.0) if box >= 0 else 0.0
-    chosen, highest = -1, net
+    chosen, highest, equal = -1, net, margin(mean)
     for g in range(len(left)):
         bill, count = left[g], 0
         for k in range(len(mean)):
@@ -329,8 +342,8 @@ def gradient_step(  # type: ignore[no-untyped-def]
             worth = -bill + group_gain(
                 mean, covariance, std, refund, sealed, quantiles, outside, group, g, normals
             )
-            if worth > highest:
+            if worth > highest + equal:
                 chosen, highest = g, worth
     if chosen >= 0:
         return -1, chosen
-    return (box if net > 0.0 else -1), -1
+    return (box if net > equal else -1), -1

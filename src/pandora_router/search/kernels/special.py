@@ -28,6 +28,7 @@ SUPPORT = 9.0  # a normal lies within so many standard deviations but for 1e-19
 INVERSE_SQRT_TWO_PI = 1.0 / index.SQRT_TWO_PI
 CELLS_PER_UNIT = 16
 NOTHING = joint.NOTHING
+TIE = index.TIE
 
 
 def _cells() -> np.ndarray:
@@ -42,6 +43,27 @@ def _cells() -> np.ndarray:
         (-1) ** (n - 1) * hermite[n - 1] * phi / math.factorial(n) / CELLS_PER_UNIT**n for n in range(1, 9)
     ]
     return np.stack(terms, axis=1)
+
+
+@jit
+def margin(mean):  # type: ignore[no-untyped-def]
+    """The difference up to which worths of boxes with these means count as equal (`search.state.margin`)."""
+    largest = 0.0
+    for k in range(len(mean)):
+        largest = max(largest, abs(mean[k]))
+    return TIE * largest
+
+
+@jit
+def first_highest(values, margin):  # type: ignore[no-untyped-def]
+    """The lowest position of those within `margin` of the highest value (`search.state.first_highest`)."""
+    highest = values[0]
+    for k in range(1, len(values)):
+        highest = max(highest, values[k])
+    for k in range(len(values)):
+        if values[k] >= highest - margin:
+            return k
+    return 0
 
 
 CELLS = _cells()
