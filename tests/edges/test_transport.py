@@ -24,12 +24,12 @@ from pandora_router.specialists.threads import wait_for
 from pandora_router.transport import connections
 from pandora_router.transport.client import HttpCall, post, probe
 from pandora_router.transport.endpoint import Endpoint, ReplyLimits
-from pandora_router.transport.events import Event, EventParser
 from pandora_router.transport.failures import Failed
 from pandora_router.transport.rate_limit import RateLimit
 from pandora_router.transport.retries import GaveUp, retried, waited
 from pandora_router.transport.secrets import REMOVED, Redaction, checked_key
 from pandora_router.transport.strict_json import parse, too_deep
+from pandora_router.wires.events import EventTooLarge, Frames, data_of
 from tests.support.raw_server import for_ever, raw_server, reply
 
 SECRET = "sk-Zm9v/never+print=this~0123456789"
@@ -54,7 +54,7 @@ def failure(url: str, **settings: Any) -> Failed:
     return caught.value
 
 
-async def listen(place: Endpoint) -> list[Event]:
+async def listen(place: Endpoint) -> list[bytes]:
     call = await HttpCall.open(place, "x", {}, accept="text/event-stream")
     try:
         return [event async for event in call.events()]
@@ -285,7 +285,7 @@ def test_a_closed_call_frees_the_server() -> None:
             )
             events = call.events()
             for _ in range(3):
-                assert (await anext(events)).data == "x"
+                assert await anext(events) == b"x"
             call.close()
             call.close()
             with pytest.raises(Failed, match="closed"):
@@ -369,21 +369,18 @@ def test_bad_json_is_one_failure(raw: bytes) -> None:
 
 TEXT = (
     "\ufeffdata: h\u00e9llo \U0001f600\r\n\r\n: comment\nevent: other\r\ndata:two\r\ndata:  lines\r\n\r\n"
-    "data: a\rdata: b\r\rid: 7\nretry: 5\n\ndata\n\ndata: z\n"
+    "data: a\rdata: b\r\rid: 7\nretry: 5\n\ndata\n\ndata: mixed\n\r\ndata: z\n"
 )
-EVENTS = [
-    Event("message", "h\u00e9llo \U0001f600"),
-    Event("other", "two\n lines"),
-    Event("message", "a\nb"),
-    Event("message", ""),
-]
+EVENTS = ["h\u00e9llo \U0001f600", "two\n lines", "a\nb", "mixed", "z"]
 
 
 def check_events(cuts: list[int]) -> None:
-    raw, parser = TEXT.encode(), EventParser()
+    """The frames are the bytes of the stream, and the data in them that of its events."""
+    raw, frames = TEXT.encode(), Frames()
     ends = [0, *sorted(cuts), len(raw)]
-    assert [event for a, b in pairwise(ends) for event in parser.feed(raw[a:b])] == EVENTS
-    assert parser.close() == [Event("message", "z")]
+    cut = [frame for a, b in pairwise(ends) for frame in frames.feed(raw[a:b])] + [frames.rest]
+    assert b"".join(cut) == raw
+    assert [data.decode() for frame in cut if (data := data_of(frame))] == EVENTS
 
 
 @given(st.lists(st.integers(0, len(TEXT.encode()))))
@@ -399,13 +396,13 @@ def test_events_do_not_depend_on_any_single_split() -> None:
 
 @pytest.mark.parametrize("piece", [b"x", b"data: x\n", b": x", b"event: x"])
 def test_an_endless_event_is_refused(piece: bytes) -> None:
-    parser = EventParser(limit=1000)
+    frames = Frames(1000)
 
     def endless() -> None:
         for _ in range(2000):
-            parser.feed(piece)
+            frames.feed(piece)
 
-    with pytest.raises(Failed, match="too large"):
+    with pytest.raises(EventTooLarge, match="too large"):
         endless()
 
 

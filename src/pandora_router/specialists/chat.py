@@ -234,8 +234,8 @@ class _Exchange:
         assert self._events is not None
         if self._assembly.done or (to_context and self._assembly.context_there):
             return
-        async for event in self._events:
-            self._assembly.add(event)
+        async for data in self._events:
+            self._assembly.add(data)
             if self._assembly.done or (to_context and self._assembly.context_there):
                 return
         if not self._assembly.done:

@@ -17,9 +17,9 @@ from typing import Any
 from pandora_router.prices import Tariff
 from pandora_router.specialists.answer import Answer, Finish
 from pandora_router.specialists.chat_settings import Asking
-from pandora_router.transport.events import Event
 from pandora_router.transport.failures import Failed
 from pandora_router.transport.strict_json import parse
+from pandora_router.wires.events import DONE
 from pandora_router.wires.look import LOWEST_CHANCE
 
 FINISHES: Mapping[str, Finish] = {
@@ -43,12 +43,12 @@ class StreamedCompletion:
         self.bytes = 0
         self.done = False
 
-    def add(self, event: Event) -> None:
-        """Add one event; raises `Failed` if it is an error or not part of a completion."""
-        if event.data.strip() == "[DONE]":
+    def add(self, data: bytes) -> None:
+        """Add the data of one event; raises `Failed` if it is an error or not part of a completion."""
+        if data.strip() == DONE:
             self.done = True
             return
-        piece = parse(event.data.encode("utf-8", "replace"), "an event of the stream")
+        piece = parse(data.decode("utf-8", "replace").encode(), "an event of the stream")
         if "error" in piece:
             raise Failed("the stream ended with an error", "status", again=True, charged=True)
         try:

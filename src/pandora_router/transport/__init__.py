@@ -6,7 +6,6 @@ Replies are parsed by httptools (extra [http]; imported when the first call is m
     endpoint         Endpoint: address, key, timeout, size limits
     secrets          reading a key, and removing it from everything a server sends
     strict_json      JSON with limited depth and limited numbers
-    events           parser of server-sent events
     connections      HTTP/1.1 connections
     connection_pool  opens connections, through a proxy if asked to, and keeps them
     relay            Relay: one call whose reply is passed on unchanged

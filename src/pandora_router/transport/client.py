@@ -18,12 +18,12 @@ from dataclasses import replace
 from typing import Any
 
 from pandora_router.transport.endpoint import Endpoint
-from pandora_router.transport.events import Event, EventParser
 from pandora_router.transport.failures import Failed
 from pandora_router.transport.relay import Relay
 from pandora_router.transport.retries import waited
 from pandora_router.transport.secrets import Redaction
 from pandora_router.transport.strict_json import parse
+from pandora_router.wires.events import EventTooLarge, Frames, data_of
 
 AGAIN = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
 """Statuses after which the same call may succeed."""
@@ -96,14 +96,14 @@ class HttpCall:
 
     @property
     def _kind(self) -> str:
-        stated = self._opened.headers.get("content-type", "application/json")
+        stated = self.opened.headers.get("content-type", "application/json")
         return stated.partition(";")[0].strip().lower()
 
     async def json(self) -> dict[str, Any]:
         """The whole reply as a JSON object, with the key removed from it; raises `Failed`."""
         if "json" not in self._kind:
             raise Failed(f"{self.url} did not answer with JSON", "content type", again=True, charged=True)
-        raw = await self._opened.read(self.endpoint.limits.body)
+        raw = await self.opened.read(self.endpoint.limits.body)
         return self._parsed(raw) if len(raw) <= LARGE else await asyncio.to_thread(self._parsed, raw)
 
     def _parsed(self, raw: bytes) -> dict[str, Any]:
@@ -114,10 +114,6 @@ class HttpCall:
         """The events of the reply; apply `redaction` to texts that are joined from several of them."""
         return EventStream(self, self.endpoint)
 
-    async def chunk(self) -> bytes:
-        """The next bytes of the body, empty at its end; raises `Failed`."""
-        return await self._opened.chunk()
-
     def close(self) -> None:
         """End the call, and its connection unless the reply was read to the end; may be called repeatedly."""
         if self._relay is not None:
@@ -125,14 +121,15 @@ class HttpCall:
             relay.close()
 
     @property
-    def _opened(self) -> Relay:
+    def opened(self) -> Relay:
+        """The reply; raises `Failed` if the call was closed."""
         if self._relay is None:
             raise Failed(f"the call to {self.url} was closed", "cut", again=True, charged=True)
         return self._relay
 
     async def _check(self, end: float) -> None:
         """Raise `Failed` unless the status is 2xx; the body of an error is read until `end` at most."""
-        relay = self._opened
+        relay = self.opened
         status = relay.status
         if 200 <= status < 300:
             return
@@ -153,7 +150,7 @@ class HttpCall:
         left = end - asyncio.get_running_loop().time()
         try:
             async with asyncio.timeout(min(ERROR_SECONDS, left / 2)):
-                error = parse(await self._opened.read(self.endpoint.limits.error), "the error")["error"]
+                error = parse(await self.opened.read(self.endpoint.limits.error), "the error")["error"]
             stated = error.get("code") or error.get("type")
         except (Failed, KeyError, AttributeError, TimeoutError):
             return None
@@ -162,30 +159,36 @@ class HttpCall:
 
 
 class EventStream:
-    """The events of a reply as they arrive; iteration can be interrupted and resumed.
+    """The data of the events of a reply as they arrive; iteration can be interrupted and resumed.
 
-    Raises `Failed` if the deadline passes, the connection breaks, or an event or the stream is too large.
+    Events without data are left out. Raises `Failed` if the deadline passes, the connection breaks, or an
+    event or the stream is too large.
     """
 
     def __init__(self, call: HttpCall, endpoint: Endpoint) -> None:
         self._call, self._left = call, endpoint.limits.stream
-        self._parser = EventParser(endpoint.limits.event)
-        self._ready: deque[Event] = deque()
+        self._frames = Frames(endpoint.limits.event)
+        self._ready: deque[bytes] = deque()
         self._ended = False
 
     def __aiter__(self) -> EventStream:
         return self
 
-    async def __anext__(self) -> Event:
+    async def __anext__(self) -> bytes:
+        reply = self._call.opened
         while not self._ready:
             if self._ended:
                 raise StopAsyncIteration
-            chunk = await self._call.chunk()
+            chunk = await reply.chunk()
             self._left -= len(chunk)
             if self._left < 0:
                 raise Failed("the stream is too large", "invalid reply", again=False, charged=True)
             self._ended = not chunk
-            self._ready.extend(self._parser.feed(chunk) if chunk else self._parser.close())
+            try:
+                frames = self._frames.feed(chunk) if chunk else [self._frames.rest]
+            except EventTooLarge as error:
+                raise Failed(str(error), "invalid reply", again=False, charged=True) from None
+            self._ready.extend(data for frame in frames if (data := data_of(frame)))
         return self._ready.popleft()
 
 

@@ -15,6 +15,7 @@ from pandora_router.wires.json_read import Json, mapping, objects, string, wrong
 from pandora_router.wires.look import Glimpse, keep
 from pandora_router.wires.usage import usage_of
 from pandora_router.wires.wire import (
+    COMMENT,
     OPENAI,
     SAMPLING,
     SYSTEM,
@@ -41,6 +42,7 @@ class Chat:
     path: ClassVar[str] = "/v1/chat/completions"
     stored: ClassVar[bool] = False
     logprobs: ClassVar[bool] = True
+    ping: ClassVar[bytes] = COMMENT
     members: ClassVar[frozenset[str]] = frozenset(
         SAMPLING
         | OPENAI
