@@ -1,12 +1,13 @@
 """Server-sent events as bytes: cut a stream into whole events without changing any of them.
 
-Lines end in LF, CR or CRLF, wherever the bytes are split (WHATWG HTML, section 9.2.6). orjson is imported by
-the functions that use it, since the library reads events without it.
+Lines end in LF, CR or CRLF, wherever the bytes are split (WHATWG HTML, section 9.2.6).
 """
 
 from __future__ import annotations
 
 import re
+
+from pandora_router.wires.json_read import dumped
 
 LARGEST = 2**21
 """Most bytes of one event, where nothing else is said."""
@@ -92,7 +93,5 @@ def parsed(data: bytes) -> dict[str, object] | None:
 
 def framed(name: str | None, value: object) -> bytes:
     """An event of our own."""
-    import orjson
-
     head = b"" if name is None else b"event: " + name.encode() + b"\n"
-    return head + b"data: " + orjson.dumps(value) + b"\n\n"
+    return head + b"data: " + dumped(value) + b"\n\n"

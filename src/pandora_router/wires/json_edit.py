@@ -10,8 +10,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-import orjson
-
+from pandora_router.wires.json_read import dumped
 from pandora_router.wires.wire import COPIES, TOKEN_LIMITS
 
 _MODEL = re.compile(rb'"model"\s*:\s*"(?:[^"\\]|\\.)*"')
@@ -32,7 +31,7 @@ def unambiguous(body: bytes, parsed: Mapping[str, Any]) -> bytes:
     (b'{"n":1}', b'{"n": 1.0}')
     """
     twice = any(name in parsed and body.count(b'"%s"' % name.encode()) > 1 for name in LIMITS)
-    return orjson.dumps(parsed) if twice or _ESCAPED_LETTER.search(body) else body
+    return dumped(parsed) if twice or _ESCAPED_LETTER.search(body) else body
 
 
 def with_model(body: bytes, parsed: Mapping[str, Any], model: str) -> bytes:
@@ -43,12 +42,12 @@ def with_model(body: bytes, parsed: Mapping[str, Any], model: str) -> bytes:
     """
     if parsed.get("model") == model:
         return body
-    member = b'"model":' + orjson.dumps(model)
+    member = b'"model":' + dumped(model)
     if body.count(b'"model"') == 1:
         changed, count = _MODEL.subn(lambda _: member, body, count=1)
         if count == 1:
             return changed
-    return orjson.dumps({**parsed, "model": model})
+    return dumped({**parsed, "model": model})
 
 
 def with_member(body: bytes, parsed: Mapping[str, Any], name: str, value: Any) -> bytes:
@@ -58,10 +57,10 @@ def with_member(body: bytes, parsed: Mapping[str, Any], name: str, value: Any) -
     b'{"stream":true,"n": 1.0}'
     """
     if name in parsed:
-        return orjson.dumps({**parsed, name: value})
+        return dumped({**parsed, name: value})
     start = body.index(b"{") + 1
     more = b"," if parsed else b""
-    return body[:start] + orjson.dumps(name) + b":" + orjson.dumps(value) + more + body[start:]
+    return body[:start] + dumped(name) + b":" + dumped(value) + more + body[start:]
 
 
 def closing(data: bytes, start: int) -> int | None:
