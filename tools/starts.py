@@ -17,7 +17,7 @@ HELP = ("-m", "pandora_router.cli.main", "--help")
 LOAD = "import sys; from pandora_router.router import Router; Router.load(sys.argv[1])"
 # What a process has imported when it starts the work that the extra is for.
 IMPORTS = {
-    "http": "pandora_router.transport.client",
+    "http": "pandora_router.transport.client, httptools, aiohappyeyeballs",
     "fit": "pandora_router.data.storage, pandora_router.router, pyarrow.parquet",
     "plots": "pandora_router.report.plots",
     "index": "pandora_router.estimators.nearest, faiss",

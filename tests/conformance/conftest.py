@@ -13,7 +13,7 @@ import pytest
 
 pytest.importorskip("uvicorn", reason="pip install 'pandora-router[serve]'")
 
-from tests.conformance.upstream import Model
+from tests.conformance.upstream import capable
 from tests.gateway.test_serve import served
 
 SUITES = Path(__file__).with_name("suites")
@@ -71,8 +71,8 @@ def environment(name: str, made_by: str, url: str) -> Environment:
 def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of a running gateway."""
     folder = tmp_path_factory.mktemp("conformance")
-    with closing(Model()) as model:
-        (folder / "pandora.yaml").write_text(CONFIG.format(url=model.url))
+    with closing(capable()) as provider:
+        (folder / "pandora.yaml").write_text(CONFIG.format(url=provider.url))
         with served(folder) as (_, url, lines):
             yield url
         assert not any("Traceback" in line or "bug" in line for line in lines), lines

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import threading
 import time
 import warnings
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -31,6 +33,9 @@ from pandora_router.transport.endpoint import Endpoint
 from pandora_router.transport.rate_limit import RateLimit
 from pandora_router.types import Contexts, Matrix
 from pandora_router.wires.look import shown
+from tests.support.provider import Provider
+from tests.support.provider_models import Model
+from tests.support.provider_replies import Said
 from tests.support.routers import fitted
 from tests.support.tables import generate
 from tests.support.upstream import PRICE_IN, PRICE_OUT, Upstream
@@ -110,6 +115,24 @@ def test_a_beginning_that_is_whole_costs_its_fee() -> None:
         begun = asyncio.run(one.begin(ASK))
         begun.cancel()
         assert begun.lost == pytest.approx(upstream.charged)
+
+
+def test_a_look_ends_with_the_visible_reasoning_as_it_does_in_the_gateway() -> None:
+    """The provider writes one word of the answer and then waits for a gate that opens after the look."""
+    gate = threading.Event()
+    said = Said(("The", " answer"), reasoning=("Let", " me", " think"))
+    model = Model(says=lambda _: said, gate=gate, gate_at=4)
+    with closing(Provider({"good": model})) as provider:
+        endpoint = Endpoint(provider.url, timeout=20.0)
+        one = ChatEndpoint("good", endpoint, "good", Tariff(1.0, 10.0), Asking(context_characters=400))
+
+        async def both() -> tuple[str | None, str]:
+            begun = await one.begin(ASK)
+            gate.set()
+            return begun.context, (await one.answer(ASK, begun)).text
+
+        assert asyncio.run(both()) == ("Let me think", "The answer")
+        assert [(bill.ended, bill.tokens.output) for bill in provider.log] == [("whole", 5)]
 
 
 def test_a_stream_that_outlives_its_event_loop_leaves_no_connection() -> None:

@@ -70,7 +70,7 @@ def test_help_of_a_verb_imports_nothing_heavy(verb: str) -> None:
 import sys
 from pandora_router.cli.main import main
 main([{verb!r}, "--help"], standalone_mode=False)
-print("heavy:", sorted({{"numpy", "scipy", "pydantic", "pyarrow", "aiohttp"}} & set(sys.modules)))
+print("heavy:", sorted({{"numpy", "scipy", "pydantic", "pyarrow", "httptools"}} & set(sys.modules)))
 """
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True

@@ -34,7 +34,7 @@ print(json.dumps(made))
 print("numba" in sys.modules, kernels.ready())
 """
 
-SLOW = ("numba", "lightgbm", "sklearn", "scipy.stats", "pydantic", "pyarrow", "aiohttp")
+SLOW = ("numba", "lightgbm", "sklearn", "scipy.stats", "pydantic", "pyarrow", "httptools")
 """Libraries that take from a tenth of a second to a second to import."""
 COLD = f"""
 import sys

@@ -19,7 +19,7 @@ from pandora_router.errors import UsageError
 def test_extras_that_name_extras_of_this_project_are_followed_in_pyproject() -> None:
     """Not in the metadata of the copy that is installed, which may be that of an older version."""
     names = {one.name for one in required(["serve"])}
-    assert {"uvicorn", "aiohttp", "numpy"} <= names
+    assert {"uvicorn", "httptools", "numpy"} <= names
     assert "pandora-router" not in names
     assert "pyarrow" not in names
     assert "pyarrow" in {one.name for one in required(["demo"])}

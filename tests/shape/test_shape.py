@@ -140,7 +140,17 @@ def test_a_public_name_is_the_same_object_as_in_its_package() -> None:
 def test_routing_needs_the_core_dependencies_alone(saved_router: Path, tmp_path: Path) -> None:
     """With every extra missing a saved router routes, and a command that needs an extra names it."""
     (tmp_path / "rows.csv").write_text("prompt\ntell about the river\n")
-    extras = {"pyarrow", "sklearn", "aiohttp", "matplotlib", "torch", "onnxruntime", "faiss", "ray", "sympy"}
+    extras = {
+        "pyarrow",
+        "sklearn",
+        "httptools",
+        "matplotlib",
+        "torch",
+        "onnxruntime",
+        "faiss",
+        "ray",
+        "sympy",
+    }
     printed = in_fresh_process(
         f"""
 import contextlib

@@ -287,12 +287,12 @@ class Provider:
         if model is None:
             connection.reply(404, error(path, 404, f"There is no model {name}.", "model_not_found"))
             return
-        if path not in WIRES:
-            self.other(connection, path, asked, model)
-            return
         try:
+            if path not in WIRES:
+                self.other(connection, path, asked, model)
+                return
             connection.exchange = Exchange(connection, asked, model, headers.get("authorization"))
-        except (AttributeError, KeyError, TypeError, ValueError) as odd:  # a member of another type
+        except (AttributeError, KeyError, TypeError, ValueError) as odd:  # a member is missing or odd
             connection.reply(400, error(path, 400, str(odd), "invalid_request"))
         else:
             connection.exchange.start()

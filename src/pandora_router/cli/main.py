@@ -63,11 +63,10 @@ SUMMARIES = {verb: summary for verbs in SECTIONS.values() for verb, summary in v
 # library -> the extra of pyproject.toml that installs it
 EXTRAS = {
     "pyarrow": "fit",
-    "aiohttp": "http",
+    "httptools": "http",
+    "aiohappyeyeballs": "http",
     "orjson": "serve",
     "uvicorn": "serve",
-    "httptools": "serve",
-    "aiohappyeyeballs": "serve",
     "uvloop": "serve",
     "psycopg": "postgres",
     "matplotlib": "plots",

@@ -10,8 +10,9 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
 
 import numpy as np
@@ -40,22 +41,27 @@ async def here(function: Callable[P, T], *args: P.args, **options: P.kwargs) -> 
 
 
 async def drive(
-    router: Router, decisions: Sequence[Deciding], work: Work, until: float = math.inf
+    router: Router,
+    decisions: Sequence[Deciding],
+    work: Work,
+    until: float = math.inf,
+    pay: Callable[[Ask, float], Awaitable[Paid]] | None = None,
 ) -> list[Decision]:
     """Run decisions concurrently to their ends; each round buys what all of them ask for next.
 
     A predictor is called once per round for all prompts, an estimator once for each, concurrently. `work`
-    runs computations; `until` is in seconds of `time.monotonic`.
+    runs computations; `until` is in seconds of `time.monotonic`. `pay` answers one ask until then in place of
+    the router's estimates (live looks of the gateway); its failures are results, not exceptions.
     """
     predictor = router.predictor
     done: dict[int, Decision] = {}
     replies: Mapping[int, Paid | None] = dict.fromkeys(range(len(decisions)))
     while asks := await work(_advance, decisions, replies, done):
-        if predictor is not None:
+        if pay is None and predictor is not None:
             replies = await work(pay_here, predictor, asks, until)
         else:
-            outside = cast(Estimator, router.costly)
-            paid = await asyncio.gather(*(pay_outside(outside, ask, until) for ask in asks.values()))
+            one = pay or partial(pay_outside, cast(Estimator, router.costly))
+            paid = await asyncio.gather(*(one(ask, until) for ask in asks.values()))
             replies = dict(zip(asks, paid, strict=True))
     return [done[i] for i in range(len(decisions))]
 

@@ -4,8 +4,7 @@
     answer         Answer, Unanswered
     beginning      Beginning: an answer that was started and can be continued or cancelled
     specialist     the Specialist protocol
-    chat_settings  Asking: settings for chat models, and the request body
-    completion     reading a chat completion, complete or from the events of a stream
+    chat_settings  Asking: settings for chat models, the request body, the answer in a reply
     chat           a model behind an OpenAI-compatible endpoint
     local          a GGUF model in this process (extra [local])
     retrieval      BM25 search over passages before another specialist is asked

@@ -1,4 +1,8 @@
-"""A model behind an OpenAI-compatible chat endpoint."""
+"""A model behind an OpenAI-compatible chat endpoint.
+
+A stream that ends before its `[DONE]` was cut. What has arrived is not an answer, since it is unknown what is
+missing and what it cost.
+"""
 
 from __future__ import annotations
 
@@ -12,13 +16,18 @@ from pandora_router.prices import Cancelling, Tariff
 from pandora_router.specialists.answer import Answer, Unanswered
 from pandora_router.specialists.beginning import Beginning
 from pandora_router.specialists.chat_settings import Asking
-from pandora_router.specialists.completion import StreamedCompletion, look, read
 from pandora_router.specialists.request import Request
 from pandora_router.transport.client import EventStream, HttpCall, encoded
 from pandora_router.transport.endpoint import Endpoint
 from pandora_router.transport.failures import Failed
 from pandora_router.transport.rate_limit import Place, RateLimit
 from pandora_router.transport.retries import GaveUp, Tried, most_charged, retried
+from pandora_router.transport.strict_json import parse
+from pandora_router.wires.chat import Chat
+from pandora_router.wires.events import DONE
+from pandora_router.wires.look import Glimpse
+
+CHAT = Chat()
 
 PATIENCE = 1.0
 """Seconds that `begin` waits for a place under the rate limit. A held beginning keeps its place, so without
@@ -153,7 +162,9 @@ class _Exchange:
     def __init__(self, chat: ChatEndpoint, body: Mapping[str, Any], worst: float) -> None:
         self.chat, self.body, self.worst = chat, body, worst
         self.seconds = 0.0
-        self._assembly = StreamedCompletion(chat.asking)
+        self._assembly = CHAT.assembly()
+        self._glimpse = Glimpse(chat.asking.peek)
+        self._done = False
         self._reply: dict[str, Any] | None = None
         self._place: Place | None = None
         self._call: HttpCall | None = None
@@ -193,28 +204,28 @@ class _Exchange:
             self.close()
         self.seconds += time.monotonic() - clock
         chat = self.chat
-        answer = read(self._reply, chat.asking, chat.prices, seconds=self.seconds, worst=self.worst)
+        answer = chat.asking.read(self._reply, chat.prices, seconds=self.seconds, worst=self.worst)
         return replace(answer, context_seconds=self._context_seconds, bytes_in=len(encoded(self.body)))
 
     def look(self) -> tuple[str | None, tuple[float, ...] | None]:
         """The context and its log-probabilities; raises `Failed` if the reply is not a completion."""
-        return look(self._cleaned() if self._reply is None else self._reply, self.chat.asking)
+        glimpse = self.chat.asking.look(self._reply or self._cleaned()).glimpse
+        return glimpse.context, glimpse.first_chances
 
     def owed(self, before: float) -> float:
         """Most that is owed if the call is closed now, plus `before`: what earlier calls were charged."""
         chat = self.chat
-        if self._reply is not None or self._assembly.done:
-            reply = self._cleaned() if self._reply is None else self._reply
+        if self._reply is not None or self._done:
+            reply = self._reply or self._cleaned()
             try:
-                return (
-                    before + read(reply, chat.asking, chat.prices, seconds=self.seconds, worst=self.worst).fee
-                )
+                answer = chat.asking.read(reply, chat.prices, seconds=self.seconds, worst=self.worst)
             except Failed:
                 return before + self.worst
+            return before + answer.fee
         if chat.cancelling != "stops":
             return before + self.worst
         sent = chat.asking.worst(self.body, replace(chat.prices, per_million_out=0.0), self.seconds)
-        return before + min(sent + self._assembly.tokens * chat.prices.per_million_out / 1e6, self.worst)
+        return before + min(sent + self._glimpse.tokens * chat.prices.per_million_out / 1e6, self.worst)
 
     def close(self) -> None:
         """End the call and release its place; may be called repeatedly."""
@@ -232,11 +243,28 @@ class _Exchange:
     async def _advance(self, *, to_context: bool) -> None:
         """Read events to the end of the stream, or until the context is complete."""
         assert self._events is not None
-        if self._assembly.done or (to_context and self._assembly.context_there):
+        while not self._done and not (to_context and self._context_there):
+            data = await anext(self._events, None)
+            if data is None:
+                raise Failed("the stream was cut before its end", "cut", again=True, charged=True)
+            self._take(data)
+
+    @property
+    def _context_there(self) -> bool:
+        """Whether the context is complete; a whole answer is read to its end, where its fee is stated."""
+        return self._glimpse.done and not self._glimpse.finished
+
+    def _take(self, data: bytes) -> None:
+        """Add the data of one event; raises `Failed` if it is an error or not part of a completion."""
+        if data.strip() == DONE:
+            self._done = True
             return
-        async for event in self._events:
-            self._assembly.add(event)
-            if self._assembly.done or (to_context and self._assembly.context_there):
-                return
-        if not self._assembly.done:
-            raise Failed("the stream was cut before its end", "cut", again=True, charged=True)
+        piece = parse(data.decode("utf-8", "replace").encode(), "an event of the stream")
+        if "error" in piece:
+            raise Failed("the stream ended with an error", "status", again=True, charged=True)
+        try:
+            CHAT.show(piece, self._glimpse)
+            self._assembly.add(data, piece)
+        except (AttributeError, TypeError):
+            why = "the stream holds no completion"
+            raise Failed(why, "invalid reply", again=True, charged=True) from None

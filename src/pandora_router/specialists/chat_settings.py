@@ -1,4 +1,4 @@
-"""Settings for asking a chat model: the request body, and the worst case of its fee."""
+"""Settings for asking a chat model: the request body, the worst case of its fee, the answer in its reply."""
 
 from __future__ import annotations
 
@@ -8,13 +8,25 @@ from typing import Any
 
 from pandora_router.errors import UsageError
 from pandora_router.prices import Tariff
+from pandora_router.specialists.answer import Answer, Finish
 from pandora_router.specialists.request import Message, Request
 from pandora_router.specialists.templates import PLAIN, Template
 from pandora_router.transport.client import encoded
+from pandora_router.transport.failures import Failed
+from pandora_router.wires.chat import Completion, completion
+from pandora_router.wires.look import LookLength
+from pandora_router.wires.usage import tokens_of
 from pandora_router.wires.wire import COPIES, MOST_COPIES, MOST_TOKENS, TOKEN_LIMITS
 
 OWN = ("model", "messages", "prompt", "input", "stream", "stream_options")
 """Fields that `options` may not set."""
+FINISHES: Mapping[str, Finish] = {
+    "length": "truncated",
+    "max_tokens": "truncated",
+    "content_filter": "refusal",
+}
+MOST_COUNTED = 10**9
+"""Larger token counts are refused as invalid."""
 
 
 @dataclass(frozen=True)
@@ -84,6 +96,49 @@ class Asking:
         """Upper bound of the fee of sending `body` once, if the server respects the limits in it."""
         tokens, copies = limits(body, self.tokens_as)
         return prices.most(len(encoded(body)), tokens * copies, seconds)
+
+    @property
+    def peek(self) -> LookLength:
+        """How much of an answer its context has."""
+        return LookLength(self.context_characters, self.context_tokens)
+
+    def read(self, reply: Mapping[str, Any], prices: Tariff, *, seconds: float, worst: float) -> Answer:
+        """The answer in a reply without streaming.
+
+        seconds: time that it took. worst: the fee that was reserved for it.
+
+        Raises `Failed`: "invalid reply" if the reply is not a completion or counts more than `MOST_COUNTED`
+        tokens, "unpriced" if the fee needs token counts and there are none, "overcharged" if it exceeds
+        `worst`.
+        """
+        said = self.look(reply)
+        finish: Finish = "refusal" if said.refusal else FINISHES.get(said.finish or "", "stop")
+        if finish == "stop" and not said.text.strip():
+            finish = "empty"
+        usage = reply.get("usage")
+        tokens_in, tokens_out = (tokens_of(usage, name) for name in ("prompt_tokens", "completion_tokens"))
+        if max(tokens_in or 0, tokens_out or 0) > MOST_COUNTED:
+            why = f"the reply counts more than {MOST_COUNTED:,} tokens"
+            raise Failed(why, "invalid reply", again=False, charged=True)
+        fee = prices.fee(tokens_in, tokens_out, seconds)
+        if fee is None:
+            why = (
+                "the reply has no token counts, so it has no fee: price the specialist per call or per second"
+            )
+            raise Failed(why, "unpriced", again=False, charged=True, dead=True)
+        if fee > worst * (1 + 1e-9):
+            why = f"charged {fee:.6g} where at most {worst:.6g} was agreed"
+            raise Failed(why, "overcharged", again=False, charged=True, dead=True, bill=fee)
+        context, logprobs = said.glimpse.context, said.glimpse.first_chances
+        text = said.text or said.refusal
+        return Answer(text, tokens_in, tokens_out, seconds, fee, context, finish, logprobs=logprobs)
+
+    def look(self, reply: Mapping[str, Any]) -> Completion:
+        """What a reply, or what has arrived of one, says and shows; raises `Failed`."""
+        try:
+            return completion(reply, self.peek)
+        except ValueError as error:
+            raise Failed(str(error), "invalid reply", again=True, charged=True) from None
 
     @property
     def identity(self) -> dict[str, Any]:

@@ -30,7 +30,6 @@ from pandora_router.prices import Tariff
 from pandora_router.specialists.answer import Answer, Unanswered
 from pandora_router.specialists.beginning import Beginning
 from pandora_router.specialists.chat_settings import Asking
-from pandora_router.specialists.completion import read
 from pandora_router.specialists.request import Request
 from pandora_router.specialists.threads import in_thread
 from pandora_router.transport.failures import Failed
@@ -197,13 +196,13 @@ class LocalModel:
         return replace(self.asking, stream=False).body(request)
 
     def _read(self, reply: Mapping[str, Any], seconds: float, most: float) -> list[Answer]:
-        first = read(reply, self.asking, self.prices, seconds=seconds, worst=most)
+        first = self.asking.read(reply, self.prices, seconds=seconds, worst=most)
         share = _share(reply, self.asking.context_tokens)
         answers = [first if share is None else replace(first, context_seconds=share * seconds)]
         for choice in reply["choices"][1:]:
             usage = {"prompt_tokens": 0, "completion_tokens": 0}
             whole = {"choices": [choice], "usage": usage}
-            other = read(whole, self.asking, self.prices, seconds=0.0, worst=most)
+            other = self.asking.read(whole, self.prices, seconds=0.0, worst=most)
             answers.append(replace(other, fee=0.0))
         return answers
 

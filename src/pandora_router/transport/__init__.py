@@ -1,17 +1,15 @@
-"""The HTTP client of this package, on aiohttp (extra [http]; imported when the first call is made).
+"""The HTTP client of this package, for collect, judges, remote embeddings, the gateway and the market.
 
-Calls that the gateway passes on unchanged use connections of their own, with httptools (extra [serve]).
+Replies are parsed by httptools (extra [http]; imported when the first call is made).
 
     failures         Failed: one failed call, and what that means for the next call
     endpoint         Endpoint: address, key, timeout, size limits
     secrets          reading a key, and removing it from everything a server sends
     strict_json      JSON with limited depth and limited numbers
-    events           parser of server-sent events
-    call_errors      connection errors and timeouts as Failed
-    client           HttpCall: one POST whose reply is read at once or as a stream, within a deadline
-    connections      HTTP/1.1 connections for replies that are passed on
-    connection_pool  opens and keeps those connections
-    relay            Relay: one POST whose reply is passed on unchanged
+    connections      HTTP/1.1 connections
+    connection_pool  opens connections, through a proxy if asked to, and keeps them
+    relay            Relay: one call whose reply is passed on unchanged
+    client           HttpCall: one call whose reply is read at once or as a stream, within a deadline
     retries          retry after a transient failure
     rate_limit       limits on concurrent calls and on calls per minute
     asgi             reading requests of an ASGI server

@@ -1,20 +1,23 @@
-"""Opens the connections of `relay` and keeps them for the next call to the same origin.
+"""Opens connections, through a proxy if asked to, and keeps them for the next call to the same origin.
 
-Connections belong to one event loop, and are closed before it ends.
+Connections belong to one event loop, and are closed before it ends. Through a proxy, a request to an http://
+address names the whole address and the proxy passes it on; for an https:// address the proxy is asked for a
+tunnel (CONNECT), in which TLS ends at the server, so that the proxy does not see what is sent.
 """
 
 from __future__ import annotations
 
 import asyncio
+import base64
 import functools
 import socket
 import ssl
 import urllib.parse
 from collections.abc import AsyncGenerator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
-from pandora_router.transport.connections import Connection, Unreachable
+from pandora_router.transport.connections import Connection, Garbled, Unreachable
 
 KEPT = 15.0
 """Seconds for which a connection without a call is kept."""
@@ -25,24 +28,55 @@ _SAFE = "/:@!$&'()*+,;=~%"
 
 
 @dataclass(frozen=True)
-class Target:
-    """A URL as a connection needs it: where to connect, and the first line and Host header of a request."""
+class HostPort:
+    """Where a connection ends: at a server or at a proxy."""
 
     host: str
     port: int
     tls: bool
-    line: str
-    named: str
 
-    @property
-    def origin(self) -> tuple[str, int, bool]:
-        """What connections can be shared by."""
-        return self.host, self.port, self.tls
+
+@dataclass(frozen=True)
+class Target:
+    """A URL as a connection needs it.
+
+    server: whom the request is for. where, named: what its first line and its Host header say.
+    origin: what connections can be shared by.
+    proxy: the proxy on the way, or None; `credentials` is its Proxy-Authorization header, or None.
+    """
+
+    server: HostPort
+    where: str
+    named: str
+    origin: str = field(repr=False)
+    proxy: HostPort | None = None
+    credentials: str | None = field(default=None, repr=False)
 
 
 @functools.lru_cache(1024)
-def target_of(url: str) -> Target:
-    """The target of a POST to `url`; raises `ValueError` if it is not an http or https URL."""
+def target_of(url: str, proxy: str | None = None) -> Target:
+    """The target of a request to `url`, through the proxy with the address `proxy` if there is one.
+
+    Raises `ValueError` unless both are http or https URLs; a proxy without a scheme is an http one.
+    """
+    address, parts = _host_port(url)
+    path = urllib.parse.quote(parts.path or "/", safe=_SAFE)
+    query = f"?{urllib.parse.quote(parts.query, safe=_SAFE + '?')}" if parts.query else ""
+    shown = f"[{address.host}]" if ":" in address.host else address.host
+    named = shown if parts.port is None else f"{shown}:{parts.port}"
+    origin = f"{parts.scheme} {address.host} {address.port} {proxy or ''}"
+    if proxy is None:
+        return Target(address, path + query, named, origin)
+    through, parts = _host_port(proxy if "://" in proxy else f"http://{proxy}")
+    credentials = None
+    if parts.username is not None:
+        stated = f"{parts.username}:{parts.password or ''}"
+        credentials = f"Basic {base64.b64encode(urllib.parse.unquote_to_bytes(stated)).decode()}"
+    where = path + query if address.tls else f"http://{named}{path}{query}"
+    return Target(address, where, named, origin, through, credentials)
+
+
+def _host_port(url: str) -> tuple[HostPort, urllib.parse.SplitResult]:
     parts = urllib.parse.urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise ValueError("not an http or https URL")
@@ -50,20 +84,20 @@ def target_of(url: str) -> Target:
     if not host.isascii():
         host = host.encode("idna").decode()
     tls = parts.scheme == "https"
-    path = urllib.parse.quote(parts.path or "/", safe=_SAFE)
-    query = f"?{urllib.parse.quote(parts.query, safe=_SAFE + '?')}" if parts.query else ""
-    shown = f"[{host}]" if ":" in host else host
-    named = shown if parts.port is None else f"{shown}:{parts.port}"
-    return Target(host, parts.port or (443 if tls else 80), tls, f"POST {path}{query} HTTP/1.1", named)
+    return HostPort(host, parts.port or (443 if tls else 80), tls), parts
 
 
-def head_of(target: Target, headers: Mapping[str, str], length: int) -> bytes:
-    """The head of a POST of `length` bytes; raises `ValueError` if a header would break it."""
+def head_of(target: Target, headers: Mapping[str, str], body: bytes | None) -> bytes:
+    """The head of a POST of `body`, of a GET if that is None; `ValueError` if a header would break it."""
     given = {name.lower() for name in headers}
     usual = {"host": target.named, "user-agent": "pandora-router", "accept": "*/*"}
-    lines = [target.line, *(f"{name}: {value}" for name, value in usual.items() if name not in given)]
+    if target.credentials is not None and not target.server.tls:
+        usual["proxy-authorization"] = target.credentials
+    lines = [f"{'GET' if body is None else 'POST'} {target.where} HTTP/1.1"]
+    lines += [f"{name}: {value}" for name, value in usual.items() if name not in given]
     lines += [f"{name}: {value}" for name, value in headers.items() if name.lower() not in _OURS]
-    lines.append(f"content-length: {length}")
+    if body is not None:
+        lines.append(f"content-length: {len(body)}")
     head = "\r\n".join(lines)
     if not head.count("\r") == head.count("\n") == len(lines) - 1 or "\0" in head:
         raise ValueError("a header with a line break")
@@ -76,7 +110,7 @@ class ConnectionPool:
     def __init__(self) -> None:
         self.loop = asyncio.get_running_loop()
         self.opened: set[Connection] = set()
-        self._idle: dict[tuple[str, int, bool], list[Connection]] = {}
+        self._idle: dict[str, list[Connection]] = {}
         self._sweep: asyncio.TimerHandle | None = None
 
     def idle(self, target: Target) -> Connection | None:
@@ -91,20 +125,26 @@ class ConnectionPool:
 
     async def connect(self, target: Target) -> Connection:
         """Open a connection; raises `Unreachable`."""
+        first = target.proxy or target.server
         try:
             kinds = {"family": socket.AF_UNSPEC, "type": socket.SOCK_STREAM}
-            found = await self.loop.getaddrinfo(target.host, target.port, **kinds)
+            found = await self.loop.getaddrinfo(first.host, first.port, **kinds)
             connected = await _started(found, self.loop)
             try:
-                return await self._opened(connected, target)
+                connection = await self._opened(connected, first, target)
             except BaseException:
                 connected.close()
                 raise
-        except (OSError, ssl.CertificateError) as error:
+            if target.proxy is not None and target.server.tls:
+                return await self._tunnelled(connection, target)
+        except Unreachable:
+            raise
+        except (OSError, ssl.CertificateError, Garbled) as error:
             raise Unreachable(type(error).__name__) from error
+        return connection
 
-    async def _opened(self, connected: socket.socket, target: Target) -> Connection:
-        secure: dict[str, Any] = {"ssl": _context(), "server_hostname": target.host} if target.tls else {}
+    async def _opened(self, connected: socket.socket, address: HostPort, target: Target) -> Connection:
+        secure: dict[str, Any] = {"ssl": _context(), "server_hostname": address.host} if address.tls else {}
         connection = Connection(self, target.origin)
         try:
             await self.loop.create_connection(lambda: connection, sock=connected, **secure)
@@ -112,6 +152,28 @@ class ConnectionPool:
             self.opened.discard(connection)
             raise
         return connection
+
+    async def _tunnelled(self, outer: Connection, target: Target) -> Connection:
+        """A TLS connection to the server inside `outer`, a connection to the proxy."""
+        host = f"[{target.server.host}]" if ":" in target.server.host else target.server.host
+        lines = [f"CONNECT {host}:{target.server.port} HTTP/1.1", f"host: {host}:{target.server.port}"]
+        if target.credentials is not None:
+            lines.append(f"proxy-authorization: {target.credentials}")
+        reply = outer.send("\r\n".join(lines).encode() + b"\r\n\r\n", b"")
+        try:
+            await reply.begun()
+            if not 200 <= reply.status < 300:
+                raise Unreachable(f"its proxy answered with status {reply.status}")
+        except BaseException:
+            outer.abort()
+            raise
+        inner = Connection(self, target.origin)
+        transport = await self.loop.start_tls(
+            outer.hand_over(), inner, _context(), server_hostname=target.server.host
+        )
+        assert transport is not None
+        inner.connection_made(transport)
+        return inner
 
     def keep(self, connection: Connection) -> None:
         """Keep a connection for the next call."""

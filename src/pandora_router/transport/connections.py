@@ -1,10 +1,10 @@
-"""HTTP/1.1 connections for calls whose replies are passed on unchanged (`relay`).
+"""HTTP/1.1 connections, for every call of this package.
 
 A general client prepares every call for redirects, cookies, compression, form data and tracing, none of which
-a relay uses; that was a third of the processor time of a request to the gateway. Here a call is one POST with
-a body that is known whole. The reply is parsed by httptools, the parser that also reads requests to the
+is used here; that was a third of the processor time of a request to the gateway. Here a call is one request
+with a body that is known whole. The reply is parsed by httptools, the parser that also reads requests to the
 gateway. Reading stops while more than `AHEAD` bytes wait to be taken, so a slow reader does not fill the
-memory. `pool` opens connections and keeps them for the next call.
+memory. `connection_pool` opens connections and keeps them for the next call.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Garbled(ValueError):
 
 
 class Unreachable(OSError):
-    """No connection could be opened, so nothing was sent; the cause is an `OSError`."""
+    """No connection to the server could be opened, so nothing was sent to it; the message says why."""
 
 
 class Broken(OSError):
@@ -44,8 +44,8 @@ class Broken(OSError):
         super().__init__("the connection ended")
 
 
-class PostReply:
-    """The reply to one POST, as it arrives; `status` and `headers` (names in lower case) after `begun`."""
+class HttpReply:
+    """The reply to one request, as it arrives; `status` and `headers` (names in lower case) after `begun`."""
 
     def __init__(self, connection: Connection) -> None:
         self.status = 0
@@ -137,7 +137,7 @@ class Connection(asyncio.Protocol):
     silent: whether it ended during a call, before a single byte of the reply had come.
     """
 
-    def __init__(self, pool: ConnectionPool, origin: tuple[str, int, bool]) -> None:
+    def __init__(self, pool: ConnectionPool, origin: str) -> None:
         self.loop = pool.loop
         self.full = False
         self.paused = False
@@ -147,7 +147,7 @@ class Connection(asyncio.Protocol):
         self._pool = pool
         self._transport: asyncio.Transport | None = None
         self._parser: Any = library().HttpResponseParser(self)
-        self._reply: PostReply | None = None
+        self._reply: HttpReply | None = None
         self._headers: dict[str, str] = {}
         self._head = 0
         self._usable = True
@@ -158,14 +158,14 @@ class Connection(asyncio.Protocol):
         """Whether another call can be made on this connection."""
         return self._usable and self._transport is not None and not self._transport.is_closing()
 
-    def post(self, head: bytes, body: bytes) -> PostReply:
+    def send(self, head: bytes, body: bytes) -> HttpReply:
         """Begin to send a request; `finish` sends what is left of a large one."""
         assert self._transport is not None
-        self._reply, self._head, self._to_the_end = PostReply(self), 0, False
+        self._reply, self._head, self._to_the_end = HttpReply(self), 0, False
         self._transport.write(head + body[:PIECE])
         return self._reply
 
-    async def finish(self, reply: PostReply, body: bytes) -> None:
+    async def finish(self, reply: HttpReply, body: bytes) -> None:
         """Send the rest of `body`, unless the reply begins before: then the connection is not used again."""
         assert self._transport is not None
         for start in range(PIECE, len(body), PIECE):
@@ -189,6 +189,13 @@ class Connection(asyncio.Protocol):
         self.paused = False
         if not self._transport.is_closing():
             self._transport.resume_reading()
+
+    def hand_over(self) -> asyncio.Transport:
+        """Give up the bytes below this connection, for a TLS connection inside a proxy's tunnel."""
+        assert self._transport is not None
+        transport, self._transport, self._reply = self._transport, None, None
+        self._pool.forget(self)
+        return transport
 
     def abort(self) -> None:
         """Close the connection at once."""
@@ -239,7 +246,7 @@ class Connection(asyncio.Protocol):
         if not reply.status and self._head > LARGEST_HEAD:
             self._refuse(reply)
 
-    def _refuse(self, reply: PostReply) -> None:
+    def _refuse(self, reply: HttpReply) -> None:
         self._usable = False
         reply.fail(Garbled("the reply is not HTTP"))
         self.abort()
@@ -250,8 +257,9 @@ class Connection(asyncio.Protocol):
         self._usable = self._usable and self._reply is not None and not self._reply.ended
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """One header is complete."""
-        self._headers[name.decode("latin-1").lower()] = value.decode("latin-1")
+        """One header is complete; trailers, after the body of a reply, are ignored."""
+        if self._reply is not None and not self._reply.status:
+            self._headers[name.decode("latin-1").lower()] = value.decode("latin-1")
 
     def on_headers_complete(self) -> None:
         """The headers are complete; those of an interim reply (status 1xx) are ignored."""
@@ -282,5 +290,5 @@ def library() -> ModuleType:
     try:
         import httptools
     except ImportError:
-        raise missing_package("a call that is passed on", "httptools", "serve") from None
+        raise missing_package("a call to an endpoint", "httptools", "http") from None
     return httptools

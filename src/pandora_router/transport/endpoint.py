@@ -16,7 +16,7 @@ class ReplyLimits:
     """Most bytes that are read of a reply: of its body, of an error's body, of one event, of a whole stream.
 
     A larger reply is a failure ("invalid reply"), and what exceeds the limit is not kept in memory. The
-    client limits header lines to 8 KiB each and 128 in number.
+    status line and the headers may have 64 KiB together.
     """
 
     body: int = 64 * 2**20
@@ -35,8 +35,8 @@ class Endpoint:
     retries: number of further calls after a transient failure.
     pause: seconds before the first retry, doubled each time, unless the server says how long to wait.
     key_file: file with the key, read if `key_from` is None or not set.
-    use_proxy: whether to use the proxy in the environment (http_proxy, https_proxy). The proxy of an http://
-        address sees the key, so the default is false.
+    use_proxy: whether to use the proxy in the environment (http_proxy, https_proxy, no_proxy). The proxy of
+        an http:// address sees the key, so the default is false.
     """
 
     base_url: str

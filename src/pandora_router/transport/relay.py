@@ -1,9 +1,8 @@
-"""A call whose reply is passed on unchanged, for the gateway.
+"""A call whose reply is passed on unchanged, for the gateway; `client.HttpCall` reads its replies from one.
 
-Unlike `client.HttpCall`, nothing is parsed or redacted, and no status raises an exception: the caller decides
-what a status means and forwards the body. Long streams are normal here, so `timeout` limits each wait (for
-the headers, for the next bytes) and `LONGEST` the whole call. Calls are made on `connections`, those through
-a proxy by aiohttp.
+Nothing is parsed or redacted, and no status raises an exception: the caller decides what a status means and
+forwards the body. Long streams are normal here, so `timeout` limits each wait (for the headers, for the next
+bytes) and `longest` the whole call.
 
 A server may close a connection that was kept while the next call is on its way to it. Such a call is made
 once more, on a new connection (`STALE`).
@@ -13,16 +12,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Mapping
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
-from pandora_router.transport.call_errors import Guard, late, unheard, wire_errors
-from pandora_router.transport.client import sendable, session_of_loop
 from pandora_router.transport.connection_pool import head_of, pool_of_loop, target_of
-from pandora_router.transport.connections import PIECE, Connection, PostReply
+from pandora_router.transport.connections import PIECE, Broken, Connection, HttpReply, Unreachable
 from pandora_router.transport.failures import Failed
-
-if TYPE_CHECKING:
-    import aiohttp
 
 T = TypeVar("T")
 LONGEST = 3600.0
@@ -35,60 +29,6 @@ closed it before the call arrived. A server that ends it later may have worked o
 
 class _Late(Exception):
     """The next bytes did not arrive in time."""
-
-
-class ReplyStream(Protocol):
-    """A reply of which bytes arrive: `connections.PostReply` or `Proxied`."""
-
-    status: int
-
-    @property
-    def headers(self) -> Mapping[str, str]:
-        """The headers of the reply."""
-        ...
-
-    async def readany(self) -> bytes:
-        """The next bytes, b"" at the end."""
-        ...
-
-    @property
-    def broken(self) -> bool:
-        """Whether the rest is known not to arrive."""
-        ...
-
-    def fail(self, error: Exception) -> None:
-        """Raise `error` in the coroutine that waits for bytes."""
-        ...
-
-    def close(self) -> None:
-        """End the call."""
-        ...
-
-
-class Proxied:
-    """A reply that came through a proxy, read by aiohttp."""
-
-    def __init__(self, response: aiohttp.ClientResponse) -> None:
-        self.status = response.status
-        self.headers = response.headers
-        self._response = response
-
-    async def readany(self) -> bytes:
-        """The next bytes, b"" at the end."""
-        return await self._response.content.readany()
-
-    @property
-    def broken(self) -> bool:
-        """Whether the rest is known not to arrive."""
-        return self._response.content.exception() is not None
-
-    def fail(self, error: Exception) -> None:
-        """Raise `error` in the coroutine that waits for bytes."""
-        self._response.content.set_exception(error)
-
-    def close(self) -> None:
-        """End the call."""
-        self._response.close()
 
 
 class Incoming(Protocol):
@@ -120,13 +60,13 @@ class Incoming(Protocol):
 
 
 class Relay:
-    """One POST whose status and headers have arrived. Created by `Relay.open`; must always be closed."""
+    """One call whose status and headers have arrived. Created by `Relay.open`; must always be closed."""
 
-    def __init__(self, url: str, reply: ReplyStream, end: float, timeout: float) -> None:
+    def __init__(self, url: str, reply: HttpReply, end: float, timeout: float) -> None:
         self.url = url
         self.status = reply.status
         self.headers: Mapping[str, str] = reply.headers
-        self._reply: ReplyStream | None = reply
+        self._reply: HttpReply | None = reply
         self._end = end
         self._timeout = timeout
         self._loop = asyncio.get_running_loop()
@@ -135,46 +75,60 @@ class Relay:
 
     @classmethod
     async def open(
-        cls, url: str, body: bytes, headers: Mapping[str, str], timeout: float, proxy: str | None = None
+        cls,
+        url: str,
+        body: bytes | None,
+        headers: Mapping[str, str],
+        timeout: float,
+        proxy: str | None = None,
+        longest: float = LONGEST,
     ) -> Relay:
-        """POST `body` and wait for status and headers, at most `timeout` seconds.
+        """POST `body` (GET if it is None) and wait for status and headers, at most `timeout` seconds.
 
-        Header names of the reply are in lower case. Raises `Failed` if there is no HTTP response, or a
-        compressed one: nothing is decompressed here, and the client did not ask for it. Redirects are not
-        followed and are not an error here.
+        The whole call ends `longest` seconds after its begin. Header names of the reply are in lower case.
+        Raises `Failed` if there is no HTTP response, or a compressed one: nothing is decompressed here, and
+        the client did not ask for it. Redirects are not followed and are not an error here.
         """
         now = asyncio.get_running_loop().time()
-        if proxy is not None:
-            async with Guard(url, now + timeout, timeout):
-                session = await session_of_loop()
-                response = await session.post(
-                    url, data=sendable(body), headers=headers, proxy=proxy, allow_redirects=False
-                )
-            return cls(url, Proxied(response), now + LONGEST, timeout)._checked()
         try:
-            target = target_of(url)
-            head = head_of(target, headers, len(body))
-        except ValueError as error:
-            raise unheard(url, error) from None
+            target = target_of(url, proxy)
+            head = head_of(target, headers, body)
+        except ValueError:  # its text may hold a key or the proxy's password
+            why = f"{url} was not called: its address, its proxy or a header is not valid"
+            raise Failed(why, "connection", again=False) from None
+        call = (url, head, body or b"", now, timeout, now + longest)
         pool = await pool_of_loop()
         kept = pool.idle(target)
         if kept is not None:
             try:
-                return await cls._posted(url, kept, head, body, now, timeout)
+                return await cls._sent(kept, *call)
             except Failed:
                 if not kept.silent or pool.loop.time() - now > STALE:
                     raise
-        async with Guard(url, now + timeout, timeout):
-            connection = await pool.connect(target)
-        return await cls._posted(url, connection, head, body, now, timeout)
+        try:
+            async with asyncio.timeout_at(now + timeout):
+                connection = await pool.connect(target)
+        except TimeoutError:
+            why = f"{url} could not be reached within {timeout:g} s"
+            raise Failed(why, "timeout", again=True) from None
+        except Unreachable as error:
+            raise Failed(f"{url} could not be reached ({error})", "connection", again=True) from None
+        return await cls._sent(connection, *call)
 
     @classmethod
-    async def _posted(
-        cls, url: str, connection: Connection, head: bytes, body: bytes, begun: float, timeout: float
+    async def _sent(
+        cls,
+        connection: Connection,
+        url: str,
+        head: bytes,
+        body: bytes,
+        begun: float,
+        timeout: float,
+        end: float,
     ) -> Relay:
         """Send a request and wait for status and headers; raises `Failed`."""
-        reply = connection.post(head, body)
-        relay = cls(url, reply, begun + LONGEST, timeout)
+        reply = connection.send(head, body)
+        relay = cls(url, reply, end, timeout)
         try:
             await relay._within(begun + timeout, _begun(connection, reply, body))
         except BaseException:
@@ -185,10 +139,10 @@ class Relay:
 
     def _checked(self) -> Relay:
         """The relay itself; closes it and raises `Failed` if the reply is compressed."""
-        if self.headers.get("content-encoding", "identity").lower() != "identity":
+        if self.headers.get("content-encoding", "").strip().lower() not in ("", "identity"):
             self.close()
             why = f"{self.url} compressed its reply, although it was asked not to"
-            raise Failed(why, "invalid reply", again=True, charged=True)
+            raise Failed(why, "invalid reply", again=False, charged=True)
         return self
 
     @property
@@ -210,9 +164,10 @@ class Relay:
         try:
             return await arriving
         except _Late:
-            raise late(self.url, self._timeout) from None
-        except wire_errors() as error:
-            raise unheard(self.url, error) from None
+            why = f"{self.url} did not answer within {self._timeout:g} s"
+            raise Failed(why, "timeout", again=True, charged=True) from None
+        except (OSError, ValueError) as error:
+            raise _broken(self.url, error) from None
         finally:
             self._due = None
 
@@ -248,8 +203,18 @@ class Relay:
             reply.close()
 
 
-async def _begun(connection: Connection, reply: PostReply, body: bytes) -> None:
+async def _begun(connection: Connection, reply: HttpReply, body: bytes) -> None:
     """Send what is left of `body` and wait for the head of the reply."""
     if len(body) > PIECE:
         await connection.finish(reply, body)
     await reply.begun()
+
+
+def _broken(url: str, error: Exception) -> Failed:
+    """What went wrong on the wire, in our own words."""
+    if isinstance(error, Broken) and error.begun:
+        return Failed(f"the reply of {url} was cut off", "cut", again=True, charged=True)
+    name = type(error).__name__
+    if isinstance(error, ValueError):
+        return Failed(f"{url} did not answer in HTTP ({name})", "invalid reply", again=True, charged=True)
+    return Failed(f"the connection to {url} broke ({name})", "connection", again=True, charged=True)

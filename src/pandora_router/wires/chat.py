@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, ClassVar
-
-import orjson
 
 from pandora_router.wires.assembly import joined
 from pandora_router.wires.events import framed
 from pandora_router.wires.json_edit import closing
-from pandora_router.wires.json_read import Json, mapping, objects, string, wrong
-from pandora_router.wires.look import Glimpse, keep
+from pandora_router.wires.json_read import Json, dumped, mapping, objects, string, wrong
+from pandora_router.wires.look import Glimpse, LookLength, keep
 from pandora_router.wires.usage import usage_of
 from pandora_router.wires.wire import (
+    COMMENT,
     OPENAI,
     SAMPLING,
     SYSTEM,
@@ -41,6 +41,7 @@ class Chat:
     path: ClassVar[str] = "/v1/chat/completions"
     stored: ClassVar[bool] = False
     logprobs: ClassVar[bool] = True
+    ping: ClassVar[bytes] = COMMENT
     members: ClassVar[frozenset[str]] = frozenset(
         SAMPLING
         | OPENAI
@@ -111,7 +112,7 @@ class Chat:
                 continue
             delta = mapping(choice.get("delta"))
             keep(glimpse.reasoning, delta.get("reasoning_content") or delta.get("reasoning"))
-            keep(glimpse.text, delta.get("content"))
+            keep(glimpse.text, delta.get("content") or choice.get("text"))
             keep(glimpse.text, delta.get("refusal"))
             for call in objects(delta.get("tool_calls")):
                 function = mapping(call.get("function"))
@@ -150,10 +151,10 @@ class ChatAssembly:
 
     def body(self) -> bytes | None:
         """The completion, once every choice has its finish reason."""
-        choices = [self._choices[index] for index in sorted(self._choices)]
-        if not choices or any(choice["finish_reason"] is None for choice in choices):
+        reply = self.reply()
+        if not reply["choices"] or any(choice["finish_reason"] is None for choice in reply["choices"]):
             return None
-        for choice in choices:
+        for choice in reply["choices"]:
             message = choice["message"]
             message.setdefault("role", "assistant")
             message.setdefault("content", None)
@@ -162,9 +163,42 @@ class ChatAssembly:
             for call in message.get("tool_calls") or ():
                 call.pop("index", None)
             choice.setdefault("logprobs", None)
+        return dumped(reply)
+
+    def reply(self) -> dict[str, Any]:
+        """What has arrived so far, in the form of a reply without streaming."""
+        choices = [self._choices[index] for index in sorted(self._choices)]
         head = {**self._head, "object": "chat.completion"}
         usage = {"usage": head.pop("usage")} if "usage" in head else {}
-        return orjson.dumps({**head, "choices": choices, **usage})
+        return {**head, "choices": choices, **usage}
+
+
+@dataclass(frozen=True)
+class Completion:
+    """What a chat completion, or the completion of a text, says; of several choices the first.
+
+    finish: the provider's reason for its end, or None. glimpse: what a look at it shows.
+    """
+
+    text: str
+    refusal: str
+    finish: str | None
+    glimpse: Glimpse
+
+
+def completion(reply: Json, peek: LookLength) -> Completion:
+    """Read a complete reply, or what has arrived of it; raises `ValueError` if it holds no completion."""
+    try:
+        choice = reply["choices"][0]
+        message = {"content": choice["text"]} if "text" in choice else choice["message"]
+        text, refusal = message.get("content") or "", message.get("refusal") or ""
+    except (KeyError, IndexError, TypeError, AttributeError):
+        raise ValueError("the reply holds no chat completion") from None
+    if not isinstance(text, str) or not isinstance(refusal, str):
+        raise ValueError("the reply holds no chat completion")
+    glimpse = Glimpse(peek)
+    Chat().show({"choices": [{**choice, "index": 0, "delta": message}]}, glimpse)
+    return Completion(text, refusal, string(choice.get("finish_reason")), glimpse)
 
 
 class ChatSpeech:

@@ -1,14 +1,17 @@
-"""Server-sent events as bytes: cut a stream into whole events without changing any of them."""
+"""Server-sent events as bytes: cut a stream into whole events without changing any of them.
+
+Lines end in LF, CR or CRLF, wherever the bytes are split (WHATWG HTML, section 9.2.6).
+"""
 
 from __future__ import annotations
 
 import re
 
-import orjson
+from pandora_router.wires.json_read import dumped
 
 LARGEST = 2**21
-"""Most bytes of one event."""
-_END = re.compile(rb"\r\n\r\n|\n\n|\r\r")
+"""Most bytes of one event, where nothing else is said."""
+_END = re.compile(rb"\r\n\r\n|\n\n|\r\r|\n\r\n")
 DONE = b"[DONE]"
 TELLS = re.compile(
     rb'"(?:usage"(?!\s*:\s*null)|error"(?!\s*:\s*null)|response(?!\.[a-z_.]+\.delta")|message_)|\[DONE\]'
@@ -21,14 +24,18 @@ Responses stream names its type, which ends in `.delta` where it carries more co
 
 
 class EventTooLarge(ValueError):
-    """One event has more than `LARGEST` bytes."""
+    """One event has more bytes than `Frames` may keep."""
 
 
 class Frames:
-    """Cuts the chunks of a stream into events, each with the blank line that ends it."""
+    """Cuts the chunks of a stream into events, each with the blank line that ends it.
 
-    def __init__(self) -> None:
+    At most `largest` bytes of an event that is not complete are kept.
+    """
+
+    def __init__(self, largest: int = LARGEST) -> None:
         self._rest = b""
+        self._largest = largest
 
     def feed(self, chunk: bytes) -> list[bytes]:
         """The events that are complete now; raises `EventTooLarge`."""
@@ -39,7 +46,7 @@ class Frames:
             frames.append(data[start : end.end()])
             start = end.end()
         self._rest = data[start:]
-        if len(self._rest) > LARGEST:
+        if len(self._rest) > self._largest:
             raise EventTooLarge("one event of the stream is too large")
         return frames
 
@@ -68,12 +75,15 @@ def data_of(frame: bytes) -> bytes:
     >>> data_of(b"event: x\ndata: {}\n\n"), data_of(b": ping\n\n")
     (b'{}', b'')
     """
-    lines = [line[5:].removeprefix(b" ") for line in frame.splitlines() if line.startswith(b"data:")]
+    lines = frame.removeprefix(b"\xef\xbb\xbf").splitlines()
+    lines = [line[5:].removeprefix(b" ") for line in lines if line.startswith(b"data:")]
     return b"\n".join(lines)
 
 
 def parsed(data: bytes) -> dict[str, object] | None:
     """The JSON object in an event's data, or None."""
+    import orjson
+
     try:
         value = orjson.loads(data)
     except orjson.JSONDecodeError:
@@ -84,4 +94,4 @@ def parsed(data: bytes) -> dict[str, object] | None:
 def framed(name: str | None, value: object) -> bytes:
     """An event of our own."""
     head = b"" if name is None else b"event: " + name.encode() + b"\n"
-    return head + b"data: " + orjson.dumps(value) + b"\n\n"
+    return head + b"data: " + dumped(value) + b"\n\n"

@@ -10,9 +10,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-import orjson
-
 from pandora_router.errors import UsageError
+from pandora_router.wires.json_read import dumped
 
 _MODEL = re.compile(rb'"model"\s*:\s*"(?:[^"\\]|\\.)*"')
 _STEP = re.compile(rb'"(?:[^"\\]|\\.)*"|[{}]')
@@ -32,8 +31,8 @@ def unambiguous(body: bytes, parsed: Mapping[str, Any]) -> bytes:
     (b'{"n":1}', b'{"n": 1.0}')
     """
     try:
-        written = orjson.dumps(parsed)
-    except orjson.JSONEncodeError:
+        written = dumped(parsed)
+    except TypeError:
         raise UsageError(
             "the body", expected="JSON that is nested at most 254 deep", came="more", do="Flatten it."
         ) from None
@@ -49,12 +48,12 @@ def with_model(body: bytes, parsed: Mapping[str, Any], model: str) -> bytes:
     """
     if parsed.get("model") == model:
         return body
-    member = b'"model":' + orjson.dumps(model)
+    member = b'"model":' + dumped(model)
     if body.count(b'"model"') == 1:
         changed, count = _MODEL.subn(lambda _: member, body, count=1)
         if count == 1:
             return changed
-    return orjson.dumps({**parsed, "model": model})
+    return dumped({**parsed, "model": model})
 
 
 def with_member(body: bytes, parsed: Mapping[str, Any], name: str, value: Any) -> bytes:
@@ -64,10 +63,10 @@ def with_member(body: bytes, parsed: Mapping[str, Any], name: str, value: Any) -
     b'{"stream":true,"n": 1.0}'
     """
     if name in parsed:
-        return orjson.dumps({**parsed, name: value})
+        return dumped({**parsed, name: value})
     start = body.index(b"{") + 1
     more = b"," if parsed else b""
-    return body[:start] + orjson.dumps(name) + b":" + orjson.dumps(value) + more + body[start:]
+    return body[:start] + dumped(name) + b":" + dumped(value) + more + body[start:]
 
 
 def closing(data: bytes, start: int) -> int | None:

@@ -1,4 +1,7 @@
-"""Read members of a JSON object from outside, and check their types."""
+"""Read members of a JSON object from outside, and check their types; write JSON.
+
+orjson is imported by what uses it: the library reads chat completions without it.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,13 @@ from typing import Any
 from pandora_router.errors import UsageError
 
 Json = Mapping[str, Any]
+
+
+def dumped(value: object) -> bytes:
+    """A value as JSON."""
+    import orjson
+
+    return orjson.dumps(value)
 
 
 def wrong(member: str, expected: str, came: object) -> UsageError:

@@ -84,6 +84,19 @@ class Glimpse:
             return shown(text, tuple(chance for _, chance in first)) if self.peek.chances else text or None
         return "".join(self.reasoning or self.text)[: self.peek.characters] or None
 
+    @property
+    def first_chances(self) -> tuple[float, ...] | None:
+        """The log-probabilities of the tokens that are the context; None if it is cut by characters."""
+        return tuple(chance for _, chance in self.chances[: self.peek.tokens]) or None
+
+    @property
+    def tokens(self) -> int:
+        """Upper bound of the tokens that were seen: those with log-probabilities, else one for each byte."""
+        parts = [*self.reasoning, *self.text]
+        if self.chances:
+            return max(len(self.chances), len(parts))
+        return sum(len(part.encode("utf-8", "replace")) for part in parts)
+
     def chance(self, token: Json) -> None:
         """Take one token with its log-probability; anything else is ignored."""
         text, chance = token.get("token"), token.get("logprob")

@@ -50,6 +50,7 @@ class Messages:
     path: ClassVar[str] = "/v1/messages"
     stored: ClassVar[bool] = False
     logprobs: ClassVar[bool] = False
+    ping: ClassVar[bytes] = b'event: ping\ndata: {"type": "ping"}\n\n'
     members: ClassVar[frozenset[str]] = frozenset(
         SAMPLING | {"messages", "system", "max_tokens", "stop_sequences", "top_k", "thinking"}
     )

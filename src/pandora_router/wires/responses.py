@@ -12,6 +12,7 @@ from pandora_router.wires.json_read import Json, mapping, objects, string, wrong
 from pandora_router.wires.look import Glimpse, keep
 from pandora_router.wires.usage import usage_of
 from pandora_router.wires.wire import (
+    COMMENT,
     OPENAI,
     SAMPLING,
     SYSTEM,
@@ -36,6 +37,7 @@ class Responses:
     path: ClassVar[str] = "/v1/responses"
     stored: ClassVar[bool] = True
     logprobs: ClassVar[bool] = False
+    ping: ClassVar[bytes] = COMMENT
     members: ClassVar[frozenset[str]] = frozenset(
         SAMPLING | OPENAI | {"input", "instructions", "max_output_tokens", "reasoning", "text", "truncation"}
     )

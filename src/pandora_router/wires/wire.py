@@ -157,11 +157,16 @@ class Speech(Protocol):
         ...
 
 
+COMMENT = b": ping\n\n"
+"""An event without data, which clients ignore."""
+
+
 class Wire(Protocol):
     """One request format.
 
     members: those of a request that are known not to make it cost more. stored: whether a later request can
     refer to an answer by its id. logprobs: whether log-probabilities of the first tokens can be requested.
+    ping: what keeps a silent stream alive.
     """
 
     name: ClassVar[Name]
@@ -169,6 +174,7 @@ class Wire(Protocol):
     members: ClassVar[frozenset[str]]
     stored: ClassVar[bool]
     logprobs: ClassVar[bool]
+    ping: ClassVar[bytes]
 
     def read(self, body: Json) -> Turn:
         """Read a request; raises `UsageError` if it is not valid on this wire."""

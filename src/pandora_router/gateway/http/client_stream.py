@@ -21,8 +21,6 @@ from pandora_router.wires.json_read import mapping
 from pandora_router.wires.wire import Wire
 
 Headers = list[tuple[bytes, bytes]]
-COMMENT = b": ping\n\n"
-EVENT = b'event: ping\ndata: {"type": "ping"}\n\n'
 
 
 class Sending:
@@ -110,9 +108,8 @@ class Sending:
             self.status = 200
             start = {"type": "http.response.start", "status": 200, "headers": self._promised}
             await self._send(start)
-        ping = EVENT if self._wire.name == "messages" else COMMENT
         with contextlib.suppress(OSError):  # the exchange notices a client that disconnected
-            await self._send({"type": "http.response.body", "body": ping, "more_body": True})
+            await self._send({"type": "http.response.body", "body": self._wire.ping, "more_body": True})
         self._last = asyncio.get_running_loop().time()
 
 

@@ -20,7 +20,7 @@ from pandora_router.gateway.request.attempts import RunningAttempt
 from pandora_router.prices import USUAL_ANSWER, Fare, Lengths, LookOutlook, look_fare
 from pandora_router.router import Decision, Router
 from pandora_router.router.deciding import Deciding, Looks, deciding
-from pandora_router.router.driver import FAILURES, estimated, judged, missed, reason
+from pandora_router.router.driver import drive, judged, missed, pay_here
 from pandora_router.router.inspection import request_costs
 from pandora_router.router.purchases import Ask, Paid
 from pandora_router.search import Never
@@ -91,12 +91,8 @@ class LiveLooks:
     async def decide(self, prompt: str, among: Collection[str], timeout: float) -> Decision:
         """Decide among specialists, looking where that is worth its price, within `timeout` seconds."""
         until = time.monotonic() + timeout
-        work = self.router.worker
         choosing = self._deciding(prompt, among, self.looks())
-        step = await work(_advance, choosing, None)
-        while isinstance(step, Ask):
-            step = await work(_advance, choosing, await self.pay(step, until))
-        return step
+        return (await drive(self.router, [choosing], self.router.worker, until, self.pay))[0]
 
     def _deciding(self, prompt: str, among: Collection[str], looks: Looks) -> Deciding:
         cheap = judged(self.router.cheap, [prompt])[0]
@@ -140,17 +136,12 @@ class LiveLooks:
             lacking = f"no look at {', '.join(sorted(lost))}"
             why = "the deadline of the decision had passed" if late else lacking
             return Paid.nothing(ask, why, seconds, late=late)
-        paid = await self.router.worker(self._estimated, replace(ask, contexts={**ask.contexts, **seen}))
-        paid = missed(ask, paid, lost, f"no look at {', '.join(sorted(lost))}")
-        return replace(paid, seconds=time.perf_counter() - begun, late=late, contexts=seen)
-
-    def _estimated(self, ask: Ask) -> Paid:
         predictor = self.router.predictor
         assert predictor is not None
-        try:
-            return estimated(predictor, [ask])[0]
-        except FAILURES as error:
-            return Paid.nothing(ask, reason(error))
+        shown = replace(ask, contexts={**ask.contexts, **seen})
+        paid = (await self.router.worker(pay_here, predictor, {0: shown}))[0]
+        paid = missed(ask, paid, lost, f"no look at {', '.join(sorted(lost))}")
+        return replace(paid, seconds=time.perf_counter() - begun, late=late, contexts=seen)
 
     async def _look(self, attempt: RunningAttempt) -> None:
         """Make the call and read its first tokens; a failure settles the attempt and is not raised."""
@@ -205,12 +196,3 @@ class LiveLooks:
         for task in self._tasks.values():
             task.cancel()
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
-
-
-def _advance(choosing: Deciding, paid: Paid | None) -> Ask | Decision:
-    """One step of a decision: its next request, or the decision."""
-    try:
-        return next(choosing) if paid is None else choosing.send(paid)
-    except StopIteration as end:
-        decision: Decision = end.value
-        return decision
