@@ -23,7 +23,7 @@ from pandora_router.dashboard.page_request import ROOT
 from pandora_router.dashboard.site import Dashboard, Serving
 from pandora_router.errors import UsageError
 from pandora_router.folders import MANIFEST
-from pandora_router.gateway.generation import Profile, Settings, Site
+from pandora_router.gateway.generation import ALIASES, Profile, Settings, Site
 from pandora_router.gateway.http.app import Gateway
 from pandora_router.gateway.providers.backend import Backend
 from pandora_router.prices import Tariff
@@ -211,6 +211,7 @@ def settings(config: Config, default: str, router: Router | None = None) -> Sett
         log=serve.log,
         log_bodies=serve.log_bodies,
         traces=serve.traces,
+        aliases=ALIASES if serve.aliases is None else serve.aliases,
     )
 
 

@@ -120,7 +120,7 @@ class Incoming(Protocol):
 
 
 class Relay:
-    """One POST whose status and headers have arrived. Created by `Relay.open`; must always be closed."""
+    """One call whose status and headers have arrived. Created by `Relay.open`; must always be closed."""
 
     def __init__(self, url: str, reply: ReplyStream, end: float, timeout: float) -> None:
         self.url = url
@@ -135,20 +135,26 @@ class Relay:
 
     @classmethod
     async def open(
-        cls, url: str, body: bytes, headers: Mapping[str, str], timeout: float, proxy: str | None = None
+        cls,
+        url: str,
+        body: bytes,
+        headers: Mapping[str, str],
+        timeout: float,
+        proxy: str | None = None,
+        method: str = "POST",
     ) -> Relay:
-        """POST `body` and wait for status and headers, at most `timeout` seconds.
+        """POST `body` (or another `method`) and wait for status and headers, at most `timeout` seconds.
 
         Header names of the reply are in lower case. Raises `Failed` if there is no HTTP response, or a
         compressed one: nothing is decompressed here, and the client did not ask for it. Redirects are not
         followed and are not an error here.
         """
         now = asyncio.get_running_loop().time()
-        if proxy is not None:
+        if proxy is not None or method != "POST":
             async with Guard(url, now + timeout, timeout):
                 session = await session_of_loop()
-                response = await session.post(
-                    url, data=sendable(body), headers=headers, proxy=proxy, allow_redirects=False
+                response = await session.request(
+                    *(method, url), data=sendable(body), headers=headers, proxy=proxy, allow_redirects=False
                 )
             return cls(url, Proxied(response), now + LONGEST, timeout)._checked()
         try:

@@ -28,6 +28,14 @@ from pandora_router.wires.wire import (
     with_system,
 )
 
+EARLIER = frozenset(
+    {
+        "function_call", "function_call_output", "custom_tool_call", "custom_tool_call_output",
+        "local_shell_call", "local_shell_call_output", "reasoning", "compaction", "item_reference",
+    }
+)  # fmt: skip
+"""Types of input items that only an earlier answer can have brought."""
+
 
 class Responses:
     """OpenAI's Responses."""
@@ -51,11 +59,7 @@ class Responses:
             users=[given] if isinstance(given, str) else texts_of(items, ("user",), TEXTS),
             system=[*([instructions] if instructions else []), *texts_of(items, SYSTEM, TEXTS)],
             items=items,
-            continues=any(
-                item.get("role") == "assistant"
-                or item.get("type") in ("function_call_output", "function_call", "reasoning")
-                for item in items
-            ),
+            continues=any(item.get("role") == "assistant" or item.get("type") in EARLIER for item in items),
             shape=mapping(body.get("text")).get("format"),
             previous=string(body.get("previous_response_id")),
         )

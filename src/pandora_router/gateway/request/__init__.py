@@ -9,7 +9,7 @@
     calls           how its calls are made
     attempts        one call: held until its first content, settled exactly once
     ledger          its rows in the store
-    passthrough     embeddings and token counts, passed on by name
+    passthrough     embeddings, token counts and stored responses, passed to one specialist
 
 This module imports nothing; import from the modules above.
 """

@@ -14,7 +14,7 @@ import functools
 import random
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pandora_router.errors import UsageError
@@ -117,7 +117,8 @@ class Exchange:
         """Parse the body; raises `Refused` with status 400 if it is not a request of this wire."""
         self.body, self.parsed = read_request(self.body)
         try:
-            self.turn = self.wire.read(self.parsed)
+            turn = self.wire.read(self.parsed)
+            self.turn = replace(turn, model=self.site.meant(turn.model))
         except UsageError as error:
             raise Refused(400, str(error), "invalid_request") from None
 
@@ -308,7 +309,7 @@ class Exchange:
             baseline=None if single is None else single_cost(self.calls.attempt(single, "answer"), None),
             overhead=self.overhead,
             detail={
-                "model": self.asked.model,
+                "model": self.parsed["model"],
                 "decision": choice.detail,
                 "excluded": self.excluded,
                 "ranked": choice.ranked,
