@@ -240,6 +240,7 @@ def backend(name: str, config: Config, builder: Builder, far: int | None = None)
         wires=frozenset(stated.wires),
         abilities=frozenset(stated.supports),
         context=stated.window,
+        tokens_as=stated.tokens_as,
         cancel=stated.cancel,
         looks=stated.looks,
         peek=LookLength(

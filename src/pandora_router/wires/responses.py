@@ -28,11 +28,14 @@ from pandora_router.wires.wire import (
     with_system,
 )
 
-EARLIER = frozenset(
-    {
-        "function_call", "function_call_output", "custom_tool_call", "custom_tool_call_output",
-        "local_shell_call", "local_shell_call_output", "reasoning", "compaction", "item_reference",
-    }
+ECHO: dict[str, Any] = {
+    "error": None, "instructions": None, "metadata": {}, "parallel_tool_calls": True, "temperature": None,
+    "tool_choice": "auto", "tools": [], "top_p": None,
+}  # fmt: skip
+"""Members that every response has, as if the request had left them out."""
+EARLIER = (
+    "function_call", "function_call_output", "custom_tool_call", "custom_tool_call_output",
+    "local_shell_call", "local_shell_call_output", "reasoning", "compaction", "item_reference",
 )  # fmt: skip
 """Types of input items that only an earlier answer can have brought."""
 
@@ -210,15 +213,8 @@ class ResponsesSpeech:
             "status": status,
             "model": answer.model,
             "output": output,
-            "error": None,
             "incomplete_details": {"reason": "max_output_tokens"} if answer.truncated else None,
-            "instructions": None,
-            "metadata": {},
-            "parallel_tool_calls": True,
-            "temperature": None,
-            "tool_choice": "auto",
-            "tools": [],
-            "top_p": None,
+            **ECHO,
         }
         counts = {
             "input_tokens": answer.tokens_in,
