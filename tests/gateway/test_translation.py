@@ -5,14 +5,18 @@ from __future__ import annotations
 import itertools
 import json
 from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pandora_router.prices import Tariff
+from pandora_router.search import Always
 from pandora_router.store.money import nanodollars
 from tests.gateway.conftest import Serve, backend
 from tests.gateway.stub import CACHED, OUTPUT, READ, WORDS, Stub
+from tests.gateway.talking import Talking
+from tests.gateway.test_looks import SURE, Served, listening, script
 from tests.gateway.test_wires import PATHS, post, request
 from tests.support.provider import Provider
 from tests.support.provider_models import Asked, Model
@@ -138,3 +142,26 @@ def test_a_tool_is_called_and_its_result_told_across_wires(serve: Serve, here: s
         status, headers, body = post(gateway, PATHS[here], {**asked, **_second(here, first)})
         assert (status, said(here, json.loads(body))) == (200, "It is 42 degrees"), body
         assert headers["x-pandora-policy"] == "session"
+
+
+@pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize(("here", "there"), PAIRS)
+def test_a_look_at_a_specialist_of_another_wire_goes_on_as_the_answer(
+    tmp_path: Path, here: str, there: str, stream: bool
+) -> None:
+    router = listening().with_policy(Always())
+    with closing(Talking()) as talking:
+        script(talking, router, "large")
+        options = {"wires": frozenset({there})}
+        with closing(Served(talking, router, tmp_path, backend=options)) as served:
+            status, headers, body = served.ask(here, stream=stream)
+            assert (status, headers["x-pandora-specialist"]) == (200, "large"), body
+            assert headers["x-pandora-translated"] == f"{here}->{there}"
+            if stream:
+                assert all(json.dumps(word)[1:-1].encode() in body for word in SURE)
+            else:
+                assert said(here, json.loads(body)) == "".join(SURE)
+            rows = served.rows(headers)
+            assert rows["large"]["cost"] == nanodollars((20 + 10 * len(SURE)) / 1e6)
+            assert {row["kind"] for name, row in rows.items() if name != "large"} == {"loser"}
+            assert talking.calls.total() == len(router.specialists)
