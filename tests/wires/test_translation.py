@@ -261,6 +261,10 @@ KINDS = [
     "response.created", "response.output_item.added", "response.output_item.done", "response.completed",
     "response.output_text.delta", "response.function_call_arguments.delta", "response.new", "error", "ping",
 ]  # fmt: skip
+ASKED = [
+    "messages", "input", "tools", "tool_choice", "stop", "stop_sequences", "text", "reasoning", "system",
+    "response_format", "output_config", "instructions", "temperature", "metadata", "parallel_tool_calls",
+]  # fmt: skip
 junk = st.recursive(
     st.none() | st.booleans() | st.integers(-2, 2) | st.text(max_size=3),
     lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from(MEMBERS), inner, max_size=3),
@@ -295,14 +299,16 @@ def test_streams_that_are_cut_or_strange_end_in_events_or_in_the_one_declared_er
 
 
 @pytest.mark.parametrize(("came", "goes"), PAIRS)
-@given(value=junk)
+@given(value=junk, member=st.sampled_from(ASKED))
 @settings(max_examples=60, deadline=None)
 def test_strange_whole_answers_and_requests_raise_the_one_declared_error(
-    came: Name, goes: Name, value: Any
+    came: Name, goes: Name, value: Any, member: str
 ) -> None:
+    plain = {"model": "m", "messages": [{"role": "user", "content": "x"}], "input": "x"}
     for attempt in (
         lambda: translator(came, goes).whole(json.dumps(value).encode()),
-        lambda: request_of(came, {"model": "m", "messages": value, "input": value, "tools": value}),
+        lambda: request_of(came, {**plain, member: value}),
+        lambda: written(request_of(came, {**plain, member: [value]}), goes, "m"),
     ):
         with contextlib.suppress(Untranslatable):
             attempt()

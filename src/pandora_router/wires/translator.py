@@ -46,10 +46,18 @@ NEAREST: Mapping[Name, tuple[Name, ...]] = {
 }
 """For each wire the others, in the order in which they are tried."""
 
+LONGEST_LIST = 400
+"""Characters of the names of tools in a header, after which it is cut off."""
+
 
 def request_of(wire: Name, body: Json) -> NeutralRequest:
     """A request in the neutral form; raises `Untranslatable`."""
-    return READERS[wire]().request(body)
+    try:
+        return READERS[wire]().request(body)
+    except Untranslatable:
+        raise
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise Untranslatable("a member of the wrong kind") from error
 
 
 def written(
@@ -78,7 +86,7 @@ class Translator:
     def header(self) -> str:
         """What a header tells the client: the direction, and the tools that were left out."""
         names = ",".join(name if name.isascii() and name.isprintable() else "?" for name in self.without)
-        return f"{self.goes.name}->{self.came.name}" + (f"; without {names}" if names else "")
+        return f"{self.goes.name}->{self.came.name}" + (f"; without {names[:LONGEST_LIST]}" if names else "")
 
     def feed(self, part: bytes) -> bytes:
         """The events for the client that the next bytes of a stream make; raises `Untranslatable`."""

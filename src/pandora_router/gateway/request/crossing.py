@@ -72,8 +72,8 @@ class Crossing:
         if self._request is None:
             try:
                 self._request = request_of(self.wire.name, self.parsed)
-            except (Untranslatable, TypeError) as error:
-                self._request = str(error) if isinstance(error, Untranslatable) else "this request"
+            except Untranslatable as error:
+                self._request = str(error)
         if isinstance(self._request, str):
             return self._request
         key = (name, backend.tokens_as, backend.max_output)
