@@ -4,7 +4,7 @@ BIN := .venv/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 PYTEST := $(BIN)/pytest -n 2 --dist loadfile
 
-.PHONY: demo test quick coverage check extras bench peers paper api site wheel minimum clean clients litellm conformance
+.PHONY: demo test quick coverage check extras bench peers paper api site wheel minimum clean clients litellm agents conformance
 .DELETE_ON_ERROR:
 
 # Two stamps: `demo` needs only what a user needs, the others also the tools of a developer.
@@ -66,6 +66,16 @@ CLIENTS := trustedrouter-provider-check==0.1.8 langchain-tests==1.1.9 langchain-
 clients: .venv-clients/stamp
 
 litellm: .venv-litellm/stamp
+
+# Coding agents from npm (about 670 MB), for tests/conformance/test_agents.py.
+AGENTS := @anthropic-ai/claude-code@2.1.197 @openai/codex@0.169.0
+.agents/stamp: Makefile
+	mkdir -p .agents
+	npm install --prefix .agents --no-audit --no-fund --loglevel error $(AGENTS)
+	node .agents/node_modules/@anthropic-ai/claude-code/install.cjs
+	@touch $@
+
+agents: .agents/stamp
 
 conformance: clients .venv/dev
 	$(PYTEST) tests/conformance
@@ -137,4 +147,4 @@ minimum: wheel
 	build/minimum/bin/python -m tools.sizes --most 500
 
 clean:
-	rm -rf .venv .venv-* build dist demo.html
+	rm -rf .venv .venv-* .agents build dist demo.html

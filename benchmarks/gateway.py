@@ -23,13 +23,15 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
+import orjson
+from tests.support.provider_replies import Said, Shape, Tokens, events
 
 from benchmarks import served
 from benchmarks.served import Server, Timed
@@ -41,7 +43,10 @@ from pandora_router.prices import Lengths, Tariff
 from pandora_router.router import Router, StackRecipe
 from pandora_router.store.worker import Store
 from pandora_router.transport.endpoint import Endpoint
+from pandora_router.wires.events import Frames
 from pandora_router.wires.known import BY_NAME
+from pandora_router.wires.translation import AnswerAbout
+from pandora_router.wires.translator import NEAREST, Translator, request_of, written
 from pandora_router.wires.wire import Name
 
 PARTS = 5
@@ -262,14 +267,18 @@ class Replayed:
 def reading(count: int = 20_000) -> list[tuple[str, float]]:
     """Microseconds of CPU for one event of a stream that the gateway reads and sends on, by kind of event."""
     backend = Backend("s", Endpoint("http://127.0.0.1:9/v1"), "s", Tariff(1.0, 10.0))
-    chat = served.stream_events("stub")[1]
+    chat = _chat_stream()[1].replace(b"\r", b"")
     delta = (
         b'data: {"type":"response.output_text.delta","sequence_number":9,"item_id":"m","delta":" word"}\n\n'
     )
     kinds: list[tuple[str, Name, bytes]] = [
         ("chat, usage left out", "chat", chat.replace(b', "usage": null', b"")),
         ('chat, "usage": null', "chat", chat),
-        ("chat, running usage", "chat", chat.replace(b"null}", json.dumps(served.USAGE).encode() + b"}")),
+        (
+            "chat, running usage",
+            "chat",
+            chat.replace(b"null}", json.dumps({"prompt_tokens": 9, "completion_tokens": 1}).encode() + b"}"),
+        ),
         ("responses, text", "responses", b"event: response.output_text.delta\n" + delta),
     ]
 
@@ -287,6 +296,54 @@ def reading(count: int = 20_000) -> list[tuple[str, float]]:
         return [
             (what, min(asyncio.run(read(wire, event)) for _ in range(PARTS))) for what, wire, event in kinds
         ]
+
+
+def _chat_stream() -> list[bytes]:
+    """A stream of 200 words on the chat wire, as the fake provider sends it."""
+    said = Said(tuple(f" word{i}" for i in range(200)))
+    return [frame for frame, _ in events(Shape("chat/completions", "stub"), said, Tokens(9, 0, 0, 200))]
+
+
+def translating(seconds: float = 0.3) -> list[str]:
+    """What translation costs: CPU for one request of an agent, and for one event of a stream."""
+    tool = {
+        "name": "look",
+        "description": "Looks. " * 50,
+        "input_schema": {"type": "object", "properties": {}},
+    }
+    tools = [{**tool, "name": f"look{i}"} for i in range(25)]
+    turn = [{"role": "user", "content": "word " * 100}, {"role": "assistant", "content": "word " * 100}]
+    asked = {"model": "auto", "max_tokens": 99, "tools": tools, "messages": [*turn * 20, turn[0]]}
+    ways = {}
+    for name in NEAREST["messages"]:
+        spent = _timed(lambda: orjson.dumps(written(request_of("messages", asked), name, "m")), seconds)
+        ways[f"messages -> {name}, {len(json.dumps(asked)) // 1000} kB"] = f"{spent:.0f} us of CPU a request"
+    chat = _chat_stream()
+    streams: dict[Name, list[bytes]] = {"chat": chat}
+    for name in NEAREST["chat"]:
+        made = Translator(BY_NAME["chat"], BY_NAME[name], AnswerAbout("1", 1))
+        streams[name] = Frames().feed(b"".join([*map(made.feed, chat), made.end()]))
+    for came, stream in streams.items():
+        for goes in NEAREST[came]:
+
+            def translate(came: Name = came, goes: Name = goes, stream: list[bytes] = stream) -> None:
+                made = Translator(BY_NAME[came], BY_NAME[goes], AnswerAbout("1", 1))
+                for event in stream:
+                    made.feed(event)
+                made.end()
+
+            each = _timed(translate, seconds) / len(stream)
+            ways[f"a {goes} client of a {came} specialist"] = f"{each:.1f} us of CPU an event"
+    return [f"translated, {way}: {cost}" for way, cost in ways.items()]
+
+
+def _timed(work: Callable[[], object], seconds: float) -> float:
+    """Microseconds of CPU of one call."""
+    begun, count = time.process_time(), 0
+    while (spent := time.process_time() - begun) < seconds:
+        work()
+        count += 1
+    return 1e6 * spent / count
 
 
 def verdicts(found: list[Cost]) -> list[str]:
@@ -360,10 +417,13 @@ def main() -> None:
     parser.add_argument("--routellm", type=Path, help="virtual environment with routellm[serve]")
     parser.add_argument("--no-growth", action="store_true", help="leave out the table of growth")
     parser.add_argument("--page", type=Path, help="write the page to this file")
-    parser.add_argument("--events", action="store_true", help="only the cost of one event of a stream")
+    parser.add_argument(
+        "--events", action="store_true", help="only the cost of one event, and of translation"
+    )
     given = parser.parse_args()
     if given.events:
         print("\n".join(f"{what}: {spent:.1f} us of CPU an event" for what, spent in reading()))
+        print("\n".join(translating()))
         return
     cores = sorted(os.sched_getaffinity(0))
     pair = (cores[0], cores[-1])

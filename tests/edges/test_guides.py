@@ -117,6 +117,15 @@ SETTINGS = {
         (r'"content": ?"84"', "The answer is 19"),
     ),
     "add-a-specialist": Setting((router, newcomer)),
+    "agents": Setting(
+        (router, config),
+        {
+            "http://127.0.0.1:8000/v1": "{upstream}",
+            "pandora serve pandora.yaml": "pandora serve pandora.yaml --port {p1}",
+            "pandora connect": "HOME=$PWD pandora connect --url http://127.0.0.1:{p1}",
+        },
+        ("ANTHROPIC_BASE_URL", "answers: (small|large)", r"Written to .*config.toml", "is gone, as it was"),
+    ),
     "bidding": Setting(
         (pair,),
         {

@@ -70,7 +70,7 @@ class Running:
 
 def backend(stub: WebServer, name: str, **more: Any) -> Backend:
     endpoint = Endpoint(stub.url, timeout=more.pop("timeout", 30.0))
-    return Backend(name, endpoint, name, more.pop("prices", Tariff(1.0, 10.0)), wires=WIRES, **more)
+    return Backend(name, endpoint, name, more.pop("prices", Tariff(1.0, 10.0)), **{"wires": WIRES, **more})
 
 
 Serve = Callable[..., Running]

@@ -115,7 +115,7 @@ class Served:
         endpoint = Endpoint(talking.url, timeout=timeout, pause=pause)
         wires = frozenset({"chat", "responses", "messages"})
         made = [
-            Backend(name, endpoint, name, Tariff(1.0, 10.0), wires=wires, **options)
+            Backend(name, endpoint, name, Tariff(1.0, 10.0), **{"wires": wires, **options})
             for name in router.specialists
         ]
         second = more.pop("second", 0.0)

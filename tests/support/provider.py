@@ -190,7 +190,11 @@ class Connection(asyncio.Protocol):
         body = bytes(self.received[end + 4 : size])
         del self.received[:size]
         method, path, _ = first.split(" ", 2)
-        if method == "GET":
+        if path.startswith("/v1/responses/") and not body:
+            self.provider.stored.append(f"{method} {path}")
+            id_ = path.split("/")[3].partition("?")[0]
+            self.reply(200, json.dumps({"id": id_, "object": "response"}).encode())
+        elif method == "GET":
             self.provider.tell(self, path)
         else:
             self.provider.answer(self, path.removeprefix("/v1/"), headers, body)
@@ -213,6 +217,7 @@ class Provider:
     """A running provider in a thread; `url` ends in /v1, `log` are its books, `close` ends it.
 
     calls: requests by model, also those that are not answered yet. left: those whose client went away.
+    stored: calls about stored responses, each as its method and path.
     bodies, headers: the last `KEPT` requests as they came.
     written: bytes of events that were sent. listed: what `GET /v1/models` says of a model beside its name.
     states_bills: whether `GET /v1/generation` states the tokens of the last bill.
@@ -224,6 +229,7 @@ class Provider:
         self.written = 0
         self.listed: dict[str, dict[str, Any]] = {}
         self.states_bills = False
+        self.stored: list[str] = []
         self.connections: set[Connection] = set()
         self.calls: Counter[str] = Counter()
         self.left: Counter[str] = Counter()
@@ -298,21 +304,26 @@ class Provider:
             connection.exchange.start()
 
     def other(self, connection: Connection, path: str, asked: Asked, model: Model) -> None:
-        """Embeddings and token counts."""
+        """Embeddings, token counts and compaction."""
         read = max(len(asked.prefix + asked.prompt) // CHARACTERS_PER_TOKEN, 1)
         fault = model.fault(asked)
         if fault.mute:
             return
         if fault.status != 200:
             connection.reply(fault.status, error(path, fault.status, fault.message, fault.code))
-        elif path == "messages/count_tokens":
+        elif path in ("messages/count_tokens", "responses/input_tokens"):
             connection.reply(200, json.dumps({"input_tokens": read}).encode())
+        elif path == "responses/compact":
+            items = [{"type": "compaction", "encrypted_content": asked.model}]
+            about = {"id": "resp_c", "object": "response.compaction", "output": items}
+            usage = {"usage": counts("responses", Tokens(read, 0, 0, 7))}
+            connection.reply(200, json.dumps({**about, **usage}).encode())
         elif path == "embeddings":
             texts = asked.body["input"] if isinstance(asked.body["input"], list) else [asked.body["input"]]
             data = [{"object": "embedding", "index": i, "embedding": [0.5, -0.5]} for i in range(len(texts))]
-            usage: Any = {"prompt_tokens": read, "total_tokens": read}
-            usage = usage if model.lie is None else model.lie(usage)
-            reply = {"object": "list", "data": data, "model": asked.model, "usage": usage}
+            told: Any = {"prompt_tokens": read, "total_tokens": read}
+            told = told if model.lie is None else model.lie(told)
+            reply = {"object": "list", "data": data, "model": asked.model, "usage": told}
             connection.reply(200, json.dumps(reply).encode())
         else:
             connection.reply(404, error(path, 404, "There is no such path.", "not_found"))

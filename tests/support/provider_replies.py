@@ -42,7 +42,8 @@ class Said:
     words: its answer, one event each and one token each. reasoning: words of reasoning before the answer,
     shown on the chat wire. hidden: further tokens of reasoning, shown on no wire. calls: name and arguments
     (JSON) of the tools that it calls. logprob: log-probability of every word, sent where asked for; None: it
-    sends none. output: tokens that are counted and billed, if not one for each word.
+    sends none. output: tokens that are counted and billed, if not one for each word. mark: the end of the ids
+    of its tool calls, so that those of two answers differ.
     """
 
     words: tuple[str, ...]
@@ -52,6 +53,7 @@ class Said:
     logprob: float | None = None
     finish: Literal["stop", "length"] = "stop"
     output: int | None = None
+    mark: str = ""
 
     @property
     def text(self) -> str:
@@ -130,7 +132,11 @@ def _chat_whole(shape: Shape, said: Said, usage: Any) -> Json:
         message["reasoning_content"] = "".join(said.reasoning)
     if said.calls:
         message["tool_calls"] = [
-            {"id": f"call_{i}", "type": "function", "function": {"name": name, "arguments": arguments}}
+            {
+                "id": f"call_{i}{said.mark}",
+                "type": "function",
+                "function": {"name": name, "arguments": arguments},
+            }
             for i, (name, arguments) in enumerate(said.calls)
         ]
     chances = _chances(said, said.words) if shape.chances and said.logprob is not None else None
@@ -150,7 +156,9 @@ def _response(shape: Shape, said: Said, usage: Any, status: str = "completed") -
         content = [{"type": "output_text", "text": said.text, "annotations": []}]
         output.append(_item("msg_1", "message", role="assistant", content=content))
     for i, (name, arguments) in enumerate(said.calls):
-        output.append(_item(f"fc_{i}", "function_call", call_id=f"call_{i}", name=name, arguments=arguments))
+        output.append(
+            _item(f"fc_{i}", "function_call", call_id=f"call_{i}{said.mark}", name=name, arguments=arguments)
+        )
     head = {"id": "resp_1", "object": "response", "created_at": CREATED, "model": shape.model}
     return {**head, "status": status, "output": output, "usage": usage}
 
@@ -164,7 +172,9 @@ def _message(shape: Shape, said: Said, usage: Any) -> Json:
     if said.reasoning or said.hidden:
         blocks.insert(0, {"type": "thinking", "thinking": "".join(said.reasoning), "signature": "x"})
     for i, (name, arguments) in enumerate(said.calls):
-        blocks.append({"type": "tool_use", "id": f"toolu_{i}", "name": name, "input": json.loads(arguments)})
+        blocks.append(
+            {"type": "tool_use", "id": f"toolu_{i}{said.mark}", "name": name, "input": json.loads(arguments)}
+        )
     stop = "tool_use" if said.calls else {"stop": "end_turn", "length": "max_tokens"}[said.finish]
     head = {"id": "msg_1", "type": "message", "role": "assistant", "model": shape.model}
     return {**head, "content": blocks, "stop_reason": stop, "stop_sequence": None, "usage": usage}
@@ -207,7 +217,7 @@ def _chat(shape: Shape, said: Said, tokens: Tokens, lie: Lie | None) -> Events:
         told = _chances(said, (word,)) if shape.chances and said.logprob is not None else None
         yield chat_word(shape, {"content": word}, chances=told), (done := done + 1)
     for i, (name, arguments) in enumerate(said.calls):
-        first = {"index": i, "id": f"call_{i}", "type": "function"}
+        first = {"index": i, "id": f"call_{i}{said.mark}", "type": "function"}
         yield chat_word(shape, {"tool_calls": [{**first, "function": {"name": name, "arguments": ""}}]}), done
         for part in _halves(arguments):
             piece = {"index": i, "function": {"arguments": part}}
@@ -251,7 +261,9 @@ def _responses(shape: Shape, said: Said, tokens: Tokens, lie: Lie | None) -> Eve
             yield one("response.output_text.delta", **place, delta=word, logprobs=told), (done := done + 1)
         yield one("response.output_text.done", **place, text=said.text), done
     for i, (name, arguments) in enumerate(said.calls):
-        item = _item(f"fc_{i}", "function_call", "in_progress", call_id=f"call_{i}", name=name, arguments="")
+        item = _item(
+            f"fc_{i}", "function_call", "in_progress", call_id=f"call_{i}{said.mark}", name=name, arguments=""
+        )
         here = {"item_id": f"fc_{i}", "output_index": at + i + bool(said.words)}
         yield one("response.output_item.added", output_index=here["output_index"], item=item), done
         for part in _halves(arguments):
@@ -280,7 +292,9 @@ def _messages(shape: Shape, said: Said, tokens: Tokens, lie: Lie | None) -> Even
         parts: list[Json] = [
             {"type": "input_json_delta", "partial_json": part} for part in _halves(arguments)
         ]
-        blocks.append(({"type": "tool_use", "id": f"toolu_{i}", "name": name, "input": {}}, parts, 4))
+        blocks.append(
+            ({"type": "tool_use", "id": f"toolu_{i}{said.mark}", "name": name, "input": {}}, parts, 4)
+        )
     done = 0
     for index, (block, deltas, each) in enumerate(blocks):
         yield one("content_block_start", index=index, content_block=block), done

@@ -46,6 +46,7 @@ SECTIONS: dict[str, dict[str, str]] = {
     },
     "Serve": {
         "serve": "Run the gateway in front of your specialists.",
+        "connect": "Let a coding agent use the gateway: Claude Code, Codex and others.",
         "keys": "Make, list and revoke API keys of the gateway.",
         "log": "Read the gateway's decisions; export traffic.",
         "learn": "Learn from the requests that the gateway served.",

@@ -23,7 +23,7 @@ from pandora_router.dashboard.page_request import ROOT
 from pandora_router.dashboard.site import Dashboard, Serving
 from pandora_router.errors import UsageError
 from pandora_router.folders import MANIFEST
-from pandora_router.gateway.generation import PacedRouter, Profile, Settings, Site
+from pandora_router.gateway.generation import ALIASES, PacedRouter, Profile, Settings, Site
 from pandora_router.gateway.http.app import Gateway
 from pandora_router.gateway.providers.backend import Backend
 from pandora_router.learn.pace import Pace
@@ -246,6 +246,7 @@ def settings(config: Config, default: str, router: Router | None = None) -> Sett
         log_bodies=serve.log_bodies,
         traces=serve.traces,
         on_failure=serve.store.on_failure,
+        aliases=ALIASES if serve.aliases is None else serve.aliases,
     )
 
 
@@ -274,6 +275,7 @@ def backend(name: str, config: Config, builder: Builder, far: int | None = None)
         wires=frozenset(stated.wires),
         abilities=frozenset(stated.supports),
         context=stated.window,
+        tokens_as=stated.tokens_as,
         cancel=stated.cancel,
         looks=stated.looks,
         peek=LookLength(

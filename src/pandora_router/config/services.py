@@ -132,6 +132,9 @@ class ServeSettings(Closed):
     retention_days: decisions are deleted after this time.
     log, log_bodies: `json` logs one line per request, with the redacted request if `log_bodies` is set.
     traces: export OpenTelemetry spans as the OTEL_* variables say.
+    aliases: model names that clients ask for -> `auto`, `auto@name` or a specialist; `*`, `?` and `[0-9]`
+        stand for other characters. The first that fits counts. By default names of hosted models (claude-*,
+        gpt-*, o[0-9]*, codex-*) mean `auto`; with `aliases: {}` no other names are known.
     """
 
     host: Text = "127.0.0.1"
@@ -151,6 +154,7 @@ class ServeSettings(Closed):
     log: Literal["text", "json"] = "text"
     log_bodies: bool = False
     traces: bool = False
+    aliases: dict[Text, Text] | None = None
 
     @field_validator("store", mode="before")
     @classmethod

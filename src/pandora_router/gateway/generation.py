@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from typing import Literal
 
 from pandora_router.bidding.auctioneer import Auctioneer
@@ -20,6 +21,8 @@ from pandora_router.transport.relay import LONGEST
 
 Mode = Literal["route", "observe"]
 AUTO = "auto"
+ALIASES: Mapping[str, str] = {"claude-*": AUTO, "gpt-*": AUTO, "o[0-9]*": AUTO, "codex-*": AUTO}
+"""What names of models mean that agents ask for by themselves, unless `serve.aliases` says otherwise."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +42,7 @@ class Settings:
     largest_request, patience: the most bytes that a request may have, and seconds in which it must arrive.
     traces: whether spans are exported by OpenTelemetry.
     on_failure: what becomes of a request without a budget if the store fails; see `Ledger`.
+    aliases: patterns of model names that clients may use (`*`, `?`, `[...]`) -> the name that is meant.
     """
 
     default: str
@@ -57,6 +61,7 @@ class Settings:
     largest_request: int = 32 * 2**20
     patience: float = 60.0
     on_failure: Literal["refuse", "serve"] = "refuse"
+    aliases: Mapping[str, str] = field(default_factory=lambda: ALIASES)
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,6 +129,14 @@ class Site:
                 came=repr(self.settings.default),
                 do="Change `serve.default`.",
             )
+        for pattern, meant in self.settings.aliases.items():
+            if meant not in self.models():
+                raise UsageError(
+                    f"serve.aliases: {pattern}",
+                    expected=f"one of {', '.join(self.models())}",
+                    came=repr(meant[:200]),
+                    do="Change it, or leave the alias out.",
+                )
         for router in self.routers:
             strangers = [name for name in router.specialists if name not in names]
             if strangers:
@@ -153,6 +166,16 @@ class Site:
     def _by_name(self) -> Mapping[str, Backend]:
         return {backend.name: backend for backend in self.backends}
 
+    def meant(self, model: str) -> str:
+        """The name that `model` stands for: itself if it is known, else what the first alias that fits says.
+
+        A name that no alias fits is returned as it is.
+        """
+        if model in self.models():
+            return model
+        aliases = self.settings.aliases.items()
+        return next((name for pattern, name in aliases if fnmatchcase(model, pattern)), model)
+
     def profile(self, model: str) -> Profile | None:
         """The profile for `model`; None if it names a specialist, which is not routed.
 
@@ -167,7 +190,7 @@ class Site:
             return self.profiles[profile]
         raise UsageError(
             "model",
-            expected=", ".join(self.models()),
+            expected=", ".join([*self.models(), *self.settings.aliases]),
             came=repr(model[:200]),
             do="See GET /v1/models.",
         )

@@ -87,13 +87,17 @@ def _host_port(url: str) -> tuple[HostPort, urllib.parse.SplitResult]:
     return HostPort(host, parts.port or (443 if tls else 80), tls), parts
 
 
-def head_of(target: Target, headers: Mapping[str, str], body: bytes | None) -> bytes:
-    """The head of a POST of `body`, of a GET if that is None; `ValueError` if a header would break it."""
+def head_of(target: Target, headers: Mapping[str, str], body: bytes | None, method: str = "") -> bytes:
+    """The head of a POST of `body`, of a GET if that is None, or of `method`.
+
+    Raises `ValueError` if a header would break it.
+    """
     given = {name.lower() for name in headers}
     usual = {"host": target.named, "user-agent": "pandora-router", "accept": "*/*"}
     if target.credentials is not None and not target.server.tls:
         usual["proxy-authorization"] = target.credentials
-    lines = [f"{'GET' if body is None else 'POST'} {target.where} HTTP/1.1"]
+    verb = method or ("GET" if body is None else "POST")
+    lines = [f"{verb} {target.where} HTTP/1.1"]
     lines += [f"{name}: {value}" for name, value in usual.items() if name not in given]
     lines += [f"{name}: {value}" for name, value in headers.items() if name.lower() not in _OURS]
     if body is not None:

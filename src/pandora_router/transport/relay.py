@@ -82,8 +82,9 @@ class Relay:
         timeout: float,
         proxy: str | None = None,
         longest: float = LONGEST,
+        method: str = "",
     ) -> Relay:
-        """POST `body` (GET if it is None) and wait for status and headers, at most `timeout` seconds.
+        """POST `body` (GET if it is None, or `method`) and wait for the headers, at most `timeout` seconds.
 
         The whole call ends `longest` seconds after its begin. Header names of the reply are in lower case.
         Raises `Failed` if there is no HTTP response, or a compressed one: nothing is decompressed here, and
@@ -92,7 +93,7 @@ class Relay:
         now = asyncio.get_running_loop().time()
         try:
             target = target_of(url, proxy)
-            head = head_of(target, headers, body)
+            head = head_of(target, headers, body, method)
         except ValueError:  # its text may hold a key or the proxy's password
             why = f"{url} was not called: its address, its proxy or a header is not valid"
             raise Failed(why, "connection", again=False) from None

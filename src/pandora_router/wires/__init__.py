@@ -11,6 +11,9 @@
     json_read  reading members of a JSON object
     json_edit  changing a member of a JSON object without rewriting the rest
     known      the three wires by name and by path
+    translation  the neutral form in which the wires meet
+    translation_chat, translation_responses, translation_messages  each reads it from a wire and writes it
+    translator  a request or an answer of one wire in the format of another
 
 This module imports nothing; import from the modules above.
 """

@@ -29,6 +29,17 @@ from pandora_router.wires.wire import (
     with_system,
 )
 
+ECHO: dict[str, Any] = {
+    "error": None, "instructions": None, "metadata": {}, "parallel_tool_calls": True, "temperature": None,
+    "tool_choice": "auto", "tools": [], "top_p": None,
+}  # fmt: skip
+"""Members that every response has, as if the request had left them out."""
+EARLIER = (
+    "function_call", "function_call_output", "custom_tool_call", "custom_tool_call_output",
+    "local_shell_call", "local_shell_call_output", "reasoning", "compaction", "item_reference",
+)  # fmt: skip
+"""Types of input items that only an earlier answer can have brought."""
+
 
 class Responses:
     """OpenAI's Responses."""
@@ -53,11 +64,7 @@ class Responses:
             users=[given] if isinstance(given, str) else texts_of(items, ("user",), TEXTS),
             system=[*([instructions] if instructions else []), *texts_of(items, SYSTEM, TEXTS)],
             items=items,
-            continues=any(
-                item.get("role") == "assistant"
-                or item.get("type") in ("function_call_output", "function_call", "reasoning")
-                for item in items
-            ),
+            continues=any(item.get("role") == "assistant" or item.get("type") in EARLIER for item in items),
             shape=mapping(body.get("text")).get("format"),
             previous=string(body.get("previous_response_id")),
         )
@@ -208,15 +215,8 @@ class ResponsesSpeech:
             "status": status,
             "model": answer.model,
             "output": output,
-            "error": None,
             "incomplete_details": {"reason": "max_output_tokens"} if answer.truncated else None,
-            "instructions": None,
-            "metadata": {},
-            "parallel_tool_calls": True,
-            "temperature": None,
-            "tool_choice": "auto",
-            "tools": [],
-            "top_p": None,
+            **ECHO,
         }
         counts = {
             "input_tokens": answer.tokens_in,

@@ -1,8 +1,10 @@
 """The gateway as one ASGI application: the three wires, routing endpoints, health and metrics.
 
     POST /v1/chat/completions, /v1/responses, /v1/messages      answered by a specialist
-    POST /v1/messages/count_tokens, /v1/embeddings              passed to a specialist by name
-    GET  /v1/models                                             what may be named as `model`
+    POST /v1/messages/count_tokens, /v1/embeddings,
+         /v1/responses/input_tokens, /v1/responses/compact      passed to one specialist
+    GET, DELETE /v1/responses/{id}                              passed to the specialist that wrote it
+    GET  /v1/models, /v1/models/{id}                            what may be named as `model`
     POST /v1/routing/decision                                   decide, call nobody
     GET  /v1/routing/decisions/{id}                             one decision with its attempts
     POST /v1/feedback                                           what an answer was worth

@@ -12,15 +12,17 @@ import os
 import re
 import time
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs
 
 import orjson
 
+from pandora_router.errors import UsageError
 from pandora_router.gateway.http import metrics, openapi
 from pandora_router.gateway.request.body import read_object
 from pandora_router.gateway.request.ledger import identify, secret_of
-from pandora_router.gateway.request.passthrough import PASSED_ON, admitted, passed_on
+from pandora_router.gateway.request.passthrough import PASSED_ON, admitted, passed_on, stored_response
 from pandora_router.router.decision import new_id
 from pandora_router.store import accounts, auctions, log
 from pandora_router.store.database import Transaction
@@ -41,6 +43,11 @@ LATEST = 253_402_300_799.0
 """The last second of the year 9999: a later time of an observation is a mistake."""
 _ID = re.compile(r"[A-Za-z0-9_.:-]{1,100}")
 _ADDRESS = re.compile(r"https?://\S+")
+_STORED = re.compile(
+    r"(GET|DELETE) /v1/responses/[\w.-]{1,100}(/input_items)?|POST /v1/responses/[\w.-]{1,100}/cancel"
+)
+"""Calls about a stored response."""
+NO_WEBSOCKET = "No websockets are served here: POST /v1/responses with `stream: true` instead."
 
 
 async def answer(gateway: Gateway, scope: Scope, headers: Mapping[str, str], receive: Receive) -> Reply:
@@ -50,6 +57,10 @@ async def answer(gateway: Gateway, scope: Scope, headers: Mapping[str, str], rec
         return Reply(b'{"status":"ok"}')
     if method in ("GET", "HEAD") and path == "/" and _browses(headers) and DASHBOARD in gateway.mounted:
         return Reply(b"", 303, headers={"location": DASHBOARD})
+    if (method, path) == ("HEAD", "/"):  # Claude Code asks whether anybody is there
+        return Reply(b"")
+    if (method, path) == ("GET", "/v1/responses") and "sec-websocket-key" in headers:
+        raise Refused(426, NO_WEBSOCKET, "upgrade_required", {"upgrade": "HTTP/1.1"})
     if (method, path) == ("GET", "/openapi.json"):
         known = not gateway.site.settings.keys or await _shown(gateway, headers) is not None
         return Reply(orjson.dumps(openapi.document(gateway.site.models() if known else ())))
@@ -60,6 +71,8 @@ async def answer(gateway: Gateway, scope: Scope, headers: Mapping[str, str], rec
         )
     if path in PASSED_ON and method == "POST":
         return await passed_on(gateway, path, headers, receive)
+    if _STORED.fullmatch(f"{method} {path}"):
+        return await stored_response(gateway, method, path, scope["query_string"], headers)
     asking = await _key(gateway, headers)
     key = None if asking is None else asking.id
     if (method, path) == ("GET", "/metrics"):
@@ -68,6 +81,8 @@ async def answer(gateway: Gateway, scope: Scope, headers: Mapping[str, str], rec
         return Reply(await metrics.text(gateway), kind="text/plain; version=0.0.4; charset=utf-8")
     if (method, path) == ("GET", "/v1/models"):
         return _models(gateway)
+    if method == "GET" and path.startswith("/v1/models/"):
+        return _model_named(gateway, path.removeprefix("/v1/models/"))
     if (method, path) == ("POST", "/v1/routing/decision"):
         await admitted(gateway, headers, time.time())
         return await _decide(gateway, scope, headers, receive)
@@ -84,7 +99,8 @@ async def answer(gateway: Gateway, scope: Scope, headers: Mapping[str, str], rec
 KNOWN = frozenset(
     {
         "/v1/chat/completions", "/v1/responses", "/v1/messages", "/v1/messages/count_tokens",
-        "/v1/embeddings", "/v1/models", "/v1/routing/decision", "/v1/feedback", "/readyz", "/metrics",
+        "/v1/responses/input_tokens", "/v1/responses/compact", "/v1/embeddings", "/v1/models",
+        "/v1/routing/decision", "/v1/feedback", "/readyz", "/metrics",
         "/openapi.json",
     }
 )  # fmt: skip
@@ -137,12 +153,24 @@ async def _ready(gateway: Gateway, *, named: bool) -> Reply:
 
 
 def _models(gateway: Gateway) -> Reply:
-    made = int(gateway.started)
-    data = [
-        {"id": name, "object": "model", "created": made, "owned_by": "pandora-router"}
-        for name in gateway.site.models()
-    ]
+    data = [_model(gateway, name) for name in gateway.site.models()]
     return Reply(orjson.dumps({"object": "list", "data": data}))
+
+
+def _model_named(gateway: Gateway, name: str) -> Reply:
+    """One name that clients may use, also one that an alias explains; raises `Refused` (404)."""
+    try:
+        gateway.site.profile(gateway.site.meant(name))
+    except UsageError as error:
+        raise Refused(404, str(error), "model_not_found") from None
+    return Reply(orjson.dumps(_model(gateway, name)))
+
+
+def _model(gateway: Gateway, name: str) -> dict[str, Any]:
+    """A name in the form of both OpenAI (object, created) and Anthropic (type, created_at)."""
+    made = datetime.fromtimestamp(int(gateway.started), UTC).isoformat()
+    openai = {"id": name, "object": "model", "created": int(gateway.started), "owned_by": "pandora-router"}
+    return {**openai, "type": "model", "display_name": name, "created_at": made}
 
 
 def _wire(scope: Scope, headers: Mapping[str, str], body: object) -> Wire:

@@ -98,6 +98,8 @@ def document(models: Sequence[str]) -> Json:
     }
     asked = {
         "/v1/messages/count_tokens": ("Count tokens, by the named specialist", NAMED),
+        "/v1/responses/input_tokens": ("Count tokens of a Responses request", NAMED),
+        "/v1/responses/compact": ("Shorten a conversation, by the specialist that holds it", NAMED),
         "/v1/embeddings": ("Embed texts, by the named specialist", NAMED),
         "/v1/routing/decision": ("Decide who would answer; nobody is called", ASKED),
         "/v1/feedback": ("Say what an answer was worth", FEEDBACK),
@@ -123,6 +125,11 @@ def document(models: Sequence[str]) -> Json:
     id_ = {"name": "id", "in": "path", "required": True, "schema": {"type": "string"}}
     paths["/v1/routing/decisions/{id}"] = {
         "get": _get("One decision with its attempts and feedback") | {"parameters": [id_]}
+    }
+    paths["/v1/models/{id}"] = {"get": _get("One name, also an alias") | {"parameters": [id_]}}
+    stored = "a stored response, at the specialist that wrote it"
+    paths["/v1/responses/{id}"] = {
+        verb: _get(f"{verb.capitalize()} {stored}") | {"parameters": [id_]} for verb in ("get", "delete")
     }
     bearer = {"type": "http", "scheme": "bearer"}
     return {

@@ -26,7 +26,8 @@ class Backend:
     `model` is its name there. `context` is its limit for input and output tokens together, None if unknown.
     `refuses` are members of a request that it answers with an error, such as `temperature`. `cancel` says
     whether closing a stream stops billing. `looks`: whether looks are allowed; false for models with hidden
-    reasoning. `peek` is how much a look reads.
+    reasoning. `peek` is how much a look reads. `tokens_as` is its name for the limit of tokens, used where a
+    request is translated to the chat wire.
     """
 
     name: str
@@ -38,6 +39,7 @@ class Backend:
     refuses: frozenset[str] = frozenset()
     context: int | None = None
     max_output: int = 4096
+    tokens_as: str = "max_tokens"
     cancel: Cancelling = "unknown"
     looks: bool = True
     peek: LookLength = field(default_factory=LookLength)

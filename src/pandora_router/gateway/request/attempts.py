@@ -28,6 +28,7 @@ from pandora_router.wires.assembly import assembled
 from pandora_router.wires.chat import without_chances
 from pandora_router.wires.events import DONE, TELLS, EventTooLarge, Frames, data_of, parsed
 from pandora_router.wires.look import Glimpse
+from pandora_router.wires.translator import Translator
 from pandora_router.wires.usage import Usage, usage_of
 from pandora_router.wires.wire import Wire
 
@@ -48,7 +49,8 @@ class RunningAttempt:
     strip_usage, strip_chances: what the gateway asked for and the client did not. owes: whether the provider
     may charge for it, whatever becomes of it. bounded: whether the request limits what it can cost; then a
     provider that claims more is not believed. background: whether the answer is written after the reply.
-    stated: whether all input is in the request, so that its length tells how many tokens that is.
+    stated: whether all input is in the request, so that its length tells how many tokens that is. wire: the
+    specialist's; a `translator` makes its answer one of the client's wire.
     """
 
     decision: str
@@ -66,6 +68,7 @@ class RunningAttempt:
     background: bool = False
     strip_usage: bool = False
     strip_chances: bool = False
+    translator: Translator | None = None
     id: str = field(default_factory=new_id)
     begun: float = field(default_factory=time.time)
     usage: Usage | None = None

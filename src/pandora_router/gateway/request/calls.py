@@ -16,6 +16,7 @@ from pandora_router.gateway.providers.cost_bound import bounded, stated_input
 from pandora_router.gateway.providers.health import Circuit
 from pandora_router.gateway.request.attempts import RunningAttempt
 from pandora_router.gateway.request.auction_choice import RequestAuction
+from pandora_router.gateway.request.crossing import Crossing
 from pandora_router.gateway.request.eligible import size_of
 from pandora_router.prices import Lengths, prefix_of
 from pandora_router.store.rows import Kind
@@ -94,12 +95,13 @@ class Caller:
     def attempt(self, name: str, kind: Kind) -> RunningAttempt:
         """A call to the specialist `name`, not made yet; the kind `inspection` is a look."""
         backend, turn = self.site.backend(name), self.turn
+        translator = self.crossing.translator(backend, self.id)
         asked = bool(self.parsed.get("logprobs"))
         return RunningAttempt(
             decision=self.id,
             kind=kind,
             backend=backend,
-            wire=self.wire,
+            wire=self.wire if translator is None else translator.came,
             size=self.size,
             most=backend.most_output(turn),
             bounded=self._bounded,
@@ -109,9 +111,15 @@ class Caller:
             lengths=self.measured[name],
             prefix=prefix_of(turn.system),
             stated=stated_input(self.wire, self.parsed, turn),
-            strip_usage=turn.stream and not turn.wants_usage,
+            strip_usage=turn.stream and not turn.wants_usage and translator is None,
+            translator=translator,
             strip_chances=kind == "inspection" and self._chances(backend) and not asked,
         )
+
+    @functools.cached_property
+    def crossing(self) -> Crossing:
+        """How the request reaches specialists that do not serve its wire."""
+        return Crossing(self.wire, self.parsed, self.turn)
 
     @functools.cached_property
     def size(self) -> int:
@@ -126,6 +134,10 @@ class Caller:
         """Make the call and wait for its status; raises `Failed`."""
         backend = attempt.backend
         look = attempt.kind == "inspection"
+        if attempt.translator is not None:
+            body = self.crossing.body(backend, attempt.wire, stream=look or self.turn.stream)
+            await attempt.open(attempt.wire.path, body, backend.sent_headers(attempt.wire, {}))
+            return
         body = backend.request(
             self.wire, self.body, self.parsed, self.turn, look=look, chances=look and self._chances(backend)
         )
@@ -155,4 +167,5 @@ class Caller:
 
     def _chances(self, backend: Backend) -> bool:
         """Whether a look requests log-probabilities from this specialist."""
-        return self.wire.logprobs and backend.peek.tokens > 0 and "logprobs" in backend.abilities
+        native = self.wire.name in backend.wires
+        return native and self.wire.logprobs and backend.peek.tokens > 0 and "logprobs" in backend.abilities

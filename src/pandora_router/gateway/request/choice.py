@@ -211,7 +211,7 @@ def ranking(decision: Decision, offered: Sequence[str]) -> list[str]:
 
 
 def about(
-    choice: Choice, id_: str, specialist: str, kind: str, inspection_cost: int, overhead: float
+    choice: Choice, id_: str, attempt: RunningAttempt, kind: str, inspection_cost: int, overhead: float
 ) -> list[tuple[bytes, bytes]]:
     """The headers of an answer of the content type `kind`: its specialist, and the cost of the decision.
 
@@ -219,13 +219,15 @@ def about(
     """
     headers = {
         "content-type": kind,
-        "x-pandora-specialist": specialist,
+        "x-pandora-specialist": attempt.backend.name,
         "x-pandora-decision-id": id_,
         "x-pandora-policy": choice.policy,
         "x-pandora-inspected": ",".join(choice.inspected),
         "x-pandora-inspection-cost": f"{dollars(inspection_cost):.9g}",
         "x-pandora-overhead-ms": f"{1000.0 * overhead:.2f}",
     }
+    if attempt.translator is not None:
+        headers["x-pandora-translated"] = attempt.translator.header
     return [(name.encode(), value.encode("latin-1", "replace")) for name, value in headers.items()]
 
 

@@ -7,7 +7,7 @@ Each exclusion has a reason, which is recorded with the decision.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from pandora_router.errors import UsageError
@@ -17,7 +17,7 @@ from pandora_router.gateway.providers.health import Circuit
 from pandora_router.prices import BYTES_PER_TOKEN
 from pandora_router.store.money import dollars, in_dollars, nanodollars
 from pandora_router.text import money
-from pandora_router.wires.wire import Name, Turn
+from pandora_router.wires.wire import Turn
 
 OURS = "x-pandora-"
 SAID = ("allow", "deny", "kind", "max-fee", "router", "session")
@@ -86,7 +86,7 @@ def _names(listed: str | None) -> list[str]:
 
 def exclusions(
     backends: Sequence[Backend],
-    wire: Name,
+    unreached: Callable[[Backend], str | None],
     turn: Turn,
     size: int,
     constraints: Constraints,
@@ -94,10 +94,13 @@ def exclusions(
     now: float,
     profile: Profile | None = None,
 ) -> dict[str, str]:
-    """Why each excluded specialist may not answer, by name; `size` is the length of the request in bytes."""
+    """Why each excluded specialist may not answer, by name; `size` is the length of the request in bytes.
+
+    `unreached` says why a specialist cannot be asked on any wire that it serves; None if it can.
+    """
     reasons: dict[str, str] = {}
     for backend in backends:
-        reason = _reason(backend, wire, turn, size, constraints, circuits[backend.name], now)
+        reason = _reason(backend, unreached, turn, size, constraints, circuits[backend.name], now)
         reason = reason or (None if profile is None else _kept_out(backend, size, turn, profile))
         if reason is not None:
             reasons[backend.name] = reason
@@ -140,7 +143,13 @@ def _kept_out(backend: Backend, size: int, turn: Turn, profile: Profile) -> str 
 
 
 def _reason(
-    backend: Backend, wire: Name, turn: Turn, size: int, asked: Constraints, circuit: Circuit, now: float
+    backend: Backend,
+    unreached: Callable[[Backend], str | None],
+    turn: Turn,
+    size: int,
+    asked: Constraints,
+    circuit: Circuit,
+    now: float,
 ) -> str | None:
     missing = turn.needs - backend.abilities
     refused = turn.parameters & backend.refuses
@@ -149,9 +158,6 @@ def _reason(
         return "not among those the request allows"
     if backend.name in asked.deny:
         return "denied by the request"
-    if wire not in backend.wires:
-        add = f"wires: [{', '.join([*sorted(backend.wires), wire])}]"
-        return f"does not serve the wire {wire} (pandora.yaml says otherwise with {add})"
     if missing:
         add = f"supports: [{', '.join(sorted(backend.abilities | missing))}]"
         return f"cannot: {', '.join(sorted(missing))} (pandora.yaml says otherwise with {add})"
@@ -163,4 +169,4 @@ def _reason(
         return f"may cost more than the {money(asked.max_fee, significant=6)} the request allows"
     if not circuit.lets_through(now):
         return "is failing and is left alone for a while"
-    return None
+    return unreached(backend)

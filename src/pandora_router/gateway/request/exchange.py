@@ -14,7 +14,7 @@ import functools
 import random
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pandora_router.errors import UsageError
@@ -28,6 +28,7 @@ from pandora_router.gateway.request.auction_choice import AuctionRequest, Reques
 from pandora_router.gateway.request.body import read_request
 from pandora_router.gateway.request.calls import Caller, Succession, calls_of
 from pandora_router.gateway.request.choice import Choice, about, best_single, single_cost
+from pandora_router.gateway.request.crossing import broken_off, crossed, translated
 from pandora_router.gateway.request.eligible import Constraints, exclusions, unaffordable
 from pandora_router.gateway.request.ledger import Ledger, identify, refusal
 from pandora_router.gateway.request.looks import LiveLooks
@@ -40,7 +41,6 @@ from pandora_router.store.rows import DecisionRow, Key, Kind, Refusal, Status
 from pandora_router.store.worker import Store
 from pandora_router.transport.asgi import Refused
 from pandora_router.transport.failures import Failed
-from pandora_router.wires.events import framed
 from pandora_router.wires.look import lookable
 from pandora_router.wires.wire import Turn, Wire
 
@@ -117,7 +117,7 @@ class Exchange:
         """Parse the body; raises `Refused` with status 400 if it is not a request of this wire."""
         self.body, self.parsed = read_request(self.body)
         try:
-            self.turn = self.wire.read(self.parsed)
+            self.turn = replace(turn := self.wire.read(self.parsed), model=self.site.meant(turn.model))
         except UsageError as error:
             raise Refused(400, str(error), "invalid_request") from None
 
@@ -143,10 +143,10 @@ class Exchange:
         switch = self.headers.get("x-pandora-router", "on")
         if switch not in ("on", "off"):
             raise Refused(400, "x-pandora-router: expected on or off.", "invalid_request")
-        now = time.monotonic()
+        now, unreached = time.monotonic(), self.calls.crossing.unreached
         candidates = site.backends if self.profile is not None else (site.backend(turn.model),)
         self.excluded = exclusions(
-            *(candidates, self.wire.name, turn, self.calls.size, constraints, self.circuits, now),
+            *(candidates, unreached, turn, self.calls.size, constraints, self.circuits, now),
             profile=self.profile,
         )
         offered = [backend.name for backend in candidates if backend.name not in self.excluded]
@@ -308,7 +308,7 @@ class Exchange:
             baseline=None if single is None else single_cost(self.calls.attempt(single, "answer"), None),
             overhead=self.overhead,
             detail={
-                "model": self.asked.model,
+                "model": self.parsed["model"],
                 "decision": choice.detail,
                 "excluded": self.excluded,
                 "ranked": choice.ranked,
@@ -337,6 +337,7 @@ class Exchange:
             return
         else:
             status, kind, answer = 200, "application/json", await attempt.assembled()
+        answer = translated(attempt.translator, status, answer)
         await self._finish("ok" if status < 400 else "error", attempt, f"status {status}", answer)
         await self._send_whole(send, attempt, status, kind, answer)
 
@@ -345,13 +346,13 @@ class Exchange:
         headers = self._headers(attempt, kind)
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         try:
-            async for part in attempt.rest():
+            async for part in crossed(attempt.translator, attempt.rest()):
                 if part:
                     await send({"type": "http.response.body", "body": part, "more_body": True})
         except Failed as error:
             attempt.failed = str(error)
-            for name, event in self.wire.failure(f"{attempt.backend.name} broke off."):
-                await send({"type": "http.response.body", "body": framed(name, event), "more_body": True})
+            end = broken_off(attempt.translator, self.wire, f"{attempt.backend.name} broke off.")
+            await send({"type": "http.response.body", "body": end, "more_body": True})
         await self._finish("ok" if attempt.failed is None else "error", attempt, attempt.failed or "")
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
@@ -371,7 +372,7 @@ class Exchange:
         single = best_single(self.profile)
         renamed = attempt.backend.name != self.chosen.specialist
         pins: list[str] = []
-        if attempt.response and self.wire.stored:
+        if attempt.response and self.wire.stored and attempt.translator is None:
             pins.append(choice.response_session(attempt.response, self.ledger.owner))
         if self.ledger.session is not None and renamed:
             pins.append(self.ledger.session)
@@ -395,4 +396,4 @@ class Exchange:
             self.auction.abandon()
 
     def _headers(self, attempt: RunningAttempt, kind: str) -> list[tuple[bytes, bytes]]:
-        return about(self.chosen, self.id, attempt.backend.name, kind, self.inspection_cost, self.overhead)
+        return about(self.chosen, self.id, attempt, kind, self.inspection_cost, self.overhead)

@@ -1,12 +1,16 @@
-"""Calls that are passed to a specialist by name without routing: embeddings and token counts.
+"""Calls that are passed to one specialist without routing: embeddings, token counts, stored responses.
 
-Embeddings cost money, so they have a decision with one attempt in the store: the worst case is reserved
-before the call and the cost is settled after it, as for requests that are routed. Counting tokens is free: it
-needs no more than a key within its rate and its budget.
+A call goes to the specialist that it names. One that concerns an earlier response, or a conversation, goes to
+the specialist that wrote it. Any other goes to the default, or to the first that serves its wire.
+
+Embeddings and the compaction of a conversation cost money, so they have a decision with one attempt in the
+store: the worst case is reserved before the call and the cost is settled after it, as for requests that are
+routed. The other calls are free: they need no more than a key within its rate and its budget.
 """
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Mapping
 from dataclasses import replace
@@ -14,11 +18,13 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from pandora_router.errors import UpstreamError
+from pandora_router.errors import UpstreamError, UsageError
 from pandora_router.gateway.providers.backend import Backend
+from pandora_router.gateway.providers.cost_bound import possible
 from pandora_router.gateway.request.attempts import LARGEST_ANSWER, OURS, logger
 from pandora_router.gateway.request.body import read_request
 from pandora_router.gateway.request.calls import PASSED
+from pandora_router.gateway.request.choice import response_session, session_of
 from pandora_router.gateway.request.ledger import identify, refusal
 from pandora_router.prices import MARKERS
 from pandora_router.router.decision import new_id
@@ -28,35 +34,41 @@ from pandora_router.store.rows import Attempt, DecisionRow, Key, Outcome, Refusa
 from pandora_router.transport.asgi import Receive, Refused, Reply, read_body
 from pandora_router.transport.failures import Failed
 from pandora_router.transport.relay import Relay
+from pandora_router.wires.events import parsed as parsed_object
 from pandora_router.wires.json_edit import closing, with_model
+from pandora_router.wires.json_read import string
 from pandora_router.wires.known import BY_NAME
-from pandora_router.wires.usage import Usage, tokens_of
+from pandora_router.wires.usage import Usage, tokens_of, usage_of
 from pandora_router.wires.wire import Wire
 
 if TYPE_CHECKING:
     from pandora_router.gateway.http.app import Gateway
 
 EMBEDDINGS = "/v1/embeddings"
-PASSED_ON: Mapping[str, str] = {"/v1/messages/count_tokens": "messages", EMBEDDINGS: "chat"}
+COMPACT = "/v1/responses/compact"
+PASSED_ON: Mapping[str, str] = {
+    "/v1/messages/count_tokens": "messages",
+    EMBEDDINGS: "chat",
+    "/v1/responses/input_tokens": "responses",
+    COMPACT: "responses",
+}
+"""Paths of calls with a body -> the wire that a specialist must serve."""
 
 
 async def passed_on(gateway: Gateway, path: str, headers: Mapping[str, str], receive: Receive) -> Reply:
-    """Pass a call to the specialist that it names, or to the default; raises `Refused`."""
+    """Pass a call to one specialist (see above); raises `Refused`."""
     begun, site, wire = time.time(), gateway.site, BY_NAME[PASSED_ON[path]]
     body = await read_body(receive, site.settings.largest_request, site.settings.patience)
     body, parsed = read_request(body)
     key = await admitted(gateway, headers, begun)  # before the name of a specialist is said
     if not isinstance(parsed.get("model"), str):
         raise Refused(400, "model: expected a text.", "invalid_request")
-    name = parsed["model"] if parsed["model"] in site.names else site.settings.default
-    backend = site.backend(name)
-    if wire.name not in backend.wires:
-        raise Refused(404, f"{name} does not serve {path}.", "model_not_found")
-    given = {passed: headers[passed] for passed in PASSED if passed in headers}
-    sent = with_model(body, parsed, backend.model), wire, given
-    if path != EMBEDDINGS:
+    backend = await _specialist(gateway, wire, path, parsed, headers, key)
+    sent = with_model(body, parsed, backend.model), wire, _given(headers)
+    if path not in (EMBEDDINGS, COMPACT):
         return await _called(backend, path, *sent)
-    paid = _Paid(gateway, backend, key, len(body), begun)
+    written = backend.max_output if path == COMPACT else 0
+    paid = _Paid(gateway, backend, key, len(body), begun, written)
     await paid.begin()
     try:
         reply = await _called(backend, path, *sent)
@@ -69,14 +81,69 @@ async def passed_on(gateway: Gateway, path: str, headers: Mapping[str, str], rec
         paid.end("cancelled", paid.estimate)
         raise
     if reply.status < 400:
-        usage, wrong = _charged(reply.body, backend, len(body))
+        charge = _compacted if path == COMPACT else _charged
+        usage, wrong = charge(reply.body, backend, len(body))
         paid.end("ok", backend.cost(usage), wrong, usage=usage)
     else:
         paid.end("error", 0, f"status {reply.status}")
     return replace(reply, headers={**reply.headers, "x-pandora-decision-id": paid.id})
 
 
-async def _called(backend: Backend, path: str, body: bytes, wire: Wire, given: Mapping[str, str]) -> Reply:
+async def stored_response(
+    gateway: Gateway, method: str, path: str, query: bytes, headers: Mapping[str, str]
+) -> Reply:
+    """Read, delete or cancel a stored response (`path`: /v1/responses/ID...) at the specialist that wrote it.
+
+    Raises `Refused` with 404 for a response that is not known here, or that was written for another key.
+    """
+    now = time.time()
+    key = await admitted(gateway, headers, now)
+    session = response_session(path.split("/")[3], None if key is None else key.id)
+    name = await gateway.store.run(lambda open_: log.pinned(open_, session, now))
+    if name is None or name not in gateway.site.names:
+        raise Refused(404, "No response of yours with this id is known here.", "not_found")
+    backend = gateway.site.backend(name)
+    path = f"{path}?{query.decode('latin-1')}" if query else path
+    return await _called(backend, path, b"", BY_NAME["responses"], _given(headers), method)
+
+
+async def _specialist(
+    gateway: Gateway,
+    wire: Wire,
+    path: str,
+    parsed: Mapping[str, Any],
+    headers: Mapping[str, str],
+    key: Key | None,
+) -> Backend:
+    """The specialist that a call goes to; raises `Refused` (404) if it does not serve the wire."""
+    site, owner = gateway.site, None if key is None else key.id
+    name: str | None = site.meant(parsed["model"])
+    if name not in site.names:
+        sessions = []
+        if previous := string(parsed.get("previous_response_id")):
+            sessions.append(response_session(previous, owner))
+        with contextlib.suppress(UsageError):
+            sessions.append(session_of(wire.read(parsed), headers, owner))
+        now = time.time()
+        name = await gateway.store.run(
+            lambda open_: next((name for s in sessions if (name := log.pinned(open_, s, now))), None)
+        )
+    if name not in site.names:
+        able = [backend.name for backend in site.backends if wire.name in backend.wires]
+        name = next(iter(able), None) if site.settings.default not in able else site.settings.default
+    if name is None or wire.name not in site.backend(name).wires:
+        raise Refused(404, f"{name or 'No specialist'} does not serve {path}.", "model_not_found")
+    return site.backend(name)
+
+
+def _given(headers: Mapping[str, str]) -> dict[str, str]:
+    """The headers of a client that are passed on."""
+    return {passed: headers[passed] for passed in PASSED if passed in headers}
+
+
+async def _called(
+    backend: Backend, path: str, body: bytes, wire: Wire, given: Mapping[str, str], method: str = "POST"
+) -> Reply:
     """The specialist's reply; raises `Refused` (502) if there is none, or one with a status 5xx or of `OURS`.
 
     `given` are the headers of the client that are passed on.
@@ -84,7 +151,8 @@ async def _called(backend: Backend, path: str, body: bytes, wire: Wire, given: M
     endpoint = backend.endpoint
     try:
         headers = backend.sent_headers(wire, given)
-        relay = await Relay.open(backend.address(path), body, headers, endpoint.timeout, endpoint.proxy())
+        address, proxy = backend.address(path), endpoint.proxy()
+        relay = await Relay.open(address, body or None, headers, endpoint.timeout, proxy, method=method)
         try:
             whole = await relay.read(LARGEST_ANSWER)
         finally:
@@ -159,14 +227,24 @@ def _charged(reply: bytes, backend: Backend, size: int) -> tuple[Usage, str]:
     return Usage(size + MARKERS, complete=False), f"more was claimed than is possible: {tokens:,} tokens"
 
 
-class _Paid:
-    """The rows of one call that costs money."""
+def _compacted(reply: bytes, backend: Backend, size: int) -> tuple[Usage, str]:
+    """The token counts of a compaction, estimated if there are none or they cannot be true."""
+    usage = usage_of(parsed_object(reply) or {})
+    if usage is not None and usage.complete and possible(usage):
+        return usage, ""
+    return backend.estimate(size, backend.max_output), "" if usage is None else "impossible token counts"
 
-    def __init__(self, gateway: Gateway, backend: Backend, key: Key | None, size: int, begun: float) -> None:
+
+class _Paid:
+    """The rows of one call that costs money; `written` is the most tokens that it may write."""
+
+    def __init__(
+        self, gateway: Gateway, backend: Backend, key: Key | None, size: int, begun: float, written: int
+    ) -> None:
         self.id, self._attempt = new_id(), new_id()
         self._gateway, self._backend, self._key, self._begun = gateway, backend, key, begun
-        self._worst = backend.failed_case(size)
-        self.estimate = backend.cost(backend.estimate(size, 0))
+        self._worst, self._wire = backend.bound(size, written), "responses" if written else "embeddings"
+        self.estimate = backend.cost(backend.estimate(size, written))
 
     async def begin(self) -> None:
         """Reserve the worst case and write the decision; raises `Refused` (429, 503)."""
@@ -175,7 +253,7 @@ class _Paid:
             id=self.id,
             at=self._begun,
             key=None if key is None else key.id,
-            wire="embeddings",
+            wire=self._wire,
             mode=site.settings.mode,
             policy="named",
             artifact="",

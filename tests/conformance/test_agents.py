@@ -1,0 +1,126 @@
+"""Coding agents as people install them, and SDKs, on specialists of another wire than theirs; offline.
+
+The provider plays a model that solves a task in two steps with the tool of the client that runs commands: it
+writes a file and reads it back. Whether the file is there is checked on disk.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from tests.conformance.conftest import environment
+from tests.gateway.test_serve import served
+from tests.support.provider import Provider
+from tests.support.provider_models import Asked, Model
+from tests.support.provider_replies import Said
+
+pytestmark = pytest.mark.slow
+TASK = "Write the number to answer.txt and read it back."
+CONFIG = """
+endpoints: {{local: {{base_url: "{url}"}}}}
+specialists:
+  on_chat: {{kind: chat, endpoint: local, model: m, prices: {{in: 1, out: 10}}, wires: [chat],
+             supports: [tools]}}
+  on_responses: {{kind: chat, endpoint: local, model: m, prices: {{in: 1, out: 10}}, wires: [responses],
+                  supports: [tools]}}
+  on_messages: {{kind: chat, endpoint: local, model: m, prices: {{in: 1, out: 10}}, wires: [messages],
+                 supports: [tools]}}
+serve: {{keys: none, default: on_chat}}
+"""
+
+
+def steps(asked: Asked) -> Said:
+    """Write the file, read it back, tell the number; each once the step before has left its mark."""
+    offered = json.dumps(asked.body.get("tools") or [])
+    told = json.dumps(asked.body.get("messages") or asked.body.get("input"))
+    name, member = ("Bash", "command") if '"Bash"' in offered else ("exec_command", "cmd")
+    if "step-two-done" in told or name not in offered:
+        return Said(("The", " number", " is", " 42."))
+    if "step-one-done" in told:
+        command = json.dumps({member: "cat answer.txt; echo step-two-d''one"})
+        return Said(("Second",), calls=((name, command),), mark="b")
+    command = json.dumps({member: "echo 42 > answer.txt; echo step-one-d''one"})
+    return Said(("First",), calls=((name, command),), mark="a")
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    folder = tmp_path_factory.mktemp("agents")
+    with closing(Provider({"m": Model(steps)})) as provider:
+        (folder / "pandora.yaml").write_text(CONFIG.format(url=provider.url))
+        with served(folder) as (_, url, lines):
+            yield url
+        assert not any("Traceback" in line or "bug" in line for line in lines), lines
+
+
+def program(name: str) -> Path:
+    """A program in .agents (or where PANDORA_AGENTS says), which `make agents` installs; skips without it."""
+    root = Path(os.environ.get("PANDORA_AGENTS") or Path(__file__).parents[2] / ".agents")
+    file = root / "node_modules" / ".bin" / name
+    if not file.exists():
+        if os.environ.get("CI"):
+            raise RuntimeError(f"CI must install {name}: make agents")
+        pytest.skip(f"make agents installs {name}")
+    return file.resolve()
+
+
+def run(folder: Path, *command: str | Path, **variables: str) -> str:
+    """What a program prints, with a home folder of its own and nothing of ours in its environment."""
+    work = folder / "work"
+    work.mkdir()
+    done = subprocess.run(
+        list(command),
+        env={"PATH": os.environ["PATH"], "HOME": str(folder), "NO_PROXY": "127.0.0.1", **variables},
+        cwd=work,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    told = f"{done.stdout[-4000:]}\n{done.stderr[-4000:]}"
+    assert done.returncode == 0, told
+    assert (work / "answer.txt").read_text() == "42\n", told
+    return done.stdout
+
+
+@pytest.mark.parametrize("specialist", ["on_chat", "on_responses"])
+def test_claude_code_solves_a_task_in_two_steps(url: str, tmp_path: Path, specialist: str) -> None:
+    claude = program("claude")
+    printed = run(
+        *(tmp_path, claude, "-p", TASK, "--allowedTools", "Bash"),
+        ANTHROPIC_BASE_URL=url,
+        ANTHROPIC_AUTH_TOKEN="none",
+        ANTHROPIC_CUSTOM_HEADERS=f"x-pandora-allow: {specialist}",
+        CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC="1",
+        DISABLE_AUTOUPDATER="1",
+    )
+    assert "The number is 42." in printed
+
+
+@pytest.mark.parametrize("specialist", ["on_chat", "on_messages"])
+def test_codex_solves_a_task_in_two_steps(url: str, tmp_path: Path, specialist: str) -> None:
+    codex = program("codex")
+    home = tmp_path / ".codex"
+    home.mkdir()
+    (home / "config.toml").write_text(
+        f'model = "gpt-5.5"\nmodel_provider = "pandora"\n\n[model_providers.pandora]\nname = "pandora"\n'
+        f'base_url = "{url}/v1"\nwire_api = "responses"\nsupports_websockets = true\n'
+        f'http_headers = {{ "x-pandora-allow" = "{specialist}" }}\n'
+    )
+    unsafe = "--dangerously-bypass-approvals-and-sandbox"
+    printed = run(tmp_path, codex, "exec", "--skip-git-repo-check", unsafe, TASK)
+    assert "The number is 42." in printed
+
+
+def test_sdks_accept_translated_answers(url: str) -> None:
+    clients = environment(".venv-clients", "make clients", url)
+    told = clients.run("python", "-m", "pytest", "-c", "pytest.ini", "translated_suite.py")
+    assert "18 passed" in told, told

@@ -1,0 +1,167 @@
+"""Requests of one wire that specialists of another answer, over real sockets, with their bill."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pandora_router.prices import Tariff
+from pandora_router.search import Always
+from pandora_router.store.money import nanodollars
+from tests.gateway.conftest import Serve, backend
+from tests.gateway.stub import CACHED, OUTPUT, READ, WORDS, Stub
+from tests.gateway.talking import Talking
+from tests.gateway.test_looks import SURE, Served, listening, script
+from tests.gateway.test_wires import PATHS, post, request
+from tests.support.provider import Provider
+from tests.support.provider_models import Asked, Model
+from tests.support.provider_replies import Said
+
+PAIRS = list(itertools.permutations(PATHS, 2))
+
+
+def said(wire: str, answer: dict[str, Any]) -> str:
+    if wire == "chat":
+        return str(answer["choices"][0]["message"]["content"])
+    if wire == "responses":
+        return str(answer["output"][0]["content"][0]["text"])
+    return str(answer["content"][0]["text"])
+
+
+@pytest.mark.parametrize(("here", "there"), PAIRS)
+def test_a_specialist_of_another_wire_answers_whole_and_is_billed(
+    serve: Serve, stub: Stub, here: str, there: str
+) -> None:
+    gateway = serve(backend(stub, "small", wires=frozenset({there}), prices=Tariff(1.0, 10.0, cached_in=0.5)))
+    status, headers, body = post(gateway, PATHS[here], request(here, "auto"))
+    assert (status, headers["x-pandora-translated"]) == (200, f"{here}->{there}"), body
+    assert said(here, json.loads(body)) == "".join(WORDS) + " called small"
+    wanted = (READ * 1.0 + CACHED * 0.5 + OUTPUT * 10.0) / 1e6
+    assert gateway.settled(headers["x-pandora-decision-id"]) == ("ok", nanodollars(wanted), "small")
+
+
+@pytest.mark.parametrize(("here", "there"), PAIRS)
+def test_a_specialist_of_another_wire_streams_and_is_billed(
+    serve: Serve, stub: Stub, here: str, there: str
+) -> None:
+    gateway = serve(backend(stub, "small", wires=frozenset({there})))
+    status, headers, body = post(gateway, PATHS[here], request(here, "auto", stream=True))
+    assert (status, headers["x-pandora-translated"]) == (200, f"{here}->{there}"), body
+    assert all(word.strip().encode() in body for word in WORDS)
+    ends = {"chat": b"[DONE]", "responses": b"response.completed", "messages": b"message_stop"}
+    assert ends[here] in body
+    assert (b'"usage"' in body) == (here != "chat")  # a chat client that did not ask for counts gets none
+    wanted = (READ + CACHED + OUTPUT * 10.0) / 1e6
+    assert gateway.settled(headers["x-pandora-decision-id"]) == ("ok", nanodollars(wanted), "small")
+
+
+@pytest.mark.parametrize(("here", "there"), PAIRS)
+def test_a_stream_that_breaks_ends_as_clients_of_the_wire_expect(
+    serve: Serve, stub: Stub, here: str, there: str
+) -> None:
+    gateway = serve(backend(stub, "cut", wires=frozenset({there})))
+    status, headers, body = post(gateway, PATHS[here], request(here, "auto", stream=True))
+    failures = {"chat": b'"error"', "responses": b"response.failed", "messages": b"event: error"}
+    assert status == 200
+    assert failures[here] in body
+    if here == "messages":
+        assert body.index(b"content_block_stop") < body.index(b"event: error")
+    assert gateway.settled(headers["x-pandora-decision-id"])[0] == "error"
+
+
+@pytest.mark.parametrize(("here", "there"), PAIRS)
+def test_an_error_of_the_specialist_has_the_shape_of_the_client(
+    serve: Serve, stub: Stub, here: str, there: str
+) -> None:
+    gateway = serve(backend(stub, "bad", wires=frozenset({there})))
+    status, _, body = post(gateway, PATHS[here], request(here, "auto"))
+    error = json.loads(body)
+    assert (status, error.get("type")) == (400, "error" if here == "messages" else None)
+    assert isinstance(error["error"]["message"], str)
+
+
+def test_the_same_wire_is_never_translated_and_what_cannot_be_said_excludes(serve: Serve, stub: Stub) -> None:
+    gateway = serve(
+        backend(stub, "small", wires=frozenset({"messages"})), backend(stub, "large"), default="small"
+    )
+    assert "x-pandora-translated" not in post(gateway, "chat/completions", request("chat", "large"))[1]
+    headers = post(gateway, "chat/completions", request("chat", "auto", seed=7))[1]
+    assert headers["x-pandora-specialist"] == "large"
+    row = gateway.rows("SELECT detail FROM decisions WHERE id = ?", headers["x-pandora-decision-id"])
+    assert "seed" in json.loads(row[0][0])["excluded"]["small"]
+    status, _, body = post(gateway, "chat/completions", request("chat", "small", seed=7))
+    assert (status, b"wires: [messages, chat]" in body) == (400, True)
+
+
+def _calls_then_tells(asked: Asked) -> Said:
+    """Calls a tool; once its result is there, tells it."""
+    given = asked.body.get("messages", asked.body.get("input"))
+    if "42 degrees" in json.dumps(given[-1]):
+        return Said(("It", " is", " 42 degrees"))
+    return Said(("Looking",), calls=(("look_up", '{"place": "here"}'),))
+
+
+SCHEMA = {"type": "object", "properties": {"place": {"type": "string"}}}
+OFFERS: dict[str, dict[str, Any]] = {
+    "chat": {"type": "function", "function": {"name": "look_up", "parameters": SCHEMA}},
+    "responses": {"type": "function", "name": "look_up", "parameters": SCHEMA},
+    "messages": {"name": "look_up", "input_schema": SCHEMA},
+}
+
+
+def _second(here: str, first: dict[str, Any]) -> dict[str, Any]:
+    """The request that follows the tool call in the answer `first`."""
+    user = {"role": "user", "content": "hi"}
+    if here == "chat":
+        message = first["choices"][0]["message"]
+        result = {"role": "tool", "tool_call_id": message["tool_calls"][0]["id"], "content": "42 degrees"}
+        return {"messages": [user, message, result]}
+    if here == "responses":
+        call = next(item for item in first["output"] if item["type"] == "function_call")
+        result = {"type": "function_call_output", "call_id": call["call_id"], "output": "42 degrees"}
+        return {"input": [user, *first["output"], result]}
+    call = next(block for block in first["content"] if block["type"] == "tool_use")
+    result = {"type": "tool_result", "tool_use_id": call["id"], "content": "42 degrees"}
+    content = {"role": "assistant", "content": first["content"]}
+    return {"messages": [user, content, {"role": "user", "content": [result]}]}
+
+
+@pytest.mark.parametrize(("here", "there"), PAIRS)
+def test_a_tool_is_called_and_its_result_told_across_wires(serve: Serve, here: str, there: str) -> None:
+    with closing(Provider({"tooled": Model(_calls_then_tells)})) as provider:
+        gateway = serve(backend(provider, "tooled", wires=frozenset({there})))  # type: ignore[arg-type]
+        asked = request(here, "auto", tools=[OFFERS[here]])
+        status, _, body = post(gateway, PATHS[here], asked)
+        assert status == 200, body
+        first = json.loads(body)
+        status, headers, body = post(gateway, PATHS[here], {**asked, **_second(here, first)})
+        assert (status, said(here, json.loads(body))) == (200, "It is 42 degrees"), body
+        assert headers["x-pandora-policy"] == "session"
+
+
+@pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize(("here", "there"), PAIRS)
+def test_a_look_at_a_specialist_of_another_wire_goes_on_as_the_answer(
+    tmp_path: Path, here: str, there: str, stream: bool
+) -> None:
+    router = listening().with_policy(Always())
+    with closing(Talking()) as talking:
+        script(talking, router, "large")
+        options = {"wires": frozenset({there})}
+        with closing(Served(talking, router, tmp_path, backend=options)) as served:
+            status, headers, body = served.ask(here, stream=stream)
+            assert (status, headers["x-pandora-specialist"]) == (200, "large"), body
+            assert headers["x-pandora-translated"] == f"{here}->{there}"
+            if stream:
+                assert all(json.dumps(word)[1:-1].encode() in body for word in SURE)
+            else:
+                assert said(here, json.loads(body)) == "".join(SURE)
+            rows = served.rows(headers)
+            assert rows["large"]["cost"] == nanodollars((20 + 10 * len(SURE)) / 1e6)
+            assert {row["kind"] for name, row in rows.items() if name != "large"} == {"loser"}
+            assert talking.calls.total() == len(router.specialists)
