@@ -37,6 +37,7 @@ from pandora_router.config.values import Above, Amount, Closed, Name, Text
 from pandora_router.data import Table, load
 from pandora_router.errors import UsageError
 from pandora_router.router import Router
+from pandora_router.run import Runner
 from pandora_router.text import did_you_mean
 from pandora_router.types import Advance
 
@@ -174,6 +175,7 @@ class Config(Closed):
         progress: Advance | None = None,
         work: Path | None = None,
         on_estimates: Callable[[Mapping[str, Readings]], None] | None = None,
+        runner: Runner | None = None,
     ) -> Router:
         """Fit the router that this file describes; arguments as for `Router.fit`."""
         inspection = looking(self, table)
@@ -194,6 +196,7 @@ class Config(Closed):
             progress=progress,
             work=work,
             on_estimates=on_estimates,
+            runner=runner,
             settings={
                 "config": self.model_dump(mode="json", by_alias=True, exclude_defaults=True),
                 "specialists": identities,
