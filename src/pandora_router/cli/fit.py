@@ -75,9 +75,8 @@ def fit(
     Estimators are fitted on the train split, signal model and policy on calibration, and the result is
     measured on test. If the command is stopped or killed, the output folder stays as it was; run it again to
     continue (finished stages are kept in a hidden folder beside the output). With --data no config is needed;
-    a folder of Parquet files gets a split by seed 0, stratified by task. Where a split has more than 30,000
-    prompts, all cores (or a Ray cluster) embed them, and only the cheap estimate reads all of them; the
-    router does not depend on who computes it.
+    a folder of Parquet files gets a split by seed 0, stratified by task. Where a split has more than
+    100,000 prompts, all cores (or a Ray cluster) embed them; the router does not depend on who computes it.
 
     \b
     Examples:

@@ -21,8 +21,8 @@ from pandora_router.errors import UsageError
 from pandora_router.types import Positions, Texts
 
 NAMES = ("train", "calibration", "test")
-SAMPLE = 30_000
-"""Most prompts of a split that are read by those parts of a fit that need no more (docs/scale.md)."""
+SAMPLE, HELD_OUT = 100_000, 30_000
+"""Most training prompts, and most of another split, read by a fit apart from its cheap estimate."""
 
 USUAL: Mapping[str, str] = MappingProxyType(
     {

@@ -112,8 +112,9 @@ class Router:
         settings: written to the artifact together with what was chosen.
         on_estimates: called once with the estimates and rewards of held-out prompts, by split ("calibration"
             and, unless g is external, "test").
-        sample: most prompts of each split that g, the signal model, the policy and the report read; the cheap
-            estimate knows all (None: 30,000). `record["prompts"]["sampled"]` names the splits that have more.
+        sample: most training prompts that g, the signal model and the policy read (None: 100,000), and most
+            of another split if that is less than 30,000; the cheap estimate knows all.
+            `record["prompts"]["sampled"]` names the splits that have more.
         runner: embeds the known prompts where there are more than `sample` (None: this process); the router
             is the same.
         """

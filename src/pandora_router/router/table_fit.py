@@ -6,8 +6,8 @@
     4. The router is measured on the test split, which no earlier step used.
     5. The test prompts are added to f too, and the router is returned (unless `remember_test` is off).
 
-f knows every prompt. All else needs no more than a sample of each split, at most `sample` prompts: g is
-fitted, the signal model and the policy are chosen, and the report is measured on samples (docs/scale.md).
+f knows every prompt. All else reads at most `sample` training prompts and `HELD_OUT` of the other splits: g
+is fitted, the signal model and the policy are chosen, and the report is measured on samples (docs/scale.md).
 Splits with fewer prompts are read whole.
 
 Prompts whose text (apart from white space) occurs in an earlier split are left out, and counted. Each stage
@@ -46,7 +46,7 @@ from pandora_router.calibrate import (
 from pandora_router.calibrate.readings import Readings
 from pandora_router.calibrate.ways import Standing
 from pandora_router.data import Table
-from pandora_router.data.splits import SAMPLE
+from pandora_router.data.splits import HELD_OUT, SAMPLE
 from pandora_router.data.table import normalise
 from pandora_router.errors import UsageError
 from pandora_router.estimators.estimator import Estimator, Predictor, Remembering
@@ -150,7 +150,10 @@ def fit(
     begun = time.process_time()
     train, calibration, test, repeated = parted(order.table)
     whole = {"train": train, "calibration": calibration, "test": test}
-    splits = {name: Part.of(part, order.sample) for name, part in whole.items()}
+    most = {"train": order.sample}
+    splits = {
+        name: Part.of(part, most.get(name, min(order.sample, HELD_OUT))) for name, part in whole.items()
+    }
     parts = {name: part.table for name, part in splits.items()}
     say("fitting the cheap estimate", 0.0)
     recipe = order.cheap
@@ -262,8 +265,9 @@ def _read(order: Order, splits: Mapping[str, Part]) -> dict[str, Part]:
 def _kept(order: Order, work: Path | None) -> Path | None:
     """Folder for readings; None for an unnamed estimator, which may be another one next time."""
     nameless = isinstance(order.costly, External) and order.costly.name == External.name
-    name = f"readings-{order.key(order.cheap, order.costly, order.sample)}"
-    return None if work is None or nameless else work / name
+    if work is None or nameless:
+        return None
+    return work / f"readings-{order.key(order.cheap, order.costly, order.sample)}"
 
 
 def parted(table: Table) -> tuple[Table, Table, Table, int]:
