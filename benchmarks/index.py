@@ -17,13 +17,15 @@ import numpy as np
 
 from benchmarks.folders import load
 from pandora_router.estimators.embedders.embedder import default_embedder
-from pandora_router.estimators.nearest import Exact, Graph
-
-LINKS, EFFORT, SEARCH = 24, 80, 96
+from pandora_router.estimators.nearest import EFFORT, LINKS, Edges, Exact
+from pandora_router.estimators.quantised import CANDIDATES as SEARCH
+from pandora_router.estimators.quantised import Graph, Packing, unit_rows
 
 
 def with_faiss(rows: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
-    graph = Graph.build(rows, links=LINKS, effort=EFFORT, search=SEARCH)
+    packing = Packing.fit(rows)
+    codes = packing.codes(rows)
+    graph = Graph(packing, codes, Edges.build(unit_rows(codes)))
     return lambda queries: graph.nearest(queries, 3)
 
 

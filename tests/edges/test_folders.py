@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import mmap
 import os
 import random
 import struct
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ import pytest
 from pandora_router import folders
 from pandora_router.data import load, save
 from pandora_router.errors import UsageError
+from pandora_router.folders import publication
 from pandora_router.folders.outputs import check_output
 from pandora_router.folders.saved import NEEDS, Saved, fill, saved_from
 from pandora_router.folders.tensors import packed, unpacked
@@ -379,3 +382,34 @@ def test_random_flips_of_arrays_give_arrays_or_a_refusal() -> None:
         except ValueError:
             continue
         assert sum(array.nbytes for array in found.values()) <= len(good)
+
+
+def test_large_files_are_mapped_unless_a_key_is_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Mapped content is the same, is refused if damaged, and outlives the publication that replaces it."""
+    monkeypatch.setattr(publication, "MAPPED", 1000)
+    array = np.arange(5000, dtype=np.int32)
+
+    def filled(value: np.ndarray) -> Callable[[Path], dict[str, Any]]:
+        def files(folder: Path) -> dict[str, Any]:
+            fill(folder, Saved("thing", {}, {"numbers": value}))
+            return {}
+
+        return files
+
+    folders.write(tmp_path / "a", THING, filled(array), key=b"k" * 16)
+    mapped = folders.read(tmp_path / "a", THING, NEEDS)
+    signed = folders.read(tmp_path / "a", THING, NEEDS, key=b"k" * 16)
+    assert isinstance(mapped.files["arrays.safetensors"], mmap.mmap)
+    assert isinstance(signed.files["arrays.safetensors"], bytes)
+    assert mapped.files["arrays.safetensors"][:] == signed.files["arrays.safetensors"]
+    numbers = saved_from(mapped, THING).arrays["numbers"]
+    assert not numbers.flags.writeable
+    for _ in range(2):  # the second publication removes the files of the first
+        folders.write(tmp_path / "a", THING, filled(array[::-1]), replace=True)
+    np.testing.assert_array_equal(numbers, array)
+    file = tmp_path / "a" / folders.manifest(tmp_path / "a", THING)["content"] / "arrays.safetensors"
+    content = bytearray(file.read_bytes())
+    content[-1] ^= 1
+    file.write_bytes(content)
+    with pytest.raises(UsageError, match="SHA-256"):
+        folders.read(tmp_path / "a", THING, NEEDS)

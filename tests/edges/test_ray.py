@@ -24,11 +24,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from pandora_router import folders
 from pandora_router.config.experiments import read_experiment
 from pandora_router.evaluate import campaign, results, stream
 from pandora_router.evaluate.results import Results
+from pandora_router.folders.saved import NEEDS
+from pandora_router.router import Router
+from pandora_router.router.artifact import KIND
 from tests.edges.test_evaluate import YAML, write_folder
 from tests.edges.test_stream import generate, write
+from tests.support.tables import generate as generate_table
 
 pytestmark = [
     pytest.mark.skipif(find_spec("ray") is None, reason="ray is not installed: `make extras` installs it"),
@@ -147,6 +152,27 @@ def test_a_streamed_sweep_over_the_cluster(nodes: Nodes, tmp_path: Path) -> None
     assert set(there) == set(here)
     for place, outcomes in here.items():
         assert {name: there[place][name] for name in outcomes.means()} == outcomes.means()
+
+
+FIT = """
+import sys
+from pandora_router.router import Router
+from pandora_router.run.ray import Cluster
+from tests.support.tables import generate
+Router.fit(generate(35_000), sample=400, runner=Cluster(sys.argv[1])).save(sys.argv[2])
+"""
+
+
+def test_a_fit_over_the_cluster_gives_the_router_of_one_process(nodes: Nodes, tmp_path: Path) -> None:
+    """Three shards of known prompts are embedded by the workers; the artifacts are equal to the byte."""
+    environment = {name: value for name, value in nodes.environment.items() if name != MARK}
+    command = [sys.executable, "-c", FIT, nodes.address, str(tmp_path / "there")]
+    done = subprocess.run(command, env=environment, capture_output=True, timeout=PATIENCE, check=False)
+    assert done.returncode == 0, done.stderr.decode()
+    Router.fit(generate_table(35_000), sample=400).save(tmp_path / "here")
+    here, there = (folders.read(tmp_path / name, KIND, NEEDS) for name in ("here", "there"))
+    assert here.manifest["id"] == there.manifest["id"]
+    assert here.manifest["files"] == there.manifest["files"]  # names, sizes and hashes
 
 
 def evaluate(nodes: Nodes, home: Path) -> subprocess.Popen[bytes]:

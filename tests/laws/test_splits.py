@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pandora_router.data.splits import NAMES, Fractions, carve, crossing, draw, keep, resplit
+from pandora_router.data.splits import NAMES, Fractions, carve, crossing, draw, keep, resplit, sample
 from pandora_router.data.table import Table
 from pandora_router.errors import UsageError
 
@@ -147,3 +147,25 @@ def test_resplit_changes_the_split_and_nothing_else():
 
 def test_a_prompt_in_no_split_does_not_cross():
     assert crossing(table_of(["a", "a", "b", " b"], list("tttt"), ["train", "", "train", "test"])) == ("b",)
+
+
+@given(st.lists(words | fresh, max_size=60), st.integers(0, 70), st.integers(0, 70), seeds)
+def test_a_sample_depends_on_the_texts_alone(prompts: list[str], most: int, fewer: int, seed: int) -> None:
+    chosen = sample(prompts, most)
+    assert len(chosen) == min(most, len(prompts))
+    assert (np.diff(chosen) > 0).all()
+    if most >= len(prompts):
+        assert chosen.tolist() == list(range(len(prompts)))
+    shuffled = np.random.default_rng(seed).permutation(len(prompts))
+    again = sample([prompts[i] for i in shuffled], most)
+    assert Counter(prompts[i] for i in chosen) == Counter(prompts[shuffled[i]] for i in again)
+    inner = sample([prompts[i] for i in chosen], fewer)  # nested: a sample of a sample
+    assert chosen[inner].tolist() == sample(prompts, min(fewer, most)).tolist()
+
+
+def test_a_sample_is_spread_evenly_over_kinds_of_prompts() -> None:
+    """The share of each of ten kinds is within five standard errors of a tenth."""
+    kinds = np.arange(20_000) % 10
+    chosen = sample([f"kind {kind}, number {i}" for i, kind in enumerate(kinds)], 4000)
+    shares = np.bincount(kinds[chosen], minlength=10) / 4000
+    assert np.abs(shares - 0.1).max() < 5 * np.sqrt(0.09 / 4000)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
@@ -14,8 +15,10 @@ from sklearn.neighbors import NearestNeighbors
 
 from pandora_router.errors import UsageError
 from pandora_router.estimators.embedders.embedder import normalised
-from pandora_router.estimators.nearest import Exact, Graph
+from pandora_router.estimators.nearest import EFFORT, LINKS, Edges, Exact
 from pandora_router.estimators.neighbours import Neighbours
+from pandora_router.estimators.quantised import CANDIDATES, Graph, Packed, Packing, unit_rows
+from pandora_router.search import kernels
 from tests.support.embedders import CallableEmbedder
 
 GIVEN = CallableEmbedder("given", lambda texts: np.zeros((len(texts), 1)))
@@ -98,18 +101,73 @@ def test_several_k_in_one_search_are_what_each_alone_says() -> None:
         np.testing.assert_array_equal(one, replace(fitted, k=k).predict_vectors(queries))
 
 
+def packed(rows: np.ndarray) -> tuple[Packing, np.ndarray]:
+    packing = Packing.fit(rows)
+    return packing, packing.codes(rows)
+
+
 def test_the_graph_finds_nearly_what_exact_search_finds() -> None:
     pytest.importorskip("faiss", reason="extra [index] is not installed")
     rng = np.random.default_rng(4)
     rows = normalised(rng.standard_normal((3000, 16)))
     queries = normalised(rows[:200] + 0.3 * rng.standard_normal((200, 16)))
-    exact, near = Exact(rows).nearest(queries, 3), Graph.build(rows).nearest(queries, 3)
-    share = np.mean([len(set(a) & set(b)) / 3 for a, b in zip(exact, near, strict=True)])
-    assert share > 0.97
-    fitted = Neighbours(GIVEN, ("a",), rows, rng.random((3000, 1)), 3, exact_up_to=100)
+    packing, codes = packed(rows)
+    exact = Packed.of(packing, codes).nearest(queries, 3)
+    near = Graph(packing, codes, Edges.build(unit_rows(codes))).nearest(queries, 3)
+    assert np.mean([len(set(a) & set(b)) / 3 for a, b in zip(exact, near, strict=True)]) > 0.97
+    reward = rng.random((3000, 1))
+    fitted = Neighbours(GIVEN, ("a",), codes, reward, 3, exact_up_to=100, packing=packing)
     assert isinstance(fitted.search, Graph)
-    whole = Neighbours(GIVEN, ("a",), rows, fitted.reward, 3).leave_one_out()
-    assert np.mean(np.abs(fitted.leave_one_out() - whole) < 1e-12) > 0.95
+    whole = Neighbours(GIVEN, ("a",), codes, reward, 3, packing=packing)
+    assert not isinstance(whole.search, Graph)
+    for which in (None, np.array([5, 2999, 17])):
+        ours, theirs = (n.leave_one_out_each([3], which)[0] for n in (fitted, whole))
+        assert np.mean(np.abs(ours - theirs) < 1e-12) > 0.95
+
+
+def test_a_search_through_the_graph_finds_what_faiss_finds_in_it() -> None:
+    """The same edges and as many candidates: faiss stops a little earlier, so ours is at least as good."""
+    faiss = pytest.importorskip("faiss", reason="extra [index] is not installed")
+    rng = np.random.default_rng(6)
+    packing, codes = packed(normalised(rng.standard_normal((4000, 24))))
+    rows = unit_rows(codes)
+    index = faiss.IndexHNSWFlat(24, LINKS, faiss.METRIC_INNER_PRODUCT)
+    index.hnsw.efConstruction, index.hnsw.efSearch = EFFORT, CANDIDATES
+    faiss.omp_set_num_threads(1)
+    index.add(rows)
+    edges = Edges.build(rows)
+    np.testing.assert_array_equal(edges.neighbours, faiss.vector_to_array(index.hnsw.neighbors))
+    asked = rows[rng.integers(4000, size=200)] + 0.2 * rng.standard_normal((200, 24)).astype(np.float32)
+    queries = np.rint(127 * asked / np.abs(asked).max(axis=1, keepdims=True)).astype(np.int8)
+    theirs = index.search(unit_rows(queries), 10)[1]
+    ours = Graph(packing, codes, edges).nearest_to(queries, 10)
+    truth = Packed.of(packing, codes)._by_products(queries.astype(np.float32), 10, None, None)
+    recall = [
+        np.mean([len(set(a) & set(b)) / 10 for a, b in zip(n, truth, strict=True)]) for n in (ours, theirs)
+    ]
+    assert recall[0] >= recall[1] - 0.002
+    assert recall[0] > 0.9
+
+
+@pytest.mark.parametrize("read_only", [False, True])
+def test_compiled_and_plain_search_through_a_graph_agree(
+    monkeypatch: pytest.MonkeyPatch, read_only: bool
+) -> None:
+    pytest.importorskip("faiss", reason="extra [index] is not installed")
+    rng = np.random.default_rng(7)
+    rows = normalised(np.vstack([rng.integers(-1, 2, (1500, 12)), np.zeros((3, 12))]))  # with many ties
+    packing, codes = packed(rows)
+    edges = Edges.build(unit_rows(codes))
+    if read_only:
+        codes.setflags(write=False)
+        edges.neighbours.setflags(write=False)
+    graph = Graph(packing, codes, edges)
+    queries = normalised(np.vstack([rng.standard_normal((60, 12)), np.zeros((1, 12))]))
+    assert kernels.ready() is not None or kernels.warm() is not None
+    compiled = graph.nearest(queries, 120)
+    monkeypatch.setattr(kernels, "ready", lambda: None)
+    np.testing.assert_array_equal(graph.nearest(queries, 120), compiled)
+    np.testing.assert_array_equal(graph.nearest(queries[7:8], 120)[0], compiled[7])
 
 
 def graph_of_a_thousand_prompts(tmp_path: Path) -> tuple[Neighbours, np.ndarray, Path]:
@@ -117,24 +175,38 @@ def graph_of_a_thousand_prompts(tmp_path: Path) -> tuple[Neighbours, np.ndarray,
     rng = np.random.default_rng(5)
     rows = normalised(rng.standard_normal((1000, 16)))
     embedder = CallableEmbedder("first", lambda texts: np.repeat(rows[:1], len(texts), axis=0))
-    fitted = Neighbours(embedder, ("a", "b"), rows, rng.random((1000, 2)), 5, exact_up_to=100)
+    fitted = Neighbours.fit(
+        [""] * 1000, rng.random((1000, 2)), ("a", "b"), embedder=embedder, vectors=rows, k=5, exact_up_to=100
+    )
     return fitted, normalised(rng.standard_normal((40, 16))), fitted.save(tmp_path / "saved")
 
 
-def test_a_saved_graph_is_the_graph_and_is_not_built_again(tmp_path: Path) -> None:
-    """Building twice, on several threads, gives other edges: those of the loaded graph are those saved."""
+def test_a_saved_graph_is_searched_without_faiss_and_not_built_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     fitted, queries, folder = graph_of_a_thousand_prompts(tmp_path)
+    monkeypatch.setitem(sys.modules, "faiss", None)
     loaded = Neighbours.load(folder, embedder=fitted.embedder)
-    assert loaded.edges is not None
-    assert isinstance(fitted.search, Graph)
     assert isinstance(loaded.search, Graph)
-    for name in ("levels", "neighbours"):
-        saved, now = (getattr(graph.edges, name) for graph in (fitted.search, loaded.search))
-        np.testing.assert_array_equal(saved, now)
-        np.testing.assert_array_equal(saved, getattr(loaded.edges, name))
     np.testing.assert_array_equal(loaded.predict_vectors(queries), fitted.predict_vectors(queries))
     more = loaded.remember(["prompt 0"], np.ones((1, 2)))
-    assert more.edges is None  # a graph over other rows
+    assert more.edges is None  # a graph over other rows cannot be made: exact search
+    assert isinstance(more.search, Packed)
+
+
+def test_a_graph_that_has_been_built_grows_with_what_is_remembered(tmp_path: Path) -> None:
+    fitted, queries, folder = graph_of_a_thousand_prompts(tmp_path)
+    loaded = Neighbours.load(folder, embedder=fitted.embedder)
+    more = loaded.remember(["prompt 0"] * 3, np.ones((3, 2)))
+    assert more.edges is not None
+    more.edges.check(1003)
+    whole = replace(more, exact_up_to=10**6, edges=None)
+    assert isinstance(whole.search, Packed)
+    same = np.abs(more.predict_vectors(queries) - whole.predict_vectors(queries)) < 1e-12
+    assert np.mean(same) > 0.9
+    copies = loaded.embedder.embed(["one of the copies"])
+    assert set(more.search.nearest(copies, 4)[0]) == {0, 1000, 1001, 1002}
+    np.testing.assert_allclose(more.predict_unseen(["prompt 0"]), whole.predict_unseen(["prompt 0"]))
 
 
 @pytest.mark.parametrize("damage", ["levels", "edges", "entry", "short"])

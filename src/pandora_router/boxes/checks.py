@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -10,10 +10,11 @@ from numpy.typing import ArrayLike, NDArray
 from pandora_router.errors import UsageError
 from pandora_router.types import Mask, Matrix, Positions, Vector
 
+T = TypeVar("T", bound=np.generic)
 TOLERANCE = 1e-9  # how far a covariance may be from symmetric and positive semi-definite: rounding
 
 
-def locked(array: Vector) -> Vector:
+def locked(array: NDArray[T]) -> NDArray[T]:
     """Make an array of our own read-only: boxes never change, and kernels compile for one kind of array."""
     array.setflags(write=False)
     return array

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pandora_router.cli.console import Screen, SlowProgress, echo, echo_json
+from pandora_router.cli.options import with_runner
 from pandora_router.errors import UsageError, install
 from pandora_router.text import counted, did_you_mean, money
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:  # what fitting needs takes half a second to import: `pandora 
     from pandora_router.calibrate.readings import Readings
     from pandora_router.config.file import Config
     from pandora_router.data import Table
+    from pandora_router.run import Runner
 
 HELD_OUT = ("calibration", "test")
 TRAINING = {"torch": "torch", "onnx": "onnx", "onnxruntime": "onnxruntime"}
@@ -55,6 +57,7 @@ TRAINING = {"torch": "torch", "onnx": "onnx", "onnxruntime": "onnxruntime"}
 @click.option("--replace", is_flag=True, help="Replace an existing artifact.")
 @click.option("--verbose", is_flag=True, help="Show errors, coverage, evidence and every way of routing.")
 @click.option("--json", "as_json", is_flag=True, help="Print the record of the fit as JSON.")
+@with_runner
 def fit(
     config: Path | None,
     output: Path,
@@ -64,6 +67,7 @@ def fit(
     replace: bool,
     verbose: bool,
     as_json: bool,
+    runner: Runner,
     **fees: Any,
 ) -> None:
     """Fit the router that CONFIG [pandora.yaml] describes and write it to a folder.
@@ -71,7 +75,8 @@ def fit(
     Estimators are fitted on the train split, signal model and policy on calibration, and the result is
     measured on test. If the command is stopped or killed, the output folder stays as it was; run it again to
     continue (finished stages are kept in a hidden folder beside the output). With --data no config is needed;
-    a folder of Parquet files gets a split by seed 0, stratified by task.
+    a folder of Parquet files gets a split by seed 0, stratified by task. Where a split has more than
+    100,000 prompts, all cores (or a Ray cluster) embed them; the router does not depend on who computes it.
 
     \b
     Examples:
@@ -126,6 +131,7 @@ def fit(
             progress=lambda what, share: bar(what, int(100 * share), 100),
             work=work,
             on_estimates=held.update,
+            runner=runner,
         )
         bar("writing", 99, 100)
         router.save(output, replace=replace, inputs=[given])
@@ -159,10 +165,19 @@ def show(facts: Mapping[str, Any], config: Config, weight: float, needs: list[st
         f"The router remembers {known:,} prompts with their rewards"
         + (f", the {test:,} of the test split too, now that it was measured on them." if test else ".")
     )
+    if "sampled" in facts["prompts"]:
+        screen.say(sampled(facts["prompts"]))
     if verbose:
         details(screen, facts)
     else:
         screen.say("--verbose shows errors, coverage, evidence and every way of routing.")
+
+
+def sampled(prompts: Mapping[str, Any]) -> str:
+    """Which splits were read in part, and by what."""
+    parts = [f"{n:,} of {prompts[name]:,} {name} prompts" for name, n in prompts["sampled"].items()]
+    known = "The cheap estimate knows every prompt; all else was fitted and measured on samples: "
+    return f"{known}{', '.join(parts)} (docs/scale.md)."
 
 
 def usual(data: Path, cost: float | None, **fees: Any) -> tuple[Config, Table]:

@@ -40,6 +40,7 @@ from pandora_router.data import Table, load
 from pandora_router.errors import UsageError
 from pandora_router.router import Router
 from pandora_router.router.curve import Curve
+from pandora_router.run import Runner
 from pandora_router.text import did_you_mean
 from pandora_router.types import Advance
 
@@ -192,6 +193,7 @@ class Config(Closed):
         progress: Advance | None = None,
         work: Path | None = None,
         on_estimates: Callable[[Mapping[str, Readings]], None] | None = None,
+        runner: Runner | None = None,
     ) -> Router:
         """Fit the router that this file describes; arguments as for `Router.fit`.
 
@@ -200,9 +202,9 @@ class Config(Closed):
         at that worth, up to `FITS` times in all. `record["goal"]` says what was reached.
         """
         if self.goal is None or self.goal.keep is None or self.goal.of is None:
-            return self._fitted(table, progress, work, on_estimates)
+            return self._fitted(table, progress, work, on_estimates, runner)
         for _ in range(FITS):
-            router = self._fitted(table, progress, work, on_estimates)
+            router = self._fitted(table, progress, work, on_estimates, runner)
             kept = curve_of(router).keep(self.goal.keep, self.goal.of)
             assert kept.point.worth is not None
             if math.isclose(kept.point.worth * router.fee_weight, 1.0, rel_tol=1e-6):
@@ -217,6 +219,7 @@ class Config(Closed):
         progress: Advance | None,
         work: Path | None,
         on_estimates: Callable[[Mapping[str, Readings]], None] | None,
+        runner: Runner | None,
     ) -> Router:
         inspection = looking(self, table)
         costly = self.fit.costly
@@ -236,6 +239,7 @@ class Config(Closed):
             progress=progress,
             work=work,
             on_estimates=on_estimates,
+            runner=runner,
             settings={
                 "config": self.model_dump(mode="json", by_alias=True, exclude_defaults=True),
                 "specialists": identities,

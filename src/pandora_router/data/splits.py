@@ -18,9 +18,11 @@ import numpy as np
 
 from pandora_router.data.table import Table, normalise
 from pandora_router.errors import UsageError
-from pandora_router.types import Texts
+from pandora_router.types import Positions, Texts
 
 NAMES = ("train", "calibration", "test")
+SAMPLE, HELD_OUT = 100_000, 30_000
+"""Most training prompts, and most of another split, read by a fit apart from its cheap estimate."""
 
 USUAL: Mapping[str, str] = MappingProxyType(
     {
@@ -86,6 +88,25 @@ def draw(
             split[members] = NAMES[where]
             owed[where] -= len(members)
     return split
+
+
+def sample(prompts: Sequence[str], most: int) -> Positions:
+    """Positions, in ascending order, of at most `most` prompts; all of them if there are no more.
+
+    The prompts with the smallest hashes of their texts are taken (identical ones: the first rows). The sample
+    is therefore a function of the texts alone: the order of other rows does not matter, a sample of a sample
+    is the smaller sample of the whole, and a few new rows replace only a few of its members.
+    """
+    if len(prompts) <= most:
+        return np.arange(len(prompts))
+    hashes = b"".join(
+        hashlib.blake2b(
+            prompt.encode("utf-8", "surrogatepass"), digest_size=8, person=b"pandora sample"
+        ).digest()
+        for prompt in prompts
+    )
+    order = np.argsort(np.frombuffer(hashes, dtype=">u8"), kind="stable")
+    return np.sort(order[:most])
 
 
 def resplit(table: Table, *, seed: int, fractions: Fractions | None = None) -> Table:

@@ -1,8 +1,8 @@
-"""Nearest known rows by cosine: exact search in bounded memory, or an index above 100,000 rows.
+"""Nearest known rows by cosine: exact search in bounded memory, and the graph used above 100,000 rows.
 
 Each search has `nearest(queries, k)`, which returns row numbers (queries, k), nearest first. Exact search
-(`Exact`, and `packed.Packed` for wide vectors) resolves ties to the lowest row number. The index is HNSW from
-faiss (extra `[index]`); docs/decisions/0011-neighbour-index.md has the measurements behind that choice.
+(`Exact`, and `quantised.Packed` for wide vectors) resolves ties to the lowest row number. The graph (`Edges`)
+is HNSW, built by faiss; docs/decisions/0011-neighbour-index.md has the measurements behind that choice.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from pandora_router.errors import missing_package
 from pandora_router.estimators.embedders.embedder import Vectors
 from pandora_router.types import Positions
 
@@ -37,8 +36,8 @@ class Complete(Nearest, Protocol):
         """As `nearest`, without the rows `skip[i]` for query i; -1 where fewer than k rows are left."""
         ...
 
-    def nearest_to_own(self, k: int, skip: list[Positions]) -> Positions:
-        """`nearest_except` with the known rows themselves as queries."""
+    def nearest_to_own(self, k: int, skip: list[Positions], which: Positions) -> Positions:
+        """`nearest_except` with the known rows `which` as queries."""
         ...
 
 
@@ -62,9 +61,9 @@ class Exact:
         """As `nearest`, without the rows `skip[i]` for query i; -1 where fewer than k rows are left."""
         return self._nearest(_rounded(queries), k, skip)
 
-    def nearest_to_own(self, k: int, skip: list[Positions]) -> Positions:
-        """`nearest_except` with the known rows themselves as queries."""
-        return self._nearest(self._rows, k, skip)
+    def nearest_to_own(self, k: int, skip: list[Positions], which: Positions) -> Positions:
+        """`nearest_except` with the known rows `which` as queries."""
+        return self._nearest(self._rows[which], k, skip)
 
     @cached_property
     def _rows(self) -> Vectors:
@@ -89,15 +88,17 @@ def _rounded(vectors: Vectors) -> Vectors:
     return np.rint(STEPS * np.asarray(vectors, dtype=np.float32))
 
 
-LINKS, EFFORT, CANDIDATES = 24, 80, 96
-"""Edges per node of a graph (twice as many at the lowest level), candidates when building and searching."""
+LINKS, EFFORT = 24, 80
+"""Edges per node of a graph (twice as many at the lowest level), and candidates when it is built."""
 HIGHEST = 64
 """Most levels that a node of a saved graph may have; a graph of a billion rows has fewer than 10."""
 
 
 @dataclass(frozen=True)
 class Edges:
-    """The edges of a `Graph` as plain arrays, so that a saved graph need not be built again.
+    """A navigable small-world graph (HNSW; Malkov & Yashunin 2018) over known rows, as plain arrays.
+
+    faiss builds it (extra `[index]`); it is searched without faiss (`quantised.Graph`), where it lies.
 
     levels: the number of levels of each node (N,). neighbours: for each node in order 2 `LINKS` row numbers
     at its lowest level and `LINKS` at each higher one; -1 where an edge is free. entry: where searches start.
@@ -107,6 +108,39 @@ class Edges:
     neighbours: NDArray[np.int32]
     entry: int
 
+    @classmethod
+    def build(cls, vectors: Vectors) -> Edges:
+        """The graph over `vectors` (N, width); `ImportError` if faiss is not installed (`can_build`).
+
+        Built by one thread, so that the same rows get the same edges.
+        """
+        nothing = np.zeros(0, dtype=np.int32)
+        return cls(nothing, nothing, -1).grown(vectors)
+
+    def grown(self, vectors: Vectors) -> Edges:
+        """The graph over all `vectors`, of which this one has the first; the others are added to it."""
+        import faiss
+
+        index: Any = faiss.IndexHNSWFlat(vectors.shape[1], LINKS, faiss.METRIC_INNER_PRODUCT)
+        index.hnsw.efConstruction = EFFORT
+        known, graph = len(self.levels), index.hnsw
+        if known:
+            index.storage.add(np.ascontiguousarray(vectors[:known]))
+            vectors_of_faiss = (graph.levels, graph.offsets, graph.neighbors)
+            arrays = (self.levels, self.starts.astype(np.uint64), self.neighbours)
+            for vector, array in zip(vectors_of_faiss, arrays, strict=True):
+                faiss.copy_array_to_vector(np.ascontiguousarray(array), vector)
+            graph.entry_point, graph.max_level = self.entry, int(self.levels.max()) - 1
+            index.ntotal = known
+        threads = faiss.omp_get_max_threads()
+        faiss.omp_set_num_threads(1)
+        try:
+            index.add(np.ascontiguousarray(vectors[known:]))
+        finally:
+            faiss.omp_set_num_threads(threads)
+        levels, neighbours = (faiss.vector_to_array(part) for part in (graph.levels, graph.neighbors))
+        return Edges(levels, neighbours, int(graph.entry_point))
+
     def check(self, rows: int) -> None:
         """Raise `ValueError` unless these are the edges of a graph over so many `rows`."""
         levels, neighbours = self.levels, self.neighbours
@@ -114,76 +148,34 @@ class Edges:
             raise ValueError(f"levels of a graph: {levels.dtype} of shape {levels.shape} for {rows} rows")
         if levels.min() < 1 or levels.max() > HIGHEST or levels[self.entry] != levels.max():
             raise ValueError("levels of a graph that cannot be")
-        if neighbours.dtype != np.int32 or neighbours.shape != (int(self.offsets[-1]),):
+        if neighbours.dtype != np.int32 or neighbours.shape != (int(self.starts[-1]),):
             raise ValueError(f"edges of a graph: {neighbours.dtype} of shape {neighbours.shape}")
         if neighbours.min() < -1 or neighbours.max() >= rows:
             raise ValueError("edges of a graph that lead nowhere")
 
     @cached_property
-    def offsets(self) -> NDArray[np.uint64]:
+    def starts(self) -> NDArray[np.int64]:
         """Where the edges of each node begin in `neighbours`, and their number (N + 1,)."""
-        counts = LINKS * (self.levels.astype(np.int64) + 1)
-        return np.concatenate([[0], np.cumsum(counts)]).astype(np.uint64)
+        return np.concatenate([[0], np.cumsum(LINKS * (self.levels.astype(np.int64) + 1))])
+
+    def at(self, row: int, level: int) -> NDArray[np.int32]:
+        """The rows to which `row` has an edge at `level`; none if the node has no such level."""
+        begin = int(self.starts[row]) + (LINKS * (level + 1) if level else 0)
+        end = begin + (LINKS if level else 2 * LINKS)
+        if end > self.starts[row + 1]:
+            return self.neighbours[:0]
+        there = self.neighbours[begin:end]
+        free = np.flatnonzero(there < 0)
+        return there[: free[0]] if len(free) else there
 
 
-@dataclass(frozen=True)
-class Graph:
-    """Approximate search in a navigable small-world graph (Malkov & Yashunin 2018) built by faiss."""
-
-    index: Any = field(repr=False)
-    rows: int
-
-    @classmethod
-    def build(cls, vectors: Vectors) -> Graph:
-        """Build the graph over `vectors` (N, width)."""
-        index = _empty(vectors)
-        index.hnsw.efConstruction = EFFORT
-        index.add(np.ascontiguousarray(vectors))
-        return cls(index, len(vectors))
-
-    @classmethod
-    def of(cls, vectors: Vectors, edges: Edges) -> Graph:
-        """The graph over `vectors` with the `edges` that it had when it was saved; searches find the same."""
-        index = _empty(vectors)
-        import faiss
-
-        index.storage.add(np.ascontiguousarray(vectors))
-        graph = index.hnsw
-        parts = (
-            (graph.levels, edges.levels),
-            (graph.offsets, edges.offsets),
-            (graph.neighbors, edges.neighbours),
-        )
-        for vector, array in parts:
-            faiss.copy_array_to_vector(np.ascontiguousarray(array), vector)
-        graph.entry_point, graph.max_level = edges.entry, int(edges.levels.max()) - 1
-        index.ntotal = len(vectors)
-        return cls(index, len(vectors))
-
-    @property
-    def edges(self) -> Edges:
-        """The edges, to be saved."""
-        import faiss
-
-        graph = self.index.hnsw
-        levels, neighbours = (faiss.vector_to_array(part) for part in (graph.levels, graph.neighbors))
-        return Edges(levels, neighbours, int(graph.entry_point))
-
-    def nearest(self, queries: Vectors, k: int) -> Positions:
-        """Approximately the k rows of largest inner product (-1 where the graph finds fewer)."""
-        _, positions = self.index.search(np.ascontiguousarray(queries), min(k, self.rows))
-        return np.asarray(positions, dtype=np.intp)
-
-
-def _empty(vectors: Vectors) -> Any:
-    """A graph of faiss without rows, for rows like `vectors`; `UsageError` if faiss is not installed."""
+def can_build() -> bool:
+    """Whether faiss is installed; without it exact search is used for any number of rows."""
     try:
-        import faiss
-    except ImportError as error:
-        raise missing_package(f"neighbours among {len(vectors)} prompts", "faiss-cpu", "index") from error
-    index = faiss.IndexHNSWFlat(vectors.shape[1], LINKS, faiss.METRIC_INNER_PRODUCT)
-    index.hnsw.efSearch = CANDIDATES
-    return index
+        import faiss  # noqa: F401
+    except ImportError:
+        return False
+    return True
 
 
 def largest(near: NDArray[np.float32], k: int) -> Positions:

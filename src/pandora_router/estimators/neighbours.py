@@ -11,20 +11,23 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from pandora_router.data.splits import SAMPLE, sample
 from pandora_router.errors import UsageError
 from pandora_router.estimators.embedders.embedder import Embedder, Vectors, normalised
 from pandora_router.estimators.embedders.tfidf import fitted_embedder
 from pandora_router.estimators.estimator import PromptsOnly
-from pandora_router.estimators.nearest import EXACT_UP_TO, Complete, Edges, Exact, Graph, Nearest
-from pandora_router.estimators.quantised import WIDTH, Codes, Packed, Packing
+from pandora_router.estimators.nearest import EXACT_UP_TO, Complete, Edges, Exact, can_build
+from pandora_router.estimators.quantised import WIDTH, Codes, Graph, Packed, Packing, unit_rows
 from pandora_router.estimators.rewards import checked_reward, filled_mean, with_more
-from pandora_router.estimators.states import Saved, embedder_from, embedder_state, read, write
+from pandora_router.estimators.states import Saved, embedder_from, embedder_state, read, restorable, write
+from pandora_router.run.runner import InPlace, Runner
 from pandora_router.search import kernels
 from pandora_router.types import Contexts, Matrix, Positions
 
@@ -32,6 +35,8 @@ USUAL = (25, 50, 200)
 """The numbers of neighbours that the default estimate averages over."""
 ENOUGH = 512  # prompts from which on wide vectors are packed
 CELLS = 2_000_000  # rewards of neighbours in memory at a time
+TEXTS = 10_000  # prompts of one shard when many are embedded
+MORE = 16  # rows asked of the graph in addition, since equal ones are left out
 Count = int | tuple[int, ...]
 """A number of neighbours, or several whose estimates are averaged."""
 
@@ -41,8 +46,9 @@ class Neighbours(PromptsOnly):
     """Known vectors (N, width) with their rewards (N, M), NaN where missing; predicts by the k nearest.
 
     With several numbers in `k` the prediction is the average over them. With a `packing`, `vectors` has
-    integer codes (N, kept) in place of unit rows. `edges` are those of the graph over the vectors, if they
-    were saved; otherwise the graph, where one is needed, is built on first use.
+    integer codes (N, kept) in place of unit rows. `edges` are those of the graph over the vectors, if there
+    is one; otherwise it is built on first use if there are more than `exact_up_to` packed prompts and faiss
+    is installed. `runner` embeds prompts where there are many; the result does not depend on it.
     """
 
     embedder: Embedder
@@ -53,6 +59,7 @@ class Neighbours(PromptsOnly):
     exact_up_to: int = EXACT_UP_TO
     packing: Packing | None = None
     edges: Edges | None = field(default=None, repr=False)
+    runner: Runner = field(default=InPlace(), repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if min(_each(self.k), default=0) < 1:
@@ -69,32 +76,57 @@ class Neighbours(PromptsOnly):
         vectors: ArrayLike | None = None,
         k: Count = USUAL,
         exact_up_to: int = EXACT_UP_TO,
+        most: int = SAMPLE,
+        runner: Runner | None = None,
     ) -> Neighbours:
         """Keep the prompts' vectors (embedded here, unless `vectors` are given) and their rewards.
 
-        Wide vectors are packed if there are `ENOUGH` prompts or more.
+        Vectors are packed if there are `ENOUGH` prompts and the vectors are wide, or if there are more than
+        `exact_up_to` prompts. With more than `most` prompts the default embedder and the packing are fitted
+        on a sample of that size, and all are embedded and packed in blocks, over the `runner` (None: in this
+        process).
         """
         matrix = checked_reward(reward, len(prompts), specialists)
-        embedder = embedder or fitted_embedder(prompts)
-        rows = embedder.embed(prompts) if vectors is None else normalised(vectors)
-        if len(rows) != len(matrix):
+        embedder = embedder or fitted_embedder(prompts, most=most)
+        streamed = vectors is None and len(prompts) > most
+        read = [prompts[i] for i in sample(prompts, most).tolist()] if streamed else prompts
+        rows = embedder.embed(read) if vectors is None else normalised(vectors)
+        if len(rows) != len(read):
             raise UsageError(
                 "vectors", expected=f"{len(matrix)} rows", came=f"{len(rows)}", do="One vector per prompt."
             )
-        if len(rows) < ENOUGH or rows.shape[1] <= WIDTH:
-            return cls(embedder, tuple(specialists), rows, matrix, k, exact_up_to)
-        packing = Packing.fit(rows)
-        return cls(embedder, tuple(specialists), packing.codes(rows), matrix, k, exact_up_to, packing)
+        wide = len(prompts) >= ENOUGH and rows.shape[1] > WIDTH
+        packing = Packing.fit(rows) if wide or len(prompts) > exact_up_to else None
+        known = cls(embedder, tuple(specialists), rows[:0], matrix, k, exact_up_to, packing)
+        if runner is not None:
+            known = replace(known, runner=runner)
+        return replace(known, vectors=known._embedded(prompts) if streamed else known._stored(rows))
 
     def remember(self, prompts: Sequence[str], reward: ArrayLike) -> Neighbours:
         """The same estimator with more known prompts, appended to those it has; `reward` as in `fit`.
 
         The embedder does not change. Unlike in `fit`, a specialist may have no reward on the new prompts.
+        A graph that there is, is extended if faiss is installed.
         """
         if not len(prompts):
             return self
-        rows = np.concatenate([self.vectors, self._stored(self.embedder.embed(prompts))])
-        return replace(self, vectors=rows, reward=with_more(self.reward, reward, len(prompts)), edges=None)
+        new = self._embedded(prompts) if len(prompts) > SAMPLE else self._stored_here(prompts)
+        rows = np.concatenate([self.vectors, new])
+        graph = vars(self).get("_edges", self.edges)
+        edges = graph.grown(unit_rows(rows)) if graph is not None and can_build() else None
+        return replace(self, vectors=rows, reward=with_more(self.reward, reward, len(prompts)), edges=edges)
+
+    def _embedded(self, prompts: Sequence[str]) -> Vectors | Codes:
+        """What is stored of many prompts, computed in blocks by the runner."""
+        shards = (prompts[start : start + TEXTS] for start in range(0, len(prompts), TEXTS))
+        away = not isinstance(self.runner, InPlace) and restorable(self.embedder)
+        if not away:
+            return np.concatenate(list(InPlace().map(self._stored_here, shards)))
+        work = partial(_stored_away, embedder_state(self.embedder), self.packing)
+        return np.concatenate(list(self.runner.map(work, shards)))
+
+    def _stored_here(self, texts: Sequence[str]) -> Vectors | Codes:
+        return self._stored(self.embedder.embed(texts))
 
     def predict(self, prompts: Sequence[str], contexts: Contexts | None = None) -> Matrix:
         """Estimated rewards (prompts, specialists); `contexts` is ignored."""
@@ -106,57 +138,64 @@ class Neighbours(PromptsOnly):
 
     def predict_each(self, vectors: Vectors, ks: Sequence[Count]) -> list[Matrix]:
         """As `predict_vectors` for several choices of `k`, in one search."""
-        if self._complete is None:
-            vectors = normalised(self._stored(vectors))
         return self._means(self.search.nearest(vectors, _largest(ks)), ks)
 
     def leave_one_out(self) -> Matrix:
         """Predictions (N, M) for the known prompts, each computed without its own reward."""
         return self.leave_one_out_each([self.k])[0]
 
-    def leave_one_out_each(self, ks: Sequence[Count]) -> list[Matrix]:
-        """As `leave_one_out` for several choices of `k`, in one search.
+    def leave_one_out_each(self, ks: Sequence[Count], which: Positions | None = None) -> list[Matrix]:
+        """As `leave_one_out` for several choices of `k`, in one search, for the known prompts `which`.
 
-        With exact search all known prompts of the same vector are left out too, since a prompt to be routed
-        is rarely identical to a known one. With the graph only the prompt itself is.
+        All known prompts of the same vector are left out too, since a prompt to be routed is rarely identical
+        to a known one. With the graph these are looked for among the nearest it finds, and if there are many,
+        fewer than k are left.
         """
-        if self._complete is not None:
-            nearest = self._complete.nearest_to_own(_largest(ks), same_rows(self.vectors))
-        else:
-            nearest = self.search.nearest(normalised(self.vectors), _largest(ks) + 1)
-            itself = nearest == np.arange(len(nearest))[:, None]
-            order = np.argsort(itself, axis=1, kind="stable")
-            nearest = np.take_along_axis(np.where(itself, -1, nearest), order, axis=1)
-        return self._means(nearest, ks)
+        rows = np.arange(len(self.vectors)) if which is None else which
+        search = self.search
+        if isinstance(search, Graph):
+            return self._means(self._others(search, search.codes[rows], _largest(ks)), ks)
+        same = same_rows(self.vectors)
+        return self._means(search.nearest_to_own(_largest(ks), [same[i] for i in rows.tolist()], rows), ks)
 
     def predict_unseen(self, prompts: Sequence[str]) -> Matrix:
         """As `predict`, without known prompts of the same vector: the estimate of a new prompt."""
         vectors = self.embedder.embed(prompts)
-        if self._complete is None:
-            return self.predict_vectors(vectors)
+        search, most = self.search, _largest([self.k])
+        if isinstance(search, Graph):
+            return self._means(self._others(search, search.packing.codes(vectors), most), [self.k])[0]
         among = same_rows(np.concatenate([self._stored(vectors), self.vectors]))[: len(vectors)]
         copies = [rows[rows >= len(vectors)] - len(vectors) for rows in among]
-        return self._means(self._complete.nearest_except(vectors, _largest([self.k]), copies), [self.k])[0]
+        return self._means(search.nearest_except(vectors, most, copies), [self.k])[0]
+
+    def _others(self, graph: Graph, asked: Codes, k: int) -> Positions:
+        """The k nearest rows that are not equal to those asked, -1 at the end where there are fewer."""
+        nearest = np.empty((len(asked), min(k, len(self.vectors))), dtype=np.intp)
+        for start in range(0, len(asked), TEXTS):
+            queries = asked[start : start + TEXTS]
+            rows = graph.nearest_to(queries, k + MORE)
+            for i, (query, found) in enumerate(zip(queries, rows, strict=True)):
+                other = (graph.codes[found] != query).any(axis=1) & (found >= 0)
+                nearest[start + i] = np.append(found[other], np.full(k, -1))[: nearest.shape[1]]
+        return nearest
 
     @functools.cached_property
-    def search(self) -> Nearest:
-        """Exact search up to `exact_up_to` known prompts, a graph above."""
-        return self._complete or self._graph
-
-    @functools.cached_property
-    def _graph(self) -> Graph:
-        """The graph over the known prompts: as it was saved, otherwise built now."""
-        rows = normalised(self.vectors)
-        return Graph.build(rows) if self.edges is None else Graph.of(rows, self.edges)
-
-    @functools.cached_property
-    def _complete(self) -> Complete | None:
-        """The exact search, or None if there are more than `exact_up_to` known prompts."""
-        if len(self.vectors) > self.exact_up_to:
-            return None
+    def search(self) -> Complete | Graph:
+        """Search through the graph if there is one, otherwise exact search."""
+        if self._edges is not None and self.packing is not None:
+            return Graph(self.packing, np.asarray(self.vectors, dtype=np.int8), self._edges)
         if self.packing is None:
             return Exact(np.asarray(self.vectors, dtype=np.float32))
         return Packed.of(self.packing, np.array(self.vectors, dtype=np.int8))
+
+    @functools.cached_property
+    def _edges(self) -> Edges | None:
+        """The edges of the graph over the known prompts: as saved, built now, or None for exact search."""
+        if self.packing is None or (self.edges is None and len(self.vectors) <= self.exact_up_to):
+            return None
+        if self.edges is None and can_build():
+            return Edges.build(unit_rows(self.vectors))
+        return self.edges
 
     def _stored(self, vectors: Vectors) -> Vectors | Codes:
         """`vectors` in the form in which known rows are kept (packed or not)."""
@@ -208,10 +247,9 @@ class Neighbours(PromptsOnly):
         arrays: dict[str, NDArray[Any]] = {"vectors": self.vectors, "reward": self.reward}
         if self.packing is not None:
             arrays["rotation"] = self.packing.rotation
-        if self._complete is None:
-            edges = self._graph.edges
-            arrays |= {"levels": edges.levels, "edges": edges.neighbours}
-            settings["entry"] = edges.entry
+        if self._edges is not None:
+            arrays |= {"levels": self._edges.levels, "edges": self._edges.neighbours}
+            settings["entry"] = self._edges.entry
         return Saved("neighbours", settings, arrays, parts={"embedder": embedder_state(self.embedder)})
 
     @classmethod
@@ -241,6 +279,12 @@ class Neighbours(PromptsOnly):
     def load(cls, folder: Path | str, *, embedder: Embedder | None = None) -> Neighbours:
         """Read an estimator written by `save`; `UsageError` if the folder is damaged or of another kind."""
         return cls.from_state(read(folder), embedder=embedder)
+
+
+def _stored_away(embedder: Saved, packing: Packing | None, texts: Sequence[str]) -> Vectors | Codes:
+    """What is stored of `texts`, computed by another process from the saved state of the embedder."""
+    vectors = embedder_from(embedder, None).embed(texts)
+    return vectors if packing is None else packing.codes(vectors)
 
 
 def _each(k: Count) -> tuple[int, ...]:

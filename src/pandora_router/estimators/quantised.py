@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from pandora_router.estimators.embedders.embedder import Vectors
-from pandora_router.estimators.nearest import largest
+from pandora_router.boxes.checks import locked
+from pandora_router.estimators.embedders.embedder import Vectors, normalised
+from pandora_router.estimators.nearest import LINKS, Edges, largest
 from pandora_router.search import kernels
 from pandora_router.types import Matrix, Positions
 
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 Codes = NDArray[np.int8]
 HIGHEST = 127
 WIDTH = 128  # numbers kept of a vector
+CANDIDATES = 96  # rows that a search through a graph keeps at least
+BLOCK = 65_536  # rows in single precision at a time
 FEW = 8  # queries for which the compiled search is faster than a matrix product
 
 
@@ -63,8 +66,7 @@ class Packed:
     @classmethod
     def of(cls, packing: Packing, codes: Codes) -> Packed:
         """The search among these rows."""
-        length = np.linalg.norm(codes.astype(np.float32), axis=1)
-        return cls(packing, codes, np.divide(1.0, length, out=np.zeros_like(length), where=length > 0.0))
+        return cls(packing, codes, inverse_lengths(codes))
 
     def nearest(self, queries: Vectors, k: int) -> Positions:
         """The k rows of largest cosine (queries, min(k, rows)); ties go to the lowest row number."""
@@ -81,10 +83,10 @@ class Packed:
             return positions
         return self._by_products(asked, k, skip, compiled)
 
-    def nearest_to_own(self, k: int, skip: list[Positions]) -> Positions:
-        """`nearest_except` with the known rows themselves as queries."""
-        own = self.codes.astype(np.float32)
-        return self._by_products(own, min(k, len(own)), skip, kernels.ready())
+    def nearest_to_own(self, k: int, skip: list[Positions], which: Positions) -> Positions:
+        """`nearest_except` with the known rows `which` as queries."""
+        own = self.codes[which].astype(np.float32)
+        return self._by_products(own, min(k, len(self.codes)), skip, kernels.ready())
 
     def _by_products(
         self, asked: Vectors, k: int, skip: list[Positions] | None, compiled: SimpleNamespace | None
@@ -103,3 +105,92 @@ class Packed:
                 near[i, left_out] = -np.inf
             positions[start : start + chunk] = largest(near, k)
         return positions
+
+
+@dataclass(frozen=True)
+class Graph:
+    """Approximate search among packed rows through the edges of a graph; codes and edges stay where they are.
+
+    Best first: of the `pool` most similar rows seen so far, the most similar one whose edges have not been
+    followed is next, until there is none. `pool` is a quarter more than the number of neighbours wanted, and
+    at least `CANDIDATES`. The search starts at the lowest level where a greedy walk through the higher levels
+    ends. Of equally similar rows the lower number comes first, so compiled and plain code agree.
+    """
+
+    packing: Packing
+    codes: Codes = field(repr=False)
+    edges: Edges = field(repr=False)
+
+    def nearest(self, queries: Vectors, k: int) -> Positions:
+        """Approximately the k rows of largest cosine (-1 where the graph finds fewer)."""
+        return self.nearest_to(self.packing.codes(queries), k)
+
+    def nearest_to(self, asked: Codes, k: int) -> Positions:
+        """As `nearest`, for queries that are packed already."""
+        k = min(k, len(self.codes))
+        pool = max(CANDIDATES, k + k // 4)
+        queries = asked.astype(np.float32)
+        positions = np.full((len(asked), k), -1, dtype=np.intp)
+        compiled = kernels.ready()
+        if compiled is not None:
+            edges = self.edges  # as compiled for a mapped file, which is read-only
+            top = int(edges.levels[edges.entry]) - 1
+            codes, neighbours = locked(self.codes.view()), locked(edges.neighbours.view())
+            compiled.graph_nearest(
+                queries, codes, edges.starts, neighbours, edges.entry, top, LINKS, pool, positions
+            )
+            return positions
+        for i, query in enumerate(queries):
+            rows = self._search(query, pool)[:k]
+            positions[i, : len(rows)] = rows
+        return positions
+
+    def _search(self, query: Vectors, pool: int) -> Positions:
+        """The plain form of `graph_nearest` for one query: the rows of the pool, most similar first."""
+        rows = np.array([self._walk(query)], dtype=np.intp)
+        near, followed = self._similarity(query, rows), np.zeros(1, dtype=np.bool_)
+        seen = set(rows.tolist())
+        while not followed.all():
+            at = int(np.argmin(followed))
+            followed[at] = True
+            new = [row for row in self.edges.at(int(rows[at]), 0).tolist() if row not in seen]
+            seen.update(new)
+            rows = np.concatenate([rows, np.array(new, dtype=np.intp)])
+            near = np.concatenate([near, self._similarity(query, rows[len(near) :])])
+            followed = np.concatenate([followed, np.zeros(len(new), dtype=np.bool_)])
+            order = np.lexsort((rows, -near))[:pool]
+            rows, near, followed = rows[order], near[order], followed[order]
+        return rows
+
+    def _walk(self, query: Vectors) -> int:
+        """The row at which a greedy walk from the entry through the higher levels ends."""
+        at = self.edges.entry
+        for level in range(int(self.edges.levels[at]) - 1, 0, -1):
+            before = -1
+            while at != before:
+                before = at
+                rows = np.append(self.edges.at(at, level), at)
+                at = int(rows[np.lexsort((rows, -self._similarity(query, rows)))[0]])
+        return at
+
+    def _similarity(self, query: Vectors, rows: Positions) -> Vectors:
+        some = self.codes[rows]
+        similarity: Vectors = (some.astype(np.float32) @ query) * inverse_lengths(some)
+        return similarity
+
+
+def inverse_lengths(codes: Codes) -> Vectors:
+    """One over the length of each row in single precision, 0 for a row of zeros (N,)."""
+    inverse = np.zeros(len(codes), dtype=np.float32)
+    for start in range(0, len(codes), BLOCK):
+        length = np.linalg.norm(codes[start : start + BLOCK].astype(np.float32), axis=1)
+        np.divide(1.0, length, out=inverse[start : start + BLOCK], where=length > 0.0)
+    return inverse
+
+
+def unit_rows(codes: Codes | Vectors) -> Vectors:
+    """Rows of codes scaled to length one, in single precision, made in blocks."""
+    rows = np.empty(codes.shape, dtype=np.float32)
+    for start in range(0, len(codes), BLOCK):
+        rows[start : start + BLOCK] = normalised(codes[start : start + BLOCK])
+    return rows

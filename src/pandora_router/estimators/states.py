@@ -33,6 +33,7 @@ __all__ = [
     "is_saved",
     "load_estimator",
     "read",
+    "restorable",
     "write",
 ]
 
@@ -166,6 +167,14 @@ def embedder_from(saved: Saved, given: Embedder | None) -> Embedder:
         came="none",
         do="It was a callable or an endpoint, which is not saved: pass embedder=... again.",
     )
+
+
+def restorable(embedder: Embedder) -> bool:
+    """Whether another process can make this embedder from its saved state; a callable it cannot."""
+    try:
+        return embedder_from(embedder_state(embedder), None).name == embedder.name
+    except UsageError:
+        return False
 
 
 @dataclass(frozen=True)

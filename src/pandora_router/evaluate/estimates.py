@@ -27,7 +27,7 @@ from pandora_router.errors import UsageError
 from pandora_router.evaluate.experiments import USUAL, Experiment
 from pandora_router.evaluate.trials import sign_names, signs_of
 from pandora_router.folders import tensors
-from pandora_router.router.out_of_fold import ask, cheap_estimates, knowing, out_of_fold
+from pandora_router.router.out_of_fold import Part, ask, cheap_estimates, knowing, out_of_fold
 from pandora_router.router.recipes import NeighbourRecipe, SetRecipe, StackRecipe
 from pandora_router.router.table_fit import parted
 from pandora_router.text import did_you_mean
@@ -212,7 +212,8 @@ def _make(experiment: Experiment, split: Table, whole: Table, seed: int, progres
     }
     number = {name: i for i, name in enumerate(whole.prompt_ids)}
     each = {f"f{k}": None if k == USUAL else k for k in experiment.ks}
-    cheap_arrays = cheap_estimates(cheap, {"train": train, "calibration": calibration, "test": test}, each)
+    splits = {"train": train, "calibration": calibration, "test": test}
+    cheap_arrays = cheap_estimates(cheap, {name: Part.of(t, len(t)) for name, t in splits.items()}, each)
     arrays |= {name.replace(".", "_"): f for name, f in cheap_arrays.items()}
     for name, part in (("calibration", calibration), ("test", test)):
         arrays[f"{name}_g"] = ask(costly, part)
@@ -222,7 +223,7 @@ def _make(experiment: Experiment, split: Table, whole: Table, seed: int, progres
     arrays["train_g"] = out_of_fold(costly, np.full(train.reward.shape, np.nan))
     arrays["train_score"], arrays["train_fee"] = train.score, split.fee_weight * train.fee
     if experiment.opened:
-        arrays |= signs_of(costly, {"train": train, "calibration": calibration, "test": test}, SetRecipe())
+        arrays |= signs_of(costly, splits, SetRecipe())
     arrays["seconds"] = np.array(time.process_time() - begun)
     return arrays
 

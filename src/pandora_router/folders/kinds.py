@@ -8,6 +8,7 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from mmap import mmap
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -18,6 +19,9 @@ LARGEST_MANIFEST = 64 * 2**20
 DEEPEST = 60  # levels of nesting in JSON
 CONTENT = re.compile(r"data-[0-9a-f]{16}")
 """The name of a subfolder with the files of one publication."""
+
+
+Content = bytes | mmap
 
 
 @dataclass(frozen=True)
@@ -40,11 +44,14 @@ class Kind:
 
 @dataclass(frozen=True)
 class Stored:
-    """A folder as it was read: its manifest, and the bytes of every file, which match the manifest."""
+    """A folder as it was read: its manifest, and the content of every file, which matches the manifest.
+
+    A large file may be mapped: its content is then in memory only where it is used, and processes share it.
+    """
 
     path: Path
     manifest: Mapping[str, Any]
-    files: Mapping[str, bytes]
+    files: Mapping[str, Content]
 
 
 def is_stored(path: Path, kind: Kind) -> bool:
@@ -103,13 +110,13 @@ def manifest(path: Path, kind: Kind, *, key: bytes | None = None) -> dict[str, A
     return facts
 
 
-def parsed(content: bytes, path: Path, kind: Kind) -> dict[str, Any]:
+def parsed(content: Content, path: Path, kind: Kind) -> dict[str, Any]:
     """The JSON object in `content`, the bytes of the file `path`.
 
     Raises `UsageError` if it is no JSON object or is nested more than `DEEPEST` levels deep.
     """
     try:
-        document = json.loads(content)
+        document = json.loads(content[:])
     except (ValueError, RecursionError) as error:
         raise kind.refusal(path, "JSON", str(error)) from error
     level = [document]

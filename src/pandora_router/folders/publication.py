@@ -6,10 +6,12 @@ import errno
 import fcntl
 import hashlib
 import json
+import mmap
 import os
 import secrets
 import shutil
 import stat
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -17,11 +19,12 @@ from pathlib import Path
 from typing import Any
 
 from pandora_router.errors import UsageError
-from pandora_router.folders.kinds import MANIFEST, Kind, Stored, manifest, seal_of, sign
+from pandora_router.folders.kinds import MANIFEST, Content, Kind, Stored, manifest, seal_of, sign
 from pandora_router.folders.outputs import LOCK, check_output, is_leftover
 
 ABANDONED = 24 * 3600.0  # seconds after which a draft is removed where the file system has no locks
 WITHOUT_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
+MAPPED = 64 * 2**20  # bytes from which on a file is mapped
 RESTARTS = 8  # of a reader whose files were replaced twice while it read
 Fill = Callable[[Path], Mapping[str, Any]]
 Weigh = Callable[[Path, int], None]
@@ -222,8 +225,10 @@ def sync(path: Path) -> None:
 def read(
     path: Path, kind: Kind, needs: frozenset[str], *, weigh: Weigh | None = None, key: bytes | None = None
 ) -> Stored:
-    """Read the folder `path` and return its manifest and the bytes of all its files, each read once.
+    """Read the folder `path` and return its manifest and the content of all its files, each read once.
 
+    Files of `MAPPED` bytes or more are mapped instead of read, unless there is a `key`: a mapped file that
+    somebody changes in place afterwards (pandora-router never does) changes what was verified.
     `needs` are files that must be listed. `weigh(file, bytes)` may refuse a file for its size before it is
     read. With a `key`, a folder that was not signed with it is refused. A publication meanwhile does no harm:
     the files of the old one are still there, and after two publications reading starts again. Raises
@@ -237,7 +242,8 @@ def read(
         content = path / facts["content"]
         try:
             files = {
-                name: _verified(content / name, entry, kind, weigh) for name, entry in facts["files"].items()
+                name: _verified(content / name, entry, kind, weigh, MAPPED if key is None else sys.maxsize)
+                for name, entry in facts["files"].items()
             }
         except FileNotFoundError as error:
             if manifest(path, kind, key=key)["content"] == facts["content"]:
@@ -253,8 +259,8 @@ def read(
     )
 
 
-def _verified(file: Path, entry: Mapping[str, Any], kind: Kind, weigh: Weigh | None) -> bytes:
-    """The bytes of a file, which have the size and hash of its entry."""
+def _verified(file: Path, entry: Mapping[str, Any], kind: Kind, weigh: Weigh | None, mapped: int) -> Content:
+    """The content of a file, which has the size and hash of its entry; mapped from `mapped` bytes on."""
     handle = os.open(file, os.O_RDONLY | os.O_NONBLOCK)  # a pipe in place of a file must not block
     with os.fdopen(handle, "rb") as source:
         status = os.fstat(handle)
@@ -264,7 +270,11 @@ def _verified(file: Path, entry: Mapping[str, Any], kind: Kind, weigh: Weigh | N
             weigh(file, status.st_size)
         if status.st_size != entry["bytes"]:
             raise kind.refusal(file, f"{entry['bytes']} bytes", f"{status.st_size}")
-        content = source.read(status.st_size)
+        content: Content
+        if status.st_size >= mapped:
+            content = mmap.mmap(handle, status.st_size, access=mmap.ACCESS_READ)
+        else:
+            content = source.read(status.st_size)
     if hashlib.sha256(content).hexdigest() != entry["sha256"]:
         expected = f"SHA-256 {str(entry['sha256'])[:12]}..."
         raise kind.refusal(file, expected, "another: the file was changed")

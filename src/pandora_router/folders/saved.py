@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pandora_router.errors import UsageError
-from pandora_router.folders.kinds import Kind, Stored, parsed
+from pandora_router.folders.kinds import Content, Kind, Stored, parsed
 from pandora_router.folders.tensors import packed, unpacked
 from pandora_router.types import Vector
 
@@ -111,14 +111,14 @@ def _tree(
 
 
 def _saved(
-    files: Mapping[str, bytes], tree: Mapping[str, Any], prefix: str, arrays: Mapping[str, NDArray[Any]]
+    files: Mapping[str, Content], tree: Mapping[str, Any], prefix: str, arrays: Mapping[str, NDArray[Any]]
 ) -> Saved:
     parts = dict(tree["parts"])
     return Saved(
         str(tree["kind"]),
         dict(tree["settings"]),
         {name: arrays[key] for name, key in tree["arrays"].items()},
-        {name: str(files[f"{prefix}{name}.txt"], "utf-8") for name in tree["texts"]},
+        {name: files[f"{prefix}{name}.txt"][:].decode("utf-8") for name in tree["texts"]},
         {name: _saved(files, part, f"{prefix}{name}.", arrays) for name, part in parts.items()},
-        {name: files[f"{prefix}{name}.bin"] for name in tree["blobs"]},
+        {name: files[f"{prefix}{name}.bin"][:] for name in tree["blobs"]},
     )

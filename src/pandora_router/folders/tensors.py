@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pandora_router.folders.kinds import Content
 from pandora_router.folders.publication import replace_file
 
 TYPES = {
@@ -60,7 +61,7 @@ def packed(arrays: Mapping[str, Array]) -> bytes:
     return b"".join([len(text).to_bytes(8, "little"), text, *parts])
 
 
-def unpacked(content: bytes) -> dict[str, Array]:
+def unpacked(content: Content) -> dict[str, Array]:
     """The arrays in `content` as read-only views of it. Raises `ValueError` if anything does not fit."""
     length = int.from_bytes(content[:8], "little")
     start = 8 + length

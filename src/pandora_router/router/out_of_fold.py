@@ -25,13 +25,14 @@ from pandora_router import folders
 from pandora_router.calibrate.readings import Readings
 from pandora_router.collect.journal import Journal
 from pandora_router.data import Table
+from pandora_router.data.splits import sample
 from pandora_router.estimators.estimator import CrossFitted, Predictor, Query, Remembering
 from pandora_router.estimators.neighbours import Count, Neighbours
 from pandora_router.folders.saved import NEEDS, Saved, fill, saved_from
 from pandora_router.router.driver import finish
 from pandora_router.router.recipes import External
 from pandora_router.specialists.answer import Answer
-from pandora_router.types import Matrix, Vector, silent
+from pandora_router.types import Matrix, Positions, Vector, silent
 
 READINGS = folders.Kind(
     format="pandora-router readings",
@@ -51,8 +52,9 @@ class Estimated:
 
     cheap: the cheap estimate with known training and calibration prompts (training alone, if prompts cannot
         be added).
-    train: left-out f and out-of-fold g of the training prompts; None if f cannot leave a prompt out.
-    held: the readings of the other splits.
+    train: left-out f and out-of-fold g of (a sample of) the training prompts; None if f cannot leave a
+        prompt out.
+    held: the readings of (samples of) the other splits.
     others: estimates by 3 and by 50 neighbours of the same prompts, if f uses neighbours.
     """
 
@@ -62,24 +64,41 @@ class Estimated:
     others: dict[str, dict[str, Matrix]]
 
 
+@dataclass(frozen=True, eq=False)
+class Part:
+    """A split: all its prompts, and the sample of them that estimates are made for (`rows`, ascending)."""
+
+    whole: Table
+    rows: Positions
+    table: Table
+
+    @classmethod
+    def of(cls, whole: Table, most: int) -> Part:
+        """The split with a sample of at most `most` prompts: the table itself if it has no more."""
+        rows = sample(whole.prompts, most)
+        return cls(whole, rows, whole if len(rows) == len(whole) else whole.rows(rows))
+
+
 def estimated(
     cheap: Predictor,
     costly: Predictor | External,
-    train: Table,
-    parts: Mapping[str, Table],
+    splits: Mapping[str, Part],
     kept: Path | None = None,
     say: Callable[[int, int], None] = silent,
 ) -> Estimated:
-    """F, G and R of the training prompts and of `parts`, which has "calibration" and possibly "test".
+    """F, G and R of `splits`: "train", "calibration" and possibly "test".
 
-    F and G are read from the folder `kept` if it exists, otherwise computed and written to it. External
-    estimates are written one by one to a journal beside that folder.
+    The cheap estimate knows all prompts of train and calibration; estimates are made for the samples. F and G
+    are read from the folder `kept` if it exists, otherwise computed and written to it. External estimates
+    are written one by one to a journal beside that folder.
     """
-    known = knowing(cheap, parts["calibration"])
+    known = knowing(cheap, splits["calibration"].whole)
+    train = splits["train"].table
+    parts = {name: part.table for name, part in splits.items() if name != "train"}
     if kept is not None and folders.is_stored(kept, READINGS):
         arrays = dict(saved_from(folders.read(kept, READINGS, NEEDS), READINGS).arrays)
     else:
-        arrays = cheap_estimates(known, {"train": train, **parts}, COMPARED)
+        arrays = cheap_estimates(known, splits, COMPARED)
         for name, part in parts.items():
             journal = None if kept is None else kept.parent / JOURNAL
             arrays[f"{name}.g"] = ask(costly, part, journal, say)
@@ -107,45 +126,52 @@ def knowing(cheap: Predictor, calibration: Table) -> Predictor:
 
 
 def cheap_estimates(
-    known: Predictor, parts: Mapping[str, Table], each: Mapping[str, Count | None]
+    known: Predictor, parts: Mapping[str, Part], each: Mapping[str, Count | None]
 ) -> dict[str, Matrix]:
-    """Cheap estimates of train, calibration and other prompts, by "part.name"; see `Estimated`.
+    """Cheap estimates of the samples of train, calibration and others, by "part.name"; see `Estimated`.
 
     `known` has the training prompts, then the calibration prompts, which both get left-out estimates; prompts
     of other parts must be new to it. `each` has numbers of neighbours, None for those that `known` uses; if
     `known` does not use neighbours, only the latter are computed.
     """
     if not isinstance(known, Remembering):
-        return {f"{name}.f": known.predict(part.prompts) for name, part in parts.items() if name != "train"}
+        return {
+            f"{name}.f": known.predict(part.table.prompts) for name, part in parts.items() if name != "train"
+        }
     counts = {name: k for name, k in each.items() if k is None or isinstance(known, Neighbours)}
     by_name: dict[str, Matrix] = {}
-    first = len(parts["train"])
-    reward = np.concatenate([parts["train"].reward, parts["calibration"].reward])
-    for name, outside in zip(counts, _left_out(known, list(counts.values())), strict=True):
-        left = recentred(outside, reward)
+    train, calibration = parts["train"], parts["calibration"]
+    first = len(train.rows)
+    which = np.concatenate([train.rows, len(train.whole) + calibration.rows])
+    reward = np.concatenate([train.whole.reward, calibration.whole.reward])
+    for name, outside in zip(counts, _left_out(known, list(counts.values()), which), strict=True):
+        left = recentred(outside, reward, which)
         by_name[f"train.{name}"], by_name[f"calibration.{name}"] = left[:first], left[first:]
     for part in [part for part in parts if part not in ("train", "calibration")]:
-        estimates = _predicted(known, parts[part].prompts, list(counts.values()))
+        estimates = _predicted(known, parts[part].table.prompts, list(counts.values()))
         by_name |= {f"{part}.{name}": f for name, f in zip(counts, estimates, strict=True)}
     return by_name
 
 
-def recentred(left: Matrix, reward: Matrix) -> Matrix:
-    """Left-out estimates (N, M), corrected for the effect of leaving the prompt out on the mean reward.
+def recentred(left: Matrix, reward: Matrix, which: Positions | None = None) -> Matrix:
+    """Left-out estimates (n, M), corrected for the effect of leaving the prompt out on the mean reward.
+
+    `reward` (N, M) are those of all known prompts, `which` (n,) the prompts estimated (None: all of them).
 
     Without prompt i the mean of the others is lower by (R_i - mean) / (N - 1) than the mean of all. Estimates
     that average over a large part of the prompts follow it, so a prompt of high reward gets a low estimate,
     and with few prompts a regression of rewards on left-out estimates would have the wrong sign.
     """
     count = np.maximum((~np.isnan(reward)).sum(axis=0), 2)
-    moved: Matrix = left + np.nan_to_num((reward - np.nanmean(reward, axis=0)) / (count - 1))
+    own = reward if which is None else reward[which]
+    moved: Matrix = left + np.nan_to_num((own - np.nanmean(reward, axis=0)) / (count - 1))
     return moved
 
 
-def _left_out(known: Remembering, counts: Sequence[Count | None]) -> list[Matrix]:
+def _left_out(known: Remembering, counts: Sequence[Count | None], which: Positions) -> list[Matrix]:
     if isinstance(known, Neighbours):
-        return known.leave_one_out_each([k or known.k for k in counts])
-    return [known.leave_one_out() for _ in counts]
+        return known.leave_one_out_each([k or known.k for k in counts], which)
+    return [known.leave_one_out()[which] for _ in counts]
 
 
 def _predicted(known: Remembering, prompts: Sequence[str], counts: Sequence[Count | None]) -> list[Matrix]:

@@ -14,11 +14,13 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 import numpy as np
 
 from pandora_router.data import Table
+from pandora_router.data.splits import SAMPLE
 from pandora_router.errors import UsageError, install
 from pandora_router.estimators.embedders.embedder import Embedder
 from pandora_router.estimators.estimator import Estimator, Predictor
 from pandora_router.estimators.linear import COMPONENTS, LinearHead
 from pandora_router.estimators.neighbours import USUAL, Count, Neighbours
+from pandora_router.run.runner import InPlace, Runner
 from pandora_router.types import Advance, Matrix, Positions
 
 if TYPE_CHECKING:
@@ -42,16 +44,24 @@ class NeighbourRecipe:
     The paper has k = 3; its error is mostly variance, and a constant is better on most data. The default is
     the average over k = 25, 50 and 200 (docs/method.md, section 11). Reports always have the squared errors
     of 3 and of 50 neighbours too.
+    With more than `sample` prompts the default embedder is fitted on so many of them; `runner` embeds them
+    all. A fit sets both.
     """
 
     k: Count = USUAL
     embedder: Embedder | None = None
+    sample: int = field(default=SAMPLE, repr=False)
+    runner: Runner = field(default=InPlace(), repr=False)
 
     def fit(self, train: Table, say: Advance, work: Path | None = None) -> Neighbours:
         """Keep the training prompts as known prompts."""
         say("embedding prompts", 0.0)
         return Neighbours.fit(
-            train.prompts, train.reward, train.specialists, embedder=self.embedder, k=self.k
+            *(train.prompts, train.reward, train.specialists),
+            embedder=self.embedder,
+            k=self.k,
+            most=min(self.sample, SAMPLE),
+            runner=self.runner,
         )
 
 

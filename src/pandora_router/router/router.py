@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from pandora_router.router.fit_report import Report
     from pandora_router.router.inspection import Inspection, WaitingCosts
     from pandora_router.router.recipes import Costly, Recipe
+    from pandora_router.run.runner import Runner
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,6 +92,8 @@ class Router:
         settings: Mapping[str, Any] | None = None,
         on_estimates: Callable[[Mapping[str, Readings]], None] | None = None,
         remember_test: bool = True,
+        sample: int | None = None,
+        runner: Runner | None = None,
     ) -> Router:
         """Fit f and g on the train split, the signal model and `Auto` on the calibration split.
 
@@ -109,9 +112,16 @@ class Router:
         settings: written to the artifact together with what was chosen.
         on_estimates: called once with the estimates and rewards of held-out prompts, by split ("calibration"
             and, unless g is external, "test").
+        sample: most training prompts that g, the signal model and the policy read (None: 100,000), and most
+            of another split if that is less than 30,000; the cheap estimate knows all.
+            `record["prompts"]["sampled"]` names the splits that have more.
+        runner: embeds the known prompts where there are more than `sample` (None: this process); the router
+            is the same.
         """
+        from pandora_router.data.splits import SAMPLE
         from pandora_router.router.inspection import WaitingCosts
         from pandora_router.router.table_fit import Order, fit, system
+        from pandora_router.run.runner import InPlace
 
         usual = system(preset)
         order = Order(
@@ -126,6 +136,8 @@ class Router:
             settings=dict(settings or {}),
             waiting=waiting or WaitingCosts.none(len(table.specialists)),
             remember_test=remember_test,
+            sample=sample or SAMPLE,
+            runner=runner or InPlace(),
         )
         say = progress or silent
         return fit(order, say, None if work is None else Path(work), on_estimates)

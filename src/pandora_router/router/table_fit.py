@@ -6,6 +6,10 @@
     4. The router is measured on the test split, which no earlier step used.
     5. The test prompts are added to f too, and the router is returned (unless `remember_test` is off).
 
+f knows every prompt. All else reads at most `sample` training prompts and `HELD_OUT` of the other splits: g
+is fitted, the signal model and the policy are chosen, and the report is measured on samples (docs/scale.md).
+Splits with fewer prompts are read whole.
+
 Prompts whose text (apart from white space) occurs in an earlier split are left out, and counted. Each stage
 is a pure function of its key, so with a work folder an interrupted fit resumes after the last finished stage.
 """
@@ -18,7 +22,7 @@ import platform
 import shutil
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -42,6 +46,7 @@ from pandora_router.calibrate import (
 from pandora_router.calibrate.readings import Readings
 from pandora_router.calibrate.ways import Standing
 from pandora_router.data import Table
+from pandora_router.data.splits import HELD_OUT, SAMPLE
 from pandora_router.data.table import normalise
 from pandora_router.errors import UsageError
 from pandora_router.estimators.estimator import Estimator, Predictor, Remembering
@@ -49,7 +54,7 @@ from pandora_router.estimators.states import is_saved, load_estimator
 from pandora_router.estimators.states import write as write_estimator
 from pandora_router.router.fit_report import Priced, report
 from pandora_router.router.inspection import Inspection, WaitingCosts, purchase
-from pandora_router.router.out_of_fold import Estimated, estimated
+from pandora_router.router.out_of_fold import Estimated, Part, estimated
 from pandora_router.router.recipes import (
     Costly,
     External,
@@ -58,6 +63,7 @@ from pandora_router.router.recipes import (
     SetRecipe,
     TransformerRecipe,
 )
+from pandora_router.run.runner import InPlace, Runner
 from pandora_router.search import Committing, KnowledgeGradient, Policy
 from pandora_router.types import Advance
 
@@ -112,6 +118,8 @@ class Order:
     settings: Mapping[str, Any]
     waiting: WaitingCosts
     remember_test: bool = True
+    sample: int = SAMPLE
+    runner: Runner = field(default_factory=InPlace)
 
     def key(self, *parts: object) -> str:
         """Name of a stage: equal for the same data, recipe and versions."""
@@ -141,16 +149,24 @@ def fit(
 
     begun = time.process_time()
     train, calibration, test, repeated = parted(order.table)
+    whole = {"train": train, "calibration": calibration, "test": test}
+    most = {"train": order.sample}
+    splits = {
+        name: Part.of(part, most.get(name, min(order.sample, HELD_OUT))) for name, part in whole.items()
+    }
+    parts = {name: part.table for name, part in splits.items()}
     say("fitting the cheap estimate", 0.0)
-    cheap = _estimator(order, order.cheap, train, work, lambda what, share: say(what, 0.1 * share))
-    fitted = _costly(order, train, work, lambda what, share: say(what, 0.1 + 0.7 * share))
+    recipe = order.cheap
+    if isinstance(recipe, NeighbourRecipe):
+        recipe = replace(recipe, sample=order.sample, runner=order.runner)
+    cheap = _estimator(order, recipe, train, work, lambda what, share: say(what, 0.1 * share))
+    fitted = _costly(order, parts["train"], work, lambda what, share: say(what, 0.1 + 0.7 * share))
     costly = fitted.estimator if isinstance(fitted, External) else fitted
     say("estimating calibration and test prompts", 0.8)
     known = estimated(
         cheap,
         fitted,
-        train,
-        _held_out(order, calibration, test),
+        _read(order, splits),
         _kept(order, work),
         lambda done, total: say("buying costly estimates", 0.8 + 0.05 * done / total),
     )
@@ -165,9 +181,10 @@ def fit(
     cheap, remembered = _shipped(order, known.cheap, train, calibration, test)
     counts = {"train": len(train), "calibration": len(calibration), "test": len(test), "left_out": repeated}
     counts["remembered"] = remembered
+    sampled = {name: len(part.rows) for name, part in splits.items() if len(part.rows) < len(part.whole)}
     record = {
         "fingerprint": order.table.fingerprint(),
-        "prompts": counts,
+        "prompts": counts | ({"sampled": sampled} if sampled else {}),
         "versions": order.versions(),
         "settings": {**_told(order), **order.settings},
         "evidence": evidence,
@@ -186,7 +203,8 @@ def fit(
         fees=np.nanmean(train.fee, axis=0),
         fee_weight=order.table.fee_weight,
         id=order.key(
-            *_told(order).values(), *(vars(costs)[n].tolist() for n in COSTS), default, order.remember_test
+            *(*_told(order).values(), *(vars(costs)[n].tolist() for n in COSTS), default),
+            *(order.remember_test, *sampled.values()),
         ),
         record=record,
         timeout=order.timeout,
@@ -195,7 +213,6 @@ def fit(
         return router
     from pandora_router.router.set_stage import with_sets
 
-    parts = {"train": train, "calibration": calibration, "test": test}
     router = with_sets(
         router, order.costly, order.signal, order.policy, parts, held, learnt, order.waiting, say
     )
@@ -245,17 +262,18 @@ def _shipped(
     return cheap.remember(test.prompts, test.reward), len(train) + len(calibration) + len(test)
 
 
-def _held_out(order: Order, calibration: Table, test: Table) -> dict[str, Table]:
-    """The splits to estimate: calibration alone for estimates from outside, because they cost money."""
-    if isinstance(order.costly, External) or not len(test):
-        return {"calibration": calibration}
-    return {"calibration": calibration, "test": test}
+def _read(order: Order, splits: Mapping[str, Part]) -> dict[str, Part]:
+    """The splits to estimate: not the test split for estimates from outside, because they cost money."""
+    without = isinstance(order.costly, External) or not len(splits["test"].whole)
+    return {name: part for name, part in splits.items() if name != "test" or not without}
 
 
 def _kept(order: Order, work: Path | None) -> Path | None:
     """Folder for readings; None for an unnamed estimator, which may be another one next time."""
     nameless = isinstance(order.costly, External) and order.costly.name == External.name
-    return None if work is None or nameless else work / f"readings-{order.key(order.cheap, order.costly)}"
+    if work is None or nameless:
+        return None
+    return work / f"readings-{order.key(order.cheap, order.costly, order.sample)}"
 
 
 def parted(table: Table) -> tuple[Table, Table, Table, int]:
@@ -296,7 +314,7 @@ def _estimator(order: Order, recipe: Recipe, train: Table, work: Path | None, sa
     """The fitted estimator, read from the work folder if finished before."""
     if work is None:
         return recipe.fit(train, say)
-    folder = work / f"estimator-{order.key(recipe)}"
+    folder = work / f"estimator-{order.key(recipe, order.sample)}"
     if is_saved(folder):
         return load_estimator(folder, embedder=getattr(recipe, "embedder", None))
     fitted = recipe.fit(train, say, work / "parts")

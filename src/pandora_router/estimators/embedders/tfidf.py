@@ -20,6 +20,7 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
+from pandora_router.data.splits import SAMPLE, sample
 from pandora_router.errors import UsageError
 from pandora_router.estimators.embedders.embedder import (
     Embedder,
@@ -165,14 +166,17 @@ def _weights(bags: Iterable[Counter[str]], column: dict[str, int], idf: Vector) 
     return csr_array((values, where, np.asarray(starts)), shape=(len(starts) - 1, len(idf)))
 
 
-def fitted_embedder(prompts: Sequence[str], *, width: int = WIDTH) -> Embedder:
+def fitted_embedder(prompts: Sequence[str], *, width: int = WIDTH, most: int = SAMPLE) -> Embedder:
     """The default for fitting: word vectors joined with TF-IDF; word vectors alone if prompts are too few.
+
+    TF-IDF is fitted on a sample of `most` prompts if there are more (`data.splits.sample`).
 
     Word vectors know the meaning of words, TF-IDF the wording of the training prompts. Neither alone is best
     on all data sets; together they are within noise of the best on each
     (docs/decisions/0010-default-embedder.md).
     Returns the same object for the same prompts while an earlier one is still in use.
     """
+    prompts = [prompts[i] for i in sample(prompts, most).tolist()]
     mark = hashlib.sha256(repr(width).encode())
     for prompt in prompts:
         mark.update(hashlib.sha256(prompt.encode("utf-8", "surrogatepass")).digest())

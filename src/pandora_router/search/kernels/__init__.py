@@ -37,7 +37,10 @@ ENTRIES = {
     "groups": ("group_gain",),
     "gradient": ("knowledge_gradient", "gradient_step"),
     "simulate": ("simulated_payoffs",),
-    "neighbours": ("half_means", "packed_nearest", "largest_rows", "neighbour_means", "tree_sums"),
+    "neighbours": (
+        *("half_means", "packed_nearest", "largest_rows", "graph_nearest"),
+        *("neighbour_means", "tree_sums"),
+    ),
     "batch": ("held_rows", "exact_holdouts", "rollout_step", "rollout_rows", "gradient_rows"),
 }
 ROOM = Path(__file__).parent

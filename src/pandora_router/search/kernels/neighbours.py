@@ -176,6 +176,86 @@ def largest_rows(products, scale, positions):  # type: ignore[no-untyped-def]
         largest(products[i], scale, tops, counts, kept, values, positions[i])
 
 
+@exact
+def similarity(query, codes, row):  # type: ignore[no-untyped-def]
+    """Inner product of `query` and codes[row] over the length of that row; 0 for a row of zeros."""
+    product, square = np.float32(0.0), np.float32(0.0)
+    for j in range(codes.shape[1]):
+        number = np.float32(codes[row, j])
+        product += query[j] * number
+        square += number * number
+    return product * (np.float32(1.0) / np.sqrt(square)) if square > 0.0 else np.float32(0.0)
+
+
+@jit
+def walk(query, codes, starts, edges, entry, top, links):  # type: ignore[no-untyped-def]
+    """The row at which a greedy walk from `entry` through the levels above the lowest ends."""
+    at, best = entry, similarity(query, codes, entry)
+    for level in range(top, 0, -1):
+        before = -1
+        while at != before:
+            before = at
+            begin = starts[before] + links * (level + 1)
+            if begin + links > starts[before + 1]:
+                break
+            for edge in range(begin, begin + links):
+                row = edges[edge]
+                if row < 0:
+                    break
+                near = similarity(query, codes, row)
+                if worse(best, at, near, row):
+                    at, best = row, near
+    return at
+
+
+@jit
+def graph_nearest(queries, codes, starts, edges, entry, top, links, pool, positions):  # type: ignore[no-untyped-def]
+    """The rows nearest to each query that a search through a graph finds, into `positions` (n, k), k <= pool.
+
+    Plain form: `estimators.quantised.Graph`. `starts` (N + 1,) says where the edges of each node begin in
+    `edges`; `top` is the highest level; places of rows that were not found are left as they are.
+    """
+    near = np.empty(pool, dtype=np.float32)
+    rows = np.empty(pool, dtype=np.int64)
+    followed = np.empty(pool, dtype=np.bool_)
+    seen = np.empty(codes.shape[0] // 8 + 1, dtype=np.uint8)
+    for i in range(queries.shape[0]):
+        seen[:] = 0
+        rows[0] = walk(queries[i], codes, starts, edges, entry, top, links)
+        near[0] = similarity(queries[i], codes, rows[0])
+        followed[0] = False
+        seen[rows[0] >> 3] |= np.uint8(1 << (rows[0] & 7))
+        size, at = 1, 0
+        while at < size:
+            if followed[at]:
+                at += 1
+                continue
+            followed[at] = True
+            begin, first = starts[rows[at]], at + 1
+            for edge in range(begin, begin + 2 * links):
+                row = np.int64(edges[edge])
+                if row < 0:
+                    break
+                bit = np.uint8(1 << (row & 7))
+                if seen[row >> 3] & bit:
+                    continue
+                seen[row >> 3] |= bit
+                value = similarity(queries[i], codes, row)
+                if size == pool and not worse(near[size - 1], rows[size - 1], value, row):
+                    continue
+                place = size if size < pool else size - 1
+                size = place + 1
+                while place > 0 and worse(near[place - 1], rows[place - 1], value, row):
+                    near[place], rows[place] = near[place - 1], rows[place - 1]
+                    followed[place] = followed[place - 1]
+                    place -= 1
+                near[place], rows[place], followed[place] = value, row, False
+                first = min(first, place)
+            at = first
+        for place in range(min(size, positions.shape[1])):
+            positions[i, place] = rows[place]
+
+
 @jit
 def neighbour_means(nearest, reward, usual, ks, out):  # type: ignore[no-untyped-def]
     """Mean rewards of the first ks[0] <= ks[1] <= ... of the rows `nearest` (n, k), into `out` (K, n, M).

@@ -38,6 +38,7 @@ def rehearse(kernels: SimpleNamespace, progress: Progress) -> None:
         "half_means": lambda: kernels.half_means(*_rows()),
         "packed_nearest": lambda: kernels.packed_nearest(*_packed()),
         "largest_rows": lambda: kernels.largest_rows(_packed()[0], *_packed()[2:]),
+        "graph_nearest": lambda: kernels.graph_nearest(*_graph()),
         "neighbour_means": lambda: kernels.neighbour_means(*_means()),
         "tree_sums": lambda: kernels.tree_sums(*_tree()),
         "held_rows": lambda: batch.run_with(kernels, Obligatory(), made, values),
@@ -62,6 +63,17 @@ def _packed() -> tuple[Array, ...]:
     codes = np.ones((2, 2), dtype=np.int8)
     scale = np.ones(2, dtype=np.float32)
     return np.ones((1, 2), dtype=np.float32), codes, scale, np.empty((1, 1), dtype=np.intp)
+
+
+def _graph() -> tuple[Any, ...]:
+    """Arguments of `graph_nearest`: one query, two rows that have an edge to each other.
+
+    Codes and edges are read-only, as those of a mapped file are.
+    """
+    starts, edges = np.array([0, 4, 8], dtype=np.int64), np.full(8, -1, dtype=np.int32)
+    edges[[0, 4]] = 1, 0
+    query, codes, _, positions = _packed()
+    return query, locked(codes), starts, locked(edges), 0, 0, 2, 2, positions
 
 
 def _means() -> tuple[Array, ...]:
