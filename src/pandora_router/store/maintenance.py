@@ -61,14 +61,19 @@ def left(open_: Transaction, worker: Process) -> None:
     open_.run("DELETE FROM workers WHERE id = ?", worker.id)
 
 
+def dead(open_: Transaction, worker: Process, now: float) -> list[str]:
+    """The ids of dead processes, as far as `worker` can tell."""
+    others = open_.rows("SELECT id, place, pid, seen_at FROM workers WHERE id <> ?", worker.id)
+    return [
+        str(id_)
+        for id_, place, pid, seen_at in others
+        if seen_at < now - SILENT or (place == worker.place and (pid == worker.pid or not _alive(int(pid))))
+    ]
+
+
 def remove_dead(open_: Transaction, worker: Process, now: float) -> int:
     """Remove dead processes, as far as `worker` can tell; returns their number."""
-    dead = open_.run("DELETE FROM workers WHERE seen_at < ?", now - SILENT)
-    near = open_.rows("SELECT id, pid FROM workers WHERE place = ? AND id <> ?", worker.place, worker.id)
-    for id_, pid in near:
-        if pid == worker.pid or not _alive(int(pid)):
-            dead += open_.run("DELETE FROM workers WHERE id = ?", id_)
-    return dead
+    return sum(open_.run("DELETE FROM workers WHERE id = ?", id_) for id_ in dead(open_, worker, now))
 
 
 def _alive(pid: int) -> bool:

@@ -324,13 +324,22 @@ async def _recovering(store: Store, worker: maintenance.Process) -> None:
     """Record that this process is alive, and settle what dead processes left open."""
     while True:
         with contextlib.suppress(PandoraError):
-            await store.run(functools.partial(_recovered, worker=worker))
+            now = time.time()
+            await store.run(functools.partial(maintenance.seen, worker=worker, now=now), short=True)
+            find = functools.partial(_left_open, worker=worker, now=now)
+            if await store.run(find, short=True):  # only then others wait
+                await store.run(functools.partial(_recovered, worker=worker))
         await asyncio.sleep(maintenance.SEEN_EVERY)
+
+
+def _left_open(open_: Transaction, worker: maintenance.Process, now: float) -> bool:
+    """Whether `_recovered` has anything to do."""
+    dead = maintenance.dead(open_, worker, now) or log.abandoned(open_, now)
+    return bool(dead or auctions.abandoned(open_, now - LONGEST - 120.0))
 
 
 def _recovered(open_: Transaction, worker: maintenance.Process) -> int:
     now = time.time()
-    maintenance.seen(open_, worker, now)
     maintenance.remove_dead(open_, worker, now)
     auctions.recover(open_, now - LONGEST - 120.0, now)  # no answer takes longer
     return log.recover(open_, now)

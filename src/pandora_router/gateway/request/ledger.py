@@ -65,7 +65,7 @@ class Ledger:
 
         `own` is the cost of estimates by this process, `judged` of estimates from outside.
         """
-        key, rows = self.key, [attempt.row for attempt in attempts]
+        key, rows, estimates = self.key, [attempt.row for attempt in attempts], new_id()
 
         def write(open_: Transaction) -> Refusal | None:
             refused = None
@@ -76,12 +76,12 @@ class Ledger:
                 refused = accounts.reserve(open_, key, self.id, worst + judged, self.begun, lease)
             if refused is None:
                 log.begin(open_, decision, rows, prompt=prompt, request=request, cost=own, worker=self.worker)
-                self._judged(open_, judged)
+                self._judged(open_, estimates, judged)
                 self._pin(open_, decision)
             return refused
 
         self.touched = True
-        refused = await self._stored(write)
+        refused = await self._stored(write, takes=True)
         self.admitted = self.admitted or refused is None or refused.reason != "rate"
         self.opened = refused is None
         return refused
@@ -99,7 +99,7 @@ class Ledger:
                 log.attempt(open_, row)
             return refused
 
-        refused = await self._stored(write)
+        refused = await self._stored(write, takes=True)
         if refused is not None:
             raise refusal(refused)
 
@@ -119,7 +119,7 @@ class Ledger:
                 self._pin(open_, decision)
             return refused
 
-        refused = await self._stored(write)
+        refused = await self._stored(write, takes=True)
         if refused is not None:
             raise refusal(refused)
 
@@ -177,6 +177,7 @@ class Ledger:
             self.store.keep(
                 lambda open_: log.close(open_, self.id, now, status=status, seconds=now - self.begun),
                 short=True,
+                of=self.id,
             )
 
     async def pinned(self, sessions: Sequence[str]) -> str | None:
@@ -188,20 +189,22 @@ class Ledger:
         specialist: str | None = await self._stored(find)
         return specialist
 
-    def _judged(self, open_: Transaction, cost: int) -> None:
+    def _judged(self, open_: Transaction, id_: str, cost: int) -> None:
         """Write the row and the charge of estimates from outside."""
         if cost:
-            row = Attempt(new_id(), self.id, "inspection", JUDGE, self.begun, cost)
-            log.attempt(open_, row)
-            log.settle(open_, Settlement(row.id, Outcome("ok", cost), time.time()))
+            log.attempt(open_, Attempt(id_, self.id, "inspection", JUDGE, self.begun, cost))
+            log.settle(open_, Settlement(id_, Outcome("ok", cost), self.begun))
 
     def _pin(self, open_: Transaction, decision: DecisionRow) -> None:
         if self.session is not None:
             log.pin(open_, self.session, decision.specialist, self.begun, self.settings.session)
 
-    async def _stored(self, operation: Callable[[Transaction], Any], *, kept: bool = False) -> Any:
+    async def _stored(
+        self, operation: Callable[[Transaction], Any], *, kept: bool = False, takes: bool = False
+    ) -> Any:
+        budget = accounts.taking(self.key, self.begun) if takes else None
         try:
-            return await self.store.run(operation, kept=kept, short=True)
+            return await self.store.run(operation, kept=kept, short=True, of=self.id, budget=budget)
         except UpstreamError as error:
             raise Refused(503, f"The decision could not be recorded: {error}.", "store_failed") from error
 
@@ -221,10 +224,7 @@ async def identify(store: Store, headers: Mapping[str, str], now: float) -> tupl
         raise Refused(401, NO_KEY, "invalid_api_key")
 
     def find(open_: Transaction) -> tuple[Key | Refusal, int | None]:
-        key = accounts.identify(open_, secret)
-        if isinstance(key, Refusal) or key.budget is None:
-            return key, None
-        return key, key.budget - sum(accounts.account(open_, key, now))
+        return accounts.identify_with_budget(open_, secret, now)
 
     try:
         identified, left = await store.run(find, short=True)
