@@ -12,7 +12,7 @@ from contextlib import closing
 import pytest
 from benchmarks.served import Delay
 
-from pandora_router.store import accounts, log, pipeline, worker
+from pandora_router.store import accounts, log, pipeline_writer, worker
 from pandora_router.store.database import Transaction, connect
 from pandora_router.store.rows import Attempt, Key, Outcome, Refusal, Settlement
 from pandora_router.store.worker import Store
@@ -77,7 +77,7 @@ def test_a_commit_takes_as_many_round_trips_as_its_longest_operation(server: Ser
                 return await main(1)
 
             # two kinds of beginnings and one of endings; two round trips each, and a few connections
-            assert asyncio.run(twice()) <= 3 * 2 * pipeline.LINES
+            assert asyncio.run(twice()) <= 3 * 2 * pipeline_writer.LINES
 
 
 def test_two_stores_never_exceed_a_budget_nor_wait_in_a_circle(far: str) -> None:

@@ -323,15 +323,10 @@ def settle(open_: Transaction, auction: str, reward: float, now: float) -> bool:
 
 def recover(open_: Transaction, before: float, now: float) -> int:
     """Abandon auctions that a dead process awarded before this time and did not end; prices are returned."""
-    return sum(
-        _undo(open_, str(id_), int(turn), "abandoned", now, 0.0) for id_, turn in abandoned(open_, before)
-    )
-
-
-def abandoned(open_: Transaction, before: float) -> list[Row]:
-    """The auctions, with their turns, that were awarded before this time and have not ended."""
     left = "SELECT id, turn FROM market_auctions WHERE status = 'awarded' AND at < ? ORDER BY id"
-    return open_.rows(left, before)
+    return sum(
+        _undo(open_, str(id_), int(turn), "abandoned", now, 0.0) for id_, turn in open_.rows(left, before)
+    )
 
 
 def prune(open_: Transaction, before: float) -> int:

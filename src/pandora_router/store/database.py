@@ -9,15 +9,15 @@ lock. Short operations on PostgreSQL lock rows in one order and share the turn (
 
 from __future__ import annotations
 
-import operator
 import sqlite3
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
 from pandora_router.errors import UpstreamError, UsageError, missing_package
+from pandora_router.store.rows import Sums
 
 Row = tuple[Any, ...]
 BUSY_SECONDS = 30.0
@@ -146,37 +146,6 @@ def no_room(error: BaseException) -> str | None:
     if code in (sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY):
         return "the disk of the store cannot be written, it may be full"
     return None
-
-
-class Sums(dict[tuple[str, tuple[Any, ...]], tuple[Any, ...]]):
-    """Rows that are written at the end of a transaction, by statement and key; see `Transaction.grow`."""
-
-    def __init__(self, parts: Iterable[Sums] = ()) -> None:
-        """The rows of several operations as one."""
-        super().__init__()
-        self._replaced: set[str] = set()
-        for part in parts:
-            for (sql, key), values in part.items():
-                (self.replace if sql in part._replaced else self.add)(sql, key, values)
-
-    def add(self, sql: str, key: Sequence[Any], amounts: Sequence[float]) -> None:
-        """Add to what `sql` will write for `key`."""
-        name = sql, tuple(key)
-        before = self.get(name)
-        self[name] = tuple(amounts) if before is None else tuple(map(operator.add, before, amounts))
-
-    def replace(self, sql: str, key: Sequence[Any], values: Sequence[Any]) -> None:
-        """Set what `sql` will write for `key`."""
-        self._replaced.add(sql)
-        self[sql, tuple(key)] = tuple(values)
-
-    def taken(self, sql: str | None = None) -> list[tuple[Any, ...]]:
-        """Remove and return the statements that write the rows, or those of `sql`, sorted by key.
-
-        Concurrent writers lock rows in this order.
-        """
-        names = sorted(name for name in self if sql is None or name[0] == sql)
-        return [(name[0], *name[1], *self.pop(name)) for name in names]
 
 
 class _Cursor:

@@ -71,6 +71,12 @@ def dead(open_: Transaction, worker: Process, now: float) -> list[str]:
     ]
 
 
+def work_left(open_: Transaction, worker: Process, now: float, awarded: float) -> bool:
+    """Whether a dead process is to be removed, a decision to be recovered, or an auction `awarded` before."""
+    left = "SELECT 1 FROM market_auctions WHERE status = 'awarded' AND at < ? LIMIT 1"
+    return bool(dead(open_, worker, now) or log.abandoned(open_, now) or open_.rows(left, awarded))
+
+
 def remove_dead(open_: Transaction, worker: Process, now: float) -> int:
     """Remove dead processes, as far as `worker` can tell; returns their number."""
     return sum(open_.run("DELETE FROM workers WHERE id = ?", id_) for id_ in dead(open_, worker, now))

@@ -9,7 +9,7 @@ the commit fail with `UpstreamError`; those that are `kept` are also retried unt
 database server that has gone away may be restarting: for `PATIENCE` seconds operations wait for it.
 
 Operations that are `short` are committed from the thread of their event loop instead: by `loop_writer` if the
-database is SQLite, by `pipeline` if it is PostgreSQL.
+database is SQLite, by `pipeline_writer` if it is PostgreSQL.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from pandora_router.errors import UpstreamError
 from pandora_router.store.database import Database, Transaction, connect, connect_without_waiting, no_room
 from pandora_router.store.loop_writer import GATHER, Job, LoopWriter, Operation
 from pandora_router.store.migrations import migrate
-from pandora_router.store.pipeline import PipelineWriter
+from pandora_router.store.pipeline_writer import PipelineWriter
 
 T = TypeVar("T")
 logger = logging.getLogger("pandora_router.store")
