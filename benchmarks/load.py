@@ -239,6 +239,9 @@ def several(count: int) -> list[list[str]]:
     """The rows of the table of hosts and delays."""
     rows = []
     with served.upstream(None) as stub:
+        for model, most in (("good", count), (f"delay-{STEADY}", 10 * AT_ONCE)):
+            rows.append(Hosts([stub], [], None).row(model, "", most, "the upstream itself", "none"))
+            print(" | ".join(rows[-1]), flush=True)
         for delay in (None, *DELAYS):
             store = "SQLite" if delay is None else f"PostgreSQL, {delay:g} ms each way"
             for number in (1,) if delay is None else (1, 2):

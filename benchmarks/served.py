@@ -122,6 +122,8 @@ class Delay:
             return
         try:
             await asyncio.gather(self._one_way(reader, back, 1), self._one_way(there, writer, 0))
+        except asyncio.CancelledError:
+            pass  # the proxy ends
         finally:
             for end in (back, writer):
                 end.close()

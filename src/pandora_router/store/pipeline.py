@@ -56,7 +56,7 @@ class _Unfit(Exception):
     """An operation did what only the thread can do for it."""
 
 
-class Asking:
+class Replay:
     """A transaction as one operation sees it; see `Transaction` for its methods."""
 
     def __init__(self, job: Job) -> None:
@@ -134,7 +134,7 @@ class Asking:
             raise _Unfit("an operation reads what it has added to sums")
 
 
-class Line:
+class Pipeline:
     """A connection in pipeline mode that runs one commit at a time.
 
     `told` gets what became of the commit: its operations, and the error that made it fail or None.
@@ -142,17 +142,17 @@ class Line:
     """
 
     def __init__(
-        self, connection: Any, loop: asyncio.AbstractEventLoop, told: Callable[[Line, Any], None]
+        self, connection: Any, loop: asyncio.AbstractEventLoop, told: Callable[[Pipeline, Any], None]
     ) -> None:
         self._connection, self._pg, self._loop, self._told = connection, connection.pgconn, loop, told
-        self.asking: list[Asking] = []
+        self.asking: list[Replay] = []
         self.busy = False
         self.closed = False
         self._names: dict[tuple[str, tuple[int, ...]], bytes] = {}
         self._count = 0
         self._expected: deque[bool] = deque()
         self._results: list[Result] = []
-        self._spans: list[tuple[Asking | None, int]] = []
+        self._spans: list[tuple[Replay | None, int]] = []
         self._begun = self._committing = False
         self._error: Exception | None = None
         self._pg.nonblocking = 1
@@ -162,7 +162,7 @@ class Line:
 
     def start(self, jobs: Sequence[Job]) -> None:
         """Commit operations; those of one decision must not be among them twice."""
-        self.asking = [Asking(job) for job in jobs]
+        self.asking = [Replay(job) for job in jobs]
         self.busy, self._begun, self._committing, self._error = True, False, False, None
         self._round()
 
@@ -305,7 +305,7 @@ class Line:
         self._end(error)
 
 
-def _locks(asking: Sequence[Asking]) -> list[Statement]:
+def _locks(asking: Sequence[Replay]) -> list[Statement]:
     """The statements that lock the budgets of operations, in the order in which everybody locks them."""
     budgets = sorted({one.job.budget for one in asking if one.job.budget is not None})
     if not budgets:

@@ -19,7 +19,7 @@ from typing import Any
 from pandora_router.errors import UpstreamError
 from pandora_router.store.database import IDLE, PostgreSQL
 from pandora_router.store.loop_writer import Job, nothing
-from pandora_router.store.pipeline import Asking, Line
+from pandora_router.store.pipeline import Pipeline, Replay
 
 LINES = 4
 """At most this many connections of one process; one is opened when all others are in use."""
@@ -37,7 +37,7 @@ class PipelineWriter:
         self.thread = threading.get_ident()
         self._url, self._hand_over = url, hand_over
         self._waiting: list[Job] = []
-        self._lines: list[Line] = []
+        self._lines: list[Pipeline] = []
         self._decisions: set[str] = set()
         self._budgets: set[tuple[str, str]] = set()
         self._scheduled = self._opening = self._closed = False
@@ -95,7 +95,7 @@ class PipelineWriter:
         self._waiting = left
         return sorted(chosen, key=lambda job: job.of)
 
-    def _told(self, line: Line, outcome: tuple[list[Asking], Exception | None]) -> None:
+    def _told(self, line: Pipeline, outcome: tuple[list[Replay], Exception | None]) -> None:
         asking, error = outcome
         if line.closed:
             self._lines.remove(line)
@@ -153,7 +153,7 @@ class PipelineWriter:
                 opening.result().close()
             return
         try:
-            self._lines.append(Line(opening.result(), self.loop, self._told))
+            self._lines.append(Pipeline(opening.result(), self.loop, self._told))
             self._schedule()
         except Exception:  # refused, or lost at once: the thread finds out
             self._not_before = self.loop.time() + PAUSE
