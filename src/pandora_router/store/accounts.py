@@ -8,6 +8,7 @@ exceed a budget together. A reservation is a lease with an expiry: if the proces
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import secrets
 from collections.abc import Sequence
@@ -21,6 +22,7 @@ from pandora_router.store.rows import Key, Refusal
 from pandora_router.text import unfit_for_name
 
 PREFIX = "pk-"
+DAY = 86_400.0
 AHEAD = 300.0
 """Most seconds that requests of a key are counted out of order: bodies arrive late, clocks differ."""
 COLUMNS = "id, name, created_at, budget, period, per_minute, revoked_at, admin"
@@ -135,14 +137,19 @@ def identify(open_: Transaction, secret: str) -> Key | Refusal:
 def identify_with_budget(open_: Transaction, secret: str, now: float) -> tuple[Key | Refusal, int | None]:
     """Find the key that a secret belongs to, and what is left of its budget, None if it is unlimited."""
     open_.flush(_BUDGETS)
-    names = [period_of(length, now) for length in PERIODS]
-    rows = open_.changed(_IDENTIFY, *names, hashed(secret))
+    rows = open_.changed(_IDENTIFY, *_periods(int(now // DAY)), hashed(secret))
     if not rows:
         return Refusal("unknown key", "This API key is not known here."), None
     key = _key(rows[0][:-1])
     if key.revoked_at is not None:
         return Refusal("revoked key", f"The key {key.name} was revoked."), None
     return key, None if key.budget is None else key.budget - int(rows[0][-1])
+
+
+@functools.lru_cache(maxsize=2)
+def _periods(day: int) -> list[str]:
+    """The names of the periods that contain a day, counted from 1970: all begin at midnight UTC."""
+    return [period_of(length, day * DAY) for length in PERIODS]
 
 
 def taking(key: Key | None, now: float) -> tuple[str, str] | None:
