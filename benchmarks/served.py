@@ -12,15 +12,17 @@ import contextlib
 import json
 import os
 import resource
+import selectors
 import signal
 import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -73,6 +75,84 @@ def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
+
+
+class Delay:
+    """A TCP proxy on 127.0.0.1 that passes every message on after `seconds`, in both directions.
+
+    messages: how many came from clients, which is the number of round trips if they wait for answers.
+    """
+
+    def __init__(self, target: int, seconds: float = 0.0) -> None:
+        self._target, self._seconds = target, seconds
+        self.port = self.messages = 0
+        # the usual selector of asyncio waits for whole milliseconds
+        self._loop = asyncio.SelectorEventLoop(selectors.SelectSelector())
+        self._thread = threading.Thread(target=self.serve, daemon=True)
+        self._ready = threading.Event()
+
+    def serve(self) -> None:
+        """Listen until the loop is stopped."""
+        asyncio.set_event_loop(self._loop)
+        listening = self._loop.run_until_complete(asyncio.start_server(self._pass, "127.0.0.1", 0))
+        self.port = listening.sockets[0].getsockname()[1]
+        self._ready.set()
+        self._loop.run_forever()
+        listening.close()
+        tasks = asyncio.all_tasks(self._loop)
+        for task in tasks:
+            task.cancel()
+        self._loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
+        self._loop.close()
+
+    def __enter__(self) -> Delay:
+        self._thread.start()
+        self._ready.wait()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+
+    async def _pass(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            there, back = await asyncio.open_connection("127.0.0.1", self._target)
+        except OSError:
+            writer.close()
+            return
+        try:
+            await asyncio.gather(self._one_way(reader, back, 1), self._one_way(there, writer, 0))
+        except asyncio.CancelledError:
+            pass  # the proxy ends
+        finally:
+            for end in (back, writer):
+                end.close()
+                with contextlib.suppress(OSError):
+                    await end.wait_closed()
+
+    async def _one_way(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, count: int) -> None:
+        with contextlib.suppress(OSError):
+            while data := await reader.read(2**20):
+                self.messages += count
+                self._loop.call_later(self._seconds, writer.write, data)
+        await asyncio.sleep(self._seconds)
+        writer.close()
+
+
+@contextmanager
+def delayed(target: int, seconds: float) -> Iterator[tuple[int, Callable[[], int]]]:
+    """`Delay` as a process: its port, and a function that returns the number of messages so far."""
+    command = [sys.executable, "-m", "benchmarks.served", str(target), str(seconds)]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, cwd=ROOT, env=environment(), **pipes) as process:  # type: ignore[call-overload]
+
+        def said() -> int:
+            process.stdin.write("\n")
+            process.stdin.flush()
+            return int(process.stdout.readline())
+
+        yield int(process.stdout.readline()), said
+        process.stdin.close()
 
 
 @dataclass
@@ -274,3 +354,15 @@ async def drive_with(url: str, body: bytes, key: str, count: int) -> list[Timed]
     """Send the same request `count` times, one after the other, with an API key."""
     async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=60)) as session:
         return [await ask(session, url, body, key) for _ in range(count)]
+
+
+def main() -> None:
+    """Serve `Delay` to a port after so many seconds; prints the port, then counts of messages."""
+    with Delay(int(sys.argv[1]), float(sys.argv[2])) as proxy:
+        print(proxy.port, flush=True)
+        for _ in sys.stdin:
+            print(proxy.messages, flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -321,14 +321,18 @@ def test_racing_processes_never_exceed_a_budget(url: str, database: Database) ->
         assert open_.rows("SELECT count(*) FROM decisions WHERE closed_at IS NULL") == [(0,)]
 
 
-def test_operations_committed_together_fail_alone(url: str) -> None:
+@pytest.mark.parametrize("short", [False, True])
+def test_operations_committed_together_fail_alone(url: str, short: bool) -> None:
     store = Store(url)
 
     async def many() -> list[object]:
-        def good(i: int) -> object:
+        def begin(i: int) -> object:
             return lambda open_: log.begin(open_, opened(f"d{i}"))
 
-        jobs = [store.run(good(i % 40)) for i in range(80)]  # type: ignore[arg-type]
+        def fail(i: int) -> object:  # a call of a decision that was never begun
+            return lambda open_: log.attempt(open_, Attempt(f"a{i}", f"x{i}", "answer", "small", NOW, 1))
+
+        jobs = [store.run((begin, fail)[i % 2](i), short=short, of=f"d{i}") for i in range(80)]  # type: ignore[arg-type]
         return await asyncio.gather(*jobs, return_exceptions=True)
 
     try:

@@ -13,6 +13,8 @@
     reader       a read-only connection with its own thread
     worker       asynchronous access: one thread per process that commits many operations together
     loop_writer  short operations committed on the thread of an event loop, for SQLite
+    pipeline     short operations of many requests in one transaction and few round trips, for PostgreSQL
+    pipeline_writer  which of them are committed together, and over which connection
     export       traffic as Parquet, and traffic with feedback as a routing table
 
 Every operation is a plain function of an open transaction, so several of them can be committed together.

@@ -8,6 +8,7 @@ exceed a budget together. A reservation is a lease with an expiry: if the proces
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import secrets
 from collections.abc import Sequence
@@ -16,11 +17,12 @@ from typing import Any
 
 from pandora_router.errors import UsageError
 from pandora_router.store.database import Row, Transaction
-from pandora_router.store.money import in_dollars, period_of
+from pandora_router.store.money import PERIODS, in_dollars, period_of
 from pandora_router.store.rows import Key, Refusal
 from pandora_router.text import unfit_for_name
 
 PREFIX = "pk-"
+DAY = 86_400.0
 AHEAD = 300.0
 """Most seconds that requests of a key are counted out of order: bodies arrive late, clocks differ."""
 COLUMNS = "id, name, created_at, budget, period, per_minute, revoked_at, admin"
@@ -30,22 +32,25 @@ _BUDGETS = (
     "INSERT INTO budgets (key, period, spent, reserved) VALUES (?, ?, ?, ?) ON CONFLICT (key, period) "
     "DO UPDATE SET spent = budgets.spent + excluded.spent, reserved = budgets.reserved + excluded.reserved"
 )
-_MOVE = "UPDATE budgets SET spent = spent + ?, reserved = reserved - ? WHERE key = ? AND period = ?"
+
+
+_IDENTIFY = (
+    f"SELECT {', '.join(f'k.{name}' for name in COLUMNS.split(', '))}, coalesce(b.spent + b.reserved, 0) "
+    "FROM keys k LEFT JOIN budgets b ON b.key = k.id AND b.period = CASE k.period "
+    + " ".join(f"WHEN '{length}' THEN ?" for length in PERIODS)
+    + " END WHERE k.hash = ?"
+)
 
 
 @dataclass(frozen=True)
 class Lease:
-    """The reservation of a decision: what is left of it, and when it was released.
-
-    limited: whether its key had a budget when it was made.
-    """
+    """The reservation of a decision: what is left of it, and when it was released."""
 
     decision: str
     key: str
     period: str
     remaining: int
     closed_at: float | None
-    limited: int
 
 
 def hashed(secret: str) -> str:
@@ -126,11 +131,31 @@ def keys(open_: Transaction) -> list[Key]:
 
 def identify(open_: Transaction, secret: str) -> Key | Refusal:
     """Find the key that a secret belongs to."""
-    rows = open_.changed(f"SELECT {COLUMNS} FROM keys WHERE hash = ?", hashed(secret))
+    return identify_with_budget(open_, secret, 0.0)[0]
+
+
+def identify_with_budget(open_: Transaction, secret: str, now: float) -> tuple[Key | Refusal, int | None]:
+    """Find the key that a secret belongs to, and what is left of its budget, None if it is unlimited."""
+    open_.flush(_BUDGETS)
+    rows = open_.changed(_IDENTIFY, *_periods(int(now // DAY)), hashed(secret))
     if not rows:
-        return Refusal("unknown key", "This API key is not known here.")
-    key = _key(rows[0])
-    return key if key.revoked_at is None else Refusal("revoked key", f"The key {key.name} was revoked.")
+        return Refusal("unknown key", "This API key is not known here."), None
+    key = _key(rows[0][:-1])
+    if key.revoked_at is not None:
+        return Refusal("revoked key", f"The key {key.name} was revoked."), None
+    return key, None if key.budget is None else key.budget - int(rows[0][-1])
+
+
+@functools.lru_cache(maxsize=2)
+def _periods(day: int) -> list[str]:
+    """The names of the periods that contain a day, counted from 1970: all begin at midnight UTC."""
+    return [period_of(length, day * DAY) for length in PERIODS]
+
+
+def taking(key: Key | None, now: float) -> tuple[str, str] | None:
+    """The `budget` of a short operation that admits, reserves or extends for a request at `now`."""
+    free = key is None or (key.budget is None and key.per_minute is None)
+    return None if key is None or free else (key.id, period_of(key.period, now))
 
 
 def key_of(open_: Transaction, id_: str) -> Key | None:
@@ -175,7 +200,8 @@ def reserve(
 ) -> Refusal | None:
     """Reserve the worst-case cost of a decision for `seconds`; returns None, or why it was refused.
 
-    Reserving again for the same decision changes nothing. Keys without a budget are counted too.
+    Reserving again for the same decision changes nothing. Keys without a budget are counted too. In a commit
+    of short operations on PostgreSQL what others of the same commit release is not there yet.
     """
     period = period_of(key.period, now)
     lease = (
@@ -187,9 +213,10 @@ def reserve(
         if open_.together(lease)[0][0]:
             open_.grow(_BUDGETS, (key.id, period), (0, worst))
         return None
+    open_.flush(_BUDGETS)
     (made, _), (taken, _) = open_.together(lease, _take(key, period, worst))
     if not made and taken:
-        open_.put(_MOVE, 0, worst, key.id, period)
+        open_.grow(_BUDGETS, (key.id, period), (0, -worst))
     if not made or taken:
         return None
     open_.put(  # the first request of a period makes its row
@@ -226,6 +253,7 @@ def extend(open_: Transaction, key: Key, decision: str, worst: int) -> Refusal |
     if lease is None or lease.remaining >= worst or lease.closed_at is not None:
         return None
     need = worst - lease.remaining
+    open_.flush(_BUDGETS)
     if key.budget is None:
         _move(open_, lease, 0, -need)
     if key.budget is None or open_.together(_take(key, lease.period, need))[0][0]:
@@ -268,19 +296,16 @@ def release(open_: Transaction, lease: Lease, now: float, cost: int = 0) -> None
 def _move(open_: Transaction, lease: Lease, cost: int, used: int) -> None:
     """Add `cost` to what a key has spent and take `used` from what it has reserved.
 
-    The budget of a limited key is exact at once. That of another key is only counted, so it is added up and
-    written before the commit: transactions of such a key do not wait for each other.
+    Written before the commit, or before something is reserved: operations that only release or charge add up
+    what they do to a budget, and lock its row last.
     """
-    if lease.limited:
-        open_.put(_MOVE, cost, used, lease.key, lease.period)
-    else:
-        open_.grow(_BUDGETS, (lease.key, lease.period), (cost, -used))
+    open_.grow(_BUDGETS, (lease.key, lease.period), (cost, -used))
 
 
 def account(open_: Transaction, key: Key, now: float) -> tuple[int, int]:
     """What a key has spent and reserved in the current period, in nanodollars."""
-    read = open_.rows if key.budget is None else open_.changed  # see `_move`
-    rows = read(
+    open_.flush(_BUDGETS)
+    rows = open_.changed(
         "SELECT spent, reserved FROM budgets WHERE key = ? AND period = ?",
         *(key.id, period_of(key.period, now)),
     )
@@ -289,7 +314,7 @@ def account(open_: Transaction, key: Key, now: float) -> tuple[int, int]:
 
 def lock_lease(decision: str) -> tuple[str, str]:
     """The statement that locks the row of a lease until the commit and gives it to `lease_of`."""
-    columns = "decision, key, period, remaining, closed_at, limited"
+    columns = "decision, key, period, remaining, closed_at"
     return f"UPDATE leases SET remaining = remaining WHERE decision = ? RETURNING {columns}", decision
 
 

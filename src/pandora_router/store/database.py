@@ -4,12 +4,11 @@ Statements are written once, with `?` for parameters and only SQL that both data
 CONFLICT, conditional UPDATE, TEXT / BIGINT / DOUBLE PRECISION columns). Concurrent writers are safe, because
 they take turns: SQLite takes its write lock at BEGIN, and a transaction on PostgreSQL begins with an advisory
 lock. Operations of many keys are committed together, in any order, and would deadlock on the rows that they
-lock.
+lock. Short operations on PostgreSQL lock rows in one order and share the turn (`pipeline`).
 """
 
 from __future__ import annotations
 
-import operator
 import sqlite3
 import time
 from collections.abc import Iterator, Sequence
@@ -18,12 +17,13 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from pandora_router.errors import UpstreamError, UsageError, missing_package
+from pandora_router.store.rows import Sums
 
 Row = tuple[Any, ...]
 BUSY_SECONDS = 30.0
 """Time that a SQLite writer waits for the lock of another process."""
 TURN = 0x70616E64
-"""Name of the advisory lock of PostgreSQL that a writer holds until its transaction ends."""
+"""Name of the advisory lock of PostgreSQL that a writer holds until its transaction ends; see `pipeline`."""
 SILENT_SECONDS = 20.0
 """Time after which a PostgreSQL host that vanished from the network is given up, instead of many minutes."""
 IDLE = "30s"
@@ -69,15 +69,27 @@ class Transaction(Protocol):
         """
         ...
 
+    def replace(self, sql: str, key: Sequence[Any], values: Sequence[Any]) -> None:
+        """Write one row, as `grow` does, but the last values count; the parameters are (*key, *values)."""
+        ...
+
+    def flush(self, sql: str) -> None:
+        """Write what `grow` and `replace` have gathered for a statement, because the next one depends on it.
+
+        In a commit of short operations on PostgreSQL this is not done for other operations.
+        """
+        ...
+
 
 class Database(Protocol):
     """A connection that belongs to one thread.
 
-    restarts: whether a failed transaction may succeed a moment later, because a server has restarted. False
-        if its commit may have succeeded, so that it must not be repeated.
+    restarts: whether a failed transaction may succeed a moment later, because a server has restarted.
+    uncertain: whether the last transaction failed during its commit, which may have succeeded.
     """
 
     restarts: bool
+    uncertain: bool
 
     def transaction(self) -> Any:
         """Return a context manager that yields a `Transaction`; it commits, or rolls back on an exception."""
@@ -142,12 +154,12 @@ class _Cursor:
     def __init__(self, connection: Any, mark: str) -> None:
         self._connection = connection
         self._mark = mark
-        self.sums: dict[tuple[str, tuple[Any, ...]], tuple[float, ...]] = {}
+        self.sums = Sums()
 
     def _execute(self, sql: str, values: Sequence[Any]) -> Any:
         cursor = self._connection.cursor()
         if self._mark != "?":
-            sql, values = sql.replace("?", self._mark), [_storable(value) for value in values]
+            sql, values = sql.replace("?", self._mark), [storable(value) for value in values]
         cursor.execute(sql, values)
         return cursor
 
@@ -175,16 +187,23 @@ class _Cursor:
 
     def grow(self, sql: str, key: Sequence[Any], amounts: Sequence[float]) -> None:
         """Add amounts to what `sql` will write for `key`; see `Transaction.grow`."""
-        name = sql, tuple(key)
-        before = self.sums.get(name)
-        self.sums[name] = tuple(amounts) if before is None else tuple(map(operator.add, before, amounts))
+        self.sums.add(sql, key, amounts)
+
+    def replace(self, sql: str, key: Sequence[Any], values: Sequence[Any]) -> None:
+        """Set what `sql` will write for `key`; see `Transaction.replace`."""
+        self.sums.replace(sql, key, values)
+
+    def flush(self, sql: str) -> None:
+        """Write the pending rows of one statement."""
+        if self.sums:
+            for statement, *values in self.sums.taken(sql):
+                self._execute(statement, values)
 
     def write_sums(self) -> None:
-        """Write the pending sums, sorted by key, so that concurrent writers lock rows in the same order."""
+        """Write all pending rows."""
         if self.sums:
-            waiting, self.sums = self.sums, {}
-            for (sql, key), amounts in sorted(waiting.items(), key=lambda entry: entry[0]):
-                self._execute(sql, (*key, *amounts))
+            for statement, *values in self.sums.taken():
+                self._execute(statement, values)
 
     def stream(self, sql: str, *values: Any) -> Iterator[Row]:
         """Execute a query and yield its rows in blocks of a thousand."""
@@ -194,7 +213,7 @@ class _Cursor:
             yield from (tuple(row) for row in block)
 
 
-def _storable(value: Any) -> Any:
+def storable(value: Any) -> Any:
     """A text without the character NUL, which a prompt may have and a text in PostgreSQL may not."""
     return value.replace("\0", "\N{REPLACEMENT CHARACTER}") if isinstance(value, str) else value
 
@@ -205,7 +224,7 @@ class SQLite:
     waits: whether transactions wait for the lock of another connection, and commits may make a checkpoint.
     """
 
-    restarts = False
+    restarts = uncertain = False
 
     def __init__(self, path: Path, *, waits: bool = True) -> None:
         try:
@@ -280,6 +299,8 @@ class SQLite:
 class PostgreSQL:
     """A database server shared by several hosts (extra `[postgres]`). A lost connection is opened again."""
 
+    restarts = True
+
     def __init__(self, url: str) -> None:
         try:
             import psycopg
@@ -288,7 +309,7 @@ class PostgreSQL:
         self._psycopg = psycopg
         self._url = url
         self._connection: Any = None
-        self.restarts = True
+        self.uncertain = False
         self._open()
 
     def _open(self) -> Any:
@@ -297,6 +318,7 @@ class PostgreSQL:
                 self._connection = self._psycopg.connect(
                     self._url,
                     connect_timeout=10,
+                    client_encoding="utf8",
                     keepalives_idle=5,
                     keepalives_interval=5,
                     tcp_user_timeout=round(1000 * SILENT_SECONDS),
@@ -330,12 +352,12 @@ class PostgreSQL:
 
     @contextmanager
     def _begun(self) -> Iterator[_Cursor]:
-        self.restarts = True
+        self.uncertain = False
         connection = self._open()
         try:
             with connection.transaction():
                 yield _Cursor(connection, "%s")
-                self.restarts = False  # whether a commit was made is not known if its answer is lost
+                self.uncertain = True  # whether a commit was made is not known if its answer is lost
         except (self._psycopg.OperationalError, self._psycopg.InterfaceError) as error:
             connection.close()
             message = no_room(error) or f"PostgreSQL did not answer ({type(error).__name__})"
@@ -344,6 +366,11 @@ class PostgreSQL:
     def part(self, transaction: _Cursor) -> AbstractContextManager[None]:
         """Run a part of a transaction; an exception rolls back only this part and is raised again."""
         return _savepoint(transaction)
+
+    def take(self) -> Any:
+        """The connection of psycopg, which is the caller's to use and to close from now on."""
+        connection, self._connection = self._open(), None
+        return connection
 
     def close(self) -> None:
         """Close the connection."""

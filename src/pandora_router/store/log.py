@@ -6,7 +6,8 @@
     close      end a decision: release the rest of its reservation and add it to the `rollups`
     recover    settle and close what a dead process left open
 
-`settle` and `close` are idempotent: a second call has no effect.
+All of them are idempotent: a second call has no effect. So they can be repeated if the answer of the database
+to a commit was lost.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ _JSON = json.JSONEncoder(allow_nan=False).encode
 _PLAIN = operator.attrgetter(*DECISION.split(", ")[:-3])
 _BEGIN = (
     f"INSERT INTO decisions ({DECISION}, {NEWS}, worker, status, cost) "
-    f"VALUES ({', '.join('?' * (len(_COLUMNS) + 1))}, 'open', ?)"
+    f"VALUES ({', '.join('?' * (len(_COLUMNS) + 1))}, 'open', ?) ON CONFLICT (id) DO NOTHING"
 )
 _REVISE = (
     f"UPDATE decisions SET {', '.join(f'{name} = ?' for name in _COLUMNS[1:])} "
@@ -53,6 +54,10 @@ _CLOSE = (
     "CASE WHEN EXISTS (SELECT 1 FROM attempts WHERE id = ? AND settled_at IS NULL) THEN ? ELSE 0 END, "
     "baseline = coalesce(?, baseline){} WHERE id = ? AND closed_at IS NULL "
     f"RETURNING key, {rollups.COUNTED}"
+)
+_PIN = (
+    "INSERT INTO sessions (id, specialist, expires_at) VALUES (?, ?, ?) "
+    "ON CONFLICT (id) DO UPDATE SET specialist = excluded.specialist, expires_at = excluded.expires_at"
 )
 LATE = 30.0
 """Seconds after the expiry of a lease before another process settles it."""
@@ -78,7 +83,8 @@ def begin(
     open_.put(_BEGIN, *_values(decision), worker, cost)
     if prompt is not None or request is not None:
         open_.put(
-            "INSERT INTO bodies (decision, prompt, request) VALUES (?, ?, ?)", decision.id, prompt, request
+            "INSERT INTO bodies (decision, prompt, request) VALUES (?, ?, ?) ON CONFLICT DO NOTHING",
+            *(decision.id, prompt, request),
         )
     for attempt_ in attempts:
         attempt(open_, attempt_)
@@ -96,7 +102,7 @@ def attempt(open_: Transaction, begun: Attempt) -> None:
     """Write an attempt before it is made."""
     open_.put(
         "INSERT INTO attempts (id, decision, kind, specialist, at, estimate, status) "
-        "VALUES (?, ?, ?, ?, ?, ?, 'open')",
+        "VALUES (?, ?, ?, ?, ?, ?, 'open') ON CONFLICT (id) DO NOTHING",
         *(begun.id, begun.decision, begun.kind, begun.specialist, begun.at, begun.estimate),
     )
 
@@ -216,30 +222,45 @@ def recover(open_: Transaction, now: float) -> int:
     closed when their lease has expired, without a lease after ten minutes. An open attempt is charged at its
     estimate, since the provider may have charged for it.
     """
-    dead = open_.rows(
-        "SELECT d.id FROM decisions d LEFT JOIN leases l ON l.decision = d.id "
-        "LEFT JOIN workers w ON w.id = d.worker WHERE d.closed_at IS NULL AND "
-        "((d.worker IS NOT NULL AND w.id IS NULL) OR "
-        "coalesce(l.expires_at, CASE WHEN d.worker IS NULL THEN d.at + 600 END) < ?) LIMIT 1000",
-        now - LATE,
-    )
     ended = 0
-    for (id_,) in dead:
+    for id_ in _dead(open_, now):
         begun = open_.rows("SELECT id, estimate FROM attempts WHERE decision = ? AND settled_at IS NULL", id_)
         for attempt_id, estimate in begun:
             lost = Outcome("lost", int(estimate), reason="its process died")
             settle(open_, Settlement(str(attempt_id), lost, now))
-        ended += close(open_, str(id_), now, status="lost")
-    orphans = open_.rows(
-        "SELECT l.decision FROM leases l LEFT JOIN decisions d ON d.id = l.decision "
-        "WHERE l.closed_at IS NULL AND l.expires_at < ? AND d.id IS NULL LIMIT 1000",
-        now - LATE,
-    )
-    for (id_,) in orphans:
-        lease = accounts.lease_of(open_.changed(*accounts.lock_lease(str(id_))))
+        ended += close(open_, id_, now, status="lost")
+    for id_ in _orphans(open_, now):
+        lease = accounts.lease_of(open_.changed(*accounts.lock_lease(id_)))
         if lease is not None:
             accounts.release(open_, lease, now)
     return ended
+
+
+def abandoned(open_: Transaction, now: float) -> bool:
+    """Whether `recover` has anything to do."""
+    return bool(_dead(open_, now, 1) or _orphans(open_, now, 1))
+
+
+def _dead(open_: Transaction, now: float, most: int = BLOCK) -> list[str]:
+    """Open decisions whose process is dead."""
+    rows = open_.rows(
+        "SELECT d.id FROM decisions d LEFT JOIN leases l ON l.decision = d.id "
+        "LEFT JOIN workers w ON w.id = d.worker WHERE d.closed_at IS NULL AND "
+        "((d.worker IS NOT NULL AND w.id IS NULL) OR "
+        "coalesce(l.expires_at, CASE WHEN d.worker IS NULL THEN d.at + 600 END) < ?) LIMIT ?",
+        *(now - LATE, most),
+    )
+    return [str(row[0]) for row in rows]
+
+
+def _orphans(open_: Transaction, now: float, most: int = BLOCK) -> list[str]:
+    """Leases of which no decision was written, and which have expired."""
+    rows = open_.rows(
+        "SELECT l.decision FROM leases l LEFT JOIN decisions d ON d.id = l.decision "
+        "WHERE l.closed_at IS NULL AND l.expires_at < ? AND d.id IS NULL LIMIT ?",
+        *(now - LATE, most),
+    )
+    return [str(row[0]) for row in rows]
 
 
 def give_feedback(open_: Transaction, feedback: Feedback, key: str | None) -> str:
@@ -278,17 +299,14 @@ def judgement(open_: Transaction, decision: str, metric: str) -> float | None:
 
 def pinned(open_: Transaction, session: str, now: float) -> str | None:
     """The specialist of a session, or None."""
+    open_.flush(_PIN)
     rows = open_.changed("SELECT specialist FROM sessions WHERE id = ? AND expires_at > ?", session, now)
     return str(rows[0][0]) if rows else None
 
 
 def pin(open_: Transaction, session: str, specialist: str, now: float, seconds: float) -> None:
     """Keep a session with a specialist for `seconds` after its last request."""
-    open_.put(
-        "INSERT INTO sessions (id, specialist, expires_at) VALUES (?, ?, ?) "
-        "ON CONFLICT (id) DO UPDATE SET specialist = excluded.specialist, expires_at = excluded.expires_at",
-        *(session, specialist, now + seconds),
-    )
+    open_.replace(_PIN, (session,), (specialist, now + seconds))
 
 
 def generation(open_: Transaction, hash_: str, artifact: str, now: float) -> int:

@@ -40,12 +40,18 @@ class Job:
     loop: the event loop of an asyncio future; None for a concurrent future.
     done: the future; None if nobody waits for the result.
     kept: retry the operation until the database is reachable again.
+    again: the operation is idempotent: it may be run again although it may have been committed.
+    of: the decision whose operations are committed in the order of their calls; "" if it has none.
+    budget: id of a key and period, if the operation takes from this budget or counts against a rate.
     """
 
     operation: Operation
     loop: asyncio.AbstractEventLoop | None
     done: Any
     kept: bool = False
+    again: bool = False
+    of: str = ""
+    budget: tuple[str, str] | None = None
 
 
 class LoopWriter:
@@ -114,7 +120,7 @@ class LoopWriter:
         self._away = True
         done: asyncio.Future[None] = self.loop.create_future()
         done.add_done_callback(self._back)
-        self._hand_over([*jobs, Job(_nothing, self.loop, done)])
+        self._hand_over([*jobs, Job(nothing, self.loop, done)])
 
     def _back(self, done: asyncio.Future[None]) -> None:
         done.exception()  # the database may have failed: its operations were told
@@ -122,5 +128,5 @@ class LoopWriter:
         self._commit()
 
 
-def _nothing(_: Transaction) -> None:
+def nothing(_: Transaction) -> None:
     """The operation that marks the end of those that were handed over."""

@@ -61,14 +61,25 @@ def left(open_: Transaction, worker: Process) -> None:
     open_.run("DELETE FROM workers WHERE id = ?", worker.id)
 
 
+def dead(open_: Transaction, worker: Process, now: float) -> list[str]:
+    """The ids of dead processes, as far as `worker` can tell."""
+    others = open_.rows("SELECT id, place, pid, seen_at FROM workers WHERE id <> ?", worker.id)
+    return [
+        str(id_)
+        for id_, place, pid, seen_at in others
+        if seen_at < now - SILENT or (place == worker.place and (pid == worker.pid or not _alive(int(pid))))
+    ]
+
+
+def work_left(open_: Transaction, worker: Process, now: float, awarded: float) -> bool:
+    """Whether a dead process is to be removed, a decision to be recovered, or an auction `awarded` before."""
+    left = "SELECT 1 FROM market_auctions WHERE status = 'awarded' AND at < ? LIMIT 1"
+    return bool(dead(open_, worker, now) or log.abandoned(open_, now) or open_.rows(left, awarded))
+
+
 def remove_dead(open_: Transaction, worker: Process, now: float) -> int:
     """Remove dead processes, as far as `worker` can tell; returns their number."""
-    dead = open_.run("DELETE FROM workers WHERE seen_at < ?", now - SILENT)
-    near = open_.rows("SELECT id, pid FROM workers WHERE place = ? AND id <> ?", worker.place, worker.id)
-    for id_, pid in near:
-        if pid == worker.pid or not _alive(int(pid)):
-            dead += open_.run("DELETE FROM workers WHERE id = ?", id_)
-    return dead
+    return sum(open_.run("DELETE FROM workers WHERE id = ?", id_) for id_ in dead(open_, worker, now))
 
 
 def _alive(pid: int) -> bool:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import operator
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -132,3 +133,34 @@ class Refusal:
     reason: Literal["unknown key", "revoked key", "rate", "budget"]
     message: str
     retry_after: float | None = None
+
+
+class Sums(dict[tuple[str, tuple[Any, ...]], tuple[Any, ...]]):
+    """Rows that are written at the end of a transaction, by statement and key; see `Transaction.grow`."""
+
+    def __init__(self, parts: Iterable[Sums] = ()) -> None:
+        """The rows of several operations as one."""
+        super().__init__()
+        self._replaced: set[str] = set()
+        for part in parts:
+            for (sql, key), values in part.items():
+                (self.replace if sql in part._replaced else self.add)(sql, key, values)
+
+    def add(self, sql: str, key: Sequence[Any], amounts: Sequence[float]) -> None:
+        """Add to what `sql` will write for `key`."""
+        name = sql, tuple(key)
+        before = self.get(name)
+        self[name] = tuple(amounts) if before is None else tuple(map(operator.add, before, amounts))
+
+    def replace(self, sql: str, key: Sequence[Any], values: Sequence[Any]) -> None:
+        """Set what `sql` will write for `key`."""
+        self._replaced.add(sql)
+        self[sql, tuple(key)] = tuple(values)
+
+    def taken(self, sql: str | None = None) -> list[tuple[Any, ...]]:
+        """Remove and return the statements that write the rows, or those of `sql`, sorted by key.
+
+        Concurrent writers lock rows in this order.
+        """
+        names = sorted(name for name in self if sql is None or name[0] == sql)
+        return [(name[0], *name[1], *self.pop(name)) for name in names]

@@ -8,8 +8,8 @@ commit waits `GATHER` seconds for more operations. If the connection to the data
 the commit fail with `UpstreamError`; those that are `kept` are also retried until the database is back. A
 database server that has gone away may be restarting: for `PATIENCE` seconds operations wait for it.
 
-Operations that are `short` are committed on the thread of their event loop instead, if the database is SQLite
-(`loop_writer`).
+Operations that are `short` are committed from the thread of their event loop instead: by `loop_writer` if the
+database is SQLite, by `pipeline_writer` if it is PostgreSQL.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import asyncio
 import contextlib
 import logging
 import queue
+import sys
 import threading
 import time
 from collections import deque
@@ -29,6 +30,7 @@ from pandora_router.errors import UpstreamError
 from pandora_router.store.database import Database, Transaction, connect, connect_without_waiting, no_room
 from pandora_router.store.loop_writer import GATHER, Job, LoopWriter, Operation
 from pandora_router.store.migrations import migrate
+from pandora_router.store.pipeline_writer import PipelineWriter
 
 T = TypeVar("T")
 logger = logging.getLogger("pandora_router.store")
@@ -36,7 +38,7 @@ TOGETHER = 256
 """At most this many operations are committed together."""
 KEPT = 100_000
 """At most this many kept operations wait for an unreachable database; beyond that the oldest are dropped."""
-PATIENCE = 2.0
+PATIENCE = 5.0
 """Seconds for which operations wait for a database server that has gone away, for it may be restarting."""
 PAUSE = 0.2
 """Seconds between two attempts to reach an unreachable database."""
@@ -57,25 +59,32 @@ class Store:
         self._kept: deque[Job] = deque(maxlen=KEPT)
         self._many = False
         self._failing_since: float | None = None
-        self._near: LoopWriter | None = None
+        self._near: LoopWriter | PipelineWriter | None = None
         started: Future[None] = Future()
         self._thread = threading.Thread(target=self._serve, args=(started,), name="store", daemon=True)
         self._thread.start()
         started.result()
 
     async def run(
-        self, operation: Callable[[Transaction], T], *, kept: bool = False, short: bool = False
+        self,
+        operation: Callable[[Transaction], T],
+        *,
+        kept: bool = False,
+        short: bool = False,
+        of: str = "",
+        budget: tuple[str, str] | None = None,
     ) -> T:
         """Run an operation and return its result after the commit. Cancellation does not undo it.
 
         Raises `UpstreamError` if the database is unreachable. If `kept` is true, the operation is still
-        retried until the database is back, so it must be idempotent. `short`: the operation reads and writes
-        a few rows by their keys. Short operations of an event loop are committed in the order of their calls,
-        and so are the others, but a short one may overtake another.
+        retried until the database is back, so it must be idempotent. `short`: the operation is idempotent and
+        reads and writes a few rows by their keys. Short operations `of` one decision are committed in the
+        order of their calls, and so are all that are not short, but a short one may overtake another.
+        `budget` must be given by a short one that takes from a budget or a rate (`accounts.taking`).
         """
         loop = asyncio.get_running_loop()
         done: asyncio.Future[T] = loop.create_future()
-        job = Job(operation, loop, done, kept)
+        job = Job(operation, loop, done, kept, short, of, budget)
         near = self._writer(loop) if short and not self._kept else None  # after those that are kept
         if near is None:
             self._waiting.put(job)
@@ -89,12 +98,12 @@ class Store:
         self._waiting.put(Job(operation, None, done))
         return done
 
-    def keep(self, operation: Operation, *, short: bool = False) -> None:
+    def keep(self, operation: Operation, *, short: bool = False, of: str = "") -> None:
         """Queue an operation whose result is not needed; it is retried, so it must be idempotent.
 
-        `short` as in `run`: an operation that has to come after a short one is short as well.
+        `short` and `of` as in `run`: an operation that has to come after a short one is short as well.
         """
-        job = Job(operation, None, None, kept=True)
+        job = Job(operation, None, None, kept=True, again=True, of=of)
         near = self._near if short and not self._kept else None
         if near is not None and near.thread == threading.get_ident() and not near.loop.is_closed():
             near.add(job)
@@ -110,16 +119,19 @@ class Store:
         if self._near is not None:
             self._near.close()
 
-    def _writer(self, loop: asyncio.AbstractEventLoop) -> LoopWriter | None:
-        """The writer of an event loop; None if the database is not SQLite or another loop has the writer."""
+    def _writer(self, loop: asyncio.AbstractEventLoop) -> LoopWriter | PipelineWriter | None:
+        """The writer of an event loop; None if another loop has it, or for PostgreSQL on Windows."""
         if self._near is None or (self._near.loop is not loop and self._near.loop.is_closed()):
-            database = connect_without_waiting(self._url)
-            if database is None:
-                return None
             if self._near is not None:
                 self._hand_over(self._near.take())
                 self._near.close()
-            self._near = LoopWriter(database, self._hand_over)
+            database = connect_without_waiting(self._url)
+            if database is not None:
+                self._near = LoopWriter(database, self._hand_over)
+            elif sys.platform != "win32":  # its event loop cannot watch the socket of a driver
+                self._near = PipelineWriter(self._url, self._hand_over)
+            else:
+                return None
         return self._near if self._near.loop is loop else None
 
     def _hand_over(self, jobs: Sequence[Job]) -> None:
@@ -199,19 +211,21 @@ class Store:
         If it did, those that are kept wait for the next attempt, before all others.
         """
         failure: UpstreamError | None = None
-        while True:
+        outcomes: list[Said] = []
+        while together:
             try:
-                outcomes = _performed(database, together)
+                outcomes += _performed(database, together)
                 self._works()
+                failure = None
+                break
             except Exception as error:
                 failure = error if isinstance(error, UpstreamError) else _wrapped(error)
-                if self._may_return(failure, database):
-                    failure = None
-                    time.sleep(PAUSE / 4)
-                    continue
-                self._kept.extendleft(reversed([job for job in together if job.kept]))
-                outcomes = [(job, None, failure) for job in together]
-            break
+                waits = self._may_return(failure, database)
+                lost = [job for job in together if not waits or (database.uncertain and not job.again)]
+                together = [job for job in together if waits and (job.again or not database.uncertain)]
+                self._kept.extendleft(reversed([job for job in lost if job.kept]))
+                outcomes += [(job, None, failure) for job in lost]
+                time.sleep(PAUSE / 4 if together else 0.0)
         _tell(outcomes)
         return failure
 

@@ -8,6 +8,7 @@ metrics, the state of each specialist) only to holders of an admin key. Probes n
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import re
 import time
@@ -132,7 +133,7 @@ async def _ready(gateway: Gateway, *, named: bool) -> Reply:
     """Whether requests can be answered; `named`: also the artifact and the circuit of each specialist."""
     site = gateway.site
     try:
-        await gateway.store.run(lambda open_: open_.rows("SELECT 1"))
+        await gateway.store.run(lambda open_: open_.rows("SELECT 1"), short=True)
         store = "ok"
     except Exception as error:
         store = f"failing ({type(error).__name__})"
@@ -217,7 +218,7 @@ async def _decide(gateway: Gateway, scope: Scope, headers: Mapping[str, str], re
 async def _decision(gateway: Gateway, id_: str, key: str | None) -> Reply:
     if not _ID.fullmatch(id_):
         raise Refused(404, "No decision has this id.", "not_found")
-    row = await gateway.store.run(lambda open_: log.decision(open_, id_))
+    row = await gateway.store.run(lambda open_: log.decision(open_, id_), short=True)
     if row is None or (key is not None and row["key"] != key):
         raise Refused(404, "No decision has this id.", "not_found")
     if key is not None:  # clients do not learn where specialists run
@@ -230,22 +231,27 @@ async def _feedback(gateway: Gateway, headers: Mapping[str, str], receive: Recei
     """Append feedback: {decision_id, reward} or {decision_id, metric, value}, source and observed_at."""
     body = await read_body(receive, SMALL, gateway.site.settings.patience)
     feedback = _read_feedback(read_object(body), headers.get("idempotency-key"))
-    secret = secret_of(headers)
-    result = await gateway.store.run(lambda open_: _given(open_, feedback, key, secret))
+    judge = await gateway.store.run(functools.partial(_settles, secret=secret_of(headers)), short=True)
+    give = functools.partial(_given, feedback=feedback, key=None if judge else key, settles=judge)
+    result = await gateway.store.run(give, short=not judge, of=feedback.decision)
     if result in ("unknown", "foreign"):  # nobody learns which decisions of others exist
         raise Refused(404, "No decision of yours has this id.", "not_found")
     return Reply(orjson.dumps({"id": feedback.id, "status": result}))
 
 
-def _given(open_: Transaction, feedback: Feedback, key: str | None, secret: str) -> str:
-    """Write feedback on a decision of `key`, or of any key if `secret` is an admin key.
-
-    A reward that comes with an admin key also settles the auction of the decision, where one was held. The
-    reward of another key does not: it could be that of a bidder, which would pay itself.
-    """
+def _settles(open_: Transaction, secret: str) -> bool:
+    """Whether `secret` is an admin key, whose rewards are paid."""
     judge = accounts.identify(open_, secret) if secret else None
-    settles = isinstance(judge, Key) and auctions.may_settle(open_, judge)
-    result = log.give_feedback(open_, feedback, None if settles else key)
+    return isinstance(judge, Key) and auctions.may_settle(open_, judge)
+
+
+def _given(open_: Transaction, feedback: Feedback, key: str | None, settles: bool) -> str:
+    """Write feedback on a decision of `key`, None for any.
+
+    A reward that `settles` also settles the auction of the decision, where one was held. The reward of a
+    client's key does not: it could be that of a bidder, which would pay itself.
+    """
+    result = log.give_feedback(open_, feedback, key)
     if result == "added" and feedback.metric == "reward" and settles:
         auctions.grade(open_, feedback.decision, feedback.value, feedback.at)
     return result

@@ -47,6 +47,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("pandora_router.gateway")
 
+FORGOTTEN = LONGEST + 120.0
+"""Seconds after which an auction that was awarded has been forgotten: no answer takes longer."""
 GRACE = 30.0
 """Seconds that streams get to end after a stop signal."""
 YOUNG = 20_000
@@ -332,15 +334,18 @@ async def _recovering(store: Store, worker: maintenance.Process) -> None:
     """Record that this process is alive, and settle what dead processes left open."""
     while True:
         with contextlib.suppress(PandoraError):
-            await store.run(functools.partial(_recovered, worker=worker))
+            now = time.time()
+            await store.run(functools.partial(maintenance.seen, worker=worker, now=now), short=True)
+            find = functools.partial(maintenance.work_left, worker=worker, now=now, awarded=now - FORGOTTEN)
+            if await store.run(find, short=True):  # only then others wait
+                await store.run(functools.partial(_recovered, worker=worker))
         await asyncio.sleep(maintenance.SEEN_EVERY)
 
 
 def _recovered(open_: Transaction, worker: maintenance.Process) -> int:
     now = time.time()
-    maintenance.seen(open_, worker, now)
     maintenance.remove_dead(open_, worker, now)
-    auctions.recover(open_, now - LONGEST - 120.0, now)  # no answer takes longer
+    auctions.recover(open_, now - FORGOTTEN, now)
     return log.recover(open_, now)
 
 

@@ -66,7 +66,7 @@ class Ledger:
 
         `own` is the cost of estimates by this process, `judged` of estimates from outside.
         """
-        key, rows = self.key, [attempt.row for attempt in attempts]
+        key, rows, estimates = self.key, [attempt.row for attempt in attempts], new_id()
 
         def write(open_: Transaction) -> Refusal | None:
             refused = None
@@ -77,12 +77,12 @@ class Ledger:
                 refused = accounts.reserve(open_, key, self.id, worst + judged, self.begun, lease)
             if refused is None:
                 log.begin(open_, decision, rows, prompt=prompt, request=request, cost=own, worker=self.worker)
-                self._judged(open_, judged)
+                self._judged(open_, estimates, judged)
                 self._pin(open_, decision)
             return refused
 
         self.touched = True
-        refused = await self._stored(write)
+        refused = await self._stored(write, takes=True)
         self.admitted = self.admitted or refused is None or refused.reason != "rate"
         self.opened = refused is None
         return refused
@@ -100,7 +100,7 @@ class Ledger:
                 log.attempt(open_, row)
             return refused
 
-        refused = await self._stored(write)
+        refused = await self._stored(write, takes=True)
         if refused is not None:
             raise refusal(refused)
 
@@ -120,7 +120,7 @@ class Ledger:
                 self._pin(open_, decision)
             return refused
 
-        refused = await self._stored(write)
+        refused = await self._stored(write, takes=True)
         if refused is not None:
             raise refusal(refused)
 
@@ -178,6 +178,7 @@ class Ledger:
             self.store.keep(
                 lambda open_: log.close(open_, self.id, now, status=status, seconds=now - self.begun),
                 short=True,
+                of=self.id,
             )
 
     async def pinned(self, sessions: Sequence[str]) -> str | None:
@@ -189,12 +190,11 @@ class Ledger:
         specialist: str | None = await self._stored(find, reads=True)
         return specialist
 
-    def _judged(self, open_: Transaction, cost: int) -> None:
+    def _judged(self, open_: Transaction, id_: str, cost: int) -> None:
         """Write the row and the charge of estimates from outside."""
         if cost:
-            row = Attempt(new_id(), self.id, "inspection", JUDGE, self.begun, cost)
-            log.attempt(open_, row)
-            log.settle(open_, Settlement(row.id, Outcome("ok", cost), time.time()))
+            log.attempt(open_, Attempt(id_, self.id, "inspection", JUDGE, self.begun, cost))
+            log.settle(open_, Settlement(id_, Outcome("ok", cost), self.begun))
 
     def _pin(self, open_: Transaction, decision: DecisionRow) -> None:
         if self.session is not None:
@@ -206,14 +206,22 @@ class Ledger:
         return self.settings.on_failure == "serve" and (self.key is None or self.key.budget is None)
 
     async def _stored(
-        self, operation: Callable[[Transaction], Any], *, kept: bool = False, reads: bool = False
+        self,
+        operation: Callable[[Transaction], Any],
+        *,
+        kept: bool = False,
+        reads: bool = False,
+        takes: bool = False,
     ) -> Any:
         """Run an operation; None if the store failed and the request is served without it.
 
         Such an operation is done when the store is back, unless it only `reads`. Raises `Refused` otherwise.
+        `takes`: it takes from the budget of the key.
         """
+        budget = accounts.taking(self.key, self.begun) if takes else None
+        kept = kept or (self._serves and not reads)
         try:
-            return await self.store.run(operation, kept=kept or (self._serves and not reads), short=True)
+            return await self.store.run(operation, kept=kept, short=True, of=self.id, budget=budget)
         except UpstreamError as error:
             if self._serves:
                 return None
@@ -235,10 +243,7 @@ async def identify(store: Store, headers: Mapping[str, str], now: float) -> tupl
         raise Refused(401, NO_KEY, "invalid_api_key")
 
     def find(open_: Transaction) -> tuple[Key | Refusal, int | None]:
-        key = accounts.identify(open_, secret)
-        if isinstance(key, Refusal) or key.budget is None:
-            return key, None
-        return key, key.budget - sum(accounts.account(open_, key, now))
+        return accounts.identify_with_budget(open_, secret, now)
 
     try:
         identified, left = await store.run(find, short=True)

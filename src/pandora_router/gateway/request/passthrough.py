@@ -173,7 +173,9 @@ async def admitted(gateway: Gateway, headers: Mapping[str, str], now: float) -> 
     key, left = await identify(gateway.store, headers, now)
     if left is not None and left <= 0:
         raise refusal(Refusal("budget", f"The budget of the key {key.name} is used up."))
-    refused = await gateway.store.run(lambda open_: accounts.admit(open_, key, now))
+    refused = await gateway.store.run(
+        lambda open_: accounts.admit(open_, key, now), short=True, budget=accounts.taking(key, now)
+    )
     if refused is not None:
         raise refusal(refused)
     return key
@@ -273,7 +275,8 @@ class _Paid:
             return None
 
         try:
-            refused = await self._gateway.store.run(write)
+            budget = accounts.taking(key, self._begun)
+            refused = await self._gateway.store.run(write, short=True, of=self.id, budget=budget)
         except UpstreamError as error:
             raise Refused(503, f"The call could not be recorded: {error}.", "store_failed") from error
         if refused is not None:
@@ -285,5 +288,7 @@ class _Paid:
         outcome = Outcome(status, cost, usage or Usage(), seconds=seconds, reason=reason)
         last = Settlement(self._attempt, outcome, now)
         self._gateway.store.keep(
-            lambda open_: log.close(open_, self.id, now, status=status, seconds=seconds, last=last)
+            lambda open_: log.close(open_, self.id, now, status=status, seconds=seconds, last=last),
+            short=True,
+            of=self.id,
         )
