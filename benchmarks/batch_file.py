@@ -21,8 +21,7 @@ import numpy as np
 from pandora_router.cli.row_files import Row, write_rows
 from pandora_router.data import Table
 from pandora_router.demo import records
-from pandora_router.demo.headline import PRICE
-from pandora_router.demo.study import WEIGHT, in_dollars
+from pandora_router.demo.study import PRICE, WEIGHT, in_dollars
 from pandora_router.router import Router
 from pandora_router.search import Never, kernels
 

@@ -28,7 +28,7 @@ from pandora_router.bidding.participants import Participant, ProxyParticipant, R
 from pandora_router.bidding.platform import AuctionResult, Platform, Recorder
 from pandora_router.bidding.rules import Rules
 from pandora_router.bidding.service import TRUTHFUL, BidderService
-from pandora_router.bidding.signatures import bidder_key
+from pandora_router.bidding.wire import bidder_key
 from pandora_router.boxes import Independent
 from pandora_router.errors import UpstreamError
 from pandora_router.market import Instance, Record, Strategy, trade

@@ -16,8 +16,8 @@ from pandora_router.evaluate.experiments import Experiment
 from pandora_router.evaluate.results import Results
 from pandora_router.evaluate.statistics import Estimate
 from pandora_router.report import paired, summary, tables
-from pandora_router.report.markdown import NOTES, section
-from pandora_router.report.verdicts import gaps, verdict_on
+from pandora_router.report.paired import gaps, verdict_on
+from pandora_router.report.summary import NOTES, section
 from paper import findings, paper_tables
 from paper.chance import behind_by_chance
 

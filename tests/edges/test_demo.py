@@ -18,7 +18,6 @@ import pytest
 from pandora_router.calibrate.ways import BEST_SINGLE, ORACLE, ROUTER
 from pandora_router.data import storage
 from pandora_router.demo import page, questions
-from pandora_router.demo.headline import sentences
 from pandora_router.demo.live_route import Replayed, cast, route
 from pandora_router.demo.page import stories
 from pandora_router.demo.questions import corpus, facts
@@ -33,7 +32,7 @@ from pandora_router.demo.specialists import (
     the_specialists,
     weights,
 )
-from pandora_router.demo.study import ALWAYS_STRONG, Study, study
+from pandora_router.demo.study import ALWAYS_STRONG, Study, sentences, study
 from pandora_router.specialists.answer import Answer, Unanswered
 from pandora_router.specialists.request import Request
 from pandora_router.testing import check_specialist

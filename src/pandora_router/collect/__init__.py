@@ -3,8 +3,7 @@
     mathematics   are two results the same number, expression, tuple or set?
     graders       score of an answer given its reference
     journal       every call and bought answer, on disk before it is used
-    budget        money spent, lost and reserved, within a limit
-    collection    prompts x specialists x samples -> data.Table
+    collection    prompts x specialists x samples -> data.Table, within a budget
     assemble      answers and grades -> the table
 
 This module imports nothing; import from the modules above.

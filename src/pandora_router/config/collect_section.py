@@ -10,9 +10,8 @@ from pydantic import BeforeValidator, Discriminator, Field, Tag, field_validator
 from pandora_router.collect import graders
 from pandora_router.collect.assemble import Question
 from pandora_router.collect.graders import Grader, ReferenceGrader
-from pandora_router.config.builder import Builder
+from pandora_router.config.shared import Amount, Builder, Closed, Count, FunctionName, Name, Natural, Text
 from pandora_router.config.specialists import template
-from pandora_router.config.values import Amount, Closed, Count, FunctionName, Name, Natural, Text
 from pandora_router.estimators.judge import Judge
 
 JUDGED = frozenset({"question", "answer", "reference"})

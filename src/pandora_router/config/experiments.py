@@ -41,12 +41,11 @@ from pydantic import AfterValidator, BeforeValidator, Field
 
 from pandora_router.boxes import Costs
 from pandora_router.config import read_config
-from pandora_router.config.document import Document, read_document
+from pandora_router.config.document import Document, read_document, validated
 from pandora_router.config.file import Config
 from pandora_router.config.fit_section import FitSettings, OpenedSettings, StackSettings
 from pandora_router.config.inspection import looking
-from pandora_router.config.mistakes import validated
-from pandora_router.config.values import Amount, Closed, Count, Name, Natural, Refund, Text
+from pandora_router.config.shared import Amount, Closed, Count, Name, Natural, Refund, Text
 from pandora_router.data import Fractions
 from pandora_router.errors import UsageError
 from pandora_router.evaluate.experiments import COSTS, Experiment, Sweep, UsdPrices

@@ -11,7 +11,6 @@ from pydantic import Field
 
 from pandora_router.calibrate.readings import Readings
 from pandora_router.collect.assemble import CollectPlan
-from pandora_router.config.builder import Builder
 from pandora_router.config.collect_section import (
     CollectSettings,
     FunctionGrading,
@@ -24,6 +23,7 @@ from pandora_router.config.collect_section import (
 from pandora_router.config.fit_section import FitSettings, JudgeSettings, RemoteSettings
 from pandora_router.config.inspection import lengths, looking, waiting
 from pandora_router.config.services import BidSettings, MarketSettings, ServeSettings
+from pandora_router.config.shared import Above, Amount, Builder, Closed, Name, Text
 from pandora_router.config.specialists import (
     ChatSettings,
     EndpointSettings,
@@ -33,7 +33,6 @@ from pandora_router.config.specialists import (
     SpecialistSettings,
     identity,
 )
-from pandora_router.config.values import Above, Amount, Closed, Name, Text
 from pandora_router.data import Table, load
 from pandora_router.errors import UsageError
 from pandora_router.router import Router

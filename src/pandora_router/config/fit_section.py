@@ -18,10 +18,10 @@ from pandora_router.calibrate import (
     RidgeMean,
     Unfitted,
 )
-from pandora_router.config.builder import Builder
-from pandora_router.config.values import (
+from pandora_router.config.shared import (
     Above,
     Amount,
+    Builder,
     Closed,
     Count,
     Name,

@@ -14,10 +14,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from pandora_router.bidding.beliefs import Reputation
+from pandora_router.bidding.rules import Reputation
 from pandora_router.config import open_router, read_config
-from pandora_router.config.builder import Builder
 from pandora_router.config.file import Config
+from pandora_router.config.shared import Builder
 from pandora_router.config.specialists import ChatSettings, PriceParts, prices_of
 from pandora_router.dashboard.page_request import ROOT
 from pandora_router.dashboard.site import Dashboard, Serving
