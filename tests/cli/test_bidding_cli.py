@@ -11,7 +11,7 @@ from paper.__main__ import main as reproduce
 
 from pandora_router.config.experiments import read_experiment
 from pandora_router.evaluate import bids
-from tests.edges.test_evaluate import write_folder
+from tests.evaluate.test_evaluate import write_folder
 from tests.support.command import pandora
 
 YAML = """

@@ -22,7 +22,7 @@ import click
 import pytest
 
 from pandora_router.cli.main import main
-from tests.edges.test_guides import scripts
+from tests.docs.test_guides import scripts
 from tests.support.pages import PAGES, ROOT, blocks, code_blocks, commands, prose
 from tests.support.stand_ins import CHECKS, check_docker
 

@@ -22,8 +22,8 @@ pytest.importorskip("httptools", reason="pip install 'pandora-router[serve]'")
 from pandora_router.transport import connection_pool as pool
 from pandora_router.transport.failures import Failed
 from pandora_router.transport.relay import Relay
-from tests.edges.test_transport import CHUNKED, DRIPS, HEAD
 from tests.support.raw_server import for_ever, raw_server, read_request, reply
+from tests.transport.test_transport import CHUNKED, DRIPS, HEAD
 
 JSON = {"Content-Type": "application/json"}
 

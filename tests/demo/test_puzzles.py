@@ -26,7 +26,7 @@ from pandora_router.demo.questions import families
 from pandora_router.demo.records import FILE, graded, solved
 from pandora_router.demo.specialists import calculate
 from pandora_router.specialists.answer import Answer
-from tests.edges.test_demo import needs_model, valued
+from tests.demo.test_demo import needs_model, valued
 
 COMMAND = (sys.executable, "-c", "from pandora_router.cli.main import main; main()", "demo", "--record")
 Rows = dict[tuple[str, str], dict[str, object]]

@@ -9,7 +9,7 @@ import pytest
 from paper.chance import behind_by_chance
 
 from pandora_router.evaluate import results
-from tests.edges.test_evaluate import YAML, write_folder
+from tests.evaluate.test_evaluate import YAML, write_folder
 from tests.support.command import pandora
 
 

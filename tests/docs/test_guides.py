@@ -24,8 +24,8 @@ from pandora_router.config import read_config
 from pandora_router.config.experiments import experiment
 from pandora_router.demo import records
 from pandora_router.demo.specialists import weights
-from tests.edges.test_evaluate import YAML as PAIR
-from tests.edges.test_evaluate import write_folder
+from tests.evaluate.test_evaluate import YAML as PAIR
+from tests.evaluate.test_evaluate import write_folder
 from tests.store.databases import free_port
 from tests.support import reader
 from tests.support.command import pandora

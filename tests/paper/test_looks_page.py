@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 from paper.looks import main
 
-from tests.edges.test_evaluate import write_folder
+from tests.evaluate.test_evaluate import write_folder
 
 PAIR = """
 title: A small pair

@@ -27,8 +27,8 @@ import pytest
 from pandora_router.config.experiments import read_experiment
 from pandora_router.evaluate import campaign, results, stream
 from pandora_router.evaluate.results import Results
-from tests.edges.test_evaluate import YAML, write_folder
-from tests.edges.test_stream import generate, write
+from tests.evaluate.test_evaluate import YAML, write_folder
+from tests.evaluate.test_stream import generate, write
 
 pytestmark = [
     pytest.mark.skipif(find_spec("ray") is None, reason="ray is not installed: `make extras` installs it"),

@@ -49,7 +49,7 @@ def get(path: Path) -> set[int]:
 
 
 def started(code: str, *words: object) -> subprocess.Popen[str]:
-    head = "import os, sys; from pathlib import Path; from tests.edges.test_folders import *\n"
+    head = "import os, sys; from pathlib import Path; from tests.folders.test_folders import *\n"
     command = [sys.executable, "-c", head + code, *map(str, words)]
     return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
 

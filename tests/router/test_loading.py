@@ -62,7 +62,7 @@ def test_children_forked_from_a_process_that_routed_load_and_route(folder: Path,
 import multiprocessing, sys
 from pathlib import Path
 import numpy as np
-from tests.edges.test_loading import decisions, serve
+from tests.router.test_loading import decisions, serve
 import lightgbm
 rows = np.random.default_rng(0).random((4000, 20))
 path = Path(sys.argv[1])
@@ -142,7 +142,7 @@ import random, shutil, sys
 from pathlib import Path
 from pandora_router.errors import UsageError
 from pandora_router.router import Router
-from tests.edges.test_loading import PROMPTS, altered
+from tests.router.test_loading import PROMPTS, altered
 rng = random.Random(int(sys.argv[2]))
 source, copy = Path(sys.argv[1]), Path(sys.argv[1]).with_name("copy")
 refused = 0
