@@ -70,7 +70,7 @@ def test_a_stored_table_keeps_its_split_and_parts_are_shown(tmp_path: Path) -> N
     for part in PARTS:
         assert part in result.stdout
     router = Router.load(tmp_path / "router")
-    assert router.record["prompts"]["train"] == int((generate().split == "train").sum())
+    assert router.record.prompts["train"] == int((generate().split == "train").sum())
     assert router.costs.shared.tolist() == [0.01]
 
 
@@ -85,7 +85,7 @@ def test_a_part_that_the_config_switches_off_is_not_weighed(tmp_path: Path) -> N
     assert result.exit_code == 0, result.output
     told = json.loads(result.stdout)["report"]["parts"]
     assert [one["off"] for one in told] == [None]
-    kept = Router.load(tmp_path / "router").record["report"]["parts"]
+    kept = Router.load(tmp_path / "router").record.report["parts"]
     assert kept == told
 
 
@@ -171,7 +171,7 @@ def test_it_begins_with_what_the_router_earns_in_accuracy_and_money(tmp_path: Pa
     expected = f"{test.score[rows, columns].mean():.3f} right at ${1000 * paid.mean():,.2f} per 1,000"
     assert sentence.startswith(expected)
     assert "Mean squared error" not in result.stdout
-    guard = router.record["evidence"]["guard"]
+    guard = router.record.evidence["guard"]
     (line,) = (one for one in result.stdout.splitlines() if one.startswith("Cross-validated on"))
     assert f"${500 * abs(guard['gain']):.2f}" in line or f"{500 * abs(guard['gain']):.2g}" in line
     kept = "it is kept." if guard["gain"] >= 0 else "it is kept, because the loss is within the noise."

@@ -13,14 +13,14 @@ from pandora_router.boxes import Costs
 from pandora_router.calibrate import Auto, Calibrated, CheapMean, EmpiricalDraws
 from pandora_router.cli.init import content
 from pandora_router.config import open_router, read_config
-from pandora_router.config.bill import bill
+from pandora_router.config.collect_section import bill
 from pandora_router.config.experiments import read_experiment
 from pandora_router.config.file import Config
 from pandora_router.config.inspection import STACK_SECONDS, looking
 from pandora_router.data import save
 from pandora_router.data.table import Table
 from pandora_router.errors import UsageError
-from pandora_router.evaluate.estimates import table_of
+from pandora_router.evaluate.campaign import table_of
 from pandora_router.router import External, NeighbourRecipe, SetRecipe, StackRecipe
 from pandora_router.search import Always, KnowledgeGradient, Rollout
 from tests.support.command import pandora

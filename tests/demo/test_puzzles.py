@@ -153,6 +153,7 @@ def rows_of(path: Path) -> Rows:
     return {(row["prompt_id"], row["specialist"]): row for row in found}
 
 
+@pytest.mark.slow
 @needs_model
 def test_recording_by_the_verb_asks_what_is_missing_and_survives_a_kill(tmp_path: Path) -> None:
     """The record without eight answers, killed after the first of them, is completed by a second run."""

@@ -27,11 +27,11 @@ from tests.support.pages import PAGES, ROOT, blocks, code_blocks, commands, pros
 from tests.support.stand_ins import CHECKS, check_docker
 
 READ = {
-    "collect": "edges/test_collect_cli.py",
-    "experiments": "edges/test_guides.py",
+    "collect": "cli/test_collect_cli.py",
+    "experiments": "docs/test_guides.py",
     "litellm": "conformance/suites/litellm_plugin.py",
-    "market-network": "edges/test_guides.py",
-    "serve": "edges/test_guides.py",
+    "market-network": "docs/test_guides.py",
+    "serve": "docs/test_guides.py",
 }
 """Which test reads the YAML blocks of which page."""
 PROGRAM = re.compile(r"(pandora|python -m|pip install|make|docker|curl|node) [\w.'\"-]")

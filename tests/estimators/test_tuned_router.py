@@ -38,7 +38,7 @@ def test_every_form_is_configured_fitted_kept_and_loaded(
     config = read_config(tmp_path / "pandora.yaml")
     router = config.fitted(config.routing_table(tmp_path))
     assert router.costs.shared.tolist() == shared
-    assert {"torch", "onnxruntime"} <= set(router.record["versions"])
+    assert {"torch", "onnxruntime"} <= set(router.record.versions)
     router.save(tmp_path / "router")
     assert {f.suffix for f in (tmp_path / "router").rglob("*") if f.is_file()} <= {
         ".json", ".npz", ".txt", ".onnx", ".bin", ".safetensors",
@@ -101,4 +101,4 @@ def test_a_router_fitted_with_it_resumes_by_the_work_folder(tmp_path: Path) -> N
         progress=lambda what, share: told.append(what),
     )
     assert "fine-tuning" not in told
-    assert again.record["report"] == first.record["report"]
+    assert again.record.report == first.record.report

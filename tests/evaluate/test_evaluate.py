@@ -29,8 +29,7 @@ from pandora_router.config.experiments import read_experiment
 from pandora_router.errors import UsageError
 from pandora_router.evaluate import campaign, reliability, results
 from pandora_router.evaluate.arms import ARMS, BY_NAME, RAW
-from pandora_router.evaluate.campaign import Campaign
-from pandora_router.evaluate.estimates import estimates, recipe_of, table_of
+from pandora_router.evaluate.campaign import Campaign, estimates, recipe_of, table_of
 from pandora_router.evaluate.experiments import Experiment
 from pandora_router.evaluate.trials import trial_of
 from pandora_router.folders import saved

@@ -151,6 +151,7 @@ folders.write(Path(sys.argv[1]), THING, files, replace=True)
 """
 
 
+@pytest.mark.slow
 def test_a_writer_waits_for_another_and_never_removes_its_draft(tmp_path: Path) -> None:
     """As two containers on one volume would: neither can tell whether the other's process is alive."""
     for there in (False, True):

@@ -21,6 +21,7 @@ from pandora_router.data import save
 from pandora_router.errors import UsageError
 from pandora_router.estimators.estimator import Scorer
 from pandora_router.router import External, NeighbourRecipe, Router, StackRecipe
+from pandora_router.router.artifact import FitRecord
 from pandora_router.search import Optimal
 from tests.support import routers
 from tests.support.command import pandora
@@ -57,6 +58,19 @@ def test_what_the_manifest_says(folder: Path) -> None:
     on_disk = {p.relative_to(content).as_posix() for p in content.rglob("*") if p.is_file()}
     assert set(told["files"]) == on_disk == {"state.json", "arrays.safetensors"}
     assert generate().prompts[0] not in (folder / "manifest.json").read_text()
+
+
+def test_the_record_of_a_fit_is_in_the_manifest_and_comes_back(folder: Path) -> None:
+    written = json.loads((folder / "manifest.json").read_text())["record"]
+    keys = "fingerprint prompts versions settings evidence lengths report fit_cpu_seconds"
+    assert set(written) == set(keys.split())
+    record = Router.load(folder).record
+    assert record.to_dict() == written
+    assert record.standing["single"] in fitted().specialists
+    added = dataclasses.replace(record, added=({"specialist": "poet"},))
+    assert FitRecord.from_dict(added.to_dict()) == added
+    with pytest.raises(TypeError):
+        FitRecord.from_dict({**written, "unheard": 1})
 
 
 def test_every_file_changed_cut_or_gone_is_refused(folder: Path, tmp_path: Path) -> None:

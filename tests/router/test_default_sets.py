@@ -20,7 +20,7 @@ from pandora_router.data import save
 from pandora_router.estimators.looking import Looking, plain
 from pandora_router.estimators.set_layer import SetEstimate
 from pandora_router.evaluate.arms import BY_NAME, Shipped
-from pandora_router.evaluate.estimates import estimates, table_of
+from pandora_router.evaluate.campaign import estimates, table_of
 from pandora_router.evaluate.trials import trial_of
 from pandora_router.folders import saved
 from pandora_router.prices import FREE
@@ -43,15 +43,15 @@ def test_a_fit_reads_everything_opened_unless_told_otherwise() -> None:
     assert isinstance(Router.fit(quarrel(300), inspection_cost=PRICE).signal, SetSignal)
     own = Router.fit(quarrel(300), costly=StackRecipe(rounds=10, folds=2), inspection_cost=PRICE)
     assert isinstance(own.signal, FittedSignal)
-    assert "opened" not in own.record["report"]
+    assert "opened" not in own.record.report
 
 
 def test_without_contexts_it_is_the_plain_stack() -> None:
     bare = generate(200, 2)
     made = Router.fit(bare, costly=QUICK, inspection_cost=0.01)
     plainly = Router.fit(bare, costly=QUICK.first, inspection_cost=0.01)
-    assert "opened" not in made.record["report"]
-    assert made.record["report"]["routing"] == plainly.record["report"]["routing"]
+    assert "opened" not in made.record.report
+    assert made.record.report["routing"] == plainly.record.report["routing"]
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_what_cannot_be_searched_keeps_own_beginnings_and_says_why(
     asked: dict[str, object], told: str
 ) -> None:
     made = Router.fit(quarrel(300), costly=QUICK, **{"inspection_cost": PRICE, **asked})  # type: ignore[arg-type]
-    found = made.record["report"]["opened"]
+    found = made.record.report["opened"]
     assert not isinstance(made.signal, SetSignal)
     assert found["chosen"] is False
     assert told in found["because"]
@@ -85,7 +85,7 @@ def test_where_most_prompts_lack_a_beginning_own_beginnings_stay() -> None:
         replace(whole, contexts=contexts), costly=replace(QUICK, peek=400), inspection_cost=PRICE
     )
     assert isinstance(made.signal, FittedSignal)
-    assert "every beginning and every reward for most" in made.record["report"]["opened"]["because"]
+    assert "every beginning and every reward for most" in made.record.report["opened"]["because"]
 
 
 def test_the_report_is_that_of_the_router_that_ships() -> None:
@@ -96,7 +96,7 @@ def test_the_report_is_that_of_the_router_that_ships() -> None:
     rows = np.arange(len(test))
     score, fee = test.score[rows, chosen], made.fee_weight * test.fee[rows, chosen]
     spent = np.array([one.trace.spent for one in decisions])
-    found = made.record["report"]["routing"]
+    found = made.record.report["routing"]
     assert found["prompts"] == len(test)
     told = found["ways"]["router"]
     assert told["accuracy"] == pytest.approx(score.mean())
@@ -107,8 +107,8 @@ def test_the_report_is_that_of_the_router_that_ships() -> None:
     never = test.score[:, 1] - made.fee_weight * test.fee[:, 1]  # large is best on average, f says nothing
     gap = score - fee - spent - never
     assert found["ways"]["best single"]["behind_error"] == pytest.approx(gap.std(ddof=1) / np.sqrt(len(gap)))
-    guard = made.record["evidence"]["guard"]
-    assert guard == made.record["report"]["opened"]["over_never"]
+    guard = made.record.evidence["guard"]
+    assert guard == made.record.report["opened"]["over_never"]
     assert guard["on"]
     assert guard["gain"] > 5.0 * guard["error"]
 

@@ -32,6 +32,7 @@ def written(folder: Path, fit: str) -> Config:
     return read_config(folder / "pandora.yaml")
 
 
+@pytest.mark.slow
 def test_one_word_is_the_four_parts_of_the_paper(tmp_path: Path) -> None:
     parts = {
         "cheap": NeighbourRecipe(3),

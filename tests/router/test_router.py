@@ -54,20 +54,20 @@ def test_the_record_tells_what_was_fitted_and_found() -> None:
     router = fitted()
     record = router.record
     counts = {"train": 180, "calibration": 60, "test": 60, "left_out": 0, "remembered": 300}
-    assert record["prompts"] == counts
-    mse = record["report"]["mse"]
+    assert record.prompts == counts
+    mse = record.report["mse"]
     assert {"training mean", "kNN-3", "kNN-50", "f", "h(f)", "g"} == set(mse)
     assert mse["kNN-3"] > mse["f"] != mse["kNN-50"]
-    assert record["report"]["on"] == "test"
-    ways = record["report"]["routing"]["ways"]
+    assert record.report["on"] == "test"
+    ways = record.report["routing"]["ways"]
     assert {"best single", "cheapest", "random", "oracle", "router", "never inspect"} <= set(ways)
     assert ways["oracle"]["net_reward"] >= ways["router"]["net_reward"]
-    assert [one["name"] for one in record["evidence"]["evidence"]] == [
+    assert [one["name"] for one in record.evidence["evidence"]] == [
         "never inspect",
         "always inspect",
         "search",
     ]
-    assert judged().record["report"]["on"] == "calibration, cross-validated"
+    assert judged().record.report["on"] == "calibration, cross-validated"
 
 
 def test_a_multi_output_estimate_is_one_purchase_and_a_peek_is_one_each() -> None:
@@ -117,8 +117,8 @@ def test_prompts_that_stand_in_train_are_left_out_elsewhere() -> None:
     i, j = (int(np.flatnonzero(table.split == name)[0]) for name in ("train", "calibration"))
     twice[j] = f"  {twice[i]} "
     router = Router.fit(dataclasses.replace(table, prompts=tuple(twice)), costly=QUICK, inspection_cost=0.01)
-    assert router.record["prompts"]["left_out"] == 1
-    assert router.record["prompts"]["calibration"] == 59
+    assert router.record.prompts["left_out"] == 1
+    assert router.record.prompts["calibration"] == 59
 
 
 def test_nothing_of_calibration_or_test_trains_g_and_f_only_remembers_it() -> None:
@@ -151,7 +151,7 @@ def test_without_splits_nothing_is_fitted() -> None:
 
 def test_missing_cells_are_fitted_around() -> None:
     router = Router.fit(generate(missing=0.1), costly=QUICK, inspection_cost=0.002)
-    assert router.record["report"]["missing_reward"] > 0
+    assert router.record.report["missing_reward"] > 0
     assert router.route("count the king").specialist in router.specialists
 
 
@@ -312,7 +312,7 @@ def test_a_newcomer_is_added_without_touching_the_others(tmp_path: Path) -> None
     again = Router.load(tmp_path / "r")
     assert [d.specialist for d in again.route_batch(prompts)] == [grown.route(p).specialist for p in prompts]
     assert again.id != router.id
-    assert again.record["added"][0]["specialist"] == "poet"
+    assert again.record.added[0]["specialist"] == "poet"
     good = router.add_specialist("star", few.prompts, np.ones(40), fee=0.0)
     assert {good.route(p).specialist for p in prompts} == {"star"}
 
@@ -345,9 +345,9 @@ def test_real_prompts_with_real_contexts(tmp_path: Path) -> None:
     table = resplit(read_folder(SHARED, fees=PerSpecialist(fees)), seed=1)
     recipe, policy = StackRecipe(rounds=60, folds=3), KnowledgeGradient(depth=1)  # named, so not guarded
     router = Router.fit(table, costly=recipe, policy=policy, inspection_cost=0.0005)
-    mse = router.record["report"]["mse"]
+    mse = router.record.report["mse"]
     assert mse["g"] < mse["h(f)"] < mse["kNN-3"]
-    assert 0.5 < router.record["report"]["coverage_1"] < 0.85
+    assert 0.5 < router.record.report["coverage_1"] < 0.85
     test = table.in_split("test")
     told = [row_contexts(test, i) for i in range(len(test))]
     decisions = router.route_batch(test.prompts, told)

@@ -2,7 +2,7 @@
 
     wire             the messages as JSON: offers, replies, deliveries, notices; signatures
     service          a bidder as an HTTP service: inspects if that pays, replies, delivers
-    bidder_side      what a bidder keeps to itself: a table, or a router with its specialist
+    bidder_side      what a bidder keeps to itself: a router with its specialist
     participants     the platform's side of a bidder: a service (/offers) or a plain endpoint (by proxy)
     rules            mechanism, reserve and deadlines; the platform's own estimates for a prompt
     platform         one prompt from the calls to the answer: rounds, award, delivery, runner-up

@@ -1,6 +1,4 @@
-"""Collect a routing table within a budget.
-
-The budget of a collection: money spent, money lost, and money reserved for calls in flight.
+"""Collect a routing table within a budget of money spent, lost and reserved for calls in flight.
 
 A call reserves its worst case before it starts, so at all times
 
@@ -28,7 +26,14 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 
-from pandora_router.collect.assemble import Cell, CollectPlan, assemble, cells, grade_key
+from pandora_router.collect.assemble import (
+    LONGEST_JUDGED,
+    Cell,
+    CollectPlan,
+    assemble,
+    cells,
+    grade_key,
+)
 from pandora_router.collect.journal import Journal
 from pandora_router.data.table import Table
 from pandora_router.errors import UsageError
@@ -82,9 +87,6 @@ class Budget:
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
 
-
-LONGEST_JUDGED = 4096
-"""Characters of an answer that are assumed in the reservation for a judge before the answer is known."""
 
 MOST_TOKENS = 10**12
 """Larger token counts are refused: no provider bills them and no file format can store them."""

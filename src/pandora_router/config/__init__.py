@@ -4,8 +4,7 @@
     file             Config: all of pandora.yaml
     specialists      endpoints and specialists
     shared           what sections share: types of values, and the builder of specialists
-    collect_section  prompts, grading, collect
-    bill             what collecting will still cost
+    collect_section  prompts, grading, collect; what collecting will still cost
     fit_section      estimates, signal model, policy
     inspection       the price of a look
     services         the gateway, the market over a network and its bidders

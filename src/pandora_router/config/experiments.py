@@ -77,7 +77,6 @@ def _folders(value: Any) -> Any:
 
 Share = Annotated[float, Field(ge=0, le=1)]
 Texts = Annotated[list[Text], Field(min_length=1)]
-Whole = Annotated[list[Count], Field(min_length=1), AfterValidator(_once)]
 Neighbours = Annotated[list[Count], AfterValidator(_once)]
 Pairs = Annotated[list[Annotated[int, Field(ge=2)]], Field(min_length=1), AfterValidator(_once)]
 

@@ -204,7 +204,7 @@ class Config(Closed):
                 },
             },
         )
-        return replace(router, record={**router.record, "lengths": lengths(self, table)})
+        return replace(router, record=replace(router.record, lengths=lengths(self, table)))
 
     def check_artifact(self, specialists: tuple[str, ...], settings: dict[str, Any]) -> None:
         """Raise `UsageError` if an artifact was fitted for other specialists than those of this file."""

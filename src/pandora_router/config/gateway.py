@@ -76,7 +76,7 @@ class ServePlan:
         artifact = None if config.serve.router is None else folder / config.serve.router
         router = None if artifact is None else open_router(artifact, config)
         router = None if router is None else revalued(router, config.value.right_answer)
-        far = None if router is None else router.record.get("settings", {}).get("inspection", {}).get("peek")
+        far = None if router is None else router.record.peek
         backends = tuple(backend(name, config, builder, far) for name in config.answering)
         default = config.serve.default or config.fit.default or (router.default if router else None)
         if default is None:

@@ -18,7 +18,7 @@ A fitted thing as plain values, and those values as files of a folder: the one w
     *.txt, *.bin          texts and bytes that another library reads (trees, graphs)
 
 Whoever is saved turns itself into a `Saved` and comes back from one. Which files are whole and unchanged is
-the business of `reading`; here every size and type is checked before anything is parsed.
+the business of `publication`; here every size and type is checked before anything is parsed.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pandora_router.calibrate.ways import ALWAYS, BEST_SINGLE, F_ONLY, NEVER, ORACLE, ROUTER
+from pandora_router.calibrate.ways import ALWAYS, BEST_SINGLE, F_ONLY, NEVER, ROUTER
 from pandora_router.evaluate import reliability
 from pandora_router.evaluate.arms import DEFAULT, PAPER
 from pandora_router.evaluate.experiments import Experiment, cheap_name
@@ -106,12 +106,6 @@ def cells(results: Results) -> list[list[str]]:
 def grid(results: Results) -> str:
     """The table in Markdown."""
     return tables.grid(HEAD, cells(results))
-
-
-def ceiling(results: Results) -> float:
-    """How much more than the router the best specialist in hindsight earns per prompt; NaN if not run."""
-    k = results.neighbours[0]
-    return _mean(results, k, ROUTER, "total") if paired.has(results, k, ORACLE) else float("nan")
 
 
 def _mean(results: Results, k: int, way: str, metric: str) -> float:

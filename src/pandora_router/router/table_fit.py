@@ -47,6 +47,7 @@ from pandora_router.errors import UsageError
 from pandora_router.estimators.estimator import Estimator, Predictor, Remembering
 from pandora_router.estimators.states import is_saved, load_estimator
 from pandora_router.estimators.states import write as write_estimator
+from pandora_router.router.artifact import FitRecord
 from pandora_router.router.fit_report import report
 from pandora_router.router.inspection import Inspection, WaitingCosts, purchase
 from pandora_router.router.out_of_fold import Estimated, estimated
@@ -165,16 +166,16 @@ def fit(
     cheap, remembered = _shipped(order, known.cheap, train, calibration, test)
     counts = {"train": len(train), "calibration": len(calibration), "test": len(test), "left_out": repeated}
     counts["remembered"] = remembered
-    record = {
-        "fingerprint": order.table.fingerprint(),
-        "prompts": counts,
-        "versions": order.versions(),
-        "settings": {**_told(order), **order.settings},
-        "evidence": evidence,
-        "lengths": {name: dict(means) for name, means in order.table.lengths.items()},
-        "report": measured,
-        "fit_cpu_seconds": round(time.process_time() - begun, 2),
-    }
+    record = FitRecord(
+        fingerprint=order.table.fingerprint(),
+        prompts=counts,
+        versions=order.versions(),
+        settings={**_told(order), **order.settings},
+        evidence=evidence,
+        lengths={name: dict(means) for name, means in order.table.lengths.items()},
+        report=measured,
+        fit_cpu_seconds=round(time.process_time() - begun, 2),
+    )
     router = Router(
         specialists=order.table.specialists,
         cheap=cheap,
@@ -199,8 +200,8 @@ def fit(
     router = with_sets(
         router, order.costly, order.signal, order.policy, parts, held, learnt, order.waiting, say
     )
-    seconds = {"fit_cpu_seconds": round(time.process_time() - begun, 2)}
-    return replace(router, record={**router.record, **seconds})
+    seconds = round(time.process_time() - begun, 2)
+    return replace(router, record=replace(router.record, fit_cpu_seconds=seconds))
 
 
 def _measured(
