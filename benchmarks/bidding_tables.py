@@ -21,7 +21,7 @@ from pandora_router.bidding.rules import Rules
 from pandora_router.boxes import Costs
 from pandora_router.config.experiments import read_experiment
 from pandora_router.evaluate.bids import default_router, market_of, shipped_market
-from pandora_router.evaluate.campaign import estimates, table_of
+from pandora_router.evaluate.estimates import estimates, table_of
 from pandora_router.evaluate.trials import Trial, trial_of
 from pandora_router.market import Instance
 from pandora_router.search import Obligatory, Policy, Rollout, run

@@ -27,7 +27,7 @@ from pandora_router.calibrate.set_signal import SetSignal
 from pandora_router.calibrate.ways import BEST_SINGLE, F_ONLY, NEVER, ROUTER, Standing, basic
 from pandora_router.config.experiments import read_experiment
 from pandora_router.data import Table
-from pandora_router.evaluate.campaign import table_of
+from pandora_router.evaluate.estimates import table_of
 from pandora_router.evaluate.statistics import Comparison, Split, compare
 from pandora_router.router import Router
 from pandora_router.router.table_fit import parted

@@ -22,7 +22,7 @@ from pandora_router.config.experiments import read_experiment
 from pandora_router.data import Fractions, Table, resplit
 from pandora_router.estimators.embedders.embedder import default_embedder
 from pandora_router.estimators.embedders.tfidf import fitted_embedder
-from pandora_router.evaluate.campaign import table_of
+from pandora_router.evaluate.estimates import table_of
 from pandora_router.evaluate.experiments import Experiment
 from pandora_router.router import Router, SetRecipe
 from pandora_router.search import Never

@@ -20,7 +20,7 @@ from pandora_router.config.inspection import STACK_SECONDS, looking
 from pandora_router.data import save
 from pandora_router.data.table import Table
 from pandora_router.errors import UsageError
-from pandora_router.evaluate.campaign import table_of
+from pandora_router.evaluate.estimates import table_of
 from pandora_router.router import External, NeighbourRecipe, SetRecipe, StackRecipe
 from pandora_router.search import Always, KnowledgeGradient, Rollout
 from tests.support.command import pandora

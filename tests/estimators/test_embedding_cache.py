@@ -14,7 +14,7 @@ import pytest
 
 from pandora_router.estimators.embedders import cache
 from pandora_router.estimators.embedders.cache import Cached
-from pandora_router.folders import saved
+from pandora_router.folders import tensors
 from tests.support.embedders import CallableEmbedder
 
 
@@ -72,15 +72,15 @@ def sparse(path: Path) -> None:
 
 
 def misshaped(path: Path) -> None:
-    saved.store(path, {"keys": np.zeros((3, 32), np.uint8), "vectors": np.zeros((3, 2, 2), np.float32)})
+    tensors.store(path, {"keys": np.zeros((3, 32), np.uint8), "vectors": np.zeros((3, 2, 2), np.float32)})
 
 
 def not_finite(path: Path) -> None:
-    saved.store(path, {"keys": np.zeros((1, 32), np.uint8), "vectors": np.full((1, 2), np.nan, np.float32)})
+    tensors.store(path, {"keys": np.zeros((1, 32), np.uint8), "vectors": np.full((1, 2), np.nan, np.float32)})
 
 
 def whole_numbers(path: Path) -> None:
-    saved.store(path, {"keys": np.zeros((1, 32), np.uint8), "vectors": np.zeros((1, 2), np.int64)})
+    tensors.store(path, {"keys": np.zeros((1, 32), np.uint8), "vectors": np.zeros((1, 2), np.int64)})
 
 
 def pipe(path: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from pandora_router.config.experiments import experiment as parse
 from pandora_router.errors import UsageError
-from pandora_router.evaluate.campaign import estimates, read, table_of
+from pandora_router.evaluate.estimates import estimates, read, table_of
 from pandora_router.evaluate.trials import trial_of
 
 

@@ -19,7 +19,8 @@ from pandora_router import folders
 from pandora_router.data import load, save
 from pandora_router.errors import UsageError
 from pandora_router.folders.kinds import check_output
-from pandora_router.folders.saved import NEEDS, Saved, fill, packed, saved_from, unpacked
+from pandora_router.folders.saved import NEEDS, Saved, fill, saved_from
+from pandora_router.folders.tensors import packed, unpacked
 from tests.support.command import pandora
 from tests.support.tables import generate
 

@@ -9,7 +9,7 @@ import pytest
 
 from pandora_router.data import storage
 from pandora_router.evaluate.arms import DEFAULT, named
-from pandora_router.evaluate.campaign import estimates, split_of, table_of
+from pandora_router.evaluate.estimates import estimates, split_of, table_of
 from pandora_router.evaluate.experiments import Experiment
 from pandora_router.evaluate.trials import trial_of
 from pandora_router.router import Router

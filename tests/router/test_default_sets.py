@@ -20,9 +20,9 @@ from pandora_router.data import save
 from pandora_router.estimators.looking import Looking, plain
 from pandora_router.estimators.set_layer import SetEstimate
 from pandora_router.evaluate.arms import BY_NAME, Shipped
-from pandora_router.evaluate.campaign import estimates, table_of
+from pandora_router.evaluate.estimates import estimates, table_of
 from pandora_router.evaluate.trials import trial_of
-from pandora_router.folders import saved
+from pandora_router.folders import tensors
 from pandora_router.prices import FREE
 from pandora_router.router import Router, StackRecipe
 from pandora_router.router.recipes import SetRecipe
@@ -205,7 +205,7 @@ def test_features_that_an_older_version_kept_are_made_anew(tmp_path: Path) -> No
     found = table_of(asked, tmp_path)
     first = estimates(asked, found, 1, tmp_path / "cache")
     [path] = (tmp_path / "cache").iterdir()
-    saved.store(path, {name: array for name, array in first.items() if not name.endswith("_read")})
+    tensors.store(path, {name: array for name, array in first.items() if not name.endswith("_read")})
     again = estimates(asked, found, 1, tmp_path / "cache")
     assert trial_of(again, 0).sets is not None
-    assert again.keys() == first.keys() == saved.stored(path).keys()
+    assert again.keys() == first.keys() == tensors.stored(path).keys()

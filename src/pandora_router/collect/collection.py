@@ -1,13 +1,4 @@
-"""Collect a routing table within a budget of money spent, lost and reserved for calls in flight.
-
-A call reserves its worst case before it starts, so at all times
-
-    spent + lost + reserved <= limit
-
-Sums are exact (`fractions.Fraction`), so rounding never exceeds the limit. The limit is as reliable as the
-worst cases: a provider that charges more than its own limit allows can exceed it by the calls in flight.
-
-Buy what a plan asks for and the journal does not have; return the routing table and the bill.
+"""Buy what a plan asks for and the journal does not have; return the routing table and the bill.
 
 Each specialist is a column with its own workers, so a slow or failing specialist does not delay the others.
 Prompts are taken in order, and a prompt is started only if the worst case of all its missing cells fits the
@@ -34,59 +25,13 @@ from pandora_router.collect.assemble import (
     cells,
     grade_key,
 )
-from pandora_router.collect.journal import Journal
+from pandora_router.collect.journal import Budget, Journal
 from pandora_router.data.table import Table
 from pandora_router.errors import UsageError
 from pandora_router.estimators.judge import Judge
 from pandora_router.specialists.answer import Answer, Unanswered
 from pandora_router.specialists.request import Request
 from pandora_router.types import silent
-
-
-class Budget:
-    """A budget of `limit` in money, of which earlier runs used `spent` and `lost`."""
-
-    def __init__(self, limit: float, spent: Fraction = Fraction(0), lost: Fraction = Fraction(0)) -> None:
-        if not math.isfinite(limit) or limit < 0:
-            raise UsageError(
-                "the budget",
-                expected="a finite amount of money, zero or more",
-                came=str(limit),
-                do="State the most that may be spent.",
-            )
-        self.limit = Fraction(limit)
-        self.spent = spent
-        self.lost = lost
-        self.reserved = Fraction(0)
-        self._changed = asyncio.Event()
-
-    def fits(self, most: Fraction) -> bool:
-        """Whether `most` could be reserved now."""
-        return self.spent + self.lost + self.reserved + most <= self.limit
-
-    def try_reserve(self, most: Fraction) -> bool:
-        """Reserve `most` if it fits now; return whether it did."""
-        if not self.fits(most):
-            return False
-        self.reserved += most
-        return True
-
-    async def reserve(self, most: Fraction) -> bool:
-        """Reserve `most`, waiting for calls in flight to settle; false if it can never fit."""
-        while not self.try_reserve(most):
-            if not self.reserved:
-                return False
-            await self._changed.wait()
-        return True
-
-    def settle(self, most: Fraction, fee: float = 0.0, lost: float = 0.0) -> None:
-        """Replace the reservation `most` by the actual `fee` of the call and the money `lost` on it."""
-        self.reserved -= most
-        self.spent += Fraction(fee)
-        self.lost += Fraction(lost)
-        changed, self._changed = self._changed, asyncio.Event()
-        changed.set()
-
 
 MOST_TOKENS = 10**12
 """Larger token counts are refused: no provider bills them and no file format can store them."""

@@ -22,7 +22,7 @@ from pandora_router import market
 from pandora_router.boxes import Costs
 from pandora_router.calibrate import Calibrated, GaussianIndependent
 from pandora_router.evaluate.arms import Shipped
-from pandora_router.evaluate.campaign import estimates, table_of
+from pandora_router.evaluate.estimates import estimates, table_of
 from pandora_router.evaluate.experiments import Experiment, cheap_name
 from pandora_router.evaluate.outcomes import CostsAt
 from pandora_router.evaluate.statistics import Clusters, Estimate, Split, compare

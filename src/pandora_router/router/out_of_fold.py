@@ -77,25 +77,25 @@ def estimated(
     """
     known = knowing(cheap, parts["calibration"])
     if kept is not None and folders.is_stored(kept, READINGS):
-        estimates = _stored(saved_from(folders.read(kept, READINGS, NEEDS), READINGS).arrays)
+        arrays = dict(saved_from(folders.read(kept, READINGS, NEEDS), READINGS).arrays)
     else:
-        estimates = cheap_estimates(known, {"train": train, **parts}, COMPARED)
+        arrays = cheap_estimates(known, {"train": train, **parts}, COMPARED)
         for name, part in parts.items():
             journal = None if kept is None else kept.parent / JOURNAL
-            estimates[name]["g"] = ask(costly, part, journal, say)
+            arrays[f"{name}.g"] = ask(costly, part, journal, say)
         if kept is not None:
-            folders.write(kept, READINGS, lambda folder: _fill(folder, estimates))
+            folders.write(kept, READINGS, lambda folder: _fill(folder, arrays))
     held, others = {}, {}
     for name, part in parts.items():
-        own = dict(estimates[name])
+        own = {key.removeprefix(f"{name}."): a for key, a in arrays.items() if key.startswith(f"{name}.")}
         held[name] = Readings(own.pop("f"), own.pop("g"), part.reward, part.fee_weight * part.fee)
         others[name] = own
     learnt = None
-    if "train" in estimates:
+    if "train.f" in arrays:
         outside = np.full(train.reward.shape, np.nan)
         if not isinstance(costly, External):
             outside = out_of_fold(costly, outside)
-        learnt = Readings(estimates["train"]["f"], outside, train.reward, train.fee_weight * train.fee)
+        learnt = Readings(arrays["train.f"], outside, train.reward, train.fee_weight * train.fee)
     return Estimated(known, learnt, held, others)
 
 
@@ -108,26 +108,26 @@ def knowing(cheap: Predictor, calibration: Table) -> Predictor:
 
 def cheap_estimates(
     known: Predictor, parts: Mapping[str, Table], each: Mapping[str, Count | None]
-) -> dict[str, dict[str, Matrix]]:
-    """Cheap estimates of train, calibration and other prompts, by part and name; see `Estimated`.
+) -> dict[str, Matrix]:
+    """Cheap estimates of train, calibration and other prompts, by "part.name"; see `Estimated`.
 
     `known` has the training prompts, then the calibration prompts, which both get left-out estimates; prompts
     of other parts must be new to it. `each` has numbers of neighbours, None for those that `known` uses; if
     `known` does not use neighbours, only the latter are computed.
     """
     if not isinstance(known, Remembering):
-        return {name: {"f": known.predict(part.prompts)} for name, part in parts.items() if name != "train"}
+        return {f"{name}.f": known.predict(part.prompts) for name, part in parts.items() if name != "train"}
     counts = {name: k for name, k in each.items() if k is None or isinstance(known, Neighbours)}
-    estimates: dict[str, dict[str, Matrix]] = {part: {} for part in parts}
+    by_name: dict[str, Matrix] = {}
     first = len(parts["train"])
     reward = np.concatenate([parts["train"].reward, parts["calibration"].reward])
     for name, outside in zip(counts, _left_out(known, list(counts.values())), strict=True):
         left = recentred(outside, reward)
-        estimates["train"][name], estimates["calibration"][name] = left[:first], left[first:]
+        by_name[f"train.{name}"], by_name[f"calibration.{name}"] = left[:first], left[first:]
     for part in [part for part in parts if part not in ("train", "calibration")]:
-        predicted = _predicted(known, parts[part].prompts, list(counts.values()))
-        estimates[part] = dict(zip(counts, predicted, strict=True))
-    return estimates
+        estimates = _predicted(known, parts[part].prompts, list(counts.values()))
+        by_name |= {f"{part}.{name}": f for name, f in zip(counts, estimates, strict=True)}
+    return by_name
 
 
 def recentred(left: Matrix, reward: Matrix) -> Matrix:
@@ -154,20 +154,9 @@ def _predicted(known: Remembering, prompts: Sequence[str], counts: Sequence[Coun
     return [known.predict(prompts) for _ in counts]
 
 
-def _fill(folder: Path, estimates: Mapping[str, Mapping[str, Matrix]]) -> dict[str, Any]:
-    """Write the arrays under the names "part.name"."""
-    arrays = {f"{part}.{name}": array for part, own in estimates.items() for name, array in own.items()}
+def _fill(folder: Path, arrays: Mapping[str, Any]) -> dict[str, Any]:
     fill(folder, Saved("readings", arrays=arrays))
     return {}
-
-
-def _stored(arrays: Mapping[str, Matrix]) -> dict[str, dict[str, Matrix]]:
-    """What `_fill` wrote, by part and name."""
-    estimates: dict[str, dict[str, Matrix]] = {}
-    for key, array in arrays.items():
-        part, _, name = key.partition(".")
-        estimates.setdefault(part, {})[name] = array
-    return estimates
 
 
 def ask(

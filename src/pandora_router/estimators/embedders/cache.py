@@ -1,6 +1,6 @@
 """A cache of embeddings on disk, keyed by the SHA-256 of each text; the texts themselves are never written.
 
-Every call with new texts adds one file with keys and vectors (`folders.saved`), written atomically, so that
+Every call with new texts adds one file with keys and vectors (`folders.tensors`), written atomically, so that
 several processes can share a folder and a killed one leaves no half-written file. A file that cannot be read
 is skipped and its texts are embedded again. Meant for fitting and batches; a live router embeds its one
 prompt directly.
@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pandora_router.estimators.embedders.embedder import Embedder, Vectors, checked_texts
-from pandora_router.folders import saved
+from pandora_router.folders import tensors
 
 KEY_BYTES = 32
 SEGMENTS = 64
@@ -65,7 +65,7 @@ class Cached:
             if path.name in self._read:
                 continue
             try:
-                arrays = saved.stored(path)
+                arrays = tensors.stored(path)
                 keys, vectors = arrays["keys"], arrays["vectors"]
             except (OSError, ValueError, KeyError, MemoryError):
                 continue
@@ -79,7 +79,7 @@ class Cached:
             keys, vectors = list(self._known), np.stack(list(self._known.values()))
         rows = np.frombuffer(b"".join(keys), dtype=np.uint8).reshape(-1, KEY_BYTES)
         name = hashlib.sha256(rows.tobytes()).hexdigest()[:32] + ENDING
-        saved.store(self.shelf / name, {"keys": rows, "vectors": vectors})
+        tensors.store(self.shelf / name, {"keys": rows, "vectors": vectors})
         self._read.add(name)
         if len(old) >= SEGMENTS:
             for path in old:
