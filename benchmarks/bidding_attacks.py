@@ -13,9 +13,9 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from benchmarks.bidding_network import SimulatedMarket, Strategies
-from pandora_router.bidding.beliefs import Reputation
 from pandora_router.bidding.participants import RemoteParticipant
 from pandora_router.bidding.platform import AuctionResult
+from pandora_router.bidding.rules import Reputation
 from pandora_router.bidding.service import TRUTHFUL
 from pandora_router.market import Answer, Bid, Call, Leave, Strategy, Wait
 from pandora_router.search import OUTSIDE, Inspect, State

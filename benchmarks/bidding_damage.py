@@ -22,10 +22,10 @@ from benchmarks import bidding_attacks as attacks
 from benchmarks.bidding_attacks import Graded
 from benchmarks.bidding_network import SimulatedMarket, rewards_of, services_here
 from benchmarks.bidding_tables import Done, Row, error_of, town_of
-from pandora_router.bidding.beliefs import Reputation
 from pandora_router.bidding.platform import AuctionResult
+from pandora_router.bidding.rules import Reputation
 from pandora_router.bidding.service import BidderService
-from pandora_router.bidding.signatures import Forged, RequestVerifier, signed
+from pandora_router.bidding.wire import Forged, RequestVerifier, signed
 from pandora_router.market import WEAK, Instance, generate
 
 SYBIL = "sybil: one specialist under two names"

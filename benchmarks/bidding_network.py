@@ -17,19 +17,19 @@ import sys
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from typing import Any
 
 import numpy as np
 
-from pandora_router.bidding.bidder_side import TableSide
 from pandora_router.bidding.participants import Participant, ProxyParticipant, RemoteParticipant, Terms
 from pandora_router.bidding.platform import AuctionResult, Platform, Recorder
 from pandora_router.bidding.rules import Rules
 from pandora_router.bidding.service import TRUTHFUL, BidderService
-from pandora_router.bidding.signatures import bidder_key
-from pandora_router.boxes import Independent
+from pandora_router.bidding.wire import Delivery, Offer, bidder_key
+from pandora_router.boxes import Boxes, Costs, Independent
 from pandora_router.errors import UpstreamError
 from pandora_router.market import Instance, Record, Strategy, trade
 from pandora_router.search import reveal
@@ -39,6 +39,39 @@ from pandora_router.types import MechanismName, Vector
 Strategies = Mapping[MechanismName, Strategy]
 ATTEMPTS = 4
 """How often `play_and_compare` holds an auction of which replies are lost."""
+
+
+@dataclass(frozen=True, eq=False)
+class TableSide:
+    """One specialist of a table; `table` has only its own column. A prompt is the text of its row number."""
+
+    table: Instance
+    inspection_cost: float
+    refund: float = 0.0
+
+    @cached_property
+    def _costs(self) -> Costs:
+        return Costs([self.inspection_cost], refund=self.refund)
+
+    async def box(self, offer: Offer) -> Boxes:
+        """The box of the row."""
+        return self.table.boxes(self._row(offer.prompt), self._costs)
+
+    async def look(self, offer: Offer) -> float:
+        """The value of the row."""
+        return float(self.table.values[self._row(offer.prompt), 0])
+
+    async def answer(self, delivery: Delivery) -> str:
+        """A text that names the row."""
+        return f"answer to {self._row(delivery.prompt)}"
+
+    def drop(self, auction: str) -> None:
+        """Nothing is held."""
+
+    def _row(self, prompt: str) -> int:
+        if not prompt.isdecimal() or int(prompt) >= len(self.table.values):
+            raise UpstreamError("no such row")
+        return int(prompt)
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,6 +1,6 @@
 """The fine-tuned transformer blended with the boosted stack: squared error against kNN-3, the paper's f.
 
-    OMP_NUM_THREADS=1 nice -n 19 python -m benchmarks.blend [folder ...] [--page docs/blend.md]
+    OMP_NUM_THREADS=1 nice -n 19 python -m benchmarks.blend [folder ...] [--page PAGE]
 
 Per folder (`PLANS`): `BlendRecipe` is fitted on at least 4,000 training prompts (or all there are), and the
 squared error of kNN-3, of the stack, of the transformers and of their blend is measured on the same test
@@ -152,7 +152,7 @@ def main() -> None:
     options.add_argument("folders", nargs="*", default=list(PLANS))
     options.add_argument("--cache", type=Path, default=CACHE)
     options.add_argument("--kept", action="store_true", help="fit nothing: only what is in the cache")
-    options.add_argument("--page", type=Path, help="write the table of this page, usually docs/blend.md")
+    options.add_argument("--page", type=Path, help="write the table of this page, usually decision 0330")
     told = options.parse_args()
     found = []
     for name in told.folders:

@@ -70,7 +70,7 @@ def routed(table: Table, recipe: StackRecipe) -> Made:
     start = time.process_time()
     router = Router.fit(table, costly=recipe, inspection_cost=INSPECTION_COST)
     spent = time.process_time() - start
-    test, told = table.in_split("test"), router.record["report"]
+    test, told = table.in_split("test"), router.record.report
     predicted = router.costly.predict(test.prompts, test.contexts)
     keys = ("coverage_1", "coverage_2", "residual_correlation", "mse")
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20

@@ -1,6 +1,6 @@
 """What the default router earns from 100 to 1,600 scored prompts: learning curves on six public sets.
 
-    OMP_NUM_THREADS=1 python -m benchmarks.learning [SET ...] [--seeds 3] [--page docs/learning.md]
+    OMP_NUM_THREADS=1 python -m benchmarks.learning [SET ...] [--seeds 3] [--page docs/results.md]
 
 One cell is a whole `Router.fit` with default settings on N prompts (three quarters train, one quarter
 calibration), measured on prompts that it never saw. Fees are those of `paper/experiments`. What each way to
@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from tools.pages import put
 
 from benchmarks.folders import DATA, beginnings
 from benchmarks.kept import CACHE, Cell, kept
@@ -73,7 +74,7 @@ def measured(table: Table, size: int, seed: int) -> tuple[Any, float, dict[str, 
     prompts = np.array([number[name] for name in parted(split)[2].prompt_ids])
     complete = held["test"].complete
     test = held["test"].rows(complete)
-    named = router.record["report"]["standing"]
+    named = router.record.report["standing"]
     standing = Standing(*(table.specialists.index(named[who]) for who in ("single", "cheapest")))
     model = router.signal.base if isinstance(router.signal, SetSignal) else router.signal
     routes = basic(model, Never(), test, router.costs, standing)
@@ -149,9 +150,9 @@ def page(cache: Path, seeds: int) -> str:
     ) + "\n".join([*HEAD, *lines, ""])
 
 
-PAGE = """# Learning curves: from 100 to 1,600 scored prompts
+PAGE = """## Learning curves: from 100 to 1,600 scored prompts
 
-Written by `OMP_NUM_THREADS=1 python -m benchmarks.learning --seeds {seeds} --page docs/learning.md`. Each
+Written by `OMP_NUM_THREADS=1 python -m benchmarks.learning --seeds {seeds} --page docs/results.md`. Each
 row is a whole `Router.fit` with default settings on so many scored prompts (a quarter of them for
 calibration), measured on up to {judged:,} prompts that the fit never saw, over fresh splits (seeds
 1, 2, ...). One purchase of costly estimates costs {cost}; fees and specialists are those of
@@ -187,7 +188,7 @@ def main() -> None:
         for name in chosen.sets if not chosen.kept else ():
             cells(name, seeds, chosen.cache, fit=True)
     if chosen.page:
-        chosen.page.write_text(page(chosen.cache, chosen.seeds), encoding="utf-8")
+        put(page(chosen.cache, chosen.seeds), chosen.page, "learning")
 
 
 if __name__ == "__main__":

@@ -355,8 +355,7 @@ def demo(asked: int, seed: int = 23) -> Kept:
     books: dollars are those of its gateway, where a call has a fixed price.
     """
     from pandora_router.demo import local_gateway, questions
-    from pandora_router.demo.headline import PRICE
-    from pandora_router.demo.study import WEIGHT
+    from pandora_router.demo.study import PRICE, WEIGHT
     from pandora_router.router import Router
 
     record = Router.load(local_gateway.fitted(lambda what, share: None)).record
@@ -376,7 +375,7 @@ def demo(asked: int, seed: int = 23) -> Kept:
                     Estimate.of([float(len(one.inspected)) for one in answers]),
                 )
             )
-    return Kept("local models", promised(record, PRICE / 3600.0 / WEIGHT), *found)
+    return Kept("local models", promised(record.to_dict(), PRICE / 3600.0 / WEIGHT), *found)
 
 
 def _right(question: Question, text: str) -> float:

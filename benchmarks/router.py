@@ -116,9 +116,9 @@ def measure(table: Table, cost: float, peek: int | None) -> None:
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
     cpu, wall = time.process_time() - spent, time.perf_counter() - start
     print(f"fit: {cpu:.0f} CPU-s, {wall:.0f} s wall, peak {peak:.2f} GiB (data included)")
-    report = router.record["report"]
+    report = router.record.report
     print("mse on test: " + ", ".join(f"{name} {error:.4f}" for name, error in report["mse"].items()))
-    for one in router.record["evidence"]["evidence"]:
+    for one in router.record.evidence["evidence"]:
         print(
             f"  {one['name']}: loss {one['loss']:.4f}, behind {one['behind']:.4f} ({one['behind_error']:.4f})"
         )

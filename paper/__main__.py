@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import click
+from tools.pages import put
 
 from pandora_router.calibrate.ways import ORACLE
 from pandora_router.cli.console import SlowProgress
@@ -85,7 +86,7 @@ def results_command(
         command = results_page.COMMAND + " --quick" * quick + (f" --seeds {seeds}" if seeds else "")
         if page_to is not None:
             progress("writing the short page", 0, 1)
-            replace_text(page_to, results_page.short(found, settings, command))
+            put(results_page.short(found, settings, command), page_to, "routing")
         if quick:
             return
         known, images = {one.name: one for one in settings}, {}

@@ -16,7 +16,7 @@ import numpy as np
 
 from pandora_router.evaluate.arms import DEFAULT
 from pandora_router.evaluate.results import Results
-from pandora_router.report.verdicts import gaps
+from pandora_router.report.paired import gaps
 from pandora_router.types import Positions
 
 DRAWS = 1000

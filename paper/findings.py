@@ -17,9 +17,8 @@ from pandora_router.evaluate.arms import DEFAULT, PAPER
 from pandora_router.evaluate.reliability import Checks
 from pandora_router.evaluate.results import Results
 from pandora_router.report import paired
-from pandora_router.report.paired import Way, has
+from pandora_router.report.paired import Way, gaps, has
 from pandora_router.report.tables import difference, grid
-from pandora_router.report.verdicts import gaps
 
 Says = Literal["holds", "reverse", "not seen"]
 CORRELATED = 0.3  # residuals that share more than this are called correlated

@@ -1,6 +1,6 @@
 """`python -m paper.looks`: what looks earn, measured by the experiments of paper/experiments/looks.
 
-    python -m paper.looks results/looks --data ../shared/data --page docs/looks.md
+    python -m paper.looks results/looks --data ../shared/data --page docs/results.md
 
 The first split of every experiment is run first, then the second of every one, and so on; the page is written
 after each round. Finished splits are kept, so a run that is broken off goes on where it stopped. Without
@@ -15,6 +15,7 @@ from pathlib import Path
 
 import click
 import numpy as np
+from tools.pages import put
 
 from pandora_router.calibrate.ways import ROUTER
 from pandora_router.cli.console import SlowProgress
@@ -24,30 +25,29 @@ from pandora_router.errors import UsageError
 from pandora_router.evaluate import campaign, results
 from pandora_router.evaluate.experiments import USUAL, Experiment
 from pandora_router.evaluate.results import Results
-from pandora_router.folders import replace_text
 from pandora_router.run import Runner
 from pandora_router.types import Progress
 
 EXPERIMENTS = Path(__file__).parent / "experiments" / "looks"
 OWN = "own"
 STATIC = ("never inspect", "always inspect", "open everything")
-HEAD = """# What looks earn
+HEAD = """## What looks earn
 
-A look is the beginning of a specialist's answer. This page is written by `python -m paper.looks` from the
+A look is the beginning of a specialist's answer. This part is written by `python -m paper.looks` from the
 splits of `paper/experiments/looks` that are finished; the column "splits" says how many. Five were planned
 (seeds 31 to 35, on which no rule was tuned). Numbers are 1e-3 of reward per prompt, averaged over the
 inspection costs .002 to .05 of a look. In parentheses is the larger of two standard errors: over prompts,
 clustered by distinct f vector, and over splits where there are several. Positive numbers are gains.
 """
 REFUNDS = """
-## Refunds
+### Refunds
 
 Every look comes back in full if the specialist that was looked at is chosen, since its answer goes on.
 "Aware" is the router that plans with refunds; "blind" plans as if nothing came back, and what does come back
 is counted for both. "Obligatory" is Weitzman's rule, which full refunds make optimal for independent boxes.
 """
 OPENED = """
-## Estimates from everything that was opened
+### Estimates from everything that was opened
 
 "Own" is the router whose estimates read each specialist's own beginning. "Opened" is the default: estimates
 of all specialists from all beginnings opened so far, used only where they lose less out of fold ("no choice":
@@ -195,7 +195,7 @@ def run(
 
 
 def page(folder: Path, experiments: Path = EXPERIMENTS, note: str = "") -> str:
-    """The whole page from the finished splits in `folder`; `note` is a sentence about this run."""
+    """The part of the page from the finished splits in `folder`; `note` is a sentence about this run."""
     parts = (part(folder, experiments) for part in (refunds, opened, missing))
     return HEAD + (f"\n{note}\n" if note else "") + "".join(parts)
 
@@ -240,9 +240,9 @@ def main(
         with SlowProgress(resumes=True) as progress:
             for _ in run(settings, root.resolve(), folder.resolve(), runner, progress):
                 if page_to is not None:
-                    replace_text(page_to, page(folder, experiments, note))
+                    put(page(folder, experiments, note), page_to, "looks")
     elif page_to is not None:
-        replace_text(page_to, page(folder, experiments, note))
+        put(page(folder, experiments, note), page_to, "looks")
     else:
         click.echo(page(folder, experiments, note))
 

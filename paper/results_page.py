@@ -16,8 +16,8 @@ from pandora_router.evaluate.experiments import Experiment
 from pandora_router.evaluate.results import Results
 from pandora_router.evaluate.statistics import Estimate
 from pandora_router.report import paired, summary, tables
-from pandora_router.report.markdown import NOTES, section
-from pandora_router.report.verdicts import gaps, verdict_on
+from pandora_router.report.paired import gaps, verdict_on
+from pandora_router.report.summary import NOTES, section
 from paper import findings, paper_tables
 from paper.chance import behind_by_chance
 
@@ -27,7 +27,7 @@ is better. *Better than all*: costs at which the router beats every static arm, 
 cost*: where it is most standard errors above the best of them. *Behind*: costs at which that is more than one
 standard error; in brackets the same against the static arm that was best on the other splits, which is what
 somebody who must choose beforehand could have had."""
-SHORT = """# Results
+SHORT = """## Routing on public data
 
 Written by `{command}`; do not edit by hand. {count} experiments on public routing data, fresh splits
 drawn with the seeds {seeds}, which no rule of the router was tuned on (their prompts were also in earlier
@@ -62,7 +62,7 @@ CHANCE = 0.159  # how often a normal number lies more than one standard error ab
 
 
 def short(found: Sequence[Results], asked: Sequence[Experiment], command: str = COMMAND) -> str:
-    """docs/results.md: one table, where inspection pays and where not."""
+    """The part `routing` of docs/results.md: one table, where inspection pays and where not."""
     ways = [way for way in summary.SHOWN if way != DEFAULT]
     head = [
         "experiment",

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pandora_router.demo.headline import SHOWN
 from pandora_router.demo.page import scatter, stories
 from pandora_router.demo.records import Recorded
-from pandora_router.demo.study import study
+from pandora_router.demo.study import SHOWN, study
 from pandora_router.folders import replace_text
 from pandora_router.router.picture import Unit, decision_svg
 

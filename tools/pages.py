@@ -36,7 +36,10 @@ def table_rows(page: Path) -> list[list[str]]:
 def put(new: str, page: Path, name: str = USUAL) -> None:
     """Replace the part `name` of `page`; raises `UsageError` if the page has no such part.
 
-    Blank lines keep the marks apart from a table, which would take a mark for one of its rows.
+    A page that does not exist is written with this part alone. Blank lines keep the marks apart from a table,
+    which would take a mark for one of its rows.
     """
+    if not page.exists():
+        replace_text(page, f"<!-- {name}: begin --><!-- {name}: end -->\n")
     before, _, after = parts(page, name)
     replace_text(page, f"{before}\n\n{new.strip()}\n\n{after}")

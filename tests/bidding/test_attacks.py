@@ -13,13 +13,11 @@ from benchmarks.bidding_attacks import Graded, damage, everywhere, inflated, wit
 from benchmarks.bidding_network import SimulatedMarket, play_all, rewards_of, same_auction, services_here
 
 from pandora_router.bidding.auctioneer import StoreRecorder
-from pandora_router.bidding.beliefs import Reputation
 from pandora_router.bidding.participants import ProxyParticipant, RemoteParticipant, Terms
 from pandora_router.bidding.platform import Platform
-from pandora_router.bidding.rules import Rules
+from pandora_router.bidding.rules import Reputation, Rules
 from pandora_router.bidding.service import BidderService
-from pandora_router.bidding.signatures import Forged, RequestVerifier, signed
-from pandora_router.bidding.wire import BidReply
+from pandora_router.bidding.wire import BidReply, Forged, RequestVerifier, signed
 from pandora_router.errors import UpstreamError
 from pandora_router.market import WEAK, Call, generate
 from pandora_router.store import auctions

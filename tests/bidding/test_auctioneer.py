@@ -16,7 +16,7 @@ from pandora_router.bidding.auctioneer import Auctioneer
 from pandora_router.bidding.platform_http import Market, PromptIn
 from pandora_router.bidding.rules import Rules
 from pandora_router.bidding.service import BidderService
-from pandora_router.bidding.signatures import bidder_key
+from pandora_router.bidding.wire import bidder_key
 from pandora_router.boxes import Independent
 from pandora_router.errors import UpstreamError
 from pandora_router.market import WEAK, Unseen, Wait, generate

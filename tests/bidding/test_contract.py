@@ -21,7 +21,7 @@ from benchmarks.bidding_network import SimulatedMarket
 from pandora_router.bidding import wire
 from pandora_router.bidding.rules import Rules
 from pandora_router.bidding.service import TRUTHFUL, BidderService
-from pandora_router.bidding.signatures import bidder_key
+from pandora_router.bidding.wire import bidder_key
 from pandora_router.market import WEAK, generate
 from pandora_router.testing import BrokenContract, check_bidder
 from pandora_router.transport.listener import Address, serving

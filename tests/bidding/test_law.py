@@ -20,7 +20,7 @@ from benchmarks.bidding_network import (
 
 from pandora_router.bidding.rules import Rules
 from pandora_router.bidding.service import BidderService
-from pandora_router.bidding.signatures import RequestVerifier
+from pandora_router.bidding.wire import RequestVerifier
 from pandora_router.errors import UpstreamError
 from pandora_router.market import STRONG, WEAK, Sealed, generate
 from pandora_router.types import MechanismName

@@ -12,9 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from benchmarks.bidding_network import SimulatedMarket, services_here
+from benchmarks.bidding_network import SimulatedMarket, TableSide, services_here
 
-from pandora_router.bidding.bidder_side import TableSide
 from pandora_router.bidding.rules import Rules
 from pandora_router.bidding.wire import Losses, Offer
 from pandora_router.market import WEAK, generate

@@ -23,7 +23,7 @@ from pandora_router.evaluate.experiments import Experiment
 from pandora_router.evaluate.outcomes import sweep
 from pandora_router.evaluate.results import Results
 from pandora_router.evaluate.trials import Trial
-from pandora_router.report import markdown
+from pandora_router.report import summary
 from pandora_router.report.html import BAND, page
 from tests.support.elements import Elements
 
@@ -65,7 +65,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> list[Results]:
 @pytest.fixture(scope="module")
 def document(found: list[Results]) -> str:
     pictures = {one.name: f"figures/{one.name}.png" for one in found}
-    return page(found, markdown.markdown(found, pictures))
+    return page(found, summary.markdown(found, pictures))
 
 
 def rendered(document: str, folder: Path, *, view: str = "", script: str = "") -> str:

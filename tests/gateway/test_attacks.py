@@ -87,6 +87,7 @@ def test_the_body_of_an_upgrade_is_not_another_request(serve: Serve, stub: Stub)
     assert replies(gateway, sent[:70], sent[70:], INNER).count(b"HTTP/1.1 ") == 1  # in pieces: "Upgr", "ade"
 
 
+@pytest.mark.slow
 def test_a_client_that_offers_another_protocol_is_served(serve: Serve, stub: Stub) -> None:
     """As Java's HTTP client does with every request to an http address."""
     gateway = serve(backend(stub, "small"))

@@ -502,6 +502,7 @@ def test_events_that_only_carry_content_are_not_parsed(event: bytes, plain: bool
     assert Frames().plain(framed) == ((framed, 1) if plain else None)
 
 
+@pytest.mark.slow
 def test_sixty_requests_at_once_do_not_exceed_a_budget(talking: Talking, tmp_path: Path) -> None:
     """One look, then the dearest of seven specialists, which is the last by its name, answers."""
     router = replace(listening(), policy=Always())

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from pandora_router.demo import live_route, records
+from pandora_router.demo.local_gateway import Running, Upstream
 from pandora_router.demo.questions import recorded
 from pandora_router.demo.specialists import SMALL, weights
-from pandora_router.demo.upstream import Running, Upstream
 from pandora_router.wires.known import BY_NAME
 from tests.gateway.test_serve import ask, launched
 from tests.gateway.test_wires import PATHS, request

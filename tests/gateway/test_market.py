@@ -18,7 +18,7 @@ from benchmarks.bidding_network import services_here
 from pandora_router.bidding.auctioneer import Auctioneer
 from pandora_router.bidding.rules import Rules
 from pandora_router.bidding.service import BidderService
-from pandora_router.bidding.signatures import bidder_key
+from pandora_router.bidding.wire import bidder_key
 from pandora_router.boxes import Independent
 from pandora_router.config.gateway import ServePlan
 from pandora_router.errors import UpstreamError, UsageError

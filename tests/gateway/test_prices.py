@@ -184,7 +184,7 @@ def test_collected_answers_give_lengths_and_speeds() -> None:
 
 def test_a_gateway_starts_from_the_lengths_of_its_fit(serve: Serve, stub: Stub) -> None:
     router = fitted()
-    router = replace(router, record={**router.record, "lengths": {"small": LENGTHS}})
+    router = replace(router, record=replace(router.record, lengths={"small": LENGTHS}))
     gateway = serve(*stubbed(stub, router), router=router)
     assert gateway.gateway.measured["small"].answer(4096) == 50.0
     ask = request("chat", "small", max_tokens=40)

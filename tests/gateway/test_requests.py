@@ -117,7 +117,7 @@ def test_a_judge_that_hangs_leaves_its_boxes_sealed_at_the_deadline(
 def test_the_baseline_is_what_the_best_single_specialist_costs(
     serve: Serve, stub: Stub, router: Router
 ) -> None:
-    single = router.record["report"]["standing"]["single"]
+    single = router.record.report["standing"]["single"]
     made = [
         replace(one, prices=Tariff(2.0, 20.0) if one.name == single else Tariff(1.0, 10.0))
         for one in stubbed(stub, router)

@@ -110,6 +110,7 @@ def test_a_changed_file_is_served_and_a_broken_one_is_not(stub: Stub, tmp_path: 
     assert not any("Traceback" in line for line in lines), lines
 
 
+@pytest.mark.slow
 def test_a_worker_that_dies_while_the_file_is_invalid_serves_the_last_valid_one(
     stub: Stub, tmp_path: Path
 ) -> None:
@@ -208,6 +209,7 @@ def test_killed_workers_are_started_again_and_what_they_left_open_is_settled(
         assert {ask(url, "large")[0] for _ in range(8)} == {"large"}
 
 
+@pytest.mark.slow
 def test_a_worker_that_dies_while_others_start_is_started_again(stub: Stub, tmp_path: Path) -> None:
     (tmp_path / "pandora.yaml").write_text(CONFIG.format(url=stub.url, default="small"))
     port = free_port()

@@ -347,6 +347,7 @@ def test_a_failing_specialist_is_left_alone_and_tried_again(serve: Serve, stub: 
     assert status == 503, body
 
 
+@pytest.mark.slow
 def test_a_connection_waits_for_its_next_request(serve: Serve, stub: Stub) -> None:
     """Longer than the five seconds of uvicorn: load balancers keep connections for about a minute."""
     gateway = serve(backend(stub, "small"))

@@ -228,6 +228,7 @@ def test_broken_estimators_are_caught(how: str, law: str) -> None:
         check_estimator(Broken(how), [Query("x")], ["sum", "town"])
 
 
+@pytest.mark.slow
 def test_our_specialists_keep_the_contract() -> None:
     echo = Function("echo", lambda prompt: prompt[:20] or None, Tariff(0, 0, per_second=1.0, per_call=0.1))
     failing = Function("failing", lambda prompt: str(1 / 0), Tariff(0, 0, per_call=0.1))

@@ -1,6 +1,6 @@
 """Every runner on one machine: the answers of a plain loop, in order, errors and killed workers included.
 
-The Ray cluster, which has to be started first, is in tests/edges/test_ray.py.
+The Ray cluster, which has to be started first, is in tests/run/test_ray.py.
 """
 
 from __future__ import annotations

@@ -74,7 +74,7 @@ def test_a_router_with_it_is_fitted_saved_and_read_back(tmp_path: Path) -> None:
     table = generate(300)
     quick = StackRecipe(rounds=12, folds=2)
     router = Router.fit(table, cheap=LinearRecipe(8), costly=quick, inspection_cost=0.002)
-    assert router.record["prompts"]["remembered"] == 300
+    assert router.record.prompts["remembered"] == 300
     router.save(tmp_path / "router")
     again = Router.load(tmp_path / "router")
     prompts = ["count the river", "tell about the king and the code"]

@@ -62,11 +62,11 @@ def test_a_router_is_measured_before_it_remembers_the_test_prompts() -> None:
     cheap = NeighbourRecipe(KS, GIVEN)
     ships = Router.fit(table, cheap=cheap, costly=QUICK, inspection_cost=0.002)
     waits = Router.fit(table, cheap=cheap, costly=QUICK, inspection_cost=0.002, remember_test=False)
-    assert ships.record["report"] == waits.record["report"]
+    assert ships.record.report == waits.record.report
     assert ships.id != waits.id
     train, calibration, test, _ = parted(table)
-    assert ships.record["prompts"]["remembered"] == len(train) + len(calibration) + len(test)
-    assert waits.record["prompts"]["remembered"] == len(train) + len(calibration)
+    assert ships.record.prompts["remembered"] == len(train) + len(calibration) + len(test)
+    assert waits.record.prompts["remembered"] == len(train) + len(calibration)
     query = normalised(points(["new prompt 777"]))[0]
     for router, parts in ((ships, (train, calibration, test)), (waits, (train, calibration))):
         vectors = normalised(points([text for part in parts for text in part.prompts]))
@@ -87,8 +87,8 @@ def test_nothing_that_is_fitted_or_chosen_depends_on_rewards_of_test_prompts() -
     g = f + 0.1
     np.testing.assert_array_equal(one.signal.values(f, g), other.signal.values(f, g))
     np.testing.assert_array_equal(one.signal.batch(f, 0.01).std, other.signal.batch(f, 0.01).std)
-    assert one.record["evidence"] == other.record["evidence"]
-    assert one.record["report"] != other.record["report"]
+    assert one.record.evidence == other.record.evidence
+    assert one.record.report != other.record.report
     assert (one.cheap.predict(["new"]) != other.cheap.predict(["new"])).any()
 
 

@@ -56,7 +56,7 @@ def router() -> Router:
 
 def test_agreement_pays_and_ships() -> None:
     """Half of the prompts can be given to the free specialist, which only reading both beginnings tells."""
-    found = router().record["report"]["opened"]
+    found = router().record.report["opened"]
     assert found["chosen"]
     assert found["test"]["lead"] > 5.0 * found["test"]["lead_error"] > 0.0
     assert isinstance(router().signal, SetSignal)
@@ -155,7 +155,7 @@ def test_where_nothing_is_gained_own_beginnings_ship() -> None:
     """Contexts that say the whole truth of their own specialist: agreement adds nothing but noise."""
     part = generate(300, 2, contexts=True)
     made = Router.fit(part, costly=SetRecipe(rounds=10, folds=2), inspection_cost=Costs([0.002] * 2))
-    found = made.record["report"]["opened"]
+    found = made.record.report["opened"]
     assert found["chosen"] == isinstance(made.signal, SetSignal)
     tolerated = found["error"] * min(1.0, found["prompts"] / 400)
     assert found["chosen"] == (found["lead"] >= -tolerated and found["over_never"]["on"])

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from paper import paper_tables
 
 from pandora_router.calibrate.readings import Readings
 from pandora_router.calibrate.ways import Routed, Standing
@@ -19,7 +18,8 @@ from pandora_router.evaluate.reliability import slope
 from pandora_router.evaluate.results import Results
 from pandora_router.evaluate.trials import Trial
 from pandora_router.report import paired, summary
-from pandora_router.report.verdicts import Gap, Verdict, against, averaged, chosen_elsewhere, gaps, verdict_on
+from pandora_router.report.paired import Gap, Verdict, against, averaged, chosen_elsewhere, gaps, verdict_on
+from paper import paper_tables
 from tests.conftest import ROOT
 
 COSTS = (0.01, 0.1)

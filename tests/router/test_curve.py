@@ -20,7 +20,7 @@ def fresh() -> tuple[Router, Curve]:
     """A router that did not remember its test prompts, and the curve that its fit measured on them."""
     table = generate(m=3)
     router = Router.fit(table, costly=QUICK, inspection_cost=CHEAP_TO_INSPECT, remember_test=False)
-    return router, Curve.from_dict(router.record["report"]["routing"]["curve"])
+    return router, Curve.from_dict(router.record.report["routing"]["curve"])
 
 
 def test_each_point_is_what_the_router_serves_at_that_worth(fresh: tuple[Router, Curve]) -> None:

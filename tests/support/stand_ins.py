@@ -47,7 +47,7 @@ def check_make(words: list[str]) -> None:
 
 
 def check_docker(words: list[str]) -> None:
-    """The image of our Dockerfile, run with what compose.yaml and tests/edges/test_container.py give it."""
+    """The image of our Dockerfile, run with what compose.yaml and tests/gateway/test_container.py give it."""
     verb, rest = words[0], words[1:]
     gateway = yaml.safe_load((ROOT / "compose.yaml").read_text())["services"]["gateway"]
     if verb == "build":

@@ -1,14 +1,12 @@
 """The market over a network: specialists are services that bid, and a platform holds the auctions.
 
-    wire             the messages as JSON: offers, replies, deliveries, notices
-    signatures       signed requests and replies; replays are refused
+    wire             the messages as JSON: offers, replies, deliveries, notices; signatures
     service          a bidder as an HTTP service: inspects if that pays, replies, delivers
-    bidder_side      what a bidder keeps to itself: a table, or a router with its specialist
+    bidder_side      what a bidder keeps to itself: a router with its specialist
     participants     the platform's side of a bidder: a service (/offers) or a plain endpoint (by proxy)
-    rules            mechanism, reserve and deadlines
+    rules            mechanism, reserve and deadlines; the platform's own estimates for a prompt
     platform         one prompt from the calls to the answer: rounds, award, delivery, runner-up
     auctioneer       reads the bidders from the store, opens auctions among them, records every step
-    beliefs          the platform's own estimates for a prompt
     auction_picture  one auction as an SVG
     platform_http    the platform as an HTTP service
     contract         checks that every bidder service must pass, in any language

@@ -14,7 +14,6 @@ import time
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from pandora_router.bidding.beliefs import Beliefs, Reputation
 from pandora_router.bidding.participants import (
     Heard,
     LossNotices,
@@ -24,8 +23,8 @@ from pandora_router.bidding.participants import (
     Terms,
 )
 from pandora_router.bidding.platform import Auction, Platform, Sale
-from pandora_router.bidding.rules import Rules
-from pandora_router.bidding.signatures import bidder_key
+from pandora_router.bidding.rules import Beliefs, Reputation, Rules
+from pandora_router.bidding.wire import bidder_key
 from pandora_router.market import Bid, Wait
 from pandora_router.store import auctions
 from pandora_router.store.database import Transaction

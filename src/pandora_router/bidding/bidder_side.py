@@ -1,7 +1,7 @@
 """The private side of a bidder: its estimate for a prompt, its look, its answer.
 
-`BidderSide` is the protocol. `TableSide` answers from the columns of a routing table, for simulations and
-tests; `RouterSide` is a specialist with its own artifact, whose look is the beginning of its answer.
+`BidderSide` is the protocol; `RouterSide` is a specialist with its own artifact, whose look is the beginning
+of its answer.
 """
 
 from __future__ import annotations
@@ -9,19 +9,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Protocol
 
 import numpy as np
 
 from pandora_router.bidding.participants import Terms
 from pandora_router.bidding.wire import Delivery, Offer
-from pandora_router.boxes import Boxes, Costs
+from pandora_router.boxes import Boxes
 from pandora_router.calibrate.signals import Prior
 from pandora_router.errors import UpstreamError, UsageError
 from pandora_router.estimators.estimator import Query
 from pandora_router.estimators.looking import Looking
-from pandora_router.market import Instance
 from pandora_router.router import Router
 from pandora_router.router.driver import judged
 from pandora_router.specialists.request import Message, Request
@@ -46,39 +44,6 @@ class BidderSide(Protocol):
     def drop(self, auction: str) -> None:
         """Cancel what is held for a lost auction; may be called repeatedly."""
         ...
-
-
-@dataclass(frozen=True, eq=False)
-class TableSide:
-    """One specialist of a table; `table` has only its own column. A prompt is the text of its row number."""
-
-    table: Instance
-    inspection_cost: float
-    refund: float = 0.0
-
-    @cached_property
-    def _costs(self) -> Costs:
-        return Costs([self.inspection_cost], refund=self.refund)
-
-    async def box(self, offer: Offer) -> Boxes:
-        """The box of the row."""
-        return self.table.boxes(self._row(offer.prompt), self._costs)
-
-    async def look(self, offer: Offer) -> float:
-        """The value of the row."""
-        return float(self.table.values[self._row(offer.prompt), 0])
-
-    async def answer(self, delivery: Delivery) -> str:
-        """A text that names the row."""
-        return f"answer to {self._row(delivery.prompt)}"
-
-    def drop(self, auction: str) -> None:
-        """Nothing is held."""
-
-    def _row(self, prompt: str) -> int:
-        if not prompt.isdecimal() or int(prompt) >= len(self.table.values):
-            raise UpstreamError("no such row")
-        return int(prompt)
 
 
 @dataclass

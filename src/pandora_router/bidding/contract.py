@@ -10,13 +10,17 @@ from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
 
-from pandora_router.bidding.signatures import NONCE, SIGNATURE, Forged, check_reply, signed
 from pandora_router.bidding.wire import (
     LARGEST,
+    NONCE,
+    SIGNATURE,
     BidReply,
     Delivered,
     Delivery,
+    Forged,
     Offer,
+    check_reply,
+    signed,
 )
 from pandora_router.errors import BrokenContract, UpstreamError
 from pandora_router.transport.relay import Relay

@@ -19,17 +19,21 @@ from typing import Any, Literal, Protocol, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from pandora_router.bidding.signatures import NONCE, SIGNATURE, Forged, check_reply, signed
 from pandora_router.bidding.wire import (
     LARGEST,
     MOST_LOSSES,
+    NONCE,
+    SIGNATURE,
     BidReply,
     Delivered,
     Delivery,
+    Forged,
     Losses,
     Noted,
     Offer,
     OfferMessage,
+    check_reply,
+    signed,
 )
 from pandora_router.errors import UpstreamError
 from pandora_router.market import Answer, Bid, Call, Leave, Wait

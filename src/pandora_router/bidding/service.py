@@ -20,17 +20,20 @@ import orjson
 from pydantic import BaseModel, ValidationError
 
 from pandora_router.bidding.bidder_side import BidderSide, looked
-from pandora_router.bidding.signatures import SIGNATURE, Forged, RequestVerifier, signature
 from pandora_router.bidding.wire import (
     LARGEST,
+    SIGNATURE,
     VERSION,
     BidReply,
     Delivered,
     Delivery,
+    Forged,
     Losses,
     Noted,
     Offer,
+    RequestVerifier,
     broken,
+    signature,
 )
 from pandora_router.errors import PandoraError
 from pandora_router.market import Covered, Guided, Leave, Myopic, Quoting, Strategy

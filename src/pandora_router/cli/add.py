@@ -79,7 +79,7 @@ def add(
         )
         grown.save(output, replace=replace)
         chosen = sum(decision.specialist == name for decision in grown.route_batch(prompts)) / len(prompts)
-    note = grown.record["added"][-1]
+    note = grown.record.added[-1]
     if as_json:
         facts = {"output": str(output), "id": grown.id, **note, "chosen_for": chosen}
         echo_json(facts)

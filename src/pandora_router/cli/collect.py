@@ -18,8 +18,7 @@ from pandora_router.collect.collection import Collected, Status
 from pandora_router.collect.collection import collect as run
 from pandora_router.collect.journal import Journal
 from pandora_router.config import read_config
-from pandora_router.config.bill import Bill, bill
-from pandora_router.config.collect_section import JudgeGrading, grades
+from pandora_router.config.collect_section import Bill, JudgeGrading, bill, grades
 from pandora_router.config.file import Config
 from pandora_router.config.specialists import ChatSettings, RetrievalSettings, SamplingSettings
 from pandora_router.data import storage

@@ -19,7 +19,8 @@ from pandora_router.cli.console import Screen, SlowProgress, echo, echo_json, ta
 from pandora_router.cli.explain import show
 from pandora_router.collect.assemble import Question
 from pandora_router.data import storage
-from pandora_router.demo import headline, live_route, page, records
+from pandora_router.demo import live_route, page, records
+from pandora_router.demo import study as headline
 from pandora_router.demo.page import stories
 from pandora_router.demo.questions import fresh, recorded
 from pandora_router.demo.specialists import NAMES, STRONG, the_specialists, was_recorded, weights

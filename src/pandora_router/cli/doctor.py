@@ -104,9 +104,8 @@ def _read(path: Path) -> tuple[Config, dict[str, Any], set[str]]:
 
     Missing prices count as 0 here; every other mistake raises `UsageError`, as in `read_config`.
     """
-    from pandora_router.config.document import read_document
+    from pandora_router.config.document import read_document, validated
     from pandora_router.config.file import Config
-    from pandora_router.config.mistakes import validated
 
     document = read_document(path)
     content = document.content if isinstance(document.content, dict) else {}
@@ -131,8 +130,8 @@ def _patients(
 
 def _patient(name: str, config: Config, folder: Path, finding: Finding, unpriced: bool) -> Patient | None:
     """The specialist with its calls; None, with the reason in `finding`, if it cannot be called."""
-    from pandora_router.config.builder import Builder
     from pandora_router.config.gateway import backend
+    from pandora_router.config.shared import Builder
     from pandora_router.config.specialists import ChatSettings
     from pandora_router.errors import UsageError
 

@@ -188,11 +188,11 @@ def _write(
                 images[experiment.name] = plots.save(sheet, plots_to / experiment.name)[0]
         if report_to is None and html_to is None:
             return
-        from pandora_router.report import html, markdown
+        from pandora_router.report import html, summary
 
         progress("writing the report", len(measured), len(measured) + 1)
         near = {name: relative(image, report_to) for name, image in images.items()} if report_to else {}
-        words = markdown.markdown(measured, near, settings)
+        words = summary.markdown(measured, near, settings)
         if report_to is not None:
             replace_text(report_to, words)
         if html_to is not None:

@@ -138,7 +138,7 @@ def fit(
         for split in files.keys() & held.keys():
             stream.write(files[split], held[split])
     shutil.rmtree(work, ignore_errors=True)
-    facts = {"id": router.id, "output": str(output), "default": router.default, **router.record}
+    facts = {"id": router.id, "output": str(output), "default": router.default, **router.record.to_dict()}
     if as_json:
         echo_json(facts)
         return

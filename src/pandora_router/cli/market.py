@@ -1,6 +1,6 @@
 """`pandora market`: simulated markets in which specialists own their estimates and bid.
 
-`market.compare` and `market.deviations` compute the numbers; this module reads options, averages over seeds
+`market.compare` computes the numbers; this module reads options, averages over seeds
 and prints.
 """
 

@@ -87,7 +87,7 @@ def join(name: str, url: str, stake: float, config: Path) -> None:
       pandora market join small --url http://127.0.0.1:9001 --stake 5
       pandora market join large --url https://bids.example.com --stake 20
     """
-    from pandora_router.bidding.signatures import bidder_key
+    from pandora_router.bidding.wire import bidder_key
     from pandora_router.store import auctions
     from pandora_router.transport.endpoint import Endpoint
 
@@ -113,7 +113,7 @@ def renew(name: str, config: Path) -> None:
       pandora market renew small
       pandora market renew small --config pandora.yaml > small.key
     """
-    from pandora_router.bidding.signatures import bidder_key
+    from pandora_router.bidding.wire import bidder_key
     from pandora_router.store import auctions
 
     plan = _plan(config)
@@ -153,7 +153,7 @@ def accounts(as_json: bool, config: Path) -> None:
       pandora market accounts
       pandora market accounts --json
     """
-    from pandora_router.bidding.beliefs import Reputation
+    from pandora_router.bidding.rules import Reputation
     from pandora_router.store import auctions
 
     plan = _plan(config)

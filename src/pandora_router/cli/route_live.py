@@ -10,8 +10,8 @@ from typing import Any
 
 from pandora_router.cli.options import Wanted
 from pandora_router.config import open_router, read_config
-from pandora_router.config.builder import Builder
 from pandora_router.config.file import Config
+from pandora_router.config.shared import Builder
 from pandora_router.errors import UpstreamError, UsageError
 from pandora_router.estimators.looking import Looking, plain, with_log_probabilities
 from pandora_router.router import Decision, Router

@@ -16,7 +16,7 @@ from pandora_router import folders
 from pandora_router.cli.console import echo
 from pandora_router.data import splits, storage
 from pandora_router.data.fees import Fees, FirstOf, Free, FromColumn, PerParameter, PerSpecialist, PerToken
-from pandora_router.data.limits import Limits
+from pandora_router.data.storage import Limits
 from pandora_router.data.table import Table
 from pandora_router.errors import UsageError
 from pandora_router.types import Progress

@@ -2,8 +2,7 @@
 
     mathematics   are two results the same number, expression, tuple or set?
     graders       score of an answer given its reference
-    journal       every call and bought answer, on disk before it is used
-    budget        money spent, lost and reserved, within a limit
+    journal       every call and bought answer, on disk before it is used; the budget
     collection    prompts x specialists x samples -> data.Table
     assemble      answers and grades -> the table
 

@@ -25,6 +25,9 @@ from pandora_router.specialists.answer import Answer
 from pandora_router.specialists.specialist import Specialist
 from pandora_router.wires.look import shown
 
+LONGEST_JUDGED = 4096
+"""Characters of an answer that are assumed in the reservation for a judge before the answer is known."""
+
 
 @dataclass(frozen=True)
 class Question:

@@ -17,18 +17,21 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 
-from pandora_router.collect.assemble import Cell, CollectPlan, assemble, cells, grade_key
-from pandora_router.collect.budget import Budget
-from pandora_router.collect.journal import Journal
+from pandora_router.collect.assemble import (
+    LONGEST_JUDGED,
+    Cell,
+    CollectPlan,
+    assemble,
+    cells,
+    grade_key,
+)
+from pandora_router.collect.journal import Budget, Journal
 from pandora_router.data.table import Table
 from pandora_router.errors import UsageError
 from pandora_router.estimators.judge import Judge
 from pandora_router.specialists.answer import Answer, Unanswered
 from pandora_router.specialists.request import Request
 from pandora_router.types import silent
-
-LONGEST_JUDGED = 4096
-"""Characters of an answer that are assumed in the reservation for a judge before the answer is known."""
 
 MOST_TOKENS = 10**12
 """Larger token counts are refused: no provider bills them and no file format can store them."""

@@ -1,13 +1,10 @@
 """Configuration: one strict YAML file is read into settings, and settings are turned into objects.
 
-    document         the YAML reader: strict, with limits and line numbers
-    mistakes         pydantic's errors in plain words, with line and the nearest valid name
+    document         the YAML reader: strict, with limits; errors in plain words, with line and nearest name
     file             Config: all of pandora.yaml
-    values           types of values that the sections share
     specialists      endpoints and specialists
-    builder          builds them, each once
-    collect_section  prompts, grading, collect
-    bill             what collecting will still cost
+    shared           what sections share: types of values, and the builder of specialists
+    collect_section  prompts, grading, collect; what collecting will still cost
     fit_section      estimates, signal model, policy
     inspection       the price of a look
     services         the gateway, the market over a network and its bidders
@@ -34,9 +31,8 @@ __all__ = ["open_router", "read_config"]
 
 def read_config(path: Path) -> Config:
     """Read `pandora.yaml`; raises `UsageError` for the first mistake, with its line and how to correct it."""
-    from pandora_router.config.document import read_document
+    from pandora_router.config.document import read_document, validated
     from pandora_router.config.file import Config
-    from pandora_router.config.mistakes import validated
 
     if not path.is_file():
         came = "a folder" if path.is_dir() else "no regular file" if path.exists() else "no such path"

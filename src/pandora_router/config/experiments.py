@@ -41,12 +41,11 @@ from pydantic import AfterValidator, BeforeValidator, Field
 
 from pandora_router.boxes import Costs
 from pandora_router.config import read_config
-from pandora_router.config.document import Document, read_document
+from pandora_router.config.document import Document, read_document, validated
 from pandora_router.config.file import Config
 from pandora_router.config.fit_section import FitSettings, OpenedSettings, StackSettings
 from pandora_router.config.inspection import looking
-from pandora_router.config.mistakes import validated
-from pandora_router.config.values import Amount, Closed, Count, Name, Natural, Refund, Text
+from pandora_router.config.shared import Amount, Closed, Count, Name, Natural, Refund, Text
 from pandora_router.data import Fractions
 from pandora_router.errors import UsageError
 from pandora_router.evaluate.experiments import COSTS, Experiment, Sweep, UsdPrices
@@ -78,7 +77,6 @@ def _folders(value: Any) -> Any:
 
 Share = Annotated[float, Field(ge=0, le=1)]
 Texts = Annotated[list[Text], Field(min_length=1)]
-Whole = Annotated[list[Count], Field(min_length=1), AfterValidator(_once)]
 Neighbours = Annotated[list[Count], AfterValidator(_once)]
 Pairs = Annotated[list[Annotated[int, Field(ge=2)]], Field(min_length=1), AfterValidator(_once)]
 

@@ -13,7 +13,6 @@ from pydantic import Field
 
 from pandora_router.calibrate.readings import Readings
 from pandora_router.collect.assemble import CollectPlan
-from pandora_router.config.builder import Builder
 from pandora_router.config.collect_section import (
     CollectSettings,
     FunctionGrading,
@@ -26,6 +25,7 @@ from pandora_router.config.collect_section import (
 from pandora_router.config.fit_section import FitSettings, JudgeSettings, RemoteSettings
 from pandora_router.config.inspection import lengths, looking, waiting
 from pandora_router.config.services import BidSettings, GoalSettings, MarketSettings, ServeSettings
+from pandora_router.config.shared import Above, Amount, Builder, Closed, Name, Text
 from pandora_router.config.specialists import (
     ChatSettings,
     EndpointSettings,
@@ -35,7 +35,6 @@ from pandora_router.config.specialists import (
     SpecialistSettings,
     identity,
 )
-from pandora_router.config.values import Above, Amount, Closed, Name, Text
 from pandora_router.data import Table, load
 from pandora_router.errors import UsageError
 from pandora_router.router import Router
@@ -199,7 +198,7 @@ class Config(Closed):
 
         With a goal `keep` the table's fee weight is where the search for the right worth begins: the router
         is fitted there, its curve on held-out prompts says which worth meets the goal, and it is fitted again
-        at that worth, up to `FITS` times in all. `record["goal"]` says what was reached.
+        at that worth, up to `FITS` times in all. `record.goal` says what was reached.
         """
         if self.goal is None or self.goal.keep is None or self.goal.of is None:
             return self._fitted(table, progress, work, on_estimates, runner)
@@ -211,7 +210,7 @@ class Config(Closed):
                 break
             table = table.with_fee_weight(1.0 / kept.point.worth)
         reached = curve_of(router).at(1.0 / router.fee_weight, self.goal.keep, self.goal.of)
-        return replace(router, record={**router.record, "goal": asdict(reached)})
+        return replace(router, record=replace(router.record, goal=asdict(reached)))
 
     def _fitted(
         self,
@@ -251,7 +250,7 @@ class Config(Closed):
                 },
             },
         )
-        return replace(router, record={**router.record, "lengths": lengths(self, table)})
+        return replace(router, record=replace(router.record, lengths=lengths(self, table)))
 
     def check_artifact(self, specialists: tuple[str, ...], settings: dict[str, Any]) -> None:
         """Raise `UsageError` if an artifact was fitted for other specialists than those of this file."""
@@ -279,7 +278,7 @@ def first_worth(table: Table) -> float:
 
 def curve_of(router: Router) -> Curve:
     """Quality against cost of a fitted router; `UsageError` if the fit could not measure it."""
-    facts = router.record.get("report", {}).get("routing", {}).get("curve")
+    facts = router.record.report.get("routing", {}).get("curve")
     if not facts:
         raise UsageError(
             "goal",

@@ -18,10 +18,10 @@ from pandora_router.calibrate import (
     RidgeMean,
     Unfitted,
 )
-from pandora_router.config.builder import Builder
-from pandora_router.config.values import (
+from pandora_router.config.shared import (
     Above,
     Amount,
+    Builder,
     Closed,
     Count,
     Name,
@@ -57,9 +57,9 @@ class SplitSettings(Closed):
     """A new split in place of that of the table."""
 
     seed: Natural = 0
-    train: Amount = 0.6
-    calibration: Amount = 0.2
-    test: Amount = 0.2
+    train: Amount = Fractions.train
+    calibration: Amount = Fractions.calibration
+    test: Amount = Fractions.test
 
     def draw(self, table: Table) -> Table:
         """The table with this split."""
@@ -133,7 +133,16 @@ class LinearSettings(Closed):
         return LinearRecipe(self.components, _embedder(self.embedder, config))
 
 
-class StackSettings(Closed):
+class BoostedSettings(Closed):
+    """What boosted trees have in common; defaults are those of `Router.fit`."""
+
+    peek: Natural | None = SetRecipe.peek
+    seed: Natural = SetRecipe.seed
+    rounds: Count = SetRecipe.rounds
+    folds: Annotated[int, Field(ge=2)] = SetRecipe.folds
+
+
+class StackSettings(BoostedSettings):
     """A boosted stack, whose estimate of a specialist reads that specialist's own context.
 
     `peek` is the number of characters of a specialist's context that it reads (0: none). By default it reads
@@ -142,11 +151,7 @@ class StackSettings(Closed):
     """
 
     kind: Literal["stack"]
-    peek: Natural | None = None
-    agreement: bool = False
-    seed: Natural = 0
-    rounds: Count = 600
-    folds: Annotated[int, Field(ge=2)] = 5
+    agreement: bool = StackRecipe.agreement
 
     @model_validator(mode="after")
     def _together(self) -> StackSettings:
@@ -156,14 +161,14 @@ class StackSettings(Closed):
 
     def build(self, config: Config) -> Costly:
         """The recipe."""
-        return StackRecipe(self.peek, self.agreement, None, self.seed, self.rounds, self.folds)
+        return StackRecipe(**self.model_dump(exclude={"kind"}))
 
     def characters(self, table: Table) -> int:
         """Number of characters of contexts that are read with this table."""
         return StackRecipe(self.peek).characters(table)
 
 
-class OpenedSettings(Closed):
+class OpenedSettings(BoostedSettings):
     """The default costly estimate g: a boosted stack and, where contexts are read, all those opened so far.
 
     `peek` is as for the stack. With contexts, looks are bought one at a time, and estimates of all
@@ -172,14 +177,10 @@ class OpenedSettings(Closed):
     """
 
     kind: Literal["opened"] = "opened"
-    peek: Natural | None = None
-    seed: Natural = 0
-    rounds: Count = 600
-    folds: Annotated[int, Field(ge=2)] = 5
 
     def build(self, config: Config) -> Costly:
         """The recipe."""
-        return SetRecipe(self.peek, self.seed, self.rounds, self.folds)
+        return SetRecipe(**self.model_dump(exclude={"kind"}))
 
     def characters(self, table: Table) -> int:
         """Number of characters of contexts that are read with this table."""
@@ -190,14 +191,14 @@ class TransformerSettings(Closed):
     """The paper's costly estimate g: a small transformer fine-tuned to predict rewards."""
 
     kind: Literal["transformer"]
-    form: Literal["all", "named"] | None = None
-    peek: Natural | None = None
-    tokens: Annotated[int, Field(ge=16, le=512)] = 192
-    layers: Annotated[int, Field(ge=1, le=6)] = 2
-    epochs: Count = 2
-    rate: Above = 1e-4
-    batch: Count = 32
-    seed: Natural = 0
+    form: Literal["all", "named"] | None = TransformerRecipe.form
+    peek: Natural | None = TransformerRecipe.peek
+    tokens: Annotated[int, Field(ge=16, le=512)] = TransformerRecipe.tokens
+    layers: Annotated[int, Field(ge=1, le=6)] = TransformerRecipe.layers
+    epochs: Count = TransformerRecipe.epochs
+    rate: Above = TransformerRecipe.rate
+    batch: Count = TransformerRecipe.batch
+    seed: Natural = TransformerRecipe.seed
 
     def build(self, config: Config) -> Costly:
         """The recipe."""
@@ -304,8 +305,8 @@ class AutoSettings(Closed):
     """Choose by cross-validation on the calibration split."""
 
     kind: Literal["auto"]
-    folds: Annotated[int, Field(ge=2)] = 5
-    rule: Literal["mean", "one_standard_error"] = "mean"
+    folds: Annotated[int, Field(ge=2)] = Auto.folds
+    rule: Literal["mean", "one_standard_error"] = Auto.rule
 
     def build(self) -> Policy | Auto:
         """The choice, made when the router is fitted."""

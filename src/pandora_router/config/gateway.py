@@ -14,10 +14,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from pandora_router.bidding.beliefs import Reputation
+from pandora_router.bidding.rules import Reputation
 from pandora_router.config import open_router, read_config
-from pandora_router.config.builder import Builder
 from pandora_router.config.file import Config, curve_of
+from pandora_router.config.shared import Builder
 from pandora_router.config.specialists import ChatSettings, PriceParts, prices_of
 from pandora_router.dashboard.page_request import ROOT
 from pandora_router.dashboard.site import Dashboard, Serving
@@ -77,7 +77,7 @@ class ServePlan:
         artifact = None if config.serve.router is None else folder / config.serve.router
         router = None if artifact is None else open_router(artifact, config)
         router = None if router is None else revalued(router, stated_worth(config, router))
-        far = None if router is None else router.record.get("settings", {}).get("inspection", {}).get("peek")
+        far = None if router is None else router.record.peek
         backends = tuple(backend(name, config, builder, far) for name in config.answering)
         default = config.serve.default or config.fit.default or (router.default if router else None)
         if default is None:
@@ -135,7 +135,7 @@ def stated_worth(config: Config, router: Router) -> float | None:
     """
     if config.goal is None or config.goal.keep is None or config.goal.of is None:
         return config.value.right_answer
-    fitted = router.record.get("goal", {})
+    fitted = router.record.goal
     if (fitted.get("share"), fitted.get("of")) == (config.goal.keep, config.goal.of):
         return None
     return goal_worth(router, config.goal.keep, config.goal.of)

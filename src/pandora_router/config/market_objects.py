@@ -7,13 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pandora_router.bidding.auctioneer import Auctioneer
-from pandora_router.bidding.beliefs import Even, Reputation, RouterBeliefs
 from pandora_router.bidding.bidder_side import RouterSide
 from pandora_router.bidding.platform_http import Market
-from pandora_router.bidding.rules import Rules
+from pandora_router.bidding.rules import Even, Reputation, RouterBeliefs, Rules
 from pandora_router.bidding.service import BidderService, BidderTally
-from pandora_router.config.builder import Builder
 from pandora_router.config.services import MarketSettings
+from pandora_router.config.shared import Builder
 from pandora_router.errors import UsageError
 from pandora_router.store.worker import Store
 from pandora_router.transport.listener import Address

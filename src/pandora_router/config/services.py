@@ -6,7 +6,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from pandora_router.config.values import Above, Amount, Closed, Count, Name, Natural, Text
+from pandora_router.config.shared import Above, Amount, Closed, Count, Name, Natural, Text
 from pandora_router.types import MechanismName
 
 Port = Annotated[int, Field(ge=0, le=65535)]

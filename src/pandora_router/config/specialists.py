@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import Discriminator, Field, Tag, field_validator, model_validator
 
 from pandora_router.collect import graders
-from pandora_router.config.values import (
+from pandora_router.config.shared import (
     Above,
     Amount,
     Closed,
@@ -44,8 +44,8 @@ from pandora_router.specialists.specialist import Specialist
 from pandora_router.specialists.templates import Template, few_shot
 
 if TYPE_CHECKING:
-    from pandora_router.config.builder import Builder
     from pandora_router.config.file import Config
+    from pandora_router.config.shared import Builder
 
 USUAL_PASSAGE = 120
 """Tokens of a passage: an assumption, not a measurement."""

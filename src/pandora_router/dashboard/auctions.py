@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pandora_router.bidding.auction_picture import auction_picture
-from pandora_router.bidding.beliefs import Reputation
+from pandora_router.bidding.rules import Reputation
 from pandora_router.dashboard.layout import (
     Entry,
     Page,

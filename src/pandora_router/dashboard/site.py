@@ -18,7 +18,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from urllib.parse import parse_qs
 
-from pandora_router.bidding.beliefs import Reputation
+from pandora_router.bidding.rules import Reputation
 from pandora_router.dashboard import login
 from pandora_router.dashboard.auctions import auction, market
 from pandora_router.dashboard.calibration import calibration

@@ -1,4 +1,8 @@
-"""A routing table on disk: a folder of Parquet files with a manifest (see `folders`). No pickle.
+"""Tables in folders, and limits on the size of what comes from outside.
+
+Limits on the size of files from outside.
+
+A routing table on disk: a folder of Parquet files with a manifest (see `folders`). No pickle.
 
 `prompts.parquet`, `score.parquet`, `fee.parquet` and `contexts.parquet` (one column per specialist); the
 manifest also has the fingerprint of the content.
@@ -7,19 +11,44 @@ manifest also has the fingerprint of the content.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from pandora_router import folders
-from pandora_router.data.limits import Limits
 from pandora_router.data.table import Table
 from pandora_router.errors import UsageError
 from pandora_router.types import Contexts, Matrix
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Limits on data from outside; pass larger numbers to allow more."""
+
+    file_bytes: int = 4 * 2**30
+    """Size of one file, and its decompressed size."""
+    cells: int = 50_000_000
+    """Prompts x specialists."""
+    text_characters: int = 1_000_000
+    """Length of one prompt or context."""
+
+    def hold(self, what: str, bound: str, came: int) -> None:
+        """Raise `UsageError` if the count `came` exceeds the named limit."""
+        most: int = getattr(self, bound)
+        if came > most:
+            unit = bound.rsplit("_", 1)[-1]
+            raise UsageError(
+                what,
+                expected=f"at most {most:,} {unit}",
+                came=f"{came:,}",
+                do=f"To allow it: Limits({bound}={came}) or --max-{bound.replace('_', '-')} {came}.",
+            )
+
 
 KIND = folders.Kind(
     format="pandora-router table",

@@ -86,7 +86,7 @@ class Table:
         >>> Table.from_frame(pa.table(rows), fee={"small": 0.001, "large": 0.02}).score
         array([[0., 1.]])
         """
-        from pandora_router.data.importers.long import read_frame
+        from pandora_router.data.importers.layouts import read_frame
 
         names = {"specialist": specialist, "score": score, "prompt": prompt, **columns}
         return read_frame(frame, names, fee=fee, fee_weight=fee_weight)

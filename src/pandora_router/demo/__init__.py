@@ -3,12 +3,11 @@
     questions      questions with answers that can be checked, recorded and fresh ones
     specialists    the six specialists, and what a look at each shows
     records        recording their answers and times
-    study          fitting on the recorded answers; ways to route compared on held-out questions
-    headline       what routing earns, in sentences and one small table
+    study          fitting on the recorded answers; ways to route compared on held-out questions,
+                   in sentences and one small table
     live_route     questions routed one by one, through running or recorded specialists
     page           everything as one HTML page, with example decisions
-    upstream       the specialists behind one HTTP address
-    local_gateway  `pandora serve --demo`: the upstream behind a gateway, with a fitted router
+    local_gateway  `pandora serve --demo`: the specialists as a provider, a gateway before it, a fitted router
 
 This module imports nothing; import from the modules above.
 """

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from pandora_router.calibrate.ways import ORACLE, ROUTER
-from pandora_router.demo import headline
+from pandora_router.demo import study
 from pandora_router.demo.live_route import RoutedQuestion
 from pandora_router.demo.study import Study, Way
 from pandora_router.errors import UsageError
@@ -64,16 +64,16 @@ def write(
 
 
 def render(
-    result: Study, examples: Stories, routed: Sequence[RoutedQuestion], price: float = headline.PRICE
+    result: Study, examples: Stories, routed: Sequence[RoutedQuestion], price: float = study.PRICE
 ) -> str:
     """The page as text. `examples` are decisions with headings, `routed` the questions routed at the end."""
     parts = [
         "<h1>What routing earns: three kinds of specialists on one machine</h1>",
-        *(f'<p class="lead">{html.escape(sentence)}</p>' for sentence in headline.sentences(result, price)),
-        _drawing(scatter([result.way(name) for name in headline.SHOWN])),
-        _table(headline.COLUMNS, headline.rows(result, price=price)),
+        *(f'<p class="lead">{html.escape(sentence)}</p>' for sentence in study.sentences(result, price)),
+        _drawing(scatter([result.way(name) for name in study.SHOWN])),
+        _table(study.COLUMNS, study.rows(result, price=price)),
         _legend(),
-        f"<p>{html.escape(headline.recorded(result))}</p>",
+        f"<p>{html.escape(study.recorded(result))}</p>",
         "<h2>How a decision looks</h2>",
         "<p>Bars: what was believed before any look. Hollow: the mean of a sealed box. Filled: the value "
         "that the look showed. Green: who answers.</p>",
@@ -152,9 +152,7 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def _legend() -> str:
-    words = (
-        f"<dt>{html.escape(word)}</dt><dd>{html.escape(meaning)}</dd>" for word, meaning in headline.LEGEND
-    )
+    words = (f"<dt>{html.escape(word)}</dt><dd>{html.escape(meaning)}</dd>" for word, meaning in study.LEGEND)
     return f"<dl>{''.join(words)}</dl>"
 
 

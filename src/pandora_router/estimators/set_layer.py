@@ -24,9 +24,8 @@ from pandora_router.estimators.embedders.embedder import Embedder
 from pandora_router.estimators.rewards import checked_contexts
 from pandora_router.estimators.stack.agreement import Saying, saying
 from pandora_router.estimators.stack.boosted import Boosted
-from pandora_router.estimators.stack.ensemble import Ensemble
+from pandora_router.estimators.stack.ensemble import Ensemble, Trees, grow
 from pandora_router.estimators.stack.heads import grouped_folds
-from pandora_router.estimators.stack.trees import Trees, grow
 from pandora_router.estimators.states import Saved
 from pandora_router.specialists.beginning import read_head
 from pandora_router.types import Advance, Contexts, Mask, Matrix, Positions, Vector, silent

@@ -1,7 +1,6 @@
 """Files and folders on disk: written whole or not at all, verified when read, never anybody else's replaced.
 
-    kinds        what a folder is (`Kind`), its manifest, seal and signature
-    outputs      what may be written where: `check_output`, `check_file`
+    kinds        what a folder is (`Kind`), its manifest, seal and signature; what may be written where
     publication  `write` and `read` for folders, `replacing` and `replace_file` for files: whole or not at all
     tensors      named arrays as bytes and back, without pickle, archives or compression
     saved        a fitted model as plain values, and those values as files
@@ -12,8 +11,18 @@ Publishing writes a new subfolder, syncs it, and replaces `manifest.json` in one
 is the pointer (docs/decisions/0110-published-folders.md). This package does not know what the files mean.
 """
 
-from pandora_router.folders.kinds import MANIFEST, Kind, Stored, format_of, is_stored, manifest, parsed
-from pandora_router.folders.outputs import check_file, check_output, keep_apart
+from pandora_router.folders.kinds import (
+    MANIFEST,
+    Kind,
+    Stored,
+    check_file,
+    check_output,
+    format_of,
+    is_stored,
+    keep_apart,
+    manifest,
+    parsed,
+)
 from pandora_router.folders.publication import (
     read,
     replace_file,

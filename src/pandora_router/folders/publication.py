@@ -19,8 +19,18 @@ from pathlib import Path
 from typing import Any
 
 from pandora_router.errors import UsageError
-from pandora_router.folders.kinds import MANIFEST, Content, Kind, Stored, manifest, seal_of, sign
-from pandora_router.folders.outputs import LOCK, check_output, is_leftover
+from pandora_router.folders.kinds import (
+    LOCK,
+    MANIFEST,
+    Content,
+    Kind,
+    Stored,
+    check_output,
+    is_leftover,
+    manifest,
+    seal_of,
+    sign,
+)
 
 ABANDONED = 24 * 3600.0  # seconds after which a draft is removed where the file system has no locks
 WITHOUT_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)

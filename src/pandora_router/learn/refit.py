@@ -84,7 +84,7 @@ def refit(router: Router, traffic: Table, *, complaints: bool = False) -> Learnt
     name = hashlib.sha256(router.id.encode() + completed.tobytes()).hexdigest()[:16]
     ratings = int(np.isfinite(score).sum())
     note = {"parent": router.id, "requests": len(prompts), "ratings": ratings, "offset": offset}
-    record = {**router.record, "learnt": note}
+    record = replace(router.record, learnt=note)
     made = replace(router, cheap=cheap.remember(prompts, completed), id=name, record=record)
     return Learnt(made, len(prompts), ratings, offset)
 

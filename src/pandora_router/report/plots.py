@@ -24,7 +24,7 @@ from pandora_router.evaluate.bids import Bids
 from pandora_router.evaluate.experiments import cheap_name
 from pandora_router.evaluate.results import Results
 from pandora_router.report import paired
-from pandora_router.report.verdicts import gaps
+from pandora_router.report.paired import gaps
 
 BAND = 1.96
 MANY = 8  # inspections per prompt above which the scale is logarithmic, so that small numbers are visible

@@ -17,8 +17,7 @@ from pandora_router.evaluate.reliability import COVERED, PREDICTORS, Checks
 from pandora_router.evaluate.results import Key, Results
 from pandora_router.evaluate.statistics import Comparison, Estimate
 from pandora_router.report import paired
-from pandora_router.report.paired import Way, has
-from pandora_router.report.verdicts import against, gaps, statics, verdict_on
+from pandora_router.report.paired import Way, against, gaps, has, statics, verdict_on
 
 OVERALL = (
     "total",

@@ -87,7 +87,7 @@ def add_specialist(
         costs=_costs(router.costs, inspection_cost),
         fees=np.append(router.fees, float(fees[scored].mean())),
         id=identity,
-        record={**router.record, "added": [*router.record.get("added", []), note]},
+        record=replace(router.record, added=(*router.record.added, note)),
     )
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -56,6 +56,57 @@ SHORTEST_KEY = 16  # bytes
 LARGEST = 8 * 2**30  # bytes of one file
 
 
+@dataclass(frozen=True)
+class FitRecord:
+    """Facts about a fit, as the manifest of its artifact holds them.
+
+    fingerprint: of the routing table. prompts: how many of each part. versions: of libraries. settings: how
+    the router was fitted; `config` in them is the configuration file. evidence: why this policy was chosen.
+    lengths: mean tokens and seconds of each specialist in training. report: what was measured on prompts that
+    nothing was fitted on. added: a note for each specialist that was added later. goal: what was
+    reached of the goal that it was fitted for. learnt: which requests it learnt from, and its parent.
+    """
+
+    fingerprint: str = ""
+    prompts: Mapping[str, Any] = field(default_factory=dict)
+    versions: Mapping[str, str] = field(default_factory=dict)
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    evidence: Mapping[str, Any] = field(default_factory=dict)
+    lengths: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    report: Mapping[str, Any] = field(default_factory=dict)
+    fit_cpu_seconds: float = 0.0
+    added: tuple[Mapping[str, Any], ...] = ()
+    goal: Mapping[str, Any] = field(default_factory=dict)
+    learnt: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def currency(self) -> str:
+        """The sign of the currency of the configuration file, "$" if the router was fitted without one."""
+        return str(self.settings.get("config", {}).get("value", {}).get("currency", "$"))
+
+    @property
+    def standing(self) -> Mapping[str, Any]:
+        """What is known of each specialist without a search, such as the best `single` one."""
+        standing: Mapping[str, Any] = self.report.get("standing", {})
+        return standing
+
+    @property
+    def peek(self) -> int | None:
+        """How many characters of a beginning a look shows; None if that was not stated."""
+        peek: int | None = self.settings.get("inspection", {}).get("peek")
+        return peek
+
+    def to_dict(self) -> dict[str, Any]:
+        """The facts for JSON, without those that most fits do not have (`added`, `goal`, `learnt`)."""
+        seldom = ("added", "goal", "learnt")
+        return {name: value for name, value in vars(self).items() if value or name not in seldom}
+
+    @classmethod
+    def from_dict(cls, facts: Mapping[str, Any]) -> FitRecord:
+        """What `to_dict` gave; raises `TypeError` for facts of other names."""
+        return cls(**{**facts, "added": tuple(facts.get("added", ()))})
+
+
 def save(router: Router, path: Path, *, replace: bool = False, inputs: Iterable[Path] = ()) -> None:
     """Write the router to the folder `path`, atomically, signed if a key is set.
 
@@ -80,7 +131,7 @@ def save(router: Router, path: Path, *, replace: bool = False, inputs: Iterable[
             "fee_weight": router.fee_weight,
             "timeout": router.timeout,
             "ready": fitted(router.costly) is None,
-            "record": json_values(router.record),
+            "record": json_values(router.record.to_dict()),
         }
 
     folders.write(path, KIND, files, replace=replace, inputs=inputs, key=signing_key())
@@ -110,7 +161,7 @@ def load(path: Path, *, costly: Estimator | None = None, embedder: Embedder | No
             fees=saved.array("fees", len(specialists)),
             fee_weight=float(facts["fee_weight"]),
             id=str(facts["id"]),
-            record=dict(facts["record"]),
+            record=FitRecord.from_dict(facts["record"]),
             timeout=facts["timeout"],
         )
         _agree(path, router, int(saved.parts["signal"].settings["specialists"]))

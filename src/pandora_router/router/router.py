@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from pandora_router.calibrate.readings import Readings
     from pandora_router.data import Table
     from pandora_router.estimators.embedders.embedder import Embedder
+    from pandora_router.router.artifact import FitRecord
     from pandora_router.router.fit_report import Report
     from pandora_router.router.inspection import Inspection, WaitingCosts
     from pandora_router.router.recipes import Costly, Recipe
@@ -58,7 +59,7 @@ class Router:
     fees: Vector = field(repr=False)
     fee_weight: float
     id: str
-    record: Mapping[str, Any] = field(repr=False)
+    record: FitRecord = field(repr=False)
     timeout: float | None = 30.0
     worker: Worker = field(default_factory=Worker, repr=False)
     bonus: Vector | float = field(default=0.0, repr=False)
@@ -97,7 +98,7 @@ class Router:
     ) -> Router:
         """Fit f and g on the train split, the signal model and `Auto` on the calibration split.
 
-        `record["report"]` was measured on the test split before anything used it. The returned router also
+        `record.report` was measured on the test split before anything used it. The returned router also
         knows the test prompts (its cheap estimate averages over all known prompts): to measure it on them
         yourself, pass `remember_test=False`.
 
@@ -114,7 +115,7 @@ class Router:
             and, unless g is external, "test").
         sample: most training prompts that g, the signal model and the policy read (None: 100,000), and most
             of another split if that is less than 30,000; the cheap estimate knows all.
-            `record["prompts"]["sampled"]` names the splits that have more.
+            `record.prompts["sampled"]` names the splits that have more.
         runner: embeds the known prompts where there are more than `sample` (None: this process); the router
             is the same.
         """
@@ -267,8 +268,7 @@ class Router:
         """What the fit measured on held-out prompts: `print(router.report)`."""
         from pandora_router.router.fit_report import Report
 
-        sign = self.record.get("settings", {}).get("config", {}).get("value", {}).get("currency", "$")
-        return Report(self.record.get("report", {}), self.fee_weight, sign)
+        return Report(self.record.report, self.fee_weight, self.record.currency)
 
     @functools.cached_property
     def predictor(self) -> Predictor | None:

@@ -245,9 +245,9 @@ def with_sets(
     if not compared.better:
         return _noted(router, facts)
     evidence = {"chosen": "guarded", "policy": repr(policy), "guard": compared.over_never.to_dict()}
-    report = {**router.record["report"], **({"routing": routing} if routing else {})}
-    evidence = {**router.record["evidence"], **evidence}
-    return _noted(replace(made, record={**router.record, "evidence": evidence, "report": report}), facts)
+    report = {**router.record.report, **({"routing": routing} if routing else {})}
+    evidence = {**router.record.evidence, **evidence}
+    return _noted(replace(made, record=replace(router.record, evidence=evidence, report=report)), facts)
 
 
 def _possible(router: Router, wanted: Policy | Auto) -> tuple[KnowledgeGradient, FittedSignal]:
@@ -334,8 +334,8 @@ def tested(
 
 def _noted(router: Router, facts: Mapping[str, Any]) -> Router:
     """The router with the facts about opened sets in its record."""
-    report = {**router.record["report"], "opened": dict(facts)}
-    return replace(router, record={**router.record, "report": report})
+    report = {**router.record.report, "opened": dict(facts)}
+    return replace(router, record=replace(router.record, report=report))
 
 
 def joined(first: Signs, second: Signs) -> Signs:

@@ -52,6 +52,7 @@ from pandora_router.errors import UsageError
 from pandora_router.estimators.estimator import Estimator, Predictor, Remembering
 from pandora_router.estimators.states import is_saved, load_estimator
 from pandora_router.estimators.states import write as write_estimator
+from pandora_router.router.artifact import FitRecord
 from pandora_router.router.fit_report import Priced, report
 from pandora_router.router.inspection import Inspection, WaitingCosts, purchase
 from pandora_router.router.out_of_fold import Estimated, Part, estimated
@@ -182,16 +183,16 @@ def fit(
     counts = {"train": len(train), "calibration": len(calibration), "test": len(test), "left_out": repeated}
     counts["remembered"] = remembered
     sampled = {name: len(part.rows) for name, part in splits.items() if len(part.rows) < len(part.whole)}
-    record = {
-        "fingerprint": order.table.fingerprint(),
-        "prompts": counts | ({"sampled": sampled} if sampled else {}),
-        "versions": order.versions(),
-        "settings": {**_told(order), **order.settings},
-        "evidence": evidence,
-        "lengths": {name: dict(means) for name, means in order.table.lengths.items()},
-        "report": measured,
-        "fit_cpu_seconds": round(time.process_time() - begun, 2),
-    }
+    record = FitRecord(
+        fingerprint=order.table.fingerprint(),
+        prompts=counts | ({"sampled": sampled} if sampled else {}),
+        versions=order.versions(),
+        settings={**_told(order), **order.settings},
+        evidence=evidence,
+        lengths={name: dict(means) for name, means in order.table.lengths.items()},
+        report=measured,
+        fit_cpu_seconds=round(time.process_time() - begun, 2),
+    )
     router = Router(
         specialists=order.table.specialists,
         cheap=cheap,
@@ -216,8 +217,8 @@ def fit(
     router = with_sets(
         router, order.costly, order.signal, order.policy, parts, held, learnt, order.waiting, say
     )
-    seconds = {"fit_cpu_seconds": round(time.process_time() - begun, 2)}
-    return replace(router, record={**router.record, **seconds})
+    seconds = round(time.process_time() - begun, 2)
+    return replace(router, record=replace(router.record, fit_cpu_seconds=seconds))
 
 
 def _measured(

@@ -23,10 +23,10 @@ from pandora_router.data.importers.grid import (
     place,
     prompts_of,
 )
-from pandora_router.data.importers.long import LongColumns, answers_of
+from pandora_router.data.importers.layouts import LongColumns, answers_of
 from pandora_router.data.importers.sheet import Sheet, read_sheet
-from pandora_router.data.limits import Limits
 from pandora_router.data.splits import USUAL
+from pandora_router.data.storage import Limits
 from pandora_router.data.table import Table
 from pandora_router.errors import UsageError
 from pandora_router.types import Contexts, Matrix, Progress

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 
-from pandora_router.data.limits import Limits
+from pandora_router.data.storage import Limits
 from pandora_router.errors import UsageError
 from pandora_router.text import lone_surrogate, unfit_for_name
 

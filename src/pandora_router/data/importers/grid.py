@@ -15,8 +15,8 @@ import numpy.typing as npt
 from pandora_router.data.fees import Facts, Fees, price
 from pandora_router.data.importers.formats import CodedColumn, Codes
 from pandora_router.data.importers.sheet import Sheet
-from pandora_router.data.limits import Limits
 from pandora_router.data.splits import USUAL, keep
+from pandora_router.data.storage import Limits
 from pandora_router.data.table import Table
 from pandora_router.errors import UsageError
 from pandora_router.types import Contexts, Matrix, Vector

@@ -29,7 +29,7 @@ from pandora_router.data.importers.formats import (
     jsonl_batches,
     parquet_batches,
 )
-from pandora_router.data.limits import Limits
+from pandora_router.data.storage import Limits
 from pandora_router.errors import UsageError
 from pandora_router.types import Progress, Vector
 

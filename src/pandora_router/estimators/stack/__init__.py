@@ -1,1 +1,11 @@
-"""The default costly estimate g: gradient-boosted trees over features and simpler predictions. No torch."""
+"""The default costly estimate g: gradient-boosted trees over features and simpler predictions. No torch.
+
+    boosted    the estimator: its fit and its predictions
+    ensemble   trees as arrays, and how LightGBM grows them
+    evidence   features of a text and of a prompt
+    peek       features of the beginnings of answers
+    agreement  whether beginnings of different specialists agree
+    heads      ridge regression of rewards, with out-of-fold predictions
+
+This module imports nothing; import from the modules above.
+"""

@@ -1,1 +1,1 @@
-"""A fine-tuned transformer as costly estimate: `training` needs torch, `served` needs only ONNX Runtime."""
+"""A fine-tuned transformer as costly estimate: `trainer` needs torch, `served` needs only ONNX Runtime."""

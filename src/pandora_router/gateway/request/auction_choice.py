@@ -17,9 +17,9 @@ from typing import Any
 import orjson
 
 from pandora_router.bidding.auctioneer import Auctioneer
-from pandora_router.bidding.beliefs import Even, RouterBeliefs
 from pandora_router.bidding.participants import Terms
 from pandora_router.bidding.platform import Auction
+from pandora_router.bidding.rules import Even, RouterBeliefs
 from pandora_router.bidding.wire import LARGEST, OfferMessage
 from pandora_router.errors import UpstreamError
 from pandora_router.gateway.generation import Profile, Site

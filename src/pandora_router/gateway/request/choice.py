@@ -27,7 +27,7 @@ def best_single(profile: Profile | None) -> str | None:
     if profile is None or profile.router is None:
         return None
     router = profile.router
-    standing = router.record.get("report", {}).get("standing", {})
+    standing = router.record.standing
     single = standing.get("single", router.default)
     return single if single in router.specialists else router.default
 

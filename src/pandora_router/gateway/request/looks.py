@@ -38,7 +38,7 @@ def fare(attempt: RunningAttempt) -> Fare:
 
 def starting(site: Site) -> dict[str, Lengths]:
     """The lengths and speeds of the fit, from which a gateway starts."""
-    fitted = (router.record.get("lengths", {}) for router in site.routers)
+    fitted = (router.record.lengths for router in site.routers)
     return {name: Lengths.of(means) for lengths in fitted for name, means in lengths.items()}
 
 
