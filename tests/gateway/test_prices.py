@@ -19,7 +19,17 @@ from pandora_router.config.inspection import looking
 from pandora_router.config.specialists import ChatSettings
 from pandora_router.data import load, save
 from pandora_router.gateway.providers.backend import Backend
-from pandora_router.prices import Cancelling, Fare, Lengths, LookOutlook, Tariff, look_fare
+from pandora_router.prices import (
+    FASTEST,
+    PREFIXES,
+    Cancelling,
+    Fare,
+    Lengths,
+    LookOutlook,
+    RecentMean,
+    Tariff,
+    look_fare,
+)
 from pandora_router.specialists.answer import Answer
 from pandora_router.store.money import nanodollars
 from pandora_router.transport.endpoint import Endpoint
@@ -197,3 +207,16 @@ def test_a_gateway_starts_from_the_lengths_of_its_fit(serve: Serve, stub: Stub) 
 def test_amounts_in_sentences_are_written_out() -> None:
     outlook = LookOutlook("small", Fare(0.0000123, 0.000456), "stops")
     assert outlook.sentence == "looks at small cost about $0.0000123; a whole answer $0.000456"
+
+
+def test_means_are_plain_at_first_and_what_is_kept_is_bounded() -> None:
+    mean = RecentMean()
+    for value in (1.0, 3.0, 8.0):
+        mean.add(value)
+    assert mean.value == pytest.approx(4.0)
+    buffered = Lengths.of({"output": 1e9, "seconds": 1.0, "waited": 2.0})
+    assert buffered.held == 2.0 * FASTEST
+    lengths = Lengths()
+    for i in range(PREFIXES + 1):
+        lengths.answered(Usage(10, 15, output=1), 1.0, size=100, prefix=f"p{i}")
+    assert [lengths.expected(100, "chat", f"p{i}", 0, 0.0).cached for i in (0, 1)] == [0, 15]
