@@ -2,6 +2,7 @@
 
     python -m paper results --data ../shared/data     experiments -> results/, docs/results.md
     python -m paper bidding --data ../shared/data     markets -> results/bidding.md, docs/bidding.md
+    python -m paper public --data ../shared/data      published tables -> docs/public.md
 
 Finished splits are not run again; a run that is broken off goes on when started again. The seeds of
 paper/experiments were chosen so that no rule of the router was tuned on their splits.
@@ -27,7 +28,7 @@ from pandora_router.evaluate.results import Results
 from pandora_router.folders import replace_text
 from pandora_router.report import html, plots
 from pandora_router.run import Runner
-from paper import bidding_report, curves, results_page
+from paper import bidding_report, curves, public, results_page
 
 HERE = Path(__file__).parent
 FILE = click.Path(path_type=Path, dir_okay=False)
@@ -151,6 +152,19 @@ def bidding_command(
     replace_text(output / "bidding.md", bidding_report.markdown(found, made, images, command, GENERATED_COST))
     if page_to is not None:
         replace_text(page_to, bidding_report.short(found, made, command, GENERATED_COST))
+
+
+@main.command("public")
+@click.option(
+    "--data", "root", default=Path("../shared/data"), type=FOLDER, help="Where the data folders lie."
+)
+@click.option("--seeds", type=click.IntRange(1), default=3, help="How many seeds, from 41 on.")
+@click.option("--page", "page_to", type=FILE, required=True, help="The page, usually docs/public.md.")
+def public_command(root: Path, seeds: int, page_to: Path) -> None:
+    """Fit on the training prompts of published benchmarks and write our rows beside the published ones."""
+    with SlowProgress() as progress:
+        words = public.markdown(root, range(41, 41 + seeds), progress)
+    replace_text(page_to, words)
 
 
 if __name__ == "__main__":

@@ -153,6 +153,21 @@ def test_prompts_are_the_unit_of_evidence_for_the_slope() -> None:
     assert abs(many - one) > 1e-3  # ten times the prompts do say more
 
 
+@pytest.mark.parametrize("scored", ["all", "half of the cells", "half of the prompts once"])
+def test_the_slope_does_not_fall_with_missing_scores(scored: str) -> None:
+    """A true slope of .9 stays near .9: a prompt with one score has no contrast and says nothing."""
+    rng = np.random.default_rng(11)
+    news = rng.standard_normal((6000, 4))
+    reward = 0.9 * news + 0.5 * rng.standard_normal(news.shape)
+    if scored == "half of the cells":
+        reward[rng.random(reward.shape) < 0.5] = np.nan
+    elif scored == "half of the prompts once":
+        reward[:3000, 1:] = np.nan
+    cells = [np.zeros_like(news), news, reward]
+    train, calibration = ([a[part] for a in cells] for part in (slice(4000), slice(4000, None)))
+    assert fit_slope(*calibration, train=tuple(train)) == pytest.approx(0.9, abs=0.03)
+
+
 def test_a_scale_stops_bending_where_the_means_end() -> None:
     """Beyond the range of the calibration means the scale is that of the end, not the curve's."""
     rng = np.random.default_rng(4)
