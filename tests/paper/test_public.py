@@ -6,9 +6,9 @@ import itertools
 
 import numpy as np
 import pytest
-from paper import public
 
 from pandora_router.data import Table
+from paper import public
 
 
 def brute_area(cost: np.ndarray, quality: np.ndarray, low: float, high: float) -> float:
