@@ -39,6 +39,7 @@ import orjson
 from pandora_router import __version__
 from pandora_router.boxes import Costs
 from pandora_router.config.gateway import mount_dashboard
+from pandora_router.data import Table
 from pandora_router.demo import live_route, records
 from pandora_router.demo.questions import recorded
 from pandora_router.demo.specialists import FIRST, SECONDS, SMALL, calculate, the_specialists, weights
@@ -58,7 +59,7 @@ from pandora_router.specialists.request import Request
 from pandora_router.specialists.specialist import Specialist
 from pandora_router.transport.asgi import Receive, Reply, Scope, Send, read_body
 from pandora_router.transport.endpoint import Endpoint
-from pandora_router.types import Advance
+from pandora_router.types import Advance, Vector
 from pandora_router.wires.known import BY_PATH
 from pandora_router.wires.look import LookLength
 from pandora_router.wires.wire import Turn, Wire, WireAnswer
@@ -161,6 +162,8 @@ class Running:
         self._thread.join()
 
 
+NEVER = 2.0
+"""A cost, in units of reward, at which no look is worth it."""
 DEFAULT = "open book"
 """Who answers what the router cannot judge: the best single one of the five in the record."""
 GROWING = frozenset({"closed book", "examples"})
@@ -267,19 +270,39 @@ def fitted(say: Advance) -> Path:
     except PandoraError:
         say("fitting the router", 0.0)
         record = records.Recorded.read()
-        table = record.table.only(SMALL).with_fee_weight(WEIGHT)
+        table = streamed(record.table.only(SMALL).with_fee_weight(WEIGHT))
         usable = (table.split == "train") | ~table.missing.any(axis=1)
         columns = [record.table.specialists.index(name) for name in SMALL]
         looks = WEIGHT * np.nanmean(record.looks[:, columns][table.split == "train"], axis=0)
         kernels.warm(lambda kernel, done, total: say(f"compiling {kernel}, once", 0.5 * done / total))
         router = Router.fit(
             table.rows(np.asarray(usable)),
-            inspection_cost=Costs(looks, refund=looks),  # whoever was looked at goes on with what it began
+            inspection_cost=look_costs(looks),
             default=DEFAULT,
             progress=lambda what, share: say(what, 0.5 + 0.4 * share),
         )
         router.save(folder, replace=True)
     return folder
+
+
+def streamed(table: Table) -> Table:
+    """The table with beginnings of those specialists alone whose stream begins with their answer.
+
+    What the others show before they answer, such as a passage, is recorded but not sent over a wire.
+    """
+    assert table.contexts is not None
+    contexts = table.contexts.copy()
+    contexts[:, [name not in GROWING for name in table.specialists]] = None
+    return replace(table, contexts=contexts)
+
+
+def look_costs(looks: Vector) -> Costs:
+    """The costs of looks at the five, in units of reward; out of reach where there is nothing to look at.
+
+    Whoever was looked at goes on with what it began, so that its look is refunded.
+    """
+    here = np.array([name in GROWING for name in SMALL])
+    return Costs(np.where(here, looks, NEVER), refund=np.where(here, looks, 0.0))
 
 
 def _cache() -> Path:
