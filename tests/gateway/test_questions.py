@@ -74,7 +74,8 @@ def test_calls_that_are_passed_on_name_nobody_without_a_key(serve: Serve, stub: 
     for headers in ({}, {"Authorization": "Bearer pk-unknown"}):
         status, _, answer = ask(gateway, path, body, **headers)
         assert (status, b"hidden-name" in answer) == (401, False)
-    status, _, answer = ask(gateway, path, body, Authorization=key_of(gateway, "team"))
+    named = {**body, "model": "hidden-name"}
+    status, _, answer = ask(gateway, path, named, Authorization=key_of(gateway, "team"))
     assert (status, b"hidden-name" in answer) == (404, True)
 
 

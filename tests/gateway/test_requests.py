@@ -415,9 +415,9 @@ def test_what_a_look_costs_follows_the_request(talking: Talking, tmp_path: Path)
             return fare(exchange.calls.attempt(name, "inspection")).money
 
         assert price("short") < price("long " * 500)
-        gateway.measured["small"].answered(Usage(100), 1.0, size=1000)
+        gateway.measured["small"].answered(Usage(300), 1.0, size=3000)
         cheaper = price("long " * 500)
-        gateway.measured["large"].answered(Usage(500), 1.0, size=1000)
+        gateway.measured["large"].answered(Usage(1500), 1.0, size=3000)
         assert cheaper < price("long " * 500, "large")
         system = "You are careful. " * 100
         before = price("short", system=system)

@@ -39,7 +39,7 @@ def test_a_sample_that_is_large_enough_for_every_split_changes_nothing() -> None
     table = generate(700, contexts=True)
     whole, usual = Router.fit(table, sample=len(table.in_split("train"))), Router.fit(table)
     assert whole.id == usual.id
-    assert "sampled" not in usual.record["prompts"]
+    assert "sampled" not in usual.record.prompts
     same(whole.cheap.state(), usual.cheap.state())
     assert repr(decided(whole, table)) == repr(decided(usual, table))
 
@@ -48,8 +48,8 @@ def test_a_sample_that_is_large_enough_for_every_split_changes_nothing() -> None
 def test_beyond_the_sample_f_knows_all_and_the_rest_is_a_fit_on_the_sample(contexts: bool) -> None:
     table = generate(900, contexts=contexts)
     router = Router.fit(table, sample=120)
-    assert router.record["prompts"]["sampled"] == {"train": 120, "calibration": 120, "test": 120}
-    assert router.record["report"]["routing"]["prompts"] <= 120
+    assert router.record.prompts["sampled"] == {"train": 120, "calibration": 120, "test": 120}
+    assert router.record.report["routing"]["prompts"] <= 120
     assert router.id != Router.fit(table).id
     assert isinstance(router.cheap, Neighbours)
     assert len(router.cheap.vectors) == 900

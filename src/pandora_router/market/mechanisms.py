@@ -29,6 +29,7 @@ import numpy as np
 
 from pandora_router.boxes import Boxes
 from pandora_router.errors import UsageError
+from pandora_router.index import TIE
 from pandora_router.search.state import OUTSIDE
 
 
@@ -155,10 +156,17 @@ def _unasked(book: Book, call: Call, but: int = OUTSIDE) -> tuple[Call, ...]:
     return tuple(Call(j, call.price) for j in later if book.answers[j] is None and j != but)
 
 
-def _highest(limits: dict[int, float]) -> tuple[int, float]:
-    """The highest limit and the lowest index that holds it; (OUTSIDE, -inf) if there is none."""
-    winner = max(limits, key=lambda j: (limits[j], -j), default=OUTSIDE)
+def _highest(limits: dict[int, float], equal: float = 0.0) -> tuple[int, float]:
+    """The lowest index of those within `equal` of the highest limit, and its own; (OUTSIDE, -inf) if none."""
+    top = max(limits.values(), default=-np.inf)
+    winner = min((j for j in limits if limits[j] >= top - equal), default=OUTSIDE)
     return winner, limits.get(winner, -np.inf)
+
+
+def _equal(*limits: dict[int, float]) -> float:
+    """The difference up to which prices are equal, as in a search: that of rounding (`index.TIE`)."""
+    sizes = (abs(limit) for some in limits for limit in some.values() if np.isfinite(limit))
+    return TIE * max(sizes, default=0.0)
 
 
 @dataclass(frozen=True)
@@ -179,11 +187,13 @@ class Descending:
         """Ask everyone once at the top, then fall to the highest limit or waiting price."""
         if (fresh := book.unasked) is not None:
             return Call(fresh, np.inf)
-        waiter, until = _highest(book.waits())
-        bidder, limit = _highest(book.bids())
+        waits, bids = book.waits(), book.bids()
+        equal = _equal(waits, bids)
+        waiter, until = _highest(waits, equal)
+        bidder, limit = _highest(bids, equal)
         if max(until, limit) <= self.reserve or waiter == bidder == OUTSIDE:
             return Award(OUTSIDE, self.reserve)
-        if bidder == OUTSIDE or until > limit:
+        if bidder == OUTSIDE or until > limit + equal:
             return Call(waiter, min(until, book.price))
         return Award(bidder, min(limit, book.price))
 

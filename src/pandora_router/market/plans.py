@@ -37,7 +37,7 @@ from numpy.typing import ArrayLike
 from pandora_router.boxes import Boxes
 from pandora_router.boxes.checks import finite
 from pandora_router.errors import UsageError
-from pandora_router.index import normal_gain
+from pandora_router.index import TIE, normal_gain
 from pandora_router.market.strategies import Moment, intervals
 from pandora_router.search import Batch, Committing, Held
 from pandora_router.search.payoffs import Outside
@@ -262,16 +262,19 @@ def _rivals(plans: Plans) -> None:
 def descending(plans: Plans) -> Sales:
     """A falling clock: the highest limit wins and is paid; whoever's call lies above it has looked.
 
-    At the winning price standing limits come first (no further call), then calls by index.
+    At the winning price standing limits come first (no further call), then calls by index. Prices that differ
+    by rounding alone (`index.TIE`) are equal.
     """
     price = plans.limit.max(axis=1)[:, None]
-    reached = plans.limit == price
-    called = plans.looks & (plans.call == price)
+    sizes = np.abs(np.where(np.isfinite(plans.limit), plans.limit, 0.0))
+    equal = TIE * sizes.max(axis=1)[:, None]
+    reached = plans.limit >= price - equal
+    called = plans.looks & (np.abs(plans.call - price) <= equal)
     standing = reached & ~called
     by_call = ~standing.any(axis=1)
     winner = np.where(by_call, reached.argmax(axis=1), standing.argmax(axis=1))
     before = np.arange(plans.limit.shape[1]) <= winner[:, None]
-    inspected = plans.looks & ((plans.call > price) | (by_call[:, None] & called & before))
+    inspected = plans.looks & ((plans.call > price + equal) | (by_call[:, None] & called & before))
     return Sales(winner, price[:, 0], inspected, plans.cost, plans.refund)
 
 

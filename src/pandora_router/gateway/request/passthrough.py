@@ -131,8 +131,10 @@ async def _specialist(
     if name not in site.names:
         able = [backend.name for backend in site.backends if wire.name in backend.wires]
         name = next(iter(able), None) if site.settings.default not in able else site.settings.default
-    if name is None or wire.name not in site.backend(name).wires:
-        raise Refused(404, f"{name or 'No specialist'} does not serve {path}.", "model_not_found")
+    if name is None:
+        raise Refused(404, f"No specialist serves {path}.", "model_not_found")
+    if wire.name not in site.backend(name).wires:
+        raise Refused(404, f"{name} does not serve {path}.", "model_not_found")
     return site.backend(name)
 
 
