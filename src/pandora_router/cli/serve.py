@@ -11,6 +11,7 @@ import click
 
 from pandora_router.cli.console import SlowProgress, echo
 from pandora_router.cli.keys import within
+from pandora_router.errors import PandoraError
 
 if TYPE_CHECKING:
     from pandora_router.gateway.generation import Site
@@ -67,8 +68,11 @@ def serve(config: Path | None, demo: bool, host: str | None, port: int | None, w
             echo(f"{sentence[:1].upper()}{sentence[1:]}.")
         echo(f"Serving on {url} (decisions in {plan.store}). Stop with Ctrl-C.")
         echo(f"Dashboard: {url}/dashboard")
-        if plan.read().serve.keys == "required" and not within(plan.store, accounts.keys, new=True):
-            echo("Requests need a key and there is none yet. Make one: pandora keys add NAME")
+        with contextlib.suppress(
+            PandoraError
+        ):  # only a hint: a database that is away must not end the gateway
+            if plan.read().serve.keys == "required" and not within(plan.store, accounts.keys, new=True):
+                echo("Requests need a key and there is none yet. Make one: pandora keys add NAME")
 
     click.get_current_context().exit(server.serve(plan, address, workers, ready))
 
