@@ -117,7 +117,7 @@ def residual_covariance(cheap: Neighbours) -> Matrix:
 def spread(news: Matrix, covariance: Matrix) -> Matrix:
     """What the known cells of each row of `news` (N, M), NaN elsewhere, say about all cells of the row.
 
-    >>> spread(np.array([[0.2, np.nan]]), np.array([[1.0, 0.5], [0.5, 1.0]])).tolist()
+    >>> spread(np.array([[0.2, np.nan]]), np.array([[1.0, 0.5], [0.5, 1.0]])).round(6).tolist()
     [[0.2, 0.1]]
     """
     out, known = np.zeros(news.shape), np.isfinite(news)
