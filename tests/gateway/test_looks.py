@@ -33,6 +33,7 @@ from pandora_router.store.worker import Store
 from pandora_router.transport.asgi import Receive, Scope, Send
 from pandora_router.transport.endpoint import Endpoint
 from pandora_router.types import Contexts, Matrix
+from pandora_router.wires.known import BY_NAME
 from pandora_router.wires.look import LookLength
 from pandora_router.wires.wire import Wire
 from tests.gateway.conftest import Running
@@ -98,6 +99,38 @@ def listening() -> Router:
     """A router whose costly estimate reads what specialists have begun to say."""
     fitted = routers.fitted()
     return replace(fitted, costly=Listener(fitted.specialists))
+
+
+@dataclass(frozen=True)
+class HalfListener(Listener):
+    """Reads the beginnings of one specialist; the others are estimated from the prompt alone."""
+
+    @property
+    def needs(self) -> frozenset[str]:
+        return frozenset({"small"})
+
+
+def test_estimates_that_need_no_look_cost_what_the_fit_said_and_call_nobody(
+    talking: Talking, tmp_path: Path
+) -> None:
+    """Where some specialists have beginnings in the table and others have none."""
+    router = replace(listening(), costly=HalfListener(routers.fitted().specialists))
+    router = router.with_policy(Obligatory())
+    talking.says = {name: Script("clearly it is so") for name in router.specialists}
+    with closing(Served(talking, router, tmp_path)) as served:
+        status, _, _ = served.ask("chat")
+        assert status == 200
+        exchange = served.gateway.exchange(BY_NAME["chat"], {})
+        exchange.body = json.dumps(
+            {"model": "auto", "messages": [{"role": "user", "content": PROMPT}]}
+        ).encode()
+        exchange.read()
+        exchange.profile = served.gateway.site.profile("auto")
+        looks = exchange._live(router, list(router.specialists))
+        assert looks is not None
+        costs = looks.looks().costs
+        for name, own, fitted in zip(router.specialists, costs.own, router.costs.marginal, strict=True):
+            assert (own == pytest.approx(fitted)) == (name != "small")
 
 
 @pytest.fixture(scope="session")

@@ -14,6 +14,8 @@ import time
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+import numpy as np
+
 from pandora_router.boxes import Costs
 from pandora_router.gateway.generation import Site
 from pandora_router.gateway.request.attempts import RunningAttempt
@@ -101,15 +103,18 @@ class LiveLooks:
     def looks(self) -> Looks:
         """The possible looks and their costs in this request; the look at the chosen specialist is refunded.
 
-        A router with fee weight 0 uses the costs with which it was fitted, because otherwise all looks would
-        be free.
+        Estimates without a look cost what they cost in the fit. A router with fee weight 0 uses all costs of
+        the fit, because otherwise all looks would be free.
         """
         self._made = {name: self.start(name) for name in self.names}
         prices = {name: fare(made).price(self.second) for name, made in self._made.items()}
         router = self.router
         if router.fee_weight <= 0.0:
             return Looks(self.names, Costs(router.costs.marginal, refund=router.costs.marginal))
-        return Looks(self.names, request_costs(router.specialists, router.fee_weight, prices, refund=prices))
+        looks = request_costs(router.specialists, router.fee_weight, prices, refund=prices)
+        here = np.array([name in self.names for name in router.specialists])
+        own = np.where(here, looks.own, router.costs.marginal)
+        return Looks(self.names, Costs(own, refund=np.where(here, looks.refund, router.costs.refund)))
 
     async def pay(self, ask: Ask, until: float) -> Paid:
         """Begin the streams of an ask together, hold them, and estimate rewards from their first tokens."""
@@ -120,7 +125,7 @@ class LiveLooks:
         attempts = {name: self._made[name] for name in todo}
         for attempt in attempts.values():
             attempt.begun = time.time()
-        if not await self.record(list(attempts.values())):
+        if attempts and not await self.record(list(attempts.values())):
             return Paid.too_late()
         self.attempts |= attempts
         for name, attempt in attempts.items():
