@@ -116,7 +116,7 @@ def test_estimates_that_need_no_look_cost_what_the_fit_said_and_call_nobody(
     """Where some specialists have beginnings in the table and others have none."""
     router = replace(listening(), costly=HalfListener(routers.fitted().specialists))
     router = router.with_policy(Obligatory())
-    talking.says = {name: Script("clearly it is so") for name in router.specialists}
+    talking.says = {name: Script(["clearly", " it", " is"]) for name in router.specialists}
     with closing(Served(talking, router, tmp_path)) as served:
         status, _, _ = served.ask("chat")
         assert status == 200
