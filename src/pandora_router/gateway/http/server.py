@@ -126,8 +126,8 @@ class _Place:
 def _parent(plan: SitePlan, listening: socket.socket, workers: int, ready: Callable[[], None]) -> int:
     """Keep `workers` processes alive until a signal comes, then stop them all; returns the exit code.
 
-    It is 1 if one of the first workers ended before it was ready: the same would happen to the next one. A
-    worker that ends later is replaced, also while others are not ready yet.
+    It is 1 if a worker ended before any was ready: the same would happen to the next one. A worker that ends
+    later is replaced, also while others are not ready yet. Workers end with this process, whatever ends it.
     """
     spawn = multiprocessing.get_context("spawn")
     stopping = False
@@ -154,22 +154,24 @@ def _parent(plan: SitePlan, listening: socket.socket, workers: int, ready: Calla
     signal.signal(signal.SIGHUP, reload)
     prepared: set[int | None] = set()
     announced = failed = False
-    while not stopping and not failed:
-        while not events.empty():
-            pid, served = events.get()
-            prepared.add(pid)
-        for place in places:
-            if place.process.is_alive() or stopping:
-                continue
-            was_ready = place.process.pid in prepared
-            failed = failed or not (announced or was_ready)
-            if not failed:
-                place.tend(start, was_ready=was_ready)
-        if not announced and not failed and prepared >= {place.process.pid for place in places}:
-            announced = True
-            ready()
-        time.sleep(0.2 if announced else 0.02)
-    _stop([place.process for place in places])
+    try:
+        while not stopping and not failed:
+            while not events.empty():
+                pid, served = events.get()
+                prepared.add(pid)
+            for place in places:
+                if place.process.is_alive() or stopping:
+                    continue
+                was_ready = place.process.pid in prepared
+                failed = failed or not prepared
+                if not failed:
+                    place.tend(start, was_ready=was_ready)
+            if not announced and not failed and prepared >= {place.process.pid for place in places}:
+                announced = True
+                ready()
+            time.sleep(0.2 if announced else 0.02)
+    finally:
+        _stop([place.process for place in places])
     return int(failed)
 
 
