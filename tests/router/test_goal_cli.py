@@ -82,6 +82,13 @@ def test_another_goal_is_served_without_a_fit(place: Path, caplog: pytest.LogCap
     assert "in the fit" in caplog.text
 
 
+def test_an_evaluation_at_another_worth_than_that_of_the_goal_is_refused(place: Path) -> None:
+    (place / "evaluated.yaml").write_text("table: table\ngoal: {keep: 0.8, of: large}\n")
+    result = pandora("evaluate", place / "evaluated.yaml", "-o", place / "results")
+    assert result.exit_code == 2
+    assert "value.right_answer" in result.output
+
+
 def test_the_blocks_of_the_guide_are_read(tmp_path: Path) -> None:
     page = (ROOT / "docs" / "goals.md").read_text("utf-8")
     written = blocks(page, "yaml")

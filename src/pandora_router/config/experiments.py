@@ -198,6 +198,13 @@ def _of_config(config: Config, path: Path) -> Experiment:
                 + (" with settings of its own" if key == "costly" else ""),
                 do="Leave it out for pandora evaluate; pandora fit measures it on the test split.",
             )
+    if config.goal is not None:
+        raise UsageError(
+            f"{path}: goal",
+            expected="value.right_answer: an experiment measures at one worth of a right answer",
+            came="a goal, whose worth a fit finds out",
+            do="Copy the file, and state there the worth that pandora fit printed, in place of the goal.",
+        )
     table = config.routing_table(path.parent)
     price = looking(config, table)
     at, inspection = _multiples(price.cost, table.specialists, path)
