@@ -126,9 +126,9 @@ def test_a_judge_is_an_estimator_and_its_limit_holds_over_all_prompts() -> None:
         async def many() -> None:
             await asyncio.gather(*(wise.estimate(Query(f"p{i}"), ["a", "b"]) for i in range(6)))
 
-        upstream.most_unanswered = 0
+        upstream.most_open = 0
         asyncio.run(many())
-        assert upstream.most_unanswered == 2
+        assert upstream.most_open == 2
         upstream.said = lambda prompt: "no idea"
         assert np.isnan(asyncio.run(wise.estimate(query, ["small"]))).all()
         upstream.faults = lambda *_: "500"

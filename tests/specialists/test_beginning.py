@@ -54,7 +54,7 @@ def chat(upstream: Upstream, name: str = "good", **settings: Any) -> ChatEndpoin
 async def settled(upstream: Upstream) -> None:
     """Wait until the server has noticed that its clients left."""
     for _ in range(500):
-        if not upstream.inside:
+        if not upstream.open:
             return
         await asyncio.sleep(0.01)
 
@@ -259,9 +259,9 @@ def test_samples_broken_off_half_way_leave_nothing_open() -> None:
                 await work
             for _ in range(100):
                 await asyncio.sleep(0.01)
-                if upstream.left["good"]:
+                if not upstream.open:
                     break
-            assert upstream.left["good"] == 1
+            assert upstream.left["good"] == 3  # the stream, and two calls that waited for their status
             await settled(upstream)
 
         asyncio.run(look())
@@ -385,7 +385,7 @@ def test_looks_that_are_broken_off_leave_nothing_open() -> None:
             return one.lost
 
         assert asyncio.run(decide()) > 0
-        assert upstream.inside == 0
+        assert upstream.open == 0
         assert upstream.left.total() == 2
 
 

@@ -58,6 +58,8 @@ class Exchange:
         self.shape = Shape(asked.wire, model.name or asked.model, usage, chances, copies, model.pings)
         self.sent = self.output = 0
         self.over = False
+        self.provider.open += 1
+        self.provider.most_open = max(self.provider.most_open, self.provider.open)
         self.begun = time.perf_counter()
 
     def start(self) -> None:
@@ -65,7 +67,14 @@ class Exchange:
         model, fault = self.model, self.fault
         if self.over or fault.mute:
             return
-        if model.gate is not None and model.gate_at < 0 and not model.gate.is_set():
+        wait = self.begun + model.before - time.perf_counter()
+        if model.before and wait > 0.0:
+            self._later(wait, self.start)
+        elif fault.raw is not None:
+            self._end("whole" if fault.status == 200 else "refused", self.tokens)
+            self.connection.write(fault.raw)
+            self.connection.done(close=True)
+        elif model.gate is not None and model.gate_at < 0 and not model.gate.is_set():
             self._later(0.01, self.start)
         elif fault.status != 200:
             head = {} if fault.retry_after is None else {"retry-after": fault.retry_after}
@@ -137,6 +146,7 @@ class Exchange:
 
     def _end(self, ended: str, tokens: Tokens) -> None:
         self.over = True
+        self.provider.open -= 1
         asked = self.asked
         bill = self.model.nanodollars(tokens)
         text = "".join(self.said.words[: tokens.output])
@@ -216,7 +226,8 @@ class Connection(asyncio.Protocol):
 class Provider:
     """A running provider in a thread; `url` ends in /v1, `log` are its books, `close` ends it.
 
-    calls: requests by model, also those that are not answered yet. left: those whose client went away.
+    calls: requests by model, also those that are not answered yet; asked: by model and prompt. left: those
+    whose client went away. open, most_open: requests that are being answered, now and at most.
     stored: calls about stored responses, each as its method and path.
     bodies, headers: the last `KEPT` requests as they came.
     written: bytes of events that were sent. listed: what `GET /v1/models` says of a model beside its name.
@@ -235,7 +246,8 @@ class Provider:
         self.left: Counter[str] = Counter()
         self.bodies: deque[bytes] = deque(maxlen=KEPT)
         self.headers: deque[dict[str, str]] = deque(maxlen=KEPT)
-        self._asked: Counter[tuple[str, str]] = Counter()
+        self.asked: Counter[tuple[str, str]] = Counter()
+        self.open = self.most_open = 0
         self._cached: set[tuple[str, str]] = set()
         self.loop = uvloop.new_event_loop()
         listen = self.loop.create_server(lambda: Connection(self), "127.0.0.1", port)
@@ -287,8 +299,8 @@ class Provider:
         self.headers.append(headers)
         prefix, prompt = texts(body)
         wire = path if path in WIRES else "chat/completions"
-        asked = Asked(wire, name, body, prompt, prefix, self._asked[name, prompt])
-        self._asked[name, prompt] += 1
+        asked = Asked(wire, name, body, prompt, prefix, self.asked[name, prompt])
+        self.asked[name, prompt] += 1
         model = self.model(asked)
         if model is None:
             connection.reply(404, error(path, 404, f"There is no model {name}.", "model_not_found"))

@@ -33,7 +33,8 @@ class Fault:
 
     status: an HTTP status other than 200, with `retry_after` in its header. cut: the connection is reset
     once so many output tokens are sent. stall: nothing more is sent then. mute: not even a status is sent.
-    empty: the stream ends without an event. endless: the last word is repeated for ever.
+    empty: the stream ends without an event. endless: the last word is repeated for ever. raw: the bytes of
+    the whole reply, sent instead of any other before the connection is closed.
     """
 
     status: int = 200
@@ -45,6 +46,7 @@ class Fault:
     mute: bool = False
     empty: bool = False
     endless: bool = False
+    raw: bytes | None = None
 
 
 FINE = Fault()
@@ -55,7 +57,8 @@ class Model:
     """How one model behaves.
 
     says: its answer to a request. prices: dollars per million tokens of fresh input, cached input, input
-    written to the cache, output. first, each: seconds until the first token and between tokens. cancel: what
+    written to the cache, output. before, first, each: seconds until the status, until the first token, and
+    between tokens. cancel: what
     a client pays that leaves. caches: whether input before the last message is kept and later read at the
     cached price. lie: what it says its counts are. fault: what goes wrong with a request. gate: an event for
     which every answer waits once `gate_at` output tokens are sent (-1: before its status). name: the name
@@ -76,6 +79,7 @@ class Model:
     name: str | None = None
     closes: bool = False
     pings: bool = True
+    before: float = 0.0
 
     def nanodollars(self, tokens: Tokens) -> int:
         """What these tokens cost."""

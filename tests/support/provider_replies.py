@@ -42,8 +42,9 @@ class Said:
     words: its answer, one event each and one token each. reasoning: words of reasoning before the answer,
     shown on the chat wire. hidden: further tokens of reasoning, shown on no wire. calls: name and arguments
     (JSON) of the tools that it calls. logprob: log-probability of every word, sent where asked for; None: it
-    sends none. output: tokens that are counted and billed, if not one for each word. mark: the end of the ids
-    of its tool calls, so that those of two answers differ.
+    sends none. refusal: what it says instead of an answer, on the chat wire. output: tokens that are counted
+    and billed, if not one for each word. mark: the end of the ids of its tool calls, so that those
+    of two answers differ.
     """
 
     words: tuple[str, ...]
@@ -54,6 +55,7 @@ class Said:
     finish: Literal["stop", "length"] = "stop"
     output: int | None = None
     mark: str = ""
+    refusal: str | None = None
 
     @property
     def text(self) -> str:
@@ -127,7 +129,8 @@ def _chances(said: Said, words: tuple[str, ...]) -> Json:
 
 
 def _chat_whole(shape: Shape, said: Said, usage: Any) -> Json:
-    message: Json = {"role": "assistant", "content": said.text if said.words else None, "refusal": None}
+    message: Json = {"role": "assistant", "content": said.text if said.words else None}
+    message["refusal"] = said.refusal
     if said.reasoning:
         message["reasoning_content"] = "".join(said.reasoning)
     if said.calls:
@@ -216,6 +219,8 @@ def _chat(shape: Shape, said: Said, tokens: Tokens, lie: Lie | None) -> Events:
     for word in said.words:
         told = _chances(said, (word,)) if shape.chances and said.logprob is not None else None
         yield chat_word(shape, {"content": word}, chances=told), (done := done + 1)
+    if said.refusal is not None:
+        yield chat_word(shape, {"refusal": said.refusal}), done
     for i, (name, arguments) in enumerate(said.calls):
         first = {"index": i, "id": f"call_{i}{said.mark}", "type": "function"}
         yield chat_word(shape, {"tool_calls": [{**first, "function": {"name": name, "arguments": ""}}]}), done

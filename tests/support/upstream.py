@@ -1,260 +1,176 @@
-"""A chat endpoint on this machine that answers sums, keeps its own books and fails on purpose.
+"""The provider of tests of the library: it answers sums, and fails as a script says.
 
-Model "good" is always right, "poor" is wrong on every third sum. Faults are scripted: `faults(model, prompt,
-attempt)` names one or returns None. `charged` is what the server would put on the bill, whether or not its
-answer arrived; `left` counts streams that the client closed before their end; `drip` are seconds between
-two events of a stream.
+Model "good" is always right, "poor" is wrong on every third sum, "judge" compares an answer with its
+references. `faults(model, prompt, attempt)` names a fault or returns None. `charged` is what the server would
+put on the bill, whether or not its answer arrived; `slow` are seconds before each reply, `drip` those between
+two words of a stream; `said`, if set, makes every answer.
 """
 
 from __future__ import annotations
 
 import base64
 import json
-import math
 import re
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from dataclasses import replace
+
+from tests.support.provider import Connection, Provider
+from tests.support.provider_models import FINE, Asked, Fault, Model
+from tests.support.provider_replies import Lie, Said, Shape, Tokens, counts, events, whole
 
 SECRET = "sk-never-print-this"
 PRICE_IN, PRICE_OUT = 1000.0, 2000.0
 JUDGED = ("reference answers", "answer")
+ODD = ("deep", "digits", "1e308", "liar", "chances", "echo", "coded echo", "event")
+"""Faults of replies with status 200 that are odd in one place.
+
+deep: nested 100,000 deep. digits, 1e308: so many tokens. liar: charges far more than its limit. chances:
+log-probabilities that are none. echo, coded echo: the key, plain or in base64. event: no end of one.
+"""
+STATUS = {"busy": 429, "401": 401, "404": 404, "400": 400, "429": 429, "500": 500, "503": 503}
+WHOLE = {"html", "broken"}
+"""Faults whose reply is no stream, also where one was asked for."""
 Faults = Callable[[str, str, int], str | None]
 
 
-class Upstream:
+class Upstream(Provider):
+    """The running provider. `answered` counts the answers that it began to send, `starts` has their times."""
+
     def __init__(self, faults: Faults = lambda *_: None, *, slow: float = 0.0, hang: float = 0.8) -> None:
         self.faults, self.slow, self.hang = faults, slow, hang
-        self.drip = 0.0
-        self.left: Counter[str] = Counter()
-        self.asked: Counter[tuple[str, str]] = Counter()
+        self.drip = self.charged = 0.0
         self.answered: Counter[tuple[str, str]] = Counter()
-        self.keys: set[str | None] = set()
         self.starts: list[float] = []
-        self.charged = 0.0
-        self.inside = self.unanswered = self.most_unanswered = 0
         self.said: Callable[[str], str] | None = None
-        self.lock = threading.Lock()
-        upstream = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                with upstream.lock:
-                    upstream.inside += 1
-                    upstream.unanswered += 1
-                    upstream.most_unanswered = max(upstream.most_unanswered, upstream.unanswered)
-                    upstream.starts.append(time.monotonic())
-                try:
-                    upstream.serve(self)
-                except OSError:
-                    pass
-                finally:
-                    with upstream.lock:
-                        upstream.inside -= 1
-
-            def log_message(self, *_: Any) -> None:
-                return
-
-        class Quiet(ThreadingHTTPServer):
-            daemon_threads = True
-            request_queue_size = 64
-
-            def handle_error(self, *_: Any) -> None:
-                return
-
-        self.server = Quiet(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self.server.server_address[1]}/v1"
-        self.thread = threading.Thread(target=self.server.serve_forever, args=(0.01,))
+        super().__init__({})
 
     def __enter__(self) -> Upstream:
-        self.thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.server.shutdown()
-        self.server.server_close()
-        self.thread.join()
+        self.close()
 
-    def serve(self, http: BaseHTTPRequestHandler) -> None:
-        body = json.loads(http.rfile.read(int(http.headers["Content-Length"])))
-        model, prompt = body["model"], body["messages"][-1]["content"]
-        with self.lock:
-            self.keys.add(http.headers.get("Authorization"))
-            attempt = self.asked[model, prompt]
-            self.asked[model, prompt] += 1
-        fault = self.faults(model, prompt, attempt)
-        time.sleep(self.slow)
-        with self.lock:
-            self.unanswered -= 1  # before the reply leaves: its client may then ask again at once
-        if fault == "busy":
-            send(http, 429, b"", {})
-            return
-        if fault == "year":
-            send(http, 429, b"[" * 100_000, {"Retry-After": f"Thu, 01 Jan 1{'0' * 20} 00:00:00 GMT"})
-            return
-        if fault in {"401", "404", "400", "429", "500", "503"}:
-            said = json.dumps({"error": {"code": "some_code", "message": f"bad key {SECRET}"}}).encode()
-            send(http, int(fault), said, {"Retry-After": "0.05"} if fault == "429" else {})
-            return
-        reply = self.reply(model, prompt, fault or "", body)
-        with self.lock:
-            self.charged += fee(reply)
-        raw = json.dumps(reply).encode()
-        if fault in ODD:
-            kind = "text/event-stream" if body.get("stream") else "application/json"
-            send(http, 200, odd(reply, fault, body, http.headers["Authorization"]), {"Content-Type": kind})
-            return
-        if fault == "status line":
-            http.wfile.write(f"HTTP/1.1 200 {http.headers['Authorization']}\r\nX\r\n\r\n".encode())
-            return
-        if fault == "hang":
-            time.sleep(self.hang)
-        if body.get("stream") and fault not in {"html", "broken"}:
-            if not (fault or "").startswith("cut"):
-                with self.lock:
-                    self.answered[model, prompt] += 1
-            try:
-                stream(http, reply, fault or "", self.drip)
-            except OSError:
-                with self.lock:
-                    self.left[model] += 1
-            return
-        if fault == "cut":
-            send(http, 200, raw[: len(raw) // 2], {"Content-Length": str(len(raw))})
-            http.close_connection = True
-        elif fault == "html":
-            send(http, 200, b"<html>busy</html>", {"Content-Type": "text/html"})
-        elif fault == "broken":
-            send(http, 200, raw[:-5], {})
-        else:
-            with self.lock:
-                self.answered[model, prompt] += 1
-            send(http, 200, raw, {})
+    @property
+    def keys(self) -> set[str | None]:
+        return {headers.get("authorization") for headers in self.headers}
 
-    def reply(self, model: str, prompt: str, fault: str, body: dict[str, Any]) -> dict[str, Any]:
-        numbers = [int(one) for one in re.findall(r"\d+", prompt)]
-        right = sum(numbers)
-        said = str(right + (model == "poor" and right % 3 == 0))
-        text = f"The answer is {said}"
+    def answer(self, connection: Connection, path: str, headers: dict[str, str], raw: bytes) -> None:
+        self.starts.append(time.monotonic())
+        super().answer(connection, path, headers, raw)
+
+    def model(self, asked: Asked) -> Model | None:
+        fault = self.faults(asked.model, asked.prompt, asked.attempt) or ""
+        key = f"{self.headers[-1].get('authorization')}"
+        said, lie = self._said(asked, fault, key), LIES.get(fault)
+        before = self.slow + (self.hang if fault == "hang" else 0.0)
+        wrong = FINE
+        if fault in STATUS:
+            again = "0.05" if fault == "429" else None
+            wrong = Fault(STATUS[fault], again, f"bad key {SECRET}", "some_code")
+        elif fault == "year":
+            late = f"Thu, 01 Jan 1{'0' * 20} 00:00:00 GMT"
+            wrong = Fault(429, raw=sent(b"[" * 100_000, status=429, Retry_After=late))
+        elif fault == "status line":
+            wrong = Fault(raw=f"HTTP/1.1 200 {key}\r\nX\r\n\r\n".encode())
+        elif fault in BROKEN:
+            wrong = Fault(raw=self._broken(asked, fault, said))
+        if wrong is FINE:
+            self.answered[asked.model, asked.prompt] += 1
+        return Model(
+            lambda _: said, each=self.drip, cancel="bills_full", lie=lie, fault=lambda _: wrong, before=before
+        )
+
+    def count(self, asked: Asked, model: Model, said: Said, copies: int = 1) -> Tokens:
+        tokens = _tokens(asked)
+        if model.fault(asked).status == 200 and model.lie is not LIES["uncounted"]:
+            self.charged += (tokens.fresh * PRICE_IN + tokens.output * PRICE_OUT) / 1e6
+        return tokens
+
+    def _said(self, asked: Asked, fault: str, key: str) -> Said:
+        right = _sum(asked.prompt)
+        number = str(right + (asked.model == "poor" and right % 3 == 0))
+        text = f"The answer is {number}"
         if self.said is not None:
-            text = self.said(prompt)
-        elif model == "judge":
-            wanted, shown = (json.loads(re.findall(rf"^{name}: (.*)$", prompt, re.M)[0]) for name in JUDGED)
-            agreed = any(re.search(rf"\b{re.escape(one)}\b", shown) for one in wanted)
-            text = json.dumps({"verdict": "correct" if agreed else "wrong"})
-        message: dict[str, Any] = {"role": "assistant", "content": text}
-        finish = "stop"
-        if fault == "empty":
-            message["content"] = ""
-        elif fault == "refusal":
-            message = {"role": "assistant", "content": None, "refusal": f"I will not say {said}"}
-        elif fault == "half":
-            message["content"] = f"\ud83d The answer is {said}"
-        elif fault == "truncated":
-            message["content"], finish = "Let me think", "length"
-        usage = {"prompt_tokens": len(prompt.split()), "completion_tokens": 3 + right % 5}
-        reply = {"choices": [{"message": message, "finish_reason": finish}], "usage": usage}
-        if body.get("logprobs"):
-            tokens = [{"token": one + " ", "logprob": -0.5} for one in str(message["content"] or "").split()]
-            reply["choices"][0]["logprobs"] = {"content": tokens}  # type: ignore[index]
-        if fault == "uncounted":
-            del reply["usage"]
-        return reply
+            text = self.said(asked.prompt)
+        elif asked.model == "judge":
+            text = _verdict(asked.prompt)
+        text = {
+            "empty": "",
+            "half": f"\ud83d The answer is {number}",
+            "truncated": "Let me think",
+            "echo": f"Your key is {key}, isn't it? The answer is 5",
+            "coded echo": base64.b64encode(key.encode()).decode(),
+        }.get(fault, text)
+        said = Said(tuple(re.findall(r"\S+\s*", text)) or ("",), logprob=-0.5)
+        if fault == "refusal":
+            return replace(said, words=(), refusal=f"I will not say {number}")
+        return replace(said, finish="length") if fault == "truncated" else said
+
+    def _broken(self, asked: Asked, fault: str, said: Said) -> bytes:
+        """The bytes of a reply that ends too soon, or that is odd in one place."""
+        if fault == "html":
+            return sent(b"<html>busy</html>", kind="text/html")
+        tokens, shape = _tokens(asked), Shape(asked.wire, asked.model, chances=fault == "chances")
+        if not asked.body.get("stream") or fault in WHOLE:
+            raw = whole(shape, said, counts(asked.wire, tokens))
+            if fault == "cut":
+                return sent(raw, part=len(raw) // 2)
+            return sent(raw[:-5] if fault == "broken" else _odd(raw, fault, tokens))
+        if fault == "event":
+            return sent(b"data: " + b"x" * 3_000_000, kind="text/event-stream")
+        frames = [frame for frame, _ in events(shape, said, tokens)]
+        if fault.startswith("cut"):
+            middle = len(frames) // 2
+            head = b"HTTP/1.1 200 -\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
+            early = b"".join(b"%x\r\n%s\r\n" % (len(frame), frame) for frame in frames[:middle])
+            if fault == "cut early":
+                return head + early + b"0\r\n\r\n"
+            size = len(frames[middle])
+            return head + early + b"%x\r\n" % size + frames[middle][: size // 2]
+        odd = (_odd(frame, fault, tokens) for frame in frames)
+        return sent(b"".join(odd), kind="text/event-stream")
 
 
-ODD = ("deep", "digits", "1e308", "liar", "chances", "echo", "coded echo", "event")
-"""Faults of replies with status 200 that are odd in one place; see `odd`."""
+BROKEN = {"html", "broken", "cut", "cut early", "deep", "digits", "1e308", "chances", "event"}
+LIES: dict[str, Lie] = {
+    "liar": lambda usage: {**usage, "completion_tokens": 1_000_000_000},
+    "uncounted": lambda _: None,
+}
 
 
-def odd(reply: dict[str, Any], fault: str, body: dict[str, Any], key: str | None) -> bytes:
-    """A reply that is odd in one place.
-
-    deep: nested 100,000 deep. digits, 1e308: so many tokens. liar: charges far more than its limit. chances:
-    log-probabilities that are none. echo, coded echo: the key, plain or in base64. event: no end of one.
-    """
-    choice, usage = reply["choices"][0], reply.get("usage", {})
-    if fault == "liar":
-        usage["completion_tokens"] = 1_000_000_000
-    elif fault == "chances":
-        tokens = [{"token": "The ", "logprob": value} for value in (-1e300, math.nan, math.inf)]
-        choice["logprobs"] = {"content": tokens}
-    elif fault == "echo":
-        choice["message"]["content"] = f"Your key is {key}, isn't it? The answer is 5"
-    elif fault == "coded echo":
-        choice["message"]["content"] = base64.b64encode(f"{key}".encode()).decode()
-    text = json.dumps({**reply, "more": "HERE"})
-    count = f'"completion_tokens": {usage.get("completion_tokens")}'
-    text = text.replace(
-        count,
-        {"digits": f'"completion_tokens": 1{"0" * 400}', "1e308": '"completion_tokens": 1e308'}.get(
-            fault, count
-        ),
-    )
-    text = text.replace('"HERE"', "[" * 100_000 if fault == "deep" else "0")
-    if not body.get("stream"):
-        return text.encode()
-    if fault == "event":
-        return b"data: " + b"x" * 3_000_000
-    said = choice["message"]["content"]
-    halves = [said[: len(said) // 2], said[len(said) // 2 :]]
-    pieces = [json.dumps({"choices": [{"delta": {"content": half}}]}) for half in halves]
-    return "".join(
-        f"data: {piece}\n\n" for piece in [*pieces, text.replace('"message"', '"delta_"'), "[DONE]"]
-    ).encode()
+def _odd(raw: bytes, fault: str, tokens: Tokens) -> bytes:
+    """A whole reply or an event with one odd place."""
+    count = b'"completion_tokens": '
+    if fault == "deep":
+        return raw.replace(b'"usage": {', b'"more": ' + b"[" * 100_000 + b', "usage": {')
+    if fault == "chances":
+        for value in (b"-1e300", b"NaN", b"Infinity"):
+            raw = raw.replace(b'"logprob": -0.5', b'"logprob": ' + value, 1)
+        return raw
+    many = {"digits": b"1" + b"0" * 400, "1e308": b"1e308"}.get(fault, b"%d" % tokens.output)
+    return raw.replace(count + b"%d" % tokens.output, count + many)
 
 
-def stream(http: BaseHTTPRequestHandler, reply: dict[str, Any], fault: str, drip: float) -> None:
-    """The reply in chunked events, word by word; `cut` breaks off inside a chunk, `cut early` between two."""
-    choice = reply["choices"][0]
-    said, refusal = choice["message"].get("content") or "", choice["message"].get("refusal")
-    chances = (choice.get("logprobs") or {}).get("content") or []
-    pieces: list[dict[str, Any]] = [{"choices": [{"index": 0, "delta": {"role": "assistant"}}]}]
-    for i, word in enumerate(re.findall(r"\S+\s*", said)):
-        one: dict[str, Any] = {"index": 0, "delta": {"content": word}}
-        if i < len(chances):
-            one["logprobs"] = {"content": [chances[i]]}
-        pieces.append({"choices": [one]})
-    if refusal:
-        pieces.append({"choices": [{"index": 0, "delta": {"refusal": refusal}}]})
-    pieces.append({"choices": [{"index": 0, "delta": {}, "finish_reason": choice["finish_reason"]}]})
-    if "usage" in reply:
-        pieces.append({"choices": [], "usage": reply["usage"]})
-    http.protocol_version = "HTTP/1.1"
-    http.send_response(200)
-    for key, value in {
-        "Content-Type": "text/event-stream",
-        "Transfer-Encoding": "chunked",
-        "Connection": "close",
-    }.items():
-        http.send_header(key, value)
-    http.end_headers()
-    lines = [b"data: " + json.dumps(piece).encode() + b"\n\n" for piece in pieces] + [b"data: [DONE]\n\n"]
-    http.close_connection = True
-    for i, line in enumerate(lines):
-        if i == len(lines) // 2 and fault == "cut":
-            http.wfile.write(b"%x\r\n" % len(line) + line[: len(line) // 2])
-            return
-        if i == len(lines) // 2 and fault == "cut early":
-            http.wfile.write(b"0\r\n\r\n")
-            return
-        http.wfile.write(b"%x\r\n" % len(line) + line + b"\r\n")
-        http.wfile.flush()
-        time.sleep(drip)
-    http.wfile.write(b"0\r\n\r\n")
+def sent(
+    body: bytes, *, status: int = 200, kind: str = "application/json", part: int | None = None, **headers: str
+) -> bytes:
+    """A reply with its status line and headers; only the first `part` bytes of the body, if that is given."""
+    fields = {"Content-Length": len(body), "Content-Type": kind, **headers}
+    lines = "".join(f"{name.replace('_', '-')}: {value}\r\n" for name, value in fields.items())
+    return f"HTTP/1.1 {status} -\r\n{lines}\r\n".encode() + body[:part]
 
 
-def fee(reply: dict[str, Any]) -> float:
-    usage = reply.get("usage", {"prompt_tokens": 0, "completion_tokens": 0})
-    return (usage["prompt_tokens"] * PRICE_IN + usage["completion_tokens"] * PRICE_OUT) / 1e6
+def _sum(prompt: str) -> int:
+    return sum(int(one) for one in re.findall(r"\d+", prompt))
 
 
-def send(http: BaseHTTPRequestHandler, status: int, raw: bytes, headers: dict[str, str]) -> None:
-    http.send_response(status)
-    usual = {"Content-Length": str(len(raw)), "Content-Type": "application/json"}
-    for key, value in {**usual, **headers}.items():
-        http.send_header(key, value)
-    http.end_headers()
-    http.wfile.write(raw)
+def _tokens(asked: Asked) -> Tokens:
+    return Tokens(len(asked.prompt.split()), 0, 0, 3 + _sum(asked.prompt) % 5)
+
+
+def _verdict(prompt: str) -> str:
+    wanted, shown = (json.loads(re.findall(rf"^{name}: (.*)$", prompt, re.M)[0]) for name in JUDGED)
+    agreed = any(re.search(rf"\b{re.escape(one)}\b", shown) for one in wanted)
+    return json.dumps({"verdict": "correct" if agreed else "wrong"})
