@@ -3,6 +3,7 @@
     embedders/                       texts to unit vectors; `cache` keeps vectors on disk
     nearest, quantised, neighbours   the cheap estimate f: mean reward of the k nearest known prompts
     linear                           a faster f: ridge regression on a few components of the embedding
+    pooled                           f after a refit: neighbours and a linear model that reads single scores
     stack/                           the default costly estimate g: gradient-boosted trees, maybe with a peek
     transformer/                     the paper's g: fine-tuned with torch, served by ONNX Runtime
     set_layer, looking               estimates from the beginnings of answers, and how those are obtained
