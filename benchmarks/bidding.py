@@ -45,7 +45,7 @@ from benchmarks.bidding_tables import (
 from benchmarks.bidding_voi import voi
 from pandora_router.folders.publication import replace_text
 from pandora_router.store.worker import Store
-from pandora_router.transport.listener import run_event_loop
+from pandora_router.transport.asgi import run_event_loop
 from pandora_router.types import Vector
 
 

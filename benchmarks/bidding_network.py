@@ -33,7 +33,7 @@ from pandora_router.boxes import Boxes, Costs, Independent
 from pandora_router.errors import UpstreamError
 from pandora_router.market import Instance, Record, Strategy, trade
 from pandora_router.search import reveal
-from pandora_router.transport.listener import Address, run_event_loop, serve_until_stopped, serving, url_of
+from pandora_router.transport.asgi import Address, run_event_loop, serve_until_stopped, serving, url_of
 from pandora_router.types import MechanismName, Vector
 
 Strategies = Mapping[MechanismName, Strategy]

@@ -17,7 +17,7 @@ from benchmarks.bidding_tables import MECHANISMS, Done, Row, tables, town_of
 from pandora_router.bidding.auctioneer import StoreRecorder
 from pandora_router.market import WEAK, generate
 from pandora_router.store.worker import Store
-from pandora_router.transport.listener import run_event_loop
+from pandora_router.transport.asgi import run_event_loop
 
 BIDDERS = (2, 5, 10, 20)
 TIMED = ("sequential", "descending", "second price")

@@ -20,7 +20,7 @@ from benchmarks.bidding_tables import Done, Row, error_of, tables, town_of
 from pandora_router.bidding.service import TRUTHFUL
 from pandora_router.market import Bid, Call, Instance, Quoting
 from pandora_router.search import State
-from pandora_router.transport.listener import run_event_loop
+from pandora_router.transport.asgi import run_event_loop
 from pandora_router.types import Vector
 
 TURNS = 2

@@ -36,8 +36,7 @@ from tests.support.provider_replies import Said, Shape, Tokens, events
 from benchmarks import served
 from benchmarks.served import Server, Timed
 from pandora_router.data.table import Table
-from pandora_router.gateway.providers.backend import Backend
-from pandora_router.gateway.providers.health import Circuit
+from pandora_router.gateway.providers.backend import Backend, Circuit
 from pandora_router.gateway.request.attempts import RunningAttempt
 from pandora_router.prices import Lengths, Tariff
 from pandora_router.router import Router, StackRecipe

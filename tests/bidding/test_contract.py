@@ -24,7 +24,7 @@ from pandora_router.bidding.service import TRUTHFUL, BidderService
 from pandora_router.bidding.wire import bidder_key
 from pandora_router.market import WEAK, generate
 from pandora_router.testing import BrokenContract, check_bidder
-from pandora_router.transport.listener import Address, serving
+from pandora_router.transport.asgi import Address, serving
 
 DOCS = Path(__file__).parents[2] / "docs"
 KEY = b"0123456789abcdef"

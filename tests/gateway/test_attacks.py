@@ -14,8 +14,8 @@ from urllib.parse import urlsplit
 import pytest
 from aiohttp import web
 
-from pandora_router.gateway.http.logs import redacted
 from pandora_router.gateway.http.protocol import Arriving
+from pandora_router.gateway.http.telemetry import redacted
 from pandora_router.gateway.request.eligible import MEDIUM
 from pandora_router.store import accounts
 from pandora_router.store.money import nanodollars

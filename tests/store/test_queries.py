@@ -16,9 +16,9 @@ from pandora_router.errors import UpstreamError
 from pandora_router.store import accounts, log, queries
 from pandora_router.store.database import Database, connect
 from pandora_router.store.queries import Filter, Window
-from pandora_router.store.reader import Reader
 from pandora_router.store.rollups import News, news
 from pandora_router.store.rows import Attempt, DecisionRow, Feedback, Outcome, Settlement
+from pandora_router.store.worker import Reader
 from pandora_router.wires.usage import Usage
 
 NOW = 1_800_000_000.0

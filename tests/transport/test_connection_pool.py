@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
+from pandora_router.transport.asgi import run_event_loop
 from pandora_router.transport.connection_pool import ConnectionPool, target_of
-from pandora_router.transport.listener import run_event_loop
 
 
 @pytest.mark.parametrize("run", [run_event_loop, asyncio.run], ids=["uvloop", "asyncio"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 from contextlib import closing
 
-from pandora_router.transport.listener import Address
+from pandora_router.transport.asgi import Address
 
 
 def test_connections_send_small_parts_at_once() -> None:

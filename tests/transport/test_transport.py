@@ -22,13 +22,11 @@ from hypothesis import strategies as st
 from pandora_router.errors import UsageError
 from pandora_router.specialists.threads import wait_for
 from pandora_router.transport import connections
-from pandora_router.transport.client import HttpCall, post, probe
-from pandora_router.transport.endpoint import Endpoint, ReplyLimits
+from pandora_router.transport.client import HttpCall, parse, post, probe, too_deep
+from pandora_router.transport.endpoint import REMOVED, Endpoint, Redaction, ReplyLimits, checked_key
 from pandora_router.transport.failures import Failed
 from pandora_router.transport.rate_limit import RateLimit
 from pandora_router.transport.retries import GaveUp, retried, waited
-from pandora_router.transport.secrets import REMOVED, Redaction, checked_key
-from pandora_router.transport.strict_json import parse, too_deep
 from pandora_router.wires.events import EventTooLarge, Frames, data_of
 from tests.support.raw_server import for_ever, raw_server, reply
 

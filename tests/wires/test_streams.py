@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from pandora_router.wires.assembly import assembled
 from pandora_router.wires.chat import without_chances
+from pandora_router.wires.events import assembled
 from pandora_router.wires.known import BY_NAME
 from pandora_router.wires.look import Glimpse, LookLength, lookable
 

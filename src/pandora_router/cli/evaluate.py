@@ -1,20 +1,27 @@
-"""`pandora evaluate`: what each way of routing earns on your data, with significance tests."""
+"""Verbs that measure: `pandora evaluate`, `pandora compare`, `pandora sweep`.
+
+`evaluate` says what each way of routing earns on your data, with significance tests. `compare A B` asks
+whether B is significantly worse than A; its exit code is for continuous integration. `sweep` computes losses
+on files of estimates that need not fit in memory.
+"""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from pandora_router.calibrate.ways import ROUTER
 from pandora_router.cli.console import Screen, SlowProgress, echo_json, table
 from pandora_router.cli.options import FOLDER, with_runner
 from pandora_router.errors import UsageError
 from pandora_router.folders import replace_text
 from pandora_router.text import counted
 
-if TYPE_CHECKING:  # these need the extra [fit]: `pandora evaluate --help` does without
+if TYPE_CHECKING:
     from pandora_router.evaluate.experiments import Experiment
     from pandora_router.evaluate.results import Key, Results
     from pandora_router.run import Runner
@@ -210,3 +217,120 @@ def relative(image: Path, page: Path) -> str:
             came=str(image.parent),
             do="Move one of them.",
         ) from error
+
+
+@click.command()
+@click.argument("a", type=FOLDER)
+@click.argument("b", type=FOLDER)
+@click.option("--arm", default=ROUTER, show_default=True, help="The way of routing to compare.")
+@click.option("--arm-b", help="The way of routing of B, if another one.")
+@click.option("--tolerance", type=click.FloatRange(0), default=0.0, help="Loss of reward that is accepted.")
+@click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
+def compare(a: Path, b: Path, arm: str, arm_b: str | None, tolerance: float, as_json: bool) -> None:
+    """Compare two result folders of one experiment (RESULTS/EXPERIMENT), prompt by prompt.
+
+    Exit code 0: B is not significantly worse at any inspection cost; 1: at some inspection cost it is, by
+    more than the tolerance; 2: the results cannot be compared. Significant means that the bootstrap over
+    prompts and the replication over splits agree, so at least two common seeds are needed.
+
+    \b
+    Examples:
+      pandora compare main/math_gpt branch/math_gpt
+      pandora compare results/math_gpt results/math_gpt --arm "never inspect" --arm-b auto
+    """
+    from pandora_router.evaluate import results
+
+    first, second = results.read(a), results.read(b)
+    wanted: list[tuple[Key, Key]] = [
+        ((k, c, arm_b or arm), (k, c, arm)) for k in second.neighbours[:1] for c in second.costs
+    ]
+    pairs = [(x, y) for x, y in wanted if x in second.keys and y in first.keys]
+    if not pairs or len(set(first.seeds) & set(second.seeds)) < 2:
+        raise UsageError(
+            "results to compare",
+            expected=f"two or more common seeds, with {arm!r} at common inspection costs",
+            came=f"seeds {sorted(first.seeds)} and {sorted(second.seeds)}, {len(pairs)} common costs",
+            do="Run both with the same YAML and --seeds.",
+        )
+    gaps = second.compare(pairs, first)
+    worse = gaps.star & (gaps.mean > tolerance)
+    rows = [
+        {"cost": x[1], "difference": float(m), "error": float(e), "split_error": float(s), "worse": bool(w)}
+        for (x, _), m, e, s, w in zip(pairs, gaps.mean, gaps.error, gaps.split_error, worse, strict=True)
+    ]
+    if as_json:
+        echo_json({"worse": bool(worse.any()), "splits": gaps.splits, "rows": rows})
+    else:
+        _show_gaps(rows, gaps.splits)
+    sys.exit(1 if worse.any() else 0)
+
+
+def _show_gaps(rows: list[dict[str, float | bool]], splits: int) -> None:
+    columns = ("inspection cost", "difference", "s.e. prompts", "s.e. splits", "significantly worse")
+    numbers = ("difference", "error", "split_error")
+    cells = [
+        [f"{row['cost']:g}", *(f"{1e3 * row[name]:.2f}" for name in numbers), "yes" if row["worse"] else "no"]
+        for row in rows
+    ]
+    title = f"regret + cost, B minus A, 1e-3 of reward, {splits} splits"
+    Screen().show(table(title, columns, cells, words=0))
+
+
+SHOWN = ("total", "total_error", "regret", "inspection_cost", "inspections", "accuracy", "fee", "gain")
+
+
+@click.command()
+@click.argument("files", nargs=-1, required=True, type=FILE)
+@click.option("--calibration", required=True, type=FILE, help="Rows on which the signal model is fitted.")
+@click.option("--cost", "costs", multiple=True, type=click.FloatRange(0), help="Inspection cost; repeatable.")
+@click.option(
+    "--arm", "arms", multiple=True, help="A way of routing; default: the router and all static ones."
+)
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of random arms.")
+@click.option("--json", "as_json", is_flag=True, help="Print every row as JSON.")
+@with_runner
+def sweep(
+    files: tuple[Path, ...],
+    calibration: Path,
+    costs: tuple[float, ...],
+    arms: tuple[str, ...],
+    seed: int,
+    as_json: bool,
+    runner: Runner,
+) -> None:
+    """Evaluate every arm at every cost on FILES (Parquet) of estimates, in bounded memory.
+
+    A row is a prompt with list columns f, g, reward and fee, one number per specialist. reward = score - fee,
+    so a column `score` may replace `reward`, and a missing `fee` is 0. `pandora fit --write-estimates` writes
+    such files. Row groups are computed on all cores, or with Ray; totals are the same to the last bit.
+
+    \b
+    Examples:
+      pandora sweep test.parquet --calibration calibration.parquet --cost 0.001 --cost 0.01
+      pandora sweep part-*.parquet --calibration calibration.parquet --arm "never inspect" --json
+      pandora sweep /shared/part-*.parquet --calibration /shared/calibration.parquet --ray 10.0.0.5:6379
+    """
+    from pandora_router.evaluate import stream
+    from pandora_router.evaluate.experiments import COSTS
+    from pandora_router.search import kernels
+
+    paths, calibration_path = [path.resolve() for path in files], calibration.resolve()
+    with SlowProgress() as progress:
+        kernels.warm(progress)
+        swept = stream.sweep(
+            paths, calibration_path, costs or COSTS, arms=arms, seed=seed, runner=runner, progress=progress
+        )
+    rows: list[dict[str, Any]] = [
+        {"cost": cost, "arm": arm, "prompts": outcomes.prompts, **outcomes.means()}
+        for (cost, arm), outcomes in swept.items()
+    ]
+    if as_json:
+        plain = [{name: (None if value != value else value) for name, value in row.items()} for row in rows]
+        echo_json(plain)
+        return
+    screen = Screen()
+    columns = ["arm", *(name.replace("_", " ") for name in SHOWN)]
+    for cost in dict.fromkeys(row["cost"] for row in rows):
+        own = sorted((row for row in rows if row["cost"] == cost), key=lambda row: row["total"])
+        cells = [[str(row["arm"]), *(f"{row[name]:z.4f}" for name in SHOWN)] for row in own]
+        screen.show(table(f"Inspection cost {cost:g}, {own[0]['prompts']:,} prompts", columns, cells))

@@ -1,4 +1,4 @@
-"""The command `pandora`: one module per verb, imported only when that verb runs.
+"""The command `pandora`: a verb is imported only when it runs.
 
 `pandora --help`, shell completion and a mistyped verb import no verb, because the summaries are in this
 module. Errors of all verbs are handled in one place (`Verbs.invoke`):
@@ -25,7 +25,7 @@ from pandora_router import __version__
 from pandora_router.errors import PandoraError, UpstreamError, missing_package
 from pandora_router.text import did_you_mean, printable
 
-# section of the help -> verb -> summary; each verb is a command of the same name in a module of the same name
+# section of the help -> verb -> summary
 SECTIONS: dict[str, dict[str, str]] = {
     "Start": {
         "demo": "What routing earns with six local specialists, in a minute.",
@@ -61,6 +61,8 @@ SECTIONS: dict[str, dict[str, str]] = {
     },
 }
 SUMMARIES = {verb: summary for verbs in SECTIONS.values() for verb, summary in verbs.items()}
+# verb -> its module, if that has another name; the command has the name of the verb
+MODULES = {"compare": "evaluate", "sweep": "evaluate", "bid": "market_service"}
 
 # library -> the extra of pyproject.toml that installs it
 EXTRAS = {
@@ -98,7 +100,7 @@ class Verbs(click.Group):
         """Import the module of verb `name` and return its command; None if there is no such verb."""
         if name not in SUMMARIES:
             return None
-        command: click.Command = getattr(import_module(f"pandora_router.cli.{name}"), name)
+        command: click.Command = getattr(import_module(f"pandora_router.cli.{MODULES.get(name, name)}"), name)
         return command
 
     def resolve_command(

@@ -1,4 +1,4 @@
-"""`pandora market serve`, and the participants: join, renew, leave, accounts."""
+"""`pandora market serve`, its participants (join, renew, leave, accounts), and `pandora bid`."""
 
 from __future__ import annotations
 
@@ -48,14 +48,14 @@ def serve(config: Path, host: str | None, port: int | None) -> None:
       pandora market serve --port 9000
       curl http://127.0.0.1:8090/prompts -d '{"prompt": "What is 12 x 7?"}'
     """
-    from pandora_router.transport.listener import run_event_loop
+    from pandora_router.transport.asgi import run_event_loop
 
     run_event_loop(_serve(_plan(config), host, port))
 
 
 async def _serve(plan: MarketPlan, host: str | None, port: int | None) -> None:
     from pandora_router.store.worker import Store
-    from pandora_router.transport.listener import serve_until_stopped
+    from pandora_router.transport.asgi import serve_until_stopped
 
     store = Store(plan.store)
     try:
@@ -172,3 +172,37 @@ def accounts(as_json: bool, config: Path) -> None:
         judged.append([score.bidder, score.kind or "-", str(score.graded), miss, handicap])
     columns = ["bidder", "kind", "graded", "claim - reward", "handicap"]
     screen.show(table("Claims against realised rewards", columns, judged, words=2))
+
+
+@click.command()
+@click.argument("config", type=click.Path(path_type=Path), default=Path("pandora.yaml"))
+@click.option("--as", "name", required=True, help="The specialist of CONFIG that bids.")
+@click.option("--host", help="Address to listen on [bid.host, else 127.0.0.1].")
+@click.option("--port", type=click.IntRange(0, 65535), help="Port [bid.port, else 9001]; 0: any free one.")
+def bid(config: Path, name: str, host: str | None, port: int | None) -> None:
+    """Serve one specialist of CONFIG as a bidder that answers the offers of a platform, and prompts it wins.
+
+    The router in `bid.router` has its own estimates and inspection cost. The bidder looks at its own answer
+    before it replies to an offer if the price makes that worthwhile; a look is the beginning of its answer.
+    The key that the platform issued is read from the environment variable PANDORA_BIDDER_KEY, or from
+    `bid.key_file`.
+
+    \b
+    Examples:
+      pandora bid pandora.yaml --as small
+      pandora bid --as large --port 9002
+    """
+    from pandora_router.config import read_config
+    from pandora_router.config.market_objects import bidder_service
+    from pandora_router.transport.asgi import Address, run_event_loop, serve_until_stopped
+
+    path = config.resolve()
+    settings = read_config(path)
+    service = bidder_service(settings, path, name)
+    # every request must be signed with the bidder's key, so any address may be used
+    listening = Address(host or settings.bid.host, settings.bid.port if port is None else port).bind(
+        keys=True
+    )
+    run_event_loop(
+        serve_until_stopped(service, listening, lambda url: echo(f"{name} bids on {url}. Stop with Ctrl-C."))
+    )

@@ -86,7 +86,7 @@ def _demo(host: str | None, port: int | None, workers: int) -> None:
     from pandora_router.demo import local_gateway
     from pandora_router.demo.specialists import SMALL
     from pandora_router.gateway.http import server
-    from pandora_router.transport.listener import Address
+    from pandora_router.transport.asgi import Address
 
     with contextlib.ExitStack() as stack:
         with SlowProgress() as tell:

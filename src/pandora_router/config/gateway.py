@@ -30,7 +30,7 @@ from pandora_router.learn.pace import Pace
 from pandora_router.prices import Tariff
 from pandora_router.router import Router
 from pandora_router.router.revalue import weighed
-from pandora_router.transport.listener import Address
+from pandora_router.transport.asgi import Address
 from pandora_router.wires.look import LookLength
 
 if TYPE_CHECKING:

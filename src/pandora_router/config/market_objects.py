@@ -15,8 +15,8 @@ from pandora_router.config.services import MarketSettings
 from pandora_router.config.shared import Builder
 from pandora_router.errors import UsageError
 from pandora_router.store.worker import Store
-from pandora_router.transport.listener import Address
-from pandora_router.transport.secrets import read_key
+from pandora_router.transport.asgi import Address
+from pandora_router.transport.endpoint import read_key
 
 if TYPE_CHECKING:
     from pandora_router.config.file import Config

@@ -35,11 +35,19 @@ from pandora_router.dashboard.today import today
 from pandora_router.errors import UpstreamError, UsageError
 from pandora_router.store import accounts
 from pandora_router.store.database import Transaction
-from pandora_router.store.reader import Reader
 from pandora_router.store.rows import Key
-from pandora_router.store.worker import Store
-from pandora_router.transport.asgi import Gone, Receive, Refused, Reply, Scope, Send, frames_of, read_body
-from pandora_router.transport.listener import on_loopback
+from pandora_router.store.worker import Reader, Store
+from pandora_router.transport.asgi import (
+    Gone,
+    Receive,
+    Refused,
+    Reply,
+    Scope,
+    Send,
+    frames_of,
+    on_loopback,
+    read_body,
+)
 
 View = Callable[[Transaction, PageRequest], Page | None]
 

@@ -10,8 +10,8 @@
     maintenance  which worker processes are alive; periodic work that one of them does
     rollups      sums per minute and hour, updated with the log
     queries      queries of pages: sums over time, quantiles, filtered lists of decisions
-    reader       a read-only connection with its own thread
-    worker       asynchronous access: one thread per process that commits many operations together
+    worker       asynchronous access: one thread per process that commits many operations together, and one
+                 with a read-only connection
     loop_writer  short operations committed on the thread of an event loop, for SQLite
     pipeline     short operations of many requests in one transaction and few round trips, for PostgreSQL
     pipeline_writer  which of them are committed together, and over which connection

@@ -6,10 +6,8 @@
     messages   Anthropic's Messages
     usage      token counts
     look       the context of an answer, read from its stream during a look
-    assembly   a whole answer joined from the pieces of a stream
-    events     server-sent events as bytes
-    json_read  reading members of a JSON object
-    json_edit  changing a member of a JSON object without rewriting the rest
+    events     server-sent events as bytes, and a whole answer joined from them
+    json_text  reading members of a JSON object, changing one without rewriting the rest
     known      the three wires by name and by path
     translation  the neutral form in which the wires meet
     translation_chat, translation_responses, translation_messages  each reads it from a wire and writes it

@@ -7,10 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from pandora_router.wires.assembly import joined
-from pandora_router.wires.events import framed
-from pandora_router.wires.json_edit import closing
-from pandora_router.wires.json_read import Json, dumped, mapping, objects, string, wrong
+from pandora_router.wires.events import framed, joined
+from pandora_router.wires.json_text import Json, closing, dumped, mapping, objects, string, wrong
 from pandora_router.wires.look import Glimpse, LookLength, keep
 from pandora_router.wires.usage import usage_of
 from pandora_router.wires.wire import (

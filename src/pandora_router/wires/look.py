@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from pandora_router.wires.json_read import Json
+from pandora_router.wires.json_text import Json
 
 LOWEST_CHANCE = -1e6
 """Log-probabilities below this, above 0 or not finite are ignored."""

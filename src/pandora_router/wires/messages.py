@@ -8,9 +8,8 @@ from typing import Any, ClassVar
 
 import orjson
 
-from pandora_router.wires.assembly import joined
-from pandora_router.wires.events import framed
-from pandora_router.wires.json_read import Json, mapping, spoken
+from pandora_router.wires.events import framed, joined
+from pandora_router.wires.json_text import Json, mapping, spoken
 from pandora_router.wires.look import Glimpse, keep
 from pandora_router.wires.usage import usage_of
 from pandora_router.wires.wire import (

@@ -7,8 +7,7 @@ from typing import Any, ClassVar
 import orjson
 
 from pandora_router.wires.events import framed, parsed
-from pandora_router.wires.json_edit import closing
-from pandora_router.wires.json_read import Json, mapping, objects, string, wrong
+from pandora_router.wires.json_text import Json, closing, mapping, objects, string, wrong
 from pandora_router.wires.look import Glimpse, keep
 from pandora_router.wires.usage import usage_of
 from pandora_router.wires.wire import (

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol
 
-from pandora_router.wires.json_read import Json, mapping, objects, string
+from pandora_router.wires.json_text import Json, mapping, objects, string
 from pandora_router.wires.usage import Usage
 
 Stop = Literal["stop", "length", "tools", "refusal", "sequence"]

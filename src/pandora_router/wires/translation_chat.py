@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from pandora_router.wires.events import framed
-from pandora_router.wires.json_read import Json, mapping, objects, string
+from pandora_router.wires.json_text import Json, mapping, objects, string
 from pandora_router.wires.translation import (
     ROLES,
     AnswerAbout,

@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 
 from pandora_router.wires.events import framed, parsed
-from pandora_router.wires.json_read import Json, mapping, objects, string
+from pandora_router.wires.json_text import Json, mapping, objects, string
 from pandora_router.wires.translation import (
     AnswerAbout,
     AnswerBegun,

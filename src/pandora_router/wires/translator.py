@@ -11,9 +11,8 @@ from typing import Any
 
 import orjson
 
-from pandora_router.wires.assembly import assembled
-from pandora_router.wires.events import DONE, EventTooLarge, Frames, data_of, framed, parsed
-from pandora_router.wires.json_read import Json, mapping
+from pandora_router.wires.events import DONE, EventTooLarge, Frames, assembled, data_of, framed, parsed
+from pandora_router.wires.json_text import Json, mapping
 from pandora_router.wires.translation import (
     AnswerAbout,
     AnswerBegun,

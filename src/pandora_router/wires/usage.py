@@ -9,7 +9,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from pandora_router.wires.json_read import Json, mapping
+from pandora_router.wires.json_text import Json, mapping
 
 LARGEST_COUNT = 10**12
 """Tokens above which a provider's count is cut off."""

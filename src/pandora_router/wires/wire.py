@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
-from pandora_router.wires.json_read import (
+from pandora_router.wires.json_text import (
     Json,
     count_of,
     flag_of,
@@ -25,7 +25,7 @@ from pandora_router.wires.look import Glimpse
 from pandora_router.wires.usage import Usage
 
 if TYPE_CHECKING:
-    from pandora_router.wires.assembly import Assembly
+    from pandora_router.wires.events import Assembly
 
 Name = Literal["chat", "responses", "messages"]
 TOKEN_LIMITS = (

@@ -5,9 +5,7 @@
     endpoints      models, decisions, feedback, health
     client_stream  responses to a client: keep-alives, errors after the headers were sent
     openapi        the interface as an OpenAPI document
-    metrics        for Prometheus
-    telemetry      spans for OpenTelemetry
-    logs           logs as JSON lines
+    telemetry      logs as JSON lines, spans for OpenTelemetry, metrics for Prometheus
     server         processes, signals, reload
 
 This module imports nothing; import from the modules above.

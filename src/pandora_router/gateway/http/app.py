@@ -25,10 +25,10 @@ from dataclasses import dataclass, field, replace
 
 from pandora_router.errors import PandoraError, UpstreamError
 from pandora_router.gateway.generation import Site
-from pandora_router.gateway.http import endpoints, logs
+from pandora_router.gateway.http import endpoints
 from pandora_router.gateway.http.client_stream import Sending
-from pandora_router.gateway.http.telemetry import Traces
-from pandora_router.gateway.providers.health import Circuit
+from pandora_router.gateway.http.telemetry import Traces, log_line
+from pandora_router.gateway.providers.backend import Circuit
 from pandora_router.gateway.request.exchange import Exchange
 from pandora_router.gateway.request.looks import outlooks, starting
 from pandora_router.prices import Lengths, LookOutlook
@@ -44,10 +44,10 @@ from pandora_router.transport.asgi import (
     Scope,
     Send,
     frames_of,
+    from_a_website,
     read_body,
     watched,
 )
-from pandora_router.transport.listener import from_a_website
 from pandora_router.wires.known import BY_NAME, BY_PATH
 from pandora_router.wires.wire import Wire
 
@@ -156,7 +156,7 @@ class Gateway:
         """Log and trace a finished request, if switched on."""
         settings = self.site.settings
         if settings.log == "json":
-            requests.info("request", logs.of_request(exchange, status, code, bodies=settings.log_bodies))
+            requests.info("request", log_line(exchange, status, code, bodies=settings.log_bodies))
         if self.traces is not None:
             self.traces.record(exchange, status, time.time())
 

@@ -17,7 +17,7 @@ import orjson
 
 from pandora_router.transport.asgi import Message, Refused, Reply, Send
 from pandora_router.wires.events import framed, parsed
-from pandora_router.wires.json_read import mapping
+from pandora_router.wires.json_text import mapping
 from pandora_router.wires.wire import Wire
 
 Headers = list[tuple[bytes, bytes]]

@@ -20,7 +20,7 @@ from urllib.parse import parse_qs
 import orjson
 
 from pandora_router.errors import UsageError
-from pandora_router.gateway.http import metrics, openapi
+from pandora_router.gateway.http import openapi, telemetry
 from pandora_router.gateway.request.body import read_object
 from pandora_router.gateway.request.ledger import identify, secret_of
 from pandora_router.gateway.request.passthrough import PASSED_ON, admitted, passed_on, stored_response
@@ -79,7 +79,7 @@ async def answer(gateway: Gateway, scope: Scope, headers: Mapping[str, str], rec
     if (method, path) == ("GET", "/metrics"):
         if asking is not None and not asking.admin:
             raise Refused(403, ADMIN, "not_allowed")
-        return Reply(await metrics.text(gateway), kind="text/plain; version=0.0.4; charset=utf-8")
+        return Reply(await telemetry.metrics(gateway), kind="text/plain; version=0.0.4; charset=utf-8")
     if (method, path) == ("GET", "/v1/models"):
         return _models(gateway)
     if method == "GET" and path.startswith("/v1/models/"):

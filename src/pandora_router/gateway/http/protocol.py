@@ -21,8 +21,7 @@ from typing import TYPE_CHECKING, Any
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from pandora_router.transport.asgi import ON_DISCONNECT
-from pandora_router.transport.listener import KEPT
+from pandora_router.transport.asgi import KEPT, ON_DISCONNECT
 
 if TYPE_CHECKING:
     from pandora_router.gateway.http.app import Gateway

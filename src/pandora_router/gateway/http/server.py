@@ -31,15 +31,14 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from pandora_router.errors import PandoraError, UpstreamError
 from pandora_router.gateway.generation import Site
-from pandora_router.gateway.http import logs
 from pandora_router.gateway.http.app import Gateway
-from pandora_router.gateway.http.telemetry import Traces
+from pandora_router.gateway.http.telemetry import Traces, log_as_json
 from pandora_router.learn.pace import Traffic
 from pandora_router.store import auctions, log, maintenance, queries
 from pandora_router.store.database import Transaction
 from pandora_router.store.money import dollars, period_bounds
 from pandora_router.store.worker import Store
-from pandora_router.transport.listener import Address, run_event_loop, url_of
+from pandora_router.transport.asgi import Address, run_event_loop, url_of
 from pandora_router.transport.relay import LONGEST
 
 if TYPE_CHECKING:
@@ -245,7 +244,7 @@ async def _worker(
 
     site = first.site
     if site.settings.log == "json":
-        logs.as_json(sys.stderr)
+        log_as_json(sys.stderr)
     store = Store(first.fixed.store)
     traces = Traces() if site.settings.traces else None
     worker = maintenance.Process()

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from pandora_router.transport.asgi import Refused
-from pandora_router.wires.json_read import Json, objects
+from pandora_router.wires.json_text import Json, objects
 from pandora_router.wires.known import WIRES
 from pandora_router.wires.usage import Usage
 from pandora_router.wires.wire import COPIES, LATER, TOKEN_LIMITS, Turn, Wire

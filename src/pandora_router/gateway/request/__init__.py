@@ -6,8 +6,7 @@
     choice          which specialist answers: by name, by session, or by a decision of the router
     looks           looks during a decision: streams are begun and held, then continued or cancelled
     auction_choice  `routing: market`: an auction chooses who answers a request
-    crossing        how it reaches specialists of another wire, and their answers come back
-    calls           how its calls are made
+    calls           how its calls are made, also to specialists of another wire
     attempts        one call: held until its first content, settled exactly once
     ledger          its rows in the store
     passthrough     embeddings, token counts and stored responses, passed to one specialist

@@ -13,9 +13,8 @@ import time
 from collections.abc import AsyncIterator, Awaitable
 from dataclasses import dataclass, field, replace
 
-from pandora_router.gateway.providers.backend import Backend
+from pandora_router.gateway.providers.backend import Backend, Circuit
 from pandora_router.gateway.providers.cost_bound import possible
-from pandora_router.gateway.providers.health import Circuit
 from pandora_router.prices import BYTES_PER_TOKEN, MARKERS, Lengths
 from pandora_router.router.decision import new_id
 from pandora_router.store import log
@@ -24,9 +23,8 @@ from pandora_router.store.worker import Store
 from pandora_router.transport.failures import Failed
 from pandora_router.transport.relay import Incoming, Relay
 from pandora_router.transport.retries import waited
-from pandora_router.wires.assembly import assembled
 from pandora_router.wires.chat import without_chances
-from pandora_router.wires.events import DONE, TELLS, EventTooLarge, Frames, data_of, parsed
+from pandora_router.wires.events import DONE, TELLS, EventTooLarge, Frames, assembled, data_of, parsed
 from pandora_router.wires.look import Glimpse
 from pandora_router.wires.translator import Translator
 from pandora_router.wires.usage import Usage, usage_of

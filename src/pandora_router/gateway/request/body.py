@@ -9,7 +9,7 @@ import orjson
 from pandora_router.errors import UsageError
 from pandora_router.gateway.providers.cost_bound import refuse_other_models, refuse_other_spellings
 from pandora_router.transport.asgi import Refused
-from pandora_router.wires.json_edit import unambiguous
+from pandora_router.wires.json_text import unambiguous
 
 
 def read_object(body: bytes) -> dict[str, Any]:

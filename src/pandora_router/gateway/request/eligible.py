@@ -12,8 +12,7 @@ from dataclasses import dataclass
 
 from pandora_router.errors import UsageError
 from pandora_router.gateway.generation import Profile
-from pandora_router.gateway.providers.backend import Backend
-from pandora_router.gateway.providers.health import Circuit
+from pandora_router.gateway.providers.backend import Backend, Circuit
 from pandora_router.prices import BYTES_PER_TOKEN
 from pandora_router.store.money import dollars, in_dollars, nanodollars
 from pandora_router.text import money

@@ -35,8 +35,7 @@ from pandora_router.transport.asgi import Receive, Refused, Reply, read_body
 from pandora_router.transport.failures import Failed
 from pandora_router.transport.relay import Relay
 from pandora_router.wires.events import parsed as parsed_object
-from pandora_router.wires.json_edit import closing, with_model
-from pandora_router.wires.json_read import string
+from pandora_router.wires.json_text import closing, string, with_model
 from pandora_router.wires.known import BY_NAME
 from pandora_router.wires.usage import Usage, tokens_of, usage_of
 from pandora_router.wires.wire import Wire
