@@ -134,11 +134,11 @@ def locked(
     return None if reason is None else pinned(known, offered, reason)
 
 
-def in_session(made: Choice, known: Session | None, stay: Stay | None, offered: Sequence[str]) -> Choice:
-    """The choice with the price of staying; a conversation of which nobody can judge the turn stays."""
+def in_session(made: Choice, known: Session | None, offered: Sequence[str]) -> Choice:
+    """The same choice; but a conversation of which nobody can judge the turn stays where it is."""
     if made.declined is not None and known is not None and known.specialist in offered:
         return pinned(known, offered, made.declined)
-    return replace(made, stay=stay)
+    return made
 
 
 def priced(router: Router, site: Site, known: Session | None, now: float) -> tuple[Router, Stay | None]:
@@ -171,13 +171,15 @@ async def decide(
     settings: Settings,
     rng: random.Random,
     looks: LiveLooks | None = None,
+    stay: Stay | None = None,
     *,
     call: bool = True,
 ) -> Choice:
     """Let the router choose among `offered`; explore and observe as the settings say.
 
     With `looks`, answers are begun during the decision, except in observe mode, which must not call others.
-    Without `call` nobody is called, not even a judge: what it would have said stays sealed.
+    Without `call` nobody is called, not even a judge: what it would have said stays sealed. With `stay`,
+    the price of leaving a conversation's specialist, nothing is explored: that would be paid for learning.
     """
     known = [name for name in router.specialists if name in offered]
     if not known:
@@ -199,6 +201,7 @@ async def decide(
         outside=router.predictor is None,
         detail=decision.to_dict(),
         value=valued(router),
+        stay=stay,
     )
     if decision.declined_because is not None:
         order = fallback(settings, offered, decision.declined_because).ranked
@@ -206,7 +209,7 @@ async def decide(
     if settings.mode == "observe":
         default = fallback(settings, offered, "").ranked
         return _asking(choice, default[0], default, 1.0)
-    return _explored(choice, known, settings.explore, rng)
+    return choice if stay is not None else _explored(choice, known, settings.explore, rng)
 
 
 def valued(router: Router) -> dict[str, Any]:

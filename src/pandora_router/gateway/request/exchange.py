@@ -182,8 +182,8 @@ class Exchange:
         router = at_speed(router, self.profile.second, self.measured)
         router, stay = choice.priced(router, self.site, known := self.ledger.known, self.begun)
         self.looks = self._live(router, offered) if call else None
-        made = await choice.decide(router, turn, offered, settings, self.rng, self.looks, call=call)
-        return choice.in_session(made, known, stay, offered)
+        made = await choice.decide(router, turn, offered, settings, self.rng, self.looks, stay, call=call)
+        return choice.in_session(made, known, offered)
 
     async def _auctioned(self, offered: list[str], call: bool) -> Choice:
         request = AuctionRequest(self.id, self.wire, self.headers, self.parsed, self.asked, offered, call)
