@@ -3,6 +3,7 @@
     python -m paper results --data ../shared/data     experiments -> results/, docs/results.md
     python -m paper bidding --data ../shared/data     markets -> results/bidding.md, docs/bidding.md
     python -m paper public --data ../shared/data      published tables -> docs/public.md
+    python -m paper claims --data ../shared/data      the paper, claim by claim -> docs/claims.md
 
 Finished splits are not run again; a run that is broken off goes on when started again. The seeds of
 paper/experiments were chosen so that no rule of the router was tuned on their splits.
@@ -28,7 +29,7 @@ from pandora_router.evaluate.results import Results
 from pandora_router.folders import replace_text
 from pandora_router.report import html, plots
 from pandora_router.run import Runner
-from paper import bidding_report, curves, public, results_page
+from paper import bidding_report, claims_page, curves, public, results_page
 
 HERE = Path(__file__).parent
 FILE = click.Path(path_type=Path, dir_okay=False)
@@ -164,6 +165,20 @@ def public_command(root: Path, seeds: int, page_to: Path) -> None:
     """Fit on the training prompts of published benchmarks and write our rows beside the published ones."""
     with SlowProgress() as progress:
         words = public.markdown(root, range(41, 41 + seeds), progress)
+    replace_text(page_to, words)
+
+
+@main.command("claims")
+@click.option(
+    "--data", "root", default=Path("../shared/data"), type=FOLDER, help="Where the data folders lie."
+)
+@click.option("--paper", type=FILE, help="figures.json: the paper's numbers, to stand beside ours.")
+@click.option("-o", "--output", default=Path("results"), type=FOLDER, help="Where estimates are kept.")
+@click.option("--page", "page_to", type=FILE, required=True, help="The page, usually docs/claims.md.")
+def claims_command(root: Path, paper: Path | None, output: Path, page_to: Path) -> None:
+    """Run the paper's system on stand-ins for its domains and judge each of its claims."""
+    with SlowProgress() as progress:
+        words = claims_page.markdown(root.resolve(), paper, (output / "cache").resolve(), progress)
     replace_text(page_to, words)
 
 

@@ -28,7 +28,6 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from pandora_router.errors import UsageError
-from pandora_router.text import money
 from pandora_router.wires.usage import Usage
 
 Cancelling = Literal["stops", "unknown", "bills_full"]
@@ -51,6 +50,8 @@ PREFIXES = 1000
 """System prompts remembered per specialist, with the number of their tokens that were cached."""
 CACHED = 300.0
 """Seconds for which a provider's cache is expected to keep a prompt."""
+CACHEABLE = 1024
+"""Input tokens from which providers that cache unasked begin to do so."""
 
 
 @dataclass(frozen=True)
@@ -60,9 +61,9 @@ class Tariff:
     fee = (tokens_in * per_million_in + tokens_out * per_million_out) / 1e6 + seconds * per_second + per_call
 
     `cached_in` is the price of input read from the provider's cache, `cached_write` of input written to it,
-    both per million tokens; where they are not stated, such input costs `per_million_in`. Token prices have
-    no default: a free specialist must state 0. Raises `UsageError` unless all prices are finite and not
-    negative.
+    both per million tokens; where they are not stated, such input costs `per_million_in`. The cache keeps
+    input for `cached_seconds`. Token prices have no default: a free specialist must state 0. Raises
+    `UsageError` unless all prices are finite and not negative.
 
     >>> Tariff(1.0, 10.0, cached_in=0.1).of(Usage(fresh=100, cached=1000, output=10))
     0.0003
@@ -74,10 +75,12 @@ class Tariff:
     per_call: float = 0.0
     cached_in: float | None = None
     cached_write: float | None = None
+    cached_seconds: float = CACHED
 
     def __post_init__(self) -> None:
         prices = (self.per_million_in, self.per_million_out, self.per_second, self.per_call)
-        stated = (*prices, *(price for price in (self.cached_in, self.cached_write) if price is not None))
+        cache = (self.cached_in, self.cached_write, self.cached_seconds)
+        stated = (*prices, *(price for price in cache if price is not None))
         if not all(
             isinstance(price, int | float) and math.isfinite(price) and price >= 0 for price in stated
         ):
@@ -97,6 +100,34 @@ class Tariff:
     def dearest_in(self) -> float:
         """The highest price of an input token, per million: fresh, or written to the cache."""
         return max(self.per_million_in, self.cached_write or 0.0, self.cached_in or 0.0)
+
+    def reading(self, tokens: float, cached: float = 0.0) -> float:
+        """The expected fee of `tokens` of input, `cached` of which lie in the provider's cache.
+
+        The others are read anew and so enter the cache, at the price of writing where that is stated. The
+        refund of a cached prefix is reading(tokens) - reading(tokens, cached).
+
+        >>> tariff = Tariff(3.0, 15.0, cached_in=0.3, cached_write=3.75)
+        >>> tariff.reading(10_000), tariff.reading(10_000, cached=8_000)
+        (0.0375, 0.0099)
+        """
+        anew = round(tokens - min(cached, tokens))
+        write = self.cached_write is not None
+        usage = Usage(0 if write else anew, round(min(cached, tokens)), anew if write else 0, 0)
+        return self.of(usage) - self.per_call
+
+    def holds(self, usage: Usage) -> int:
+        """The input tokens that the provider's cache is expected to hold after a call of these counts.
+
+        Providers that charge for writing say what they wrote. Others cache all input of `CACHEABLE` tokens or
+        more. None without a price of cached input.
+        """
+        if self.cached_in is None:
+            return 0
+        if self.cached_write is not None:
+            return usage.cached + usage.written
+        whole = usage.fresh + usage.cached
+        return whole if whole >= CACHEABLE else 0
 
     def fee(self, tokens_in: int | None, tokens_out: int | None, seconds: float) -> float | None:
         """The fee in the unit of the prices; None if token counts are needed and missing."""
@@ -355,38 +386,6 @@ def look_fare(
         whole += waiting * prices.per_second
         money += (min(reading, waiting) if cancel == "stops" else waiting) * prices.per_second
     return Fare(money, whole, reading)
-
-
-@dataclass(frozen=True)
-class LookOutlook:
-    """Whether a gateway will look at one specialist, what that costs, and what would make it cheaper.
-
-    off: why no look is made, "" if looks are made where they are worth their price.
-    """
-
-    specialist: str
-    fare: Fare
-    cancel: Cancelling
-    off: str = ""
-
-    @property
-    def sentence(self) -> str:
-        """For logs and pages; amounts are in dollars."""
-        name = self.specialist
-        look, whole = (money(amount, significant=3) for amount in (self.fare.money, self.fare.whole))
-        if self.off:
-            return f"no looks at {name}: {self.off}"
-        if self.cancel == "unknown":
-            return (
-                f"looks at {name} are priced like a whole answer ({whole}) because `cancel` is unknown: "
-                f"write `cancel: stops` under specialists.{name} if its provider stops billing when a stream "
-                "is closed, and fit again"
-            )
-        if self.cancel == "bills_full":
-            return (
-                f"looks at {name} cost a whole answer ({whole}): its provider bills cancelled answers in full"
-            )
-        return f"looks at {name} cost about {look}; a whole answer {whole}"
 
 
 def prefix_of(system: str) -> str:

@@ -41,6 +41,7 @@ from tests.gateway.test_wires import PATHS, post, request
 from tests.support.provider import Provider as Books
 from tests.support.provider_models import Asked, Model
 from tests.support.provider_replies import Said
+from tests.support.raw_server import RawServer, read_request, reply
 from tests.support.web_server import WebServer
 
 PROMPT = "count the river king gene poem number"
@@ -549,3 +550,82 @@ def test_sixty_requests_at_once_do_not_exceed_a_budget(talking: Talking, tmp_pat
     finally:
         gateway.close()
         store.close()
+
+
+@pytest.mark.parametrize("claim", [5_000_000, "5000000", 10**8])
+def test_a_claim_in_the_answer_to_one_key_does_not_raise_the_bill_of_another(
+    serve: Serve, claim: Any
+) -> None:
+    """One key's provider claims millions of tokens of input; another key then leaves an honest stream."""
+    lying = True
+
+    def lie(usage: dict[str, Any]) -> dict[str, Any]:
+        return {**usage, "prompt_tokens": claim} if lying else usage
+
+    model = Model(lambda _: Said(tuple(f" w{i}" for i in range(300))), each=0.005, cancel="stops", lie=lie)
+    with closing(Books({"small": model})) as books:
+        gateway = serve(backend(books, "small", cancel="stops"), keys=True)
+        one, other = key(gateway, "one"), key(gateway, "other")
+        for _ in range(3):
+            post(
+                gateway, PATHS["chat"], request("chat", "small", max_tokens=1), Authorization=f"Bearer {one}"
+            )
+        lying = False
+        cost = cancelled(gateway, other, 5)
+        until = time.monotonic() + 30
+        while not (bills := [bill for bill in books.log if bill.ended == "cancelled"]):
+            assert time.monotonic() < until
+            time.sleep(0.02)
+        assert bills[0].nanodollars <= cost <= 3 * bills[0].nanodollars
+
+
+def test_turns_whose_input_lies_at_the_provider_do_not_raise_the_bill_of_another(
+    serve: Serve, provider: Provider
+) -> None:
+    gateway = serve(backend(provider, "small"), keys=True)
+    one, other = key(gateway, "one"), key(gateway, "other")
+    provider.usage = {"input_tokens": 20, "output_tokens": 4}
+    body = request("responses", "small")
+    _, _, first = post(gateway, PATHS["responses"], body, Authorization=f"Bearer {one}")
+    provider.usage = {"input_tokens": 900_000, "output_tokens": 4}
+    again = {**body, "previous_response_id": json.loads(first)["id"]}
+    for _ in range(10):
+        assert post(gateway, PATHS["responses"], again, Authorization=f"Bearer {one}")[0] == 200
+    provider.usage = None  # so that the estimate is charged
+    _, headers, _ = post(gateway, PATHS["responses"], body, Authorization=f"Bearer {other}")
+    read = charged(gateway, headers)[1][0]
+    assert read <= len(json.dumps(body))
+
+
+class Closing(RawServer):
+    """Keeps a connection after an answer, and closes it without a word when the next request comes on it."""
+
+    answered = 0
+
+    def talk(self, connection: socket.socket) -> None:
+        with connection:
+            read_request(connection)
+            body = whole("chat/completions", "small")
+            connection.sendall(reply(body, Connection="keep-alive"))
+            self.answered += 1
+            read_request(connection)
+
+
+def test_a_connection_that_the_provider_has_closed_is_neither_an_error_nor_charged(serve: Serve) -> None:
+    server = Closing(lambda _: ())
+    thread = threading.Thread(target=server.serve, daemon=True)
+    thread.start()
+    try:
+        gateway = serve(Backend("small", Endpoint(server.url), "small", Tariff(1.0, 10.0)))
+        costs = []
+        for _ in range(20):
+            status, headers, _ = post(gateway, PATHS["chat"], request("chat", "small"))
+            assert status == 200
+            costs.append(gateway.settled(headers["x-pandora-decision-id"])[1])
+        assert server.answered == 20
+        assert costs == [nanodollars((12 + 8) * 1e-6 + 4 * 10e-6)] * 20
+        assert gateway.rows("SELECT count(*) FROM attempts") == [(20,)]
+    finally:
+        server.listening.shutdown(socket.SHUT_RDWR)
+        server.listening.close()
+        thread.join(5.0)

@@ -19,13 +19,13 @@ from pandora_router.config.inspection import looking
 from pandora_router.config.specialists import ChatSettings
 from pandora_router.data import load, save
 from pandora_router.gateway.providers.backend import Backend
+from pandora_router.gateway.request.looks import LookOutlook
 from pandora_router.prices import (
     FASTEST,
     PREFIXES,
     Cancelling,
     Fare,
     Lengths,
-    LookOutlook,
     RecentMean,
     Tariff,
     look_fare,

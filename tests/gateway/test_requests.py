@@ -491,7 +491,7 @@ def test_only_what_a_coin_picked_counts_as_randomised(serve: Serve, stub: Stub, 
     assert first["randomised"] == 1
     talk = [{"role": role, "content": PROMPT} for role in ("user", "assistant", "user")]
     _, second = ask(gateway, messages=talk, headers={"X_Pandora_Session": "s"})
-    assert (second["asked"], second["randomised"]) == (first["asked"], 0)
+    assert (second["asked"], second["randomised"]) == (second["proposed"], 0)
 
 
 def test_observing_looks_at_nobody_and_records_whom_it_would_have_looked_at(

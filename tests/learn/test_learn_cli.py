@@ -78,7 +78,7 @@ def test_refit_writes_a_router_that_knows_the_requests(place: Path) -> None:
     assert "900 ratings of 900 requests learnt" in made.stdout
     before, after = Router.load(place / "router"), Router.load(place / "b")
     assert after.record.learnt["parent"] == before.id
-    assert len(after.cheap.reward) == len(before.cheap.reward) + 900  # type: ignore[attr-defined]
+    assert len(after.cheap.after.reward) == len(before.cheap.reward) + 900  # type: ignore[attr-defined]
     again = pandora(
         "learn", "refit", "-r", place / "router", "-o", place / "b", "--store", place / "pandora.sqlite"
     )

@@ -82,3 +82,12 @@ def test_a_period_contains_its_time_and_ends_where_the_next_begins(length: str) 
         assert begin <= now < end
         assert period_bounds(length, end)[0] == end
         assert period_bounds(length, begin) == (begin, end)
+
+
+def test_what_costs_more_than_expected_is_asked_for_less() -> None:
+    """After 1,000 requests at twice the expected cost, a request may cost half of what is left for it."""
+    usual = cost_at(CURVE, 1.0)
+    first = Pace(CURVE, 5000.0, 1.0).after(Traffic(0.0, 0, 0, 0.0), 100.0)
+    later = first.after(Traffic(2000 * usual, 1000, 1000, 100.0), 50.0)
+    ratio = (2000 + 50) / (1000 + 50)  # 50 requests count as if they had cost what the curve expects
+    assert cost_at(CURVE, later.worth) == pytest.approx((5000.0 - 2000 * usual) / 500 / ratio, rel=1e-6)

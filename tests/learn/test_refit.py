@@ -48,7 +48,7 @@ def test_rated_requests_improve_decisions_and_seen_scores_stay_as_they_were_seen
     assert learnt.router.id != small.id
     assert learnt.router.record.learnt["parent"] == small.id
     rows = np.arange(2000)
-    seen = learnt.router.cheap.reward[-2000:][rows, asked]  # type: ignore[attr-defined]
+    seen = learnt.router.cheap.after.reward[-2000:][rows, asked]  # type: ignore[attr-defined]
     assert seen == pytest.approx(traffic.reward[rows, asked])
 
     def earned(router: Router) -> float:

@@ -15,7 +15,7 @@ from pandora_router.estimators.neighbours import Neighbours
 from pandora_router.estimators.rewards import blend_weights
 from pandora_router.estimators.stack.agreement import AGREEMENT, agreement
 from pandora_router.estimators.stack.boosted import Boosted, Trees
-from pandora_router.estimators.stack.evidence import PEEKED, SURFACE, asked_for, characters, peeked, surface
+from pandora_router.estimators.stack.features import PEEKED, SURFACE, asked_for, characters, peeked, surface
 from pandora_router.estimators.stack.peek import Peek
 
 WORDS = ["river", "stone", "cloud", "engine", "violin", "harbour", "meadow", "candle"]

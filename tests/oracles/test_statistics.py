@@ -8,7 +8,7 @@ from scipy import stats
 from scipy.stats import binom
 
 from pandora_router.errors import UsageError
-from pandora_router.evaluate.statistics import Split, bootstrap, compare
+from pandora_router.evaluate.statistics import Comparison, Estimate, Split, bootstrap, compare
 
 
 def clustered(
@@ -159,3 +159,13 @@ def test_clusters_whose_rows_cancel_do_not_narrow_the_doubt() -> None:
     differences = np.tile([[1.0], [-1.0]], (50, 1))
     found = compare([Split(differences, np.arange(100), np.repeat(np.arange(50), 2))], draws=4000)
     assert found.error[0] == pytest.approx(differences.std(ddof=1) / 10.0, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("error", "split_error", "doubt"), [(0.2, 0.3, 0.3), (0.3, 0.2, 0.3), (0.2, float("nan"), 0.2)]
+)
+def test_the_doubt_is_the_larger_of_both_errors(error: float, split_error: float, doubt: float) -> None:
+    """A difference that varies over splits must not be called sure because it is narrow over prompts."""
+    assert Estimate(1.0, error, split_error, star=True).doubt == doubt
+    both = Comparison(np.array([1.0]), np.array([error]), np.array([split_error]), np.array([True]), 2)
+    assert both.doubt.tolist() == [doubt]

@@ -131,3 +131,19 @@ def test_a_goal_that_nobody_meets_is_answered_by_the_best_and_says_so() -> None:
     assert kept.point.worth == pytest.approx(10.0)
     with pytest.raises(UsageError, match="huge"):
         traced(score, single).keep(0.9, "huge")
+
+
+def test_scores_that_go_together_make_a_promise_surer() -> None:
+    """The router sends all but one prompt in ten to the strong specialist: their difference hardly varies."""
+    rng = np.random.default_rng(4)
+    strong = rng.integers(0, 2, 400).astype(float)
+    score = np.where(np.arange(400) % 10 == 0, 1.0, strong)[:, None]
+    curve = traced(score, np.stack([np.zeros(400), strong], axis=1))
+    share = 0.99
+    name = list(curve.singles)[1]
+    gap = score[:, 0] - share * strong
+    error = gap.std() / 20.0
+    assert gap.mean() - SURE * error > 0.0  # clear for the difference itself ...
+    apart = np.hypot(score.std(), share * strong.std()) / 20.0
+    assert gap.mean() - SURE * apart < 0.0  # ... and not, if both scores were of different prompts
+    assert curve.keep(share, name).sure

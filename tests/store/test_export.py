@@ -52,3 +52,18 @@ def test_the_log_becomes_parquet_and_a_routing_table(url: str, tmp_path: Path) -
     assert [(row["worth"], row["generation"]) for row in rows] == [(0.5, 1)] * 2
     assert sorted(path.name for path in tmp_path.glob("*log*")) == ["log.parquet"]
     database.close()
+
+
+def test_a_surprise_is_the_last_rating_of_the_specialist_that_was_asked(url: str) -> None:
+    database = connect(url)
+    migrate(database)
+    with database.transaction() as open_:
+        for i, answered in enumerate(["small", "spare"]):  # the second answer is that of another specialist
+            row = replace(opened(f"d{i}", at=NOW + i), specialist="small", asked="small", worth=0.5)
+            log.begin(open_, row, [Attempt(f"a{i}", row.id, "answer", answered, NOW, 1)], prompt="p")
+            log.settle(open_, Settlement(f"a{i}", Outcome("ok", 0), NOW))
+            log.close(open_, row.id, NOW, status="ok", specialist=answered)
+            for k, value in enumerate([0.0, 1.0]):
+                log.give_feedback(open_, Feedback(f"f{i}{k}", row.id, NOW + k, "reward", value), None)
+        assert export.surprises(open_, "reward", NOW, NOW + 10) == {"small": [0.5]}
+    database.close()

@@ -14,7 +14,16 @@ from pandora_router.errors import UpstreamError, UsageError
 from pandora_router.store import accounts, log
 from pandora_router.store.database import Database, connect
 from pandora_router.store.migrations import STEPS, migrate
-from pandora_router.store.rows import Attempt, DecisionRow, Feedback, Key, Outcome, Refusal, Settlement
+from pandora_router.store.rows import (
+    Attempt,
+    DecisionRow,
+    Feedback,
+    Key,
+    Outcome,
+    Refusal,
+    Session,
+    Settlement,
+)
 from pandora_router.store.worker import Store
 from pandora_router.wires.usage import Usage
 from tests.store.databases import Server
@@ -220,9 +229,9 @@ def test_feedback_is_idempotent_and_only_for_the_owner(database: Database) -> No
 
 def test_sessions_expire_and_generations_count_contents(database: Database) -> None:
     with database.transaction() as open_:
-        log.pin(open_, "s", "small", NOW, 10.0)
-        log.pin(open_, "s", "large", NOW, 10.0)
-        assert log.pinned(open_, "s", NOW + 9.0) == "large"
+        log.pin(open_, "s", Session("small"), NOW, 10.0)
+        log.pin(open_, "s", Session("large", NOW, tokens=2000, held=1500), NOW, 10.0)
+        assert log.pinned(open_, "s", NOW + 9.0) == Session("large", NOW, tokens=2000, held=1500)
         assert log.pinned(open_, "s", NOW + 10.0) is None
         numbers = [log.generation(open_, name, "a", NOW) for name in ("x", "y", "x", "z")]
         assert numbers == [1, 2, 1, 3]

@@ -14,7 +14,7 @@ from benchmarks.served import Delay
 
 from pandora_router.store import accounts, log, pipeline_writer, worker
 from pandora_router.store.database import Transaction, connect
-from pandora_router.store.rows import Attempt, Key, Outcome, Refusal, Settlement
+from pandora_router.store.rows import Attempt, Key, Outcome, Refusal, Session, Settlement
 from pandora_router.store.worker import Store
 from tests.store.databases import Server
 from tests.store.test_laws import NOW, opened
@@ -43,7 +43,7 @@ async def begin(store: Store, key: Key, id_: str, worst: int) -> Refusal | None:
         refused = accounts.admit(open_, key, NOW) or accounts.reserve(open_, key, id_, worst, NOW, 60.0)
         if refused is None:
             log.begin(open_, opened(id_, key.id), [Attempt(f"a {id_}", id_, "answer", "small", NOW, worst)])
-            log.pin(open_, f"session {hash(id_) % 5}", "small", NOW, 60.0)
+            log.pin(open_, f"session {hash(id_) % 5}", Session("small"), NOW, 60.0)
         return refused
 
     return await store.run(write, short=True, of=id_, budget=accounts.taking(key, NOW))
@@ -54,7 +54,7 @@ async def end(store: Store, id_: str, cost: int) -> None:
 
     def write(open_: Transaction) -> None:
         log.close(open_, id_, NOW, status="ok", seconds=1.0, last=last)
-        log.pin(open_, f"session {hash(id_) % 5}", "large", NOW, 60.0)
+        log.pin(open_, f"session {hash(id_) % 5}", Session("large"), NOW, 60.0)
 
     await store.run(write, kept=True, short=True, of=id_)
 

@@ -77,7 +77,7 @@ def candidates(signal: Calibrated | None = None, *, specialists: int = 2) -> tup
 
 
 @dataclass(frozen=True)
-class Evidence:
+class CandidateLoss:
     """A candidate's loss per prompt in cross-validation, and its paired difference to the best."""
 
     name: str
@@ -99,7 +99,7 @@ class ChosenPolicy:
 
     candidate: Candidate
     signal: SignalModel
-    evidence: tuple[Evidence, ...]
+    evidence: tuple[CandidateLoss, ...]
     prompts: int
     incomplete: int
     folds: int
@@ -223,7 +223,7 @@ class Auto:
         chosen[rng.permutation(np.flatnonzero(train.complete))[:MOST]] = True
         return chosen, rng.permutation(len(train)) % self.folds
 
-    def _best(self, evidence: tuple[Evidence, ...]) -> int:
+    def _best(self, evidence: tuple[CandidateLoss, ...]) -> int:
         leader = int(np.argmin([row.loss for row in evidence]))
         if self.rule == "mean":
             return leader
@@ -306,12 +306,12 @@ def guard(
     return Guarded.of(policy, gain, error, choice.prompts), choice
 
 
-def _evidence(runners: tuple[Candidate, ...], losses: NDArray[Any]) -> tuple[Evidence, ...]:
+def _evidence(runners: tuple[Candidate, ...], losses: NDArray[Any]) -> tuple[CandidateLoss, ...]:
     total = losses[:, 0] + losses[:, 1]
     best = total[int(total.mean(axis=1).argmin())]
     root = np.sqrt(total.shape[1])
     return tuple(
-        Evidence(
+        CandidateLoss(
             name=runner.name,
             loss=float(total[k].mean()),
             standard_error=float(total[k].std(ddof=1) / root),

@@ -57,6 +57,7 @@ SECTIONS: dict[str, dict[str, str]] = {
         "compare": "Test two ways of routing against each other.",
         "sweep": "Evaluate ways of routing on your own estimates.",
         "market": "Hold and simulate markets in which specialists bid.",
+        "bench": "Write a submission to a public benchmark.",
     },
 }
 SUMMARIES = {verb: summary for verbs in SECTIONS.values() for verb, summary in verbs.items()}

@@ -246,6 +246,8 @@ def settings(config: Config, default: str, router: Router | None = None) -> Sett
         log_bodies=serve.log_bodies,
         traces=serve.traces,
         on_failure=serve.store.on_failure,
+        switch=serve.sessions.switch,
+        session=serve.sessions.seconds,
         aliases=ALIASES if serve.aliases is None else serve.aliases,
     )
 

@@ -115,6 +115,19 @@ class StoreSettings(Closed):
     on_failure: Literal["refuse", "serve"] = "refuse"
 
 
+class SessionSettings(Closed):
+    """Conversations.
+
+    switch: `priced` decides anew at each turn of the user, and counts that another specialist reads the
+        conversation anew; `always` decides without that price; `never` stays unless the specialist fails.
+        Inside a tool loop, and where reasoning is signed or stored at a provider, a conversation stays.
+    seconds: for which a conversation is remembered after its last request.
+    """
+
+    switch: Literal["priced", "never", "always"] = "priced"
+    seconds: Annotated[float, Field(gt=0)] = 3600.0
+
+
 class ServeSettings(Closed):
     """The gateway.
 
@@ -135,6 +148,7 @@ class ServeSettings(Closed):
     aliases: model names that clients ask for -> `auto`, `auto@name` or a specialist; `*`, `?` and `[0-9]`
         stand for other characters. The first that fits counts. By default names of hosted models (claude-*,
         gpt-*, o[0-9]*, codex-*) mean `auto`; with `aliases: {}` no other names are known.
+    sessions: when a conversation may change its specialist.
     """
 
     host: Text = "127.0.0.1"
@@ -155,6 +169,7 @@ class ServeSettings(Closed):
     log_bodies: bool = False
     traces: bool = False
     aliases: dict[Text, Text] | None = None
+    sessions: SessionSettings = SessionSettings()
 
     @field_validator("store", mode="before")
     @classmethod

@@ -24,6 +24,7 @@ from pandora_router.config.shared import (
     shape,
 )
 from pandora_router.prices import (
+    CACHED,
     FREE,
     USUAL_ANSWER,
     USUAL_SECONDS,
@@ -70,13 +71,15 @@ class EndpointSettings(Closed):
 class PriceParts(Closed):
     """Prices in money: per million tokens in and out, per second, per call.
 
-    Input read from the provider's cache costs `cached_in`, input written to it `cached_write`; else `in`.
+    Input read from the provider's cache, for `cached_seconds`, costs `cached_in`, input written to it
+    `cached_write`; else `in`.
     """
 
     tokens_in: Amount | None = Field(default=None, alias="in")
     tokens_out: Amount | None = Field(default=None, alias="out")
     cached_in: Amount | None = None
     cached_write: Amount | None = None
+    cached_seconds: Amount = CACHED
     second: Amount | None = None
     call: Amount | None = None
 
@@ -95,8 +98,7 @@ class PriceParts(Closed):
             self.tokens_out or 0.0,
             self.second or 0.0,
             self.call or 0.0,
-            self.cached_in,
-            self.cached_write,
+            *(self.cached_in, self.cached_write, self.cached_seconds),
         )
 
 

@@ -23,6 +23,7 @@ from pandora_router.dashboard.layout import (
 from pandora_router.dashboard.markup import Html, tag
 from pandora_router.dashboard.net_value import score_of
 from pandora_router.dashboard.page_request import ROOT, PageRequest
+from pandora_router.router.conversation import sentence
 from pandora_router.router.picture import decision_svg
 from pandora_router.store import accounts, log, queries
 from pandora_router.store.database import Transaction
@@ -68,6 +69,7 @@ def _facts(row: Mapping[str, Any], key: str) -> Html:
         "Would have looked first at": ", ".join(row["detail"].get("would_look") or ()) or None,
         "Status": row["status"],
         "Policy": row["policy"],
+        "Conversation": sentence(stay, row["specialist"]) if (stay := row["detail"].get("session")) else None,
         "Declined because": row["declined"],
         "Probability of this choice": f"{row['propensity']:.3g}" if row["propensity"] < 1 else None,
         "Key": key or None,

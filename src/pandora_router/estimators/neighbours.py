@@ -201,6 +201,11 @@ class Neighbours(PromptsOnly):
         """`vectors` in the form in which known rows are kept (packed or not)."""
         return vectors if self.packing is None else self.packing.codes(vectors)
 
+    def units(self, vectors: Vectors | None = None) -> Vectors:
+        """Unit rows of `vectors` in the space that is searched, or of the known prompts if None."""
+        rows = self.vectors if vectors is None else self._stored(vectors)
+        return np.asarray(rows, dtype=np.float32) if self.packing is None else unit_rows(rows)
+
     @functools.cached_property
     def mean(self) -> Matrix:
         """Each specialist's mean reward over all known prompts (M,)."""

@@ -51,6 +51,7 @@ KINDS = {
     "transformer": ("transformer.served", "Served"),
     "extended": ("extended", "Extended"),
     "sets": ("set_layer", "SetEstimate"),
+    "blended": ("pooled", "Blended"),
 }
 """For each kind of saved estimator: the module of this package and the class in it that reads it."""
 

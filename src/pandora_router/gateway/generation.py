@@ -20,6 +20,7 @@ from pandora_router.router.revalue import weighed
 from pandora_router.transport.relay import LONGEST
 
 Mode = Literal["route", "observe"]
+Switch = Literal["priced", "never", "always"]
 AUTO = "auto"
 ALIASES: Mapping[str, str] = {"claude-*": AUTO, "gpt-*": AUTO, "o[0-9]*": AUTO, "codex-*": AUTO}
 """What names of models mean that agents ask for by themselves, unless `serve.aliases` says otherwise."""
@@ -34,6 +35,8 @@ class Settings:
     explore: the share of `auto` requests that go to a specialist drawn at random, with its probability.
     deadline: seconds for deciding, after which nothing more is inspected.
     session: seconds for which a conversation stays with its specialist after its last request.
+    switch: when a conversation may change its specialist: at each turn of the user, at the price of reading
+        it anew (`priced`); at no price (`always`); only if the specialist fails (`never`).
     lease: seconds after which the reservation of a dead process is given back; longer than any call.
     bodies: whether prompts, requests and answers are kept in the store.
     ping: seconds of silence after which a stream gets a keep-alive; 0 for never.
@@ -50,6 +53,7 @@ class Settings:
     explore: float = 0.0
     deadline: float = 2.0
     session: float = 3600.0
+    switch: Switch = "priced"
     lease: float = LONGEST + 120.0
     bodies: bool = False
     keys: bool = False

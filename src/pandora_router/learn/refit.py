@@ -9,7 +9,9 @@ knows, each estimated without itself,
     completed = f + S[:, O] (S[O, O])^-1 (r - f[O]),
 
 the best linear estimate of the missing rewards given the known ones. The neighbours then remember completed
-rows like any others; what was scored stays as it was scored.
+rows like any others; what was scored stays as it was scored. The refitted router decides on the mean of three
+estimates: the neighbours of the fit, the neighbours over completed rows, and a linear model with shared parts
+(`estimators.pooled`), which reads rows with missing rewards as they are.
 
 **Complaints.** People rate bad answers more often than good ones. `complaints` shifts the expected scores of
 the rated answers by one offset o in log-odds, chosen so that their mean is the mean score of the log, and
@@ -29,6 +31,7 @@ from scipy.special import expit, logit
 from pandora_router.data import Table
 from pandora_router.errors import UsageError
 from pandora_router.estimators.neighbours import Neighbours
+from pandora_router.estimators.pooled import Blended, Pooled
 from pandora_router.router import Router
 from pandora_router.types import Mask, Matrix, Vector
 
@@ -55,7 +58,7 @@ def refit(router: Router, traffic: Table, *, complaints: bool = False) -> Learnt
     ignored. Its record names the parent. Raises `UsageError` if the cheap estimate of the router is not made
     of neighbours, if too few complete prompts are known, or if no rating is of a known specialist.
     """
-    cheap = router.cheap
+    cheap = router.cheap.before if isinstance(router.cheap, Blended) else router.cheap
     if not isinstance(cheap, Neighbours):
         raise UsageError(
             "learning from a log",
@@ -78,14 +81,18 @@ def refit(router: Router, traffic: Table, *, complaints: bool = False) -> Learnt
     offset = complaint_offset(expected + router.deducted, score) if complaints else 0.0
     shift = shifted(expected + router.deducted, offset) - (expected + router.deducted)
     news = score - router.fee_weight * np.where(np.isnan(score), np.nan, fee) - expected - shift
-    completed = expected + spread(news, residual_covariance(cheap))
+    covariance = residual_covariance(cheap)
+    completed = expected + spread(news, covariance)
     if not complaints:  # what was seen is kept as it was seen
         completed = np.where(np.isnan(news), completed, expected + news)
     name = hashlib.sha256(router.id.encode() + completed.tobytes()).hexdigest()[:16]
     ratings = int(np.isfinite(score).sum())
     note = {"parent": router.id, "requests": len(prompts), "ratings": ratings, "offset": offset}
     record = replace(router.record, learnt=note)
-    made = replace(router, cheap=cheap.remember(prompts, completed), id=name, record=record)
+    units = np.concatenate([cheap.units(), cheap.units(cheap.embedder.embed(prompts))])
+    linear = Pooled.fit(units, np.concatenate([cheap.reward, expected + news]), noise_parts(covariance))
+    blended = Blended(cheap, cheap.remember(prompts, completed), linear)
+    made = replace(router, cheap=blended, id=name, record=record)
     return Learnt(made, len(prompts), ratings, offset)
 
 
@@ -112,6 +119,16 @@ def residual_covariance(cheap: Neighbours) -> Matrix:
             do="Collect answers of all specialists to some prompts, and fit on them first.",
         )
     return np.asarray(np.cov(complete.T).reshape(len(cheap.specialists), -1))
+
+
+def noise_parts(covariance: Matrix) -> tuple[float, float]:
+    """The shared and the own part (sc, ss) of the residuals of one prompt, from their covariance (M, M)."""
+    count = len(covariance)
+    own = float(np.trace(covariance)) / count
+    if count == 1:
+        return 0.0, max(own, 1e-6)
+    shared = (float(covariance.sum()) - own * count) / (count * (count - 1))
+    return max(shared, 0.0), max(own - max(shared, 0.0), 1e-6)
 
 
 def spread(news: Matrix, covariance: Matrix) -> Matrix:

@@ -16,6 +16,7 @@
     explanation     a decision step by step, in words and numbers
     picture         a decision as a drawing
     revalue         the same router at other values of a right answer and of a second
+    conversation    the price of leaving a specialist in the middle of a conversation
     add_specialist  one more specialist from a few dozen scored prompts
     artifact        a router on disk, without pickle
 

@@ -20,7 +20,7 @@ from typing import Any
 
 from pandora_router.store import accounts, rollups
 from pandora_router.store.database import Row, Transaction
-from pandora_router.store.rows import Attempt, DecisionRow, Feedback, Outcome, Settlement
+from pandora_router.store.rows import Attempt, DecisionRow, Feedback, Outcome, Session, Settlement
 
 DECISION = (
     "id, at, key, wire, mode, policy, artifact, generation, specialist, proposed, propensity, session, "
@@ -56,8 +56,9 @@ _CLOSE = (
     f"RETURNING key, {rollups.COUNTED}"
 )
 _PIN = (
-    "INSERT INTO sessions (id, specialist, expires_at) VALUES (?, ?, ?) "
-    "ON CONFLICT (id) DO UPDATE SET specialist = excluded.specialist, expires_at = excluded.expires_at"
+    "INSERT INTO sessions (id, specialist, expires_at, at, tokens, held) VALUES (?, ?, ?, ?, ?, ?) "
+    "ON CONFLICT (id) DO UPDATE SET specialist = excluded.specialist, expires_at = excluded.expires_at, "
+    "at = excluded.at, tokens = excluded.tokens, held = excluded.held"
 )
 LATE = 30.0
 """Seconds after the expiry of a lease before another process settles it."""
@@ -297,16 +298,17 @@ def judgement(open_: Transaction, decision: str, metric: str) -> float | None:
     return float(rows[0][0]) if rows else None
 
 
-def pinned(open_: Transaction, session: str, now: float) -> str | None:
-    """The specialist of a session, or None."""
+def pinned(open_: Transaction, session: str, now: float) -> Session | None:
+    """What is known of a session, or None."""
     open_.flush(_PIN)
-    rows = open_.changed("SELECT specialist FROM sessions WHERE id = ? AND expires_at > ?", session, now)
-    return str(rows[0][0]) if rows else None
+    sql = "SELECT specialist, at, tokens, held FROM sessions WHERE id = ? AND expires_at > ?"
+    rows = open_.changed(sql, session, now)
+    return Session(*rows[0]) if rows else None
 
 
-def pin(open_: Transaction, session: str, specialist: str, now: float, seconds: float) -> None:
-    """Keep a session with a specialist for `seconds` after its last request."""
-    open_.replace(_PIN, (session,), (specialist, now + seconds))
+def pin(open_: Transaction, session: str, known: Session, now: float, seconds: float) -> None:
+    """Keep what is known of a session for `seconds` after its last request."""
+    open_.replace(_PIN, (session,), (known.specialist, now + seconds, known.at, known.tokens, known.held))
 
 
 def generation(open_: Transaction, hash_: str, artifact: str, now: float) -> int:

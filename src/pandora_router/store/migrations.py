@@ -129,6 +129,11 @@ STEPS: tuple[tuple[str, ...], ...] = (
             id TEXT PRIMARY KEY, place TEXT NOT NULL, pid BIGINT NOT NULL,
             seen_at DOUBLE PRECISION NOT NULL)""",
     ),
+    (
+        "ALTER TABLE sessions ADD COLUMN at DOUBLE PRECISION NOT NULL DEFAULT 0",
+        "ALTER TABLE sessions ADD COLUMN tokens BIGINT NOT NULL DEFAULT 0",
+        "ALTER TABLE sessions ADD COLUMN held BIGINT NOT NULL DEFAULT 0",
+    ),
 )
 
 

@@ -37,6 +37,20 @@ class Key:
 
 
 @dataclass(frozen=True)
+class Session:
+    """The specialist of a conversation, and what is known of it after its last complete answer.
+
+    at: when that came. tokens: of the conversation, answers included. held: those of them that the cache of
+    the specialist's provider was expected to hold then.
+    """
+
+    specialist: str
+    at: float = 0.0
+    tokens: int = 0
+    held: int = 0
+
+
+@dataclass(frozen=True)
 class DecisionRow:
     """One decision, written before the specialist is called.
 

@@ -68,6 +68,8 @@ class Turn:
     specialist must have; `previous` is the id of an earlier response, known only to the specialist that wrote
     it. `max_output` limits the tokens of each of the `answers` that are asked for. `media` counts images,
     sounds and files. `background`: whether the answer is to be written after the reply to the request.
+    `loops`: whether it brings the results of tool calls and nothing after them. `locked`: whether it has
+    reasoning that only the provider that signed or encrypted it can read, or items that lie there.
     """
 
     model: str
@@ -86,6 +88,8 @@ class Turn:
     cache_key: str | None
     metadata: Json
     background: bool
+    loops: bool
+    locked: bool
 
 
 @dataclass(frozen=True)
@@ -251,6 +255,32 @@ def turn_of(body: Json, texts: Spoken, *, wants_usage: bool = True) -> Turn:
         cache_key=string(body.get("prompt_cache_key")),
         metadata=mapping(body.get("metadata")),
         background=any(body.get(name) for name in LATER),
+        loops=loops(texts.items),
+        locked=any(locked(item) for item in texts.items),
+    )
+
+
+def loops(items: list[Json]) -> bool:
+    """Whether the last message or input item is the result of a tool call."""
+    last = items[-1] if items else {}
+    return (
+        last.get("role") in ("tool", "function")
+        or str(last.get("type")).endswith("_output")
+        or "tool_result" in kinds_in([last])
+    )
+
+
+def locked(item: Json) -> bool:
+    """Whether a message or input item can be read only by the provider that wrote it.
+
+    That is encrypted reasoning and references to stored items (Responses), and signed or redacted thinking
+    (Messages).
+    """
+    parts = objects(item.get("content"))
+    return (
+        bool(item.get("encrypted_content"))
+        or item.get("type") == "item_reference"
+        or any(part.get("signature") or part.get("type") == "redacted_thinking" for part in parts)
     )
 
 

@@ -2,7 +2,7 @@
 
     boosted    the estimator: its fit and its predictions
     ensemble   trees as arrays, and how LightGBM grows them
-    evidence   features of a text and of a prompt
+    features   features of a text and of a prompt
     peek       features of the beginnings of answers
     agreement  whether beginnings of different specialists agree
     heads      ridge regression of rewards, with out-of-fold predictions

@@ -30,8 +30,8 @@ from pandora_router.gateway.http.client_stream import Sending
 from pandora_router.gateway.http.telemetry import Traces, log_line
 from pandora_router.gateway.providers.backend import Circuit
 from pandora_router.gateway.request.exchange import Exchange
-from pandora_router.gateway.request.looks import outlooks, starting
-from pandora_router.prices import Lengths, LookOutlook
+from pandora_router.gateway.request.looks import LookOutlook, outlooks, starting
+from pandora_router.prices import Lengths
 from pandora_router.store import log
 from pandora_router.store.worker import Store
 from pandora_router.transport.asgi import (

@@ -14,11 +14,13 @@ from typing import Any
 
 import numpy as np
 
-from pandora_router.gateway.generation import Profile, Settings
+from pandora_router.gateway.generation import Profile, Settings, Site
 from pandora_router.gateway.request.attempts import RunningAttempt
 from pandora_router.gateway.request.looks import LiveLooks
 from pandora_router.router import Decision, Router
+from pandora_router.router.conversation import Stay, in_conversation
 from pandora_router.store.money import dollars
+from pandora_router.store.rows import Session
 from pandora_router.wires.wire import Turn
 
 
@@ -56,6 +58,7 @@ class Choice:
     `propensity` is the probability of what was picked; `randomised`: whether a coin picked it. `picked` is
     set if another specialist is asked first, because the look at the one that was picked has failed.
     `estimates` is the cost, in dollars, of estimates other than looks; `outside`: whether a judge made them.
+    `stay` is the reason or the price of staying with the specialist of the conversation.
     `value` turns the worths of a decision into scores and dollars (`valued`).
     """
 
@@ -72,6 +75,7 @@ class Choice:
     value: Mapping[str, Any] = field(default_factory=dict)
     randomised: bool = False
     picked: str | None = None
+    stay: Stay | None = None
 
     @property
     def specialist(self) -> str:
@@ -106,9 +110,52 @@ def by_name(name: str) -> Choice:
     return Choice((name,), name, "named")
 
 
-def pinned(name: str, others: Sequence[str]) -> Choice:
+def pinned(known: Session, others: Sequence[str], because: str) -> Choice:
     """The specialist of this conversation; others take over only if it cannot answer."""
-    return Choice((name, *(other for other in others if other != name)), name, "session")
+    name, stay = known.specialist, Stay(known.specialist, because, known.tokens, known.held)
+    return Choice((name, *(other for other in others if other != name)), name, "session", stay=stay)
+
+
+def locked(
+    known: Session | None, turn: Turn, settings: Settings, profile: Profile, offered: Sequence[str]
+) -> Choice | None:
+    """The specialist of a conversation that must stay with it; None if the router may decide anew."""
+    if known is None or known.specialist not in offered:
+        return None
+    reasons = {
+        "the response that it continues is stored there": turn.previous is not None,
+        "it has reasoning that only that provider can read": turn.locked,
+        "a tool call is under way": turn.loops,
+        "serve.sessions says `switch: never`": settings.switch == "never",
+        "no router is fitted": profile.router is None,
+        "the request has no text to judge": not turn.prompt.strip(),
+    }
+    reason = next((reason for reason, applies in reasons.items() if applies), None)
+    return None if reason is None else pinned(known, offered, reason)
+
+
+def in_session(made: Choice, known: Session | None, offered: Sequence[str]) -> Choice:
+    """The same choice; but a conversation of which nobody can judge the turn stays where it is."""
+    if made.declined is not None and known is not None and known.specialist in offered:
+        return pinned(known, offered, made.declined)
+    return made
+
+
+def priced(router: Router, site: Site, known: Session | None, now: float) -> tuple[Router, Stay | None]:
+    """The router with the price of leaving the conversation's specialist, if that is to be counted."""
+    if known is None or site.settings.switch != "priced" or known.specialist not in site.names:
+        return router, None
+    tariffs = {backend.name: backend.prices for backend in site.backends}
+    return in_conversation(router, tariffs, known, now)
+
+
+def after_answer(attempt: RunningAttempt, known: Session | None, now: float) -> Session:
+    """What is known of a conversation after this answer; without token counts, what was known before."""
+    usage, name = attempt.usage, attempt.backend.name
+    if usage is None or not usage.complete:
+        return Session(name, tokens=0 if known is None else known.tokens)
+    tokens = usage.fresh + usage.cached + usage.written + usage.output
+    return Session(name, now, tokens, attempt.backend.prices.holds(usage))
 
 
 def fallback(settings: Settings, offered: Sequence[str], reason: str) -> Choice:
@@ -124,13 +171,15 @@ async def decide(
     settings: Settings,
     rng: random.Random,
     looks: LiveLooks | None = None,
+    stay: Stay | None = None,
     *,
     call: bool = True,
 ) -> Choice:
     """Let the router choose among `offered`; explore and observe as the settings say.
 
     With `looks`, answers are begun during the decision, except in observe mode, which must not call others.
-    Without `call` nobody is called, not even a judge: what it would have said stays sealed.
+    Without `call` nobody is called, not even a judge: what it would have said stays sealed. With `stay`,
+    the price of leaving a conversation's specialist, nothing is explored: that would be paid for learning.
     """
     known = [name for name in router.specialists if name in offered]
     if not known:
@@ -152,6 +201,7 @@ async def decide(
         outside=router.predictor is None,
         detail=decision.to_dict(),
         value=valued(router),
+        stay=stay,
     )
     if decision.declined_because is not None:
         order = fallback(settings, offered, decision.declined_because).ranked
@@ -159,7 +209,7 @@ async def decide(
     if settings.mode == "observe":
         default = fallback(settings, offered, "").ranked
         return _asking(choice, default[0], default, 1.0)
-    return _explored(choice, known, settings.explore, rng)
+    return choice if stay is not None else _explored(choice, known, settings.explore, rng)
 
 
 def valued(router: Router) -> dict[str, Any]:

@@ -167,9 +167,9 @@ class Exchange:
         self.ledger.session = session = choice.session_of(turn, self.headers, self.ledger.owner)
         if turn.continues and (turn.previous or self.site.market is None):
             sessions = [choice.response_session(turn.previous, self.ledger.owner)] if turn.previous else []
-            kept = await self.ledger.pinned([*sessions, session])
-            if kept in offered:
-                return choice.pinned(kept, offered)
+            known = await self.ledger.pinned([*sessions, session])
+            if (locked := choice.locked(known, turn, settings, self.profile, offered)) is not None:
+                return locked
         router = self.profile.router
         if off:
             return choice.fallback(settings, offered, "routing was switched off by the request")
@@ -180,8 +180,10 @@ class Exchange:
         if not turn.prompt.strip():
             return choice.fallback(settings, offered, "the request has no text to judge")
         router = at_speed(router, self.profile.second, self.measured)
+        router, stay = choice.priced(router, self.site, known := self.ledger.known, self.begun)
         self.looks = self._live(router, offered) if call else None
-        return await choice.decide(router, turn, offered, settings, self.rng, self.looks, call=call)
+        made = await choice.decide(router, turn, offered, settings, self.rng, self.looks, stay, call=call)
+        return choice.in_session(made, known, offered)
 
     async def _auctioned(self, offered: list[str], call: bool) -> Choice:
         request = AuctionRequest(self.id, self.wire, self.headers, self.parsed, self.asked, offered, call)
@@ -313,6 +315,7 @@ class Exchange:
                 "ranked": choice.ranked,
                 **({"value": choice.value} if choice.value else {}),
                 **({"would_look": self.would_look} if self.would_look else {}),
+                **({"session": choice.stay.to_dict()} if choice.stay else {}),
             },
         )
 
@@ -370,11 +373,9 @@ class Exchange:
         auction = None if self.auction is None else self.auction.end(answered=status == "ok")
         single = best_single(self.profile)
         renamed = attempt.backend.name != self.chosen.specialist
-        pins: list[str] = []
-        if attempt.response and self.wire.stored and attempt.translator is None:
-            pins.append(choice.response_session(attempt.response, self.ledger.owner))
-        if self.ledger.session is not None and renamed:
-            pins.append(self.ledger.session)
+        stored = attempt.response if self.wire.stored and attempt.translator is None else None
+        following = choice.response_session(stored, self.ledger.owner) if stored else None
+        pins = [session for session in (self.ledger.session, following) if session is not None]
         await self.ledger.close(
             status,
             attempt,
@@ -382,7 +383,7 @@ class Exchange:
             renamed=renamed,
             baseline=None if single is None else single_cost(self.calls.attempt(single, "answer"), attempt),
             response=answer.decode("utf-8", "replace") if answer and self.site.settings.bodies else None,
-            pins=pins,
+            pins=dict.fromkeys(pins, choice.after_answer(attempt, self.ledger.known, time.time())),
             auction=auction,
         )
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pandora_router.errors import UpstreamError
@@ -18,7 +18,7 @@ from pandora_router.gateway.request.attempts import RunningAttempt
 from pandora_router.router.decision import new_id
 from pandora_router.store import accounts, log
 from pandora_router.store.database import Transaction
-from pandora_router.store.rows import Attempt, DecisionRow, Key, Outcome, Refusal, Settlement
+from pandora_router.store.rows import Attempt, DecisionRow, Key, Outcome, Refusal, Session, Settlement
 from pandora_router.store.worker import Store
 from pandora_router.transport.asgi import Refused, bearer
 
@@ -42,6 +42,7 @@ class Ledger:
     worker: str | None = None
     key: Key | None = None
     session: str | None = None
+    known: Session | None = None
     opened: bool = False
     touched: bool = False
     admitted: bool = False
@@ -133,10 +134,10 @@ class Ledger:
         renamed: bool,
         baseline: int | None,
         response: str | None,
-        pins: Sequence[str],
+        pins: Mapping[str, Session],
         auction: Callable[[Transaction], object] | None = None,
     ) -> None:
-        """Settle the attempt that answered and close the decision; `pins` are sessions that stay with it.
+        """Settle the attempt that answered and close the decision; `pins`: what is now known of sessions.
 
         `renamed`: whether a specialist other than that of the decision answered. `auction` is the write that
         ends the auction of the request, if there was one. Raises `Refused` if the
@@ -159,8 +160,8 @@ class Ledger:
                 baseline=baseline,
                 last=last,
             )
-            for session in pins:
-                log.pin(open_, session, name, now, self.settings.session)
+            for session, known in pins.items():
+                log.pin(open_, session, known, now, self.settings.session)
             if auction is not None:
                 auction(open_)
 
@@ -181,14 +182,14 @@ class Ledger:
                 of=self.id,
             )
 
-    async def pinned(self, sessions: Sequence[str]) -> str | None:
-        """The specialist of the first of these sessions that is known, or None."""
+    async def pinned(self, sessions: Sequence[str]) -> Session | None:
+        """What is known of the first of these sessions that is known, or None; remembered as `known`."""
 
-        def find(open_: Transaction) -> str | None:
-            return next((name for s in sessions if (name := log.pinned(open_, s, self.begun))), None)
+        def find(open_: Transaction) -> Session | None:
+            return next((known for s in sessions if (known := log.pinned(open_, s, self.begun))), None)
 
-        specialist: str | None = await self._stored(find, reads=True)
-        return specialist
+        self.known = await self._stored(find, reads=True)
+        return self.known
 
     def _judged(self, open_: Transaction, id_: str, cost: int) -> None:
         """Write the row and the charge of estimates from outside."""
@@ -198,7 +199,10 @@ class Ledger:
 
     def _pin(self, open_: Transaction, decision: DecisionRow) -> None:
         if self.session is not None:
-            log.pin(open_, self.session, decision.specialist, self.begun, self.settings.session)
+            known = self.known or Session(decision.specialist)
+            if known.specialist != decision.specialist:
+                known = replace(known, specialist=decision.specialist, held=0)
+            log.pin(open_, self.session, known, self.begun, self.settings.session)
 
     @property
     def _serves(self) -> bool:

@@ -19,15 +19,48 @@ import numpy as np
 from pandora_router.boxes import Costs
 from pandora_router.gateway.generation import Site
 from pandora_router.gateway.request.attempts import RunningAttempt
-from pandora_router.prices import USUAL_ANSWER, Fare, Lengths, LookOutlook, look_fare
+from pandora_router.prices import USUAL_ANSWER, Cancelling, Fare, Lengths, look_fare
 from pandora_router.router import Decision, Router
 from pandora_router.router.deciding import Deciding, Looks, deciding
 from pandora_router.router.driver import drive, judged, missed, pay_here
 from pandora_router.router.inspection import request_costs
 from pandora_router.router.purchases import Ask, Paid
 from pandora_router.search import Never
+from pandora_router.text import money
 from pandora_router.transport.failures import Failed
 from pandora_router.wires.look import Glimpse
+
+
+@dataclass(frozen=True)
+class LookOutlook:
+    """Whether a gateway will look at one specialist, what that costs, and what would make it cheaper.
+
+    off: why no look is made, "" if looks are made where they are worth their price.
+    """
+
+    specialist: str
+    fare: Fare
+    cancel: Cancelling
+    off: str = ""
+
+    @property
+    def sentence(self) -> str:
+        """For logs and pages; amounts are in dollars."""
+        name = self.specialist
+        look, whole = (money(amount, significant=3) for amount in (self.fare.money, self.fare.whole))
+        if self.off:
+            return f"no looks at {name}: {self.off}"
+        if self.cancel == "unknown":
+            return (
+                f"looks at {name} are priced like a whole answer ({whole}) because `cancel` is unknown: "
+                f"write `cancel: stops` under specialists.{name} if its provider stops billing when a stream "
+                "is closed, and fit again"
+            )
+        if self.cancel == "bills_full":
+            return (
+                f"looks at {name} cost a whole answer ({whole}): its provider bills cancelled answers in full"
+            )
+        return f"looks at {name} cost about {look}; a whole answer {whole}"
 
 
 def fare(attempt: RunningAttempt) -> Fare:

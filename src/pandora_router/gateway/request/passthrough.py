@@ -98,10 +98,10 @@ async def stored_response(
     now = time.time()
     key = await admitted(gateway, headers, now)
     session = response_session(path.split("/")[3], None if key is None else key.id)
-    name = await gateway.store.run(lambda open_: log.pinned(open_, session, now))
-    if name is None or name not in gateway.site.names:
+    known = await gateway.store.run(lambda open_: log.pinned(open_, session, now))
+    if known is None or known.specialist not in gateway.site.names:
         raise Refused(404, "No response of yours with this id is known here.", "not_found")
-    backend = gateway.site.backend(name)
+    backend = gateway.site.backend(known.specialist)
     path = f"{path}?{query.decode('latin-1')}" if query else path
     return await _called(backend, path, b"", BY_NAME["responses"], _given(headers), method)
 
@@ -124,9 +124,10 @@ async def _specialist(
         with contextlib.suppress(UsageError):
             sessions.append(session_of(wire.read(parsed), headers, owner))
         now = time.time()
-        name = await gateway.store.run(
-            lambda open_: next((name for s in sessions if (name := log.pinned(open_, s, now))), None)
+        known = await gateway.store.run(
+            lambda open_: next((known for s in sessions if (known := log.pinned(open_, s, now))), None)
         )
+        name = None if known is None else known.specialist
     if name not in site.names:
         able = [backend.name for backend in site.backends if wire.name in backend.wires]
         name = next(iter(able), None) if site.settings.default not in able else site.settings.default

@@ -1,0 +1,179 @@
+r"""Evidence for and against a candidate router B beside the serving router A, valid however often it is read.
+
+Where A and B choose different specialists, B's choice is asked with probability delta. With reward r of the
+answer, and q_A, q_B the rewards that were expected of the two choices before the trial,
+
+    D = q_B - q_A + [B] (r - q_B) / delta - [A] (r - q_A) / (1 - delta)
+
+has the expectation of B's reward minus A's, whatever q is. Where both agree, D = 0 and nothing is recorded.
+While B is not better, each product over answers of 1 + lam D, with lam fixed before D is seen and 1 + lam D
+never negative, is a supermartingale that starts at 1. So is the mean over the bets
+
+    lam = LARGEST / bound * logspace(-1.5, 0, 8),        bound >= |D|,
+
+and by Ville's inequality the chance that it ever reaches `CERTAIN` is at most 1 / CERTAIN = 5 %. The same
+with -D is evidence against B. The state is a few floats, so that a store can keep it as JSON.
+
+Keep out what was not randomised (fail-over, requests pinned to a session, calls by name). If the chance that
+an answer is rated depends on its score, divide the *whole* D by that chance and the bound by the smallest.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from pandora_router.errors import UsageError
+
+LARGEST = 0.5
+"""The largest share of its wealth that a bet can lose by one answer."""
+GRID = tuple((LARGEST * np.logspace(-1.5, 0.0, 8)).tolist())
+"""The bets, for a bound of 1."""
+CERTAIN = 20.0
+"""Evidence at which something is proven: a wrong proof has a chance of at most 1 / CERTAIN."""
+LEAST = 2000
+"""Rated disagreements before a candidate is promoted without proof."""
+
+Rule = Literal["veto", "proof"]
+Verdict = Literal["promote", "drop", "go on"]
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """A running trial. `after` returns the state after one more rated disagreement.
+
+    rated: number of D so far. total, squares: sums of D and of D^2. for_, against: logarithm of the wealth of
+    each bet on "B is better" and on "B is worse".
+
+    >>> trial = Evidence.start().after(0.5).after(-0.25)
+    >>> trial.rated, trial.mean
+    (2, 0.125)
+    """
+
+    rated: int
+    total: float
+    squares: float
+    for_: tuple[float, ...]
+    against: tuple[float, ...]
+
+    @classmethod
+    def start(cls) -> Evidence:
+        """The state before any answer was rated: evidence 1 on both sides."""
+        return cls(0, 0.0, 0.0, (0.0,) * len(GRID), (0.0,) * len(GRID))
+
+    def after(self, d: float, bound: float = 2.0) -> Evidence:
+        """The state after the difference `d`; `bound` is known before the answer, as by `largest(delta)`.
+
+        A difference beyond the bound is cut to it; both sides stay valid where `bound` is a true bound.
+        Raises `UsageError` if `d` is not finite or `bound` not a positive number.
+        """
+        if not (math.isfinite(d) and math.isfinite(bound) and bound > 0.0):
+            raise UsageError(
+                "evidence of a trial",
+                expected="a finite difference and a positive bound",
+                came=f"difference {d}, bound {bound}",
+                do="Leave answers without a finite reward out of the trial.",
+            )
+        cut = min(max(d, -bound), bound)
+        bets = [bet / bound for bet in GRID]
+        return Evidence(
+            self.rated + 1,
+            self.total + cut,
+            self.squares + cut * cut,
+            tuple(wealth + math.log1p(bet * cut) for wealth, bet in zip(self.for_, bets, strict=True)),
+            tuple(wealth + math.log1p(-bet * cut) for wealth, bet in zip(self.against, bets, strict=True)),
+        )
+
+    @property
+    def mean(self) -> float:
+        """Mean difference on rated disagreements: B's reward minus A's; 0 before the first."""
+        return self.total / self.rated if self.rated else 0.0
+
+    @property
+    def standard_error(self) -> float:
+        """Standard error of `mean`; infinite before the second answer."""
+        if self.rated < 2:
+            return math.inf
+        spread = max(self.squares - self.rated * self.mean**2, 0.0) / (self.rated - 1)
+        return math.sqrt(spread / self.rated)
+
+    @property
+    def promote(self) -> float:
+        """Evidence against "B is not better than A"."""
+        return _mean_wealth(self.for_)
+
+    @property
+    def drop(self) -> float:
+        """Evidence against "B is not worse than A"."""
+        return _mean_wealth(self.against)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The state as JSON values."""
+        return {
+            "rated": self.rated,
+            "total": self.total,
+            "squares": self.squares,
+            "for": list(self.for_),
+            "against": list(self.against),
+        }
+
+    @classmethod
+    def from_dict(cls, state: Mapping[str, Any]) -> Evidence:
+        """The state that `to_dict` wrote."""
+        for_, against = tuple(map(float, state["for"])), tuple(map(float, state["against"]))
+        if len(for_) != len(GRID) or len(against) != len(GRID):
+            raise UsageError(
+                "state of a trial",
+                expected=f"{len(GRID)} bets for and against",
+                came=f"{len(for_)} and {len(against)}",
+                do="End this trial and start another: its state is of another version.",
+            )
+        return cls(int(state["rated"]), float(state["total"]), float(state["squares"]), for_, against)
+
+
+def difference(reward: float, picked_b: bool, delta: float, q_a: float, q_b: float) -> float:
+    """D: the estimate of B's reward minus A's from one rated disagreement.
+
+    picked_b: the choice of B was asked, which had probability `delta`. q_a, q_b: rewards expected of the two
+    choices, which must not depend on what was rated during the trial.
+
+    >>> difference(1.0, True, 0.5, q_a=0.5, q_b=0.75)
+    0.75
+    """
+    if not 0.0 < delta < 1.0:
+        raise UsageError(
+            "a trial", expected="a share between 0 and 1", came=f"{delta}", do="Set delta to 0.5, as usual."
+        )
+    correction = (reward - q_b) / delta if picked_b else -(reward - q_a) / (1.0 - delta)
+    return q_b - q_a + correction
+
+
+def largest(delta: float, width: float = 1.0) -> float:
+    """The bound of |D| if rewards and q lie in one interval of `width`: width / min(delta, 1 - delta)."""
+    return width / min(delta, 1.0 - delta)
+
+
+def verdict(evidence: Evidence, rule: Rule, least: int = LEAST) -> Verdict:
+    """What to do with the candidate now.
+
+    Either rule drops it once the evidence against it reaches `CERTAIN`. "proof" promotes it once the evidence
+    for it does. "veto" promotes it after `least` rated disagreements, or once it is proven, unless the mean
+    difference is below minus one standard error: it gives up the guarantee against a slightly worse candidate
+    for the sake of most of what there is to learn.
+    """
+    if evidence.drop >= CERTAIN:
+        return "drop"
+    if evidence.promote >= CERTAIN:
+        return "promote"
+    vetoed = evidence.mean < -evidence.standard_error
+    return "promote" if rule == "veto" and evidence.rated >= least and not vetoed else "go on"
+
+
+def _mean_wealth(logs: tuple[float, ...]) -> float:
+    """Mean of exp(logs), as large as a float can be where it would overflow."""
+    top = min(max(logs), 700.0)
+    return math.exp(top) * sum(math.exp(min(log - top, 0.0)) for log in logs) / len(logs)
