@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from pandora_router.boxes import Costs
 from pandora_router.errors import UpstreamError, UsageError
 from pandora_router.estimators.estimator import Query, Scorer
 from pandora_router.router import (
@@ -43,6 +44,28 @@ def asking(score: Any, **options: Any) -> Router:
     return dataclasses.replace(
         fitted(), costly=Scorer(score, **options), costs=costs, policy=Always(), timeout=None
     )
+
+
+def test_what_comes_back_of_a_look_is_no_part_of_what_an_answer_is_worth() -> None:
+    """Worth is score minus fee: of an opened specialist what the purchase showed, whatever is refunded."""
+    shown = {"small": 0.31, "medium": 0.47, "large": 0.44}
+    given = asking(lambda prompt, name: shown.get(name, 0.4))
+    own = np.full(len(given.specialists), 0.1)
+    router = dataclasses.replace(given, costs=Costs(own, refund=own))
+    decision = router.route("count the king")
+    values = {
+        name: value
+        for bought in decision.purchases
+        for name, value in zip(bought.specialists, bought.values, strict=True)
+    }
+    assert set(values) == set(router.specialists)
+    assert dict(decision.worth) == pytest.approx(values)
+    story = explain(router, decision)
+    for choice in (story.chosen, *story.alternatives):
+        assert choice is not None
+        assert choice.worth == pytest.approx(values[choice.specialist])
+        at = router.specialists.index(choice.specialist)
+        assert choice.score == pytest.approx(choice.worth + router.deducted[at])
 
 
 def test_a_prompt_that_is_no_valid_text_is_declined_alone() -> None:

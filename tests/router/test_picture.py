@@ -74,7 +74,7 @@ def test_prices_the_lead_and_the_bill_stand_in_the_drawing() -> None:
     assert float(diamond) == pytest.approx(c + 0.6 * (a - c) / 0.4, abs=0.2)
     assert float(axis) == pytest.approx(c - 0.2 * (a - c) / 0.4, abs=0.2)
     said = [one.text for one in ElementTree.fromstring(drawing).iter(f"{SVG}text")]
-    assert "b answers: worth 0.900, 0.300 above a" in said
+    assert "b answers: worth 0.900 (and 0.005 of its look comes back), 0.300 above a" in said
     assert any("looks 0.0250 of reward; of it given back 0.0050" in str(text) for text in said)
     assert any("all looks at most 0.0600" in str(text) for text in said)
     plain = decision_svg(row(), bill={"paid": "$0.01", "best single": "$0.05"}, styled=False)

@@ -138,6 +138,9 @@ def list_(as_json: bool, store: str) -> None:
     if as_json:
         click.echo(json.dumps(rows))
         return
+    if not rows:
+        click.echo("There is no key yet. Make one: pandora keys add NAME")
+        return
     cells = [
         [
             printable(row["name"])

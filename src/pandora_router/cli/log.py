@@ -14,8 +14,8 @@ from pandora_router.cli.console import Screen, table
 from pandora_router.cli.keys import store_option, within
 from pandora_router.errors import UsageError
 from pandora_router.store import log as decisions
-from pandora_router.store.money import in_dollars
-from pandora_router.text import printable
+from pandora_router.store.money import dollars
+from pandora_router.text import money, printable
 
 
 @click.group()
@@ -55,10 +55,10 @@ def tail(most: int, specialist: str | None, as_json: bool, store: str) -> None:
             datetime.fromtimestamp(row["at"], UTC).strftime("%Y-%m-%d %H:%M:%S"),
             row["id"],
             printable(row["specialist"]),
-            printable(row["policy"]),
+            printable(row["policy"].partition("(")[0]),
             row["status"],
             str(row["inspected"]),
-            in_dollars(row["cost"]),
+            money(dollars(row["cost"])),
             "" if row["seconds"] is None else f"{row['seconds']:.2f}",
         ]
         for row in rows

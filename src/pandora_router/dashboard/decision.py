@@ -86,8 +86,14 @@ def _facts(row: Mapping[str, Any], key: str) -> Html:
 
 def _predicted(row: Mapping[str, Any]) -> str | None:
     """The score that was expected of the specialist that answered; for a score of 0 or 1, its chance."""
-    score = score_of(row["detail"], row["specialist"])
+    score = _score(row["detail"], row["specialist"])
     return None if score is None else f"{score:.2f}"
+
+
+def _score(detail: Mapping[str, Any], specialist: str) -> float | None:
+    """The expected score within [0, 1]: the linear estimates behind it can pass the ends."""
+    score = score_of(detail, specialist)
+    return None if score is None else min(1.0, max(0.0, score))
 
 
 def _undecided(row: Mapping[str, Any]) -> Html:
@@ -134,7 +140,7 @@ def _beliefs(made: Mapping[str, Any], detail: Mapping[str, Any]) -> PageTable:
             [
                 Entry(name, tag("strong", name) if name == made["specialist"] else name),
                 Entry(known["status"]),
-                number(score_of(detail, name)),
+                number(_score(detail, name)),
                 per_1000(fees.get(name)),
                 Entry(opened, "" if opened is None else str(opened)),
                 number(shown),

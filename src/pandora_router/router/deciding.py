@@ -193,7 +193,8 @@ def deciding(
     whole = Trace((*bought.actions, Select(taken)), tuple(bought.values), trace.spent, trace.refunded)
     status = statuses(router.specialists, bought.purchases, shut, late=late, inside=inside)
     known = Estimates(router.specialists, cheap.row, boxes.mean, std, status)
-    worth = {router.specialists[j]: mean for j, mean in zip(inside, last.boxes.mean.tolist(), strict=True)}
+    final = last.boxes.mean - comes_back(costs.refund[inside], [status[j] for j in inside])
+    worth = {router.specialists[j]: mean for j, mean in zip(inside, final.tolist(), strict=True)}
     seconds = time.perf_counter() - begun
     return conclude(router, known, prices, whole, taken, bought.purchases, seconds, worth)
 
@@ -260,6 +261,14 @@ def conclude(
         seconds,
         worth=worth,
     )
+
+
+def comes_back(refund: Vector, status: Sequence[BoxStatus]) -> Vector:
+    """What of the paid costs comes back if a specialist is chosen: the search has it in the mean of its box.
+
+    It is no part of what an answer is worth.
+    """
+    return np.where([one is BoxStatus.OPENED for one in status], refund, 0.0)
 
 
 def unavailable(router: Router, given: Collection[str]) -> Mask:

@@ -131,7 +131,8 @@ class Decision:
         reason.
     at: time of the decision (UTC); `id` sorts by it.
     seconds: duration, including waiting.
-    worth: worth of each candidate at the end; the runner-up has the second highest. Empty if declined.
+    worth: of each candidate's answer at the end: expected score minus weighted fee. What comes back of a look
+        at it is not part of it, but of the choice. Empty if declined.
     """
 
     id: str

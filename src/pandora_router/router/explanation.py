@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pandora_router.estimators.stack.agreement import said_alike
-from pandora_router.router.deciding import news_of
+from pandora_router.router.deciding import comes_back, news_of
 from pandora_router.router.decision import BoxStatus, Decision, Purchase, plain
 from pandora_router.router.purchases import worth
 from pandora_router.search import Inspect, State
@@ -65,7 +65,8 @@ class Alternative:
     """The choice of one specialist: its chance to be right, its mean fee, its worth, what it gives up.
 
     `score` is the expected score at the end (for scores of 0 and 1 the chance to be right). `worth` is that
-    score minus the weighted fee, `gives_up` the worth of the chosen specialist minus this one.
+    score minus the weighted fee. `gives_up` is what the choice would lose with it: the worth of the chosen
+    specialist minus this one, each with what comes back of a look at it.
     """
 
     specialist: str
@@ -149,10 +150,16 @@ def explain(router: Router, decision: Decision, contexts: Mapping[str, str] | No
     stop += _came_back(decision)
     steps.append(Step(state.spent, last, f"take {decision.specialist}", stop, None))
     taken, mean = place[decision.trace.selected], state.boxes.mean
-    score = mean + router.deducted[inside]
+    worths = mean - comes_back(boxes.costs.refund, status)
+    score, gives_up = worths + router.deducted[inside], mean[taken] - mean
     choices = {
         j: Alternative(
-            names[j], float(score[j]), float(mean[j]), float(mean[taken] - mean[j]), float(fees[j]), status[j]
+            names[j],
+            float(score[j]),
+            float(worths[j]),
+            float(gives_up[j]),
+            float(fees[j]),
+            status[j],
         )
         for j in np.argsort(-mean, kind="stable").tolist()
     }

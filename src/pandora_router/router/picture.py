@@ -175,8 +175,9 @@ def lead(row: Mapping[str, Any]) -> str:
         return f"{_cut(chosen, 30)} answers: worth {worth[chosen]:.3f}, the only candidate"
     value, name = max(others)
     gap = worth[chosen] - value
+    back = f" (and {row['refunded']:.3f} of its look comes back)" if row["refunded"] >= 0.0005 else ""
     return (
-        f"{_cut(chosen, 30)} answers: worth {worth[chosen]:.3f}, {abs(gap):.3f} "
+        f"{_cut(chosen, 30)} answers: worth {worth[chosen]:.3f}{back}, {abs(gap):.3f} "
         f"{'above' if gap >= 0 else 'below'} {_cut(name, 30)}"
     )
 

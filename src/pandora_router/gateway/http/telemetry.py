@@ -213,7 +213,6 @@ COUNTERS = {
     "requests_total": ("requests", 1.0, "Requests that were answered or failed."),
     "errors_total": ("errors", 1.0, "Requests that ended in an error."),
     "declined_total": ("declined", 1.0, "Requests that the router could not judge."),
-    "looks_total": ("looks", 1.0, "Costly estimates bought before deciding."),
     "cost_dollars_total": ("cost", dollars(1), "Money paid for answers and looks."),
     "inspection_cost_total": (
         "inspection_cost",
@@ -232,10 +231,18 @@ def _sums(open_: Transaction) -> list[Row]:
     return open_.rows(f"SELECT specialist, {columns} FROM hours GROUP BY specialist ORDER BY specialist")
 
 
+def _looked(open_: Transaction) -> list[Row]:
+    return open_.rows("SELECT specialist, sum(looks) FROM looked GROUP BY specialist ORDER BY specialist")
+
+
 async def metrics(gateway: Gateway) -> bytes:
     """All metrics in Prometheus's text format."""
-    rows = await gateway.store.run(_sums)
-    lines: list[str] = []
+    rows, looked = await gateway.store.run(lambda open_: (_sums(open_), _looked(open_)))
+    lines = [
+        "# HELP pandora_looks_total Looks at a specialist before deciding.",
+        "# TYPE pandora_looks_total counter",
+        *(f'pandora_looks_total{{specialist="{_escaped(row[0])}"}} {int(row[1])}' for row in looked),
+    ]
     for at, (name, (_, unit, help_)) in enumerate(COUNTERS.items(), start=1):
         lines += [f"# HELP pandora_{name} {help_}", f"# TYPE pandora_{name} counter"]
         lines += [
