@@ -123,7 +123,13 @@ def test_metrics_of_a_month_are_read_in_no_time(serve: Serve, stub: Stub) -> Non
     store = gateway.gateway.store
     store.submit(lambda open_: month(open_, "minutes", "minute", 30 * 24 * 60, 1)).result()
     store.submit(lambda open_: month(open_, "hours", "hour", 30 * 24, 60)).result()
+    looked = "INSERT INTO looked (hour, specialist, looks, won) VALUES (1, 'large', 3, 0), (2, 'large', 4, 1)"
+    store.submit(lambda open_: open_.run(looked)).result()
     before = time.process_time()
     with urllib.request.urlopen(f"{gateway.url}/metrics") as reply:
-        assert f'pandora_requests_total{{specialist="small"}} {8 * 30 * 24 * 60}' in reply.read().decode()
+        told = reply.read().decode()
+    assert f'pandora_requests_total{{specialist="small"}} {8 * 30 * 24 * 60}' in told
+    assert [line for line in told.splitlines() if line.startswith("pandora_looks_total")] == [
+        'pandora_looks_total{specialist="large"} 7'  # of the one that was looked at, whoever answered
+    ]
     assert time.process_time() - before < 0.1
