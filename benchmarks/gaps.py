@@ -26,7 +26,7 @@ from pandora_router.search import (
     State,
     run,
 )
-from pandora_router.search.optimal import Tabulated
+from pandora_router.search.baselines import Tabulated
 
 POLICIES: dict[str, Policy] = {
     "Obligatory (Weitzman)": Obligatory(),

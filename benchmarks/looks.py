@@ -56,7 +56,7 @@ from pandora_router.router.inspection import request_costs
 from pandora_router.router.purchases import Ask, Paid
 from pandora_router.search import Always, Never, Policy
 from pandora_router.search.state import Action, State
-from pandora_router.specialists.answer import Answer
+from pandora_router.specialists.specialist import Answer
 from pandora_router.store.money import dollars
 from pandora_router.store.worker import Store
 from pandora_router.transport.endpoint import Endpoint

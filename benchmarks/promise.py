@@ -380,7 +380,7 @@ def demo(asked: int, seed: int = 23) -> Kept:
 
 def _right(question: Question, text: str) -> float:
     from pandora_router.demo import records
-    from pandora_router.specialists.answer import Answer
+    from pandora_router.specialists.specialist import Answer
 
     return records.graded(question, Answer(text, None, None, 0.0, 0.0))
 

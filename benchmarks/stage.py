@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from pandora_router.demo.specialists import EXAMPLES, FIRST, weights
-from pandora_router.specialists.answer import Answer
+from pandora_router.specialists.specialist import Answer
 
 CALCULATOR, SMALL, BOOK, STRONG = NAMES = ("calculator", "examples", "open book", "strong")
 SMALL_TOKENS = 10

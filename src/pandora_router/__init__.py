@@ -54,9 +54,7 @@ if TYPE_CHECKING:
         committing_payoffs,
     )
     from pandora_router.search.drive import adrive, drive, replay, reveal
-    from pandora_router.specialists.answer import Answer
-    from pandora_router.specialists.request import Request
-    from pandora_router.specialists.specialist import Specialist
+    from pandora_router.specialists.specialist import Answer, Request, Specialist
 
 __version__ = "0.1.0"
 
@@ -130,9 +128,7 @@ _HOMES = {
         "StackRecipe",
         "TransformerRecipe",
     ),
-    "specialists.answer": ("Answer",),
-    "specialists.specialist": ("Specialist",),
-    "specialists.request": ("Request",),
+    "specialists.specialist": ("Answer", "Request", "Specialist"),
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
 

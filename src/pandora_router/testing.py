@@ -28,10 +28,7 @@ from pandora_router.estimators.estimator import Estimator, Predictor, Query
 from pandora_router.folders.saved import Saved
 from pandora_router.search import OUTSIDE, Inspect, Policy, Select, State, adrive, drive, replay, reveal
 from pandora_router.search.drive import Shown
-from pandora_router.specialists.answer import Answer, Unanswered
-from pandora_router.specialists.beginning import Beginning
-from pandora_router.specialists.request import Request
-from pandora_router.specialists.specialist import Specialist
+from pandora_router.specialists.specialist import Answer, Beginning, Request, Specialist, Unanswered
 from pandora_router.types import Contexts
 
 DRAWS = 4000

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from xml.etree import ElementTree
 
-from pandora_router.bidding.auction_picture import auction_picture
+from pandora_router.dashboard.auctions import auction_picture
 from pandora_router.store.auctions import AskedRow, AuctionRow
 
 SVG = "{http://www.w3.org/2000/svg}"

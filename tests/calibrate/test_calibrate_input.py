@@ -24,8 +24,8 @@ from pandora_router.calibrate import (
     save,
 )
 from pandora_router.calibrate.readings import Readings
+from pandora_router.calibrate.reward_mean import SLOPE
 from pandora_router.calibrate.signal_states import KIND
-from pandora_router.calibrate.slopes import PRIOR
 from pandora_router.errors import UsageError
 from pandora_router.folders import kinds
 from pandora_router.folders.tensors import packed, unpacked
@@ -109,7 +109,7 @@ def test_bad_arguments_are_refused(make: Callable[[], object], said: str) -> Non
 
 
 def test_without_rewards_the_slope_is_what_other_data_had() -> None:
-    assert Calibrated().fit(Readings(F, G)).slope == PRIOR[0]
+    assert Calibrated().fit(Readings(F, G)).slope == SLOPE[0]
 
 
 @pytest.fixture

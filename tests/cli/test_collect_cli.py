@@ -19,7 +19,7 @@ from pandora_router.collect.journal import Journal, unline
 from pandora_router.config import read_config
 from pandora_router.data import storage
 from pandora_router.errors import UsageError
-from pandora_router.specialists.request import Request
+from pandora_router.specialists.specialist import Request
 from tests.support.command import pandora, start
 from tests.support.upstream import SECRET, Upstream
 

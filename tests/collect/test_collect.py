@@ -23,13 +23,12 @@ from pandora_router.data import storage
 from pandora_router.errors import UsageError
 from pandora_router.estimators.judge import Judge
 from pandora_router.prices import FREE, Tariff
-from pandora_router.specialists.answer import Answer
 from pandora_router.specialists.chat import ChatEndpoint
 from pandora_router.specialists.chat_settings import Asking
 from pandora_router.specialists.function import Function
-from pandora_router.specialists.request import Request
+from pandora_router.specialists.specialist import Answer, Request
 from pandora_router.transport.endpoint import Endpoint
-from pandora_router.transport.rate_limit import RateLimit
+from pandora_router.transport.retries import RateLimit
 from tests.support.upstream import ODD, PRICE_IN, PRICE_OUT, SECRET, Upstream
 
 PRICES = Tariff(PRICE_IN, PRICE_OUT)

@@ -33,8 +33,7 @@ from pandora_router.demo.specialists import (
     weights,
 )
 from pandora_router.demo.study import ALWAYS_STRONG, Study, sentences, study
-from pandora_router.specialists.answer import Answer, Unanswered
-from pandora_router.specialists.request import Request
+from pandora_router.specialists.specialist import Answer, Request, Unanswered
 from pandora_router.testing import check_specialist
 from tests.support.command import pandora
 

@@ -25,7 +25,7 @@ from pandora_router.demo import questions
 from pandora_router.demo.questions import families
 from pandora_router.demo.records import FILE, graded, solved
 from pandora_router.demo.specialists import calculate
-from pandora_router.specialists.answer import Answer
+from pandora_router.specialists.specialist import Answer
 from tests.demo.test_demo import needs_model, valued
 
 COMMAND = (sys.executable, "-c", "from pandora_router.cli.main import main; main()", "demo", "--record")

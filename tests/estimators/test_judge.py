@@ -16,15 +16,15 @@ from pandora_router.errors import UsageError
 from pandora_router.estimators.estimator import Estimator, Query
 from pandora_router.estimators.judge import Judge, quoted, read_verdict
 from pandora_router.prices import FREE, Tariff
-from pandora_router.specialists.answer import Unanswered
 from pandora_router.specialists.chat import ChatEndpoint
 from pandora_router.specialists.chat_settings import Asking
 from pandora_router.specialists.function import Function
 from pandora_router.specialists.local import LocalModel
+from pandora_router.specialists.specialist import Unanswered
 from pandora_router.specialists.templates import Template
 from pandora_router.testing import check_estimator
 from pandora_router.transport.endpoint import Endpoint
-from pandora_router.transport.rate_limit import RateLimit
+from pandora_router.transport.retries import RateLimit
 from tests.support.upstream import PRICE_IN, PRICE_OUT, Upstream
 
 

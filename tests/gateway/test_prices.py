@@ -30,7 +30,7 @@ from pandora_router.prices import (
     Tariff,
     look_fare,
 )
-from pandora_router.specialists.answer import Answer
+from pandora_router.specialists.specialist import Answer
 from pandora_router.store.money import nanodollars
 from pandora_router.transport.endpoint import Endpoint
 from pandora_router.wires.usage import Usage

@@ -28,14 +28,12 @@ from pandora_router.search import (
     State,
 )
 from pandora_router.search.state import Action, Memoryless
-from pandora_router.specialists.answer import Answer
-from pandora_router.specialists.beginning import Beginning
 from pandora_router.specialists.chat import ChatEndpoint
 from pandora_router.specialists.chat_settings import Asking
 from pandora_router.specialists.function import Function
-from pandora_router.specialists.request import Request
 from pandora_router.specialists.retrieval import Passage, Passages, Retrieval
 from pandora_router.specialists.sampling import Sampling
+from pandora_router.specialists.specialist import Answer, Beginning, Request
 from pandora_router.testing import (
     BrokenContract,
     check_boxes,

@@ -24,7 +24,7 @@ from pandora_router.calibrate import (
 from pandora_router.calibrate.means import STRENGTHS, fit_ridge
 from pandora_router.calibrate.readings import Readings
 from pandora_router.calibrate.residuals import fit_correlation, fit_scale, ledoit_wolf
-from pandora_router.calibrate.slopes import fit_slope
+from pandora_router.calibrate.reward_mean import fit_slope
 
 
 class World(NamedTuple):

@@ -9,8 +9,7 @@ from pandora_router.boxes import Costs
 from pandora_router.calibrate import Calibrated, Guarded, guard
 from pandora_router.calibrate.choose import MANY
 from pandora_router.calibrate.readings import Readings
-from pandora_router.calibrate.reward_mean import HALF, fit_reward_mean
-from pandora_router.calibrate.slopes import PRIOR, fit_slope
+from pandora_router.calibrate.reward_mean import HALF, SLOPE, fit_reward_mean, fit_slope
 from pandora_router.search import KnowledgeGradient, Never, State, drive, reveal
 
 
@@ -79,12 +78,12 @@ def test_the_slope_is_the_formula_of_the_method_in_a_plain_loop() -> None:
     own = sum(k["train"]) / sum(v["train"])
     squares = sum((a - own * b) ** 2 for a, b in zip(k["train"], v["train"], strict=True))
     squares += sum((a - raw * b) ** 2 for a, b in zip(k["cal"], v["cal"], strict=True))
-    told, believed = n**2 * spread**2 / squares, 1.0 / PRIOR[1] ** 2
-    expected = (told * raw + believed * PRIOR[0]) / (told + believed)
+    told, believed = n**2 * spread**2 / squares, 1.0 / SLOPE[1] ** 2
+    expected = (told * raw + believed * SLOPE[0]) / (told + believed)
     found = fit_slope(mean_c, known.costly, known.reward, (mean_t, train.costly, train.reward))
     assert found == pytest.approx(expected)
     assert found == pytest.approx(0.6, abs=0.05)  # the truth of this world
-    assert fit_slope(mean_c, np.full((80, 3), np.nan), known.reward) == PRIOR[0] == 0.75
+    assert fit_slope(mean_c, np.full((80, 3), np.nan), known.reward) == SLOPE[0] == 0.75
 
 
 @pytest.mark.parametrize("share", [0.0, 0.5, 1.0])

@@ -29,7 +29,7 @@ from pandora_router.router.recipes import SetRecipe
 from pandora_router.router.set_stage import Compared
 from pandora_router.search import Always, KnowledgeGradient, Never
 from pandora_router.specialists.function import Function
-from pandora_router.specialists.request import Request
+from pandora_router.specialists.specialist import Request
 from tests.evaluate.test_evaluate import write_folder
 from tests.oracles.test_sets import quarrel, router
 from tests.support.command import pandora

@@ -20,17 +20,16 @@ from pandora_router.errors import UsageError
 from pandora_router.estimators.estimator import Estimator, Query
 from pandora_router.estimators.looking import Looking, plain
 from pandora_router.prices import FREE, Tariff
-from pandora_router.specialists.answer import Unanswered
 from pandora_router.specialists.chat import ChatEndpoint
 from pandora_router.specialists.chat_settings import Asking
 from pandora_router.specialists.function import Function
 from pandora_router.specialists.local import LocalModel
-from pandora_router.specialists.request import Message, Request
 from pandora_router.specialists.retrieval import Passage, Passages, Retrieval
 from pandora_router.specialists.sampling import Sampling
+from pandora_router.specialists.specialist import Message, Request, Unanswered
 from pandora_router.testing import check_specialist
 from pandora_router.transport.endpoint import Endpoint
-from pandora_router.transport.rate_limit import RateLimit
+from pandora_router.transport.retries import RateLimit
 from pandora_router.types import Contexts, Matrix
 from pandora_router.wires.look import shown
 from tests.support.provider import Provider

@@ -19,19 +19,17 @@ import pytest
 from pandora_router.demo.specialists import weights
 from pandora_router.errors import UsageError
 from pandora_router.prices import FREE, Tariff
-from pandora_router.specialists.answer import Answer, Unanswered
-from pandora_router.specialists.beginning import read_head
 from pandora_router.specialists.chat import ChatEndpoint
 from pandora_router.specialists.chat_settings import Asking
 from pandora_router.specialists.function import Function
 from pandora_router.specialists.local import LocalModel
-from pandora_router.specialists.request import Request
 from pandora_router.specialists.retrieval import Passage, Passages, Retrieval, terms
 from pandora_router.specialists.sampling import Sampling
-from pandora_router.specialists.specialist import Specialist
+from pandora_router.specialists.specialist import Answer, Request, Specialist, Unanswered
 from pandora_router.specialists.templates import MATHEMATICS, NAMED, PLAIN, Template, few_shot
 from pandora_router.transport.endpoint import Endpoint
-from pandora_router.transport.rate_limit import RateLimit
+from pandora_router.transport.retries import RateLimit
+from pandora_router.wires.look import read_head
 from tests.support.upstream import PRICE_IN, PRICE_OUT, Upstream
 
 TEXTS = [

@@ -7,7 +7,6 @@
     rules            mechanism, reserve and deadlines; the platform's own estimates for a prompt
     platform         one prompt from the calls to the answer: rounds, award, delivery, runner-up
     auctioneer       reads the bidders from the store, opens auctions among them, records every step
-    auction_picture  one auction as an SVG
     platform_http    the platform as an HTTP service
     contract         checks that every bidder service must pass, in any language
 

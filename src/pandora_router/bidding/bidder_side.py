@@ -22,8 +22,7 @@ from pandora_router.estimators.estimator import Query
 from pandora_router.estimators.looking import Looking
 from pandora_router.router import Router
 from pandora_router.router.driver import judged
-from pandora_router.specialists.request import Message, Request
-from pandora_router.specialists.specialist import Specialist
+from pandora_router.specialists.specialist import Message, Request, Specialist
 
 
 class BidderSide(Protocol):

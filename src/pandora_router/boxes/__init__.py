@@ -2,8 +2,7 @@
 
 from pandora_router.boxes.base import Boxes
 from pandora_router.boxes.costs import Costs
-from pandora_router.boxes.draws import Draws
-from pandora_router.boxes.independent import Independent
+from pandora_router.boxes.independent import Draws, Independent
 from pandora_router.boxes.joint import Joint, LowRank
 from pandora_router.boxes.ladder import Ladder
 from pandora_router.boxes.moving import Movement, Moving

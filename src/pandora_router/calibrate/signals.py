@@ -36,8 +36,7 @@ from pandora_router.calibrate.residuals import (
     fit_laws,
     fit_scale,
 )
-from pandora_router.calibrate.reward_mean import HALF, fit_reward_mean
-from pandora_router.calibrate.slopes import fit_slope
+from pandora_router.calibrate.reward_mean import HALF, fit_reward_mean, fit_slope
 from pandora_router.errors import UsageError
 from pandora_router.search import Batch
 from pandora_router.types import Mask, Matrix, Vector

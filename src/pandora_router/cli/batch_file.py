@@ -36,7 +36,7 @@ from pandora_router.estimators.estimator import fitted
 from pandora_router.router import Decision, Router
 from pandora_router.run import InPlace, Pool, Runner
 from pandora_router.search import kernels
-from pandora_router.specialists.request import Request
+from pandora_router.specialists.specialist import Request
 from pandora_router.types import Progress
 
 CHUNK = 1024  # prompts that are routed again if the machine goes down

@@ -23,7 +23,7 @@ from pandora_router.config.file import Config
 from pandora_router.config.specialists import ChatSettings, RetrievalSettings, SamplingSettings
 from pandora_router.data import storage
 from pandora_router.errors import UsageError
-from pandora_router.specialists.answer import Finish
+from pandora_router.specialists.specialist import Finish
 from pandora_router.text import counted, money
 
 EXAMPLES = """\b

@@ -28,9 +28,7 @@ from pandora_router.demo.study import ALWAYS_STRONG, WEIGHT, Study, in_dollars, 
 from pandora_router.router import explain
 from pandora_router.router.picture import Unit, decision_text
 from pandora_router.search import kernels
-from pandora_router.specialists.beginning import Beginning
-from pandora_router.specialists.request import Request
-from pandora_router.specialists.specialist import Specialist
+from pandora_router.specialists.specialist import Beginning, Request, Specialist
 
 EXAMPLES = """\b
 Examples:

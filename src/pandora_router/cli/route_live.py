@@ -15,9 +15,7 @@ from pandora_router.config.shared import Builder
 from pandora_router.errors import UpstreamError, UsageError
 from pandora_router.estimators.looking import Looking, plain, with_log_probabilities
 from pandora_router.router import Decision, Router
-from pandora_router.specialists.answer import Answer, Unanswered
-from pandora_router.specialists.request import Request
-from pandora_router.specialists.specialist import Specialist
+from pandora_router.specialists.specialist import Answer, Request, Specialist, Unanswered
 
 
 @dataclass(frozen=True)

@@ -21,8 +21,7 @@ from pandora_router.data.table import Table
 from pandora_router.errors import UsageError
 from pandora_router.estimators.judge import Judge
 from pandora_router.prices import FASTEST
-from pandora_router.specialists.answer import Answer
-from pandora_router.specialists.specialist import Specialist
+from pandora_router.specialists.specialist import Answer, Specialist
 from pandora_router.wires.look import shown
 
 LONGEST_JUDGED = 4096

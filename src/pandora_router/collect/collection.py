@@ -29,8 +29,7 @@ from pandora_router.collect.journal import Budget, Journal
 from pandora_router.data.table import Table
 from pandora_router.errors import UsageError
 from pandora_router.estimators.judge import Judge
-from pandora_router.specialists.answer import Answer, Unanswered
-from pandora_router.specialists.request import Request
+from pandora_router.specialists.specialist import Answer, Request, Unanswered
 from pandora_router.types import silent
 
 MOST_TOKENS = 10**12

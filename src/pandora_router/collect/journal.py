@@ -31,7 +31,7 @@ from typing import Any, BinaryIO
 
 from pandora_router.errors import UsageError
 from pandora_router.folders import sync
-from pandora_router.specialists.answer import Answer
+from pandora_router.specialists.specialist import Answer
 from pandora_router.specialists.threads import in_thread
 
 HEADER = {"kind": "journal", "format": "pandora-router journal", "version": 1}

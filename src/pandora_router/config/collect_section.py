@@ -21,7 +21,7 @@ from pandora_router.config.shared import Amount, Builder, Closed, Count, Functio
 from pandora_router.config.specialists import template
 from pandora_router.estimators.judge import Judge
 from pandora_router.prices import CHARACTERS_PER_TOKEN, USUAL_ANSWER
-from pandora_router.specialists.request import Request
+from pandora_router.specialists.specialist import Request
 
 if TYPE_CHECKING:
     from pandora_router.collect.journal import Journal

@@ -15,10 +15,7 @@ from pandora_router.collect.assemble import Question
 from pandora_router.demo.records import graded
 from pandora_router.estimators.looking import Looking
 from pandora_router.router import Decision, Router
-from pandora_router.specialists.answer import Answer, Unanswered
-from pandora_router.specialists.beginning import Beginning
-from pandora_router.specialists.request import Request
-from pandora_router.specialists.specialist import Specialist
+from pandora_router.specialists.specialist import Answer, Beginning, Request, Specialist, Unanswered
 from pandora_router.wires.look import shown
 
 Tell = Callable[[Beginning, float], None]

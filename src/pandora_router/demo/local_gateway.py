@@ -52,11 +52,8 @@ from pandora_router.prices import Tariff
 from pandora_router.router import Router
 from pandora_router.router.decision import stamp
 from pandora_router.search import kernels
-from pandora_router.specialists.answer import Answer, Unanswered
-from pandora_router.specialists.beginning import Beginning
 from pandora_router.specialists.function import Function
-from pandora_router.specialists.request import Request
-from pandora_router.specialists.specialist import Specialist
+from pandora_router.specialists.specialist import Answer, Beginning, Request, Specialist, Unanswered
 from pandora_router.transport.asgi import Receive, Reply, Scope, Send, read_body
 from pandora_router.transport.endpoint import Endpoint
 from pandora_router.types import Advance, Vector

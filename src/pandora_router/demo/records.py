@@ -28,8 +28,7 @@ from pandora_router.demo.questions import balanced, recorded
 from pandora_router.demo.specialists import NAMES, SMALL, STRONG, STRONG_SHA256, the_specialists, was_recorded
 from pandora_router.errors import UsageError
 from pandora_router.folders import replacing
-from pandora_router.specialists.answer import Answer
-from pandora_router.specialists.request import Request
+from pandora_router.specialists.specialist import Answer, Request
 from pandora_router.types import Matrix
 from pandora_router.wires.look import shown
 

@@ -22,9 +22,7 @@ import numpy as np
 
 from pandora_router.errors import UsageError
 from pandora_router.estimators.estimator import Named, Query, names
-from pandora_router.specialists.answer import Answer, Unanswered
-from pandora_router.specialists.request import Request
-from pandora_router.specialists.specialist import Specialist
+from pandora_router.specialists.specialist import Answer, Request, Specialist, Unanswered
 from pandora_router.specialists.templates import ESTIMATE, ESTIMATE_FROM_BEGINNING, JUDGE, Template
 from pandora_router.types import Vector
 

@@ -21,10 +21,7 @@ import numpy as np
 
 from pandora_router.errors import UsageError
 from pandora_router.estimators.estimator import Named, Predictor, Query, columns_of, context_row, names
-from pandora_router.specialists.answer import Answer, Unanswered
-from pandora_router.specialists.beginning import Beginning
-from pandora_router.specialists.request import Request
-from pandora_router.specialists.specialist import Specialist
+from pandora_router.specialists.specialist import Answer, Beginning, Request, Specialist, Unanswered
 from pandora_router.specialists.threads import Work, Worker
 from pandora_router.types import Vector
 from pandora_router.wires.look import shown

@@ -27,8 +27,8 @@ from pandora_router.estimators.stack.boosted import Boosted
 from pandora_router.estimators.stack.ensemble import Ensemble, Trees, grow
 from pandora_router.estimators.stack.heads import grouped_folds
 from pandora_router.estimators.states import Saved
-from pandora_router.specialists.beginning import read_head
 from pandora_router.types import Advance, Contexts, Mask, Matrix, Positions, Vector, silent
+from pandora_router.wires.look import read_head
 
 NUMBERS = (
     "tokens", "sum", "mean", "worst", "first",

@@ -28,7 +28,7 @@ from pandora_router.calibrate import (
     Unfitted,
 )
 from pandora_router.calibrate import check as check_signal
-from pandora_router.calibrate.slopes import centred
+from pandora_router.calibrate.reward_mean import centred
 from pandora_router.data import Table
 from pandora_router.evaluate.outcomes import Run
 from pandora_router.evaluate.results import Results, write_parquet

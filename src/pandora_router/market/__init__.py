@@ -3,26 +3,29 @@
     mechanisms  the messages and the rules: who is called at which price, and who answers the prompt
     strategies  how a bidder answers a call; the posted prices at which a look pays
     auction     an auction as a generator, and the same among strategies in this process
-    instances   prompts with estimates and values, drawn from a model
     plans       many prompts at once: plans of bidders, who looks at second price, who wins
     posted      every specialist in turn faces the best of the others
-    compare     all mechanisms on the same prompts; what a bidder gains by deviating
+    compare     all mechanisms on the same generated prompts; what a bidder gains by deviating
 
 Nothing here knows a network; `bidding` carries the messages over one.
 """
 
 from pandora_router.market.auction import AuctionEnd, Record, auction, market, rounds, trade
 from pandora_router.market.compare import (
+    STRONG,
+    WEAK,
     Deviation,
+    Instance,
     PromptResults,
     Result,
+    Signal,
     compare,
     deviations,
+    generate,
     leave_one_out,
     outcomes,
     shading,
 )
-from pandora_router.market.instances import STRONG, WEAK, Instance, Signal, generate
 from pandora_router.market.mechanisms import (
     Answer,
     Ascending,

@@ -31,7 +31,7 @@ from pandora_router.estimators.neighbours import Count, Neighbours
 from pandora_router.folders.saved import NEEDS, Saved, fill, saved_from
 from pandora_router.router.driver import finish
 from pandora_router.router.recipes import External
-from pandora_router.specialists.answer import Answer
+from pandora_router.specialists.specialist import Answer
 from pandora_router.types import Matrix, Positions, Vector, silent
 
 READINGS = folders.Kind(

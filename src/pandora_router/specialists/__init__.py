@@ -1,9 +1,6 @@
 """Specialists: they answer requests at a known price.
 
-    request        Request and Message: the prompt, with the conversation before it
-    answer         Answer, Unanswered
-    beginning      Beginning: an answer that was started and can be continued or cancelled
-    specialist     the Specialist protocol
+    specialist     the Specialist protocol; what it is asked, begins and answers: Request, Beginning, Answer
     chat_settings  Asking: settings for chat models, the request body, the answer in a reply
     chat           a model behind an OpenAI-compatible endpoint
     local          a GGUF model in this process (extra [local])

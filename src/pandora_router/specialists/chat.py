@@ -13,15 +13,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pandora_router.prices import Cancelling, Tariff
-from pandora_router.specialists.answer import Answer, Unanswered
-from pandora_router.specialists.beginning import Beginning
 from pandora_router.specialists.chat_settings import Asking
-from pandora_router.specialists.request import Request
+from pandora_router.specialists.specialist import Answer, Beginning, Request, Unanswered
 from pandora_router.transport.client import EventStream, HttpCall, encoded, parse
 from pandora_router.transport.endpoint import Endpoint
 from pandora_router.transport.failures import Failed
-from pandora_router.transport.rate_limit import Place, RateLimit
-from pandora_router.transport.retries import GaveUp, Tried, most_charged, retried
+from pandora_router.transport.retries import GaveUp, Place, RateLimit, Tried, most_charged, retried
 from pandora_router.wires.chat import Chat
 from pandora_router.wires.events import DONE
 from pandora_router.wires.look import Glimpse

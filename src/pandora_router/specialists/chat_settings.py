@@ -8,8 +8,7 @@ from typing import Any
 
 from pandora_router.errors import UsageError
 from pandora_router.prices import Tariff
-from pandora_router.specialists.answer import Answer, Finish
-from pandora_router.specialists.request import Message, Request
+from pandora_router.specialists.specialist import Answer, Finish, Message, Request
 from pandora_router.specialists.templates import PLAIN, Template
 from pandora_router.transport.client import encoded
 from pandora_router.transport.failures import Failed

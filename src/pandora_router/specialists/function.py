@@ -9,9 +9,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 from pandora_router.prices import Tariff
-from pandora_router.specialists.answer import Answer, Finish, Unanswered
-from pandora_router.specialists.beginning import Beginning
-from pandora_router.specialists.request import Request
+from pandora_router.specialists.specialist import Answer, Beginning, Finish, Request, Unanswered
 from pandora_router.specialists.threads import in_thread
 from pandora_router.transport.failures import Failure
 

@@ -27,13 +27,11 @@ from typing import Any
 
 from pandora_router.errors import UsageError, missing_package
 from pandora_router.prices import Tariff
-from pandora_router.specialists.answer import Answer, Unanswered
-from pandora_router.specialists.beginning import Beginning
 from pandora_router.specialists.chat_settings import Asking
-from pandora_router.specialists.request import Request
+from pandora_router.specialists.specialist import Answer, Beginning, Request, Unanswered
 from pandora_router.specialists.threads import in_thread
 from pandora_router.transport.failures import Failed
-from pandora_router.transport.rate_limit import RateLimit
+from pandora_router.transport.retries import RateLimit
 from pandora_router.wires.wire import TOKEN_LIMITS
 
 _LOADED: dict[tuple[int, str, int, int, str], Any] = {}

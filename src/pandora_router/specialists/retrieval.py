@@ -19,10 +19,7 @@ from pathlib import Path
 import numpy as np
 
 from pandora_router.errors import UsageError
-from pandora_router.specialists.answer import Answer, Unanswered
-from pandora_router.specialists.beginning import Beginning
-from pandora_router.specialists.request import Request
-from pandora_router.specialists.specialist import Specialist
+from pandora_router.specialists.specialist import Answer, Beginning, Request, Specialist, Unanswered
 from pandora_router.specialists.templates import OPEN_BOOK, Template
 from pandora_router.specialists.threads import in_thread
 from pandora_router.types import Positions, Vector

@@ -9,10 +9,7 @@ from dataclasses import dataclass, field
 from typing import Protocol, TypeVar, runtime_checkable
 
 from pandora_router.errors import UsageError
-from pandora_router.specialists.answer import Answer, Unanswered
-from pandora_router.specialists.beginning import Beginning
-from pandora_router.specialists.request import Request
-from pandora_router.specialists.specialist import Specialist
+from pandora_router.specialists.specialist import Answer, Beginning, Request, Specialist, Unanswered
 
 B = TypeVar("B", Answer, Beginning)
 

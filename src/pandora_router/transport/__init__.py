@@ -8,8 +8,7 @@ Replies are parsed by httptools (extra [http]; imported when the first call is m
     connection_pool  opens connections, through a proxy if asked to, and keeps them
     relay            Relay: one call whose reply is passed on unchanged
     client           HttpCall: one call whose reply is read at once or as a stream, within a deadline
-    retries          retry after a transient failure
-    rate_limit       limits on concurrent calls and on calls per minute
+    retries          retry after a transient failure; limits on concurrent calls and on calls per minute
     asgi             reading requests of an ASGI server; serving an ASGI application
 
 This module imports nothing; import from the modules above.

@@ -38,6 +38,26 @@ def _headed(head: str, values: Sequence[float], text: str | None) -> str:
     return f"{head} {' '.join(f'{value:.3f}' for value in values)}\n{text or ''}"
 
 
+def read_head(context: str) -> tuple[list[float], str]:
+    r"""The numbers on the first line of a context, and the text without that line.
+
+    Contexts come from outside. A first line that does not begin like one of `shown` or `scored`, or holds
+    anything but finite numbers after that, is text: then there are no numbers.
+
+    >>> read_head("scores: 7.5 2.0\n[1] Nile"), read_head("scores: seven")
+    (([7.5, 2.0], '[1] Nile'), ([], 'scores: seven'))
+    """
+    first, _, rest = context.partition("\n")
+    head = next((head for head in (LOG_PROBABILITIES, SCORES) if first.startswith(head)), None)
+    if head is None:
+        return [], context
+    try:
+        values = [float(value) for value in first.removeprefix(head).split()]
+    except ValueError:
+        return [], context
+    return (values, rest) if all(map(math.isfinite, values)) else ([], context)
+
+
 @dataclass(frozen=True)
 class LookLength:
     """How much of an answer a look reads: the same as the contexts that were collected.

@@ -14,8 +14,7 @@ from pandora_router.estimators.embedders.embedder import Vectors, checked_texts,
 from pandora_router.specialists.threads import wait_for
 from pandora_router.transport.client import post
 from pandora_router.transport.endpoint import Endpoint
-from pandora_router.transport.rate_limit import RateLimit
-from pandora_router.transport.retries import retried
+from pandora_router.transport.retries import RateLimit, retried
 
 
 @dataclass(frozen=True)

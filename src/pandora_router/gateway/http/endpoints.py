@@ -21,7 +21,7 @@ import orjson
 
 from pandora_router.errors import UsageError
 from pandora_router.gateway.http import openapi, telemetry
-from pandora_router.gateway.request.body import read_object
+from pandora_router.gateway.request.eligible import read_object
 from pandora_router.gateway.request.ledger import identify, secret_of
 from pandora_router.gateway.request.passthrough import PASSED_ON, admitted, passed_on, stored_response
 from pandora_router.router.decision import new_id

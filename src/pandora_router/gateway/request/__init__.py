@@ -1,8 +1,7 @@
 """One request to the gateway, from its body to its bill.
 
-    body            the JSON object in its body
     exchange        one request from its first byte to its last
-    eligible        which specialists may answer a request, and why the others may not
+    eligible        the JSON object in its body; which specialists may answer, and why the others may not
     choice          which specialist answers: by name, by session, or by a decision of the router
     looks           looks during a decision: streams are begun and held, then continued or cancelled
     auction_choice  `routing: market`: an auction chooses who answers a request

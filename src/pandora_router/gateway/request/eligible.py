@@ -1,4 +1,4 @@
-"""Which specialists may answer a request, and why the others may not.
+"""The JSON object in the body of a request; which specialists may answer it, and why the others may not.
 
 Candidates are filtered before the decision, so that no request goes to a specialist that cannot serve it.
 Each exclusion has a reason, which is recorded with the decision.
@@ -9,13 +9,19 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
+
+import orjson
 
 from pandora_router.errors import UsageError
 from pandora_router.gateway.generation import Profile
 from pandora_router.gateway.providers.backend import Backend, Circuit
+from pandora_router.gateway.providers.cost_bound import refuse_other_models, refuse_other_spellings
 from pandora_router.prices import BYTES_PER_TOKEN
 from pandora_router.store.money import dollars, in_dollars, nanodollars
 from pandora_router.text import money
+from pandora_router.transport.asgi import Refused
+from pandora_router.wires.json_text import unambiguous
 from pandora_router.wires.wire import Turn
 
 OURS = "x-pandora-"
@@ -169,3 +175,29 @@ def _reason(
     if not circuit.lets_through(now):
         return "is failing and is left alone for a while"
     return unreached(backend)
+
+
+def read_object(body: bytes) -> dict[str, Any]:
+    """The JSON object in a body; raises `Refused` with status 400 if there is none."""
+    try:
+        parsed = orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise Refused(400, f"The body is not JSON: {error}", "invalid_json") from None
+    if not isinstance(parsed, dict):
+        raise Refused(400, "The body is not a JSON object.", "invalid_json")
+    return parsed
+
+
+def read_request(body: bytes) -> tuple[bytes, dict[str, Any]]:
+    """A request, `unambiguous`, and the JSON object in it.
+
+    Raises `Refused` (400) if there is none, if the name of a member is ambiguous, or if a member names other
+    models.
+    """
+    parsed = read_object(body)
+    refuse_other_spellings(parsed)
+    refuse_other_models(parsed)
+    try:
+        return unambiguous(body, parsed), parsed
+    except UsageError as error:
+        raise Refused(400, str(error), "invalid_request") from None

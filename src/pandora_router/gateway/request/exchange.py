@@ -25,10 +25,9 @@ from pandora_router.gateway.providers.cost_bound import refuse_unpriced
 from pandora_router.gateway.request import auction_choice, choice
 from pandora_router.gateway.request.attempts import RunningAttempt
 from pandora_router.gateway.request.auction_choice import AuctionRequest, RequestAuction
-from pandora_router.gateway.request.body import read_request
 from pandora_router.gateway.request.calls import Caller, Succession, broken_off, calls_of, crossed, translated
 from pandora_router.gateway.request.choice import Choice, about, best_single, single_cost
-from pandora_router.gateway.request.eligible import Constraints, exclusions, unaffordable
+from pandora_router.gateway.request.eligible import Constraints, exclusions, read_request, unaffordable
 from pandora_router.gateway.request.ledger import Ledger, identify, refusal
 from pandora_router.gateway.request.looks import LiveLooks
 from pandora_router.prices import Lengths

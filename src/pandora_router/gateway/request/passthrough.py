@@ -22,9 +22,9 @@ from pandora_router.errors import UpstreamError, UsageError
 from pandora_router.gateway.providers.backend import Backend
 from pandora_router.gateway.providers.cost_bound import possible
 from pandora_router.gateway.request.attempts import LARGEST_ANSWER, OURS, logger
-from pandora_router.gateway.request.body import read_request
 from pandora_router.gateway.request.calls import PASSED
 from pandora_router.gateway.request.choice import response_session, session_of
+from pandora_router.gateway.request.eligible import read_request
 from pandora_router.gateway.request.ledger import identify, refusal
 from pandora_router.prices import MARKERS
 from pandora_router.router.decision import new_id
