@@ -277,6 +277,37 @@ def test_the_list_shows_prompts_or_how_to_store_them(board: Running, tmp_path: P
         running.close()
 
 
+def test_the_policy_has_a_column_where_there_are_several(tmp_path: Path) -> None:
+    running = Running(tmp_path / "store.sqlite")
+    try:
+        running.store.submit(lambda open_: fill(open_, 3, NOW - 50, NOW - 10)).result()
+        assert ">policy</th>" not in running.ask(f"{ROOT}/decisions").text
+        assert "policy" in rows(running.ask(f"{ROOT}/decisions?csv=decisions").text)[0]
+        running.store.submit(
+            lambda open_: open_.run(
+                "UPDATE decisions SET policy = 'named' WHERE id IN (SELECT id FROM decisions LIMIT 1)"
+            )
+        ).result()
+        assert ">policy</th>" in running.ask(f"{ROOT}/decisions").text
+    finally:
+        running.close()
+
+
+def test_amounts_of_one_column_have_one_unit(board: Running) -> None:
+    """Cents beside dollars in one column cannot be compared at a glance."""
+    for path in ("specialists", "looks", "reconcile", "keys"):
+        table = board.ask(f"{ROOT}/{path}?range=30d").text
+        for body in re.findall(r"<tbody>(.*?)</tbody>", table, re.S):
+            columns = zip(
+                *(re.findall(r"<td[^>]*>(.*?)</td>", row) for row in body.split("</tr>")[:-1]), strict=True
+            )
+            assert not [
+                column
+                for column in columns
+                if any("¢" in x for x in column) and any("$" in x for x in column)
+            ]
+
+
 def test_the_login_says_how_to_make_an_admin_key(tmp_path: Path) -> None:
     running = Running(tmp_path / "store.sqlite", keys=True)
     try:

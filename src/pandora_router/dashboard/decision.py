@@ -10,10 +10,10 @@ from pandora_router.dashboard.layout import (
     Entry,
     Page,
     PageTable,
-    amount,
+    amounts,
     count,
     cut,
-    money,
+    money_column,
     note,
     number,
     per_1000,
@@ -24,7 +24,7 @@ from pandora_router.dashboard.markup import Html, tag
 from pandora_router.dashboard.net_value import score_of
 from pandora_router.dashboard.page_request import ROOT, PageRequest
 from pandora_router.router.conversation import sentence
-from pandora_router.router.picture import decision_svg
+from pandora_router.router.picture import REWARD, Unit, decision_svg
 from pandora_router.store import accounts, log, queries
 from pandora_router.store.database import Transaction
 from pandora_router.store.money import dollars
@@ -64,7 +64,7 @@ def _facts(row: Mapping[str, Any], key: str) -> Html:
         "Answered by": tag("strong", row["specialist"]),
         "Predicted score": _predicted(row),
         "Feedback": ", ".join(f"{given['metric']} {given['value']:g}" for given in row["feedback"]) or None,
-        "Money": amount(dollars(row["cost"])),
+        "Money": _lines(row)["paid"],
         "Proposed by the router": row["proposed"] if row["proposed"] != row["specialist"] else None,
         "Would have looked first at": ", ".join(row["detail"].get("would_look") or ()) or None,
         "Status": row["status"],
@@ -104,30 +104,33 @@ def _undecided(row: Mapping[str, Any]) -> Html:
 
 
 def _picture(row: Mapping[str, Any], made: Mapping[str, Any]) -> Html:
-    drawn = decision_svg(made, bill=_lines(row), styled=False)
+    worth = (row["detail"].get("value") or {}).get("right_answer")
+    unit = REWARD if worth is None else Unit("¢", 100.0 * worth, 4)
+    drawn = decision_svg(made, unit=unit, bill=_lines(row), styled=False)
     return tag("div", Html(drawn), class_="picture")
 
 
 def _lines(row: Mapping[str, Any]) -> dict[str, str]:
     """The bill in dollars: what was paid, and what the best single specialist would have cost."""
     paid, looks = dollars(row["cost"]), dollars(row["inspection_cost"])
-    lines = {"paid": amount(paid), "of it for looks": amount(looks)}
+    lines = {"paid": paid, "of it for looks": looks}
     if row["baseline"] is not None:
         best = dollars(row["baseline"])
-        lines["always the best single"] = amount(best)
-        lines["less money than that" if best >= paid else "more money than that"] = amount(abs(best - paid))
-    return lines
+        lines["always the best single"] = best
+        lines["less money than that" if best >= paid else "more money than that"] = abs(best - paid)
+    return dict(zip(lines, amounts([*lines.values()]), strict=True))
 
 
 def _bill(row: Mapping[str, Any]) -> PageTable:
     rows = [[Entry(name), Entry(value)] for name, value in _lines(row).items()]
     return PageTable(
-        "bill", "The bill, and what the best single specialist would have cost", ("item", "dollars"), rows
+        "bill", "The bill, and what the best single specialist would have cost", ("item", "money"), rows
     )
 
 
 def _beliefs(made: Mapping[str, Any], detail: Mapping[str, Any]) -> PageTable:
-    fees = (detail.get("value") or {}).get("fee") or {}
+    value = detail.get("value") or {}
+    fees, right = value.get("fee") or {}, value.get("right_answer")
     order: dict[str, tuple[int, float | None]] = {}
     for place, purchase in enumerate(made["purchases"], 1):
         for name, value in zip(purchase["specialists"], purchase["values"], strict=True):
@@ -145,13 +148,14 @@ def _beliefs(made: Mapping[str, Any], detail: Mapping[str, Any]) -> PageTable:
                 Entry(opened, "" if opened is None else str(opened)),
                 number(shown),
                 *(number(known[kind]) for kind in ("cheap", "mean", "std", "reservation_price")),
-                number(known["inspection_cost"] if known["status"] in SOLD else None, 5),
+                _price(known["inspection_cost"] if known["status"] in SOLD else None, right),
                 number(worth.get(name)),
             ]
         )
     columns = (
         "specialist", "its estimate", "predicted score", "fee per 1,000", "opened", "showed",
-        "cheap estimate", "mean", "std", "reservation price", "price of a look", "worth at the end",
+        "cheap estimate", "mean", "std", "reservation price",
+        "price of a look" if right is None else "look per 1,000", "worth at the end",
     )  # fmt: skip
     return PageTable(
         "beliefs",
@@ -162,7 +166,15 @@ def _beliefs(made: Mapping[str, Any], detail: Mapping[str, Any]) -> PageTable:
     )
 
 
+def _price(cost: float | None, right_answer: float | None) -> Entry:
+    """The price of a look: dollars for a thousand if the worth of a right answer is known, else score."""
+    if cost is None or right_answer is None:
+        return number(cost, 5)
+    return per_1000(cost * right_answer)
+
+
 def _attempts(row: Mapping[str, Any]) -> PageTable:
+    costs = money_column([attempt["cost"] for attempt in row["attempts"]])
     rows = [
         [
             when(attempt["at"]),
@@ -170,13 +182,13 @@ def _attempts(row: Mapping[str, Any]) -> PageTable:
             Entry(attempt["kind"]),
             Entry(attempt["status"]),
             Entry(attempt["reason"], cut(attempt["reason"], 60)),
-            money(attempt["cost"]),
+            cost,
             *(count(attempt[name] or 0) for name in ("fresh", "cached", "written", "output", "reasoning")),
             Entry(attempt["usage_complete"], "yes" if attempt["usage_complete"] else "estimated"),
             seconds(attempt["first_token"]),
             seconds(attempt["seconds"]),
         ]
-        for attempt in row["attempts"]
+        for attempt, cost in zip(row["attempts"], costs, strict=True)
     ]
     columns = (
         "time", "specialist", "kind", "status", "reason", "cost", "input", "cached", "cache written",

@@ -44,18 +44,17 @@ def decisions(open_: Transaction, request: PageRequest, *, bodies: bool = False)
     named = {key.id: key.name for key in accounts.keys(open_)}
     shown = rows_ if request.query.get("csv") else rows_[:ROWS]
     prompts = queries.prompts(open_, [row["id"] for row in shown])
-    columns, words = (COLUMNS, 7) if prompts else (COLUMNS[:2] + COLUMNS[3:], 6)
-    rows = [_row(row, named, request) for row in shown]
-    if prompts:
-        for row, written in zip(shown, rows, strict=True):
-            prompt = prompts.get(row["id"], "")
-            written.insert(2, Entry(prompt, cut(prompt, 28)))
+    one_policy = len({row["policy"] for row in shown}) < 2 and not request.query.get("csv")
+    without = {*(() if prompts else ("prompt",)), *(("policy",) if one_policy else ())}
+    columns = [column for column in COLUMNS if column not in without]
+    cells = [_row(row, named, request, prompts.get(row["id"], "")) for row in shown]
+    rows = [[row[column] for column in columns] for row in cells]
     table = PageTable(
         "decisions",
         "Newest first",
         columns,
         rows,
-        words=words,
+        words=columns.index("looks"),
         empty="No decision in this window fits the filters.",
     )
     parts: list[Html | PageTable] = [_filters(open_, request, named)]
@@ -91,23 +90,25 @@ def short(policy: str) -> str:
     return policy.partition("(")[0]
 
 
-def _row(row: Sums, named: Mapping[str, str], request: PageRequest) -> list[Entry]:
+def _row(row: Sums, named: Mapping[str, str], request: PageRequest, prompt: str) -> dict[str, Entry]:
+    """A decision by column."""
     key = row["key"] or ""
     link = tag("a", f"…{row['id'][-6:]}", href=request.link(f"decisions/{row['id']}"), title=row["id"])
-    return [
-        when(row["at"]),
-        Entry(row["id"], link),
-        _narrowing(request, "specialist", row["specialist"], row["specialist"]),
-        _narrowing(request, "policy", row["policy"], short(row["policy"])),
-        _narrowing(request, "key", key, named.get(key, key)),
-        _status(row),
-        count(row["inspected"]),
-        Entry(int(row["changed"]), "yes" if row["changed"] else ""),
-        per_1000(dollars(row["cost"])),
-        per_1000(None if row["baseline"] is None else dollars(row["baseline"])),
-        seconds(row["first_token"]),
-        seconds(row["seconds"]),
-    ]
+    return {
+        "time": when(row["at"]),
+        "decision": Entry(row["id"], link),
+        "prompt": Entry(prompt, cut(prompt, 28)),
+        "specialist": _narrowing(request, "specialist", row["specialist"], row["specialist"]),
+        "policy": _narrowing(request, "policy", row["policy"], short(row["policy"])),
+        "key": _narrowing(request, "key", key, named.get(key, key)),
+        "status": _status(row),
+        "looks": count(row["inspected"]),
+        "changed": Entry(int(row["changed"]), "yes" if row["changed"] else ""),
+        "money per 1,000": per_1000(dollars(row["cost"])),
+        "best single per 1,000": per_1000(None if row["baseline"] is None else dollars(row["baseline"])),
+        "first token": seconds(row["first_token"]),
+        "whole answer": seconds(row["seconds"]),
+    }
 
 
 def _status(row: Sums) -> Entry:

@@ -32,6 +32,8 @@ PAGES = {
 }
 LEAST = 0.001
 """Amounts of fewer dollars than this are written in cents."""
+COLUMN = 0.01
+"""A column of amounts is written in cents if none of them reaches this number of dollars."""
 KINDS = {"css": "text/css; charset=utf-8", "js": "text/javascript; charset=utf-8"}
 FILES = ("htmx.min.js", "uplot.min.js", "uplot.min.css", "board.js", "board.css")
 PICTURE = "picture.css"
@@ -261,8 +263,12 @@ def chart(
 ) -> Html:
     """A chart over time, drawn by the script from the data in its attribute.
 
-    `ends` are those of the time axis; by default the first and the last time of the data.
+    `ends` are those of the time axis; by default the first and the last time of the data. If all values
+    are zero or unknown, a sentence says so.
     """
+    caption = tag("figcaption", title, f" ({unit})" if unit else None)
+    if not any(value for values in lines.values() for value in values):
+        return tag("figure", caption, tag("p", "Nothing in this window.", class_="dim"))
     data = {
         "at": list(at),
         "ends": None if ends is None else [ends.since, ends.until],
@@ -271,7 +277,7 @@ def chart(
     }
     payload = json.dumps(data, allow_nan=False)
     plot = tag("div", class_="plot", data_plot=payload, role="img", aria_label=f"{title} over time")
-    return tag("figure", tag("figcaption", title, f" ({unit})" if unit else None), plot)
+    return tag("figure", caption, plot)
 
 
 def charts(*inside: Html) -> Html:
@@ -305,6 +311,24 @@ def amount(value: float) -> str:
     if text.SMALLEST <= abs(value) < LEAST:
         return f"{text.money(100.0 * value, '')} ¢"
     return text.money(value, significant=3)
+
+
+def amounts(values: Sequence[float]) -> list[str]:
+    """Dollars that are read one below the other: all in dollars, or all in cents if all are below `COLUMN`.
+
+    >>> amounts([0.0625, 0.00085, 0.0]), amounts([0.00203, 0.00003, 0.0])
+    (['$0.0625', '$0.00085', '$0.00'], ['0.203 ¢', '0.003 ¢', '0 ¢'])
+    """
+    if max(map(abs, values), default=COLUMN) >= COLUMN:
+        return [text.money(value, significant=3 if abs(value) >= COLUMN else 2) for value in values]
+    return [f"{100 * value:.3g} ¢" if abs(value) >= 1e-8 else "0 ¢" for value in values]
+
+
+def money_column(nano: Sequence[float | None]) -> list[Entry]:
+    """Nanodollars that stand one below the other in a table, all in one unit; see `amounts`."""
+    known = [dollars(int(value)) for value in nano if value is not None]
+    shown = iter(zip(known, amounts(known), strict=True))
+    return [Entry(None, "–") if value is None else Entry(*next(shown)) for value in nano]
 
 
 def per_1000(value: float | None) -> Entry:

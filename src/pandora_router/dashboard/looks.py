@@ -13,6 +13,7 @@ from pandora_router.dashboard.layout import (
     charts,
     count,
     money,
+    money_column,
     note,
     share,
     tile,
@@ -70,16 +71,16 @@ def looks(
             ("looks changed nothing, or there were none", [row for row in judged if not row["changed"]]),
         )
     ]
+    lost = [row for row in queries.calls(open_, window) if row["kind"] in LOOKS]
     spent = [
         [
             *(Entry(row[name]) for name in ("specialist", "kind", "status")),
             count(row["calls"]),
-            money(row["cost"]),
+            cost,
             count(row["fresh"] + row["cached"] + row["written"]),
             count(row["output"]),
         ]
-        for row in queries.calls(open_, window)
-        if row["kind"] in LOOKS
+        for row, cost in zip(lost, money_column([row["cost"] for row in lost]), strict=True)
     ]
     won = [
         [Entry(name), count(bought), count(mine), count(bought - mine), share(mine, bought)]

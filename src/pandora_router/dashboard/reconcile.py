@@ -21,6 +21,7 @@ from pandora_router.dashboard.layout import (
     amount,
     count,
     money,
+    money_column,
     note,
     share,
     tile,
@@ -198,17 +199,18 @@ def _day(day: int | None) -> str:
 
 
 def _ours(ours: list[queries.Sums], models: Mapping[str, str]) -> PageTable:
+    ordered = sorted(ours, key=lambda spent: (-spent["day"], spent["specialist"]))
     rows = [
         [
             Entry(_day(row["day"])),
             Entry(row["specialist"]),
             Entry(models.get(row["specialist"], "")),
             count(row["calls"]),
-            money(row["cost"]),
+            cost,
             *(count(row[name]) for name in ("fresh", "cached", "written", "output", "reasoning")),
             count(row["estimated"]),
         ]
-        for row in sorted(ours, key=lambda spent: (-spent["day"], spent["specialist"]))
+        for row, cost in zip(ordered, money_column([row["cost"] for row in ordered]), strict=True)
     ]
     columns = (
         "day (UTC)", "specialist", "model", "calls", "cost", "input tokens", "cached", "cache written",

@@ -12,7 +12,7 @@ from pandora_router.dashboard.layout import (
     chart,
     charts,
     count,
-    money,
+    money_column,
     note,
     per_1000,
     seconds,
@@ -69,7 +69,12 @@ def specialists(
     named = sorted({*sums, *circuits, *looks, *(row["specialist"] for row in calls)})
     empty = dict.fromkeys(("requests", "cost"), 0)
     rows, made_by = [], []
-    for name in named:
+    paid = money_column([sums.get(name, empty)["cost"] for name in named])
+    lost = [
+        sum(row["cost"] for row in calls if row["specialist"] == name and row["kind"] == "loser")
+        for name in named
+    ]
+    for name, cost, spent in zip(named, paid, money_column(lost), strict=True):
         mine, traffic = [row for row in calls if row["specialist"] == name], sums.get(name, empty)
         made = sum(row["calls"] for row in mine)
         failed = sum(row["calls"] for row in mine if row["status"] in FAILED)
@@ -82,7 +87,7 @@ def specialists(
                 share(traffic["requests"], requests),
                 score([row for row in judged if row["specialist"] == name]),
                 per_1000(_net([row for row in judged if row["specialist"] == name], traffic, right_answer)),
-                money(traffic["cost"]),
+                cost,
                 per_1000(dollars(traffic["cost"]) / traffic["requests"] if traffic["requests"] else None),
                 *(seconds(level) for level in first.get(name, [None, None])),
                 *(seconds(level) for level in whole.get(name, [None, None])),
@@ -98,7 +103,7 @@ def specialists(
                 count(won),
                 count(bought - won),
                 share(won, bought),
-                money(sum(row["cost"] for row in mine if row["kind"] == "loser")),
+                spent,
             ]
         )
     explained = note(
