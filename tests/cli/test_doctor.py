@@ -101,6 +101,16 @@ def test_what_it_proposes_is_what_the_provider_does(provider: Provider, tmp_path
     assert "looks" not in settings["able"]
 
 
+@pytest.mark.parametrize("home", ["responses", "messages"])
+def test_abilities_are_tried_on_the_first_wire_of_the_entry(
+    provider: Provider, tmp_path: Path, home: str
+) -> None:
+    path = written(tmp_path, provider, able={"model": "able", "prices": PRICES, "wires": [home]})
+    settings = examined(path)["specialists"]["able"]["settings"]
+    assert settings["supports"] == ["tools", "images", "json_schema"]
+    assert sorted(settings["wires"]) == ["chat", "messages", "responses"]
+
+
 @pytest.mark.parametrize(("model", "cancel"), [("able", "stops"), ("plain", "bills_full")])
 def test_cancel_is_read_from_the_bill(provider: Provider, tmp_path: Path, model: str, cancel: str) -> None:
     found = examined(written(tmp_path, provider, it={"model": model, "prices": PRICES}))

@@ -14,8 +14,9 @@ import json
 import struct
 import time
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -23,17 +24,32 @@ if TYPE_CHECKING:
     from pandora_router.gateway.providers.backend import Backend
     from pandora_router.transport.endpoint import Endpoint
     from pandora_router.wires.usage import Usage
+    from pandora_router.wires.wire import Name
 
 SHORT, LONG = 64, 256
 """Most tokens of an answer: of a call that is read to its end, and of the one that is cancelled."""
 BILLED_AFTER = (0.5, 1.0, 2.0)
 """Seconds to wait before each question for the bill of the cancelled call: providers write it late."""
-TOOL = "look_up_temperature"
+NAME = "look_up_temperature"
+TOOL = {
+    "type": "function",
+    "function": {
+        "name": NAME,
+        "description": "The present temperature in a city.",
+        "parameters": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]},
+    },
+}
 SCHEMA = {
     "type": "object",
     "properties": {"capital": {"type": "string"}},
     "required": ["capital"],
     "additionalProperties": False,
+}
+CAPITAL = {
+    "response_format": {
+        "type": "json_schema",
+        "json_schema": {"name": "capital", "strict": True, "schema": SCHEMA},
+    }
 }
 
 
@@ -45,7 +61,7 @@ class Probe:
     """
 
     what: str
-    wire: str
+    wire: Name
     body: dict[str, Any]
     tokens: int
     shows: Callable[[str], bool]
@@ -91,64 +107,38 @@ def red_square() -> str:
 
 
 def probes(stated: ChatSettings) -> list[Probe]:
-    """The calls that are made to one specialist, on the first wire of its entry and on the other two."""
+    """The calls that are made to one specialist, on the first wire of its entry and on the other two.
+
+    They are written as chat requests, and translated as the gateway translates the requests of its clients.
+    """
+    from pandora_router.wires.known import WIRES
+
     home = stated.wires[0]
-    make = functools.partial(_probe, stated, home)
     weather = "What is the temperature in Oslo now? Use the tool."
-    found = [
-        make("stream", "Count from one to twenty in English words.", {}, SHORT, bool),
-        make("cancel", "Count from one to five hundred in English words.", {}, LONG, bool),
-        make("tools", weather, {"tools": [_tool(home)]}, SHORT, lambda text: TOOL in text),
-        make("images", [_picture(home)], {}, SHORT, lambda text: "red" in text.lower()),
+    seen: list[dict[str, Any]] = [
+        {"type": "text", "text": "Which colour is this?"},
+        {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{red_square()}"}},
     ]
-    if home != "messages":  # which has no such member
-        found.append(make("json_schema", "Name the capital of Norway.", _schema(home), SHORT, _fits))
-    others = (wire for wire in ("chat", "responses", "messages") if wire != home)
-    return found + [_probe(stated, wire, wire, "Say yes.", {}, SHORT, bool) for wire in others]
+    found = [
+        _probe(stated, home, "stream", "Count from one to twenty in English words."),
+        _probe(stated, home, "cancel", "Count from one to five hundred in English words.", tokens=LONG),
+        _probe(stated, home, "tools", weather, {"tools": [TOOL]}, shows=lambda text: NAME in text),
+        _probe(stated, home, "images", seen, shows=lambda text: "red" in text.lower()),
+        _probe(stated, home, "json_schema", "Name the capital of Norway.", CAPITAL, shows=_fits),
+    ]
+    return found + [_probe(stated, wire.name, wire.name, "Say yes.") for wire in WIRES if wire.name != home]
 
 
 def _probe(
-    stated: ChatSettings, wire: str, what: str, content: Any, more: dict[str, Any], tokens: int,
-    shows: Callable[[str], bool],
+    stated: ChatSettings, wire: Name, what: str, content: str | list[dict[str, Any]],
+    more: Mapping[str, Any] = MappingProxyType({}), *, tokens: int = SHORT,
+    shows: Callable[[str], bool] = bool,
 ) -> Probe:  # fmt: skip
-    limit = {"chat": stated.tokens_as, "responses": "max_output_tokens", "messages": "max_tokens"}[wire]
-    if not isinstance(content, str):
-        text = {"type": "input_text" if wire == "responses" else "text", "text": "Which colour is this?"}
-        content = [text, *content]
-    turns = "input" if wire == "responses" else "messages"
-    body = {
-        "model": stated.model,
-        turns: [{"role": "user", "content": content}],
-        limit: tokens,
-        "stream": True,
-    }
-    return Probe(what, wire, {**body, **more}, tokens, shows)
+    from pandora_router.wires.translator import request_of, written
 
-
-def _tool(wire: str) -> dict[str, Any]:
-    parameters = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
-    about = {"name": TOOL, "description": "The present temperature in a city."}
-    if wire == "messages":
-        return {**about, "input_schema": parameters}
-    function = {**about, "parameters": parameters}
-    return {"type": "function", "function": function} if wire == "chat" else {"type": "function", **function}
-
-
-def _picture(wire: str) -> dict[str, Any]:
-    if wire == "messages":
-        source = {"type": "base64", "media_type": "image/png", "data": red_square()}
-        return {"type": "image", "source": source}
-    address = f"data:image/png;base64,{red_square()}"
-    if wire == "responses":
-        return {"type": "input_image", "image_url": address}
-    return {"type": "image_url", "image_url": {"url": address}}
-
-
-def _schema(wire: str) -> dict[str, Any]:
-    named = {"name": "capital", "strict": True, "schema": SCHEMA}
-    if wire == "responses":
-        return {"text": {"format": {"type": "json_schema", **named}}}
-    return {"response_format": {"type": "json_schema", "json_schema": named}}
+    asked = {"messages": [{"role": "user", "content": content}], "max_tokens": tokens, "stream": True, **more}
+    body = written(request_of("chat", asked), wire, stated.model, stated.tokens_as)
+    return Probe(what, wire, body, tokens, shows)
 
 
 def _fits(text: str) -> bool:
