@@ -17,6 +17,7 @@ from aiohttp import web
 from pandora_router.gateway.http.protocol import Arriving
 from pandora_router.gateway.http.telemetry import redacted
 from pandora_router.gateway.request.eligible import MEDIUM
+from pandora_router.prices import Tariff
 from pandora_router.store import accounts
 from pandora_router.store.money import nanodollars
 from pandora_router.transport.endpoint import Endpoint
@@ -167,7 +168,7 @@ def test_several_answers_are_reserved(serve: Serve, stub: Stub) -> None:
 
 
 def test_an_image_by_address_is_counted_like_one_in_the_request(serve: Serve, stub: Stub) -> None:
-    gateway = serve(backend(stub, "small"), keys=True)
+    gateway = serve(backend(stub, "small", prices=Tariff(1.0, 10.0, image_in=1.0)), keys=True)
     secret = key(gateway, "team", budget=nanodollars(MEDIUM / 1e6))
     parts = [{"type": "image_url", "image_url": {"url": "https://example.com/a.png"}}]
     body = {**request("chat", "small", max_tokens=1), "messages": [{"role": "user", "content": parts}]}

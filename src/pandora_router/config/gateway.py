@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Any, Literal
 from pandora_router.bidding.rules import Reputation
 from pandora_router.config import open_router, read_config
 from pandora_router.config.file import Config, curve_of
+from pandora_router.config.price_parts import PriceParts, prices_of
 from pandora_router.config.shared import Builder
-from pandora_router.config.specialists import ChatSettings, PriceParts, prices_of
+from pandora_router.config.specialists import ChatSettings
 from pandora_router.dashboard.page_request import ROOT
 from pandora_router.dashboard.site import Dashboard, Serving
 from pandora_router.errors import UsageError
@@ -280,6 +281,7 @@ def backend(name: str, config: Config, builder: Builder, far: int | None = None)
         tokens_as=stated.tokens_as,
         cancel=stated.cancel,
         looks=stated.looks,
+        own=stated.own,
         peek=LookLength(
             min(stated.context_characters or LookLength.characters, far or LookLength.characters),
             stated.context_tokens,

@@ -27,7 +27,8 @@ from pandora_router.config.fit_section import (
     StackSettings,
     TransformerSettings,
 )
-from pandora_router.config.specialists import AskedSettings, ChatSettings, prices_of
+from pandora_router.config.price_parts import prices_of
+from pandora_router.config.specialists import AskedSettings, ChatSettings
 from pandora_router.data import Table
 from pandora_router.errors import UsageError
 from pandora_router.prices import CHARACTERS_PER_TOKEN, Fare, Lengths, answer_seconds, expect_waits

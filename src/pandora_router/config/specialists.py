@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
-from pydantic import Discriminator, Field, Tag, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from pandora_router.collect import graders
+from pandora_router.config.price_parts import Priced, prices_of
 from pandora_router.config.shared import (
     Above,
     Amount,
@@ -21,28 +22,22 @@ from pandora_router.config.shared import (
     Name,
     Natural,
     Text,
-    shape,
 )
-from pandora_router.prices import (
-    CACHED,
-    FREE,
-    USUAL_ANSWER,
-    USUAL_SECONDS,
-    Cancelling,
-    Fare,
-    Lengths,
-    Tariff,
-    look_fare,
-)
+from pandora_router.prices import USUAL_ANSWER, USUAL_SECONDS, Cancelling, Fare, Lengths, Tariff, look_fare
 from pandora_router.specialists import templates
 from pandora_router.specialists.chat import ChatEndpoint
-from pandora_router.specialists.chat_settings import Asking, limits
+from pandora_router.specialists.chat_settings import OWN, Asking, limits
 from pandora_router.specialists.function import Function
 from pandora_router.specialists.local import LocalModel
 from pandora_router.specialists.retrieval import Passages, Retrieval
 from pandora_router.specialists.sampling import Sampling, same
 from pandora_router.specialists.specialist import Specialist
 from pandora_router.specialists.templates import Template, few_shot
+from pandora_router.wires.demand import demand_of
+from pandora_router.wires.json_text import folded
+from pandora_router.wires.own_members import on_wire
+from pandora_router.wires.usage import Usage
+from pandora_router.wires.wire import COPIES, LATER, TOKEN_LIMITS
 
 if TYPE_CHECKING:
     from pandora_router.config.file import Config
@@ -53,6 +48,8 @@ USUAL_PASSAGE = 120
 _OPEN = frozenset({"question", "passages"})
 
 Wire = Literal["chat", "responses", "messages"]
+KEPT = frozenset(folded(name) for name in (*OWN, *TOKEN_LIMITS, *COPIES, *LATER))
+"""Members that `with` may not have: they are set elsewhere, or a reservation depends on them."""
 Feature = Literal["tools", "images", "audio", "files", "json_schema", "logprobs"]
 
 
@@ -66,54 +63,6 @@ class EndpointSettings(Closed):
     pause: Amount = 0.5
     at_once: Count = 8
     per_minute: Above | None = None
-
-
-class PriceParts(Closed):
-    """Prices in money: per million tokens in and out, per second, per call.
-
-    Input read from the provider's cache, for `cached_seconds`, costs `cached_in`, input written to it
-    `cached_write`; else `in`.
-    """
-
-    tokens_in: Amount | None = Field(default=None, alias="in")
-    tokens_out: Amount | None = Field(default=None, alias="out")
-    cached_in: Amount | None = None
-    cached_write: Amount | None = None
-    cached_seconds: Amount = CACHED
-    second: Amount | None = None
-    call: Amount | None = None
-
-    @model_validator(mode="after")
-    def _stated(self) -> PriceParts:
-        by_token = self.tokens_in is not None and self.tokens_out is not None
-        half = (self.tokens_in is None) != (self.tokens_out is None)
-        if half or (not by_token and self.second is None and self.call is None):
-            raise ValueError("prices with both in and out, or with second, or with call")
-        return self
-
-    def build(self) -> Tariff:
-        """The prices; a part that is not stated is 0."""
-        return Tariff(
-            self.tokens_in or 0.0,
-            self.tokens_out or 0.0,
-            self.second or 0.0,
-            self.call or 0.0,
-            *(self.cached_in, self.cached_write, self.cached_seconds),
-        )
-
-
-Priced = Annotated[
-    Annotated[PriceParts, Tag("parts")]
-    | Annotated[Literal["free"], Tag("plain")]
-    | Annotated[Literal["free"], Tag("list")],
-    Discriminator(shape),
-]
-"""Prices have no default; specialists without cost must be marked `free`."""
-
-
-def prices_of(stated: PriceParts | Literal["free"]) -> Tariff:
-    """Build the prices from their settings."""
-    return FREE if stated == "free" else stated.build()
 
 
 def template(text: str, fields: frozenset[str]) -> Template:
@@ -182,7 +131,7 @@ class AskedSettings(Answering):
             tokens_as=self.tokens_as,
             context_tokens=self.context_tokens,
             context_characters=self.context_characters,
-            options=self.options,
+            options=self.asks,
             as_text=bool(pairs) or self.as_text,
             stream=stream,
         )
@@ -200,7 +149,7 @@ class AskedSettings(Answering):
 
     def look(self, lengths: Lengths, prompt: float, peek: int) -> Fare | None:
         """Expected cost of a look at `peek` characters; None for a price per second that nobody measured."""
-        prices = prices_of(self.prices)
+        prices = self.served.at(Usage(round(prompt)))
         if prices.per_second and lengths.seconds.value is None:
             return None
         seen = lengths.seen(min(peek, self.context_characters or peek), self.context_tokens)
@@ -209,7 +158,23 @@ class AskedSettings(Answering):
     def usual(self, prompt: float, config: Config, written: int = USUAL_ANSWER) -> float:
         """The fee of an answer of `written` tokens, if so many are allowed, to `prompt` tokens."""
         tokens, copies = limits({self.tokens_as: self.tokens, **self.options}, self.tokens_as)
-        return prices_of(self.prices).price(prompt, min(tokens, written) * copies, USUAL_SECONDS)
+        return self.served.price(prompt, min(tokens, written) * copies, USUAL_SECONDS)
+
+    @property
+    def asks(self) -> dict[str, Any]:
+        """The members of its requests that the file states."""
+        return self.options
+
+    @property
+    def served(self) -> Tariff:
+        """The prices of requests as this specialist makes them: in the tier that they ask for."""
+        return prices_of(self.prices).served(demand_of(self.asks))
+
+    @model_validator(mode="after")
+    def _all_priced(self) -> AskedSettings:
+        if lines := prices_of(self.prices).missing(demand_of(self.asks)):
+            raise ValueError(f"prices with {', '.join(lines)}, for what its requests ask")
+        return self
 
     @model_validator(mode="after")
     def _one_template(self) -> AskedSettings:
@@ -222,7 +187,9 @@ class ChatSettings(AskedSettings):
     """A model behind an endpoint. The keys from `wires` on concern the gateway.
 
     looks: whether the gateway may begin an answer in order to look at it before deciding; set it to false for
-    models with hidden reasoning.
+    models with hidden reasoning. with: members that every request to it has, here and in `collect`: those of
+    a client are replaced. An effort is said in the words of each wire; members under `chat`, `responses` or
+    `messages` are those of this wire only.
     """
 
     kind: Literal["chat"]
@@ -235,11 +202,36 @@ class ChatSettings(AskedSettings):
     max_output_tokens: Count | None = None
     cancel: Cancelling = "unknown"
     looks: bool = True
+    members: dict[str, Any] = Field(default_factory=dict, alias="with")
+
+    @field_validator("members")
+    @classmethod
+    def _allowed(cls, members: dict[str, Any]) -> dict[str, Any]:
+        wires = get_args(Wire)
+        inner = [members[wire] for wire in wires if wire in members]
+        if not all(isinstance(part, dict) for part in inner):
+            raise ValueError("members and their values under chat, responses and messages")
+        for name in (name for part in (members, *inner) for name in part):
+            if folded(name) in KEPT:
+                raise ValueError(f"members that neither limit nor multiply an answer, not {name}")
+        return members
 
     @property
     def cancelling(self) -> Cancelling:
         """What the provider bills for a cancelled answer."""
         return self.cancel
+
+    @property
+    def own(self) -> dict[Wire, dict[str, Any]]:
+        """The members that every request to it has, by wire; only wires with any."""
+        common = {name: value for name, value in self.members.items() if name not in get_args(Wire)}
+        every = {wire: on_wire(wire, common) | self.members.get(wire, {}) for wire in get_args(Wire)}
+        return {wire: members for wire, members in every.items() if members}
+
+    @property
+    def asks(self) -> dict[str, Any]:
+        """The members of its requests that the file states, on the wire that `collect` uses."""
+        return {**self.options, **self.own.get("chat", {})}
 
     def build(self, name: str, builder: Builder) -> Specialist:
         """The specialist."""
@@ -256,7 +248,8 @@ class ChatSettings(AskedSettings):
 
     def decisive(self, config: Config) -> dict[str, Any]:
         """The settings that affect answers, with the address of the endpoint."""
-        return super().decisive(config) | {"endpoint": config.endpoints[self.endpoint].base_url}
+        settings = super().decisive(config) | {"endpoint": config.endpoints[self.endpoint].base_url}
+        return {name: value for name, value in settings.items() if name != "with" or value}
 
 
 class LocalSettings(AskedSettings):

@@ -20,6 +20,7 @@ from pandora_router.transport.endpoint import Endpoint
 from pandora_router.transport.failures import Failed
 from pandora_router.transport.retries import GaveUp, Place, RateLimit, Tried, most_charged, retried
 from pandora_router.wires.chat import Chat
+from pandora_router.wires.demand import demand_of
 from pandora_router.wires.events import DONE
 from pandora_router.wires.look import Glimpse
 
@@ -220,8 +221,9 @@ class _Exchange:
             return before + answer.fee
         if chat.cancelling != "stops":
             return before + self.worst
-        sent = chat.asking.worst(self.body, replace(chat.prices, per_million_out=0.0), self.seconds)
-        return before + min(sent + self._glimpse.tokens * chat.prices.per_million_out / 1e6, self.worst)
+        size, demand = len(encoded(self.body)), demand_of(self.body)
+        written = chat.prices.most(size, self._glimpse.tokens, self.seconds, demand)
+        return before + min(written, self.worst)
 
     def close(self) -> None:
         """End the call and release its place; may be called repeatedly."""

@@ -7,14 +7,15 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from pandora_router.errors import UsageError
-from pandora_router.prices import Tariff
+from pandora_router.prices import Tariff, as_asked
 from pandora_router.specialists.specialist import Answer, Finish, Message, Request
 from pandora_router.specialists.templates import PLAIN, Template
 from pandora_router.transport.client import encoded
 from pandora_router.transport.failures import Failed
 from pandora_router.wires.chat import Completion, completion
+from pandora_router.wires.demand import demand_of
 from pandora_router.wires.look import LookLength
-from pandora_router.wires.usage import tokens_of
+from pandora_router.wires.usage import tokens_of, usage_of
 from pandora_router.wires.wire import COPIES, MOST_COPIES, MOST_TOKENS, TOKEN_LIMITS
 
 OWN = ("model", "messages", "prompt", "input", "stream", "stream_options")
@@ -94,7 +95,7 @@ class Asking:
     def worst(self, body: Mapping[str, Any], prices: Tariff, seconds: float) -> float:
         """Upper bound of the fee of sending `body` once, if the server respects the limits in it."""
         tokens, copies = limits(body, self.tokens_as)
-        return prices.most(len(encoded(body)), tokens * copies, seconds)
+        return prices.most(len(encoded(body)), tokens * copies, seconds, demand_of(body))
 
     @property
     def peek(self) -> LookLength:
@@ -119,7 +120,12 @@ class Asking:
         if max(tokens_in or 0, tokens_out or 0) > MOST_COUNTED:
             why = f"the reply counts more than {MOST_COUNTED:,} tokens"
             raise Failed(why, "invalid reply", again=False, charged=True)
-        fee = prices.fee(tokens_in, tokens_out, seconds)
+        counted = usage_of(reply)
+        if counted is not None and counted.complete:
+            asked = as_asked(counted, demand_of(self.options))
+            fee: float | None = prices.of(asked, seconds)
+        else:
+            fee = prices.fee(tokens_in, tokens_out, seconds)
         if fee is None:
             why = (
                 "the reply has no token counts, so it has no fee: price the specialist per call or per second"

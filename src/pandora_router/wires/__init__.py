@@ -4,10 +4,12 @@
     chat       OpenAI's chat completions
     responses  OpenAI's Responses
     messages   Anthropic's Messages
-    usage      token counts
+    usage      token counts, and what else a call is billed for
     look       the context of an answer, read from its stream during a look
     events     server-sent events as bytes, and a whole answer joined from them
     json_text  reading members of a JSON object, changing one without rewriting the rest
+    demand     what a request asks for beside plain tokens
+    own_members  members of every request to a specialist; the effort on each wire
     known      the three wires by name and by path
     translation  the neutral form in which the wires meet
     translation_chat, translation_responses, translation_messages  each reads it from a wire and writes it

@@ -91,9 +91,11 @@ class Chat:
             or any(value for name, value in mapping(choice.get("delta")).items() if name != "role")
             for choice in choices
         )
-        usage = usage_of(event)
+        usage = counted = usage_of(event)
+        if usage is None and event.get("service_tier"):  # some state it only in events without counts
+            usage = usage_of({**event, "usage": {}})
         last = not choices or any(choice.get("finish_reason") is not None for choice in choices)
-        return Piece(content=content, usage=usage, only_usage=usage is not None and not choices, last=last)
+        return Piece(content=content, usage=usage, only_usage=counted is not None and not choices, last=last)
 
     def error(self, status: int, message: str, code: str) -> dict[str, Any]:
         """An error in the format of this wire."""

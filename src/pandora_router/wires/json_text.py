@@ -8,6 +8,7 @@ same values. orjson is imported by what uses it: the library reads chat completi
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -86,6 +87,18 @@ def mapping(value: object) -> Json:
 def string(value: object) -> str | None:
     """The value if it is a text that is not empty, else None."""
     return value if isinstance(value, str) and value else None
+
+
+def folded(name: str) -> str:
+    """The name as servers may compare it: without case, compatible characters as one, no underscores, and
+    nothing from a zero byte on.
+
+    >>> folded("Max_To\N{KELVIN SIGN}en\N{LATIN SMALL LETTER LONG S}"), folded("maxTokens")
+    ('maxtokens', 'maxtokens')
+    """
+    name = name.partition("\0")[0]
+    plain = name if name.isascii() else unicodedata.normalize("NFKC", name)
+    return plain.casefold().replace("_", "")
 
 
 _MODEL = re.compile(rb'"model"\s*:\s*"(?:[^"\\]|\\.)*"')

@@ -1,4 +1,4 @@
-"""Token counts of an answer, in disjoint buckets, read by the names that providers use.
+"""What an answer is billed for: token counts in disjoint buckets, tier, tool calls, by providers' names.
 
 OpenAI's input tokens include cached ones, Anthropic's do not.
 """
@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from pandora_router.wires.json_text import Json, mapping
+from pandora_router.wires.demand import ANY, CLIENT_TOOLS, Demand, named, tool_name
+from pandora_router.wires.json_text import Json, mapping, objects
 
 LARGEST_COUNT = 10**12
 """Tokens above which a provider's count is cut off."""
@@ -19,7 +20,13 @@ LONGEST_COUNT = 40
 
 @dataclass(frozen=True)
 class Usage:
-    """Token counts of one call in disjoint buckets: input = fresh + cached + written to the cache."""
+    """Token counts of one call in disjoint buckets: input = fresh + cached + written to the cache.
+
+    complete: whether the provider reported the counts; if not, the larger of measured and estimated cost is
+    used. Parts of the buckets: `written_hour` of written, `audio_in` and `image_in` of fresh, `reasoning`,
+    `audio_out` and `image_out` of output. service_tier, speed: in which the call was served, "" for the usual
+    ones, None if that is not stated. tools: calls of tools of the provider, by name.
+    """
 
     fresh: int = 0
     cached: int = 0
@@ -27,7 +34,54 @@ class Usage:
     output: int = 0
     reasoning: int = 0
     complete: bool = True
-    """Whether the provider reported the counts; if not, the larger of measured and estimated cost is used."""
+    written_hour: int = 0
+    audio_in: int = 0
+    image_in: int = 0
+    audio_out: int = 0
+    image_out: int = 0
+    service_tier: str | None = None
+    speed: str | None = None
+    tools: tuple[tuple[str, int], ...] = ()
+
+    @property
+    def read(self) -> int:
+        """All tokens of the input."""
+        return self.fresh + self.cached + self.written
+
+    @property
+    def demand(self) -> Demand:
+        """What is billed beside plain tokens."""
+        counts = {
+            "cached_write_hour": self.written_hour,
+            "cached_write": self.written - self.written_hour,
+            "cached_in": self.cached,
+            "audio_in": self.audio_in,
+            "image_in": self.image_in,
+            "audio_out": self.audio_out,
+            "image_out": self.image_out,
+        }
+        parts = frozenset(name for name, count in counts.items() if count > 0)
+        return Demand(self.service_tier or "", self.speed or "", parts, self.tools)
+
+    def after(self, before: Usage) -> Usage:
+        """These counts of a later event of a stream; what they do not say is kept from `before`."""
+        kept = replace(
+            self,
+            written_hour=self.written_hour or before.written_hour,
+            audio_in=self.audio_in or before.audio_in,
+            image_in=self.image_in or before.image_in,
+            audio_out=self.audio_out or before.audio_out,
+            image_out=self.image_out or before.image_out,
+            service_tier=before.service_tier if self.service_tier is None else self.service_tier,
+            speed=before.speed if self.speed is None else self.speed,
+            tools=self.tools or before.tools,
+        )
+        if self.complete:
+            return kept
+        fresh, cached = self.fresh or before.fresh, self.cached or before.cached
+        written, output = self.written or before.written, self.output or before.output
+        complete = fresh + cached + written > 0 and self.output > 0
+        return replace(kept, fresh=fresh, cached=cached, written=written, output=output, complete=complete)
 
 
 def tokens_of(counts: object, member: str) -> int | None:
@@ -58,8 +112,9 @@ def usage_of(answer: Json) -> Usage | None:
     a cache, Anthropic's does not. Tokens of the total that neither of the two counts includes are reasoning
     that was written too: some providers leave it out of the count of the answer.
 
-    >>> usage_of({"usage": {"prompt_tokens": 9, "completion_tokens": 2, "total_tokens": 18}})
-    Usage(fresh=9, cached=0, written=0, output=9, reasoning=0, complete=True)
+    >>> usage = usage_of({"usage": {"prompt_tokens": 9, "completion_tokens": 2, "total_tokens": 18}})
+    >>> usage == Usage(fresh=9, cached=0, written=0, output=9)
+    True
     """
     counts = answer.get("usage")
     if not isinstance(counts, Mapping):
@@ -84,7 +139,47 @@ def usage_of(answer: Json) -> Usage | None:
     complete = whole is not None and output is not None
     output = max(output or 0, 0 if complete else thought)
     fresh = max((whole or 0) - cached - stored, 0)
-    return Usage(fresh, cached, stored, output, thought, complete)
+    return _beside(Usage(fresh, cached, stored, output, thought, complete), answer, counts, read, wrote)
+
+
+def _beside(usage: Usage, answer: Json, counts: Json, read: str, wrote: str) -> Usage:
+    """The counts with what is billed beside plain tokens."""
+    came, went = _details(counts, read), _details(counts, wrote)
+    hour = tokens_of(counts.get("cache_creation"), "ephemeral_1h_input_tokens")
+    return replace(
+        usage,
+        written_hour=min(hour or 0, usage.written),
+        audio_in=min(tokens_of(came, "audio_tokens") or 0, usage.fresh),
+        image_in=min(tokens_of(came, "image_tokens") or 0, usage.fresh),
+        audio_out=min(tokens_of(went, "audio_tokens") or 0, usage.output),
+        image_out=min(tokens_of(went, "image_tokens") or 0, usage.output),
+        service_tier=_tier(counts.get("service_tier") or answer.get("service_tier")),
+        speed=_tier(counts.get("speed")),
+        tools=_tool_calls(answer, counts),
+    )
+
+
+def _tier(stated: object) -> str | None:
+    """The name of the tier in which a call was served; that it is `auto` says nothing."""
+    return named(stated) if isinstance(stated, str) and stated != ANY else None
+
+
+def _tool_calls(answer: Json, counts: Json) -> tuple[tuple[str, int], ...]:
+    """The calls of tools of the provider: counted, or the items of a response that are such calls.
+
+    >>> usage_of({"usage": {"server_tool_use": {"web_search_requests": 2}}}).tools
+    (('web_search', 2),)
+    """
+    stated = {**mapping(counts.get("server_tool_use")), "web_search": counts.get("num_search_queries")}
+    calls: dict[str, int] = {}
+    for member in stated:
+        name = member.removesuffix("_requests")
+        calls[name] = max(calls.get(name, 0), tokens_of(stated, member) or 0)
+    for item in objects(answer.get("output")):
+        name, _, is_call = str(item.get("type")).rpartition("_")
+        if is_call == "call" and name not in CLIENT_TOOLS:
+            calls[tool_name(name)] = calls.get(tool_name(name), 0) + 1
+    return tuple((name, count) for name, count in calls.items() if count)
 
 
 def _details(counts: Json, name: str) -> Json:
@@ -103,4 +198,6 @@ def _cache(counts: Json, read: str) -> tuple[int, int]:
     cached = tokens_of(details, "cached_tokens"), tokens_of(counts, "cache_read_input_tokens")
     names = ("cache_write_tokens", "cache_creation_tokens")
     stored = *(tokens_of(details, name) for name in names), tokens_of(counts, "cache_creation_input_tokens")
-    return max(count or 0 for count in cached), max(count or 0 for count in stored)
+    made = mapping(counts.get("cache_creation"))
+    split = sum(tokens_of(made, name) or 0 for name in made)
+    return max(count or 0 for count in cached), max(split, *(count or 0 for count in stored))

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
+from pandora_router.wires.demand import PLAIN, Demand, demand_of
 from pandora_router.wires.json_text import (
     Json,
     count_of,
@@ -69,7 +70,8 @@ class Turn:
     it. `max_output` limits the tokens of each of the `answers` that are asked for. `media` counts images,
     sounds and files. `background`: whether the answer is to be written after the reply to the request.
     `loops`: whether it brings the results of tool calls and nothing after them. `locked`: whether it has
-    reasoning that only the provider that signed or encrypted it can read, or items that lie there.
+    reasoning that only the provider that signed or encrypted it can read, or items that lie there. `demand`:
+    what it asks for beside plain tokens.
     """
 
     model: str
@@ -90,6 +92,7 @@ class Turn:
     background: bool
     loops: bool
     locked: bool
+    demand: Demand = PLAIN
 
 
 @dataclass(frozen=True)
@@ -257,6 +260,7 @@ def turn_of(body: Json, texts: Spoken, *, wants_usage: bool = True) -> Turn:
         background=any(body.get(name) for name in LATER),
         loops=loops(texts.items),
         locked=any(locked(item) for item in texts.items),
+        demand=demand_of(body),
     )
 
 

@@ -89,6 +89,10 @@ class Gateway:
         ).result()
         for name, lengths in starting(site).items():
             self.measured.setdefault(name, lengths)
+        shared: dict[tuple[str, str], Circuit] = {}
+        for backend in site.backends:  # the same model at several efforts fails as one
+            place = backend.endpoint.base_url, backend.model
+            self.circuits[backend.name] = shared.setdefault(place, self.circuits[backend.name])
         self.site = replace(site, generation=number)
 
     def outlooks(self) -> tuple[LookOutlook, ...]:

@@ -20,8 +20,10 @@ from pandora_router.prices import BYTES_PER_TOKEN, Cancelling, Tariff
 from pandora_router.store.money import nanodollars
 from pandora_router.transport.endpoint import Endpoint
 from pandora_router.transport.failures import Failed
-from pandora_router.wires.json_text import with_member, with_model
+from pandora_router.wires.demand import PLAIN, Demand
+from pandora_router.wires.json_text import dumped, with_member, with_model
 from pandora_router.wires.look import LookLength
+from pandora_router.wires.own_members import with_own
 from pandora_router.wires.usage import Usage
 from pandora_router.wires.wire import Name, Turn, Wire
 
@@ -86,10 +88,11 @@ class Backend:
     """A specialist behind an endpoint.
 
     `model` is its name there. `context` is its limit for input and output tokens together, None if unknown.
-    `refuses` are members of a request that it answers with an error, such as `temperature`. `cancel` says
-    whether closing a stream stops billing. `looks`: whether looks are allowed; false for models with hidden
-    reasoning. `peek` is how much a look reads. `tokens_as` is its name for the limit of tokens, used where a
-    request is translated to the chat wire.
+    `refuses` are members of a request that it answers with an error, such as `temperature`. `own` are members
+    that every request to it has, by wire (`with` in pandora.yaml); they replace those of the client. `cancel`
+    says whether closing a stream stops billing. `looks`: whether looks are allowed; false for models with
+    hidden reasoning. `peek` is how much a look reads. `tokens_as` is its name for the limit of tokens, used
+    where a request is translated to the chat wire.
     """
 
     name: str
@@ -105,6 +108,7 @@ class Backend:
     cancel: Cancelling = "unknown"
     looks: bool = True
     peek: LookLength = field(default_factory=LookLength)
+    own: Mapping[Name, Mapping[str, Any]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.bound(0, self.max_output)  # refuses prices that the store cannot hold
@@ -129,8 +133,11 @@ class Backend:
     ) -> bytes:
         """The client's bytes with the model's name replaced; for a chat stream, usage is requested too.
 
-        A `look` requests a stream even if the client does not; with `chances` also log-probabilities.
+        Only if the specialist has members of its `own` is the object serialised again. A `look` requests a
+        stream even if the client does not; with `chances` also log-probabilities.
         """
+        if own := self.own.get(wire.name):
+            body = dumped(parsed := with_own(parsed, own))
         changed, known = with_model(body, parsed, self.model), {**parsed, "model": self.model}
         members: dict[str, Any] = {}
         if look and not turn.stream:
@@ -164,21 +171,26 @@ class Backend:
             raise Failed(f"the key of {self.name} cannot be read", "connection", again=True) from None
         return {**wire.key_headers(key), **headers}
 
-    def worst_case(self, size: int, turn: Turn) -> int:
+    def worst_case(self, size: int, turn: Turn, demand: Demand = PLAIN) -> int:
         """Most that one call can cost, in nanodollars; `size` is the length of the request in bytes."""
-        return self.bound(size, self.most_output(turn))
+        return self.bound(size, self.most_output(turn), demand)
 
     def most_output(self, turn: Turn) -> int:
         """Most tokens that the answers to a request have together."""
         return turn.answers * (turn.max_output or self.max_output)
 
-    def bound(self, size: int, output: int) -> int:
-        """The most that a call of `size` bytes costs that writes `output` tokens or fewer, in nanodollars."""
-        return self.failed_case(size) + nanodollars(output * self.prices.per_million_out / 1e6)
+    def bound(self, size: int, output: int, demand: Demand = PLAIN) -> int:
+        """The most that a call of `size` bytes costs that writes `output` tokens or fewer, in nanodollars.
 
-    def failed_case(self, size: int) -> int:
+        What a tool of the provider brings is read too: up to the whole window, once for each of its calls.
+        """
+        if demand.tools:
+            size = (1 + demand.calls) * max(size, self.context or 0)
+        return nanodollars(self.prices.most(size, output, demand=demand))
+
+    def failed_case(self, size: int, demand: Demand = PLAIN) -> int:
         """Most that a call costs if it fails before its first content: its prompt, in nanodollars."""
-        return nanodollars(self.prices.most(size, 0))
+        return self.bound(size, 0, demand)
 
     def cost(self, usage: Usage) -> int:
         """The price of these token counts, in nanodollars."""

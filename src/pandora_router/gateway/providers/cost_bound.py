@@ -13,27 +13,29 @@ written in C may end a name at a zero byte.
 
 from __future__ import annotations
 
-import unicodedata
+import functools
+import logging
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from pandora_router.gateway.providers.backend import Backend
+from pandora_router.prices import Tariff
 from pandora_router.transport.asgi import Refused
-from pandora_router.wires.json_text import Json, objects
+from pandora_router.wires.demand import ONCE, Demand
+from pandora_router.wires.json_text import Json, folded, objects
 from pandora_router.wires.known import WIRES
 from pandora_router.wires.usage import Usage
 from pandora_router.wires.wire import COPIES, LATER, TOKEN_LIMITS, Turn, Wire
 
+logger = logging.getLogger("pandora_router.gateway")
 POSSIBLE = 10**7
 """Tokens above which no provider is believed to have read or written them in one call."""
 OWN_TOOLS = (None, "function", "custom")
 """Types of tools that the client runs."""
 OTHER_MODELS = ("models", "fallbacks")
 """Members with which a proxy lets models answer that `model` does not name."""
-PRICED = {
-    "service_tier": (None, "auto", "default", "standard", "standard_only", "flex", "on_demand"),
-    "speed": (None, "standard"),
-}
-"""Members that change the price of a token, with the values for which it is no higher than the usual one."""
+PRICED = ("service_tier", "speed")
+"""Members that change the price of a token."""
 
 
 def bounded(wire: Wire, body: Json, turn: Turn) -> bool:
@@ -56,18 +58,6 @@ def possible(usage: Usage) -> bool:
     return max(usage.fresh + usage.cached + usage.written, usage.output) <= POSSIBLE
 
 
-def folded(name: str) -> str:
-    """The name as servers may compare it: without case, compatible characters as one, no underscores, and
-    nothing from a zero byte on.
-
-    >>> folded("Max_To\N{KELVIN SIGN}en\N{LATIN SMALL LETTER LONG S}"), folded("maxTokens")
-    ('maxtokens', 'maxtokens')
-    """
-    name = name.partition("\0")[0]
-    plain = name if name.isascii() else unicodedata.normalize("NFKC", name)
-    return plain.casefold().replace("_", "")
-
-
 def _spellings(names: Iterable[str]) -> dict[str, str]:
     """The names, each also by its folded form."""
     return {folded(name): name for name in names} | {name: name for name in names}
@@ -79,13 +69,15 @@ _TOP = _spellings(
     {
         *frozenset[str]().union(*(wire.members for wire in WIRES), TOKEN_LIMITS, COPIES),
         "previous_response_id", "prompt", "conversation", "max_tool_calls",
-        "mcp_servers", "container", "dimensions", "encoding_format", "include", *LATER, *OTHER_MODELS,
+        "mcp_servers", "container", "reasoning", "output_config", "thinking", "plugins", "modalities",
+        *ONCE, "dimensions", "encoding_format", "include", *LATER, *OTHER_MODELS,
         *PRICED,
     }
 )  # fmt: skip
 _INSIDE: Mapping[str, Mapping[str, str]] = {
     "stream_options": _spellings(["include_usage", "include_obfuscation"]),
     "reasoning": _spellings(["effort", "summary", "max_tokens", "enabled", "exclude"]),
+    "output_config": _spellings(["effort", "format"]),
     "thinking": _spellings(["type", "budget_tokens"]),
     "text": _spellings(["format", "verbosity"]),
     "response_format": _spellings(["type", "json_schema"]),
@@ -140,19 +132,41 @@ def refuse_other_models(body: Json) -> None:
             raise Refused(400, f"{name}: {why}. Leave it out; `model` says who answers.", "invalid_request")
 
 
-def refuse_unpriced(body: Json, left: int | None) -> None:
-    """Raise `Refused` (400) for what is not charged as it is billed, if a key has a budget (`left` of it).
+def refuse_later(body: Json, left: int | None) -> None:
+    """Raise `Refused` (400) for an answer in the background, if a key has a budget (`left` of it).
 
-    An answer in the background is written, and billed, after the only reply that the gateway sees. Some
-    members change the price of every token.
+    It is written, and billed, after the only reply that the gateway sees.
     """
-    if left is None:
-        return
-    for name in LATER:
+    for name in LATER if left is not None else ():
         if body.get(name):
             why = "such an answer is billed after its reply, so a key with a budget cannot ask for it"
             raise Refused(400, f"{name}: {why}. Leave it out, or set it to false.", "invalid_request")
-    for name, usual in PRICED.items():
-        if body.get(name) not in usual:
-            why = "this may be billed at higher prices, so a key with a budget cannot ask for it"
-            raise Refused(400, f"{name}: {why}. Leave it out.", "invalid_request")
+
+
+def unpriced(name: str, prices: Tariff, demand: Demand) -> str | None:
+    """Why what a request asks for cannot be charged as it is billed, or kept within a budget; None if it can.
+
+    Its worst case needs a price of all that it asks for, and a limit of the calls of each tool.
+    """
+    if lines := prices.missing(demand):
+        return f"has no price for what is asked: add {', '.join(lines)} to specialists.{name}.prices"
+    dear = {tool for tool, price in prices.tools if price > 0.0}
+    if endless := [tool for tool, most in demand.tools if most is None and tool in dear]:
+        return f"may call {', '.join(endless)} any number of times: state max_uses, or max_tool_calls"
+    return None
+
+
+def reported(backend: Backend, usage: Usage, reason: str) -> str:
+    """The reason of a bill, with what is billed beside tokens, and a warning for what has no price."""
+    beside = [f"served as {name}" for name in (usage.service_tier, usage.speed) if name]
+    beside += [f"{count} calls of {name}" for name, count in usage.tools]
+    if lines := backend.prices.unbilled(usage):
+        beside.append(f"without a price: {', '.join(lines)}")
+        _warn(f"specialists.{backend.name}.prices lacks {', '.join(lines)}: less is charged than is billed")
+    return "; ".join([*([reason] if reason else []), *beside])
+
+
+@functools.lru_cache(maxsize=1000)
+def _warn(why: str) -> None:
+    """Log what is wrong with prices, once."""
+    logger.warning(why)

@@ -14,8 +14,8 @@ from collections.abc import AsyncIterator, Awaitable
 from dataclasses import dataclass, field, replace
 
 from pandora_router.gateway.providers.backend import Backend, Circuit
-from pandora_router.gateway.providers.cost_bound import possible
-from pandora_router.prices import BYTES_PER_TOKEN, MARKERS, Lengths
+from pandora_router.gateway.providers.cost_bound import possible, reported
+from pandora_router.prices import BYTES_PER_TOKEN, MARKERS, Lengths, as_asked, expected_bill
 from pandora_router.router.decision import new_id
 from pandora_router.store import log
 from pandora_router.store.rows import Attempt, Kind, Outcome, Settlement, Status
@@ -24,6 +24,7 @@ from pandora_router.transport.failures import Failed
 from pandora_router.transport.relay import Incoming, Relay
 from pandora_router.transport.retries import waited
 from pandora_router.wires.chat import without_chances
+from pandora_router.wires.demand import PLAIN, Demand
 from pandora_router.wires.events import DONE, TELLS, EventTooLarge, Frames, assembled, data_of, parsed
 from pandora_router.wires.look import Glimpse
 from pandora_router.wires.translator import Translator
@@ -48,7 +49,8 @@ class RunningAttempt:
     may charge for it, whatever becomes of it. bounded: whether the request limits what it can cost; then a
     provider that claims more is not believed. background: whether the answer is written after the reply.
     stated: whether all input is in the request, so that its length tells how many tokens that is. wire: the
-    specialist's; a `translator` makes its answer one of the client's wire.
+    specialist's; a `translator` makes its answer one of the client's wire. demand: what is asked of the
+    specialist beside plain tokens.
     """
 
     decision: str
@@ -67,6 +69,7 @@ class RunningAttempt:
     strip_usage: bool = False
     strip_chances: bool = False
     translator: Translator | None = None
+    demand: Demand = PLAIN
     id: str = field(default_factory=new_id)
     begun: float = field(default_factory=time.time)
     usage: Usage | None = None
@@ -101,12 +104,13 @@ class RunningAttempt:
     def expected(self, output: float | None = None) -> Usage:
         """The token counts expected of this call: of a whole answer, or with `output` tokens of it."""
         written = self.lengths.answer(self.most) if output is None else output
-        return self.lengths.expected(self.size, self.wire.name, self.prefix, written, self.begun)
+        plain = self.lengths.expected(self.size, self.wire.name, self.prefix, written, self.begun)
+        return expected_bill(plain, self.demand)
 
     @property
     def _bound(self) -> int:
         """The most that was reserved for the call, in nanodollars."""
-        return self.backend.bound(self.size, self.most)
+        return self.backend.bound(self.size, self.most, self.demand)
 
     @property
     def streams(self) -> bool:
@@ -243,7 +247,7 @@ class RunningAttempt:
             return False
         piece = self.wire.piece(event)
         if piece.usage is not None:
-            self.usage = piece.usage if self.usage is None else _later(self.usage, piece.usage)
+            self.usage = piece.usage if self.usage is None else piece.usage.after(self.usage)
             self._counted = piece.last
         self.failed = piece.failed or self.failed
         self.response = piece.response or self.response
@@ -326,7 +330,7 @@ class RunningAttempt:
         if possible(usage):
             self.cost = self.backend.cost(usage)
             if self.cost <= bound or (usage.complete and not self.bounded):
-                return usage, reason
+                return usage, reported(self.backend, usage, reason)
         cut = replace(
             usage,
             fresh=min(usage.fresh, most),
@@ -338,8 +342,7 @@ class RunningAttempt:
         self.cost = bound
         if not usage.complete:
             return cut, reason
-        read = usage.fresh + usage.cached + usage.written
-        claim = f"{read:,} tokens read and {usage.output:,} written"
+        claim = f"{usage.read:,} tokens read and {usage.output:,} written"
         logger.warning(
             "%s claims %s in a call of %d bytes that allows %d tokens; its bound is charged (decision %s)",
             *(self.backend.name, claim, self.size, self.most, self.decision),
@@ -357,10 +360,11 @@ class RunningAttempt:
         because the client could ask for long answers, leave early and pay for short ones.
         """
         if self.usage is not None and self.usage.complete and (self._counted or status == "ok"):
-            return self.usage
-        known = self.usage or Usage()
-        if not (known.fresh or known.cached or known.written):
-            known = self.expected(known.output)
+            return as_asked(self.usage, self.demand, counted=self.wire.name != "chat")
+        known = self.usage or Usage(complete=False)
+        if not known.read:
+            tier, speed = known.service_tier, known.speed
+            known = replace(self.expected(known.output), service_tier=tier, speed=speed)
         written = max(self.events, known.output)
         if self.background:
             written = max(written, self.most)
@@ -372,7 +376,7 @@ class RunningAttempt:
                 written = max(written, round(min(usual, self.most)))
             elif self.seen_at is not None and not self._ended:
                 written = min(written + round(self._rate() * (now - self._last_read)), self.most)
-        return replace(known, output=max(written, 0), complete=False)
+        return as_asked(replace(known, output=max(written, 0), complete=False), self.demand)
 
     def _rate(self) -> float:
         """Tokens per second of this stream, from its first content to what was last read of it."""
@@ -380,13 +384,3 @@ class RunningAttempt:
         if seconds > 0.01 and self.events > 1:
             return (self.events - 1) / seconds
         return self.lengths.rate.given(0.0)
-
-
-def _later(before: Usage, now: Usage) -> Usage:
-    """Counts of a later event replace those of an earlier one; counts that it leaves out are kept."""
-    if now.complete:
-        return now
-    fresh, cached = now.fresh or before.fresh, now.cached or before.cached
-    written, output = now.written or before.written, now.output or before.output
-    complete = fresh + cached + written > 0 and now.output > 0
-    return replace(now, fresh=fresh, cached=cached, written=written, output=output, complete=complete)

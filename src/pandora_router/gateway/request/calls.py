@@ -19,7 +19,7 @@ import orjson
 
 from pandora_router.gateway.generation import Site
 from pandora_router.gateway.providers.backend import Backend, Circuit
-from pandora_router.gateway.providers.cost_bound import bounded, stated_input
+from pandora_router.gateway.providers.cost_bound import bounded, stated_input, unpriced
 from pandora_router.gateway.request.attempts import RunningAttempt
 from pandora_router.gateway.request.auction_choice import RequestAuction
 from pandora_router.gateway.request.eligible import size_of
@@ -27,8 +27,10 @@ from pandora_router.prices import Lengths, prefix_of
 from pandora_router.store.rows import Kind
 from pandora_router.store.worker import Store
 from pandora_router.transport.failures import Failed
+from pandora_router.wires.demand import Demand, demand_of
 from pandora_router.wires.events import framed
 from pandora_router.wires.known import BY_NAME
+from pandora_router.wires.own_members import with_own
 from pandora_router.wires.translation import AnswerAbout, NeutralRequest, Untranslatable
 from pandora_router.wires.translator import NEAREST, Translator, request_of, written
 from pandora_router.wires.wire import Name, Turn, Wire
@@ -67,7 +69,16 @@ class Crossing:
         if stream == self._neutral.stream:
             return orjson.dumps(self._body(backend, wire.name))
         asked = replace(self._neutral, stream=stream)
-        return orjson.dumps(written(asked, wire.name, backend.model, backend.tokens_as, backend.max_output))
+        body = written(asked, wire.name, backend.model, backend.tokens_as, backend.max_output)
+        return orjson.dumps(with_own(body, backend.own.get(wire.name, {})))
+
+    def sent(self, backend: Backend) -> Mapping[str, Any]:
+        """The request as the specialist will see it, apart from names and streaming."""
+        name = self.wire.name if self.wire.name in backend.wires else self._way(backend)
+        if name is None or name == self.wire.name:
+            return with_own(self.parsed, backend.own.get(self.wire.name, {}))
+        body = self._body(backend, name)
+        return self.parsed if isinstance(body, str) else body
 
     @property
     def _neutral(self) -> NeutralRequest:
@@ -95,7 +106,9 @@ class Crossing:
             except Untranslatable as error:
                 self._ways[key] = str(error)
         way = self._ways[key]
-        return way if isinstance(way, str) else {**way, "model": backend.model}
+        if isinstance(way, str):
+            return way
+        return with_own({**way, "model": backend.model}, backend.own.get(name, {}))
 
 
 def translated(translator: Translator | None, status: int, answer: bytes) -> bytes:
@@ -219,6 +232,7 @@ class Caller:
             stated=stated_input(self.wire, self.parsed, turn),
             strip_usage=turn.stream and not turn.wants_usage and translator is None,
             translator=translator,
+            demand=self.demand(name),
             strip_chances=kind == "inspection" and self._chances(backend) and not asked,
         )
 
@@ -250,9 +264,24 @@ class Caller:
         passed = {name: self.headers[name] for name in PASSED if name in self.headers}
         await attempt.open(self.wire.path, body, backend.sent_headers(self.wire, passed))
 
+    def demand(self, name: str) -> Demand:
+        """What the request asks of the specialist `name` beside plain tokens."""
+        backend = self.site.backend(name)
+        if self.wire.name in backend.wires and not backend.own:
+            return self.turn.demand
+        return demand_of(self.crossing.sent(backend))
+
+    def unpriced(self, backend: Backend) -> str | None:
+        """Why the worst case of a call to this specialist is not known; None if it is."""
+        return unpriced(backend.name, backend.prices, self.demand(backend.name))
+
+    def costs(self, *, budget: bool) -> dict[str, Any]:
+        """What `exclusions` asks about the costs of calls; `budget`: whether they are limited by one."""
+        return {"worst": self.worst_case, "unpriced": self.unpriced, "budget": budget}
+
     def worst_case(self, name: str) -> int:
         """Most that one call to the specialist `name` can cost, in nanodollars."""
-        return self.site.backend(name).worst_case(self.size, self.turn)
+        return self.site.backend(name).worst_case(self.size, self.turn, self.demand(name))
 
     def worst_with(self, looked: frozenset[str], offered: Sequence[str]) -> int:
         """Most that looks at all of `looked`, and an answer by any of `offered`, can cost.
@@ -267,7 +296,7 @@ class Caller:
 
         At most `ATTEMPTS` are asked, and all fail but one. Those that cost most are counted.
         """
-        failed = [self.site.backend(name).failed_case(self.size) for name in names]
+        failed = [self.site.backend(name).failed_case(self.size, self.demand(name)) for name in names]
         answered = [self.worst_case(name) - lost for name, lost in zip(names, failed, strict=True)]
         return sum(heapq.nlargest(ATTEMPTS, failed)) + max(answered, default=0)
 

@@ -98,15 +98,25 @@ def exclusions(
     circuits: Mapping[str, Circuit],
     now: float,
     profile: Profile | None = None,
+    *,
+    worst: Callable[[str], int],
+    unpriced: Callable[[Backend], str | None],
+    budget: bool = False,
 ) -> dict[str, str]:
     """Why each excluded specialist may not answer, by name; `size` is the length of the request in bytes.
 
-    `unreached` says why a specialist cannot be asked on any wire that it serves; None if it can.
+    `unreached` says why a specialist cannot be asked on any wire that it serves; None if it can. `worst` is
+    the most that a call costs; `unpriced` says why that is not known, and is asked where money is limited:
+    by a `budget`, or by a highest fee.
     """
+    allowed = None if profile is None else profile.max_fee
+    limited = budget or constraints.max_fee is not None or allowed is not None
     reasons: dict[str, str] = {}
     for backend in backends:
         reason = _reason(backend, unreached, turn, size, constraints, circuits[backend.name], now)
-        reason = reason or (None if profile is None else _kept_out(backend, size, turn, profile))
+        reason = reason or (None if profile is None else _kept_out(backend, profile))
+        if limited and reason is None:
+            reason = unpriced(backend) or _too_dear(backend.name, worst, constraints.max_fee, allowed)
         if reason is not None:
             reasons[backend.name] = reason
     return reasons
@@ -137,13 +147,20 @@ def unaffordable(costs: Mapping[str, int], left: int) -> dict[str, str]:
     }
 
 
-def _kept_out(backend: Backend, size: int, turn: Turn, profile: Profile) -> str | None:
+def _too_dear(
+    name: str, worst: Callable[[str], int], asked: float | None, allowed: float | None
+) -> str | None:
+    for most, who in ((asked, "request"), (allowed, "profile")):
+        if most is not None and worst(name) > nanodollars(most):
+            return f"may cost more than the {money(most, significant=6)} the {who} allows"
+    return None
+
+
+def _kept_out(backend: Backend, profile: Profile) -> str | None:
     if profile.only is not None and backend.name not in profile.only:
         return "not among those of the profile"
     if backend.name in profile.exclude:
         return "excluded by the profile"
-    if profile.max_fee is not None and backend.worst_case(size, turn) > nanodollars(profile.max_fee):
-        return f"may cost more than the {money(profile.max_fee, significant=6)} the profile allows"
     return None
 
 
@@ -170,8 +187,6 @@ def _reason(
         return f"refuses the parameter {', '.join(sorted(refused))}"
     if backend.context is not None and tokens > backend.context:
         return f"reads {backend.context:,} tokens, and the request may have {tokens:,}"
-    if asked.max_fee is not None and backend.worst_case(size, turn) > nanodollars(asked.max_fee):
-        return f"may cost more than the {money(asked.max_fee, significant=6)} the request allows"
     if not circuit.lets_through(now):
         return "is failing and is left alone for a while"
     return unreached(backend)

@@ -21,7 +21,7 @@ from pandora_router.errors import UsageError
 from pandora_router.gateway.generation import Profile, Site
 from pandora_router.gateway.http.client_stream import Sending
 from pandora_router.gateway.providers.backend import Circuit
-from pandora_router.gateway.providers.cost_bound import refuse_unpriced
+from pandora_router.gateway.providers.cost_bound import refuse_later
 from pandora_router.gateway.request import auction_choice, choice
 from pandora_router.gateway.request.attempts import RunningAttempt
 from pandora_router.gateway.request.auction_choice import AuctionRequest, RequestAuction
@@ -125,7 +125,7 @@ class Exchange:
             return
         self.key, self.left = await identify(self.store, self.headers, self.begun)
         self.ledger.key = self.key
-        refuse_unpriced(self.parsed, self.left)
+        refuse_later(self.parsed, self.left)
 
     async def choose(self, *, call: bool = False) -> None:
         """Choose the specialist, with live looks if `call` is true; raises `Refused` if none may answer."""
@@ -146,6 +146,7 @@ class Exchange:
         self.excluded = exclusions(
             *(candidates, unreached, turn, self.calls.size, constraints, self.circuits, now),
             profile=self.profile,
+            **self.calls.costs(budget=self.left is not None),
         )
         offered = [backend.name for backend in candidates if backend.name not in self.excluded]
         if self.profile is not None and self.left is not None:

@@ -66,9 +66,11 @@ class LookOutlook:
 def fare(attempt: RunningAttempt) -> Fare:
     """The expected price of a look at this call, if another specialist is chosen."""
     backend, lengths = attempt.backend, attempt.lengths
-    prompt = backend.prices.of(attempt.expected(0))
+    expected = attempt.expected(0)
+    prices = backend.prices.at(expected)
+    prompt = backend.prices.of(expected)
     seen = lengths.seen(backend.peek.characters, backend.peek.tokens)
-    return look_fare(backend.prices, backend.cancel, lengths, prompt, seen, attempt.most)
+    return look_fare(prices, backend.cancel, lengths, prompt, seen, attempt.most)
 
 
 def starting(site: Site) -> dict[str, Lengths]:

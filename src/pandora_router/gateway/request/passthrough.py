@@ -20,13 +20,13 @@ import orjson
 
 from pandora_router.errors import UpstreamError, UsageError
 from pandora_router.gateway.providers.backend import Backend
-from pandora_router.gateway.providers.cost_bound import possible
+from pandora_router.gateway.providers.cost_bound import possible, unpriced
 from pandora_router.gateway.request.attempts import LARGEST_ANSWER, OURS, logger
 from pandora_router.gateway.request.calls import PASSED
 from pandora_router.gateway.request.choice import response_session, session_of
 from pandora_router.gateway.request.eligible import read_request
 from pandora_router.gateway.request.ledger import identify, refusal
-from pandora_router.prices import MARKERS
+from pandora_router.prices import MARKERS, expected_bill
 from pandora_router.router.decision import new_id
 from pandora_router.store import accounts, log
 from pandora_router.store.database import Transaction
@@ -34,6 +34,7 @@ from pandora_router.store.rows import Attempt, DecisionRow, Key, Outcome, Refusa
 from pandora_router.transport.asgi import Receive, Refused, Reply, read_body
 from pandora_router.transport.failures import Failed
 from pandora_router.transport.relay import Relay
+from pandora_router.wires.demand import Demand, demand_of
 from pandora_router.wires.events import parsed as parsed_object
 from pandora_router.wires.json_text import closing, string, with_model
 from pandora_router.wires.known import BY_NAME
@@ -67,7 +68,10 @@ async def passed_on(gateway: Gateway, path: str, headers: Mapping[str, str], rec
     if path not in (EMBEDDINGS, COMPACT):
         return await _called(backend, path, *sent)
     written = backend.max_output if path == COMPACT else 0
-    paid = _Paid(gateway, backend, key, len(body), begun, written)
+    why = unpriced(backend.name, backend.prices, demand := demand_of(parsed))
+    if why is not None and key is not None and key.budget is not None:
+        raise Refused(400, f"{backend.name} {why}.", "invalid_request")
+    paid = _Paid(gateway, backend, key, len(body), begun, written, demand)
     await paid.begin()
     try:
         reply = await _called(backend, path, *sent)
@@ -243,12 +247,20 @@ class _Paid:
     """The rows of one call that costs money; `written` is the most tokens that it may write."""
 
     def __init__(
-        self, gateway: Gateway, backend: Backend, key: Key | None, size: int, begun: float, written: int
+        self,
+        gateway: Gateway,
+        backend: Backend,
+        key: Key | None,
+        size: int,
+        begun: float,
+        written: int,
+        demand: Demand,
     ) -> None:
         self.id, self._attempt = new_id(), new_id()
         self._gateway, self._backend, self._key, self._begun = gateway, backend, key, begun
-        self._worst, self._wire = backend.bound(size, written), "responses" if written else "embeddings"
-        self.estimate = backend.cost(backend.estimate(size, written))
+        self._worst = backend.bound(size, written, demand)
+        self._wire = "responses" if written else "embeddings"
+        self.estimate = backend.cost(expected_bill(backend.estimate(size, written), demand))
 
     async def begin(self) -> None:
         """Reserve the worst case and write the decision; raises `Refused` (429, 503)."""

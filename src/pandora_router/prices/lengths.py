@@ -1,20 +1,14 @@
-"""What calls cost: tariffs, measured lengths and speeds, expected costs of looks, worst cases of calls.
+"""Measured lengths and speeds of calls, and the expected costs of looks.
 
-The ONE place for these numbers. `fit`, `evaluate` and `explain` price the looks of a table here; the gateway
-prices those of a request here, from the same measurements: `collect` takes them, `fit` writes them into the
-artifact, the gateway starts from them and goes on measuring.
-
-A decision uses the expected cost (`look_fare`), a reservation the worst case (`Tariff.most`). With P for the
-price of the prompt (and of the call), w for the price of an output token, L for the expected length of a
-whole answer, s for the tokens that a look reads, and h for those written while the look is held:
+With P for the price of the prompt (and of the call), w for the price of an output token, L for the expected
+length of a whole answer, s for the tokens that a look reads, and h for those written while the look is held:
 
     whole answer                 P + w L
     look, cancel: stops          P + w min(s + h, L)
     look, cancel: bills_full     P + w L
     look, cancel: unknown        P + w L       (nothing proves that the provider stops billing)
 
-So a look never costs more than the whole answer is expected to. All amounts are in the currency of the
-prices, as floats; `store.money` rounds them up where they are charged.
+So a look never costs more than the whole answer is expected to.
 """
 
 from __future__ import annotations
@@ -27,7 +21,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from pandora_router.errors import UsageError
+from pandora_router.prices.tariff import CACHED, MARKERS, Tariff
 from pandora_router.wires.usage import Usage
 
 Cancelling = Literal["stops", "unknown", "bills_full"]
@@ -36,8 +30,6 @@ CHARACTERS_PER_TOKEN = 4.0
 """Characters per token where nothing was measured: the usual rule of thumb for English text."""
 BYTES_PER_TOKEN = 3
 """Bytes of a request per token where nothing was measured; rather too many tokens."""
-MARKERS = 64
-"""Tokens that a provider may add to a request: separators between messages, its own system prompt."""
 USUAL_ANSWER, USUAL_SECONDS = 200, 2.0
 """Tokens and seconds of an answer where nothing was measured: assumptions."""
 FASTEST = 10_000.0
@@ -48,118 +40,6 @@ WINDOW = 31
 """Calls of which a `RecentMedian` is the median."""
 PREFIXES = 1000
 """System prompts remembered per specialist, with the number of their tokens that were cached."""
-CACHED = 300.0
-"""Seconds for which a provider's cache is expected to keep a prompt."""
-CACHEABLE = 1024
-"""Input tokens from which providers that cache unasked begin to do so."""
-
-
-@dataclass(frozen=True)
-class Tariff:
-    """Prices per million tokens, per second and per call; a fee is their sum.
-
-    fee = (tokens_in * per_million_in + tokens_out * per_million_out) / 1e6 + seconds * per_second + per_call
-
-    `cached_in` is the price of input read from the provider's cache, `cached_write` of input written to it,
-    both per million tokens; where they are not stated, such input costs `per_million_in`. The cache keeps
-    input for `cached_seconds`. Token prices have no default: a free specialist must state 0. Raises
-    `UsageError` unless all prices are finite and not negative.
-
-    >>> Tariff(1.0, 10.0, cached_in=0.1).of(Usage(fresh=100, cached=1000, output=10))
-    0.0003
-    """
-
-    per_million_in: float
-    per_million_out: float
-    per_second: float = 0.0
-    per_call: float = 0.0
-    cached_in: float | None = None
-    cached_write: float | None = None
-    cached_seconds: float = CACHED
-
-    def __post_init__(self) -> None:
-        prices = (self.per_million_in, self.per_million_out, self.per_second, self.per_call)
-        cache = (self.cached_in, self.cached_write, self.cached_seconds)
-        stated = (*prices, *(price for price in cache if price is not None))
-        if not all(
-            isinstance(price, int | float) and math.isfinite(price) and price >= 0 for price in stated
-        ):
-            raise UsageError(
-                "the prices of a specialist",
-                expected="finite numbers, zero or more, per million tokens in and out",
-                came=str(stated),
-                do="State them; if answers really cost nothing, say 0.",
-            )
-
-    @property
-    def by_token(self) -> bool:
-        """Whether the fee depends on token counts."""
-        return self.per_million_in > 0 or self.per_million_out > 0
-
-    @property
-    def dearest_in(self) -> float:
-        """The highest price of an input token, per million: fresh, or written to the cache."""
-        return max(self.per_million_in, self.cached_write or 0.0, self.cached_in or 0.0)
-
-    def reading(self, tokens: float, cached: float = 0.0) -> float:
-        """The expected fee of `tokens` of input, `cached` of which lie in the provider's cache.
-
-        The others are read anew and so enter the cache, at the price of writing where that is stated. The
-        refund of a cached prefix is reading(tokens) - reading(tokens, cached).
-
-        >>> tariff = Tariff(3.0, 15.0, cached_in=0.3, cached_write=3.75)
-        >>> tariff.reading(10_000), tariff.reading(10_000, cached=8_000)
-        (0.0375, 0.0099)
-        """
-        anew = round(tokens - min(cached, tokens))
-        write = self.cached_write is not None
-        usage = Usage(0 if write else anew, round(min(cached, tokens)), anew if write else 0, 0)
-        return self.of(usage) - self.per_call
-
-    def holds(self, usage: Usage) -> int:
-        """The input tokens that the provider's cache is expected to hold after a call of these counts.
-
-        Providers that charge for writing say what they wrote. Others cache all input of `CACHEABLE` tokens or
-        more. None without a price of cached input.
-        """
-        if self.cached_in is None:
-            return 0
-        if self.cached_write is not None:
-            return usage.cached + usage.written
-        whole = usage.fresh + usage.cached
-        return whole if whole >= CACHEABLE else 0
-
-    def fee(self, tokens_in: int | None, tokens_out: int | None, seconds: float) -> float | None:
-        """The fee in the unit of the prices; None if token counts are needed and missing."""
-        if self.by_token and (tokens_in is None or tokens_out is None):
-            return None
-        return self.price(tokens_in or 0, tokens_out or 0, seconds)
-
-    def price(self, tokens_in: float, tokens_out: float, seconds: float = 0.0) -> float:
-        """The fee of a call of so many tokens and seconds; numbers of tokens may be expectations."""
-        tokens = tokens_in * self.per_million_in + tokens_out * self.per_million_out
-        return tokens / 1e6 + seconds * self.per_second + self.per_call
-
-    def of(self, usage: Usage, seconds: float = 0.0) -> float:
-        """The fee of these token counts, with cached input at its own prices."""
-        cached = self.per_million_in if self.cached_in is None else self.cached_in
-        write = self.per_million_in if self.cached_write is None else self.cached_write
-        tokens = usage.fresh * self.per_million_in + usage.cached * cached + usage.written * write
-        tokens += usage.output * self.per_million_out
-        return tokens / 1e6 + seconds * self.per_second + self.per_call
-
-    def most(self, bytes_in: int, tokens_out: int, seconds: float = 0.0) -> float:
-        """Upper bound of the fee of one call that sends `bytes_in` bytes.
-
-        No tokenizer makes more tokens than there are bytes; `MARKERS` tokens are added for what the provider
-        may add. Input counts at its highest price. `tokens_out` and `seconds` are the limits of the call.
-        """
-        tokens = (bytes_in + MARKERS) * self.dearest_in + tokens_out * self.per_million_out
-        return tokens / 1e6 + seconds * self.per_second + self.per_call
-
-
-FREE = Tariff(0.0, 0.0)
-"""Answers cost nothing; must be stated explicitly."""
 
 
 @dataclass

@@ -1,0 +1,133 @@
+"""What a request asks for beside plain tokens, which providers bill at prices of their own.
+
+Pure: a request in, a `Demand` out. `prices` says what a specialist has no price for.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pandora_router.wires.json_text import Json, mapping, objects
+
+USUAL = ("", "default", "standard", "standard_only", "on_demand")
+"""Names of the service tier, and of the speed, at the plain prices."""
+ANY = "auto"
+"""The service tier of a request that names none: the provider serves it in one that it chooses."""
+LONGEST_NAME = 40
+PARTS: Mapping[str, str] = {
+    "image_url": "image_in",
+    "input_image": "image_in",
+    "image": "image_in",
+    "input_audio": "audio_in",
+}
+"""Types of content parts -> the price of their tokens."""
+OUTPUTS = {"audio": "audio_out", "image": "image_out"}
+"""Kinds of output beside text -> the price of their tokens."""
+CLIENT_TOOLS = frozenset(
+    {
+        "function", "custom", "bash", "text_editor", "computer", "computer_use", "memory", "local_shell",
+        "apply_patch",
+    }
+)  # fmt: skip
+"""Tools that the client runs, at no price."""
+ONCE = {"web_search_options": "web_search", "search_parameters": "web_search"}
+"""Members that ask for one call of a tool of the provider."""
+_VERSION = re.compile(r"(?:_preview)?(?:_\d{4}_?\d{2}_?\d{2})?$")
+
+
+@dataclass(frozen=True)
+class Demand:
+    """What a request asks for beside plain tokens.
+
+    service_tier: "" for the plain prices, `ANY` if the provider chooses, else its name. speed: "" for the
+    plain prices. parts: names of the prices of its tokens beside `in` and `out`, such as `cached_write`.
+    tools: tools that run at the provider, each with the most calls of it, None without a limit.
+    """
+
+    service_tier: str = ANY
+    speed: str = ""
+    parts: frozenset[str] = frozenset()
+    tools: tuple[tuple[str, int | None], ...] = ()
+
+    @property
+    def calls(self) -> int:
+        """The most calls of all tools together; those without a limit count as one."""
+        return sum(1 if most is None else most for _, most in self.tools)
+
+
+PLAIN = Demand()
+
+
+def demand_of(body: Json) -> Demand:
+    """What a request of any wire asks for.
+
+    >>> body = {"service_tier": "priority", "tools": [{"type": "web_search_20250305", "max_uses": 3}]}
+    >>> demand_of(body)
+    Demand(service_tier='priority', speed='', parts=frozenset(), tools=(('web_search', 3),))
+    >>> marked = {"type": "text", "text": "x", "cache_control": {"type": "ephemeral", "ttl": "1h"}}
+    >>> sorted(demand_of({"system": [marked]}).parts)
+    ['cached_in', 'cached_write_hour']
+    """
+    tier, speed = body.get("service_tier"), body.get("speed")
+    modalities = body.get("modalities")
+    parts = {OUTPUTS[kind] for kind in OUTPUTS if isinstance(modalities, list) and kind in modalities}
+    parts.update(*(_priced(part) for part in _parts(body)))
+    return Demand(
+        ANY if tier is None or tier == ANY else named(tier),
+        "" if speed is None else named(speed),
+        frozenset(parts),
+        tuple(_tools(body)),
+    )
+
+
+def named(tier: object) -> str:
+    """The name of a service tier or a speed, "" for the usual one; anything but a text is no usual one."""
+    name = tier if isinstance(tier, str) else repr(tier)
+    return "" if name in USUAL else name[:LONGEST_NAME]
+
+
+def tool_name(kind: str) -> str:
+    """The name of a provider's tool without its version.
+
+    >>> tool_name("web_search_preview_2025_03_11"), tool_name("code_execution_20250825")
+    ('web_search', 'code_execution')
+    """
+    return _VERSION.sub("", kind)[:LONGEST_NAME]
+
+
+def _priced(part: Json) -> Iterator[str]:
+    """The prices of tokens that one object of a request needs."""
+    kind = part.get("type")
+    if isinstance(kind, str) and kind in PARTS:
+        yield PARTS[kind]
+    if mark := part.get("cache_control"):
+        usual = mapping(mark).get("ttl") in (None, "5m") and set(mapping(mark)) <= {"type", "ttl"}
+        yield from ("cached_in", "cached_write" if usual else "cached_write_hour")
+
+
+def _parts(body: Json) -> Iterator[Json]:
+    """The request, its tools, messages and input items, and the parts of their content at any depth."""
+    yield body
+    waiting: list[Any] = [body.get(name) for name in ("system", "messages", "input", "tools")]
+    while waiting:
+        for item in objects(waiting.pop()):
+            yield item
+            waiting += [item[name] for name in ("content", "output") if name in item]
+
+
+def _tools(body: Json) -> Iterator[tuple[str, int | None]]:
+    overall = _limit(body.get("max_tool_calls"))
+    for tool in objects(body.get("tools")):
+        name = tool_name(str(tool.get("type") or "function"))
+        if name not in CLIENT_TOOLS:
+            yield name, _limit(tool.get("max_uses")) or overall
+    yield from ((name, 1) for member, name in ONCE.items() if body.get(member))
+    yield from ((tool_name(str(plugin.get("id"))), 1) for plugin in objects(body.get("plugins")))
+
+
+def _limit(stated: object) -> int | None:
+    whole = isinstance(stated, int) and not isinstance(stated, bool)
+    return stated if whole and stated > 0 else None  # type: ignore[operator, return-value]
