@@ -53,9 +53,14 @@ class Exchange:
         self.said = limited(model.says(asked), asked.body)
         copies = int(asked.body.get("n") or 1)
         self.tokens = self.provider.count(asked, model, self.said, copies)
+        self.told = self.tokens if model.states else replace(self.tokens, service_tier="", speed="")
         usage = bool((asked.body.get("stream_options") or {}).get("include_usage"))
         chances = bool(asked.body.get("logprobs") or asked.body.get("top_logprobs"))
-        self.shape = Shape(asked.wire, model.name or asked.model, usage, chances, copies, model.pings)
+        self.shape = Shape(
+            *(asked.wire, model.name or asked.model, usage, chances, copies, model.pings),
+            service_tier=self.told.service_tier,
+            searches=self.tokens.searches,
+        )
         self.sent = self.output = 0
         self.over = False
         self.provider.open += 1
@@ -84,7 +89,7 @@ class Exchange:
         elif self.stream:
             kind = b"content-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
             self.connection.write(b"HTTP/1.1 200 OK\r\n" + kind)
-            self.frames = () if fault.empty else events(self.shape, self.said, self.tokens, model.lie)
+            self.frames = () if fault.empty else events(self.shape, self.said, self.told, model.lie)
             self._later(model.first, self.advance) if model.first else self.advance()
         elif seconds := model.first + model.each * self.tokens.output:
             self._later(max(seconds - (time.perf_counter() - self.begun), 0.0), self.finish)
@@ -94,7 +99,7 @@ class Exchange:
     def finish(self) -> None:
         """Send an answer that is not streamed."""
         if not self.over:
-            usage = counts(self.asked.wire, self.tokens, self.model.lie)
+            usage = counts(self.asked.wire, self.told, self.model.lie)
             self._end("whole", self.tokens)
             self.connection.reply(200, whole(self.shape, self.said, usage))
 
@@ -341,7 +346,27 @@ class Provider:
             connection.reply(404, error(path, 404, "There is no such path.", "not_found"))
 
     def count(self, asked: Asked, model: Model, said: Said, copies: int = 1) -> Tokens:
-        """The tokens of a request and of the whole answer to it."""
+        """The tokens of a request and of the whole answer to it, and what is billed beside them."""
+        plain = self._plain(asked, model, said, copies)
+        text = json.dumps(asked.body)
+        sounds = text.count('"type": "input_audio"')
+        images = sum(text.count(f'"type": "{kind}"') for kind in ("image_url", "input_image", "image"))
+        hour = plain.written if '"ttl": "1h"' in text else 0
+        spoken = plain.output if "audio" in (asked.body.get("modalities") or ()) else 0
+        asks = '"web_search' in text
+        return replace(
+            plain,
+            fresh=plain.fresh + 40 * sounds + 30 * images,
+            written_hour=hour,
+            audio_in=40 * sounds,
+            image_in=30 * images,
+            audio_out=spoken,
+            service_tier=model.serves(asked) if model.tiers else "",
+            speed=str(asked.body.get("speed") or "") if model.tiers else "",
+            searches=said.searches if asks else 0,
+        )
+
+    def _plain(self, asked: Asked, model: Model, said: Said, copies: int) -> Tokens:
         kept = len(asked.prefix) // CHARACTERS_PER_TOKEN
         fresh = max(len(asked.prompt) // CHARACTERS_PER_TOKEN, 1)
         thought = len(said.reasoning) + said.hidden
@@ -351,7 +376,7 @@ class Provider:
         self._cached.add((asked.model, asked.prefix))
         if known:
             return Tokens(fresh, kept, 0, copies * said.tokens, thought)
-        wrote = kept if asked.wire == "messages" else 0
+        wrote = kept if asked.wire == "messages" or "cache_control" in json.dumps(asked.body) else 0
         return Tokens(fresh + kept - wrote, 0, wrote, copies * said.tokens, thought)
 
 

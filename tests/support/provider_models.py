@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import threading
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from typing import Any, Literal
 
 from tests.support.provider_replies import Json, Lie, Said, Tokens, Wire
@@ -63,7 +65,11 @@ class Model:
     cached price. lie: what it says its counts are. fault: what goes wrong with a request. gate: an event for
     which every answer waits once `gate_at` output tokens are sent (-1: before its status). name: the name
     that its answers state, if it is not the one that was asked for. closes: whether the connection
-    is closed after each answer without a word, as a provider does with idle ones.
+    is closed after each answer without a word, as a provider does with idle ones. parts: dollars per million
+    tokens of `Tokens` fields that are parts of others, at other prices. tiers: by what the token prices are
+    multiplied in a tier or at a speed; serves: the tier that a request gets. long: a number of input tokens,
+    and by what token prices are multiplied above it. search: dollars of a web search. states: whether it
+    says in which tier it served.
     """
 
     says: Callable[[Asked], Said] = lambda _: HELLO
@@ -80,11 +86,27 @@ class Model:
     closes: bool = False
     pings: bool = True
     before: float = 0.0
+    parts: Mapping[str, float] = field(default_factory=dict)
+    tiers: Mapping[str, float] = field(default_factory=dict)
+    serves: Callable[[Asked], str] = lambda asked: str(asked.body.get("service_tier") or "default")
+    long: tuple[int, float] = (10**9, 1.0)
+    search: float = 0.0
+    states: bool = True
 
     def nanodollars(self, tokens: Tokens) -> int:
-        """What these tokens cost."""
-        parts = (tokens.fresh, tokens.cached, tokens.written, tokens.output)
-        return round(sum(1000.0 * price * count for price, count in zip(self.prices, parts, strict=True)))
+        """What these tokens cost, as exact fractions of a dollar."""
+        amounts = (tokens.fresh, tokens.cached, tokens.written, tokens.output)
+        dollars = sum(Fraction(str(price)) * count for price, count in zip(self.prices, amounts, strict=True))
+        whole = {"written_hour": 2, "audio_in": 0, "image_in": 0, "audio_out": 3, "image_out": 3}
+        for name, price in self.parts.items():  # a part costs its own price instead of that of its whole
+            plain = Fraction(str(self.prices[whole[name]]))
+            dollars += (Fraction(str(price)) - plain) * getattr(tokens, name)
+        threshold, factor = self.long
+        if tokens.fresh + tokens.cached + tokens.written > threshold:
+            dollars *= Fraction(str(factor))
+        for tier in (tokens.service_tier, tokens.speed):
+            dollars *= Fraction(str(self.tiers.get(tier, 1)))
+        return math.ceil(dollars * 1000 + Fraction(str(self.search)) * tokens.searches * 10**9)
 
 
 @dataclass(frozen=True)

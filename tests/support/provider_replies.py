@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Literal
 
@@ -25,7 +25,9 @@ CREATED = 1_700_000_000
 class Tokens:
     """Tokens of one request: input that was not cached, read from the cache, written to it; output.
 
-    `reasoning` is the part of `output` that is reasoning.
+    `reasoning`, `audio_out`, `image_out` are parts of `output`, `audio_in` and `image_in` of `fresh`,
+    `written_hour` of `written`: kept for an hour. service_tier, speed: in which the request was served, ""
+    where the provider says nothing of it. searches: calls of its web search.
     """
 
     fresh: int
@@ -33,6 +35,14 @@ class Tokens:
     written: int
     output: int
     reasoning: int = 0
+    written_hour: int = 0
+    audio_in: int = 0
+    image_in: int = 0
+    audio_out: int = 0
+    image_out: int = 0
+    service_tier: str = ""
+    speed: str = ""
+    searches: int = 0
 
 
 @dataclass(frozen=True)
@@ -43,7 +53,8 @@ class Said:
     shown on the chat wire. hidden: further tokens of reasoning, shown on no wire. calls: name and arguments
     (JSON) of the tools that it calls. logprob: log-probability of every word, sent where asked for; None: it
     sends none. refusal: what it says instead of an answer, on the chat wire. output: tokens that are counted
-    and billed, if not one for each word. mark: the end of the ids of its tool calls, so that those
+    and billed, if not one for each word. searches: web searches that it makes where it may.
+    mark: the end of the ids of its tool calls, so that those
     of two answers differ.
     """
 
@@ -56,6 +67,7 @@ class Said:
     output: int | None = None
     mark: str = ""
     refusal: str | None = None
+    searches: int = 0
 
     @property
     def text(self) -> str:
@@ -78,6 +90,8 @@ class Shape:
     chances: bool = False
     copies: int = 1
     pings: bool = True
+    service_tier: str = ""
+    searches: int = 0
 
 
 Lie = Callable[[Json], object]
@@ -93,9 +107,17 @@ def counts(wire: Wire, tokens: Tokens, lie: Lie | None = None) -> Any:
             "prompt_tokens": read,
             "completion_tokens": tokens.output,
             "total_tokens": read + tokens.output,
-            "prompt_tokens_details": {"cached_tokens": tokens.cached, "audio_tokens": 0},
-            "completion_tokens_details": {"reasoning_tokens": tokens.reasoning, "audio_tokens": 0},
+            "prompt_tokens_details": {"cached_tokens": tokens.cached, "audio_tokens": tokens.audio_in},
+            "completion_tokens_details": {
+                "reasoning_tokens": tokens.reasoning,
+                "audio_tokens": tokens.audio_out,
+            },
         }
+        if tokens.written:
+            usage["prompt_tokens_details"]["cache_write_tokens"] = tokens.written
+            usage["cache_creation"] = _kept(tokens)
+        if tokens.searches:
+            usage["num_search_queries"] = tokens.searches
     elif wire == "responses":
         usage = {
             "input_tokens": read,
@@ -104,6 +126,12 @@ def counts(wire: Wire, tokens: Tokens, lie: Lie | None = None) -> Any:
             "output_tokens_details": {"reasoning_tokens": tokens.reasoning},
             "total_tokens": read + tokens.output,
         }
+        if tokens.audio_in or tokens.audio_out:
+            usage["input_tokens_details"]["audio_tokens"] = tokens.audio_in
+            usage["output_tokens_details"]["audio_tokens"] = tokens.audio_out
+        if tokens.written:
+            usage["input_tokens_details"]["cache_write_tokens"] = tokens.written
+            usage["cache_creation"] = _kept(tokens)
     else:
         usage = {
             "input_tokens": tokens.fresh,
@@ -111,7 +139,28 @@ def counts(wire: Wire, tokens: Tokens, lie: Lie | None = None) -> Any:
             "cache_read_input_tokens": tokens.cached,
             "output_tokens": tokens.output,
         }
+        if tokens.written:
+            usage["cache_creation"] = _kept(tokens)
+        if tokens.searches:
+            usage["server_tool_use"] = {"web_search_requests": tokens.searches, "web_fetch_requests": 0}
+        if tokens.service_tier:
+            usage["service_tier"] = tokens.service_tier
+        if tokens.audio_in or tokens.audio_out:
+            usage["input_tokens_details"] = {"audio_tokens": tokens.audio_in}
+            usage["output_tokens_details"] = {"audio_tokens": tokens.audio_out}
+    if tokens.speed:
+        usage["speed"] = tokens.speed
+    if tokens.image_in or tokens.image_out:
+        for side, count in (("prompt", tokens.image_in), ("completion", tokens.image_out)):
+            name = side if wire == "chat/completions" else {"prompt": "input", "completion": "output"}[side]
+            usage.setdefault(f"{name}_tokens_details", {})["image_tokens"] = count
     return usage if lie is None else lie(usage)
+
+
+def _kept(tokens: Tokens) -> Json:
+    """How long input that was written to the cache is kept."""
+    hour = tokens.written_hour
+    return {"ephemeral_5m_input_tokens": tokens.written - hour, "ephemeral_1h_input_tokens": hour}
 
 
 def whole(shape: Shape, said: Said, usage: Any) -> bytes:
@@ -148,7 +197,11 @@ def _chat_whole(shape: Shape, said: Said, usage: Any) -> Json:
         for i in range(shape.copies)
     ]
     head = {"id": "chatcmpl-1", "object": "chat.completion", "created": CREATED, "model": shape.model}
-    return {**head, "choices": choices, "usage": usage}
+    return {**head, "choices": choices, "usage": usage, **_tier(shape)}
+
+
+def _tier(shape: Shape) -> Json:
+    return {"service_tier": shape.service_tier} if shape.service_tier else {}
 
 
 def _response(shape: Shape, said: Said, usage: Any, status: str = "completed") -> Json:
@@ -163,7 +216,9 @@ def _response(shape: Shape, said: Said, usage: Any, status: str = "completed") -
             _item(f"fc_{i}", "function_call", call_id=f"call_{i}{said.mark}", name=name, arguments=arguments)
         )
     head = {"id": "resp_1", "object": "response", "created_at": CREATED, "model": shape.model}
-    return {**head, "status": status, "output": output, "usage": usage}
+    if status == "completed":
+        output += [_item(f"ws_{i}", "web_search_call") for i in range(shape.searches)]
+    return {**head, "status": status, "output": output, "usage": usage, **_tier(shape)}
 
 
 def _item(id_: str, kind: str, status: str = "completed", **more: Any) -> Json:
@@ -202,7 +257,8 @@ Events = Iterator[tuple[bytes, int]]
 def chat_chunk(shape: Shape, choices: list[Json], usage: Any = None) -> bytes:
     """One chunk of the chat wire; `"usage": null` if counts were asked for and are not in this chunk."""
     head = {"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": CREATED, "model": shape.model}
-    return event(None, {**head, "choices": choices, **({"usage": usage} if shape.usage else {})})
+    told = {"usage": usage} if shape.usage else {}
+    return event(None, {**head, "choices": choices, **told, **_tier(shape)})
 
 
 def chat_word(shape: Shape, delta: Json, finish: str | None = None, chances: Json | None = None) -> bytes:
@@ -282,7 +338,7 @@ def _messages(shape: Shape, said: Said, tokens: Tokens, lie: Lie | None) -> Even
     def one(kind: str, **rest: Any) -> bytes:
         return event(kind, {"type": kind, **rest})
 
-    first = Tokens(tokens.fresh, tokens.cached, tokens.written, 1)
+    first = replace(tokens, output=1, reasoning=0, searches=0)
     start = {**_message(shape, Said(()), counts(shape.wire, first, lie)), "stop_reason": None}
     yield one("message_start", message=start), 0
     blocks: list[tuple[Json, list[Json], int]] = []
@@ -310,7 +366,8 @@ def _messages(shape: Shape, said: Said, tokens: Tokens, lie: Lie | None) -> Even
         yield one("content_block_stop", index=index), done
     stop = _message(shape, said, None)["stop_reason"]
     usage = counts(shape.wire, tokens, lie)
-    ended = {"output_tokens": usage["output_tokens"]} if lie is None else usage
+    said_last = ("output_tokens", "server_tool_use", "output_tokens_details")
+    ended = {name: usage[name] for name in said_last if name in usage} if lie is None else usage
     yield (
         one("message_delta", delta={"stop_reason": stop, "stop_sequence": None}, usage=ended),
         tokens.output,

@@ -66,12 +66,18 @@ def doctor(config: Path, yes: bool, as_json: bool) -> None:
       pandora doctor
       pandora doctor pandora.yaml --yes --json
     """
+    from pandora_router.cli.price_notes import price_notes
+
     settings, entries, unpriced = _read(config)
     findings = {name: Finding() for name in settings.answering}
     patients = _patients(settings, config.parent, findings, unpriced)
     if patients:
         _ask(patients, settings.value.currency, yes)
     asyncio.run(_examine(patients, findings))
+    for patient in patients:
+        name, address = patient.backend.name, patient.backend.endpoint.base_url
+        if not patient.unpriced:
+            findings[name].notes += price_notes(patient.stated, entries[name].get("prices"), address)
     for name, finding in findings.items():
         if name in unpriced and "prices" not in finding.settings:
             finding.notes.append(f"Its entry lacks {PRICES}, in money per million tokens, or `prices: free`.")
@@ -106,8 +112,9 @@ def _read(path: Path) -> tuple[Config, dict[str, Any], set[str]]:
     """
     from pandora_router.config.document import read_document, validated
     from pandora_router.config.file import Config
+    from pandora_router.config.shorthand import expanded, with_efforts
 
-    document = read_document(path)
+    document = with_efforts(read_document(path))
     content = document.content if isinstance(document.content, dict) else {}
     entries = content.get("specialists")
     entries = (
@@ -116,7 +123,7 @@ def _read(path: Path) -> tuple[Config, dict[str, Any], set[str]]:
     unpriced = {name for name, e in entries.items() if e.get("kind") == "chat" and "prices" not in e}
     for name in unpriced:
         content["specialists"][name]["prices"] = {"in": 0, "out": 0}
-    config = validated(Config, document)
+    config = validated(Config, expanded(document))
     config.check()
     return config, entries, unpriced
 

@@ -82,6 +82,7 @@ EXTRAS = {
     "onnx": "transformer",
     "onnxruntime": "transformer",
     "litellm": "litellm",
+    "genai_prices": "prices",
     "opentelemetry": "otel",
 }
 

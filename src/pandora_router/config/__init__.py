@@ -3,6 +3,8 @@
     document         the YAML reader: strict, with limits; errors in plain words, with line and nearest name
     file             Config: all of pandora.yaml
     specialists      endpoints and specialists
+    price_parts      the prices of a specialist
+    shorthand        one entry for several efforts of a model; prices from the catalogue
     shared           what sections share: types of values, and the builder of specialists
     collect_section  prompts, grading, collect; what collecting will still cost
     fit_section      estimates, signal model, policy
@@ -33,12 +35,13 @@ def read_config(path: Path) -> Config:
     """Read `pandora.yaml`; raises `UsageError` for the first mistake, with its line and how to correct it."""
     from pandora_router.config.document import read_document, validated
     from pandora_router.config.file import Config
+    from pandora_router.config.shorthand import expanded
 
     if not path.is_file():
         came = "a folder" if path.is_dir() else "no regular file" if path.exists() else "no such path"
         raise UsageError(str(path), expected="a config file", came=came, do="Write one: pandora init")
     document = read_document(path)
-    config = validated(Config, document)
+    config = validated(Config, expanded(document))
     config.check()
     return config
 
