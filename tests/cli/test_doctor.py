@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 import yaml
 
+from pandora_router.cli import price_notes
 from pandora_router.config import read_config
+from pandora_router.config.specialists import ChatSettings
 from tests.support.command import pandora
 from tests.support.provider import Provider
 from tests.support.provider_models import Asked, Fault, Model
@@ -183,3 +185,40 @@ def test_it_says_that_clients_need_a_key(provider: Provider, tmp_path: Path) -> 
     path.write_text(path.read_text().replace('"keys": "none"', '"keys": "required"'))
     assert "pandora keys add" in examined(path)["notes"][0]
     assert not (tmp_path / "pandora.sqlite").exists()  # a look at the file does not make the store
+
+
+def test_what_has_no_price_and_what_is_out_of_date_is_said(
+    tmp_path: Path, provider: Provider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The catalogue knows the model by the name of its provider; the file pays less for it."""
+    pytest.importorskip("genai_prices", reason="pip install 'pandora-router[prices]'")
+    name, there = "claude-sonnet-4-5", {"from": "catalogue", "provider": "anthropic"}
+    provider.models = {**MODELS, name: MODELS["able"]}
+    usual = {"model": name, "wires": ["chat", "messages"], "supports": ["images"]}
+    path = written(
+        tmp_path,
+        provider,
+        listed={**usual, "prices": there},
+        bare={**usual, "prices": {"in": 1, "out": 2}},
+        low={**usual, "prices": {"in": 1, "out": 2}, "efforts": ["low"]},
+    )
+    path.write_text(path.read_text().replace('"default": "listed"', '"default": "bare"'))
+    found = examined(path)["specialists"]
+    assert set(found) == {"listed", "bare", "low-low"}
+    assert any("genai-prices" in note and "prices of 20" in note for note in found["listed"]["notes"])
+    lacks = "add image_in: ..., cached_in: ..., cached_write: ... to its prices"
+    assert any(lacks in note for note in found["bare"]["notes"])
+    assert not any("add image_in" in note for note in found["listed"]["notes"])
+    monkeypatch.setattr(price_notes, "OLD", -1)
+    found = examined(path)["specialists"]
+    assert any("pip install --upgrade genai-prices" in note for note in found["listed"]["notes"])
+
+
+def test_prices_that_differ_from_the_catalogue_are_named() -> None:
+    pytest.importorskip("genai_prices", reason="pip install 'pandora-router[prices]'")
+    entry = {"kind": "chat", "endpoint": "e", "model": "claude-sonnet-4-5", "prices": {"in": 2.5, "out": 15}}
+    stated = ChatSettings.model_validate(entry)
+    notes = " ".join(price_notes.price_notes(stated, entry["prices"], "https://api.anthropic.com/v1"))
+    assert "in: 3 (here 2.5)" in notes
+    assert "out:" not in notes
+    assert "cached_write_hour" in notes

@@ -50,6 +50,9 @@ KNOWN = frozenset(
     }
 )  # fmt: skip
 HINTS = frozenset({"metadata", "thinking", "context_management", "service_tier", "cache_control"})
+EFFORTS = {"low": "low", "medium": "medium", "high": "high", "xhigh": "max"}
+"""OpenAI's efforts that this wire knows, by its names; of others nothing is said: the usual one holds."""
+_EFFORTS = {name: effort for effort, name in EFFORTS.items()}
 STOPS: dict[str, Stop] = {
     "end_turn": "stop",
     "max_tokens": "length",
@@ -85,7 +88,7 @@ class MessagesReader:
         given = [message for one in objects(body.get("messages")) for message in _messages(one)]
         system, messages = conversation([first, *given])
         own, others = offered(body, None, "custom")
-        choice = mapping(body.get("tool_choice"))
+        choice, asked = mapping(body.get("tool_choice")), mapping(body.get("output_config"))
         return NeutralRequest(
             messages,
             system,
@@ -97,7 +100,8 @@ class MessagesReader:
             temperature=number(body, "temperature"),
             top_p=number(body, "top_p"),
             stop=tuple(text(one, "stop_sequences") for one in body.get("stop_sequences") or ()),
-            shape=_shape(mapping(mapping(body.get("output_config")).get("format"))),
+            shape=_shape(mapping(asked.get("format"))),
+            effort=_EFFORTS.get(str(asked.get("effort"))),
             without=others,
         )
 
@@ -185,15 +189,16 @@ class MessagesWriter:
         if request.tools:
             body["tools"] = [_tool_written(tool) for tool in request.tools]
             body["tool_choice"] = _choice_written(request.choice, parallel=request.parallel)
+        asked: dict[str, Any] = {"effort": told} if (told := EFFORTS.get(str(request.effort))) else {}
         if request.shape is not None:
-            shape = {"type": "json_schema", "schema": request.shape.schema}
-            body["output_config"] = {"format": shape}
+            asked["format"] = {"type": "json_schema", "schema": request.shape.schema}
         optional = {
             "system": system or None,
             "stream": request.stream or None,
             "temperature": request.temperature,
             "top_p": request.top_p,
             "stop_sequences": list(request.stop) or None,
+            "output_config": asked or None,
         }
         return body | {name: value for name, value in optional.items() if value is not None}
 
