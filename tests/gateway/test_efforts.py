@@ -124,8 +124,6 @@ def test_an_effort_is_collected_fitted_and_served_at_its_own_price(
     spent = sum(bill.nanodollars for bill in books.log[before:])
     assert spent < 0.75 * len(asked) * 1e9 * float(fees[2])
     explained = pandora("explain", "-r", folder / "router", asked[0])
-        "explain", asked[0], "--router", folder / "router", "--config", folder / "pandora.yaml"
-    )
     assert explained.exit_code == 0, explained.output
     assert all(f"m-{name}" in explained.stdout for name in THOUGHT)
 
