@@ -16,6 +16,7 @@ from pandora_router.config import read_config
 from pandora_router.config.gateway import ServePlan
 from pandora_router.data import load
 from pandora_router.gateway.http.app import Gateway
+from pandora_router.specialists.chat import ChatEndpoint
 from pandora_router.store.money import nanodollars
 from pandora_router.store.worker import Store
 from tests.gateway.conftest import Running, Serve, backend
@@ -160,8 +161,9 @@ def test_the_efforts_of_a_model_have_one_circuit_and_one_rate(
 ) -> None:
     circuits = [gateway.gateway.circuits[name] for name in ("m-low", "m-medium", "m-high")]
     assert all(circuit is circuits[0] for circuit in circuits)
-    endpoints = {id(one.limit) for one in read_config(folder / "pandora.yaml").plan(folder).specialists}
-    assert len(endpoints) == 1
+    plan = read_config(folder / "pandora.yaml").plan(folder)
+    limits = {id(one.limit) for one in plan.specialists if isinstance(one, ChatEndpoint)}
+    assert (len(plan.specialists), len(limits)) == (3, 1)
     calm, books.models["m"] = books.models["m"], Model(fault=lambda _: Fault(status=500))  # type: ignore[index]
     try:
         for _ in range(5):

@@ -189,7 +189,8 @@ class MessagesWriter:
         if request.tools:
             body["tools"] = [_tool_written(tool) for tool in request.tools]
             body["tool_choice"] = _choice_written(request.choice, parallel=request.parallel)
-        asked: dict[str, Any] = {"effort": told} if (told := EFFORTS.get(str(request.effort))) else {}
+        effort = EFFORTS.get(str(request.effort))
+        asked: dict[str, Any] = {"effort": effort} if effort else {}
         if request.shape is not None:
             asked["format"] = {"type": "json_schema", "schema": request.shape.schema}
         optional = {
