@@ -205,6 +205,8 @@ def test_what_has_no_price_and_what_is_out_of_date_is_said(
     path.write_text(path.read_text().replace('"default": "listed"', '"default": "bare"'))
     found = examined(path)["specialists"]
     assert set(found) == {"listed", "bare", "low-low"}
+    efforts = [b'effort": "low"' in body for body in provider.bodies]
+    assert 3 * sum(efforts) == len(efforts)  # the calls to one of three specialists
     assert any("genai-prices" in note and "prices of 20" in note for note in found["listed"]["notes"])
     lacks = "add image_in: ..., cached_in: ..., cached_write: ... to its prices"
     assert any(lacks in note for note in found["bare"]["notes"])

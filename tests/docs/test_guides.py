@@ -275,7 +275,7 @@ def merged(under: Any, over: Any) -> Any:
 
 
 def test_the_files_of_the_page_on_the_gateway_are_read(tmp_path: Path) -> None:
-    first, second = (
+    first, second, efforts = (
         yaml.safe_load(block) for block in blocks((ROOT / "docs" / "serve.md").read_text(), "yaml")
     )
     for document in (first, merged(first, second)):
@@ -283,6 +283,9 @@ def test_the_files_of_the_page_on_the_gateway_are_read(tmp_path: Path) -> None:
         config = read_config(tmp_path / "pandora.yaml")
         assert set(config.specialists) == {"small", "large"}
     assert set(config.serve.profiles) == {"frugal", "fast", "careful"}
+    (tmp_path / "pandora.yaml").write_text(yaml.safe_dump({"endpoints": first["endpoints"], **efforts}))
+    ladder = read_config(tmp_path / "pandora.yaml").specialists
+    assert list(ladder) == ["large-low", "large-medium", "large-high"]
 
 
 def test_the_experiment_of_its_page_is_read() -> None:

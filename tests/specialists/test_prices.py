@@ -1,10 +1,15 @@
-"""Prices by hand: seconds that a look costs, and caches that are forgotten."""
+"""Prices by hand: seconds that a look costs, caches that are forgotten; and the law of the worst case."""
 
 from __future__ import annotations
 
-import pytest
+from dataclasses import replace
 
-from pandora_router.prices import CACHED, Lengths, Tariff, look_fare
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pandora_router.prices import CACHED, MARKERS, Lengths, Tariff, look_fare
+from pandora_router.wires.demand import Demand
 from pandora_router.wires.usage import Usage
 
 
@@ -25,3 +30,75 @@ def test_a_cached_prompt_is_expected_to_be_forgotten() -> None:
     after = lengths.expected(1000, "chat", "p", 10.0, 50.0 + CACHED + 1.0)
     assert (within.cached, after.cached) == (200, 0)
     assert within.fresh + within.cached == after.fresh == 300
+
+
+PRICE = st.floats(0.0, 100.0)
+PART = st.none() | PRICE
+PLAIN_PRICES = st.builds(
+    Tariff,
+    PRICE,
+    PRICE,
+    cached_in=PART,
+    cached_write=PART,
+    cached_write_hour=PART,
+    audio_in=PART,
+    image_in=PART,
+    audio_out=PART,
+    image_out=PART,
+)
+LONGER = st.builds(
+    lambda base, steps: replace(base, above=tuple(sorted(steps.items(), key=lambda step: step[0]))),
+    PLAIN_PRICES,
+    st.dictionaries(st.integers(1, 300), PLAIN_PRICES, max_size=2),
+)
+ALL_PRICES = st.builds(
+    lambda base, tiers, speeds, search: replace(
+        base,
+        service_tier=tuple(tiers.items()),
+        speed=tuple(speeds.items()),
+        tools=(("web_search", search),),
+    ),
+    LONGER,
+    st.dictionaries(st.sampled_from(["priority", "flex"]), LONGER),
+    st.dictionaries(st.just("fast"), LONGER),
+    PRICE,
+)
+
+
+@given(ALL_PRICES, st.data())
+def test_no_bill_is_higher_than_the_worst_case_of_what_was_asked(prices: Tariff, data: st.DataObject) -> None:
+    """Whatever the provider bills within the limits of a request: parts, tier, length, calls of a tool."""
+    names = ["cached_write_hour", "audio_in", "image_in", "audio_out", "image_out"]
+    parts = data.draw(st.frozensets(st.sampled_from(names)))
+    tier = data.draw(st.sampled_from(["auto", "", *dict(prices.service_tier)]))
+    speed = data.draw(st.sampled_from(["", *dict(prices.speed)])) if tier in ("auto", "") else ""
+    calls = data.draw(st.integers(1, 5))
+    demand = Demand(tier, speed, parts, (("web_search", calls),))
+    size, most = data.draw(st.integers(0, 400)), data.draw(st.integers(1, 400))
+    read = data.draw(st.integers(0, size + MARKERS))
+    cached = data.draw(st.integers(0, read))
+    written = data.draw(st.integers(0, read - cached))
+    output = data.draw(st.integers(0, most))
+    fresh = read - cached - written
+
+    def some(name: str, of: int) -> int:
+        return data.draw(st.integers(0, of)) if name in parts else 0
+
+    sounds, spoken = some("audio_in", fresh), some("audio_out", output)
+    served = [name for name in ("", *dict(prices.service_tier)) if tier in ("auto", name) or name == ""]
+    usage = Usage(
+        fresh,
+        cached,
+        written,
+        output,
+        written_hour=some("cached_write_hour", written),
+        audio_in=sounds,
+        image_in=some("image_in", fresh - sounds),
+        audio_out=spoken,
+        image_out=some("image_out", output - spoken),
+        service_tier="" if speed else data.draw(st.sampled_from(served)),
+        speed=data.draw(st.sampled_from(sorted({"", speed}))),
+        tools=(("web_search", data.draw(st.integers(0, calls))),),
+    )
+    bound = prices.most(size, most, demand=demand)
+    assert prices.of(usage) <= bound * (1 + 1e-9) + 1e-15

@@ -159,10 +159,11 @@ async def hear(backend: Backend, probe: Probe, *, leave: bool = False) -> ProbeR
     from pandora_router.wires.events import EventTooLarge, Frames, data_of, parsed
     from pandora_router.wires.known import BY_NAME
     from pandora_router.wires.look import Glimpse, LookLength
+    from pandora_router.wires.own_members import with_own
     from pandora_router.wires.usage import usage_of
 
     wire, heard, began = BY_NAME[probe.wire], ProbeReply(), time.monotonic()
-    body = {**probe.body, **wire.counted(probe.body)}
+    body = with_own({**probe.body, **wire.counted(probe.body)}, backend.own.get(wire.name, {}))
     glimpse, assembly, frames = Glimpse(LookLength(characters=2**16)), wire.assembly(), Frames()
     relay = None
     try:
