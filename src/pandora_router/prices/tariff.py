@@ -249,6 +249,9 @@ class Tariff:
 
         Cached input and images at the price of other input are no such gap: they cost less, or the same.
         """
+        sounds = usage.audio_in or usage.audio_out or usage.image_out
+        if not (sounds or usage.written or usage.service_tier or usage.speed or usage.tools):
+            return []
         demand = usage.demand
         return self.missing(replace(demand, parts=demand.parts - {"cached_in", "image_in"}))
 

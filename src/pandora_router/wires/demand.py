@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from pandora_router.wires.json_text import Json, mapping, objects
 
@@ -35,6 +34,8 @@ CLIENT_TOOLS = frozenset(
 """Tools that the client runs, at no price."""
 ONCE = {"web_search_options": "web_search", "search_parameters": "web_search"}
 """Members that ask for one call of a tool of the provider."""
+_LISTS = ("system", "messages", "input", "tools")
+"""Members with lists of objects that may hold parts with a price of their own."""
 _VERSION = re.compile(r"(?:_preview)?(?:_\d{4}_?\d{2}_?\d{2})?$")
 
 
@@ -74,7 +75,9 @@ def demand_of(body: Json) -> Demand:
     tier, speed = body.get("service_tier"), body.get("speed")
     modalities = body.get("modalities")
     parts = {OUTPUTS[kind] for kind in OUTPUTS if isinstance(modalities, list) and kind in modalities}
-    parts.update(*(_priced(part) for part in _parts(body)))
+    for member in _LISTS:
+        _add_parts(body.get(member), parts)
+    parts |= _kept(body.get("cache_control"))
     return Demand(
         ANY if tier is None or tier == ANY else named(tier),
         "" if speed is None else named(speed),
@@ -98,24 +101,28 @@ def tool_name(kind: str) -> str:
     return _VERSION.sub("", kind)[:LONGEST_NAME]
 
 
-def _priced(part: Json) -> Iterator[str]:
-    """The prices of tokens that one object of a request needs."""
-    kind = part.get("type")
-    if isinstance(kind, str) and kind in PARTS:
-        yield PARTS[kind]
-    if mark := part.get("cache_control"):
-        usual = mapping(mark).get("ttl") in (None, "5m") and set(mapping(mark)) <= {"type", "ttl"}
-        yield from ("cached_in", "cached_write" if usual else "cached_write_hour")
-
-
-def _parts(body: Json) -> Iterator[Json]:
-    """The request, its tools, messages and input items, and the parts of their content at any depth."""
-    yield body
-    waiting: list[Any] = [body.get(name) for name in ("system", "messages", "input", "tools")]
+def _add_parts(items: object, parts: set[str]) -> None:
+    """Add the prices that the objects in a list need, and those in their content, at any depth."""
+    waiting = [items]
     while waiting:
-        for item in objects(waiting.pop()):
-            yield item
-            waiting += [item[name] for name in ("content", "output") if name in item]
+        listed = waiting.pop()
+        for item in listed if isinstance(listed, list) else ():
+            if not isinstance(item, dict):
+                continue
+            kind = item.get("type")
+            if isinstance(kind, str) and kind in PARTS:
+                parts.add(PARTS[kind])
+            if "cache_control" in item:
+                parts |= _kept(item["cache_control"])
+            waiting += [item.get("content"), item.get("output")]
+
+
+def _kept(mark: object) -> set[str]:
+    """The prices of input that is marked for the cache; a member that is not known may mean an hour."""
+    if not mark:
+        return set()
+    usual = mapping(mark).get("ttl") in (None, "5m") and set(mapping(mark)) <= {"type", "ttl"}
+    return {"cached_in", "cached_write" if usual else "cached_write_hour"}
 
 
 def _tools(body: Json) -> Iterator[tuple[str, int | None]]:
