@@ -1,7 +1,7 @@
 """Prices from the package genai-prices (extra [prices]): a file of it, read offline, in US dollars.
 
-The package is imported when a price is looked up. Prices change with its version only: they are those of the
-day of the newest change of a price that it knows, `as_of`, whatever day it is.
+The package is imported when a price is looked up. Prices are those of `as_of`: the day of the newest change
+that it knows and that is not in the future. So they change with its version, and on days that it announces.
 """
 
 from __future__ import annotations
