@@ -4,7 +4,7 @@ BIN := .venv/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 PYTEST := $(BIN)/pytest -n 2 --dist loadfile
 
-.PHONY: demo test quick coverage check extras bench peers paper api site wheel minimum clean clients litellm agents conformance
+.PHONY: demo test quick coverage check extras bench peers paper api site wheel minimum clean clients litellm agents aider conformance
 .DELETE_ON_ERROR:
 
 # Two stamps: `demo` needs only what a user needs, the others also the tools of a developer.
@@ -67,8 +67,8 @@ clients: .venv-clients/stamp
 
 litellm: .venv-litellm/stamp
 
-# Coding agents from npm (about 670 MB), for tests/conformance/test_agents.py.
-AGENTS := @anthropic-ai/claude-code@2.1.197 @openai/codex@0.169.0
+# Coding agents from npm and PyPI, for tests/conformance/test_agents.py.
+AGENTS := @anthropic-ai/claude-code@2.1.197 @openai/codex@0.169.0 opencode-ai@1.18.33
 .agents/stamp: Makefile
 	mkdir -p .agents
 	npm install --prefix .agents --no-audit --no-fund --loglevel error $(AGENTS)
@@ -76,6 +76,13 @@ AGENTS := @anthropic-ai/claude-code@2.1.197 @openai/codex@0.169.0
 	@touch $@
 
 agents: .agents/stamp
+
+.venv-aider/stamp: Makefile
+	$(PYTHON) -m venv .venv-aider
+	.venv-aider/bin/pip install --quiet --disable-pip-version-check aider-chat==0.86.2
+	@touch $@
+
+aider: .venv-aider/stamp
 
 conformance: clients .venv/dev
 	$(PYTEST) tests/conformance

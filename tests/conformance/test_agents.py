@@ -1,7 +1,8 @@
 """Coding agents as people install them, and SDKs, on specialists of another wire than theirs; offline.
 
 The provider plays a model that solves a task in two steps with the tool of the client that runs commands: it
-writes a file and reads it back. Whether the file is there is checked on disk.
+writes a file and reads it back. aider has no tools: there the model writes a file that the user's test
+refuses, and then one that passes. Whether the file is right is checked on disk.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -36,18 +38,29 @@ serve: {{keys: none, default: on_chat}}
 """
 
 
+TOOLS = {"Bash": "command", "exec_command": "cmd", "bash": "command"}
+"""The tool that runs commands, by its name in Claude Code, Codex and opencode, and the member for the command."""
+
+
 def steps(asked: Asked) -> Said:
     """Write the file, read it back, tell the number; each once the step before has left its mark."""
     offered = json.dumps(asked.body.get("tools") or [])
-    told = json.dumps(asked.body.get("messages") or asked.body.get("input"))
-    name, member = ("Bash", "command") if '"Bash"' in offered else ("exec_command", "cmd")
-    if "step-two-done" in told or name not in offered:
+    told = json.dumps(asked.body)
+    if "*file listing*" in told:
+        number = "42" if "step-one-done" in told else "41"
+        return Said(("The", " file:\n\n", "answer.txt\n```\n", f"{number}\n", "```\n"))
+    name = next((name for name in TOOLS if f'"{name}"' in offered), None)
+    if "step-two-done" in told or name is None:
         return Said(("The", " number", " is", " 42."))
     if "step-one-done" in told:
-        command = json.dumps({member: "cat answer.txt; echo step-two-d''one"})
-        return Said(("Second",), calls=((name, command),), mark="b")
-    command = json.dumps({member: "echo 42 > answer.txt; echo step-one-d''one"})
-    return Said(("First",), calls=((name, command),), mark="a")
+        return called(name, "cat answer.txt; echo step-two-d''one", "Second", "b")
+    return called(name, "echo 42 > answer.txt; echo step-one-d''one", "First", "a")
+
+
+def called(tool: str, command: str, text: str, mark: str) -> Said:
+    """A call of the tool that runs commands, after a word of text."""
+    arguments = json.dumps({TOOLS[tool]: command, "description": "a step"})
+    return Said((text,), calls=((tool, arguments),), mark=mark)
 
 
 @pytest.fixture(scope="module")
@@ -82,7 +95,7 @@ def run(folder: Path, *command: str | Path, **variables: str) -> str:
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=200,
         check=False,
     )
     told = f"{done.stdout[-4000:]}\n{done.stderr[-4000:]}"
@@ -118,6 +131,42 @@ def test_codex_solves_a_task_in_two_steps(url: str, tmp_path: Path, specialist: 
     unsafe = "--dangerously-bypass-approvals-and-sandbox"
     printed = run(tmp_path, codex, "exec", "--skip-git-repo-check", unsafe, TASK)
     assert "The number is 42." in printed
+
+
+def connected(agent: str, home: Path, url: str) -> None:
+    """The settings that `pandora connect` writes into the home folder."""
+    command = [sys.executable, "-m", "pandora_router", "connect", agent, "--url", url, "--write", "--yes"]
+    subprocess.run(command, env={**os.environ, "HOME": str(home)}, check=True, capture_output=True)
+
+
+@pytest.mark.parametrize("specialist", ["on_messages", "on_responses"])
+def test_opencode_solves_a_task_in_two_steps(url: str, tmp_path: Path, specialist: str) -> None:
+    opencode = program("opencode")
+    connected("opencode", tmp_path, url)
+    file = tmp_path / ".config/opencode/opencode.json"
+    settings = json.loads(file.read_text())
+    settings["provider"]["pandora"]["options"]["headers"] = {"x-pandora-allow": specialist}
+    file.write_text(json.dumps({**settings, "autoupdate": False, "share": "disabled"}))
+    printed = run(tmp_path, opencode, "run", TASK, OPENCODE_DISABLE_MODELS_FETCH="1")
+    assert "The number is 42." in printed
+
+
+@pytest.mark.parametrize("specialist", ["on_messages", "on_responses"])
+def test_aider_solves_a_task_in_two_steps(url: str, tmp_path: Path, specialist: str) -> None:
+    aider = environment(".venv-aider", "make aider", url).folder / "bin" / "aider"
+    connected("aider", tmp_path, url)
+    quiet = (
+        "--no-check-update",
+        "--no-show-release-notes",
+        "--analytics-disable",
+        "--no-show-model-warnings",
+    )
+    tested = ("--auto-test", "--test-cmd", "grep 42 answer.txt || (echo step-one-d''one; exit 1)")
+    run(
+        *(tmp_path, aider, "--model", f"openai/{specialist}", *quiet, "--yes-always", "--no-git"),
+        *("--edit-format", "whole", *tested, "--message", TASK, "answer.txt"),
+        LITELLM_LOCAL_MODEL_COST_MAP="True",
+    )
 
 
 def test_sdks_accept_translated_answers(url: str) -> None:
