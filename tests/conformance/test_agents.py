@@ -39,7 +39,7 @@ serve: {{keys: none, default: on_chat}}
 
 
 TOOLS = {"Bash": "command", "exec_command": "cmd", "bash": "command"}
-"""The tool that runs commands, by its name in Claude Code, Codex and opencode, and the member for the command."""
+"""The tool that runs commands in Claude Code, Codex and opencode, and its member for the command."""
 
 
 def steps(asked: Asked) -> Said:

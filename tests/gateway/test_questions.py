@@ -135,3 +135,29 @@ def test_clients_do_not_learn_where_specialists_run(serve: Serve, stub: Stub) ->
     row = json.loads(ask(gateway, f"/v1/routing/decisions/{id_}", Authorization=team)[2])
     assert "its endpoint" in row["attempts"][0]["reason"]
     assert str(port) not in json.dumps(row)
+
+
+def test_an_agent_asks_over_mcp_who_would_answer_and_reads_its_own_decisions_only(
+    serve: Serve, stub: Stub
+) -> None:
+    gateway = serve(backend(stub, "small"), keys=True)
+    team, other = key_of(gateway, "team"), key_of(gateway, "other")
+
+    def called(key: str, **params: Any) -> tuple[int, dict[str, Any]]:
+        body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
+        status, _, answer = ask(gateway, "/mcp", body, **({"Authorization": key} if key else {}))
+        return status, json.loads(answer)
+
+    asked = {"model": "small", "messages": [{"role": "user", "content": "Hello"}]}
+    _, headers, _ = ask(gateway, "/v1/chat/completions", asked, Authorization=team)
+    bought = len(stub.bodies)
+    assert called("", name="route", arguments={"prompt": "Hello"})[0] == 401
+    _, routed = called(team, name="route", arguments={"prompt": "Hello", "model": "small"})
+    assert routed["result"]["structuredContent"]["specialist"] == "small"
+    past = {"decision_id": headers["x-pandora-decision-id"]}
+    gateway.settled(past["decision_id"])
+    assert called(team, name="explain", arguments=past)[1]["result"]["structuredContent"]["attempts"]
+    assert called(other, name="explain", arguments=past)[1]["result"]["isError"]
+    assert called(team, name="route", arguments={"prompt": 3})[1]["error"]["code"] == -32602
+    assert called(team, name="nothing")[1]["error"]["code"] == -32602
+    assert len(stub.bodies) == bought

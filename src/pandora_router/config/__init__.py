@@ -5,6 +5,7 @@
     specialists      endpoints and specialists
     price_parts      the prices of a specialist
     shorthand        one entry for several efforts of a model; prices from the catalogue
+    callables        keys of every specialist; specialists that are a function or a tool
     shared           what sections share: types of values, and the builder of specialists
     collect_section  prompts, grading, collect; what collecting will still cost
     fit_section      estimates, signal model, policy

@@ -13,6 +13,7 @@ from pydantic import Field
 
 from pandora_router.calibrate.readings import Readings
 from pandora_router.collect.assemble import CollectPlan
+from pandora_router.config.callables import FunctionSettings, McpSettings
 from pandora_router.config.collect_section import (
     CollectSettings,
     FunctionGrading,
@@ -29,7 +30,6 @@ from pandora_router.config.shared import Above, Amount, Builder, Closed, Name, T
 from pandora_router.config.specialists import (
     ChatSettings,
     EndpointSettings,
-    FunctionSettings,
     RetrievalSettings,
     SamplingSettings,
     SpecialistSettings,
@@ -88,8 +88,10 @@ class Config(Closed):
         return stated if "://" in stated else str(folder / stated)
 
     def imports(self) -> list[str]:
-        """The functions, as module:name, that are imported and run when this file is used."""
-        names = [s.function for s in self.specialists.values() if isinstance(s, FunctionSettings)]
+        """The functions, as module:name, and the commands that are run when this file is used."""
+        everybody = self.specialists.values()
+        names = [s.function for s in everybody if isinstance(s, FunctionSettings)]
+        names += [" ".join(s.command) for s in everybody if isinstance(s, McpSettings) and s.command]
         return names + [g.function for g in grades(self.grading).values() if isinstance(g, FunctionGrading)]
 
     def check(self) -> None:
@@ -126,7 +128,7 @@ class Config(Closed):
         everybody, endpoints, answering = list(self.specialists), list(self.endpoints), list(self.answering)
         named: list[tuple[str, str, list[str]]] = []
         for name, settings in self.specialists.items():
-            if isinstance(settings, ChatSettings):
+            if isinstance(settings, ChatSettings | McpSettings) and settings.endpoint is not None:
                 named.append((f"specialists.{name}.endpoint", settings.endpoint, endpoints))
             elif isinstance(settings, RetrievalSettings | SamplingSettings):
                 named.append((f"specialists.{name}.inner", settings.inner, everybody))

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 from pydantic import Field, field_validator, model_validator
 
 from pandora_router.collect import graders
+from pandora_router.config.callables import Answering, FunctionSettings, McpSettings
 from pandora_router.config.price_parts import Priced, prices_of
 from pandora_router.config.shared import (
     Above,
     Amount,
     Closed,
     Count,
-    FunctionName,
     Name,
     Natural,
     Text,
@@ -27,7 +27,6 @@ from pandora_router.prices import USUAL_ANSWER, USUAL_SECONDS, Cancelling, Fare,
 from pandora_router.specialists import templates
 from pandora_router.specialists.chat import ChatEndpoint
 from pandora_router.specialists.chat_settings import OWN, Asking, limits
-from pandora_router.specialists.function import Function
 from pandora_router.specialists.local import LocalModel
 from pandora_router.specialists.retrieval import Passages, Retrieval
 from pandora_router.specialists.sampling import Sampling, same
@@ -79,24 +78,6 @@ def template(text: str, fields: frozenset[str]) -> Template:
     if not made.fields <= fields:
         raise ValueError(f"a template with fields among {', '.join(sorted(fields))}")
     return made
-
-
-class Answering(Closed):
-    """Keys of every specialist. A `hidden` one is used by others and has no column in the table."""
-
-    hidden: bool = False
-
-    @property
-    def refund(self) -> float:
-        """Fraction of the price of a look that is refunded if this specialist is chosen.
-
-        1 if the look begins the answer, 0 if the answer must be requested again (a capped look).
-        """
-        return 1.0
-
-    def decisive(self, config: Config) -> dict[str, Any]:
-        """The settings that affect answers."""
-        return self.model_dump(mode="json", by_alias=True, exclude=_NOT_ANSWERS)
 
 
 class AskedSettings(Answering):
@@ -335,49 +316,10 @@ class SamplingSettings(Answering):
         return super().decisive(config) | {"inner": config.specialists[self.inner].decisive(config)}
 
 
-class FunctionSettings(Answering):
-    """A Python function, as module:name. It is imported on first use, never by a dry run."""
-
-    kind: Literal["function"]
-    function: FunctionName
-    prices: Priced
-    version: Text = "1"
-    deadline: Above = 60.0
-    at_once: Count = 4
-
-    def build(self, name: str, builder: Builder) -> Specialist:
-        """The specialist."""
-        call, prices = builder.imported(self.function), prices_of(self.prices)
-        return Function(name, call, prices, self.version, self.deadline, self.at_once)
-
-    def look(self, lengths: Lengths, prompt: float, peek: int) -> Fare | None:
-        """The price of a call, None if it is per second: a function shows nothing before its answer."""
-        prices = prices_of(self.prices)
-        return None if prices.per_second else Fare(prices.per_call, prices.per_call)
-
-    def usual(self, prompt: float, config: Config, written: int = USUAL_ANSWER) -> float:
-        """The fee of one call."""
-        return prices_of(self.prices).price(0, 0, USUAL_SECONDS)
-
-
 SpecialistSettings = Annotated[
-    ChatSettings | LocalSettings | RetrievalSettings | SamplingSettings | FunctionSettings,
+    ChatSettings | LocalSettings | RetrievalSettings | SamplingSettings | FunctionSettings | McpSettings,
     Field(discriminator="kind"),
 ]
-
-_NOT_ANSWERS = {
-    "prices",
-    "price",
-    "hidden",
-    "stream",
-    "deadline",
-    "at_once",
-    "wires",
-    "supports",
-    "cancel",
-    "looks",
-}
-"""Keys that do not affect answers."""
 
 
 def _boxed(text: str) -> str:

@@ -7,6 +7,7 @@
     retrieval      BM25 search over passages before another specialist is asked
     sampling       the most frequent of several answers of one specialist
     function       a plain Python function
+    mcp            a tool of an MCP server
     templates      texts around a question
     threads        blocking work off the event loop
 

@@ -124,20 +124,24 @@ class HttpCall:
         body: Mapping[str, Any] | None,
         *,
         accept: str = "application/json",
+        method: str = "",
+        headers: Mapping[str, str] | None = None,
     ) -> HttpCall:
-        """POST `body` (GET if it is None) and wait for status and headers; `accept` is the type requested.
+        """POST `body` (GET if it is None, or `method`) and wait for status and headers.
 
+        `accept` is the type requested, `headers` are sent beside ours.
         Raises `Failed` for every status but 2xx, and if the deadline passes or the connection breaks first.
         """
         key, seconds = endpoint.key(), endpoint.timeout
-        headers = {"Accept": accept, "Accept-Encoding": "identity"}
+        sent_headers = {**(headers or {}), "Accept": accept, "Accept-Encoding": "identity"}
         if body is not None:
-            headers["Content-Type"] = "application/json"
+            sent_headers["Content-Type"] = "application/json"
         if key is not None:
-            headers["Authorization"] = f"Bearer {key}"
+            sent_headers["Authorization"] = f"Bearer {key}"
         sent = None if body is None else encoded(body)
         end = asyncio.get_running_loop().time() + seconds
-        relay = await Relay.open(endpoint.url(path), sent, headers, seconds, endpoint.proxy(), seconds)
+        where = endpoint.url(path), sent, sent_headers, seconds, endpoint.proxy(), seconds
+        relay = await Relay.open(*where, method)
         call = cls(endpoint, relay, Redaction(key))
         try:
             await call._check(end)

@@ -25,7 +25,7 @@ from dataclasses import dataclass, field, replace
 
 from pandora_router.errors import PandoraError, UpstreamError
 from pandora_router.gateway.generation import Site
-from pandora_router.gateway.http import endpoints
+from pandora_router.gateway.http import endpoints, mcp_tools
 from pandora_router.gateway.http.client_stream import Sending
 from pandora_router.gateway.http.telemetry import Traces, log_line
 from pandora_router.gateway.providers.backend import Circuit
@@ -170,7 +170,8 @@ class Gateway:
         wire = BY_NAME["messages" if path.startswith("/v1/messages") else "chat"]
         sending = Sending(send, wire, 0.0)
         try:
-            answer = await endpoints.answer(self, scope, headers, receive)
+            asked = mcp_tools.answer if path == mcp_tools.PATH else endpoints.answer
+            answer = await asked(self, scope, headers, receive)
             await answer.send(sending)
         except Refused as refused:
             await sending.refuse(refused, {})

@@ -88,7 +88,7 @@ async def answer(gateway: Gateway, scope: Scope, headers: Mapping[str, str], rec
         await admitted(gateway, headers, time.time())
         return await _decide(gateway, scope, headers, receive)
     if method == "GET" and path.startswith("/v1/routing/decisions/"):
-        return await _decision(gateway, path.rsplit("/", 1)[-1], key)
+        return Reply(orjson.dumps(await recorded(gateway, path.rsplit("/", 1)[-1], key)))
     if (method, path) == ("POST", "/v1/feedback"):
         return await _feedback(gateway, headers, receive, key)
     known = path in KNOWN
@@ -195,14 +195,20 @@ def _wire(scope: Scope, headers: Mapping[str, str], body: object) -> Wire:
 async def _decide(gateway: Gateway, scope: Scope, headers: Mapping[str, str], receive: Receive) -> Reply:
     """Decide for a request of any wire (see `_wire`); no specialist is called."""
     body = await read_body(receive, gateway.site.settings.largest_request, gateway.site.settings.patience)
-    exchange = gateway.exchange(_wire(scope, headers, read_object(body)), headers)
+    wire = _wire(scope, headers, read_object(body))
+    return Reply(orjson.dumps(await decided(gateway, wire, headers, body)))
+
+
+async def decided(gateway: Gateway, wire: Wire, headers: Mapping[str, str], body: bytes) -> dict[str, Any]:
+    """Who would answer the request `body`, and why; no specialist is called. Raises `Refused`."""
+    exchange = gateway.exchange(wire, headers)
     exchange.body = body
     exchange.read()
     await exchange.identify()
     await exchange.choose()
     choice = exchange.choice
     assert choice is not None
-    reply = {
+    return {
         "specialist": choice.specialist,
         "ranked": choice.ranked,
         "proposed": choice.proposed,
@@ -212,10 +218,10 @@ async def _decide(gateway: Gateway, scope: Scope, headers: Mapping[str, str], re
         "excluded": exchange.excluded,
         "decision": choice.detail,
     }
-    return Reply(orjson.dumps(reply))
 
 
-async def _decision(gateway: Gateway, id_: str, key: str | None) -> Reply:
+async def recorded(gateway: Gateway, id_: str, key: str | None) -> dict[str, Any]:
+    """A decision of the log that the API key `key` may read, None for any. Raises `Refused` with 404."""
     if not _ID.fullmatch(id_):
         raise Refused(404, "No decision has this id.", "not_found")
     row = await gateway.store.run(lambda open_: log.decision(open_, id_), short=True)
@@ -224,7 +230,7 @@ async def _decision(gateway: Gateway, id_: str, key: str | None) -> Reply:
     if key is not None:  # clients do not learn where specialists run
         for attempt in row["attempts"]:
             attempt["reason"] = _ADDRESS.sub("its endpoint", attempt["reason"] or "")
-    return Reply(orjson.dumps(row))
+    return dict(row)
 
 
 async def _feedback(gateway: Gateway, headers: Mapping[str, str], receive: Receive, key: str | None) -> Reply:
