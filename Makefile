@@ -52,7 +52,7 @@ quick: .venv/dev
 # Clients and conformance suites that others wrote, each group in an environment of its own; the tests in
 # tests/conformance run them against a live gateway and are skipped where the environment is missing.
 CLIENTS := trustedrouter-provider-check==0.1.8 langchain-tests==1.1.9 langchain-openai openai anthropic llm \
-	pydantic-ai-slim[openai] schemathesis pytest
+	pydantic-ai-slim[openai] schemathesis pytest langchain openai-agents claude-agent-sdk haystack-ai mcp
 .venv-clients/stamp: Makefile
 	$(PYTHON) -m venv .venv-clients
 	.venv-clients/bin/pip install --quiet --disable-pip-version-check $(CLIENTS)
@@ -60,15 +60,17 @@ CLIENTS := trustedrouter-provider-check==0.1.8 langchain-tests==1.1.9 langchain-
 
 .venv-litellm/stamp: Makefile
 	$(PYTHON) -m venv .venv-litellm
-	.venv-litellm/bin/pip install --quiet --disable-pip-version-check 'litellm[proxy]' -e .
+	.venv-litellm/bin/pip install --quiet --disable-pip-version-check 'litellm[proxy]' -e . \
+		dspy llama-index-llms-openai-like pytest
 	@touch $@
 
 clients: .venv-clients/stamp
 
 litellm: .venv-litellm/stamp
 
-# Coding agents from npm and PyPI, for tests/conformance/test_agents.py.
-AGENTS := @anthropic-ai/claude-code@2.1.197 @openai/codex@0.169.0 opencode-ai@1.18.33
+# Coding agents, the AI SDK and the suite of MCP from npm, and aider, for tests/conformance.
+AGENTS := @anthropic-ai/claude-code@2.1.197 @openai/codex@0.169.0 opencode-ai@1.18.33 \
+	ai@7.0.173 @ai-sdk/openai@4.0.118 @modelcontextprotocol/conformance@0.1.13
 .agents/stamp: Makefile
 	mkdir -p .agents
 	npm install --prefix .agents --no-audit --no-fund --loglevel error $(AGENTS)

@@ -73,10 +73,12 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         assert not any("Traceback" in line or "bug" in line for line in lines), lines
 
 
+AGENTS = Path(os.environ.get("PANDORA_AGENTS") or Path(__file__).parents[2] / ".agents")
+
+
 def program(name: str) -> Path:
     """A program in .agents (or where PANDORA_AGENTS says), which `make agents` installs; skips without it."""
-    root = Path(os.environ.get("PANDORA_AGENTS") or Path(__file__).parents[2] / ".agents")
-    file = root / "node_modules" / ".bin" / name
+    file = AGENTS / "node_modules" / ".bin" / name
     if not file.exists():
         if os.environ.get("CI"):
             raise RuntimeError(f"CI must install {name}: make agents")
@@ -173,3 +175,43 @@ def test_sdks_accept_translated_answers(url: str) -> None:
     clients = environment(".venv-clients", "make clients", url)
     told = clients.run("python", "-m", "pytest", "-c", "pytest.ini", "translated_suite.py")
     assert "18 passed" in told, told
+
+
+def test_frameworks_call_tools(url: str) -> None:
+    clients = environment(".venv-clients", "make clients", url)
+    chosen = "agents or langchain or haystack or llm and not index"
+    told = clients.run("python", "-m", "pytest", "-c", "pytest.ini", "frameworks_suite.py", "-k", chosen)
+    assert "10 passed" in told, told
+
+
+def test_frameworks_on_litellm_call_tools(url: str) -> None:
+    litellm = environment(".venv-litellm", "make litellm", url)
+    arguments = (
+        "-m",
+        "pytest",
+        "-c",
+        "pytest.ini",
+        "--noconftest",
+        "frameworks_suite.py",
+        "-k",
+        "llama or dspy",
+    )
+    told = litellm.run("python", *arguments)
+    assert "3 passed" in told, told
+
+
+def test_the_agent_sdk_solves_a_task(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CLAUDE", str(program("claude")))
+    clients = environment(".venv-clients", "make clients", url)
+    told = clients.run("python", "-m", "pytest", "-c", "pytest.ini", "frameworks_suite.py", "-k", "claude")
+    assert "1 passed" in told, told
+
+
+def test_the_ai_sdk_calls_tools(url: str) -> None:
+    program("conformance")  # installed together with the AI SDK; skips without it
+    suite = Path(__file__).with_name("suites") / "ai_sdk.mjs"
+    variables = {**os.environ, "AGENTS": str(AGENTS.resolve()), "GATEWAY": url}
+    done = subprocess.run(
+        ["node", suite], env=variables, capture_output=True, text=True, timeout=200, check=False
+    )
+    assert "ai-sdk: ok" in done.stdout, done.stderr[-4000:]
