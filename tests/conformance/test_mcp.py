@@ -16,9 +16,7 @@ import pytest
 
 from pandora_router.config import read_config
 from pandora_router.config.shared import Builder
-from pandora_router.specialists.answer import Unanswered
-from pandora_router.specialists.request import Request
-from pandora_router.specialists.specialist import Specialist
+from pandora_router.specialists.specialist import Request, Specialist, Unanswered
 from tests.conformance.conftest import SUITES, Environment, environment
 from tests.conformance.test_agents import program
 
@@ -82,7 +80,7 @@ CLIENT = """
 import asyncio, sys
 from pandora_router.specialists.mcp import HttpServer, McpTool
 from pandora_router.transport.endpoint import Endpoint
-from pandora_router.transport.rate_limit import RateLimit
+from pandora_router.transport.retries import RateLimit
 
 base, _, path = sys.argv[-1].rpartition("/") if sys.argv[-1].endswith("/mcp") else (sys.argv[-1], "", "")
 server = HttpServer(Endpoint(base), path, RateLimit(1))

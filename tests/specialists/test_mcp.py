@@ -11,10 +11,9 @@ from pathlib import Path
 import pytest
 
 from pandora_router.prices import Tariff
-from pandora_router.specialists.answer import Unanswered
 from pandora_router.specialists.function import Function
 from pandora_router.specialists.mcp import Command, McpTool
-from pandora_router.specialists.request import Request
+from pandora_router.specialists.specialist import Request, Unanswered
 
 SERVER = """
 import json, os, sys, time

@@ -24,7 +24,7 @@ from pandora_router.router.router import Router
 from pandora_router.store.rows import Session
 
 FOLLOWING = 0.0
-"""Turns that are expected to follow: `benchmarks.sessions --develop` found no number that earns more than zero."""
+"""Turns that are expected to follow; `benchmarks.sessions --develop` found none that earns more than zero."""
 
 
 @dataclass(frozen=True)

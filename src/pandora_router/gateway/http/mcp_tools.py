@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from pandora_router.gateway.http.endpoints import decided, recorded
-from pandora_router.gateway.request.body import read_object
+from pandora_router.gateway.request.eligible import read_object
 from pandora_router.gateway.request.passthrough import admitted
 from pandora_router.transport.asgi import Receive, Refused, Reply, Scope, read_body
 from pandora_router.wires.known import BY_NAME
