@@ -13,7 +13,7 @@ import time
 import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -312,3 +312,37 @@ def test_the_log_has_a_line_of_json_for_each_request(stub: Stub, tmp_path: Path)
         assert ("request" in line) == (bodies == "true")
         assert "bob@" not in json.dumps(line)
         assert "sk-abc" not in json.dumps(line)
+
+
+def test_a_newcomer_serves_before_there_is_a_router_and_the_printed_request_works(tmp_path: Path) -> None:
+    def pandora(*words: str) -> str:
+        command = [sys.executable, "-m", "pandora_router", *words]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
+        return done.stdout + done.stderr
+
+    pandora("init")
+    file = tmp_path / "pandora.yaml"
+    with closing(Stub()) as stub:
+        file.write_text(file.read_text().replace("http://127.0.0.1:8000/v1", stub.url))
+        told = pandora("serve", "--port", "0")
+        assert "write `default: small` in place of `router: router`" in told, told
+        file.write_text(file.read_text().replace("  router: router ", "  default: small "))
+        with served(tmp_path) as (_, _, lines):
+            key = pandora("keys", "add", "me").split()[-1]
+            until = time.monotonic() + 30.0
+            while not any("curl" in line for line in lines) and time.monotonic() < until:
+                time.sleep(0.05)
+            time.sleep(0.2)
+            at = next(i for i, line in enumerate(lines) if "curl" in line)
+            command = "\n".join(line.rstrip("\n") for line in lines[at : at + 2])
+            assert "PANDORA_API_KEY" in command
+            variables = {**os.environ, "PANDORA_API_KEY": key}
+            done = subprocess.run(
+                ["bash", "-c", command],
+                env=variables,
+                capture_output=True,
+                text=True,
+                timeout=60,
+                check=False,
+            )
+    assert json.loads(done.stdout)["choices"][0]["message"]["content"], done.stdout + done.stderr

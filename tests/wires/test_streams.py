@@ -6,6 +6,8 @@ import json
 from typing import Any
 
 import pytest
+from tests.support.provider_replies import Said, Shape, Tokens
+from tests.support.provider_replies import events as provider_events
 
 from pandora_router.wires.chat import without_chances
 from pandora_router.wires.events import assembled
@@ -175,3 +177,23 @@ def test_which_requests_can_be_looked_at() -> None:
         assert not lookable(odd, hides=False)
     assert lookable({"n": 1, "modalities": ["text"], "stream": False}, hides=False)
     assert not lookable({"n": 1}, hides=True)
+
+
+@pytest.mark.parametrize("wire", ["chat", "responses", "messages"])
+@pytest.mark.parametrize("plan", [(), ("First", " a", " list.")])
+def test_the_first_step_of_an_agent_is_shown_by_a_look(wire: Any, plan: tuple[str, ...]) -> None:
+    said = Said(plan, calls=(("bash", '{"command": "ls src"}'),))
+    shape = Shape("chat/completions" if wire == "chat" else wire, "m")
+    events = [parsed(data) for data, _ in provider_events(shape, said, Tokens(5, 0, 0, 9))]
+    seen = glimpse(wire, LookLength(), *(event for event in events if event is not None))
+    assert seen.context == "".join(plan) + 'bash{"command": "ls src"}'
+    assert seen.finished
+    short = glimpse(wire, LookLength(characters=8), *(event for event in events if event is not None))
+    assert short.done
+    assert short.context == ("".join(plan) + 'bash{"command"')[:8]
+
+
+def parsed(data: bytes) -> dict[str, Any] | None:
+    text = next((line[6:] for line in data.decode().splitlines() if line.startswith("data: {")), None)
+    event: dict[str, Any] | None = None if text is None else json.loads(text)
+    return event

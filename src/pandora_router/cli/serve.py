@@ -17,9 +17,10 @@ if TYPE_CHECKING:
     from pandora_router.gateway.generation import Site
 
 EXAMPLE = """
-  curl {url}/v1/chat/completions -H 'Content-Type: application/json' \\
+  curl {url}/v1/chat/completions -H 'Content-Type: application/json'{key} \\
     -d '{{"model": "auto", "messages": [{{"role": "user", "content": "What is 12 x 7?"}}]}}'
 """
+BEARER = ' -H "Authorization: Bearer $PANDORA_API_KEY"'
 
 
 @click.command()
@@ -71,8 +72,12 @@ def serve(config: Path | None, demo: bool, host: str | None, port: int | None, w
         with contextlib.suppress(
             PandoraError
         ):  # only a hint: a database that is away must not end the gateway
-            if plan.read().serve.keys == "required" and not within(plan.store, accounts.keys, new=True):
+            keyed = plan.read().serve.keys == "required"
+            if keyed and not within(plan.store, accounts.keys, new=True):
                 echo("Requests need a key and there is none yet. Make one: pandora keys add NAME")
+            if keyed:
+                echo("Then: export PANDORA_API_KEY=the key")
+            echo("Try:" + EXAMPLE.format(url=url, key=BEARER if keyed else ""))
 
     click.get_current_context().exit(server.serve(plan, address, workers, ready))
 
@@ -99,7 +104,7 @@ def _demo(host: str | None, port: int | None, workers: int) -> None:
             recorded = f"; from the record: {', '.join(absent)}" if absent else ""
             echo(f"Running here: {', '.join(plan.alive)}{recorded}. Ready after {took():.1f} s.")
             echo(f"Serving on {url} (decisions in {plan.store}). Stop with Ctrl-C. Try:")
-            echo(EXAMPLE.format(url=url))
+            echo(EXAMPLE.format(url=url, key=""))
             echo(f"Dashboard: {url}/dashboard")
 
         address = Address(host or "127.0.0.1", 8080 if port is None else port)

@@ -76,6 +76,15 @@ class ServePlan:
         folder = self.path.parent
         builder = Builder(config, folder)
         artifact = None if config.serve.router is None else folder / config.serve.router
+        if artifact is not None and not artifact.exists():
+            first = next((name for name in config.answering), "NAME")
+            raise UsageError(
+                str(artifact),
+                expected="a fitted router",
+                came="no such folder",
+                do=f"Fit one: pandora fit {self.path.name} -o {config.serve.router}. To serve before that, "
+                f"write `default: {first}` in place of `router: {config.serve.router}`.",
+            )
         router = None if artifact is None else open_router(artifact, config)
         router = None if router is None else revalued(router, stated_worth(config, router))
         far = None if router is None else router.record.peek
