@@ -1,4 +1,4 @@
-"""Keys of every specialist, and specialists that are no language models: a Python function, a tool of an MCP server."""
+"""Keys of every specialist; specialists that are no language models: a function, a tool of an MCP server."""
 
 from __future__ import annotations
 
