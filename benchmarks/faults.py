@@ -1,7 +1,7 @@
 """Kill workers and the database in the middle of traffic, and check that no money and no row is lost.
 
     python -m benchmarks.faults [--rounds 20] [--workers 4] [--postgresql] [--seed 0]
-                                [--page docs/gateway-load.md]
+                                [--page docs/gateway-speed.md]
 
 Each round serves a key with a budget by several workers, sends requests to specialists that answer (at once
 or slowly), refuse, hang, drip, break off, claim too many tokens or say nothing, and at a random moment, while

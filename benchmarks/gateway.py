@@ -32,6 +32,7 @@ from pathlib import Path
 import numpy as np
 import orjson
 from tests.support.provider_replies import Said, Shape, Tokens, events
+from tools.pages import put
 
 from benchmarks import served
 from benchmarks.served import Server, Timed
@@ -367,12 +368,10 @@ def _said(what: str, value: float) -> str:
 
 
 def page(found: list[Cost], rows: list[tuple[str, float, float]], count: int, peers: Peers) -> str:
-    """The measurements as Markdown."""
+    """The measurements as Markdown: the part `speed` of docs/gateway-speed.md."""
     plain = {one.kind: one for one in found if one.server == BARE}
     lines = [
-        "# Speed of the gateway",
-        "",
-        f"Written by `python -m benchmarks.gateway --requests {count}`: Python {platform.python_version()},",
+        f"`--requests {count}`, Python {platform.python_version()},",
         f"{os.cpu_count()} cores ({platform.machine()}). One core for each server, the same stub upstream,",
         "load from another core. CPU is what the kernel counts for the server at 16 requests at once,",
         f"the median over {PARTS} parts of the requests (a fifth of them for the proxies of others);",
@@ -415,7 +414,7 @@ def main() -> None:
     parser.add_argument("--litellm", type=Path, help="virtual environment with litellm[proxy]")
     parser.add_argument("--routellm", type=Path, help="virtual environment with routellm[serve]")
     parser.add_argument("--no-growth", action="store_true", help="leave out the table of growth")
-    parser.add_argument("--page", type=Path, help="write the page to this file")
+    parser.add_argument("--page", type=Path, help="write the part `speed` of this page")
     parser.add_argument(
         "--events", action="store_true", help="only the cost of one event, and of translation"
     )
@@ -434,7 +433,7 @@ def main() -> None:
     told = page(found, rows, given.requests, peers)
     print(told)
     if given.page is not None:
-        given.page.write_text(told)
+        put(told, given.page, "speed")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """The gateway under steady load: does memory stay flat, is a row lost, does its event loop answer?
 
-    python -m benchmarks.load [--seconds 300] [--streams 256] [--share 0.8] [--page docs/gateway-load.md]
-    python -m benchmarks.load --postgres [--requests 1500] [--page docs/gateway-load.md]
+    python -m benchmarks.load [--seconds 300] [--streams 256] [--share 0.8] [--page docs/gateway-speed.md]
+    python -m benchmarks.load --postgres [--requests 1500] [--page docs/gateway-speed.md]
 
 One worker has a core of its own; the upstream, the clients and a probe share the other. Streams run at once
 whose events come at a pace at which the worker is busy for `share` of its core (found by two short runs).
