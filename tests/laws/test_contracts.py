@@ -236,7 +236,7 @@ def test_our_specialists_keep_the_contract() -> None:
     with Upstream(lambda m, p, attempt: "hang" if "7" in p else None) as upstream:
         endpoint = Endpoint(upstream.url, None, timeout=0.4, retries=1, pause=0.01)
         chat = ChatEndpoint("chat", endpoint, "good", Tariff(PRICE_IN, PRICE_OUT))
-        stops = dataclasses.replace(chat, asking=Asking(context_tokens=2, stream=True), cancelling="stops")
+        stops = dataclasses.replace(chat, asking=Asking(context_tokens=2, stream=True), cancel="stops")
         for one in (chat, stops, Sampling("three", stops, n=3), Retrieval("open", chat, books)):
             check_specialist(one, ["2 + 3", "7 + 1"])
 

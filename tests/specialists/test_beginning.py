@@ -88,8 +88,8 @@ def test_a_held_stream_goes_on_and_is_paid_once() -> None:
 def test_a_cancelled_stream_is_closed_at_once_and_counted() -> None:
     with Upstream() as upstream:
         upstream.said, upstream.drip = (lambda _: LONG), 0.005
-        for cancelling in ("unknown", "bills_full", "stops"):
-            one = chat(upstream, cancelling=cancelling)
+        for cancel in ("unknown", "bills_full", "stops"):
+            one = chat(upstream, cancel=cancel)
 
             async def look(one: ChatEndpoint = one) -> float:
                 begun = await one.begin(ASK)
@@ -101,7 +101,7 @@ def test_a_cancelled_stream_is_closed_at_once_and_counted() -> None:
             lost = asyncio.run(look())
             worst = one.asking.worst(one._body(ASK, stream=True), one.prices, 61.0)
             full = pytest.approx(worst)
-            assert lost == full if cancelling != "stops" else 0 < lost < worst / 2
+            assert lost == full if cancel != "stops" else 0 < lost < worst / 2
         assert upstream.left["good"] == 3
     gc.collect()
 
@@ -287,7 +287,7 @@ class Lengths:
 
 
 def looking(upstream: Upstream, **settings: Any) -> Looking:
-    people = {name: chat(upstream, name, cancelling="stops") for name in ("good", "poor")}
+    people = {name: chat(upstream, name, cancel="stops") for name in ("good", "poor")}
     return Looking(ASK, Lengths(), people, **settings)
 
 

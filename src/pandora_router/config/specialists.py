@@ -224,7 +224,7 @@ class ChatSettings(AskedSettings):
             prices_of(self.prices),
             self.asking(stream=self.stream),
             limit,
-            cancelling=self.cancel,
+            cancel=self.cancel,
         )
 
     def decisive(self, config: Config) -> dict[str, Any]:

@@ -40,7 +40,7 @@ class ChatEndpoint:
     name: its name in the routing table.
     model: its name at the endpoint.
     limit: the rate limiter, shared by the specialists of one endpoint.
-    cancelling: what is charged for a cancelled beginning; unless "stops", the worst case of the whole answer.
+    cancel: what is charged for a cancelled beginning; unless "stops", the worst case of the whole answer.
     """
 
     name: str
@@ -49,7 +49,7 @@ class ChatEndpoint:
     prices: Tariff
     asking: Asking = field(default_factory=Asking)
     limit: RateLimit = field(default_factory=RateLimit, repr=False, compare=False)
-    cancelling: Cancelling = "unknown"
+    cancel: Cancelling = "unknown"
 
     @property
     def identity(self) -> str:
@@ -219,7 +219,7 @@ class _Exchange:
             except Failed:
                 return before + self.worst
             return before + answer.fee
-        if chat.cancelling != "stops":
+        if chat.cancel != "stops":
             return before + self.worst
         size, demand = len(encoded(self.body)), demand_of(self.body)
         written = chat.prices.most(size, self._glimpse.tokens, self.seconds, demand)
