@@ -402,3 +402,18 @@ def test_the_index_of_decisions_lists_every_page_with_its_title_and_status() -> 
         successor = re.fullmatch(r"in force|deleted|superseded by (\d{4})", status)
         assert successor, (number, status)
         assert successor[1] is None or successor[1] in numbers - {number}
+
+
+def test_the_states_of_a_request_are_reached_by_methods_that_exist() -> None:
+    from pandora_router.gateway import request
+    from pandora_router.gateway.request.attempts import RunningAttempt
+    from pandora_router.gateway.request.calls import Caller
+    from pandora_router.gateway.request.exchange import Exchange
+
+    owners = {owner.__name__: owner for owner in (Caller, Exchange, RunningAttempt)}
+    steps = re.findall(
+        r"(?m)^    \| \w+ +\| `(\w+)\.(\w+)`(?:, `(\w+)`)?(?:, `(\w+)`)?", request.__doc__ or ""
+    )
+    assert len(steps) == 13
+    for owner, *methods in steps:
+        assert all(hasattr(owners[owner], method) for method in methods if method), (owner, methods)
