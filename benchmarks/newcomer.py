@@ -13,8 +13,8 @@ import argparse
 import numpy as np
 
 from benchmarks.folders import load
+from pandora_router.estimators.extended import Extended
 from pandora_router.estimators.stack.boosted import Boosted
-from pandora_router.router.add_specialist import Extended
 
 
 def main() -> None:

@@ -12,11 +12,11 @@ import pytest
 from pandora_router.errors import UsageError
 from pandora_router.estimators.embedders.cache import Cached
 from pandora_router.estimators.embedders.embedder import default_embedder
+from pandora_router.estimators.extended import Extended
 from pandora_router.estimators.neighbours import Neighbours
 from pandora_router.estimators.stack.boosted import Boosted, Trees
 from pandora_router.estimators.stack.peek import Peek
 from pandora_router.estimators.states import Saved, estimator_of, load_estimator, read, write
-from pandora_router.router.add_specialist import Extended
 from tests.support.embedders import CallableEmbedder
 
 PROMPTS = [

@@ -8,6 +8,7 @@
     transformer/                     the paper's g: fine-tuned with torch, served by ONNX Runtime
     set_layer, looking               estimates from the beginnings of answers, and how those are obtained
     judge, estimator                 a language model as judge; any callable; the protocols of estimators
+    extended                         one more specialist from a few dozen scored prompts
     rewards                          checks of rewards and contexts
     states                           estimators on disk, without pickle
 
