@@ -10,7 +10,7 @@ import pytest
 
 from pandora_router.gateway.generation import Settings
 from pandora_router.gateway.request.ledger import Ledger
-from pandora_router.store import accounts
+from pandora_router.store import accounts, budgets
 from pandora_router.store.rows import DecisionRow, Key
 from pandora_router.store.worker import Store
 
@@ -36,7 +36,7 @@ def test_what_a_judge_costs_is_reserved_with_the_worst_case(store: Store) -> Non
         assert refused is not None
         assert refused.reason == "budget"
         assert await ledger.begin(row(key), (), 90, judged=10) is None
-        assert await store.run(lambda open_: accounts.account(open_, key, NOW)) == (10, 90)
+        assert await store.run(lambda open_: budgets.account(open_, key, NOW)) == (10, 90)
 
     asyncio.run(run())
 

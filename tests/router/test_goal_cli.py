@@ -16,7 +16,7 @@ from pandora_router.config.gateway import ServePlan
 from pandora_router.data import save
 from pandora_router.gateway.http.app import Gateway
 from pandora_router.gateway.http.server import keep_pace
-from pandora_router.store import log
+from pandora_router.store import budgets, log
 from pandora_router.store.database import Transaction
 from pandora_router.store.rows import Attempt, Outcome, Settlement
 from pandora_router.store.worker import Store
@@ -133,6 +133,7 @@ def test_a_budget_moves_the_worth_as_it_is_spent(place: Path) -> None:
     def write(open_: Transaction) -> None:
         for i in range(400):  # four dollars in the last hour of the morning: 40 would be spent until midnight
             row = replace(opened(f"d{i}", at=noon - 3000.0 + i), specialist="small")
+            assert budgets.reserve(open_, None, row.id, 1, row.at, 60.0, gateway.site.budgets("auto")) is None
             log.begin(open_, row, [Attempt(f"a{i}", row.id, "answer", "small", row.at, 1)])
             log.settle(open_, Settlement(f"a{i}", Outcome("ok", 10_000_000), row.at))
             log.close(open_, row.id, row.at, status="ok")

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from pandora_router.store import accounts, log, maintenance
+from pandora_router.store import accounts, budgets, log, maintenance
 from pandora_router.store.database import Database, Transaction
 from pandora_router.store.maintenance import Process
 from pandora_router.store.rows import Attempt, DecisionRow, Key, Outcome, Settlement
@@ -21,7 +21,7 @@ NOW = 1_800_000_000.0
 def begin(open_: Transaction, worker: Process, number: int = 1) -> Key:
     """A key with a budget and a decision of `worker` whose attempt is expected to cost 250."""
     key, _ = accounts.add_key(open_, f"team {number}", NOW, budget=1000)
-    assert accounts.reserve(open_, key, f"d{number}", 600, NOW, 3600.0) is None
+    assert budgets.reserve(open_, key, f"d{number}", 600, NOW, 3600.0) is None
     row = DecisionRow(f"d{number}", NOW, key.id, "chat", "route", "named", "", 1, "small", "small")
     attempt = Attempt(f"a{number}", row.id, "answer", "small", NOW, 250)
     log.begin(open_, row, [attempt], worker=worker.id)
@@ -45,7 +45,7 @@ def test_what_a_killed_process_left_open_is_settled_at_once(database: Database) 
             process.wait()
             assert recover(open_, here, NOW + 2.0) == 1
             assert recover(open_, here, NOW + 2.0) == 0
-            assert accounts.account(open_, key, NOW) == (250, 0)
+            assert budgets.account(open_, key, NOW) == (250, 0)
 
 
 def test_a_process_of_another_machine_is_dead_when_it_was_not_seen_for_long(database: Database) -> None:
@@ -57,7 +57,7 @@ def test_a_process_of_another_machine_is_dead_when_it_was_not_seen_for_long(data
         maintenance.seen(open_, far, NOW + maintenance.SILENT)
         assert recover(open_, here, NOW + 1.5 * maintenance.SILENT) == 0
         assert recover(open_, here, NOW + 2.5 * maintenance.SILENT) == 1
-        assert accounts.account(open_, key, NOW) == (250, 0)
+        assert budgets.account(open_, key, NOW) == (250, 0)
 
 
 def test_a_process_that_ends_leaves_nothing_open(database: Database) -> None:
@@ -84,7 +84,7 @@ def test_an_attempt_given_up_for_lost_is_corrected_by_its_process(database: Data
             row = log.decision(open_, id_)
             assert row is not None
             assert (row["cost"], row["attempts"][0]["cost"]) == (cost, cost)
-            assert accounts.account(open_, owner, NOW) == (cost, 0)
+            assert budgets.account(open_, owner, NOW) == (cost, 0)
         assert sum(minute["cost"] for minute in log.minutes(open_, NOW, NOW + 60)) == 2 * cost
         calls = open_.rows("SELECT status, sum(calls), sum(cost) FROM calls GROUP BY status ORDER BY status")
         assert [tuple(map(str, row)) for row in calls] == [("lost", "0", "0"), ("ok", "2", str(2 * cost))]
@@ -123,8 +123,8 @@ def test_a_retry_of_a_decision_given_up_for_lost_is_charged_and_reserves_nothing
         key = begin(open_, Process())
         assert log.recover(open_, NOW) == 1  # never registered: dead
         log.settle(open_, Settlement("a1", Outcome("error", 0), NOW))  # but it lives, and calls another
-        assert accounts.extend(open_, key, "d1", 600) is None
+        assert budgets.extend(open_, key, "d1", 600) is None
         log.attempt(open_, Attempt("a2", "d1", "retry", "large", NOW, 250))
         log.close(open_, "d1", NOW, status="ok", last=Settlement("a2", Outcome("ok", 30), NOW))
-        assert accounts.account(open_, key, NOW) == (30, 0)
+        assert budgets.account(open_, key, NOW) == (30, 0)
         assert sum(minute["cost"] for minute in log.minutes(open_, NOW, NOW + 60)) == 30

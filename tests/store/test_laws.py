@@ -11,8 +11,8 @@ from dataclasses import replace
 import pytest
 
 from pandora_router.errors import UpstreamError, UsageError
-from pandora_router.store import accounts, log
-from pandora_router.store.database import Database, connect
+from pandora_router.store import accounts, budgets, log
+from pandora_router.store.database import Database, Transaction, connect
 from pandora_router.store.migrations import STEPS, migrate
 from pandora_router.store.rows import (
     Attempt,
@@ -23,6 +23,7 @@ from pandora_router.store.rows import (
     Refusal,
     Session,
     Settlement,
+    SharedBudget,
 )
 from pandora_router.store.worker import Store
 from pandora_router.wires.usage import Usage
@@ -132,21 +133,21 @@ def test_a_rate_limit_is_what_a_list_of_arrivals_says(database: Database, per_mi
 def test_an_attempt_is_settled_once_and_the_rest_of_the_lease_goes_back(database: Database) -> None:
     with database.transaction() as open_:
         key, _ = accounts.add_key(open_, "team", NOW, budget=1000)
-        assert accounts.reserve(open_, key, "d1", 600, NOW, 60.0) is None
-        assert accounts.reserve(open_, key, "d1", 600, NOW, 60.0) is None  # the same again
-        assert accounts.account(open_, key, NOW) == (0, 600)
-        refused = accounts.reserve(open_, key, "d2", 401, NOW, 60.0)
+        assert budgets.reserve(open_, key, "d1", 600, NOW, 60.0) is None
+        assert budgets.reserve(open_, key, "d1", 600, NOW, 60.0) is None  # the same again
+        assert budgets.account(open_, key, NOW) == (0, 600)
+        refused = budgets.reserve(open_, key, "d2", 401, NOW, 60.0)
         assert isinstance(refused, Refusal)
         assert "team" in refused.message
         log.begin(open_, opened(key=key.id), [Attempt("a1", "d1", "inspection", "small", NOW, 50)])
         log.attempt(open_, Attempt("a2", "d1", "answer", "small", NOW, 300))
         assert log.settle(open_, Settlement("a1", Outcome("cancelled", 40), NOW))
         assert not log.settle(open_, Settlement("a1", Outcome("ok", 999), NOW))
-        assert accounts.account(open_, key, NOW) == (40, 560)
+        assert budgets.account(open_, key, NOW) == (40, 560)
         assert log.settle(open_, Settlement("a2", Outcome("ok", 300, Usage(10, 5, 0, 20)), NOW))
         assert log.close(open_, "d1", NOW, status="ok", seconds=1.5)
         assert not log.close(open_, "d1", NOW, status="error")
-        assert accounts.account(open_, key, NOW) == (340, 0)
+        assert budgets.account(open_, key, NOW) == (340, 0)
         row = log.decision(open_, "d1")
         assert row is not None
         assert (row["cost"], row["status"], row["detail"]) == (340, "ok", {"steps": [1, 2]})
@@ -157,61 +158,61 @@ def test_an_attempt_is_settled_once_and_the_rest_of_the_lease_goes_back(database
 def test_more_than_was_reserved_is_counted_in_full(database: Database) -> None:
     with database.transaction() as open_:
         key, _ = accounts.add_key(open_, "team", NOW, budget=1000)
-        accounts.reserve(open_, key, "d1", 100, NOW, 60.0)
+        budgets.reserve(open_, key, "d1", 100, NOW, 60.0)
         log.begin(open_, opened(key=key.id), [Attempt("a1", "d1", "answer", "small", NOW, 50)])
         log.settle(open_, Settlement("a1", Outcome("ok", 2000), NOW))
         log.close(open_, "d1", NOW, status="ok")
-        assert accounts.account(open_, key, NOW) == (2000, 0)
-        assert isinstance(accounts.reserve(open_, key, "d2", 0, NOW, 60.0), Refusal)
+        assert budgets.account(open_, key, NOW) == (2000, 0)
+        assert isinstance(budgets.reserve(open_, key, "d2", 0, NOW, 60.0), Refusal)
 
 
 def test_a_correction_gives_back_money_and_no_reservation(database: Database) -> None:
     """An estimate of 60 was 20 too high: 40 are spent, and 40 of the 100 stay reserved, not 60."""
     with database.transaction() as open_:
         key, _ = accounts.add_key(open_, "team", NOW, budget=1000)
-        accounts.reserve(open_, key, "d1", 100, NOW, 60.0)
-        accounts.charge(open_, "d1", 60)
-        accounts.charge(open_, "d1", -20)
-        assert accounts.account(open_, key, NOW) == (40, 40)
+        budgets.reserve(open_, key, "d1", 100, NOW, 60.0)
+        budgets.charge(open_, "d1", 60)
+        budgets.charge(open_, "d1", -20)
+        assert budgets.account(open_, key, NOW) == (40, 40)
 
 
 def test_another_call_reserves_only_what_is_missing(database: Database) -> None:
     with database.transaction() as open_:
         key, _ = accounts.add_key(open_, "team", NOW, budget=1000)
-        accounts.reserve(open_, key, "d1", 300, NOW, 60.0)
-        accounts.charge(open_, "d1", 100)
-        assert accounts.extend(open_, key, "d1", 250) is None
-        assert accounts.account(open_, key, NOW) == (100, 250)
-        assert accounts.extend(open_, key, "d1", 900) is None  # all of the budget, and not a nanodollar more
-        assert accounts.account(open_, key, NOW) == (100, 900)
-        assert isinstance(accounts.extend(open_, key, "d1", 901), Refusal)
-        assert accounts.account(open_, key, NOW) == (100, 900)
+        budgets.reserve(open_, key, "d1", 300, NOW, 60.0)
+        budgets.charge(open_, "d1", 100)
+        assert budgets.extend(open_, key, "d1", 250) is None
+        assert budgets.account(open_, key, NOW) == (100, 250)
+        assert budgets.extend(open_, key, "d1", 900) is None  # all of the budget, and not a nanodollar more
+        assert budgets.account(open_, key, NOW) == (100, 900)
+        assert isinstance(budgets.extend(open_, key, "d1", 901), Refusal)
+        assert budgets.account(open_, key, NOW) == (100, 900)
 
 
 def test_a_new_period_starts_empty_and_old_leases_settle_in_their_own(database: Database) -> None:
     later = NOW + 86_400.0
     with database.transaction() as open_:
         key, _ = accounts.add_key(open_, "team", NOW, budget=100, period="day")
-        accounts.reserve(open_, key, "d1", 100, NOW, 60.0)
+        budgets.reserve(open_, key, "d1", 100, NOW, 60.0)
         log.begin(open_, opened(key=key.id), [Attempt("a1", "d1", "answer", "small", NOW, 50)])
-        assert accounts.account(open_, key, later) == (0, 0)
-        assert accounts.reserve(open_, key, "d2", 100, later, 60.0) is None
+        assert budgets.account(open_, key, later) == (0, 0)
+        assert budgets.reserve(open_, key, "d2", 100, later, 60.0) is None
         log.settle(open_, Settlement("a1", Outcome("ok", 90), later))
         log.close(open_, "d1", later, status="ok")
-        assert accounts.account(open_, key, later) == (0, 100)
-        assert accounts.account(open_, key, NOW) == (90, 0)
+        assert budgets.account(open_, key, later) == (0, 100)
+        assert budgets.account(open_, key, NOW) == (90, 0)
 
 
 def test_what_a_dead_process_left_is_settled_at_its_estimate(database: Database) -> None:
     with database.transaction() as open_:
         key, _ = accounts.add_key(open_, "team", NOW, budget=1000)
-        accounts.reserve(open_, key, "d1", 600, NOW, 10.0)
-        accounts.reserve(open_, key, "never begun", 200, NOW, 10.0)
+        budgets.reserve(open_, key, "d1", 600, NOW, 10.0)
+        budgets.reserve(open_, key, "never begun", 200, NOW, 10.0)
         log.begin(open_, opened(key=key.id), [Attempt("a1", "d1", "answer", "small", NOW, 250)])
         assert log.recover(open_, NOW + 11.0) == 0  # not yet
         assert log.recover(open_, NOW + 11.0 + log.LATE) == 1
         assert log.recover(open_, NOW + 11.0 + log.LATE) == 0
-        assert accounts.account(open_, key, NOW) == (250, 0)
+        assert budgets.account(open_, key, NOW) == (250, 0)
         row = log.decision(open_, "d1")
         assert row is not None
         assert row["status"] == "lost"
@@ -297,7 +298,7 @@ def _spend(url: str, key: Key, worker: int, done: object) -> None:
         id_ = f"{worker}-{i}"
         worst = rng.randrange(1, 400)
         with database.transaction() as open_:
-            if accounts.reserve(open_, key, id_, worst, NOW, 10.0) is not None:
+            if budgets.reserve(open_, key, id_, worst, NOW, 10.0) is not None:
                 continue
             log.begin(open_, opened(id_, key.id), [Attempt(id_, id_, "answer", "small", NOW, worst)])
         if rng.random() < 0.2:
@@ -319,12 +320,12 @@ def test_racing_processes_never_exceed_a_budget(url: str, database: Database) ->
         worker.join(120)
         assert worker.exitcode == 0
     with database.transaction() as open_:
-        spent, reserved = accounts.account(open_, key, NOW)
+        spent, reserved = budgets.account(open_, key, NOW)
         assert spent + reserved <= 5000
         costs = open_.rows("SELECT coalesce(sum(cost), 0) FROM attempts WHERE settled_at IS NOT NULL")
         assert spent == int(costs[0][0])
         log.recover(open_, NOW + 60.0)
-        spent, reserved = accounts.account(open_, key, NOW)
+        spent, reserved = budgets.account(open_, key, NOW)
         assert reserved == 0
         assert spent <= 5000
         assert open_.rows("SELECT count(*) FROM decisions WHERE closed_at IS NULL") == [(0,)]
@@ -387,3 +388,164 @@ def test_an_unknown_scheme_and_an_unwritable_file_are_refused(tmp_path: object) 
     assert "hunter2" not in str(refused.value)
     with pytest.raises(UsageError, match="SQLite"):
         connect("/proc/nowhere/store.sqlite")
+
+
+GROUP, EVERYBODY = (
+    SharedBudget.named("group", "research", 900, "week"),
+    SharedBudget.named("all", "", 2000, "month"),
+)
+
+
+def in_a_group(open_: Transaction, budget: int | None = None) -> Key:
+    accounts.set_group(open_, "research", budget=GROUP.budget, period=GROUP.period)
+    key, _ = accounts.add_key(open_, "team", NOW, budget=budget, group="research")
+    return key
+
+
+def test_a_level_that_refuses_is_named_and_nothing_stays_reserved_at_the_others(database: Database) -> None:
+    with database.transaction() as open_:
+        key = in_a_group(open_, 5000)
+        profile = SharedBudget.named("profile", "frugal", 400, "day")
+        levels = (profile, EVERYBODY)
+        assert budgets.reserve(open_, key, "d1", 300, NOW, 60.0, levels) is None
+        assert budgets.reserve(open_, key, "d1", 300, NOW, 60.0, levels) is None  # the same again
+        for level in (key, GROUP, *levels):
+            assert budgets.account(open_, level, NOW) == (0, 300)
+        for shared, worst, name in (
+            (levels, 101, "the profile frugal"),
+            ((EVERYBODY,), 601, "the group research"),
+            ((replace(EVERYBODY, budget=500),), 201, "all requests"),
+        ):
+            refused = budgets.reserve(open_, key, "d2", worst, NOW, 60.0, shared)
+            assert isinstance(refused, Refusal)
+            assert f"budget of {name}" in refused.message
+        for level in (key, GROUP, *levels):
+            assert budgets.account(open_, level, NOW) == (0, 300)
+        other, _ = accounts.add_key(open_, "plain", NOW, budget=10)
+        refused = budgets.reserve(open_, other, "d3", 11, NOW, 60.0, (EVERYBODY,))
+        assert isinstance(refused, Refusal)
+        assert "the key plain" in refused.message
+        assert budgets.account(open_, EVERYBODY, NOW) == (0, 300)
+
+
+def test_another_call_and_its_cost_count_at_every_level(database: Database) -> None:
+    with database.transaction() as open_:
+        key = in_a_group(open_)
+        levels = (EVERYBODY,)
+        assert budgets.reserve(open_, key, "d1", 300, NOW, 60.0, levels) is None
+        budgets.charge(open_, "d1", 100)
+        assert budgets.extend(open_, key, "d1", 800, levels) is None
+        for level in (key, GROUP, EVERYBODY):
+            assert budgets.account(open_, level, NOW) == (100, 800)
+        refused = budgets.extend(open_, key, "d1", 801, levels)
+        assert isinstance(refused, Refusal)
+        assert "the group research" in refused.message
+        for level in (key, GROUP, EVERYBODY):
+            assert budgets.account(open_, level, NOW) == (100, 800)
+        log.begin(open_, opened(key=key.id), [Attempt("a1", "d1", "answer", "small", NOW, 50)])
+        log.settle(open_, Settlement("a1", Outcome("ok", 250), NOW))
+        log.close(open_, "d1", NOW, status="ok")
+        for level in (key, GROUP, EVERYBODY):
+            assert budgets.account(open_, level, NOW) == (350, 0)
+        cost, requests, recent, seconds = budgets.traffic(open_, EVERYBODY, NOW)
+        assert (cost, requests, recent) == (350, 1, 1)
+        assert seconds >= 0.0
+
+
+def test_requests_without_a_key_count_against_all(database: Database) -> None:
+    with database.transaction() as open_:
+        assert budgets.reserve(open_, None, "d1", 1500, NOW, 60.0, (EVERYBODY,)) is None
+        assert isinstance(budgets.reserve(open_, None, "d2", 501, NOW, 60.0, (EVERYBODY,)), Refusal)
+        assert budgets.left(open_, [EVERYBODY], NOW) == 500
+        log.begin(open_, opened(), [Attempt("a1", "d1", "answer", "small", NOW, 50)])
+        log.settle(open_, Settlement("a1", Outcome("ok", 70), NOW))
+        log.close(open_, "d1", NOW, status="ok")
+        assert budgets.left(open_, [EVERYBODY], NOW) == 1930
+
+
+def test_keys_join_and_leave_groups(database: Database) -> None:
+    with database.transaction() as open_:
+        with pytest.raises(UsageError, match="pandora keys group"):
+            accounts.add_key(open_, "lost", NOW, group="nowhere")
+        key, secret = accounts.add_key(open_, "team", NOW)
+        accounts.set_group(open_, "research", budget=900, period="week")
+        accounts.join_group(open_, "team", "research")
+        assert accounts.identify(open_, secret) == replace(key, group=GROUP)
+        assert accounts.identify_with_budget(open_, secret, NOW)[1] == 900
+        accounts.set_group(open_, "research", budget=None, period="week")
+        assert accounts.identify_with_budget(open_, secret, NOW)[1] is None
+        accounts.join_group(open_, "team", None)
+        assert accounts.identify(open_, secret) == key
+
+
+async def _spend_levels(url: str, keys: list[Key], levels: tuple[SharedBudget, ...], worker: int) -> None:
+    """One worker of a host: many requests at once through `Store`, as a gateway makes them."""
+    store, rng = Store(url), random.Random(worker)
+
+    async def request(number: int) -> None:
+        key, id_, worst = rng.choice(keys), f"{worker}-{number}", rng.randrange(1, 60)
+        shared = levels if number % 3 else levels[1:]
+
+        def begin(open_: Transaction) -> Refusal | None:
+            refused = budgets.reserve(open_, key, id_, worst, NOW, 60.0, shared)
+            if refused is None:
+                row = opened(id_, key.id)
+                log.begin(open_, row, [Attempt(id_, id_, "answer", "small", NOW, worst)])
+            return refused
+
+        taken = budgets.taking(key, NOW, shared)
+        if await store.run(begin, short=True, of=id_, budgets=taken) is not None:
+            return
+        cost, more = rng.randrange(worst + 1), worst + rng.randrange(9)
+        await store.run(
+            lambda open_: budgets.extend(open_, key, id_, more, shared), short=True, of=id_, budgets=taken
+        )
+        last = Settlement(id_, Outcome("ok", cost), NOW)
+        await store.run(lambda open_: log.close(open_, id_, NOW, status="ok", last=last), short=True, of=id_)
+
+    for block in range(5):
+        await asyncio.gather(*(request(12 * block + place) for place in range(12)))
+    store.close()
+
+
+def _worker_of_levels(url: str, keys: list[Key], levels: tuple[SharedBudget, ...], worker: int) -> None:
+    asyncio.run(_spend_levels(url, keys, levels, worker))
+
+
+def test_two_hosts_with_two_workers_never_exceed_any_level_and_lose_no_money(
+    url: str, database: Database
+) -> None:
+    """Four processes, three keys, a group, a profile and all: every level is exact to the nanodollar."""
+    profile = SharedBudget.named("profile", "frugal", 1500, "day")
+    with database.transaction() as open_:
+        accounts.set_group(open_, "research", budget=GROUP.budget, period=GROUP.period)
+        keys = [
+            accounts.add_key(open_, name, NOW, budget=budget, group=group)[0]
+            for name, budget, group in (("a", 700, "research"), ("b", None, "research"), ("c", None, None))
+        ]
+    spawn = multiprocessing.get_context("spawn")
+    levels = (profile, EVERYBODY)
+    workers = [
+        spawn.Process(target=_worker_of_levels, args=(url, keys, levels, worker)) for worker in range(4)
+    ]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join(120)
+        assert worker.exitcode == 0
+    with database.transaction() as open_:
+        costs = dict(open_.rows("SELECT key, sum(cost) FROM decisions GROUP BY key"))
+        spent = {str(level): budgets.account(open_, level, NOW) for level in (GROUP, *levels)}
+        for key in keys:
+            assert budgets.account(open_, key, NOW) == (int(costs.get(key.id, 0)), 0)
+        total = sum(map(int, costs.values()))
+        assert spent["all requests"] == (total, 0)
+        assert spent["the group research"] == (
+            int(costs.get(keys[0].id, 0)) + int(costs.get(keys[1].id, 0)),
+            0,
+        )
+        for level in (GROUP, *levels):
+            assert level.budget is not None
+            assert spent[str(level)][0] <= level.budget
+        assert total > 1000
+        assert open_.rows("SELECT count(*) FROM budgets WHERE reserved <> 0") == [(0,)]

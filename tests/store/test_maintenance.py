@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
-from pandora_router.store import accounts, auctions, log, maintenance
+from pandora_router.store import accounts, auctions, budgets, log, maintenance
 from pandora_router.store.database import Transaction, connect
 from pandora_router.store.worker import Store
 from tests.store.test_laws import opened
@@ -55,7 +55,7 @@ def test_many_old_decisions_go_in_blocks_between_which_others_are_served(url: st
     def write(open_: Transaction) -> None:
         key, _ = accounts.add_key(open_, "team", 0.0)
         for i in range(2 * log.BLOCK + 5):
-            accounts.reserve(open_, key, f"d{i}", 1, 0.0, 60.0)
+            budgets.reserve(open_, key, f"d{i}", 1, 0.0, 60.0)
             log.begin(open_, opened(f"d{i}", key.id, at=float(i)), prompt="hi")
             log.close(open_, f"d{i}", float(i), status="ok")
 

@@ -12,7 +12,7 @@ from contextlib import closing
 import pytest
 from benchmarks.served import Delay
 
-from pandora_router.store import accounts, log, pipeline_writer, worker
+from pandora_router.store import accounts, budgets, log, pipeline_writer, worker
 from pandora_router.store.database import Transaction, connect
 from pandora_router.store.rows import Attempt, Key, Outcome, Refusal, Session, Settlement
 from pandora_router.store.worker import Store
@@ -40,13 +40,13 @@ def added(store: Store, name: str, budget: int | None, per_minute: int | None = 
 
 async def begin(store: Store, key: Key, id_: str, worst: int) -> Refusal | None:
     def write(open_: Transaction) -> Refusal | None:
-        refused = accounts.admit(open_, key, NOW) or accounts.reserve(open_, key, id_, worst, NOW, 60.0)
+        refused = accounts.admit(open_, key, NOW) or budgets.reserve(open_, key, id_, worst, NOW, 60.0)
         if refused is None:
             log.begin(open_, opened(id_, key.id), [Attempt(f"a {id_}", id_, "answer", "small", NOW, worst)])
             log.pin(open_, f"session {hash(id_) % 5}", Session("small"), NOW, 60.0)
         return refused
 
-    return await store.run(write, short=True, of=id_, budget=accounts.taking(key, NOW))
+    return await store.run(write, short=True, of=id_, budgets=budgets.taking(key, NOW))
 
 
 async def end(store: Store, id_: str, cost: int) -> None:
@@ -103,10 +103,10 @@ def test_two_stores_never_exceed_a_budget_nor_wait_in_a_circle(far: str) -> None
             store.keep(lambda open_: log.settle(open_, first), short=True, of=id_)
             spent[key.id] += cost
             more = await store.run(
-                lambda open_: accounts.extend(open_, key, id_, worst),
+                lambda open_: budgets.extend(open_, key, id_, worst),
                 short=True,
                 of=id_,
-                budget=accounts.taking(key, NOW),
+                budgets=budgets.taking(key, NOW),
             )
             cost = 0 if more is not None else cost
             store.keep(
@@ -144,7 +144,7 @@ def test_two_stores_never_exceed_a_budget_nor_wait_in_a_circle(far: str) -> None
     database = connect(far)
     with database.transaction() as open_:
         for key in keys:
-            assert accounts.account(open_, key, NOW) == (spent[key.id], 0)
+            assert budgets.account(open_, key, NOW) == (spent[key.id], 0)
             assert key.budget is None or spent[key.id] <= key.budget
         assert set(refused) <= {key.id for key in keys if key.budget is not None}
         assert refused
@@ -243,7 +243,7 @@ def test_operations_wait_for_a_server_that_restarts(
         assert [one for one in done if not isinstance(one, str)] == []
         rows = store.submit(lambda open_: open_.rows("SELECT id, cost, status FROM decisions")).result()
         assert sorted(rows) == sorted((str(id_), 3, "ok") for id_ in done)
-        books = store.submit(lambda open_: accounts.account(open_, key, NOW)).result()
+        books = store.submit(lambda open_: budgets.account(open_, key, NOW)).result()
         assert books == (3 * len(done), 0)
         served = store.submit(lambda open_: open_.rows("SELECT sum(requests) FROM minutes")).result()
         assert int(served[0][0]) == len(done)

@@ -15,7 +15,7 @@ import pytest
 from benchmarks.bidding_partition import cables, can_partition
 
 from pandora_router.errors import UpstreamError
-from pandora_router.store import accounts, log
+from pandora_router.store import accounts, budgets, log
 from pandora_router.store.database import Transaction, connect
 from pandora_router.store.rows import Key
 from pandora_router.store.worker import Store
@@ -97,7 +97,7 @@ def test_processes_that_commit_many_keys_together_do_not_block_each_other(url: s
     ]
 
     def begin(open_: Transaction, id_: str, key: Key) -> None:
-        accounts.reserve(open_, key, id_, 10, 0.0, 60.0)
+        budgets.reserve(open_, key, id_, 10, 0.0, 60.0)
         log.begin(open_, opened(id_, key.id))
 
     begun = []

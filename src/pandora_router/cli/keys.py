@@ -13,7 +13,7 @@ import click
 
 from pandora_router.cli.console import Screen, table
 from pandora_router.errors import UsageError
-from pandora_router.store import accounts
+from pandora_router.store import accounts, budgets
 from pandora_router.store.database import Transaction, connect
 from pandora_router.store.migrations import migrate
 from pandora_router.store.money import PERIODS, dollars, nanodollars
@@ -87,10 +87,17 @@ def keys() -> None:
 @click.option("--budget", type=float, help="Most dollars that may be spent per period [unlimited].")
 @click.option("--period", type=click.Choice(PERIODS), default="month", show_default=True)
 @click.option("--per-minute", type=click.IntRange(min=0), help="Most requests per minute [unlimited].")
+@click.option("--group", help="Share the budget of this group of keys; see: pandora keys group.")
 @click.option("--admin", is_flag=True, help="The key also opens the dashboard.")
 @store_option
 def add(
-    name: str, budget: float | None, period: str, per_minute: int | None, admin: bool, store: str
+    name: str,
+    budget: float | None,
+    period: str,
+    per_minute: int | None,
+    group: str | None,
+    admin: bool,
+    store: str,
 ) -> None:
     """Make a key and print its secret, which is not stored and cannot be shown again.
 
@@ -98,17 +105,46 @@ def add(
     Examples:
       pandora keys add team-a --budget 50 --period month --per-minute 600
       pandora keys add batch --budget 5 --period day --store postgresql://host/pandora
+      pandora keys add alice --group research
       pandora keys add operator --admin
     """
     most = None if budget is None else nanodollars(budget)
     _, secret = within(
         store,
         lambda open_: accounts.add_key(
-            open_, name, time.time(), budget=most, period=period, per_minute=per_minute, admin=admin
+            open_,
+            name,
+            time.time(),
+            budget=most,
+            period=period,
+            per_minute=per_minute,
+            admin=admin,
+            group=group,
         ),
         new=True,
     )
     click.echo(secret)
+
+
+@keys.command()
+@click.argument("name")
+@click.option("--budget", type=float, help="Most dollars that its keys may spend together [unlimited].")
+@click.option("--period", type=click.Choice(PERIODS), default="month", show_default=True)
+@store_option
+def group(name: str, budget: float | None, period: str, store: str) -> None:
+    """Make a group of keys that share a budget, or change it, from the next request on.
+
+    A request must fit into every budget above it: that of its key, of the group, of the profile, of all.
+
+    \b
+    Examples:
+      pandora keys group research --budget 500 --period month
+      pandora keys add alice --group research --budget 50
+    """
+    most = None if budget is None else nanodollars(budget)
+    within(store, lambda open_: accounts.set_group(open_, name, budget=most, period=period), new=True)
+    spends = "unlimited" if budget is None else f"{money(budget)} per {period}"
+    click.echo(f"The keys of the group {printable(name)} share: {spends}")
 
 
 @keys.command("list")
@@ -127,10 +163,11 @@ def list_(as_json: bool, store: str) -> None:
     def look(open_: Transaction) -> list[dict[str, Any]]:
         listed = []
         for key in accounts.keys(open_):
-            spent, reserved = accounts.account(open_, key, now)
+            spent, reserved = budgets.account(open_, key, now)
             budget = None if key.budget is None else dollars(key.budget)
             row = {"name": key.name, "budget": budget, "period": key.period, "per_minute": key.per_minute}
             row |= {"spent": dollars(spent), "reserved": dollars(reserved)}
+            row |= {"group": None if key.group is None else key.group.name}
             listed.append({**row, "admin": key.admin, "revoked": key.revoked_at is not None})
         return listed
 
@@ -146,6 +183,7 @@ def list_(as_json: bool, store: str) -> None:
             printable(row["name"])
             + (" (admin)" if row["admin"] else "")
             + (" (revoked)" if row["revoked"] else ""),
+            "" if row["group"] is None else printable(row["group"]),
             "unlimited" if row["budget"] is None else f"{money(row['budget'])} per {row['period']}",
             money(row["spent"], significant=6),
             money(row["reserved"], significant=6),
@@ -153,7 +191,9 @@ def list_(as_json: bool, store: str) -> None:
         ]
         for row in rows
     ]
-    Screen().show(table("API keys", ["key", "budget", "spent", "reserved", "per minute"], cells, words=2))
+    Screen().show(
+        table("API keys", ["key", "group", "budget", "spent", "reserved", "per minute"], cells, words=3)
+    )
 
 
 def _limit(_: click.Context, option: click.Parameter, value: str | None) -> float | None:
@@ -177,8 +217,9 @@ def _limit(_: click.Context, option: click.Parameter, value: str | None) -> floa
 @click.option(
     "--per-minute", metavar="NUMBER", callback=_limit, help="Most requests per minute, or none for unlimited."
 )
+@click.option("--group", metavar="NAME", help="Share the budget of this group, or none for no group.")
 @store_option
-def set_(name: str, budget: float | None, per_minute: float | None, store: str) -> None:
+def set_(name: str, budget: float | None, per_minute: float | None, group: str | None, store: str) -> None:
     """Change the limits of a key, from its next request on; a limit that is not named stays.
 
     What the key has spent in the present period counts against the new budget.
@@ -187,10 +228,12 @@ def set_(name: str, budget: float | None, per_minute: float | None, store: str) 
     Examples:
       pandora keys set team-a --budget 80
       pandora keys set team-a --per-minute 1200 --budget none
+      pandora keys set team-a --group research
     """
-    if budget is None and per_minute is None:
+    if budget is None and per_minute is None and group is None:
         do = "Pass at least one of them."
-        raise UsageError("pandora keys set", expected="--budget or --per-minute", came="none", do=do)
+        expected = "--budget, --per-minute or --group"
+        raise UsageError("pandora keys set", expected=expected, came="none", do=do)
 
     def change(open_: Transaction) -> None:
         key = next((k for k in accounts.keys(open_) if k.name == name and k.revoked_at is None), None)
@@ -200,6 +243,8 @@ def set_(name: str, budget: float | None, per_minute: float | None, store: str) 
         if per_minute is not None:
             rate = None if per_minute == math.inf else int(per_minute)
         accounts.limit_key(open_, name, budget=most, per_minute=rate)
+        if group is not None:
+            accounts.join_group(open_, name, None if group == "none" else group)
 
     within(store, change)
     click.echo(f"{printable(name)} has new limits; see: pandora keys list")

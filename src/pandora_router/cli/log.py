@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import click
 from pandora_router.cli.console import Screen, table
 from pandora_router.cli.keys import store_option, within
 from pandora_router.errors import UsageError
+from pandora_router.store import accounts, budgets
 from pandora_router.store import log as decisions
 from pandora_router.store.money import dollars
 from pandora_router.text import money, printable
@@ -26,6 +28,7 @@ def log() -> None:
     Examples:
       pandora log tail --most 20
       pandora log show 0193...
+      pandora log status
       pandora log export --parquet decisions.parquet --days 30
       pandora log export --table traffic --metric reward     # then: pandora fit
     """
@@ -65,6 +68,48 @@ def tail(most: int, specialist: str | None, as_json: bool, store: str) -> None:
     ]
     columns = ["time (UTC)", "decision", "specialist", "policy", "status", "looks", "cost", "seconds"]
     Screen().show(table("Newest decisions", columns, cells, words=5))
+
+
+@log.command()
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")
+@store_option
+def status(as_json: bool, store: str) -> None:
+    """Show every budget: what is spent, what is left, and what its period will end at.
+
+    Budgets of `goal` and of profiles also show what a right answer is worth now: the highest worth at which
+    the money lasts (docs/goals.md). The gateway writes it down every few seconds.
+
+    \b
+    Examples:
+      pandora log status
+      pandora log status --json
+    """
+    now = time.time()
+    levels = within(store, lambda open_: budgets.status(open_, accounts.limited(open_), now))
+    if as_json:
+        for level in levels:
+            amounts = {name: dollars(getattr(level, name)) for name in ("budget", "spent", "reserved")}
+            click.echo(json.dumps(asdict(level) | amounts | {"left": level.left}))
+        return
+    if not levels:
+        click.echo("There is no budget. Set one: goal: {budget: 500, per: month} in pandora.yaml, or")
+        click.echo("pandora keys add NAME --budget 50")
+        return
+    cells = [
+        [
+            printable(level.name),
+            f"{money(dollars(level.budget))} per {level.period}",
+            money(dollars(level.spent)),
+            money(dollars(level.reserved)),
+            f"{level.left:.1%}",
+            "never" if level.until is None else f"{(level.until - now) / 86_400.0:.1f} days",
+            "" if level.expected is None else money(level.expected),
+            "" if level.worth is None else money(level.worth),
+        ]
+        for level in levels
+    ]
+    columns = ["budget of", "budget", "spent", "reserved", "left", "ends in", "will end at"]
+    Screen().show(table("Budgets", [*columns, "a right answer is worth"], cells, words=1))
 
 
 @log.command()

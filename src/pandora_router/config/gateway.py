@@ -31,6 +31,8 @@ from pandora_router.learn.pace import Pace
 from pandora_router.prices import Tariff
 from pandora_router.router import Router
 from pandora_router.router.revalue import weighed
+from pandora_router.store.money import nanodollars
+from pandora_router.store.rows import SharedBudget
 from pandora_router.transport.asgi import Address
 from pandora_router.wires.look import LookLength
 
@@ -104,10 +106,8 @@ class ServePlan:
         market = auctioneer(config, self.path)
         pace = None
         if router is not None and config.goal is not None and config.goal.budget is not None:
-            curve, worth = curve_of(router), worth_of(router)
-            assert worth is not None
-            assert config.goal.per is not None
-            pace = PacedRouter(router, Pace(curve, config.goal.budget, worth), config.goal.per)
+            shared = shared_budget("", config.goal.budget, config.goal.per)
+            pace = paced_router(router, config.goal.budget, shared)
         return Site(backends, chosen, router, profiles, config.value.second, market, pace, hash=content)
 
     def mount(self, gateway: Gateway, closing: ExitStack) -> None:
@@ -160,6 +160,19 @@ def goal_worth(router: Router, keep: float, of: str) -> float:
         )
     assert kept.point.worth is not None
     return kept.point.worth
+
+
+def shared_budget(profile: str, budget: float, per: str | None) -> SharedBudget:
+    """The budget of a profile, or of all requests if the name is empty."""
+    assert per is not None
+    return SharedBudget.named("profile" if profile else "all", profile, nanodollars(budget), per)
+
+
+def paced_router(router: Router, budget: float, shared: SharedBudget) -> PacedRouter:
+    """The router that follows a budget, at first at its own worth."""
+    worth = worth_of(router)
+    assert worth is not None
+    return PacedRouter(router, Pace(curve_of(router), budget, worth), shared)
 
 
 def auctioneer(config: Config, path: Path) -> Auctioneer | None:
@@ -229,12 +242,16 @@ def profile(name: str, config: Config, router: Router | None) -> Profile:
         if stated.keep is not None and stated.of is not None:
             worth = goal_worth(router, stated.keep, stated.of)
         router = weighed(router, router.fee_weight if worth is None else 1.0 / worth, name=name)
+    paced = None
+    if router is not None and stated.budget is not None:
+        paced = paced_router(router, stated.budget, shared_budget(name, stated.budget, stated.per))
     return Profile(
         router,
         second=value.second if stated.second is None else stated.second,
         only=None if stated.only is None else frozenset(stated.only),
         exclude=frozenset(stated.exclude or ()),
         max_fee=stated.max_fee,
+        paced=paced,
     )
 
 

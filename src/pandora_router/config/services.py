@@ -60,6 +60,7 @@ class ProfileSettings(Closed):
 
     right_answer, second: as under `value`, in its currency; by default those of the file.
     keep, of: as under `goal`, instead of `right_answer`.
+    budget, per: the most money for the requests of this profile in a day, week or month.
     only, exclude: names of specialists.
     max_fee: most that one answer may cost.
     """
@@ -68,6 +69,8 @@ class ProfileSettings(Closed):
     second: Amount | None = None
     keep: Above | None = None
     of: Name | None = None
+    budget: Above | None = None
+    per: Literal["day", "week", "month"] | None = None
     only: list[Name] | None = None
     exclude: list[Name] | None = None
     max_fee: Amount | None = None
@@ -79,6 +82,10 @@ class ProfileSettings(Closed):
             raise ValueError("`keep` and `of` together: keep: 0.95, of: NAME")
         if self.keep is not None and self.right_answer is not None:
             raise ValueError("`keep` or `right_answer`, not both")
+        if (self.budget is None) != (self.per is None):
+            raise ValueError("`budget` and `per` together: budget: 50, per: week")
+        if self.budget is not None and (self.keep is not None or self.right_answer is not None):
+            raise ValueError("`budget`, `keep` or `right_answer`: one of them")
         return self
 
 

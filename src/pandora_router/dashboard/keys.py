@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from pandora_router.dashboard.layout import Entry, Page, PageTable, count, cut, money, note, share, when
 from pandora_router.dashboard.markup import tag
 from pandora_router.dashboard.page_request import PageRequest
-from pandora_router.store import accounts, queries
+from pandora_router.store import accounts, budgets, queries
+from pandora_router.store.budgets import BudgetStatus
 from pandora_router.store.database import Transaction
-from pandora_router.store.money import period_of
+from pandora_router.store.money import nanodollars, period_of
 from pandora_router.store.rows import Key
 
+BUDGETS = (
+    "budget of", "budget", "per", "spent", "reserved", "left", "ends in", "will end at", "right answer",
+)  # fmt: skip
 COLUMNS = (
     "key", "state", "since", "period", "budget", "spent", "reserved", "used", "per minute", "requests",
     "errors", "spend in window",
@@ -22,7 +28,7 @@ def keys(open_: Transaction, request: PageRequest) -> Page:
     nothing = dict.fromkeys(("requests", "errors", "cost"), 0)
     rows = []
     for key in accounts.keys(open_):
-        spent, reserved = accounts.account(open_, key, request.now)
+        spent, reserved = budgets.account(open_, key, request.now)
         mine = sums.get(key.id, nothing)
         rows.append(
             [
@@ -40,6 +46,7 @@ def keys(open_: Transaction, request: PageRequest) -> Page:
                 money(mine["cost"]),
             ]
         )
+    tree = budgets.status(open_, accounts.limited(open_), request.now)
     explained = note(
         "Make keys with ",
         tag("code", "pandora keys add NAME --budget DOLLARS"),
@@ -48,9 +55,31 @@ def keys(open_: Transaction, request: PageRequest) -> Page:
         " opens this dashboard.",
     )
     empty = "There are no keys."
-    return Page(
-        "Keys", [PageTable("keys", "Keys and budgets", COLUMNS, rows, words=4, empty=empty), explained]
-    )
+    shown = [PageTable("keys", "Keys and budgets", COLUMNS, rows, words=4, empty=empty)]
+    return Page("Keys", [*shown, *([_budgets(tree, request.now)] if tree else []), explained])
+
+
+def _budgets(tree: Sequence[BudgetStatus], now: float) -> PageTable:
+    """All budgets that bind requests, with the worth that those of goals and profiles have come to."""
+    rows = [
+        [
+            Entry(level.name),
+            money(level.budget),
+            Entry(level.period),
+            money(level.spent),
+            money(level.reserved),
+            Entry(level.left, f"{level.left:.1%}"),
+            Entry(None, "–") if level.until is None else Entry(level.until - now, _days(level.until - now)),
+            Entry(None, "–") if level.expected is None else money(nanodollars(level.expected)),
+            Entry(None, "–") if level.worth is None else money(nanodollars(level.worth)),
+        ]
+        for level in tree
+    ]
+    return PageTable("budgets", "Budgets", BUDGETS, rows, words=1)
+
+
+def _days(seconds: float) -> str:
+    return f"{seconds / 86_400.0:.1f} days"
 
 
 def _state(key: Key) -> str:

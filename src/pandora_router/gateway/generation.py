@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from typing import Literal
 
@@ -17,6 +17,7 @@ from pandora_router.gateway.providers.backend import Backend
 from pandora_router.learn.pace import Pace
 from pandora_router.router import Router
 from pandora_router.router.revalue import weighed
+from pandora_router.store.rows import SharedBudget
 from pandora_router.transport.relay import LONGEST
 
 Mode = Literal["route", "observe"]
@@ -75,6 +76,7 @@ class Profile:
     router: decides; None if none is fitted. Routers of several profiles share their estimators and differ in
     what a right answer is worth. second: what a second of waiting costs, in dollars. only, exclude: names of
     specialists that alone may answer, or may not. max_fee: the most that an answer may cost, in dollars.
+    paced: how the worth follows the profile's own budget, if it has one.
     """
 
     router: Router | None = None
@@ -82,15 +84,16 @@ class Profile:
     only: frozenset[str] | None = None
     exclude: frozenset[str] = frozenset()
     max_fee: float | None = None
+    paced: PacedRouter | None = None
 
 
 @dataclass(frozen=True, eq=False)
 class PacedRouter:
-    """The router of the fit, whose worth of a right answer follows a budget `per` day, week or month."""
+    """The router of the fit, whose worth of a right answer follows a budget."""
 
     router: Router
     pace: Pace
-    per: str
+    budget: SharedBudget
 
     @property
     def now(self) -> Router:
@@ -156,6 +159,25 @@ class Site:
         """The routers of all profiles, that of `auto` first."""
         routers = (self.router, *(profile.router for profile in self.profiles.values()))
         return tuple(router for router in routers if router is not None)
+
+    @property
+    def paced_routers(self) -> Mapping[str, PacedRouter]:
+        """The routers that follow a budget, by profile; that of `auto` has the name ""."""
+        all_ = {"": self.paced, **{name: profile.paced for name, profile in self.profiles.items()}}
+        return {name: paced for name, paced in all_.items() if paced is not None}
+
+    def budgets(self, model: str) -> tuple[SharedBudget, ...]:
+        """The budgets of the profile that `model` names and of all requests, besides those of the key."""
+        profile = model.partition("@")[2] if model not in self.names else ""
+        paced = self.paced_routers
+        return tuple(paced[name].budget for name in dict.fromkeys((profile, "")) if name in paced)
+
+    def at_pace(self, name: str, paced: PacedRouter) -> Site:
+        """The site with another pace, and so another worth, for the profile `name` or "" for `auto`."""
+        if not name:
+            return replace(self, paced=paced, router=paced.now)
+        profile = replace(self.profiles[name], paced=paced, router=paced.now)
+        return replace(self, profiles={**self.profiles, name: profile})
 
     @functools.cached_property
     def names(self) -> tuple[str, ...]:

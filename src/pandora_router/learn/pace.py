@@ -73,6 +73,11 @@ class Pace:
         allowed = max(self.budget - traffic.spent, 0.0) / ahead / max(learnt.ratio, 1e-9)
         return replace(learnt, worth=affordable(self.curve, allowed))
 
+    def expected_end(self, traffic: Traffic, left: float) -> float:
+        """The money that the period will end at, if traffic and the present worth stay as they are."""
+        ahead = traffic.recent * left / traffic.seconds if traffic.seconds > 0.0 else 0.0
+        return traffic.spent + ahead * cost_at(self.curve, self.worth) * self.ratio
+
 
 def cost_at(curve: Curve, worth: float) -> float:
     """The expected cost of a request at this worth, interpolated between the points of the curve."""

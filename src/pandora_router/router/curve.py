@@ -212,7 +212,7 @@ def measured(
     }
     points = []
     for at, worth in enumerate(worths):
-        over = _over_mix(score[:, at], money[:, at], single_score, single_money)
+        over = over_mix(score[:, at], money[:, at], single_score, single_money)
         points.append(
             Point(
                 worth,
@@ -259,7 +259,7 @@ def covariance(values: Matrix, cluster: Positions) -> Matrix:
     return np.asarray(sums.T @ sums / len(values) ** 2)
 
 
-def _over_mix(score: Vector, money: Vector, single_score: Matrix, single_money: Matrix) -> Vector:
+def over_mix(score: Vector, money: Vector, single_score: Matrix, single_money: Matrix) -> Vector:
     """Score of each prompt minus that of the best mix of two specialists at the same mean cost (N,)."""
     means = list(zip(single_money.mean(axis=0).tolist(), single_score.mean(axis=0).tolist(), strict=True))
     corners = hull(means)

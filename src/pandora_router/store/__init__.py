@@ -4,7 +4,8 @@
     money        exact sums: integers of a billionth of a dollar; names of budget periods
     database     one SQL dialect over two drivers: SQLite (embedded) and PostgreSQL (several hosts)
     migrations   the numbered steps that build the schema
-    accounts     API keys, rate limits, budgets: reserve before a call, settle after it, release the rest
+    accounts     API keys, groups of keys, rate limits
+    budgets      the tree of budgets: reserve before a call, settle after it, release the rest
     log          decisions, attempts, feedback, sessions, generations, retention
     auctions     the ledger of a market
     maintenance  which worker processes are alive; periodic work that one of them does

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import astuple
 from typing import Any
 
-from pandora_router.store import accounts, rollups
+from pandora_router.store import budgets, rollups
 from pandora_router.store.database import Row, Transaction
 from pandora_router.store.rows import Attempt, DecisionRow, Feedback, Outcome, Session, Settlement
 
@@ -166,9 +166,8 @@ def _corrected(open_: Transaction, settlement: Settlement) -> bool:
 
 def _charge(open_: Transaction, decision: str, cost: int) -> None:
     """Add `cost` to a decision and to what its key has spent."""
-    rows = open_.changed("UPDATE decisions SET cost = cost + ? WHERE id = ? RETURNING key", cost, decision)
-    if rows and rows[0][0] is not None:
-        accounts.charge(open_, decision, cost)
+    if open_.run("UPDATE decisions SET cost = cost + ? WHERE id = ?", cost, decision):
+        budgets.charge(open_, decision, cost)
 
 
 def close(
@@ -197,7 +196,7 @@ def close(
         *(baseline, *renamed, id_),
     )
     settling = () if last is None else (_settling(last),)
-    (_, rows), (_, lease), *settled = open_.together(ending, accounts.lock_lease(id_), *settling)
+    (_, rows), (_, lease), *settled = open_.together(ending, budgets.lock_lease(id_), *settling)
     open_last = last is not None and bool(settled) and _settled(open_, last, settled[0][1]) is not None
     cost = last.outcome.cost if last is not None and open_last else 0
     if not rows:
@@ -207,9 +206,9 @@ def close(
         elif last is not None:
             _corrected(open_, last)
         return False
-    reservation = accounts.lease_of(lease)
+    reservation = budgets.lease_of(lease)
     if reservation is not None:
-        accounts.release(open_, reservation, now, cost)
+        budgets.release(open_, reservation, now, cost)
     if response is not None:
         open_.put("UPDATE bodies SET response = ? WHERE decision = ?", response, id_)
     rollups.count_decision(open_, id_, rows[0][1:])
@@ -231,9 +230,9 @@ def recover(open_: Transaction, now: float) -> int:
             settle(open_, Settlement(str(attempt_id), lost, now))
         ended += close(open_, id_, now, status="lost")
     for id_ in _orphans(open_, now):
-        lease = accounts.lease_of(open_.changed(*accounts.lock_lease(id_)))
+        lease = budgets.lease_of(open_.changed(*budgets.lock_lease(id_)))
         if lease is not None:
-            accounts.release(open_, lease, now)
+            budgets.release(open_, lease, now)
     return ended
 
 

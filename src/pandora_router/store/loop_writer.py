@@ -42,7 +42,8 @@ class Job:
     kept: retry the operation until the database is reachable again.
     again: the operation is idempotent: it may be run again although it may have been committed.
     of: the decision whose operations are committed in the order of their calls; "" if it has none.
-    budget: id of a key and period, if the operation takes from this budget or counts against a rate.
+    budgets: account and period of each budget that the operation takes from, if it does, or counts against a
+        rate of.
     """
 
     operation: Operation
@@ -51,7 +52,7 @@ class Job:
     kept: bool = False
     again: bool = False
     of: str = ""
-    budget: tuple[str, str] | None = None
+    budgets: tuple[tuple[str, str], ...] = ()
 
 
 class LoopWriter:

@@ -134,6 +134,23 @@ STEPS: tuple[tuple[str, ...], ...] = (
         "ALTER TABLE sessions ADD COLUMN tokens BIGINT NOT NULL DEFAULT 0",
         "ALTER TABLE sessions ADD COLUMN held BIGINT NOT NULL DEFAULT 0",
     ),
+    (  # budgets belong to keys, groups of keys, profiles and all requests
+        """CREATE TABLE levels (
+            key TEXT NOT NULL, period TEXT NOT NULL,
+            spent BIGINT NOT NULL DEFAULT 0, reserved BIGINT NOT NULL DEFAULT 0,
+            requests BIGINT NOT NULL DEFAULT 0, PRIMARY KEY (key, period))""",
+        "INSERT INTO levels (key, period, spent, reserved) SELECT key, period, spent, reserved FROM budgets",
+        "DROP TABLE budgets",
+        "ALTER TABLE levels RENAME TO budgets",
+        "ALTER TABLE leases ADD COLUMN also TEXT NOT NULL DEFAULT ''",
+        """CREATE TABLE key_groups (
+            id TEXT PRIMARY KEY, name TEXT NOT NULL UNIQUE, budget BIGINT, period TEXT NOT NULL)""",
+        "ALTER TABLE keys ADD COLUMN grouped TEXT REFERENCES key_groups(id)",
+        """CREATE TABLE paces (
+            id TEXT PRIMARY KEY, kind TEXT NOT NULL, name TEXT NOT NULL, budget BIGINT NOT NULL,
+            period TEXT NOT NULL, worth DOUBLE PRECISION NOT NULL, expected DOUBLE PRECISION NOT NULL,
+            at DOUBLE PRECISION NOT NULL)""",
+    ),
 )
 
 

@@ -7,10 +7,10 @@ result which has not come is left by an exception, and run again from its start 
 it asked before is answered from memory. So it must ask the same again; if not, the thread runs it.
 
 Transactions of several processes overlap, and none waits for another in a circle, because all lock rows in
-one order: first those of budgets from which something is taken, sorted (`Job.budget`); then rows of their own
-decisions, of which nobody else writes; at the end sums, sorted (`Transaction.grow`). So operations that take
-from budgets must not share a commit with others (`pipeline_writer`). The thread's operations lock rows in any
-order: its transactions wait until these have ended, and these for them (`database.TURN`).
+one order: first those of budgets from which something is taken, sorted (`Job.budgets`); then rows of their
+own decisions, of which nobody else writes; at the end sums, sorted (`Transaction.grow`). So operations that
+take from budgets must not share a commit with others (`pipeline_writer`). The thread's operations lock rows
+in any order: its transactions wait until these have ended, and these for them (`database.TURN`).
 
 If an operation fails, or the connection does, all of its commit are run again by the thread. They may have
 been committed then, which is why a short operation must be idempotent.
@@ -307,7 +307,7 @@ class Pipeline:
 
 def _locks(asking: Sequence[Replay]) -> list[Statement]:
     """The statements that lock the budgets of operations, in the order in which everybody locks them."""
-    budgets = sorted({one.job.budget for one in asking if one.job.budget is not None})
+    budgets = sorted({row for one in asking for row in one.job.budgets})
     if not budgets:
         return []
     keys, periods = (_array(names) for names in zip(*budgets, strict=True))

@@ -87,7 +87,7 @@ class PipelineWriter:
         left: list[Job] = []
         later = set(self._decisions)
         for job in self._waiting:
-            waits = job.of in later or (job.budget is not None and job.budget in self._budgets)
+            waits = job.of in later or not self._budgets.isdisjoint(job.budgets)
             other = chosen and _kind(job) != _kind(chosen[0])
             (left if waits or other or len(chosen) == TOGETHER else chosen).append(job)
             if job.of:
@@ -112,12 +112,12 @@ class PipelineWriter:
     def _hold(self, jobs: Sequence[Job]) -> None:
         """Later operations of the same decisions and budgets wait until these have ended."""
         self._decisions.update(job.of for job in jobs if job.of)
-        self._budgets.update(job.budget for job in jobs if job.budget)
+        self._budgets.update(row for job in jobs for row in job.budgets)
 
     def _free(self, jobs: Sequence[Job]) -> None:
         """These operations have ended: those that waited for them may begin."""
         self._decisions.difference_update(job.of for job in jobs)
-        self._budgets.difference_update(job.budget for job in jobs if job.budget)
+        self._budgets.difference_update(row for job in jobs for row in job.budgets)
         self._schedule()
 
     def _send_away(self, jobs: Sequence[Job]) -> None:
@@ -168,7 +168,7 @@ class PipelineWriter:
 
 
 def _kind(job: Job) -> tuple[bool, bool]:
-    return job.budget is not None, bool(job.of)
+    return bool(job.budgets), bool(job.of)
 
 
 def _opened(url: str) -> Any:

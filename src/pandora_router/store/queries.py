@@ -57,23 +57,6 @@ class Window:
         return ("minutes", "minute") if self.span == MINUTE else ("hours", "hour")
 
 
-def traffic(open_: Transaction, since: float, now: float) -> tuple[int, int, int, float]:
-    """Cost in nanodollars and number of requests since the hour of `since`; requests of the last day.
-
-    The last number is over how many seconds these came: a day, or less if the first is younger.
-    """
-    ((cost, requests),) = open_.rows(
-        "SELECT coalesce(sum(cost), 0), coalesce(sum(requests), 0) FROM hours WHERE hour >= ?",
-        int(since // HOUR),
-    )
-    ((first, recent),) = open_.rows(
-        "SELECT min(minute), coalesce(sum(requests), 0) FROM minutes WHERE minute >= ?",
-        int((now - DAY) // MINUTE),
-    )
-    begun = now if first is None else float(first) * MINUTE
-    return int(cost), int(requests), int(recent), max(now - begun, 0.0)
-
-
 @dataclass(frozen=True)
 class Filter:
     """Conditions on the decisions to list; a field that is None or "" is no condition.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import operator
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,12 +19,40 @@ Status = Literal["open", "ok", "error", "cancelled", "lost"]
 
 
 @dataclass(frozen=True)
+class SharedBudget:
+    """A budget that many requests share: those of a group of keys, of a profile, or all.
+
+    id: of its rows in the store. budget: nanodollars per `period`; None means unlimited. paced: whether its
+    requests are also counted by the hour, for `learn.pace`.
+    """
+
+    kind: Literal["group", "profile", "all"]
+    id: str
+    name: str
+    budget: int | None
+    period: str
+    paced: bool = False
+
+    @classmethod
+    def named(
+        cls, kind: Literal["group", "profile", "all"], name: str, budget: int | None, period: str
+    ) -> SharedBudget:
+        """The budget of the group or profile `name`, or of all requests; its id follows from the name."""
+        mark = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+        return cls(kind, f"{kind}-{mark}", name, budget, period, paced=kind != "group")
+
+    def __str__(self) -> str:
+        return "all requests" if self.kind == "all" else f"the {self.kind} {self.name}"
+
+
+@dataclass(frozen=True)
 class Key:
     """An API key; only its hash is stored.
 
     budget: nanodollars per `period`; None means unlimited.
     per_minute: requests per minute; None means unlimited.
     admin: the key may also open the dashboard, which shows the traffic of all keys.
+    group: the budget that it shares with other keys; None if it is in no group.
     """
 
     id: str
@@ -34,6 +63,7 @@ class Key:
     per_minute: int | None = None
     revoked_at: float | None = None
     admin: bool = False
+    group: SharedBudget | None = None
 
 
 @dataclass(frozen=True)

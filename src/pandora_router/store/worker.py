@@ -72,7 +72,7 @@ class Store:
         kept: bool = False,
         short: bool = False,
         of: str = "",
-        budget: tuple[str, str] | None = None,
+        budgets: tuple[tuple[str, str], ...] = (),
     ) -> T:
         """Run an operation and return its result after the commit. Cancellation does not undo it.
 
@@ -80,11 +80,11 @@ class Store:
         retried until the database is back, so it must be idempotent. `short`: the operation is idempotent and
         reads and writes a few rows by their keys. Short operations `of` one decision are committed in the
         order of their calls, and so are all that are not short, but a short one may overtake another.
-        `budget` must be given by a short one that takes from a budget or a rate (`accounts.taking`).
+        `budgets` must be given by a short one that takes from a budget or a rate (`budgets.taking`).
         """
         loop = asyncio.get_running_loop()
         done: asyncio.Future[T] = loop.create_future()
-        job = Job(operation, loop, done, kept, short, of, budget)
+        job = Job(operation, loop, done, kept, short, of, budgets)
         near = self._writer(loop) if short and not self._kept else None  # after those that are kept
         if near is None:
             self._waiting.put(job)

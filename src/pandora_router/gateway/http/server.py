@@ -34,7 +34,7 @@ from pandora_router.gateway.generation import Site
 from pandora_router.gateway.http.app import Gateway
 from pandora_router.gateway.http.telemetry import Traces, log_as_json
 from pandora_router.learn.pace import Traffic
-from pandora_router.store import auctions, log, maintenance, queries
+from pandora_router.store import auctions, budgets, log, maintenance
 from pandora_router.store.database import Transaction
 from pandora_router.store.money import dollars, period_bounds
 from pandora_router.store.worker import Store
@@ -363,19 +363,21 @@ async def keep_pace(gateway: Gateway, now: float) -> None:
 
     All workers and hosts read the same sums, so they come to nearly the same worth.
     """
-    paced = gateway.site.paced
-    if paced is None:
-        return
-    since, until = period_bounds(paced.per, now)
-    read = functools.partial(queries.traffic, since=since, now=now)
-    cost, requests, recent, seconds = await gateway.store.run(read)
-    pace = paced.pace.after(Traffic(dollars(cost), requests, recent, seconds), until - now)
-    if abs(math.log(pace.worth / paced.pace.worth)) > NOTABLE:
-        spent = f"${dollars(cost):.2f} of ${pace.budget:.2f} spent this {paced.per}"
-        logger.warning("a right answer is worth $%.3g from now on: %s", pace.worth, spent)
-    if gateway.site.paced is paced:  # no other site was installed meanwhile
-        paced = replace(paced, pace=pace)
-        gateway.site = replace(gateway.site, paced=paced, router=paced.now)
+    for name, paced in gateway.site.paced_routers.items():
+        _, until = period_bounds(paced.budget.period, now)
+        read = functools.partial(budgets.traffic, budget=paced.budget, now=now)
+        cost, requests, recent, seconds = await gateway.store.run(read)
+        seen = Traffic(dollars(cost), requests, recent, seconds)
+        pace = paced.pace.after(seen, until - now)
+        expected = pace.expected_end(seen, until - now)
+        note = functools.partial(budgets.note_pace, budget=paced.budget, worth=pace.worth, expected=expected)
+        await gateway.store.run(functools.partial(note, now=now))
+        if abs(math.log(pace.worth / paced.pace.worth)) > NOTABLE:
+            spent = f"${dollars(cost):.2f} of ${pace.budget:.2f} spent this {paced.budget.period}"
+            worth = f"a right answer is worth ${pace.worth:.3g} from now on"
+            logger.warning("%s, for %s: %s", worth, paced.budget, spent)
+        if gateway.site.paced_routers.get(name) is paced:  # no other site was installed meanwhile
+            gateway.site = gateway.site.at_pace(name, replace(paced, pace=pace))
 
 
 async def _retaining(gateway: Gateway) -> None:

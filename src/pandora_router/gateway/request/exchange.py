@@ -35,7 +35,7 @@ from pandora_router.router import Router
 from pandora_router.router.decision import new_id
 from pandora_router.router.revalue import at_speed
 from pandora_router.store.money import nanodollars
-from pandora_router.store.rows import DecisionRow, Key, Kind, Refusal, Status
+from pandora_router.store.rows import DecisionRow, Kind, Refusal, Status
 from pandora_router.store.worker import Store
 from pandora_router.transport.asgi import Refused
 from pandora_router.transport.failures import Failed
@@ -59,7 +59,6 @@ class Exchange:
     body: bytes = b""
     parsed: dict[str, Any] = field(default_factory=dict)
     turn: Turn | None = None
-    key: Key | None = None
     left: int | None = None
     choice: Choice | None = None
     profile: Profile | None = None
@@ -121,10 +120,11 @@ class Exchange:
 
     async def identify(self) -> None:
         """Find the client's key; raises `Refused` with 401 if keys are required and it is invalid."""
-        if not self.site.settings.keys:
+        keys, self.ledger.shared = self.site.settings.keys, self.site.budgets(self.asked.model)
+        if not keys and not self.ledger.shared:
             return
-        self.key, self.left = await identify(self.store, self.headers, self.begun)
-        self.ledger.key = self.key
+        found = await identify(self.store, self.headers, self.begun, self.ledger.shared, keys=keys)
+        self.ledger.key, self.left = found
         refuse_later(self.parsed, self.left)
 
     async def choose(self, *, call: bool = False) -> None:
@@ -269,7 +269,7 @@ class Exchange:
             worst = self.calls.worst_case(attempt.backend.name) if fresh else 0
             await (self.ledger.revise(self._row(), fresh, worst) if first else self.ledger.add(fresh, worst))
             return
-        worst = 0 if self.key is None else self.calls.worst_of(calls_of(self.chosen.ranked))
+        worst = 0 if not self.ledger.counted else self.calls.worst_of(calls_of(self.chosen.ranked))
         refused = await self._begin([attempt], worst)
         if refused is not None:
             self.attempts.clear()

@@ -16,9 +16,18 @@ from pandora_router.errors import UpstreamError
 from pandora_router.gateway.generation import Settings
 from pandora_router.gateway.request.attempts import RunningAttempt
 from pandora_router.router.decision import new_id
-from pandora_router.store import accounts, log
+from pandora_router.store import accounts, budgets, log
 from pandora_router.store.database import Transaction
-from pandora_router.store.rows import Attempt, DecisionRow, Key, Outcome, Refusal, Session, Settlement
+from pandora_router.store.rows import (
+    Attempt,
+    DecisionRow,
+    Key,
+    Outcome,
+    Refusal,
+    Session,
+    Settlement,
+    SharedBudget,
+)
 from pandora_router.store.worker import Store
 from pandora_router.transport.asgi import Refused, bearer
 
@@ -33,7 +42,10 @@ JUDGE = "judge"
 
 @dataclass
 class Ledger:
-    """The rows of one request; `touched` once something may have been written."""
+    """The rows of one request; `touched` once something may have been written.
+
+    shared: the budgets of its profile and of all requests, besides those of its key.
+    """
 
     id: str
     store: Store
@@ -41,11 +53,23 @@ class Ledger:
     begun: float
     worker: str | None = None
     key: Key | None = None
+    shared: tuple[SharedBudget, ...] = ()
     session: str | None = None
     known: Session | None = None
     opened: bool = False
     touched: bool = False
     admitted: bool = False
+
+    @property
+    def counted(self) -> bool:
+        """Whether the request counts against any budget."""
+        return self.key is not None or bool(self.shared)
+
+    @property
+    def limited(self) -> bool:
+        """Whether a budget binds the request."""
+        levels = [*budgets.above(self.key), *self.shared, *([] if self.key is None else [self.key])]
+        return any(level.budget is not None for level in levels)
 
     @property
     def owner(self) -> str | None:
@@ -73,9 +97,9 @@ class Ledger:
             refused = None
             if key is not None and not self.admitted:
                 refused = accounts.admit(open_, key, self.begun)
-            if key is not None and refused is None:
+            if self.counted and refused is None:
                 lease = self.settings.lease
-                refused = accounts.reserve(open_, key, self.id, worst + judged, self.begun, lease)
+                refused = budgets.reserve(open_, key, self.id, worst + judged, self.begun, lease, self.shared)
             if refused is None:
                 log.begin(open_, decision, rows, prompt=prompt, request=request, cost=own, worker=self.worker)
                 self._judged(open_, estimates, judged)
@@ -96,7 +120,7 @@ class Ledger:
         rows, key = [attempt.row for attempt in attempts], self.key
 
         def write(open_: Transaction) -> Refusal | None:
-            refused = None if key is None else accounts.extend(open_, key, self.id, worst)
+            refused = budgets.extend(open_, key, self.id, worst, self.shared) if self.counted else None
             for row in rows if refused is None else ():
                 log.attempt(open_, row)
             return refused
@@ -113,7 +137,9 @@ class Ledger:
         rows, key = [attempt.row for attempt in attempts], self.key
 
         def write(open_: Transaction) -> Refusal | None:
-            refused = None if key is None or not worst else accounts.extend(open_, key, self.id, worst)
+            refused = None
+            if self.counted and worst:
+                refused = budgets.extend(open_, key, self.id, worst, self.shared)
             if refused is None:
                 log.revise(open_, decision)
                 for row in rows:
@@ -207,7 +233,7 @@ class Ledger:
     @property
     def _serves(self) -> bool:
         """Whether the request is answered even if the store fails: budgets stay hard."""
-        return self.settings.on_failure == "serve" and (self.key is None or self.key.budget is None)
+        return self.settings.on_failure == "serve" and not self.limited
 
     async def _stored(
         self,
@@ -222,10 +248,10 @@ class Ledger:
         Such an operation is done when the store is back, unless it only `reads`. Raises `Refused` otherwise.
         `takes`: it takes from the budget of the key.
         """
-        budget = accounts.taking(self.key, self.begun) if takes else None
+        taken = budgets.taking(self.key, self.begun, self.shared) if takes else ()
         kept = kept or (self._serves and not reads)
         try:
-            return await self.store.run(operation, kept=kept, short=True, of=self.id, budget=budget)
+            return await self.store.run(operation, kept=kept, short=True, of=self.id, budgets=taken)
         except UpstreamError as error:
             if self._serves:
                 return None
@@ -237,17 +263,27 @@ def secret_of(headers: Mapping[str, str]) -> str:
     return headers.get("x-api-key") or bearer(headers.get("authorization", ""))
 
 
-async def identify(store: Store, headers: Mapping[str, str], now: float) -> tuple[Key, int | None]:
-    """The key in the headers of a request, and what is left of its budget in nanodollars, None if unlimited.
+async def identify(
+    store: Store,
+    headers: Mapping[str, str],
+    now: float,
+    shared: Sequence[SharedBudget] = (),
+    *,
+    keys: bool = True,
+) -> tuple[Key | None, int | None]:
+    """The key in the headers of a request, and what is left of its budgets in nanodollars, None if unlimited.
 
-    Raises `Refused`: 401 if there is no such key or it was revoked, 503 if the store does not answer.
+    shared: other budgets that bind the request. keys: whether a key is needed; without, it is None. Raises
+    `Refused`: 401 if there is no such key or it was revoked, 503 if the store does not answer.
     """
     secret = secret_of(headers)
-    if not secret:
+    if keys and not secret:
         raise Refused(401, NO_KEY, "invalid_api_key")
 
-    def find(open_: Transaction) -> tuple[Key | Refusal, int | None]:
-        return accounts.identify_with_budget(open_, secret, now)
+    def find(open_: Transaction) -> tuple[Key | Refusal | None, int | None]:
+        if not keys:
+            return None, budgets.left(open_, shared, now)
+        return accounts.identify_with_budget(open_, secret, now, shared)
 
     try:
         identified, left = await store.run(find, short=True)

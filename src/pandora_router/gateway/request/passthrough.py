@@ -28,7 +28,7 @@ from pandora_router.gateway.request.eligible import read_request
 from pandora_router.gateway.request.ledger import identify, refusal
 from pandora_router.prices import MARKERS, expected_bill
 from pandora_router.router.decision import new_id
-from pandora_router.store import accounts, log
+from pandora_router.store import accounts, budgets, log
 from pandora_router.store.database import Transaction
 from pandora_router.store.rows import Attempt, DecisionRow, Key, Outcome, Refusal, Settlement, Status
 from pandora_router.transport.asgi import Receive, Refused, Reply, read_body
@@ -174,13 +174,17 @@ async def _called(
 
 async def admitted(gateway: Gateway, headers: Mapping[str, str], now: float) -> Key | None:
     """Count a call against the rate of its key; raises `Refused` (401, 429), also if no budget is left."""
-    if not gateway.site.settings.keys:
+    keys, shared = gateway.site.settings.keys, gateway.site.budgets("")
+    if not keys and not shared:
         return None
-    key, left = await identify(gateway.store, headers, now)
+    key, left = await identify(gateway.store, headers, now, shared, keys=keys)
     if left is not None and left <= 0:
-        raise refusal(Refusal("budget", f"The budget of the key {key.name} is used up."))
+        name = "this gateway" if key is None else f"the key {key.name}, or one that it shares,"
+        raise refusal(Refusal("budget", f"The budget of {name} is used up."))
+    if key is None:
+        return None
     refused = await gateway.store.run(
-        lambda open_: accounts.admit(open_, key, now), short=True, budget=accounts.taking(key, now)
+        lambda open_: accounts.admit(open_, key, now), short=True, budgets=budgets.taking(key, now)
     )
     if refused is not None:
         raise refusal(refused)
@@ -265,6 +269,7 @@ class _Paid:
     async def begin(self) -> None:
         """Reserve the worst case and write the decision; raises `Refused` (429, 503)."""
         site, key, name = self._gateway.site, self._key, self._backend.name
+        shared = site.budgets(name)
         row = DecisionRow(
             id=self.id,
             at=self._begun,
@@ -280,17 +285,17 @@ class _Paid:
         attempt = Attempt(self._attempt, self.id, "answer", name, self._begun, self.estimate)
 
         def write(open_: Transaction) -> Refusal | None:
-            if key is not None:
+            if key is not None or shared:
                 lease = site.settings.lease
-                refused = accounts.reserve(open_, key, self.id, self._worst, self._begun, lease)
+                refused = budgets.reserve(open_, key, self.id, self._worst, self._begun, lease, shared)
                 if refused is not None:
                     return refused
             log.begin(open_, row, [attempt], worker=self._gateway.worker)
             return None
 
         try:
-            budget = accounts.taking(key, self._begun)
-            refused = await self._gateway.store.run(write, short=True, of=self.id, budget=budget)
+            taken = budgets.taking(key, self._begun, shared)
+            refused = await self._gateway.store.run(write, short=True, of=self.id, budgets=taken)
         except UpstreamError as error:
             raise Refused(503, f"The call could not be recorded: {error}.", "store_failed") from error
         if refused is not None:

@@ -1,0 +1,181 @@
+"""Months of requests with a budget, and ways to set the worth of a right answer as they come.
+
+A stream is replayed on what the router scores and costs for each prompt at each worth. The hard stop is that
+of a key with a budget: once a request no longer fits, requests go to the cheapest specialist, and when not
+even that fits they are refused and score 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pandora_router.learn.pace import Pace, Traffic, affordable
+from pandora_router.router.curve import Curve
+
+Numbers = NDArray[np.float64]
+HOURS = 720
+SHAPES = ("constant", "growing", "weekly", "spike", "falling")
+PER_HOUR = 16
+TIMES = 6
+"""Times an hour that the price is computed anew."""
+OURS, FIXED, DUAL, MIX = "goal: {budget, per}", "fixed at the start", "running-mean dual", "mix of two"
+STEP, FORGET = 0.05, 0.95
+"""Step of the dual price and weight of the past in its running mean of costs."""
+
+
+class Replayed(Protocol):
+    """What a month is drawn from; see `goals.Measured`."""
+
+    curve: Curve
+    worths: Numbers
+    score: Numbers
+    money: Numbers
+    singles: Numbers
+    fees: Numbers
+
+
+def month(shape: str) -> NDArray[np.int64]:
+    """Requests of each hour of 30 days, with a daily rhythm; each shape has the same sum, a spike more."""
+    hours = np.arange(HOURS)
+    rate = {
+        "constant": np.ones(HOURS),
+        "growing": np.linspace(0.5, 1.5, HOURS),
+        "weekly": np.where(hours // 24 % 7 < 5, 1.2, 0.5),
+        "spike": np.where((hours >= 300) & (hours < 320), 10.0, 1.0),
+        "falling": np.linspace(1.5, 0.5, HOURS),
+    }[shape]
+    return np.round(PER_HOUR * rate * (1.0 + 0.8 * np.sin(2 * np.pi * hours / 24))).astype(np.int64)
+
+
+@dataclass(frozen=True)
+class Spent:
+    """The sum of scores, the money, and the requests that were refused."""
+
+    scored: float
+    spent: float
+    refused: int
+
+
+@dataclass(frozen=True, eq=False)
+class Stream:
+    """The requests of a month: score and money (T, K) at each of `worths`, and of the cheapest specialist.
+
+    counts: requests of each hour. day: requests of the day before the month, all that is known of traffic
+    when it begins. singles, fees: (T, M).
+    """
+
+    curve: Curve
+    worths: Numbers
+    score: Numbers
+    money: Numbers
+    singles: Numbers
+    fees: Numbers
+    counts: NDArray[np.int64]
+    budget: float
+    day: int
+
+    @classmethod
+    def of(cls, case: Replayed, counts: NDArray[np.int64], rows: NDArray[np.int64], each: float) -> Stream:
+        """The prompts `rows` of a case, with `each` money per request of the month."""
+        parts = (part[rows] for part in (case.score, case.money, case.singles, case.fees))
+        return cls(case.curve, case.worths, *parts, counts, each * len(rows), int(counts[:24].sum()))
+
+    def served(self, at: NDArray[np.int64]) -> Spent:
+        """The month with the worth `at` (T,) for each request, under the hard stop."""
+        rows = np.arange(len(at))
+        return self.stopped(self.score[rows, at], self.money[rows, at])
+
+    def stopped(self, score: Numbers, money: Numbers) -> Spent:
+        """The month in which requests would score and cost this, under the hard stop."""
+        fits = int(np.searchsorted(np.cumsum(money), self.budget * (1.0 + 1e-12), side="right"))
+        spent, scored = float(money[:fits].sum()), float(score[:fits].sum())
+        cheapest = int(self.fees.mean(axis=0).argmin())
+        rest = np.cumsum(self.fees[fits:, cheapest])
+        more = int(np.searchsorted(rest, self.budget - spent, side="right"))
+        if more:
+            spent += float(rest[more - 1])
+            scored += float(self.singles[fits : fits + more, cheapest].sum())
+        return Spent(scored, spent, len(score) - fits - more)
+
+    def place(self, worth: float) -> int:
+        """The measured worth nearest to `worth`."""
+        return int(np.abs(np.log(self.worths / worth)).argmin())
+
+    def best(self) -> Spent:
+        """The best fixed worth in hindsight."""
+        runs = (self.served(np.full(len(self.score), at)) for at in range(len(self.worths)))
+        return max(runs, key=lambda run: run.scored)
+
+    @property
+    def forecast(self) -> float:
+        """Money for a request when the month begins, if traffic stays as it was the day before."""
+        return self.budget / (self.day * HOURS / 24)
+
+
+def paced(stream: Stream) -> Spent:
+    """The goal: `learn.pace`, with the day before known, as `keep_pace` of the gateway computes it."""
+    pace = Pace(stream.curve, stream.budget, affordable(stream.curve, stream.forecast))
+    before = np.concatenate([stream.counts[:24], stream.counts])
+    at = np.empty(len(stream.score), dtype=np.int64)
+    done, spent = 0, 0.0
+    for hour, requests in enumerate(stream.counts.tolist()):
+        for part in range(TIMES):
+            here = requests * (part + 1) // TIMES - requests * part // TIMES
+            recent = int(before[hour : hour + 24].sum())
+            traffic = Traffic(spent, done, recent, 86_400.0)
+            pace = pace.after(traffic, 3600.0 * (HOURS - hour - part / TIMES))
+            place = stream.place(pace.worth)
+            at[done : done + here] = place
+            spent += float(stream.money[done : done + here, place].sum())
+            done += here
+    return stream.served(at)
+
+
+def fixed(stream: Stream) -> Spent:
+    """The worth whose expected cost is the forecast for a request when the month begins."""
+    place = stream.place(affordable(stream.curve, stream.forecast))
+    return stream.served(np.full(len(stream.score), place))
+
+
+def dual(stream: Stream) -> Spent:
+    """A price of a dollar that moves with the running mean of costs, as that of ParetoBandit.
+
+    Our own few lines of its published rule, on our estimates: price <- max(0, price + step x (mean / ceiling
+    - 1)), in units of the price at the start; the ceiling for a request is the forecast at the start.
+    """
+    ceiling = stream.forecast
+    start = 1.0 / affordable(stream.curve, ceiling)
+    price, mean = 1.0, ceiling
+    at = np.empty(len(stream.score), dtype=np.int64)
+    logs = np.log(stream.worths)
+    for row in range(len(at)):
+        worth = -np.log(max(price * start, 1e-12))
+        at[row] = place = int(np.abs(logs - worth).argmin())
+        mean = FORGET * mean + (1.0 - FORGET) * float(stream.money[row, place])
+        price = max(0.0, price + STEP * (mean / ceiling - 1.0))
+    return stream.served(at)
+
+
+def mixed(stream: Stream) -> Spent:
+    """The best random mix of two specialists whose mean cost is that of the budget, known in hindsight."""
+    fee, score = stream.fees.mean(axis=0), stream.singles.mean(axis=0)
+    each = stream.budget / len(stream.score)
+    share, low, high, top = 0.0, int(fee.argmin()), int(fee.argmin()), float(score[fee.argmin()])
+    for i in range(len(fee)):
+        for j in range(len(fee)):
+            if fee[i] <= each:
+                part = 1.0 if fee[j] <= each else (each - fee[i]) / (fee[j] - fee[i])
+                level = float(score[i] + part * (score[j] - score[i]))
+                if level > top:
+                    share, low, high, top = float(part), i, j, level
+    rows = np.arange(len(stream.score))
+    name = np.where(np.random.default_rng(0).random(len(rows)) < share, high, low)
+    return stream.stopped(stream.singles[rows, name], stream.fees[rows, name])
+
+
+WAYS: Mapping[str, Callable[[Stream], Spent]] = {OURS: paced, FIXED: fixed, DUAL: dual, MIX: mixed}

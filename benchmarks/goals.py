@@ -1,0 +1,330 @@
+"""Whether a goal in `pandora.yaml` is met: budgets over a month, kept quality, and the curve above the mix.
+
+    OMP_NUM_THREADS=1 NUMBA_NUM_THREADS=1 nice -n 10 python -m benchmarks.goals --page docs/goals.md
+
+For each table and seed, `Router.fit` sees three fifths of a sample of the prompts, and its curve
+(`router.curve`) comes from its own test split. All other prompts are fresh. They are routed by
+`Router.route_batch` at every worth of the curve and at one worth between neighbours, as a gateway serves
+them. Everything below is computed from what these decisions score and cost. Finished fits are kept in the
+cache (`--cache`), numbers alone and no text.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from tools.pages import put
+
+from benchmarks.budget_streams import FIXED, OURS, SHAPES, WAYS, Stream, month
+from benchmarks.folders import DATA, beginnings
+from benchmarks.peers.runs import EXPERIMENTS
+from pandora_router.config.experiments import read_experiment
+from pandora_router.data import Fractions, FromColumn, PerParameter, Table, resplit
+from pandora_router.data.fees import Fees
+from pandora_router.data.importers import read_folder
+from pandora_router.evaluate.estimates import table_of
+from pandora_router.folders import replacing
+from pandora_router.report.tables import grid
+from pandora_router.router import Router, SetRecipe
+from pandora_router.router.curve import Curve, covariance, measured, over_mix
+from pandora_router.router.revalue import weighed
+
+COST = 0.002
+"""Price of one look, in units of reward at the worth of the fit, as in the other benchmarks."""
+MOST = 1600
+"""Prompts of a table that are used, drawn by the seed."""
+SEEDS = (301, 302)
+BETWEEN = 2
+"""Steps from one worth of the curve to the next."""
+KNOWN = Fractions(0.3, 0.15, 0.55)
+SHARES = (0.8, 0.9, 0.95, 0.98)
+PROMISES, HELD = 400, 400
+"""Simulated fits per share, and the held-out prompts of each."""
+STREAMS = 4
+"""Simulated months per fit, shape and way."""
+LEVELS = (0.25, 0.6)
+"""Budgets: how far between the cheapest and the dearest end of the curve a request may cost."""
+EXPERIMENTED = {
+    "openllm_pool": "openllm",
+    "mmlupro_cot": "mmlupro8",
+    "zeroeval_math": "math_gpt",
+    "rag_adarague": "adarague",
+    "rag_mirage": "mirage",
+    "routellm": "routellm",
+    "routerbench_part": "routerbench",
+    "routerdc7": "routerdc7",
+}
+"""Tables with their fees and specialists as on the other pages, by experiment of paper/experiments."""
+PLAIN: Mapping[str, tuple[Fees, float, int]] = {
+    "gsm8k_6b_175b": (PerParameter(0.3 / 17.5, samples="samples_per_question"), 1.0, 400),
+    "paretobandit": (FromColumn("cost_usd"), 20.0, 0),
+    "routerarena_part": (FromColumn("cost_usd"), 1000.0, 400),
+}
+"""Other tables: the rule for fees, the weight of a fee in the fit, and how much of an answer is looked at."""
+Numbers = NDArray[np.float64]
+
+
+def table(name: str, seed: int) -> tuple[Table, int]:
+    """The sample of a table, complete prompts alone, and the characters that a look reads."""
+    if name in EXPERIMENTED:
+        experiment = read_experiment(EXPERIMENTS / f"{EXPERIMENTED[name]}.yaml")
+        whole, peek = table_of(experiment, DATA), experiment.peek
+    else:
+        fees, weight, peek = PLAIN[name]
+        whole = read_folder(DATA / name, fees=fees, fee_weight=weight)
+    whole = whole.rows(np.isfinite(whole.reward).all(axis=1))
+    some = np.sort(np.random.default_rng(seed).permutation(len(whole))[:MOST])
+    return resplit(whole.rows(some), seed=seed, fractions=Fractions(0.55, 0.05, 0.4)), peek
+
+
+@dataclass(frozen=True, eq=False)
+class Measured:
+    """The curve of a fit, and what fresh prompts score and cost at each of `worths`, rising.
+
+    score, money, bought: (N, K) of the router. singles, fees: (N, M) of the specialists. prompt: a number for
+    each distinct prompt of the table, the same for all seeds.
+    """
+
+    curve: Curve
+    worths: Numbers
+    score: Numbers
+    money: Numbers
+    bought: Numbers
+    singles: Numbers
+    fees: Numbers
+    prompt: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, name: str, seed: int, cache: Path) -> Measured | None:
+        """From the cache, or fitted and routed now; None if fees do not differ, so that there is no curve."""
+        path = cache / f"{name}-{seed}-{MOST}-{BETWEEN}.npz"
+        if not path.exists():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            made = _measured(name, seed)
+            with replacing(path) as draft, draft.open("wb") as sink:
+                np.savez(sink, **made)
+        with np.load(path, allow_pickle=False) as kept:
+            told = json.loads(str(kept["curve"]))
+            if told is None:
+                return None
+            arrays = {part: kept[part] for part in kept.files if part != "curve"}
+            return cls(Curve.from_dict(told), **arrays)
+
+
+def _measured(name: str, seed: int) -> dict[str, NDArray[np.generic]]:
+    whole, peek = table(name, seed)
+    fresh = whole.in_split("test")
+    known = resplit(whole.rows(whole.split != "test"), seed=seed, fractions=KNOWN)
+    router = Router.fit(known, costly=SetRecipe(peek, seed=seed), inspection_cost=COST, remember_test=False)
+    told = router.record.report["routing"]["curve"]
+    if told is None:
+        return {"curve": np.array("null")}
+    stated = np.log([point["worth"] for point in told["points"]][::-1])
+    stated = stated[np.concatenate([[True], np.diff(stated) > 1e-6])]
+    steps = np.arange(BETWEEN * (len(stated) - 1) + 1) / BETWEEN
+    worths = np.exp(np.interp(steps, np.arange(len(stated)), stated))
+    score, money, bought = (np.empty((len(fresh), len(worths))) for _ in range(3))
+    for at, worth in enumerate(worths):
+        score[:, at], money[:, at], bought[:, at] = _served(weighed(router, 1.0 / worth), fresh)
+    return {
+        "curve": np.array(json.dumps(told)),
+        "worths": worths,
+        "score": score,
+        "money": money,
+        "bought": bought,
+        "singles": fresh.score,
+        "fees": fresh.fee,
+        "prompt": np.array([zlib.crc32(word.encode()) for word in fresh.prompt_ids], dtype=np.int64),
+    }
+
+
+def _served(router: Router, fresh: Table) -> tuple[Numbers, Numbers, Numbers]:
+    """Score, money and number of looks of each prompt, as the router decides."""
+    decisions = router.route_batch(fresh.prompts, beginnings(fresh))
+    rows = np.arange(len(fresh))
+    chosen = np.array([fresh.specialists.index(decision.specialist) for decision in decisions])
+    spent = np.array([decision.trace.spent for decision in decisions]) / router.fee_weight
+    looks = np.array([float(len(decision.trace.inspected)) for decision in decisions])
+    return fresh.score[rows, chosen], fresh.fee[rows, chosen] + spent, looks
+
+
+def promises(case: Measured, share: float, seed: int) -> tuple[float, float]:
+    """How often `keep` is promised, and how often it is promised and broken.
+
+    Held-out prompts are drawn with replacement from the fresh ones, whose means are therefore the truth.
+    """
+    rng, names = np.random.default_rng(seed), list(case.curve.singles)
+    strongest = int(case.singles.mean(axis=0).argmax())
+    enough = share * case.singles[:, strongest].mean()
+    falling = np.arange(len(case.worths))[::-BETWEEN]
+    truth = dict(zip(case.worths[falling].tolist(), case.score[:, falling].mean(axis=0), strict=True))
+    sure = broken = 0
+    for _ in range(PROMISES):
+        rows = rng.integers(len(case.score), size=HELD)
+        parts = (part[rows][:, falling] for part in (case.score, case.money, case.bought))
+        curve = measured(
+            case.worths[falling].tolist(), *parts, case.singles[rows], case.fees[rows], names, np.arange(HELD)
+        )
+        kept = curve.keep(share, names[strongest])
+        sure += kept.sure
+        broken += bool(kept.sure and truth[kept.point.worth or 0.0] < enough - 1e-12)
+    return sure / PROMISES, broken / PROMISES
+
+
+def against_mix(cases: Sequence[Measured]) -> list[tuple[float, float]]:
+    """Score above the mix of two at equal cost and its error, by falling worth, over all seeds.
+
+    The mix is that of the fresh prompts themselves. A prompt that several seeds drew counts as one cluster.
+    """
+    rows = []
+    cluster = np.unique(np.concatenate([case.prompt for case in cases]), return_inverse=True)[1]
+    shortest = min(len(case.worths) for case in cases)
+    for back in range(1, shortest + 1, BETWEEN):
+        over = [over_mix(c.score[:, -back], c.money[:, -back], c.singles, c.fees) for c in cases]
+        values = np.concatenate(over)
+        error = float(np.sqrt(covariance(values[:, None], cluster)[0, 0]))
+        rows.append((float(values.mean()), error))
+    return rows
+
+
+def months(cases: Sequence[Measured]) -> dict[str, dict[str, list[tuple[float, float, float]]]]:
+    """(regret, spent share, refused share) of every simulated month, by shape and way."""
+    found: dict[str, dict[str, list[tuple[float, float, float]]]] = {}
+    for shape in SHAPES:
+        found[shape] = {way: [] for way in WAYS}
+        for place, case in enumerate(cases):
+            for level in LEVELS:
+                for draw in range(STREAMS):
+                    rng = np.random.default_rng([place, draw, int(100 * level)])
+                    rows = rng.integers(len(case.score), size=int(month(shape).sum()))
+                    low, high = case.curve.points[-1].money, case.curve.points[0].money
+                    stream = Stream.of(case, month(shape), rows, low + level * (high - low))
+                    best = stream.best()
+                    for way, run in WAYS.items():
+                        done = run(stream)
+                        regret = (best.scored - done.scored) / len(rows)
+                        found[shape][way].append(
+                            (regret, done.spent / stream.budget, done.refused / len(rows))
+                        )
+    return found
+
+
+def sections(found: Mapping[str, Sequence[Measured]], without: Sequence[str]) -> dict[str, str]:
+    """The three written parts of the page."""
+    runs = {name: months(cases) for name, cases in found.items()}
+    return {"budgets": _budgets(runs), "promises": _promises(found), "mix": _mixes(found, without)}
+
+
+def _budgets(runs: Mapping[str, Mapping[str, Mapping[str, list[tuple[float, float, float]]]]]) -> str:
+    rows = []
+    for shape in SHAPES:
+        for way in WAYS:
+            each = np.array([np.mean(run[shape][way], axis=0) for run in runs.values()])
+            whole = np.concatenate([np.array(run[shape][way]) for run in runs.values()])
+            error = 1e3 * float(each[:, 0].std(ddof=1) / np.sqrt(len(each))) if len(each) > 1 else 0.0
+            rows.append(
+                [
+                    shape,
+                    way,
+                    f"{1e3 * each[:, 0].mean():.1f} ({error:.1f})",
+                    f"{each[:, 1].mean():.1%}",
+                    f"{whole[:, 1].max():.2%}",
+                    f"{each[:, 2].mean():.2%}",
+                ]
+            )
+    by_table = []
+    for name, run in runs.items():
+        cells = [_level(run[shape][OURS]) for shape in SHAPES] + [_level(run["constant"][FIXED])]
+        by_table.append([name, *cells])
+    head = ["traffic", "way", "regret, 1e-3 (se over tables)", "spent", "most spent", "refused"]
+    return (
+        grid(head, rows)
+        + "\n\nRegret of the budget goal by table, 1e-3 (standard error over months):\n\n"
+        + grid(["table", *SHAPES, "fixed at the start, constant"], by_table)
+    )
+
+
+def _level(rows: Sequence[tuple[float, float, float]]) -> str:
+    regrets = 1e3 * np.array([row[0] for row in rows])
+    return f"{regrets.mean():.1f} ({regrets.std(ddof=1) / np.sqrt(len(regrets)):.1f})"
+
+
+def _promises(found: Mapping[str, Sequence[Measured]]) -> str:
+    rows = []
+    for name, cases in found.items():
+        cells = []
+        for share in SHARES:
+            pairs = [promises(case, share, seed) for seed, case in enumerate(cases)]
+            sure, broken = np.mean(pairs, axis=0)
+            cells.append(f"{broken:.1%} of {sure:.0%}")
+        rows.append([name, *cells])
+    return grid(["table", *(f"keep {share:.0%}" for share in SHARES)], rows)
+
+
+def _mixes(found: Mapping[str, Sequence[Measured]], without: Sequence[str]) -> str:
+    rows, below = [], []
+    for name, cases in found.items():
+        points = against_mix(cases)
+        best = max(points)
+        worst = min(points, key=lambda point: point[0] / point[1] if point[1] > 0.0 else point[0] * 1e9)
+        z = worst[0] / worst[1] if worst[1] > 0.0 else 0.0
+        if z < -2.0:
+            below.append(name)
+        rows.append(
+            [
+                name,
+                str(sum(len(case.score) for case in cases)),
+                f"{1e3 * best[0]:+.1f} ({1e3 * best[1]:.1f})",
+                f"{1e3 * worst[0]:+.1f} ({1e3 * worst[1]:.1f})",
+                f"{z:+.1f}",
+                f"{sum(x < -2.0 * e and e > 0.0 for x, e in points)} of {len(points)}",
+            ]
+        )
+    verdict = (
+        f"Below the mix by more than two standard errors: {', '.join(below)}."
+        if below
+        else "Nowhere is the curve below the mix by more than two standard errors."
+    )
+    missing = (
+        f"No curve, since the fees of all specialists are equal: {', '.join(without)}." if without else ""
+    )
+    head = ["table", "fresh prompts", "highest, 1e-3", "lowest by se, 1e-3", "in se", "points below 2 se"]
+    return f"{verdict} {missing}\n\n{grid(head, rows)}"
+
+
+def main() -> None:
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    options.add_argument("tables", nargs="*", default=[*EXPERIMENTED, *PLAIN])
+    options.add_argument("--seeds", type=int, nargs="+", default=list(SEEDS))
+    options.add_argument("--cache", type=Path, default=Path("build/goals"))
+    options.add_argument("--page", type=Path, help="also write the measured parts of this page")
+    told = options.parse_args()
+    found: dict[str, list[Measured]] = {}
+    begun = time.process_time()
+    for seed in told.seeds:
+        for name in told.tables:
+            case = Measured.of(name, seed, told.cache)
+            if case is not None:
+                found.setdefault(name, []).append(case)
+            print(
+                f"{name} {seed}: {'no curve' if case is None else len(case.score)}, "
+                f"{time.process_time() - begun:.0f} s",
+                flush=True,
+            )
+    without = [name for name in told.tables if name not in found]
+    for part, text in sections(found, without).items():
+        print(f"\n{part}\n\n{text}")
+        if told.page is not None:
+            put(text, told.page, part)
+
+
+if __name__ == "__main__":
+    main()
