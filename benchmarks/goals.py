@@ -5,8 +5,8 @@
 For each table and seed, `Router.fit` sees three fifths of a sample of the prompts, and its curve
 (`router.curve`) comes from its own test split. All other prompts are fresh. They are routed by
 `Router.route_batch` at every worth of the curve and at one worth between neighbours, as a gateway serves
-them. Everything below is computed from what these decisions score and cost. Finished fits are kept in the
-cache (`--cache`), numbers alone and no text.
+them. The costly estimate reads the prompt alone. Everything below is computed from what these decisions
+score and cost. Finished fits are kept in the cache (`--cache`), numbers alone and no text.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import json
 import time
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from tools.pages import put
 
 from benchmarks.budget_streams import FIXED, OURS, SHAPES, WAYS, Stream, month
-from benchmarks.folders import DATA, beginnings
+from benchmarks.folders import DATA
 from benchmarks.peers.runs import EXPERIMENTS
 from pandora_router.config.experiments import read_experiment
 from pandora_router.data import Fractions, FromColumn, PerParameter, Table, resplit
@@ -63,26 +63,27 @@ EXPERIMENTED = {
     "routerdc7": "routerdc7",
 }
 """Tables with their fees and specialists as on the other pages, by experiment of paper/experiments."""
-PLAIN: Mapping[str, tuple[Fees, float, int]] = {
-    "gsm8k_6b_175b": (PerParameter(0.3 / 17.5, samples="samples_per_question"), 1.0, 400),
-    "paretobandit": (FromColumn("cost_usd"), 20.0, 0),
-    "routerarena_part": (FromColumn("cost_usd"), 1000.0, 400),
+PLAIN: Mapping[str, tuple[Fees, float]] = {
+    "gsm8k_6b_175b": (PerParameter(0.3 / 17.5, samples="samples_per_question"), 1.0),
+    "paretobandit": (FromColumn("cost_usd"), 20.0),
+    "routerarena_part": (FromColumn("cost_usd"), 1000.0),
 }
-"""Other tables: the rule for fees, the weight of a fee in the fit, and how much of an answer is looked at."""
+"""Other tables: the rule for fees, and the weight of a fee in the fit."""
 Numbers = NDArray[np.float64]
 
 
-def table(name: str, seed: int) -> tuple[Table, int]:
-    """The sample of a table, complete prompts alone, and the characters that a look reads."""
+def table(name: str, seed: int) -> Table:
+    """The sample of a table, complete prompts alone, without the texts of answers."""
     if name in EXPERIMENTED:
         experiment = read_experiment(EXPERIMENTS / f"{EXPERIMENTED[name]}.yaml")
-        whole, peek = table_of(experiment, DATA), experiment.peek
+        whole = table_of(experiment, DATA)
     else:
-        fees, weight, peek = PLAIN[name]
+        fees, weight = PLAIN[name]
         whole = read_folder(DATA / name, fees=fees, fee_weight=weight)
     whole = whole.rows(np.isfinite(whole.reward).all(axis=1))
     some = np.sort(np.random.default_rng(seed).permutation(len(whole))[:MOST])
-    return resplit(whole.rows(some), seed=seed, fractions=Fractions(0.55, 0.05, 0.4)), peek
+    whole = replace(whole.rows(some), contexts=None)
+    return resplit(whole, seed=seed, fractions=Fractions(0.55, 0.05, 0.4))
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,10 +121,10 @@ class Measured:
 
 
 def _measured(name: str, seed: int) -> dict[str, NDArray[np.generic]]:
-    whole, peek = table(name, seed)
+    whole = table(name, seed)
     fresh = whole.in_split("test")
     known = resplit(whole.rows(whole.split != "test"), seed=seed, fractions=KNOWN)
-    router = Router.fit(known, costly=SetRecipe(peek, seed=seed), inspection_cost=COST, remember_test=False)
+    router = Router.fit(known, costly=SetRecipe(0, seed=seed), inspection_cost=COST, remember_test=False)
     told = router.record.report["routing"]["curve"]
     if told is None:
         return {"curve": np.array("null")}
@@ -148,7 +149,7 @@ def _measured(name: str, seed: int) -> dict[str, NDArray[np.generic]]:
 
 def _served(router: Router, fresh: Table) -> tuple[Numbers, Numbers, Numbers]:
     """Score, money and number of looks of each prompt, as the router decides."""
-    decisions = router.route_batch(fresh.prompts, beginnings(fresh))
+    decisions = router.route_batch(fresh.prompts)
     rows = np.arange(len(fresh))
     chosen = np.array([fresh.specialists.index(decision.specialist) for decision in decisions])
     spent = np.array([decision.trace.spent for decision in decisions]) / router.fee_weight

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from pandora_router.errors import UsageError
 from pandora_router.router import Router
 from pandora_router.router.curve import SURE, Curve, covariance, hull, measured
+from pandora_router.router.curve_picture import curve_html, curve_svg
 from pandora_router.router.revalue import weighed
 from tests.support.routers import CHEAP_TO_INSPECT, QUICK
 from tests.support.tables import generate
@@ -147,3 +149,26 @@ def test_scores_that_go_together_make_a_promise_surer() -> None:
     apart = np.hypot(score.std(), share * strong.std()) / 20.0
     assert gap.mean() - SURE * apart < 0.0  # ... and not, if both scores were of different prompts
     assert curve.keep(share, name).sure
+
+
+def test_the_drawing_has_every_point_where_it_is_and_the_present_one(fresh: tuple[Router, Curve]) -> None:
+    """Places are read back from the drawing: proportional to money, and in the order of scores."""
+    router, curve = fresh
+    worth = curve.points[3].worth
+    drawn = ElementTree.fromstring(curve_svg(curve, "$", worth))
+    marks = [mark for mark in drawn.iter() if mark.tag.endswith(("circle", "rect"))]
+    rings = [mark for mark in marks if mark.get("fill") == "none"]
+    dots = [mark for mark in marks if mark.tag.endswith("circle") and mark not in rings]
+    squares = [mark for mark in marks if mark.tag.endswith("rect")]
+    assert (len(dots), len(rings), len(squares)) == (len(curve.points), 1, len(router.specialists))
+    places = [(float(dot.get("cx", "")), float(dot.get("cy", ""))) for dot in dots]
+    slopes = np.polyfit([point.money for point in curve.points], [x for x, _ in places], 1)
+    assert np.polyval(slopes, [point.money for point in curve.points]) == pytest.approx(
+        [x for x, _ in places], abs=0.2
+    )
+    order = np.argsort([point.score for point in curve.points], kind="stable")
+    assert np.all(np.diff([-places[place][1] for place in order]) >= -0.1)
+    assert (float(rings[0].get("cx", "")), float(rings[0].get("cy", ""))) == places[3]
+    page = curve_html(curve, "$", worth, "<script>")
+    assert "<script>" not in page
+    assert "default-src 'none'" in page

@@ -83,10 +83,8 @@ def test_a_commit_takes_as_many_round_trips_as_its_longest_operation(server: Ser
 def test_two_stores_never_exceed_a_budget_nor_wait_in_a_circle(far: str) -> None:
     """Random keys, limits, orders and failures; then books are compared with what was done."""
     stores = [Store(far) for _ in range(2)]
-    budgets = [1_500, 1_000, None, None]
-    keys = [
-        added(stores[0], f"team {i}", budget, 10**6 if i % 2 else None) for i, budget in enumerate(budgets)
-    ]
+    most = [1_500, 1_000, None, None]
+    keys = [added(stores[0], f"team {i}", budget, 10**6 if i % 2 else None) for i, budget in enumerate(most)]
     spent = dict.fromkeys((key.id for key in keys), 0)
     refused: list[str] = []
 

@@ -32,8 +32,12 @@ WIDE, HIGH = 64, 16
     help="Show the cheapest point that keeps this share ...",
 )
 @click.option("--of", help="... of the score of this specialist.")
+@click.option("--svg", type=click.Path(path_type=Path), help="Also write the curve as a drawing.")
+@click.option("--html", type=click.Path(path_type=Path), help="Also write it as a page that works offline.")
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
-def curve(folder: Path, keep: float | None, of: str | None, as_json: bool) -> None:
+def curve(
+    folder: Path, keep: float | None, of: str | None, svg: Path | None, html: Path | None, as_json: bool
+) -> None:
     """Show what more money buys: right answers against cost, on prompts that were held out of the fit.
 
     Each point of the router is one worth of a right answer (value.right_answer in pandora.yaml). It is
@@ -43,10 +47,13 @@ def curve(folder: Path, keep: float | None, of: str | None, as_json: bool) -> No
     Examples:
       pandora curve -r router
       pandora curve -r router --keep 0.95 --of large
+      pandora curve -r router --html curve.html
       pandora curve -r router --json
     """
     from pandora_router.config import open_router
     from pandora_router.config.file import curve_of
+    from pandora_router.folders import replace_text
+    from pandora_router.router.curve_picture import curve_html, curve_svg
 
     if (keep is None) != (of is None):
         raise UsageError(
@@ -58,6 +65,13 @@ def curve(folder: Path, keep: float | None, of: str | None, as_json: bool) -> No
     router = open_router(folder)
     traced, sign = curve_of(router), router.report.sign
     kept = None if keep is None or of is None else traced.keep(keep, of)
+    worth = 1.0 / router.fee_weight if kept is None else kept.point.worth
+    if svg is not None:
+        replace_text(svg, curve_svg(traced, sign, worth) + "\n")
+    if html is not None:
+        said = [] if kept is None else [promise(kept, sign), ""]
+        words = "\n".join([*said, *map(" ".join, _lines(traced, sign))])
+        replace_text(html, curve_html(traced, sign, worth, words))
     if as_json:
         goal = None if kept is None else {"worth": kept.point.worth, "sure": kept.sure}
         echo_json({**traced.to_dict(), "fitted_worth": 1.0 / router.fee_weight, "goal": goal})
@@ -121,6 +135,16 @@ def points(traced: Curve, fitted: float, sign: str) -> Grid:
         "(se)",
     )
     return table("What a right answer is worth decides how much is spent", columns, rows)
+
+
+def _lines(traced: Curve, sign: str) -> list[tuple[str, ...]]:
+    """The points as lines of a table of fixed width."""
+    lines = [("worth of a right answer".ljust(30), "right ", "(se)  ", f"money per {PROMPTS:,}")]
+    named = [(money(point.worth or 0.0, sign), point) for point in traced.points]
+    for name, point in [*named, *((f"always {name}", point) for name, point in traced.singles.items())]:
+        right, error, cost, _, looks = _cells(point, sign)
+        lines.append((name[:30].ljust(30), right.ljust(6), error.ljust(6), f"{cost}, {looks} looks"))
+    return lines
 
 
 def _cells(point: Point, sign: str) -> tuple[str, ...]:

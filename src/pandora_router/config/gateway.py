@@ -30,6 +30,7 @@ from pandora_router.gateway.providers.backend import Backend
 from pandora_router.learn.pace import Pace
 from pandora_router.prices import Tariff
 from pandora_router.router import Router
+from pandora_router.router.curve import Curve
 from pandora_router.router.revalue import weighed
 from pandora_router.store.money import nanodollars
 from pandora_router.store.rows import SharedBudget
@@ -204,12 +205,19 @@ def mount_dashboard(url: str, gateway: Gateway, closing: ExitStack) -> None:
             market=site.market is not None,
             bodies=site.settings.bodies,
             right_answer=worth_of(site.router),
+            curve=None if site.router is None else measured_curve(site.router),
             looks=[outlook.sentence for outlook in gateway.outlooks()],
         )
 
     dashboard = Dashboard(url, gateway.store, serving)
     closing.callback(dashboard.close)
     gateway.mounted[ROOT] = dashboard
+
+
+def measured_curve(router: Router) -> Curve | None:
+    """Quality against cost as the fit measured it; None if it could not."""
+    facts = router.record.report.get("routing", {}).get("curve")
+    return Curve.from_dict(facts) if facts else None
 
 
 def worth_of(router: Router | None) -> float | None:

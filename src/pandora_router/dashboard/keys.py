@@ -55,8 +55,8 @@ def keys(open_: Transaction, request: PageRequest) -> Page:
         " opens this dashboard.",
     )
     empty = "There are no keys."
-    shown = [PageTable("keys", "Keys and budgets", COLUMNS, rows, words=4, empty=empty)]
-    return Page("Keys", [*shown, *([_budgets(tree, request.now)] if tree else []), explained])
+    shown = PageTable("keys", "Keys and budgets", COLUMNS, rows, words=4, empty=empty)
+    return Page("Keys", [shown, *([_budgets(tree, request.now)] if tree else []), explained])
 
 
 def _budgets(tree: Sequence[BudgetStatus], now: float) -> PageTable:

@@ -33,6 +33,7 @@ from pandora_router.dashboard.reconcile import LARGEST, read_bill, reconcile
 from pandora_router.dashboard.specialists import specialists
 from pandora_router.dashboard.today import today
 from pandora_router.errors import UpstreamError, UsageError
+from pandora_router.router.curve import Curve
 from pandora_router.store import accounts
 from pandora_router.store.database import Transaction
 from pandora_router.store.rows import Key
@@ -86,6 +87,8 @@ class Serving:
     """Whether prompts and answers are stored."""
     right_answer: float | None = None
     """What a score of 1 is worth in dollars, None if no router says so."""
+    curve: Curve | None = None
+    """Quality against cost as the fit of the router measured it."""
     looks: Sequence[str] = ()
     """A sentence for each specialist: whether looks at it are made, what they cost, or why none is made."""
 
@@ -179,7 +182,7 @@ class Dashboard:
         if request.path == "reconcile":
             return await self._reconcile(request, serving, bill)
         views: dict[str, View] = {
-            "": lambda open_, request: today(open_, request, serving.right_answer),
+            "": lambda open_, request: today(open_, request, serving.right_answer, serving.curve),
             "decisions": lambda open_, request: decisions(open_, request, bodies=serving.bodies),
             "specialists": lambda open_, request: specialists(
                 open_, request, serving.circuits, serving.right_answer, serving.looks

@@ -24,9 +24,11 @@ from pandora_router.dashboard.layout import (
     tiles,
     when,
 )
-from pandora_router.dashboard.markup import Html
+from pandora_router.dashboard.markup import Html, tag
 from pandora_router.dashboard.net_value import CostAndScore, mix_of_two, predicted, ways_table
 from pandora_router.dashboard.page_request import PageRequest
+from pandora_router.router.curve import Curve
+from pandora_router.router.curve_picture import LEGEND, curve_svg
 from pandora_router.store import queries
 from pandora_router.store.database import Transaction
 from pandora_router.store.money import dollars
@@ -89,19 +91,36 @@ def read(open_: Transaction, window: Window, metric: str) -> Figures:
     )
 
 
-def today(open_: Transaction, request: PageRequest, right_answer: float | None) -> Page:
-    """The page; `right_answer` is what a score of 1 is worth in dollars, None if that is not known."""
+def today(
+    open_: Transaction, request: PageRequest, right_answer: float | None, curve: Curve | None = None
+) -> Page:
+    """The page; `right_answer` is what a score of 1 is worth in dollars, None if that is not known.
+
+    `curve` is quality against cost as the fit measured it; it is drawn with the present point.
+    """
     window = request.window
     figures = read(open_, window, request.metric)
     router = figures.router()
     parts: list[Html | PageTable] = [
         _tiles(figures, request.metric, right_answer),
         *([] if router is None or right_answer is None else [_ways(router, figures, right_answer)]),
+        *([] if curve is None else [_drawn(curve, right_answer)]),
         explained(),
         _charts(figures, window),
         _table(figures),
     ]
     return Page("Today", parts, live=True)
+
+
+def _drawn(curve: Curve, right_answer: float | None) -> Html:
+    """What more money buys, with the point that is served now."""
+    drawn = Html(curve_svg(curve, "$", right_answer))
+    return tag(
+        "figure",
+        tag("figcaption", "What more money buys, on prompts held out of the fit"),
+        drawn,
+        note(LEGEND),
+    )
 
 
 def whole_steps(over_time: list[Sums], step: int, window: Window) -> list[Sums]:

@@ -112,8 +112,9 @@ def groups(open_: Transaction) -> list[SharedBudget]:
 
 def limited(open_: Transaction) -> list[Key | SharedBudget]:
     """The groups and the keys in use that have a budget, groups first."""
-    there = [*groups(open_), *(key for key in keys(open_) if key.revoked_at is None)]
-    return [level for level in there if level.budget is not None]
+    shared = [group for group in groups(open_) if group.budget is not None]
+    own = [key for key in keys(open_) if key.budget is not None and key.revoked_at is None]
+    return [*shared, *own]
 
 
 def _group(open_: Transaction, name: str) -> SharedBudget:

@@ -84,7 +84,7 @@ def log_line(exchange: Exchange, status: str, code: int | None, *, bodies: bool)
         "stream": exchange.turn is not None and exchange.turn.stream,
         "specialist": None if last is None else last.backend.name,
         "policy": None if exchange.choice is None else exchange.choice.policy,
-        "key": None if exchange.key is None else exchange.key.name,
+        "key": None if exchange.ledger.key is None else exchange.ledger.key.name,
         "attempts": len(exchange.attempts),
         "cost": dollars(sum(attempt.cost for attempt in exchange.attempts)),
         "overhead_ms": round(1000.0 * exchange.overhead, 2),

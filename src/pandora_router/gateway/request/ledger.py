@@ -68,8 +68,9 @@ class Ledger:
     @property
     def limited(self) -> bool:
         """Whether a budget binds the request."""
-        levels = [*budgets.above(self.key), *self.shared, *([] if self.key is None else [self.key])]
-        return any(level.budget is not None for level in levels)
+        own = None if self.key is None else self.key.budget
+        above = [level.budget for level in (*budgets.above(self.key), *self.shared)]
+        return any(budget is not None for budget in (own, *above))
 
     @property
     def owner(self) -> str | None:
