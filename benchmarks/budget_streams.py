@@ -20,8 +20,8 @@ from pandora_router.router.curve import Curve
 Numbers = NDArray[np.float64]
 HOURS = 720
 SHAPES = ("constant", "growing", "weekly", "spike", "falling")
-PER_HOUR = 16
-TIMES = 6
+PER_HOUR = 8
+TIMES = 2
 """Times an hour that the price is computed anew."""
 OURS, FIXED, DUAL, MIX = "goal: {budget, per}", "fixed at the start", "running-mean dual", "mix of two"
 STEP, FORGET = 0.05, 0.95
@@ -153,9 +153,10 @@ def dual(stream: Stream) -> Spent:
     price, mean = 1.0, ceiling
     at = np.empty(len(stream.score), dtype=np.int64)
     logs = np.log(stream.worths)
+    middles = (logs[1:] + logs[:-1]) / 2.0
     for row in range(len(at)):
         worth = -np.log(max(price * start, 1e-12))
-        at[row] = place = int(np.abs(logs - worth).argmin())
+        at[row] = place = int(np.searchsorted(middles, worth))
         mean = FORGET * mean + (1.0 - FORGET) * float(stream.money[row, place])
         price = max(0.0, price + STEP * (mean / ceiling - 1.0))
     return stream.served(at)

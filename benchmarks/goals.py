@@ -46,9 +46,9 @@ BETWEEN = 2
 """Steps from one worth of the curve to the next."""
 KNOWN = Fractions(0.3, 0.15, 0.55)
 SHARES = (0.8, 0.9, 0.95, 0.98)
-PROMISES, HELD = 400, 400
-"""Simulated fits per share, and the held-out prompts of each."""
-STREAMS = 4
+PROMISES, HELD = 200, 400
+"""Simulated fits, and the held-out prompts of each."""
+STREAMS = 2
 """Simulated months per fit, shape and way."""
 LEVELS = (0.25, 0.6)
 """Budgets: how far between the cheapest and the dearest end of the curve a request may cost."""
@@ -157,27 +157,28 @@ def _served(router: Router, fresh: Table) -> tuple[Numbers, Numbers, Numbers]:
     return fresh.score[rows, chosen], fresh.fee[rows, chosen] + spent, looks
 
 
-def promises(case: Measured, share: float, seed: int) -> tuple[float, float]:
-    """How often `keep` is promised, and how often it is promised and broken.
+def promises(case: Measured, seed: int) -> dict[float, tuple[float, float]]:
+    """By share: how often `keep` is promised, and how often it is promised and broken.
 
     Held-out prompts are drawn with replacement from the fresh ones, whose means are therefore the truth.
     """
     rng, names = np.random.default_rng(seed), list(case.curve.singles)
     strongest = int(case.singles.mean(axis=0).argmax())
-    enough = share * case.singles[:, strongest].mean()
+    best = float(case.singles[:, strongest].mean())
     falling = np.arange(len(case.worths))[::-BETWEEN]
     truth = dict(zip(case.worths[falling].tolist(), case.score[:, falling].mean(axis=0), strict=True))
-    sure = broken = 0
+    sure, broken = dict.fromkeys(SHARES, 0), dict.fromkeys(SHARES, 0)
     for _ in range(PROMISES):
         rows = rng.integers(len(case.score), size=HELD)
         parts = (part[rows][:, falling] for part in (case.score, case.money, case.bought))
         curve = measured(
             case.worths[falling].tolist(), *parts, case.singles[rows], case.fees[rows], names, np.arange(HELD)
         )
-        kept = curve.keep(share, names[strongest])
-        sure += kept.sure
-        broken += bool(kept.sure and truth[kept.point.worth or 0.0] < enough - 1e-12)
-    return sure / PROMISES, broken / PROMISES
+        for share in SHARES:
+            kept = curve.keep(share, names[strongest])
+            sure[share] += kept.sure
+            broken[share] += bool(kept.sure and truth[kept.point.worth or 0.0] < share * best - 1e-12)
+    return {share: (sure[share] / PROMISES, broken[share] / PROMISES) for share in SHARES}
 
 
 def against_mix(cases: Sequence[Measured]) -> list[tuple[float, float]]:
@@ -221,7 +222,7 @@ def months(cases: Sequence[Measured]) -> dict[str, dict[str, list[tuple[float, f
 def sections(found: Mapping[str, Sequence[Measured]], without: Sequence[str]) -> dict[str, str]:
     """The three written parts of the page."""
     runs = {name: months(cases) for name, cases in found.items()}
-    return {"budgets": _budgets(runs), "promises": _promises(found), "mix": _mixes(found, without)}
+    return {"mix": _mixes(found, without), "promises": _promises(found), "budgets": _budgets(runs)}
 
 
 def _budgets(runs: Mapping[str, Mapping[str, Mapping[str, list[tuple[float, float, float]]]]]) -> str:
@@ -261,10 +262,10 @@ def _level(rows: Sequence[tuple[float, float, float]]) -> str:
 def _promises(found: Mapping[str, Sequence[Measured]]) -> str:
     rows = []
     for name, cases in found.items():
+        each = [promises(case, seed) for seed, case in enumerate(cases)]
         cells = []
         for share in SHARES:
-            pairs = [promises(case, share, seed) for seed, case in enumerate(cases)]
-            sure, broken = np.mean(pairs, axis=0)
+            sure, broken = np.mean([pairs[share] for pairs in each], axis=0)
             cells.append(f"{broken:.1%} of {sure:.0%}")
         rows.append([name, *cells])
     return grid(["table", *(f"keep {share:.0%}" for share in SHARES)], rows)
