@@ -139,7 +139,9 @@ def points(traced: Curve, fitted: float, sign: str) -> Grid:
 
 def _lines(traced: Curve, sign: str) -> list[tuple[str, ...]]:
     """The points as lines of a table of fixed width."""
-    lines = [("worth of a right answer".ljust(30), "right ", "(se)  ", f"money per {PROMPTS:,}")]
+    lines: list[tuple[str, ...]] = [
+        ("worth of a right answer".ljust(30), "right ", "(se)  ", f"money per {PROMPTS:,}")
+    ]
     named = [(money(point.worth or 0.0, sign), point) for point in traced.points]
     for name, point in [*named, *((f"always {name}", point) for name, point in traced.singles.items())]:
         right, error, cost, _, looks = _cells(point, sign)
