@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from tools.api import markdown
+from tools.mutants import MUTANTS, PACKAGE, ROOMS, ROOT, Mutant
 from tools.pages import put, table_rows
 from tools.sizes import EXTRAS, required, write_table
 from tools.starts import IMPORTS, cpu_seconds, start_times
@@ -93,3 +94,10 @@ def test_every_benchmark_is_listed_with_a_line(
     lines = capsys.readouterr().out.splitlines()
     assert {"loop", "router", "gateway", "peers"} <= {line.split()[0] for line in lines}
     assert all(len(line.split()) > 3 for line in lines)
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=str)
+def test_every_mutant_changes_one_piece_of_code_that_is_there(mutant: Mutant) -> None:
+    changed = mutant.of((ROOT / "src" / PACKAGE / mutant.path).read_text(encoding="utf-8"))
+    compile(changed, mutant.path, "exec")
+    assert all((ROOT / path).is_file() for path in ROOMS[mutant.room])

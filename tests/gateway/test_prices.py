@@ -214,6 +214,10 @@ def test_means_are_plain_at_first_and_what_is_kept_is_bounded() -> None:
     for value in (1.0, 3.0, 8.0):
         mean.add(value)
     assert mean.value == pytest.approx(4.0)
+    for _ in range(1000):
+        mean.add(2.0)
+    mean.add(12.0)  # a new price list is believed soon, whatever was measured before
+    assert mean.value == pytest.approx(2.0 + 0.05 * 10.0, rel=1e-6)
     buffered = Lengths.of({"output": 1e9, "seconds": 1.0, "waited": 2.0})
     assert buffered.held == 2.0 * FASTEST
     lengths = Lengths()

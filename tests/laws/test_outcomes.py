@@ -214,3 +214,10 @@ def test_bad_input_is_told_plainly() -> None:
         Outcomes.of(routed(0, 3, 2), arrays(np.random.default_rng(0), 4, 2), 0)
     with pytest.raises(UsageError, match="sets the budget"):
         sweep(instance(0), [Fixed("oracle")], [0.1], lambda c: Costs([c] * 3), 0)
+
+
+def test_of_equally_cheap_specialists_the_better_one_is_called_the_cheapest() -> None:
+    reward = np.array([[0.9, 0.2, 0.6, np.nan], [0.9, 0.4, 0.6, 0.5]])
+    fee = np.array([[0.3, 0.1, 0.1, 0.1], [0.3, 0.1, 0.1, 0.1]])
+    assert Standing.of(reward, fee) == Standing(single=0, cheapest=2)
+    assert Standing.of(reward[:, ::-1], fee[:, ::-1]) == Standing(single=3, cheapest=1)

@@ -1,0 +1,216 @@
+"""Small wrong changes to the code, and the tests that must notice them: `python -m tools.mutants [ROOM ...]`.
+
+    python -m tools.mutants                 every change of the list
+    python -m tools.mutants money store     those of two rooms
+
+Each `Mutant` replaces one piece of one file by another that means something else. It is made in a copy of
+`src` in a temporary folder, and the tests of its room run against that copy; the working tree is never
+changed. A mutant survives if all of them pass: nothing in the room holds what the line promises. Prints a
+line per mutant and the number of survivors, and exits with 1 if more than `MOST` survive. Before the first
+mutant of a room its tests run on the code as it is, because a test that fails anyway notices nothing. About
+half an hour.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGE = "pandora_router"
+MOST = 3
+"""Survivors that are allowed."""
+SECONDS = 600.0
+"""A run of tests that takes longer is stopped; the mutant then counts as noticed."""
+ROOMS = {
+    "named": (
+        "tests/oracles/test_index.py",
+        "tests/oracles/test_payoffs.py",
+        "tests/laws/test_search.py",
+        "tests/oracles/test_pooled.py",
+        "tests/gateway/test_prices.py",
+    ),
+    "statistics": (
+        "tests/oracles/test_statistics.py",
+        "tests/oracles/test_verdicts.py",
+        "tests/laws/test_outcomes.py",
+        "tests/oracles/test_pooled.py",
+    ),
+    "money": (
+        "tests/store/test_money.py",
+        "tests/laws/test_prices.py",
+        "tests/specialists/test_prices.py",
+        "tests/gateway/test_prices.py",
+    ),
+    "store": (
+        "tests/store/test_laws.py",
+        "tests/store/test_dead_processes.py",
+        "tests/store/test_queries.py",
+    ),
+    "market": (
+        "tests/laws/test_auction.py",
+        "tests/oracles/test_market_vectors.py",
+        "tests/oracles/test_market_slow.py",
+        "tests/scripts/test_market_scripts.py",
+        "tests/laws/test_market_laws.py",
+    ),
+    "learning": (
+        "tests/learn/test_pace.py",
+        "tests/learn/test_refit.py",
+        "tests/learn/test_pooled.py",
+        "tests/learn/test_evidence.py",
+    ),
+}
+"""The tests of each room, quick ones first."""
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """One change: in `path` below the package, the only occurrence of `old` becomes `new`."""
+
+    room: str
+    path: str
+    old: str
+    new: str
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.old.strip()}  ->  {self.new.strip() or 'nothing'}"
+
+    def of(self, text: str) -> str:
+        """The changed text. Raises `ValueError` unless `old` occurs in it exactly once."""
+        if text.count(self.old) != 1:
+            raise ValueError(f"{self.path}: {self.old!r} occurs {text.count(self.old)} times, not once")
+        return text.replace(self.old, self.new)
+
+
+MUTANTS = (
+    Mutant("named", "index.py", "LINEAR = 9.0 ", "LINEAR = 8.0 "),
+    Mutant("named", "search/simulation.py", "worth -= trace.refunded", "worth -= 0.0"),
+    Mutant("named", "calibrate/slopes.py", "PRIOR = (0.75, 0.2)", "PRIOR = (0.75, 0.4)"),
+    Mutant(
+        "named",
+        "gateway/request/choice.py",
+        "min(compared.lengths.output.given(answered.usage.output), compared.most)",
+        "answered.usage.output",
+    ),
+    Mutant("named", "prices.py", "whole = min(round(size * ratio), size)", "whole = round(size * ratio)"),
+    Mutant("statistics", "evaluate/statistics.py", "spread / draws * count / (count - 1)", "spread / draws"),
+    Mutant("statistics", "evaluate/statistics.py", "half = quantile(level, count - 1)", "half = 1.96"),
+    Mutant(
+        "statistics",
+        "evaluate/statistics.py",
+        "quantile(level, count - 1) * split_error",
+        "quantile(level, np.inf) * split_error",
+    ),
+    Mutant("statistics", "evaluate/statistics.py", "np.maximum(1.0, np.divide", "np.maximum(0.0, np.divide"),
+    Mutant("statistics", "evaluate/outcomes.py", "/ (n - 1) / n))", "/ n / n))"),
+    Mutant(
+        "statistics",
+        "calibrate/choose.py",
+        "self.error * min(1.0, self.prompts / MANY)",
+        "self.error",
+    ),
+    Mutant("statistics", "calibrate/ways.py", "-float(means[j])))", "float(means[j])))"),
+    Mutant("money", "store/money.py", "else math.ceil(amount * UNIT)", "else math.floor(amount * UNIT)"),
+    Mutant(
+        "money", "store/money.py", "timedelta(days=today.weekday())", "timedelta(days=today.isoweekday() % 7)"
+    ),
+    Mutant("money", "prices.py", "tokens = (bytes_in + MARKERS) *", "tokens = bytes_in *"),
+    Mutant("money", "prices.py", "self.cached_write or 0.0, self.cached_in", "self.cached_in"),
+    Mutant("money", "prices.py", "if now - at < CACHED else 0", "if now - at < 2 * CACHED else 0"),
+    Mutant("money", "prices.py", "share = max(1.0 / self.count, NEW)", "share = 1.0 / self.count"),
+    Mutant("money", "prices.py", "written = min(seen + lengths.held, answer)", "written = min(seen, answer)"),
+    Mutant("store", "store/accounts.py", "latest, ahead = now + 60.0 - step", "latest, ahead = now + 60.0"),
+    Mutant("store", "store/accounts.py", "used = min(max(cost, 0), lease.remaining)", "used = max(cost, 0)"),
+    Mutant(
+        "store", "store/accounts.py", "if lease.closed_at is None or cost:", "if lease.closed_at is None:"
+    ),
+    Mutant("store", "store/accounts.py", "_move(open_, lease, 0, -need)", "_move(open_, lease, 0, 0)"),
+    Mutant("store", "store/maintenance.py", "seen_at < now - SILENT", "seen_at < now - 10 * SILENT"),
+    Mutant("store", "store/rollups.py", "now * now - old * old", "now * now"),
+    Mutant("market", "market/mechanisms.py", "max(_highest(limits)[1], self.reserve)", "_highest(limits)[1]"),
+    Mutant("market", "market/mechanisms.py", "if limit >= price}", "if limit > price}"),
+    Mutant(
+        "market",
+        "market/mechanisms.py",
+        "max(until, limit) <= self.reserve",
+        "max(until, limit) < self.reserve",
+    ),
+    Mutant("market", "market/mechanisms.py", "answer.limit >= price", "answer.limit > price"),
+    Mutant("market", "market/mechanisms.py", "float(mean[j]) - worth, looking", "looking"),
+    Mutant("market", "market/posted.py", "float(costs.own.sum()) - back", "float(costs.own.sum())"),
+    Mutant("learning", "learn/drift.py", "values[FIRST:][-FIRST:]", "values[-FIRST:]"),
+    Mutant("learning", "learn/evidence.py", "width / min(delta, 1.0 - delta)", "width / delta"),
+    Mutant("learning", "learn/evidence.py", "mean < -evidence.standard_error", "mean < 0.0"),
+    Mutant("learning", "learn/pace.py", "expected=forget * self.expected", "expected=self.expected"),
+    Mutant("learning", "learn/refit.py", "np.where(np.isnan(fee), np.nan, score), fee", "score, fee"),
+    Mutant(
+        "learning", "estimators/pooled.py", "share = tc / (ts + specialists * tc)", "share = tc / (ts + tc)"
+    ),
+)
+
+
+def passes(source: Path, tests: Sequence[str]) -> bool:
+    """Whether these tests pass with the package in `source`; stops at the first that fails."""
+    command = [sys.executable, "-m", "pytest", "-n", "0", "-x", "-q", "-p", "no:cacheprovider", *tests]
+    try:
+        done = subprocess.run(
+            command,
+            cwd=ROOT,
+            env=os.environ | {"PYTHONPATH": str(source)},
+            capture_output=True,
+            timeout=SECONDS,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return False
+    return done.returncode == 0
+
+
+def survives(mutant: Mutant, source: Path) -> bool:
+    """Whether the tests of its room pass with the mutant in the copy `source`, restored afterwards."""
+    path = source / PACKAGE / mutant.path
+    kept = path.read_text(encoding="utf-8")
+    path.write_text(mutant.of(kept), encoding="utf-8")
+    try:
+        return passes(source, ROOMS[mutant.room])
+    finally:
+        path.write_text(kept, encoding="utf-8")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("rooms", nargs="*", metavar="ROOM", help=", ".join(ROOMS))
+    rooms = parser.parse_args().rooms or [*ROOMS]
+    if unknown := [room for room in rooms if room not in ROOMS]:
+        parser.error(f"no such room: {', '.join(unknown)}; choose from {', '.join(ROOMS)}")
+    survivors: list[Mutant] = []
+    tried = 0
+    with tempfile.TemporaryDirectory() as folder:
+        source = Path(folder) / "src"
+        shutil.copytree(ROOT / "src", source)
+        for room in rooms:
+            if not passes(source, ROOMS[room]):
+                sys.exit(f"{room}: its tests fail on the code as it is. Mend them first.")
+            for mutant in (each for each in MUTANTS if each.room == room):
+                begun, tried = time.monotonic(), tried + 1
+                alive = survives(mutant, source)
+                survivors += [mutant] * alive
+                word = "SURVIVES" if alive else "noticed"
+                print(f"{room:10}  {word:8}  {time.monotonic() - begun:4.0f} s  {mutant}", flush=True)
+    print(f"{len(survivors)} of {tried} survive")
+    sys.exit(len(survivors) > MOST)
+
+
+if __name__ == "__main__":
+    main()
