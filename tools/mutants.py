@@ -8,7 +8,7 @@ Each `Mutant` replaces one piece of one file by another that means something els
 changed. A mutant survives if all of them pass: nothing in the room holds what the line promises. Prints a
 line per mutant and the number of survivors, and exits with 1 if more than `MOST` survive. Before the first
 mutant of a room its tests run on the code as it is, because a test that fails anyway notices nothing. About
-half an hour.
+half an hour on a quiet machine.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = "pandora_router"
 MOST = 3
 """Survivors that are allowed."""
-SECONDS = 600.0
-"""A run of tests that takes longer is stopped; the mutant then counts as noticed."""
+SECONDS = 3600.0
+"""A run of tests that takes longer ends the command with an error: it says nothing about the mutant."""
 ROOMS = {
     "named": (
         "tests/oracles/test_index.py",
@@ -94,14 +94,16 @@ class Mutant:
 MUTANTS = (
     Mutant("named", "index.py", "LINEAR = 9.0 ", "LINEAR = 8.0 "),
     Mutant("named", "search/simulation.py", "worth -= trace.refunded", "worth -= 0.0"),
-    Mutant("named", "calibrate/slopes.py", "PRIOR = (0.75, 0.2)", "PRIOR = (0.75, 0.4)"),
+    Mutant("named", "calibrate/reward_mean.py", "SLOPE = (0.75, 0.2)", "SLOPE = (0.75, 0.4)"),
     Mutant(
         "named",
         "gateway/request/choice.py",
         "min(compared.lengths.output.given(answered.usage.output), compared.most)",
         "answered.usage.output",
     ),
-    Mutant("named", "prices.py", "whole = min(round(size * ratio), size)", "whole = round(size * ratio)"),
+    Mutant(
+        "named", "prices/lengths.py", "whole = min(round(size * ratio), size)", "whole = round(size * ratio)"
+    ),
     Mutant("statistics", "evaluate/statistics.py", "spread / draws * count / (count - 1)", "spread / draws"),
     Mutant("statistics", "evaluate/statistics.py", "half = quantile(level, count - 1)", "half = 1.96"),
     Mutant(
@@ -123,11 +125,20 @@ MUTANTS = (
     Mutant(
         "money", "store/money.py", "timedelta(days=today.weekday())", "timedelta(days=today.isoweekday() % 7)"
     ),
-    Mutant("money", "prices.py", "tokens = (bytes_in + MARKERS) *", "tokens = bytes_in *"),
-    Mutant("money", "prices.py", "self.cached_write or 0.0, self.cached_in", "self.cached_in"),
-    Mutant("money", "prices.py", "if now - at < CACHED else 0", "if now - at < 2 * CACHED else 0"),
-    Mutant("money", "prices.py", "share = max(1.0 / self.count, NEW)", "share = 1.0 / self.count"),
-    Mutant("money", "prices.py", "written = min(seen + lengths.held, answer)", "written = min(seen, answer)"),
+    Mutant(
+        "money",
+        "prices/tariff.py",
+        'may = {"cached_in", "cached_write", *demand.parts}',
+        'may = {"cached_in", *demand.parts}',
+    ),
+    Mutant("money", "prices/lengths.py", "if now - at < CACHED else 0", "if now - at < 2 * CACHED else 0"),
+    Mutant("money", "prices/lengths.py", "share = max(1.0 / self.count, NEW)", "share = 1.0 / self.count"),
+    Mutant(
+        "money",
+        "prices/lengths.py",
+        "written = min(seen + lengths.held, answer)",
+        "written = min(seen, answer)",
+    ),
     Mutant("store", "store/accounts.py", "latest, ahead = now + 60.0 - step", "latest, ahead = now + 60.0"),
     Mutant("store", "store/accounts.py", "used = min(max(cost, 0), lease.remaining)", "used = max(cost, 0)"),
     Mutant(
@@ -159,19 +170,15 @@ MUTANTS = (
 
 
 def passes(source: Path, tests: Sequence[str]) -> bool:
-    """Whether these tests pass with the package in `source`; stops at the first that fails."""
+    """Whether these tests pass with the package in `source`; stops at the first that fails.
+
+    Raises `subprocess.TimeoutExpired` after `SECONDS`.
+    """
     command = [sys.executable, "-m", "pytest", "-n", "0", "-x", "-q", "-p", "no:cacheprovider", *tests]
-    try:
-        done = subprocess.run(
-            command,
-            cwd=ROOT,
-            env=os.environ | {"PYTHONPATH": str(source)},
-            capture_output=True,
-            timeout=SECONDS,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        return False
+    source_first = os.environ | {"PYTHONPATH": str(source)}
+    done = subprocess.run(
+        command, cwd=ROOT, env=source_first, capture_output=True, timeout=SECONDS, check=False
+    )
     return done.returncode == 0
 
 

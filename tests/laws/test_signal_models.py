@@ -29,8 +29,9 @@ from pandora_router.calibrate import (
     load,
     save,
 )
+from pandora_router.calibrate.laws import cut, law_of
 from pandora_router.calibrate.readings import Readings
-from pandora_router.calibrate.residuals import classify, cut, law_of
+from pandora_router.calibrate.residuals import classify
 from pandora_router.calibrate.signal_states import signal_of, state
 from pandora_router.calibrate.ways import decide
 from pandora_router.folders.saved import Saved
@@ -42,6 +43,7 @@ SIGNALS: dict[str, Unfitted] = {
     "no correlation": Calibrated(correlation="none"),
     "no slope": Calibrated(slope=False),
     "normal law": Calibrated(law="normal"),
+    "law of levels": Calibrated(law="levels"),
     "identity mean": Calibrated(mean=CheapMean()),
     "independent": GaussianIndependent(),
     "joint": GaussianJoint(),

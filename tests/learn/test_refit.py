@@ -113,3 +113,9 @@ def test_the_detector_is_the_mean_of_its_bets_by_hand() -> None:
             expected.append(wealth)
     assert detect(values).evidence == pytest.approx(np.mean(expected))
     assert detect(values).evidence < ALARM
+
+
+def test_what_a_specialist_earns_of_late_leaves_out_the_answers_that_set_its_level() -> None:
+    values = np.concatenate([np.full(300, 0.1), np.full(40, -0.2)])
+    assert detect(values).recent == pytest.approx(-0.3)
+    assert detect(np.concatenate([values, np.full(500, 0.4)])).recent == pytest.approx(0.3)

@@ -122,7 +122,7 @@ def test_known_parameters_are_recovered(missing: float) -> None:
     rng = np.random.default_rng(6)
     g[rng.random(g.shape) < missing] = np.nan
     r[rng.random(r.shape) < missing] = np.nan
-    fitted = Calibrated().fit(Readings(world.f, g, r))
+    fitted = Calibrated(law="quantiles").fit(Readings(world.f, g, r))
     rows = rng.uniform(0.1, 0.9, (200, 4))
     mu = rows @ world.weights + np.linspace(-0.05, 0.15, 4)
     np.testing.assert_allclose(fitted.expected(rows), mu, atol=0.02)

@@ -7,7 +7,8 @@ specialists ("colleagues"). Their parameters do not change at all:
     scale        the same curve, its coefficients shrunk towards the colleagues' averages
     correlation  with each colleague (k r + K r0)/(k + K), r over the k prompts that have both, r0 the
                  colleagues' average, scaled down if needed so that the matrix stays a correlation matrix
-    laws, slope  those of the pool, with the newcomer's own classes of the mean
+    laws, slope  those of the pool, with the newcomer's own classes of the mean, and laws of its own if every
+                 specialist has its own
 """
 
 from __future__ import annotations
@@ -16,9 +17,10 @@ from dataclasses import replace
 
 import numpy as np
 
+from pandora_router.calibrate.laws import cut, levels
 from pandora_router.calibrate.means import STRENGTHS, Linear, fit_ridge
 from pandora_router.calibrate.readings import Readings
-from pandora_router.calibrate.residuals import LEAST, OWN, REACH, Correlation, Laws, Scale, cut, fit_curve
+from pandora_router.calibrate.residuals import LEAST, OWN, REACH, Correlation, Laws, Scale, fit_curve
 from pandora_router.calibrate.signals import FittedSignal
 from pandora_router.errors import UsageError
 from pandora_router.types import Matrix, Vector
@@ -51,9 +53,18 @@ def extend(signal: FittedSignal, readings: Readings) -> FittedSignal:
         newcomer = error / scale.of(np.column_stack([before, mu]))[:, -1]
         extended = replace(extended, correlation=_new_row(signal.correlation, colleagues, newcomer))
     if signal.laws is not None:
-        own = cut(mu[:, None], np.ones((len(mu), 1), dtype=np.bool_), len(signal.laws.quantiles))
-        extended = replace(extended, laws=Laws(signal.laws.quantiles, np.vstack([signal.laws.edges, own])))
+        extended = replace(extended, laws=_new_laws(signal.laws, mu, error, scale))
     return extended
+
+
+def _new_laws(laws: Laws, mu: Vector, error: Vector, scale: Scale) -> Laws:
+    """Those of the pool, with classes of the newcomer's mean, or laws of its own if each has its own."""
+    if not laws.own:
+        own = cut(mu[:, None], np.ones((len(mu), 1), dtype=np.bool_), len(laws.quantiles))
+        return Laws(laws.quantiles, np.vstack([laws.edges, own]))
+    spread = scale.of(np.repeat(mu[:, None], len(scale.centre), axis=1))[:, -1:]
+    new = levels(mu[:, None], error[:, None] / spread, spread)
+    return Laws(np.vstack([laws.quantiles, new.quantiles]), np.vstack([laws.edges, new.edges]))
 
 
 def _new_decided(signal: FittedSignal, fitted: Linear) -> Linear | None:

@@ -1,4 +1,4 @@
-"""The residual G - h(f): its scale, its correlation between specialists, and its law.
+"""The residual G - h(f): its scale, and its correlation between specialists. `laws` fits its law.
 
 **Scale.** Scores lie in [0, 1], so residuals are smaller near the ends:
 
@@ -10,11 +10,6 @@ likelihood than binned, linear or pooled ones (decision 0030).
 
 **Correlation** of standardised residuals by Ledoit-Wolf shrinkage, low-rank for many specialists. The shrunk
 covariance is rescaled to a correlation and carries no scale.
-
-**Law** of standardised residuals in place of the normal law: Q equally likely values with mean 0 and standard
-deviation 1, the sorted residuals of a class cut into Q equal groups, each replaced by its mean. Classes are
-terciles of the mean, each specialist against its own terciles, pooled over specialists (docs/method.md,
-section 9).
 """
 
 from __future__ import annotations
@@ -26,7 +21,7 @@ import numpy as np
 
 from pandora_router.calibrate.readings import frozen_fields
 from pandora_router.errors import UsageError
-from pandora_router.types import Mask, Matrix, Positions, Vector
+from pandora_router.types import Matrix, Positions, Vector
 
 ScaleKind = Literal["constant", "by_mean"]
 PENALTY = (0.0, 10.0, 10.0)  # on a, b, c: how much evidence a scale that varies with the mean needs
@@ -198,14 +193,12 @@ def from_factor(factor: Matrix) -> Matrix:
     return matrix
 
 
-LawKind = Literal["normal", "quantiles"]
-CLASSES = 3
-VALUES = 32  # equally likely values per law; also the fewest residuals a law is made of
-
-
 @dataclass(frozen=True, eq=False)
 class Laws:
-    """Residual laws (L, Q) and the edges of the mean (M, L - 1) that say which one a box follows."""
+    """Residual laws (L, Q) and the edges of the mean (M, C - 1) that say which one a box follows.
+
+    L is C where all specialists share the laws of their classes, or M C where each has its own, in order.
+    """
 
     quantiles: Matrix
     edges: Matrix
@@ -213,54 +206,17 @@ class Laws:
     def __post_init__(self) -> None:
         frozen_fields(self, "quantiles", "edges")
 
+    @property
+    def own(self) -> bool:
+        """Whether each specialist has laws of its own."""
+        return len(self.quantiles) > self.edges.shape[1] + 1
+
     def rank(self, mean: Matrix) -> Positions:
         """Which law each box of each prompt follows (N, M)."""
-        return classify(mean, self.edges)
-
-
-def fit_laws(mean: Matrix, standardised: Matrix, kind: LawKind) -> Laws | None:
-    """Fit the laws of standardised residuals (N, M), NaN where missing; None for "normal"."""
-    if kind not in ("normal", "quantiles"):
-        raise UsageError("law", expected="'normal' or 'quantiles'", came=repr(kind), do="Choose one.")
-    if kind == "normal":
-        return None
-    edges = cut(mean, ~np.isnan(standardised), CLASSES)
-    rank = classify(mean, edges)
-    present = ~np.isnan(standardised)
-    return Laws(np.stack([law_of(standardised[present & (rank == k)]) for k in range(CLASSES)]), edges)
+        classes = self.edges.shape[1] + 1
+        return classify(mean, self.edges) + self.own * classes * np.arange(len(self.edges))
 
 
 def classify(mean: Matrix, edges: Matrix) -> Positions:
     """The class of each mean: how many of its specialist's edges lie below it."""
     return (mean[:, :, None] > edges[None]).sum(axis=2)
-
-
-def cut(mean: Matrix, present: Mask, classes: int) -> Matrix:
-    """Edges (M, classes - 1) that divide each specialist's means into classes of equal size.
-
-    An edge lies midway between two neighbouring means, so rounding never moves a mean across it.
-    """
-    edges = np.empty((mean.shape[1], classes - 1))
-    for j in range(mean.shape[1]):
-        values = np.unique(mean[present[:, j], j])
-        at = np.quantile(mean[present[:, j], j], np.arange(1, classes) / classes)
-        above = np.clip(np.searchsorted(values, at, side="right"), 1, max(len(values) - 1, 1))
-        upper = values[np.minimum(above, len(values) - 1)]
-        edges[j] = 0.5 * (values[above - 1] + upper)
-    return edges
-
-
-def law_of(residuals: Vector) -> Vector:
-    """The `VALUES` group means of sorted residuals, with mean 0 and standard deviation 1.
-
-    With fewer residuals than values it is the normal law in the same form.
-    """
-    if len(residuals) >= VALUES and residuals.std() > 0.0:
-        ordered = np.sort(residuals)
-    else:
-        from scipy.special import ndtri
-
-        ordered = ndtri((np.arange(64 * VALUES) + 0.5) / (64 * VALUES))
-    groups = np.array([part.mean() for part in np.array_split(ordered, VALUES)])
-    centred = groups - groups.mean()
-    return np.sort(centred / centred.std())

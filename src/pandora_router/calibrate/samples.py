@@ -8,9 +8,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from pandora_router.boxes import Boxes, Costs, Draws, Independent
+from pandora_router.calibrate.laws import cut
 from pandora_router.calibrate.means import FittedMean, MeanModel, RidgeMean
 from pandora_router.calibrate.readings import Readings, cells, estimates, frozen_fields, same_presence
-from pandora_router.calibrate.residuals import classify, cut
+from pandora_router.calibrate.residuals import classify
 from pandora_router.calibrate.signals import Prior
 from pandora_router.errors import UsageError
 from pandora_router.search import Batch

@@ -129,7 +129,10 @@ def _laws_of(parts: Any, boxes: int) -> tuple[Correlation | None, Laws | None]:
         correlation = Correlation(kept.array("matrix", boxes, boxes), factor)
     if "laws" in parts:
         quantiles = parts["laws"].array("quantiles", None, None)
-        laws = Laws(quantiles, parts["laws"].array("edges", boxes, len(quantiles) - 1))
+        laws = Laws(quantiles, parts["laws"].array("edges", boxes, None))
+        classes = laws.edges.shape[1] + 1
+        if len(quantiles) not in (classes, boxes * classes):
+            raise ValueError(f"{len(quantiles)} laws for {classes} classes of {boxes} specialists")
     return correlation, laws
 
 

@@ -5,10 +5,10 @@
     G = h + D(h) e,  h = h(f),  e of correlation C,  the value shown is v = m + slope (g - h),  m = m(f)
 
 with h by ridge of G on f, D a scale that depends on h, C by Ledoit-Wolf on standardised residuals, the slope
-that of reward differences on g differences, residual quantiles by tercile of h in place of the normal law,
-and m, the mean that decides, from rewards and estimates of training and calibration prompts. With
-everything off it is the paper's Gaussian signal model. It refuses to know where estimates come from and which
-policy will search the boxes.
+that of reward differences on g differences, the likeliest of three laws of e (`laws`), and m, the mean that
+decides, from rewards and estimates of training and calibration prompts. Where values of G are sharp, as those
+of a verifier are, boxes are independent. With everything off it is the paper's Gaussian signal model. It
+refuses to know where estimates come from and which policy will search the boxes.
 """
 
 from __future__ import annotations
@@ -23,17 +23,16 @@ from numpy.typing import ArrayLike
 from pandora_router.boxes import Boxes, Costs, Independent, Joint, LowRank
 from pandora_router.boxes.checks import covariance_matrix
 from pandora_router.boxes.joint import checked_quantiles
+from pandora_router.calibrate.laws import LawKind, fit_laws
 from pandora_router.calibrate.means import FittedMean, Linear, MeanModel, RidgeMean
 from pandora_router.calibrate.readings import FEWEST, Readings, cells, estimates
 from pandora_router.calibrate.residuals import (
     Correlation,
     CorrelationKind,
-    LawKind,
     Laws,
     Scale,
     ScaleKind,
     fit_correlation,
-    fit_laws,
     fit_scale,
 )
 from pandora_router.calibrate.reward_mean import HALF, fit_reward_mean, fit_slope
@@ -219,7 +218,7 @@ class Calibrated:
     scale: ScaleKind = "by_mean"
     correlation: CorrelationKind = "ledoit_wolf"
     slope: bool = True
-    law: LawKind = "quantiles"
+    law: LawKind = "likeliest"
     pooled: bool = True
 
     def fit(self, readings: Readings, train: Readings | None = None) -> FittedSignal:
@@ -233,12 +232,15 @@ class Calibrated:
         mean, mu = self.mean.fit(readings)
         residual = readings.costly - mu
         scale = fit_scale(mu, residual, self.scale)
-        standardised = residual / scale.of(mu)
+        spread = scale.of(mu)
+        standardised = residual / spread
+        laws = fit_laws(mu, standardised, spread, self.law)
+        alone = laws is not None and laws.own  # sharp values do not move in a line with others
         return FittedSignal(
             mean,
             scale,
-            fit_correlation(standardised, self.correlation),
-            fit_laws(mu, standardised, self.law),
+            fit_correlation(standardised, "none" if alone else self.correlation),
+            laws,
             self._slope(mean, mu, readings, train) if self.slope else 1.0,
             self._decided(mean, readings, train),
         )

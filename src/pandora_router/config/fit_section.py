@@ -267,7 +267,7 @@ class CalibratedSettings(Closed):
     scale: Literal["by_mean", "constant"] = "by_mean"
     correlation: Literal["ledoit_wolf", "none"] = "ledoit_wolf"
     slope: bool = True
-    law: Literal["quantiles", "normal"] = "quantiles"
+    law: Literal["likeliest", "quantiles", "levels", "normal"] = "likeliest"
     pooled: bool = True
 
     def build(self) -> Unfitted:
