@@ -6,8 +6,10 @@ Three models of known quality stand behind HTTP (`tests.support.provider`). `pan
 for each kind of `cancel`, `pandora fit` and `pandora serve` run as processes, with the file that
 `pandora init` writes and the edits of `edited`. Fresh requests then go to `model: auto`, half of them
 streamed. Right answers are counted in what clients received, dollars and looks in the log of the provider.
-Then what `observe: true` says the router would do is held against what it does, and the promise of
-`pandora serve --demo` against what its local models deliver.
+The same questions are also put to the fitted router without a gateway, at the fare of the fit (`Replayed`):
+a difference comes either from other questions or from other prices. Then what `observe: true` says the router
+would do is held against what it does, and the promise of `pandora serve --demo` against what its local models
+deliver.
 """
 
 from __future__ import annotations
@@ -36,7 +38,11 @@ from tools.pages import put
 
 from benchmarks import served
 from pandora_router.collect.assemble import Question
+from pandora_router.config import read_config
+from pandora_router.prices import Lengths
 from pandora_router.report.tables import grid
+from pandora_router.router import Decision, Router
+from pandora_router.router.revalue import at_speed
 
 Cancel = Literal["stops", "unknown", "bills_full"]
 CANCELS: tuple[Cancel, ...] = ("stops", "unknown", "bills_full")
@@ -194,6 +200,11 @@ class Received:
     specialist: str
     inspected: tuple[str, ...]
 
+    @property
+    def first_step(self) -> tuple[str, str]:
+        """The first look, or else who answered."""
+        return (self.inspected[0], "") if self.inspected else ("", self.specialist)
+
 
 async def ask(url: str, prompts: Sequence[str], *, stream: bool, at_once: int = AT_ONCE) -> list[Received]:
     """Send the prompts to `model: auto`, `at_once` at the same time."""
@@ -246,6 +257,23 @@ def delivered(answers: Sequence[Received], numbers: Sequence[int], log: Sequence
 
 
 @dataclass(frozen=True)
+class Replayed:
+    """What the fitted router does with the questions that a gateway was asked, at the fare of the fit.
+
+    promised, replayed: looks a prompt on the test prompts of the fit and on these questions. more: looks of
+    the gateway less those, question by question. fitted, served: mean price of a look in reward, by
+    specialist.
+    """
+
+    cancel: str
+    promised: Estimate
+    replayed: Estimate
+    more: Estimate
+    fitted: Mapping[str, float]
+    served: Mapping[str, float]
+
+
+@dataclass(frozen=True)
 class Kept:
     """One promise and what became of it."""
 
@@ -253,6 +281,7 @@ class Kept:
     promised: Measured
     streamed: Measured
     whole: Measured
+    replayed: Replayed | None = None
 
 
 def write(folder: Path, running: Provider, cancel: Cancel) -> None:
@@ -274,6 +303,37 @@ def collect(folder: Path, collected: int = COLLECTED) -> Path:
     return folder / "table"
 
 
+def decided(folder: Path, prompts: Sequence[str]) -> tuple[Router, list[Decision]]:
+    """The router in `folder`, and what it decides with the lengths and speeds of its fit and all looks."""
+    router = Router.load(folder / "router")
+    lengths = {name: Lengths.of(means) for name, means in router.record.lengths.items()}
+    second = read_config(folder / "pandora.yaml").value.second
+    shown = [
+        {name: text_of(name, prompt)[: router.record.peek] for name in router.specialists}
+        for prompt in prompts
+    ]
+    return router, at_speed(router, second, lengths).route_batch(prompts, shown)
+
+
+def replay(folder: Path, cancel: str, promise: Estimate, answers: Sequence[Received], url: str) -> Replayed:
+    """Ask the fitted router what the gateway at `url` was asked, and compare looks and their prices."""
+    router, decisions = decided(folder, [answer.prompt for answer in answers])
+    pairs = list(zip(answers, decisions, strict=True))
+    rows = [asyncio.run(_row(url, answer.id))["detail"]["decision"] for answer in answers[::10]]
+    served_at = {
+        name: sum(row["specialists"][name]["inspection_cost"] for row in rows) / len(rows)
+        for name in router.specialists
+    }
+    return Replayed(
+        cancel,
+        promise,
+        Estimate.of([float(len(decision.inspected)) for decision in decisions]),
+        Estimate.of([float(len(answer.inspected) - len(decision.inspected)) for answer, decision in pairs]),
+        dict(zip(router.specialists, router.costs.marginal.tolist(), strict=True)),
+        served_at,
+    )
+
+
 def keep(table: Path, folder: Path, cancel: Cancel, collected: int = COLLECTED, asked: int = ASKED) -> Kept:
     """Fit on `table`, serve, and ask fresh questions: half as streams, half as whole answers."""
     with closing(provider(cancel)) as running:
@@ -281,6 +341,7 @@ def keep(table: Path, folder: Path, cancel: Cancel, collected: int = COLLECTED, 
         shutil.copytree(table, folder / "table")
         record = json.loads(pandora(folder, "fit", "--json"))
         found: list[Measured] = []
+        received: list[Received] = []
         with served.gateway(None, folder / "pandora.yaml") as gateway:
             for stream in (True, False):
                 first = collected + asked // 2 * (not stream)
@@ -289,7 +350,9 @@ def keep(table: Path, folder: Path, cancel: Cancel, collected: int = COLLECTED, 
                 answers = asyncio.run(ask(gateway.url, [question(n)[0] for n in numbers], stream=stream))
                 await_quiet(running)
                 found.append(delivered(answers, numbers, running.log[before:]))
-    return Kept(cancel, promised(record), *found)
+                received += answers
+            again = replay(folder, cancel, promised(record).looks, received, gateway.url)
+    return Kept(cancel, promised(record), *found, again)
 
 
 @dataclass(frozen=True)
@@ -297,12 +360,15 @@ class Observed:
     """What `observe: true` said the router would do first, and what it then did with the same questions.
 
     would, did: share of requests whose first step is a look. same: share with the same first step: the same
-    look, or the same specialist without one.
+    look, or the same specialist without one. would_replayed, did_replayed: share with the same first step as
+    the fitted router takes without a gateway, at the fare of the fit.
     """
 
     would: Estimate
     did: Estimate
     same: Estimate
+    would_replayed: Estimate
+    did_replayed: Estimate
 
 
 def observe(table: Path, folder: Path, cancel: Cancel = "stops", asked: int = ASKED // 2) -> Observed:
@@ -326,11 +392,17 @@ def observe(table: Path, folder: Path, cancel: Cancel = "stops", asked: int = AS
         file.write_text(routing)
         with served.gateway(None, file) as gateway:
             answers = asyncio.run(ask(gateway.url, prompts, stream=False))
-    did = {one.prompt: (one.inspected[0], "") if one.inspected else ("", one.specialist) for one in answers}
+    did = {one.prompt: one.first_step for one in answers}
+    fitted = {
+        prompt: (decision.inspected[0], "") if decision.inspected else ("", decision.specialist)
+        for prompt, decision in zip(prompts, decided(folder, prompts)[1], strict=True)
+    }
     return Observed(
         Estimate.of([float(bool(look)) for look, _ in would.values()]),
         Estimate.of([float(bool(look)) for look, _ in did.values()]),
         Estimate.of([float(would[prompt] == did[prompt]) for prompt in did]),
+        Estimate.of([float(would[prompt] == fitted[prompt]) for prompt in did]),
+        Estimate.of([float(did[prompt] == fitted[prompt]) for prompt in did]),
     )
 
 
@@ -356,7 +428,6 @@ def demo(asked: int, seed: int = 23) -> Kept:
     """
     from pandora_router.demo import local_gateway, questions
     from pandora_router.demo.study import PRICE, WEIGHT
-    from pandora_router.router import Router
 
     record = Router.load(local_gateway.fitted(lambda what, share: None)).record
     fresh = {question.text: question for question in questions.fresh(asked, seed)}
@@ -406,9 +477,26 @@ def table(promises: Sequence[Kept]) -> str:
     return grid(columns, rows)
 
 
+def replayed_table(promises: Sequence[Kept]) -> str:
+    """Looks promised, of the fitted router with the fresh questions, and of the gateway, as Markdown."""
+    rows = []
+    for again in (kept.replayed for kept in promises if kept.replayed is not None):
+        looks = [f"{one.mean:.3f} ({one.error:.3f})" for one in (again.promised, again.replayed)]
+        prices = [", ".join(f"{price:.3f}" for price in at.values()) for at in (again.fitted, again.served)]
+        rows.append([again.cancel, *looks, f"{again.more.mean:+.3f} ({again.more.error:.3f})", *prices])
+    columns = ["cancel", "promised", "fitted router, fresh questions", "gateway less fitted router"]
+    return grid([*columns, "price of a look, fit", "price of a look, gateway"], rows)
+
+
 def observed_table(found: Observed) -> str:
     """What `observe: true` said beside what was done, as Markdown."""
-    shares = {"would look first": found.would, "looked first": found.did, "the same first step": found.same}
+    shares = {
+        "would look first": found.would,
+        "looked first": found.did,
+        "the same first step": found.same,
+        "would: the same as the fitted router": found.would_replayed,
+        "did: the same as the fitted router": found.did_replayed,
+    }
     return grid(["", "share"], [[name, f"{one.mean:.3f} ({one.error:.3f})"] for name, one in shares.items()])
 
 
@@ -429,7 +517,10 @@ def main() -> None:
         collected = collect(Path(name) / "collected")
         kinds = given.cancel or CANCELS
         say(f"{given.asked:,} fresh requests for each kind of `cancel`.")
-        say(table([keep(collected, Path(name) / kind, kind, asked=given.asked) for kind in kinds]))
+        promises = [keep(collected, Path(name) / kind, kind, asked=given.asked) for kind in kinds]
+        say(table(promises))
+        say("Looks a prompt, and the price of a look at `small`, `middle` and `big` in units of reward.")
+        say(replayed_table(promises))
         say(f"`observe: true`, `cancel: stops`, {given.asked // 2:,} fresh requests.")
         say(observed_table(observe(collected, Path(name) / "observed", asked=given.asked // 2)))
     if given.demo:
