@@ -313,3 +313,32 @@ def test_a_client_that_does_not_read_is_disconnected(serve: Serve, monkeypatch: 
             while not gateway.rows("SELECT 1 FROM decisions WHERE status = 'cancelled'") or endless.streams:
                 assert time.monotonic() < until
                 time.sleep(0.05)
+
+
+class Long(WebServer):
+    """Streams twelve megabytes, as fast as they are read, and says what they cost."""
+
+    async def answer(self, request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        await response.prepare(request)
+        for _ in range(200):
+            await response.write(chat_event("small", "x" * 60_000))
+        usage = {"prompt_tokens": 10, "completion_tokens": 200, "total_tokens": 210}
+        last = {"id": "c", "object": "chat.completion.chunk", "choices": [], "usage": usage}
+        await response.write(b"data: " + json.dumps(last).encode() + b"\n\ndata: [DONE]\n\n")
+        return response
+
+
+def test_a_client_that_reads_slowly_does_not_make_its_specialist_slow(serve: Serve) -> None:
+    """Its specialist would be worth less to all other clients of this worker."""
+    with closing(Long()) as long:
+        gateway = serve(backend(long, "small"))
+        body, where = json.dumps(request("chat", "small", stream=True)).encode(), urlsplit(gateway.url)
+        with socket.create_connection((where.hostname, where.port)) as client:
+            client.sendall(head(b"content-length: %d" % len(body)) + body)
+            time.sleep(3.0)
+            while not gateway.rows("SELECT 1 FROM decisions WHERE status = 'ok'"):
+                client.recv(1 << 20)
+        lengths = gateway.gateway.measured["small"]
+        assert lengths.output.value == 200  # the answer was whole and has been counted
+        assert lengths.seconds.given(0.0) < 1.0

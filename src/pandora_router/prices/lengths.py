@@ -117,7 +117,7 @@ class Lengths:
     def answered(
         self,
         usage: Usage,
-        seconds: float,
+        seconds: float | None,
         *,
         size: int,
         wire: str = "chat",
@@ -133,8 +133,8 @@ class Lengths:
         keys' estimates depend on what is learnt here, so a provider's claim is believed only within bounds:
         input of more than one token per byte (and `MARKERS`) is not learnt, longer answers than `most` count
         as `most`. `stated`: whether all input lies in the request; images, files and earlier turns that lie
-        at the provider say nothing about tokens per byte. `first_token` is None unless the answer was
-        streamed: only streams measure speed.
+        at the provider say nothing about tokens per byte. `seconds` is None if they were not those of the
+        specialist alone. `first_token` is None unless the answer was streamed: only streams measure speed.
         """
         counted, output = usage.fresh + usage.cached + usage.written, min(usage.output, most)
         if stated and 0 < counted <= size + MARKERS:
@@ -143,10 +143,12 @@ class Lengths:
             if prefix:
                 self._remember(prefix, now, usage.cached + usage.written)
         self.output.add(output)
-        self.seconds.add(seconds)
-        if first_token is None:
+        if first_token is not None:
+            self.first_token.add(first_token)
+        if seconds is not None:
+            self.seconds.add(seconds)
+        if seconds is None or first_token is None:
             return
-        self.first_token.add(first_token)
         writing = seconds - first_token
         if output > 1 and output - 1 <= FASTEST * writing:
             self.rate.add((output - 1) / writing)

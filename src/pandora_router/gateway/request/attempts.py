@@ -37,6 +37,8 @@ OVERLOADED = frozenset({408, 409, 425, 429, *range(500, 600)})
 """Statuses after which another specialist, or the same one later, may answer; proxies send 520 to 526."""
 OURS = frozenset({401, 402})
 """Statuses for which the gateway's own key or account is to blame; its client would look for its own key."""
+UNREAD = 0.25
+"""The largest share of its seconds for which an answer may not have been read, if its speed is learnt."""
 
 
 @dataclass(eq=False)
@@ -90,6 +92,7 @@ class RunningAttempt:
     _ended: bool = False
     _counted: bool = False
     _last_read: float = 0.0
+    _paused: float = 0.0
 
     @property
     def row(self) -> Attempt:
@@ -125,10 +128,7 @@ class RunningAttempt:
         return self.settled is None and (self._ended or (self.relay is not None and not self.relay.broken))
 
     async def open(self, path: str, body: bytes, headers: dict[str, str]) -> Relay:
-        """Make the call and wait for its status.
-
-        Raises `Failed` without a response or for a retryable one.
-        """
+        """Make the call and wait for its status; raises `Failed` without a response or a retryable one."""
         endpoint = self.backend.endpoint
         self.circuit.begin(time.monotonic())
         self.owes = True
@@ -207,6 +207,8 @@ class RunningAttempt:
     async def _read(self, *, begun: bool = False) -> None:
         """Read the next bytes; an error in the stream raises `Failed` unless sending has `begun`."""
         assert self.relay is not None
+        if self._last_read:
+            self._paused += time.time() - self._last_read
         chunk = await self.relay.chunk()
         self._last_read = time.time()
         if not chunk:
@@ -305,7 +307,7 @@ class RunningAttempt:
         if status == "ok" and self.owes and usage.complete:
             self.lengths.answered(
                 usage,
-                now - self.begun,
+                self._read_in(now),
                 size=self.size,
                 wire=self.wire.name,
                 most=self.most,
@@ -317,6 +319,11 @@ class RunningAttempt:
         outcome = Outcome(status, self.cost, usage, self.first_token, now - self.begun, reason[:300])
         self.settled = Settlement(self.id, outcome, now, self.kind)
         return self.settled
+
+    def _read_in(self, now: float) -> float | None:
+        """The seconds of an answer that ended by `now`; None if a held look or its client let it wait."""
+        seconds = (self._last_read or now) - self.begun
+        return seconds if self._paused <= UNREAD * seconds else None
 
     def _charged(self, usage: Usage, reason: str) -> tuple[Usage, str]:
         """Set the cost; returns the counts and the reason to be recorded.
