@@ -6,7 +6,7 @@ import asyncio
 import random
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import closing
 
 import pytest
@@ -78,6 +78,46 @@ def test_a_commit_takes_as_many_round_trips_as_its_longest_operation(server: Ser
 
             # two kinds of beginnings and one of endings; two round trips each, and a few connections
             assert asyncio.run(twice()) <= 3 * 2 * pipeline_writer.LINES
+
+
+@pytest.mark.parametrize(("budget", "most"), [(None, [1, 1, 2]), (10**6, [1, 2, 2])])
+def test_the_round_trips_of_a_request(server: Server, far: str, budget: int | None, most: list[int]) -> None:
+    """Of one request alone, which makes them one after another: its key, its beginning and its end."""
+    with Delay(server.port) as proxy, closing(Store(far.replace(str(server.port), str(proxy.port)))) as store:
+        key, secret = store.submit(lambda open_: accounts.add_key(open_, "team", NOW, budget=budget)).result()
+
+        async def trips(operation: Awaitable[object]) -> int:
+            before = proxy.messages
+            await operation
+            return proxy.messages - before
+
+        async def main() -> list[int]:
+            for id_ in ("first", "second"):  # the first opens the connection and prepares the statements
+                find = store.run(lambda open_: accounts.identify(open_, secret), short=True)
+                made = [
+                    await trips(find),
+                    await trips(begin(store, key, id_, 10)),
+                    await trips(end(store, id_, 7)),
+                ]
+            return made
+
+        assert asyncio.run(main()) == most
+
+
+def test_a_beginning_that_is_made_again_changes_nothing(server: Server, far: str) -> None:
+    """As after a commit of which no answer came: the row that was to be new is there."""
+    with closing(Store(far)) as store:
+        key = added(store, "team", None)
+
+        async def main() -> None:
+            await asyncio.gather(begin(store, key, "a", 10), begin(store, key, "b", 10))
+            refused = await asyncio.gather(begin(store, key, "a", 10), begin(store, key, "c", 10))
+            assert refused == [None, None]
+            assert await store.run(lambda open_: accounts.account(open_, key, NOW)) == (0, 30)
+            await asyncio.gather(*(end(store, id_, 7) for id_ in "abc"))
+            assert await store.run(lambda open_: accounts.account(open_, key, NOW)) == (21, 0)
+
+        asyncio.run(main())
 
 
 def test_two_stores_never_exceed_a_budget_nor_wait_in_a_circle(far: str) -> None:

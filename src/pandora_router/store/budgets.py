@@ -114,8 +114,11 @@ def reserve(
         "VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (decision) DO NOTHING",
         *(decision, *rows[0], also, worst, worst, int(bool(limits)), now + seconds),
     )
-    if limits:
-        open_.flush(GROW)
+    if not limits:
+        for row in rows if open_.insert(*lease) else ():
+            open_.grow(GROW, row, (0, worst, 1))
+        return None
+    open_.flush(GROW)
     (made, _), *results = open_.together(lease, *(_take(*limit, worst, 1) for limit in limits))
     taken = {row for (row, _), (changed, _) in zip(limits, results, strict=True) if changed}
     missing = [limit for limit in limits if made and limit[0] not in taken]

@@ -53,6 +53,10 @@ class Transaction(Protocol):
         """Execute a statement whose result is not needed; it takes effect before every later one."""
         ...
 
+    def insert(self, sql: str, *values: Any) -> bool:
+        """Insert a row that is nearly always new, and return whether it was; `sql` ends in DO NOTHING."""
+        ...
+
     def together(self, *statements: tuple[Any, ...]) -> list[tuple[int, list[Row]]]:
         """Execute statements, each (sql, *values), one after another; none needs the result of another.
 
@@ -96,10 +100,7 @@ class Database(Protocol):
         ...
 
     def reading(self, seconds: float) -> Any:
-        """Return a context manager that yields a read-only `Transaction` in which no lock is held.
-
-        Raises `UpstreamError` if a query runs for longer than `seconds`.
-        """
+        """A context manager for reading without locks; `UpstreamError` if a query runs for `seconds`."""
         ...
 
     def part(self, transaction: Any) -> Any:
@@ -131,8 +132,8 @@ def connect(url: str) -> Database:
 def connect_without_waiting(url: str) -> Database | None:
     """A second connection to a SQLite database, for short transactions; None for another database.
 
-    Its transactions raise `sqlite3.OperationalError` at once if another connection holds the lock, and it
-    makes no checkpoints.
+    They raise `sqlite3.OperationalError` at once if another connection holds the lock, and no checkpoints are
+    made.
     """
     far = url.startswith(("postgresql://", "postgres://"))
     return None if far else SQLite(Path(url.removeprefix("sqlite:///")), waits=False)
@@ -170,6 +171,10 @@ class _Cursor:
     def put(self, sql: str, *values: Any) -> None:
         """Execute a statement whose result is not needed."""
         self._execute(sql, values)
+
+    def insert(self, sql: str, *values: Any) -> bool:
+        """Insert a row and return whether it was new; see `Transaction.insert`."""
+        return self.run(sql, *values) > 0
 
     def together(self, *statements: tuple[Any, ...]) -> list[tuple[int, list[Row]]]:
         """Execute statements one after another; see `Transaction.together`."""

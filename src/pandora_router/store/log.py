@@ -211,7 +211,7 @@ def close(
         budgets.release(open_, reservation, now, cost)
     if response is not None:
         open_.put("UPDATE bodies SET response = ? WHERE decision = ?", response, id_)
-    rollups.count_decision(open_, id_, rows[0][1:])
+    rollups.count_decision(open_, rows[0][1:])
     return True
 
 

@@ -102,6 +102,11 @@ class Replay:
         elif self._said[place] != statement:
             raise _Unfit("an operation did not ask the same again")
 
+    def insert(self, sql: str, *values: Any) -> bool:
+        """Insert a row that is new; if it is not, PostgreSQL refuses the commit, and the thread runs it."""
+        self.put(sql.removesuffix(" DO NOTHING").rpartition(" ON CONFLICT ")[0], *values)
+        return True
+
     def run(self, sql: str, *values: Any) -> int:
         """Ask a statement and return the number of rows it changed."""
         return self.together((sql, *values))[0][0]

@@ -102,15 +102,15 @@ def middle(number: int) -> float:
 
 COUNTED = (
     "at, specialist, coalesce(key, ''), status, declined, inspected, cost, inspection_cost, baseline, "
-    "overhead, first_token, seconds, changed, gained"
+    "overhead, first_token, seconds, changed, gained, CASE WHEN inspected > 0 THEN detail END"
 )
-"""The columns of a decision that `count_decision` reads."""
+"""What `count_decision` reads of a decision; its detail if looks were made."""
 
 
-def count_decision(open_: Transaction, id_: str, row: Row) -> None:
+def count_decision(open_: Transaction, row: Row) -> None:
     """Add an ended decision to the sums of its minute and hour; `row` has the columns `COUNTED`."""
     at, specialist, key, status, declined, looks, cost, looks_cost, baseline, *rest = row
-    overhead, first, whole, changed, gained = rest
+    overhead, first, whole, changed, gained, detail = rest
     sums = (
         *(1, int(status != "ok"), int(declined is not None), int(looks > 0), looks, cost, looks_cost),
         *(baseline or 0, 0 if baseline is None else cost, overhead),
@@ -125,7 +125,6 @@ def count_decision(open_: Transaction, id_: str, row: Row) -> None:
             open_.grow(_SPREADS, (HOUR, hour, *place), (1,))
             open_.grow(_SPREADS, (DAY, day, *place), (1,))
     if looks:
-        detail = open_.changed("SELECT detail FROM decisions WHERE id = ?", id_)[0][0]
         for name in opened(json.loads(detail)):
             open_.grow(_LOOKED, (hour, name), (1, int(name == specialist)))
 
