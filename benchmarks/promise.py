@@ -352,7 +352,7 @@ def keep(table: Path, folder: Path, cancel: Cancel, collected: int = COLLECTED, 
                 found.append(delivered(answers, numbers, running.log[before:]))
                 received += answers
             again = replay(folder, cancel, promised(record).looks, received, gateway.url)
-    return Kept(cancel, promised(record), *found, again)
+    return Kept(cancel, promised(record), found[0], found[1], again)
 
 
 @dataclass(frozen=True)
@@ -446,7 +446,7 @@ def demo(asked: int, seed: int = 23) -> Kept:
                     Estimate.of([float(len(one.inspected)) for one in answers]),
                 )
             )
-    return Kept("local models", promised(record.to_dict(), PRICE / 3600.0 / WEIGHT), *found)
+    return Kept("local models", promised(record.to_dict(), PRICE / 3600.0 / WEIGHT), found[0], found[1])
 
 
 def _right(question: Question, text: str) -> float:
