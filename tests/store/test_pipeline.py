@@ -113,9 +113,9 @@ def test_a_beginning_that_is_made_again_changes_nothing(server: Server, far: str
             await asyncio.gather(begin(store, key, "a", 10), begin(store, key, "b", 10))
             refused = await asyncio.gather(begin(store, key, "a", 10), begin(store, key, "c", 10))
             assert refused == [None, None]
-            assert await store.run(lambda open_: accounts.account(open_, key, NOW)) == (0, 30)
+            assert await store.run(lambda open_: budgets.account(open_, key, NOW)) == (0, 30)
             await asyncio.gather(*(end(store, id_, 7) for id_ in "abc"))
-            assert await store.run(lambda open_: accounts.account(open_, key, NOW)) == (21, 0)
+            assert await store.run(lambda open_: budgets.account(open_, key, NOW)) == (21, 0)
 
         asyncio.run(main())
 
